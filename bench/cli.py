@@ -1,4 +1,4 @@
-"""Measures the CPU of what people type, in turn with kubectl on the same server.
+"""Measures the CPU time of `kiln` commands, alternating with kubectl on the same server.
 
     python bench/cli.py [--only WORD] [--repeat N] [--no-gates] [--wait S] [--directory DIR]
                         [--json FILE]
@@ -27,7 +27,7 @@ import machine  # noqa: E402
 from figures import Figure, Gate  # noqa: E402
 
 import kilnwork as kiln  # noqa: E402
-from support import up  # noqa: E402
+from support import up_server  # noqa: E402
 
 TASKS = 1000
 KILN = str(Path(sys.executable).with_name("kiln"))
@@ -41,7 +41,7 @@ def nothing() -> None:
 
 
 def cpu_s(command: Sequence[str], environment: Mapping[str, str]) -> float:
-    """Seconds of CPU that a command took, of itself and of the system for it."""
+    """Return the seconds of CPU that a command took, user and system."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, env={**os.environ, **environment}, capture_output=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -50,7 +50,7 @@ def cpu_s(command: Sequence[str], environment: Mapping[str, str]) -> float:
 
 
 def shapes(environment: Mapping[str, str], repeat: int) -> dict[str, frame.Shape]:
-    """Commands in turn with kubectl on the server of `environment`."""
+    """Return measurements of commands, alternating with kubectl on the server of `environment`."""
 
     def measured(
         what: str,
@@ -83,8 +83,8 @@ def shapes(environment: Mapping[str, str], repeat: int) -> dict[str, frame.Shape
 
 @contextlib.contextmanager
 def served(scratch: Path) -> Iterator[Mapping[str, str]]:
-    """The environment of clients of a server with tasks."""
-    server = up.Up(scratch / "data", workdir=scratch, slots=2)
+    """Yield the environment of clients of a server with tasks."""
+    server = up_server.UpServer(scratch / "data", workdir=scratch, slots=2)
     server.start()
     try:
         with kiln.connect(server.data):
@@ -95,7 +95,7 @@ def served(scratch: Path) -> Iterator[Mapping[str, str]]:
 
 
 def main() -> int:
-    """Measure, print, write; 1 when a gate was missed."""
+    """Measure, print and write figures; return 1 if a gate was missed."""
     options = frame.parser(__doc__, name="cli").parse_args()
     compileall.compile_dir(ROOT / "src", quiet=1)
     with (

@@ -38,7 +38,7 @@ FILLER = "x" * 1200
 
 
 def pod(number: int) -> meta.JsonObject:
-    """One that fits no node, so that only the API server and the scheduler work on it."""
+    """Return a Pod that fits no node, so that only the API server and the scheduler work on it."""
     container = {"name": "c", "image": "localhost/none:1", "env": [{"name": "A", "value": FILLER}]}
     return {
         "metadata": {"name": f"p{number:05}"},
@@ -47,7 +47,7 @@ def pod(number: int) -> meta.JsonObject:
 
 
 def task(number: int) -> meta.JsonObject:
-    """One as a user writes it."""
+    """Return a Task as a user writes it."""
     spec = {"clusterName": "none", "command": ["true"], "args": [FILLER]}
     return {"metadata": {"name": f"t{number:05}"}, "spec": spec}
 
@@ -55,7 +55,9 @@ def task(number: int) -> meta.JsonObject:
 async def create_all(
     kubeconfig: Path, kind: resource.Resource, bodies: list[meta.JsonObject]
 ) -> tuple[float, list[float]]:
-    """Everything at once, which the client bounds by requests in flight: seconds, and of each."""
+    """Create everything at once, limited by the client's requests in flight; return total and
+    single seconds.
+    """
     each: list[float] = []
     async with client.Client(config.load(kubeconfig)) as kube:
 
@@ -70,7 +72,9 @@ async def create_all(
 
 
 async def delete_all(kubeconfig: Path, kind: resource.Resource) -> None:
-    """And wait until they are gone; the server ends a request that takes over a minute."""
+    """Delete everything and wait until it is gone; the server ends a request that takes over a
+    minute.
+    """
     async with client.Client(config.load(kubeconfig), timeout_s=120) as kube:
         while (await kube.list(kind, "default", type=meta.Partial)).items:
             with contextlib.suppress(errors.Unavailable):
@@ -78,7 +82,7 @@ async def delete_all(kubeconfig: Path, kind: resource.Resource) -> None:
 
 
 async def bare(kubeconfig: Path, bodies: list[meta.JsonObject]) -> float:
-    """The floor: as many requests in flight, encoded before, answers read and thrown away."""
+    """The floor: as many requests in flight, encoded beforehand, their responses dropped."""
     settings = config.load(kubeconfig)
     context = tls.context(settings)
     encoded = iter([json.dumps({"apiVersion": "v1", "kind": "Pod", **body}) for body in bodies])
@@ -87,10 +91,10 @@ async def bare(kubeconfig: Path, bodies: list[meta.JsonObject]) -> float:
 
         async def work() -> None:
             for body in encoded:
-                async with http.post(url, data=body, headers=_JSON) as answer:
-                    await answer.read()
-                    if answer.status != 201:
-                        raise AssertionError(f"the server answered {answer.status}")
+                async with http.post(url, data=body, headers=_JSON) as response:
+                    await response.read()
+                    if response.status != 201:
+                        raise AssertionError(f"the server responded {response.status}")
 
         began = time.perf_counter()
         await asyncio.gather(*(work() for _ in range(transport.IN_FLIGHT)))
@@ -98,7 +102,7 @@ async def bare(kubeconfig: Path, bodies: list[meta.JsonObject]) -> float:
 
 
 def creates(running: cluster.Cluster, count: int, repeat: int) -> Iterator[Figure]:
-    """Pods a second through one client, no fixed rate; in turn with the floor."""
+    """Measure Pods a second through one client without a fixed rate, alternating with the floor."""
     rates, floors, each, cpu = [], [], [], []
     bodies = [pod(n) for n in range(count)]
     for _ in range(repeat):
@@ -123,7 +127,9 @@ def creates(running: cluster.Cluster, count: int, repeat: int) -> Iterator[Figur
 
 
 def caches(running: cluster.Cluster, count: int) -> Iterator[Figure]:
-    """A process that follows Tasks as the manager does: when it is in step, and what it holds."""
+    """Measure a process that follows Tasks as the manager does: time until it is in sync, and its
+    memory.
+    """
     asyncio.run(create_all(running.kubeconfig, kinds.TASKS, [task(n) for n in range(count)]))
     argv = [sys.executable, str(HERE / "follower.py"), str(running.kubeconfig), str(count)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
@@ -147,7 +153,7 @@ def caches(running: cluster.Cluster, count: int) -> Iterator[Figure]:
 
 
 async def run_one(kube: client.Client, name: str, scratch: Path) -> tuple[float, float]:
-    """Seconds from sending a Task until its code runs, and until a watch says so."""
+    """Return the seconds from sending a Task until its code runs, and until a watch reports it."""
     note = scratch / name
     listed = await kube.list(kinds.TASKS, homes.NAMESPACE, type=meta.Partial)
     changes = kube.watch(
@@ -200,8 +206,10 @@ async def ended(kube: client.Client, prefix: str, count: int) -> None:
 
 
 def latencies(home: homes.Home, rounds: int, scratch: Path) -> Iterator[Figure]:
-    """One Task after the other on a warm worker. What the object says comes later: a state that
-    ends at once is not written, so that a short task costs one write.
+    """Measure one Task after the other on a warm worker.
+
+    The status comes later: a state that ends at once is not written, so a short task costs one
+    write.
     """
 
     async def measured() -> list[tuple[float, float]]:
@@ -219,7 +227,7 @@ def latencies(home: homes.Home, rounds: int, scratch: Path) -> Iterator[Figure]:
 
 
 def writes(home: homes.Home, count: int) -> Iterator[Figure]:
-    """What the API server was asked to write, by its own count."""
+    """Measure the writes to the API server, by its own metrics."""
     spawn = [sys.executable, str(HERE / "parent.py"), str(count)]
     bodies = {
         "declared": [homes.task(f"declared-{n}", "true") for n in range(count)],
@@ -244,10 +252,10 @@ async def _ended(home: homes.Home, prefix: str, count: int) -> None:
         await ended(kube, prefix, count)
 
 
-def crowd(home: homes.Home, count: int) -> Iterator[Figure]:
-    """A manager with so many Tasks in its caches, suspended so that nothing is to be done."""
+def many_tasks(home: homes.Home, count: int) -> Iterator[Figure]:
+    """Measure a manager with so many Tasks in its caches, all suspended so that it has no work."""
     before, ticks = machine.memory_mib([home.manager_pid])[1], _cpu_s(home.manager_pid)
-    bodies = [homes.task(f"crowd-{n}", "true", FILLER, suspend=True) for n in range(count)]
+    bodies = [homes.task(f"many-{n}", "true", FILLER, suspend=True) for n in range(count)]
     seconds, _ = asyncio.run(create_all(home.kubeconfig, kinds.TASKS, bodies))
     asyncio.run(_suspended(home, count))
     used = _cpu_s(home.manager_pid) - ticks
@@ -269,7 +277,7 @@ def _cpu_s(pid: int) -> float:
 
 
 async def _suspended(home: homes.Home, count: int) -> None:
-    """Wait until each says that it is suspended."""
+    """Wait until each Task reports that it is suspended."""
     async with client.Client(config.load(home.kubeconfig)) as kube:
 
         async def all_of_them() -> bool:
@@ -283,13 +291,13 @@ async def _suspended(home: homes.Home, count: int) -> None:
 def shapes(
     running: cluster.Cluster, options: argparse.Namespace, scratch: Path
 ) -> dict[str, Callable[[], Iterator[Figure]]]:
-    """Everything that is measured, by the word that `--only` takes."""
+    """Return all measurements by the word that `--only` takes."""
 
     def tasks() -> Iterator[Figure]:
         with homes.Home(running, scratch) as home:
             yield from latencies(home, 100, scratch)
             yield from writes(home, 200)
-            yield from crowd(home, options.count * 10)
+            yield from many_tasks(home, options.count * 10)
 
     return {
         "creates": lambda: creates(running, options.count, options.repeat),
@@ -299,7 +307,7 @@ def shapes(
 
 
 def main() -> int:
-    """Measure, print, write; 1 when a gate was missed."""
+    """Measure, print and write figures; return 1 if a gate was missed."""
     parser = frame.parser(__doc__, name="cluster")
     parser.add_argument("--count", type=int, default=1000, help="Pods; ten times as many Tasks")
     parser.set_defaults(repeat=3, wait=60)

@@ -1,7 +1,7 @@
 """A control plane with a manager, a node and a warm worker on this machine; see `cluster.py`.
 
-All of it are processes here: etcd and the control plane of hack/kube, `kiln manager`, `kiln node`,
-whose worker Pod they start. What was written to the API server is read from its own metrics.
+Everything runs as processes here: etcd and the control plane of hack/kube, `kiln manager`, and
+`kiln node`, which starts the worker Pod. Writes to the API server are read from its metrics.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 class Home:
-    """`running`, with all that a task needs; a context manager."""
+    """A running cluster with all that a task needs, as a context manager."""
 
     def __init__(self, running: cluster.Cluster, scratch: Path, *, slots: int = 8) -> None:
         self.kubeconfig = running.kubeconfig
@@ -62,7 +62,7 @@ class Home:
 
     @property
     def manager_pid(self) -> int:
-        """Of `kiln manager`."""
+        """Return the pid of `kiln manager`."""
         return self._processes["manager"].pid
 
     def _start(self, command: str, *options: str) -> None:
@@ -91,13 +91,15 @@ class Home:
             await until(ready, what="a worker is connected", timeout_s=60)
 
     def writes(self) -> Counter[str]:
-        """Requests that wrote, so far, by resource and subresource."""
+        """Return the number of writes so far, by resource and subresource."""
         return count_writes(self._running.kubectl("get", "--raw", "/metrics"))
 
 
 def count_writes(metrics: str) -> Counter[str]:
-    """Requests that wrote, by resource and subresource, of what an API server says at /metrics;
-    leases are renewed anyway."""
+    """Return writes by resource and subresource from the text of an API server's /metrics.
+
+    Without leases, which are renewed in any case.
+    """
     counts: Counter[str] = Counter()
     for labels, value in _REQUESTS.findall(metrics):
         found = dict(_LABEL.findall(labels))
@@ -108,13 +110,13 @@ def count_writes(metrics: str) -> Counter[str]:
 
 
 def task(name: str, *command: str, **spec: Any) -> meta.JsonObject:
-    """A declared task on the warm worker."""
+    """Return a declared task for the warm worker."""
     wanted = {"clusterName": CLUSTER, "command": list(command), **spec}
     return {"metadata": {"name": name}, "spec": wanted}
 
 
 async def until(look: Callable[[], Any], *, what: str, timeout_s: float) -> None:
-    """Wait until `look` gives true."""
+    """Wait until `look` returns true."""
     deadline = time.monotonic() + timeout_s
     while True:
         with contextlib.suppress(errors.Unavailable):

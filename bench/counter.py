@@ -2,8 +2,8 @@
 
     python bench/counter.py [--repeat N] [--json FILE]
 
-Every figure stands beside its floor, measured in the same run: a ratio survives a noisy machine, a
-duration does not. Run by `make bench`; needs nothing but this checkout's environment.
+Every figure has a floor measured in the same run: a ratio survives a noisy machine, a duration does
+not. Run by `make bench`; needs only this checkout's environment.
 """
 
 import argparse
@@ -25,20 +25,20 @@ sys.path.insert(0, str(ROOT / "tests"))
 from kilnwork.api import kinds  # noqa: E402 -- the path comes first
 from kilnwork.kube import client as kube_client  # noqa: E402
 from kilnwork.kube import config as kube_config  # noqa: E402
-from support import up as up_support  # noqa: E402
+from support import up_server as up_support  # noqa: E402
 
 KILN = up_support.KILN
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Seconds that `work` takes."""
+    """Return the seconds that `work` takes."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
 
 
 def command(*argv: str) -> Callable[[], object]:
-    """Running a whole process, its output dropped."""
+    """Run a process to its end; drop its output."""
     return lambda: subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
 
 
@@ -47,7 +47,7 @@ def median_ms(seconds: list[float]) -> float:
 
 
 def start_up(repeat: int) -> list[dict[str, Any]]:
-    """`kiln --help` against a bare interpreter, in turn."""
+    """Measure `kiln --help` and a bare interpreter, alternating."""
     bare, helped = [], []
     for _ in range(repeat * 3):
         bare.append(timed(command(sys.executable, "-c", "pass")))
@@ -64,10 +64,10 @@ def start_up(repeat: int) -> list[dict[str, Any]]:
 
 
 def ready(directory: Path, repeat: int) -> list[dict[str, Any]]:
-    """From the command to /readyz 200: on an empty directory, and on one that was used before."""
+    """Measure from the command to /readyz 200: on an empty directory, and on a used one."""
     first, again = [], []
     for number in range(repeat):
-        server = up_support.Up(directory / f"ready-{number}", workdir=directory)
+        server = up_support.UpServer(directory / f"ready-{number}", workdir=directory)
         first.append(timed(server.start))
         server.stop()
         again.append(timed(server.start))
@@ -84,11 +84,13 @@ def ready(directory: Path, repeat: int) -> list[dict[str, Any]]:
 
 
 def counter(directory: Path, repeat: int) -> list[dict[str, Any]]:
-    """51 tasks, each created through the API by the one before, once the cluster is ready."""
+    """Measure 51 tasks, each created through the API by the one before, once the cluster is
+    ready.
+    """
     walls, programs = [], []
     example = ROOT / "examples" / "01-counter"
     for number in range(repeat):
-        server = up_support.Up(directory / f"counter-{number}", workdir=example)
+        server = up_support.UpServer(directory / f"counter-{number}", workdir=example)
         server.start()
         try:
             server.kiln("apply", "-f", "cluster.yaml")
@@ -112,7 +114,7 @@ def counter(directory: Path, repeat: int) -> list[dict[str, Any]]:
     ]
 
 
-async def succeeded(server: up_support.Up, name: str) -> None:
+async def succeeded(server: up_support.UpServer, name: str) -> None:
     """Wait by watch until the Task has succeeded."""
     config = kube_config.load(server.data / "kubeconfig")
     async with kube_client.Client(config) as client:
@@ -131,8 +133,10 @@ async def succeeded(server: up_support.Up, name: str) -> None:
                 return
 
 
-async def object_to_running(server: up_support.Up, tasks: int) -> list[float]:
-    """Seconds from just before the POST to the first instruction of the task's own program."""
+async def object_to_running(server: up_support.UpServer, tasks: int) -> list[float]:
+    """Return the seconds from just before the POST to the first instruction of the task's own
+    program.
+    """
     config = kube_config.load(server.data / "kubeconfig")
     delays = []
     async with kube_client.Client(config) as client:
@@ -161,8 +165,8 @@ async def object_to_running(server: up_support.Up, tasks: int) -> list[float]:
 
 
 def latency(directory: Path, tasks: int) -> list[dict[str, Any]]:
-    """Object → running on a warm worker."""
-    server = up_support.Up(directory / "latency", workdir=directory)
+    """Measure the latency from object to running on a warm worker."""
+    server = up_support.UpServer(directory / "latency", workdir=directory)
     server.start()
     try:
         server.kiln("run", "--watch", "--", "true")
@@ -183,7 +187,7 @@ def latency(directory: Path, tasks: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Measure all, print a table, write JSON if asked."""
+    """Measure all figures, print a table, and write JSON if requested."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--tasks", type=int, default=100, help="tasks for the latency figures")

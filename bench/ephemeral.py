@@ -33,7 +33,7 @@ from kilnwork.api import kinds, meta, resource  # noqa: E402
 from kilnwork.kube import client as kube_client  # noqa: E402
 from kilnwork.kube import config as kube_config  # noqa: E402
 from kilnwork.kube import errors  # noqa: E402
-from support import up as up_support  # noqa: E402
+from support import up_server as up_support  # noqa: E402
 
 WORKERS, SLOTS = 3, 2
 ALONE = 30
@@ -52,7 +52,7 @@ def task(name: str, of: str) -> meta.JsonObject:
 
 
 class Traffic:
-    """What one watch of the worker Pods of a cluster brings."""
+    """Number and size of changes on one watch of the worker Pods of a cluster."""
 
     def __init__(self, kube: kube_client.Client, cluster: str) -> None:
         self._kube = kube
@@ -91,7 +91,7 @@ class _PodStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Pod(msgspec.Struct, frozen=True):
-    """As much of a Pod as is counted: most of a large one is passed over."""
+    """The counted fields of a Pod; the rest of a large Pod is skipped."""
 
     metadata: meta.ObjectMeta
     spec: _PodSpec = _PodSpec()
@@ -99,8 +99,9 @@ class _Pod(msgspec.Struct, frozen=True):
 
 
 class Reports:
-    """When the end of each container was reported by the node, and when its Task said so: both as
-    one client sees them by a watch."""
+    """Times at which the node reported the end of each container and at which its Task had it, both
+    as one client's watch sees them.
+    """
 
     def __init__(self, kube: kube_client.Client) -> None:
         self._kube = kube
@@ -115,7 +116,7 @@ class Reports:
         await asyncio.gather(self._pods(), self._tasks(), self._sizes())
 
     def took(self) -> list[float]:
-        """Seconds from report to Task, of all that are over, in order."""
+        """Return the seconds from report to Task of all finished ones, in order."""
         both = self._reported.keys() & self._ended.keys()
         return sorted(self._ended[uid] - self._reported[uid] for uid in both)
 
@@ -170,8 +171,9 @@ async def wait_ready(kube: kube_client.Client, name: str) -> None:
 async def measured(
     kube: kube_client.Client, of: str, count: int, *, alone: int = 0
 ) -> tuple[float, list[float], Traffic, float]:
-    """Seconds for `count` tasks, seconds of each of `alone` after another, the traffic of Pods, and
-    writes a task."""
+    """Return the seconds for `count` tasks, the seconds of each of `alone` single tasks, the
+    traffic of Pods, and writes a task.
+    """
     singles = [task(f"{of}-alone-{number}", of) for number in range(alone)]
     took = [await pods.run_all(kube, kinds.TASKS, [one]) for one in singles]
     listed = await kube.list(resource.PODS, "default", type=meta.Partial)
@@ -186,9 +188,10 @@ async def measured(
     return seconds, took, traffic, writes
 
 
-async def reports(server: up_support.Up) -> Iterator[Figure]:
-    """From the report of a container's end to the state of its Task: one after another, then 8 at
-    a time."""
+async def reports(server: up_support.UpServer) -> Iterator[Figure]:
+    """Measure from the report of a container's end to the state of its Task: one at a time, then 8
+    at a time.
+    """
     name, figures = "containers", []
     async with kube_client.Client(kube_config.load(server.data / "kubeconfig")) as kube:
         await kube.create(kinds.TASK_CLUSTERS, cluster(name), "default")
@@ -216,8 +219,8 @@ async def reports(server: up_support.Up) -> Iterator[Figure]:
     return iter(figures)
 
 
-async def compare(server: up_support.Up) -> Iterator[Figure]:
-    """Both runtimes, one after the other."""
+async def compare(server: up_support.UpServer) -> Iterator[Figure]:
+    """Measure both runtimes, one after the other."""
     figures = []
     async with kube_client.Client(kube_config.load(server.data / "kubeconfig")) as kube:
         for name in RUNTIMES:
@@ -240,8 +243,10 @@ async def compare(server: up_support.Up) -> Iterator[Figure]:
     return iter(figures)
 
 
-async def many(server: up_support.Up) -> Iterator[Figure]:
-    """Thousands of tasks, through Pods that are replaced; what the server holds meanwhile."""
+async def many(server: up_support.UpServer) -> Iterator[Figure]:
+    """Run thousands of tasks through Pods that are replaced; measure what the server holds
+    meanwhile.
+    """
     name, states, rates = "containers", [], []
     async with kube_client.Client(kube_config.load(server.data / "kubeconfig")) as kube:
         await kube.create(kinds.TASK_CLUSTERS, cluster(name), "default")
@@ -282,8 +287,8 @@ async def many(server: up_support.Up) -> Iterator[Figure]:
     )  # fmt: skip
 
 
-def held(server: up_support.Up) -> dict[str, float]:
-    """By `kiln up` itself until now: memory, seconds of its processor, and its databases."""
+def held(server: up_support.UpServer) -> dict[str, float]:
+    """Return memory, CPU seconds and database sizes of `kiln up` so far."""
     assert server.process is not None
     home = Path(f"/proc/{server.process.pid}")
     status = (home / "status").read_text().splitlines()
@@ -299,7 +304,7 @@ SHAPES = {"compare": compare, "reports": reports, "many": many}
 
 
 def shapes(directory: Path) -> dict[str, frame.Shape]:
-    """By name."""
+    """Return all measurements by name."""
 
     def run(kind: str) -> Iterator[Figure]:
         with (
@@ -312,7 +317,7 @@ def shapes(directory: Path) -> dict[str, frame.Shape]:
 
 
 def main() -> int:
-    """Measure, print, write; 1 when a gate was missed."""
+    """Measure, print and write figures; return 1 if a gate was missed."""
     options = frame.parser(__doc__, name="ephemeral").parse_args()
     return frame.run(shapes(options.directory), options)
 

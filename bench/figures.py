@@ -1,4 +1,4 @@
-"""One measured figure, the table and the JSON that many of them make, and the gates they must pass.
+"""Measured figures, their table and JSON, and the gates that they must pass.
 
 Used by `tasks.py` and `peers.py`. The standard library only.
 """
@@ -12,14 +12,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What a figure must not miss: `at_least` or `at_most`, of itself or its ratio."""
+    """A limit on a figure: `at_least` or `at_most`, of its value or its ratio."""
 
     at_least: float | None = None
     at_most: float | None = None
     ratio: bool = False
 
     def passed_by(self, figure: "Figure") -> bool:
-        """Whether the figure keeps it; one without a floor cannot miss a gate on the ratio."""
+        """Return whether the figure passes; one without a floor passes every gate on the ratio."""
         value = figure.ratio if self.ratio else figure.value
         if value is None:
             return True
@@ -45,24 +45,26 @@ class Figure:
 
     @property
     def ratio(self) -> float | None:
-        """The figure by its floor: small is good for times, great is good for rates."""
+        """Return the figure divided by its floor: small is good for times, large is good for
+        rates.
+        """
         return self.value / self.floor if self.floor else None
 
     @property
     def failed(self) -> bool:
-        """Whether it has a gate and misses it."""
+        """Return whether it has a gate and misses it."""
         return self.gate is not None and not self.gate.passed_by(self)
 
 
 def number(value: float) -> str:
-    """Three digits that matter, thousands separated."""
+    """Format with three significant digits and thousands separators."""
     if abs(value) >= 100:
         return f"{round(value):,}"
     return f"{value:.3g}"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as their widest cell; the first to the left, the others to the right."""
+    """Pad columns to their widest cell; the first to the left, the others to the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for row in rows:
@@ -73,7 +75,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def table(figures: Iterable[Figure]) -> str:
-    """What `make bench` prints: figure, floor, ratio, gate and what else was counted."""
+    """Return the table of `make bench`: figure, floor, ratio, gate and further counts."""
     head = ("", "figure", "unit", "floor", "ratio", "gate", "")
     return aligned([head, *(_row(figure) for figure in figures)])
 
@@ -91,7 +93,7 @@ def _row(figure: Figure) -> tuple[str, ...]:
 
 
 def notes(figures: Iterable[Figure]) -> str:
-    """What else was counted, a line for each figure that has some."""
+    """Return the further counts, a line for each figure that has some."""
     return "\n".join(
         f"  {figure.what}: " + ", ".join(f"{name} {value}" for name, value in figure.more.items())
         for figure in figures
@@ -100,7 +102,7 @@ def notes(figures: Iterable[Figure]) -> str:
 
 
 def write(path: Path, facts: dict[str, Any], figures: Iterable[Figure]) -> None:
-    """All of it as JSON, for machines."""
+    """Write all figures as JSON."""
     rows = [
         {**asdict(figure), "ratio": figure.ratio, "passed": not figure.failed} for figure in figures
     ]

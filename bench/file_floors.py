@@ -1,10 +1,10 @@
-"""What the shape of a file service allows on this machine: the floors beneath `files.py`.
+"""Floors for `files.py`: the fastest possible file service of the same shape on this machine.
 
-A web server that answers a constant, and one that writes an upload to disk and syncs it; counting
+A web server that sends a constant, and one that writes an upload to disk and syncs it; counting
 line ends by the block; one process that computes a file line by line; copying files into one. No
-checksums, no records of anything, nobody to ask and nothing to restart: that is the difference. As
-a program it is its own server: `file_floors.py DIRECTORY`, which says its port and serves until its
-standard input ends.
+checksums, no records, no other processes to coordinate and nothing to restart: that is the
+difference. As a program it is its own server: `file_floors.py DIRECTORY`, which prints its port and
+serves until its standard input ends.
 """
 
 import asyncio
@@ -21,7 +21,9 @@ BLOCK_BYTES = 1 << 20
 
 
 def serve(directory: Path) -> None:
-    """GET /jobs/ID and POST /jobs as JSON, PUT /raw to disk, by uvicorn and Starlette."""
+    """Serve GET /jobs/ID and POST /jobs as JSON and PUT /raw to disk, with uvicorn and
+    Starlette.
+    """
     import uvicorn  # noqa: PLC0415 - only the server's process pays for them
     import uvloop  # noqa: PLC0415
     from starlette.applications import Starlette  # noqa: PLC0415
@@ -74,7 +76,7 @@ def serve(directory: Path) -> None:
 
 
 class Server:
-    """The floor's server in a process of its own. `port`: on loopback."""
+    """The floor's server in a separate process. `port`: on loopback."""
 
     def __init__(self, directory: Path) -> None:
         self._process = subprocess.Popen(
@@ -95,7 +97,7 @@ class Server:
 
 
 def count_lines(path: Path, lines_a_part: int) -> list[int]:
-    """Where parts begin, by counting line ends in blocks."""
+    """Return where parts begin, by counting line ends in blocks."""
     starts, lines, base, wanted = [0], 0, 0, lines_a_part
     buffer = bytearray(BLOCK_BYTES)
     with path.open("rb", buffering=0) as file:
@@ -110,7 +112,7 @@ def count_lines(path: Path, lines_a_part: int) -> list[int]:
 
 
 def _after(buffer: bytearray, count: int, end: int) -> int:
-    """Where the line after the first `count` ones begins."""
+    """Return where the line after the first `count` lines begins."""
     low, high = 0, end
     while high - low > 4096:
         middle = (low + high) // 2
@@ -127,7 +129,7 @@ def _after(buffer: bytearray, count: int, end: int) -> int:
 
 
 def copied(sources: list[Path], target: Path) -> float:
-    """Seconds to copy files into one, a block at a time, until it is on disk."""
+    """Return the seconds to copy files into one, a block at a time, until it is on disk."""
 
     def copy() -> None:
         with target.open("wb", buffering=0) as out:
@@ -141,13 +143,13 @@ def copied(sources: list[Path], target: Path) -> float:
 
 
 def computed(source: Path, target: Path) -> float:
-    """Seconds for one process to compute a file line by line with the same function."""
+    """Return the seconds for one process to compute a file line by line with the same function."""
     argv: list[Any] = [sys.executable, __file__, "--compute", source, target]
     return machine.timed(lambda: subprocess.run(argv, check=True))
 
 
 def compute(source: Path, target: Path) -> None:
-    """Each line computed, each result a line, on disk at the end."""
+    """Compute each line and write each result as a line, synced at the end."""
     from kilnwork.jobs.work import calculator  # noqa: PLC0415 - only this process pays for it
 
     calculate = calculator.calculate

@@ -2,9 +2,9 @@
 
     python bench/files.py [--repeat N] [--only WORD] [--no-gates] [--wait S] [--json FILE]
 
-WORD is upload, index, sample, parts, requests or merge. Every figure stands beside its floor, taken
-in turn with it: `file_floors.py` is the shape of a file service with nothing in it. Run by `make
-bench`. Ends with 1 when a gate is missed.
+WORD is upload, index, sample, parts, requests or merge. Every figure has a floor measured
+alternately with it: `file_floors.py` is the shape of a file service with nothing in it. Run by
+`make bench`. Exits with 1 when a gate is missed.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ from kilnwork.data.records import intake, stored_index
 from kilnwork.data.stores import local
 from kilnwork.jobs.work import part, reduce
 from kilnwork.kit import clock
-from support import up as up_support
+from support import up_server as up_support
 
 MB = 1_000_000
 LARGE_LINES = 6_000_000
@@ -47,14 +47,14 @@ STATUS_BYTES = 256 << 10
 
 
 def line(n: int) -> str:
-    """Of the sample: a small sum."""
+    """Return a line of the sample: a small sum."""
     value1, value2 = n * 7919 % 99991, n * 104729 % 999983
     numbers = f'"value1": {value1}, "value2": {value2}'
     return f'{{ "id": "{n}", {numbers}, "op": "{"+-*/"[n & 3]}", "pad": "{"abcdef"[: n % 7]}" }}\n'
 
 
 def written(path: Path, lines: int) -> Path:
-    """A file of small sums, always the same."""
+    """Write a file of small sums, always the same."""
     with path.open("wb", buffering=BLOCK_BYTES) as file:
         for first in range(0, lines, 20_000):
             numbers = range(first, min(first + 20_000, lines))
@@ -66,7 +66,7 @@ class Home:
     """A `kiln up` with two slots, and its Jobs API on the plain port."""
 
     def __init__(self, directory: Path) -> None:
-        self._up = up_support.Up(directory / "home", workdir=directory, slots=2)
+        self._up = up_support.UpServer(directory / "home", workdir=directory, slots=2)
         self._up.start()
         endpoints = json.loads((self._up.data / "endpoints.json").read_text())
         self.pid = int(endpoints["pid"])
@@ -81,16 +81,16 @@ class Home:
         self._up.stop()
 
     def upload(self, file: Path, query: str, *, form: bool = False) -> tuple[float, Any]:
-        """Seconds, and the job's document."""
+        """Return the seconds of an upload, and the job's document."""
         path = f"/jobs?{query}"
         return loading.upload(self.port, path, file, headers=self.headers, form=form)
 
     def get(self, path: str) -> bytes:
-        """The body of an answer."""
+        """Return the body of a response."""
         return loading.get(self.port, path, headers=self.headers)
 
     def finished(self, job: str) -> Any:
-        """The job's document once it has succeeded."""
+        """Return the job's document once it has succeeded."""
         while True:
             document = json.loads(self.get(f"/jobs/{job}?wait=60"))
             if document["phase"] == "Succeeded":
@@ -99,11 +99,11 @@ class Home:
                 raise AssertionError(f"the job ended otherwise: {document}")
 
     def run(self, file: Path, query: str) -> Any:
-        """Upload, wait; the document."""
+        """Upload and wait; return the document."""
         return self.finished(self.upload(file, query)[1]["id"])
 
     def delete(self, document: Any) -> None:
-        """Make room again; what comes next does not share the disk with that."""
+        """Delete the job and free its disk space for the next measurement."""
         link = loading.head("DELETE", f"/jobs/{document['id']}", more=self.headers)
         loading.ask(self.port, link)
         directory = self._up.data / "files" / document["storageBlobPrefix"]
@@ -111,15 +111,15 @@ class Home:
             time.sleep(0.01)
 
     def resident_mib(self) -> float:
-        """Of the server's process."""
+        """Return the resident memory of the server's process."""
         return self._status("VmRSS")
 
     def peak_mib(self) -> float:
-        """The most since `forget_peak`."""
+        """Return the peak of its resident memory since `forget_peak`."""
         return self._status("VmHWM")
 
     def forget_peak(self) -> None:
-        """So that `peak_mib` begins anew (proc(5), clear_refs)."""
+        """Reset the peak of `peak_mib` (proc(5), clear_refs)."""
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
     def _status(self, name: str) -> float:
@@ -130,16 +130,16 @@ class Home:
 
 
 def uploads(directory: Path, repeat: int) -> Iterator[Figure]:
-    """A large file, sent, indexed, written and synced; beside the same without an index."""
+    """Measure a large file: sent, indexed, written and synced, beside the same without an index."""
     file = written(directory / "large.jsonl", LARGE_LINES)
     size = file.stat().st_size / MB
     rates: dict[bool, list[float]] = {False: [], True: []}
     floor, growth = [], 0.0
     with file_floors.Server(directory) as bare, Home(directory) as home:
         for number in range(repeat + 1):
-            seconds, answer = loading.upload(bare.port, "/raw", file, headers={})
-            if answer["lines"] != LARGE_LINES:
-                raise AssertionError(f"the floor counted {answer}")
+            seconds, response = loading.upload(bare.port, "/raw", file, headers={})
+            if response["lines"] != LARGE_LINES:
+                raise AssertionError(f"the floor counted {response}")
             floor.append(size / seconds)
             for form, taken in rates.items():
                 before = home.resident_mib()
@@ -163,7 +163,7 @@ def uploads(directory: Path, repeat: int) -> Iterator[Figure]:
 
 
 def indexes(directory: Path, repeat: int) -> Iterator[Figure]:
-    """A file that is there; the floor finds the same places and adds nothing up."""
+    """Measure indexing an existing file; the floor finds the same positions and adds nothing up."""
     file = written(directory / "large.jsonl", LARGE_LINES)
     size = file.stat().st_size / MB
     spec = filejobs.FileJobSpec()
@@ -205,7 +205,9 @@ def _taken_in(chunks: Iterator[bytes], spec: filejobs.FileJobSpec) -> None:
 
 
 def sample(directory: Path, repeat: int) -> Iterator[Figure]:
-    """1.25 million lines computed on two slots, beside one process that does it line by line."""
+    """Measure 1.25 million lines computed on two slots, beside one process that computes line by
+    line.
+    """
     file = written(directory / "sample.jsonl", SAMPLE_LINES)
     query = "mapper=calculator&itemsPerPart=50000"
     alone, mapped, whole, spent = [], [], [], []
@@ -245,13 +247,13 @@ def sample(directory: Path, repeat: int) -> Iterator[Figure]:
 
 
 def _children_s() -> float:
-    """Seconds of CPU of processes that we have started and waited for."""
+    """Return the CPU seconds of processes that we have started and waited for."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def many_parts(directory: Path, repeat: int) -> Iterator[Figure]:
-    """10,000 parts of one line: what a part costs, and how large documents become."""
+    """Measure 10,000 parts of one line: the cost of a part, and the size of documents."""
     file = written(directory / "parts.jsonl", filejobs.MAX_PARTS)
     seconds, largest = [], 0
     with Home(directory) as home:
@@ -275,7 +277,7 @@ def many_parts(directory: Path, repeat: int) -> Iterator[Figure]:
 
 
 def requests(directory: Path, repeat: int) -> Iterator[Figure]:
-    """Small requests on 32 connections, beside a server that answers a constant."""
+    """Measure small requests on 32 connections, beside a server that sends a constant."""
     small = directory / "small.jsonl"
     small.write_bytes(SMALL)
     numbers = itertools.count()
@@ -316,9 +318,11 @@ def requests(directory: Path, repeat: int) -> Iterator[Figure]:
 
 
 def merges(directory: Path, repeat: int) -> Iterator[Figure]:
-    """Outputs made into one result, verified and published; beside copying. Those of 60 parts stay
-    where they are; those of 600 are below the size from which they do, so they are copied and
-    synced."""
+    """Measure merging outputs into one result, verified and published, beside copying.
+
+    Outputs of 60 parts stay where they are; those of 600 are below the size limit for that, so they
+    are copied and synced.
+    """
     file = written(directory / "large.jsonl", LARGE_LINES)
     for lines, name in (
         (100_000, "merge of 60 parts, in place"),
@@ -332,7 +336,7 @@ def merges(directory: Path, repeat: int) -> Iterator[Figure]:
 def _merged(
     directory: Path, file: Path, *, lines: int, repeat: int
 ) -> tuple[list[float], list[float]]:
-    """MB/s, and those of the floor. `lines`: of a part."""
+    """Return MB/s of the merge and of the floor. `lines`: of a part."""
     root = directory / "store"
     store = local.LocalStore(root)
     manifest = _mapped(store, file, lines=lines)
@@ -360,7 +364,7 @@ def _merged(
 
 
 def _mapped(store: local.LocalStore, file: Path, *, lines: int) -> filejobs.Manifest:
-    """Parts whose outputs are what they were."""
+    """Map parts whose outputs equal their inputs."""
     taker = intake.Intake(filejobs.FileJobSpec(items_per_part=lines))
     with file.open("rb") as source, store.writer("input") as out:
         while chunk := source.read(BLOCK_BYTES):
@@ -384,11 +388,11 @@ def _mapped(store: local.LocalStore, file: Path, *, lines: int) -> filejobs.Mani
 
 
 def _on_progress(_: int) -> None:
-    """Nobody watches."""
+    """Drop progress reports."""
 
 
 def shapes(directory: Path | None, repeat: int) -> dict[str, frame.Shape]:
-    """Everything that is measured, by the word that `--only` takes."""
+    """Return all measurements by the word that `--only` takes."""
 
     def beside(shape: Callable[[Path, int], Iterator[Figure]]) -> frame.Shape:
         def measured() -> Iterator[Figure]:
@@ -408,7 +412,7 @@ def shapes(directory: Path | None, repeat: int) -> dict[str, frame.Shape]:
 
 
 def main() -> int:
-    """Measure, print, write; 1 when a gate was missed."""
+    """Measure, print and write figures; return 1 if a gate was missed."""
     options = frame.parser(__doc__, name="files").parse_args()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with contextlib.suppress(KeyError):

@@ -1,7 +1,7 @@
-"""The smallest whole program: what a user waits for before the first result.
+"""The smallest whole program: start-up time until the first result.
 
-Run by `tasks.py` in a fresh interpreter. With an argument it uses both slots and stays, for its
-memory to be read, until its standard input ends.
+Run by `tasks.py` in a fresh interpreter. With an argument it uses both slots and keeps running, so
+that its memory can be read, until its standard input ends.
 """
 
 import sys

@@ -1,9 +1,9 @@
-"""What the shape of a task system allows on this machine: the floor beneath every figure.
+"""Floors for `tasks.py`: the fastest possible task system of the same shape on this machine.
 
-Used by `tasks.py`. A driver, a dispatcher on uvloop whose writer thread commits in groups, two
-slots with links of their own; 256 calls to a message; three durable rows a task (submitted,
-reserved, ended), nothing passed on before it is on disk. No retries, leases, priorities, fairness,
-errors or waiting: what those cost is the difference. As a program it is one of its own processes.
+A driver, a dispatcher on uvloop whose writer thread commits in groups, two slots with links of
+their own; 256 calls to a message; three durable rows a task (submitted, reserved, ended), and no
+message sent on before it is on disk. No retries, leases, priorities, fairness, errors or waiting:
+their cost is the difference. As a program it is one of its own processes.
 """
 
 import argparse
@@ -43,19 +43,19 @@ STATEMENTS = (
 
 
 def framed(message: object) -> bytes:
-    """One message as it travels: u32 length, msgpack."""
+    """Return one message in wire format: u32 length, msgpack."""
     body = pack(message)
     return len(body).to_bytes(4, "big") + body
 
 
 class Unframed:
-    """Bytes in, whole messages out."""
+    """Splits received bytes into whole messages."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[Any]:
-        """Every message that is complete now."""
+        """Return every message that is complete now."""
         data = self._rest + data if self._rest else data
         view, at, end, messages = memoryview(data), 0, len(data), []
         while end - at >= 4:
@@ -69,7 +69,7 @@ class Unframed:
 
 
 class Peer(asyncio.Protocol):
-    """A link as the dispatcher has it."""
+    """A link on the dispatcher's side."""
 
     def __init__(self, dispatcher: "Dispatcher") -> None:
         self._dispatcher = dispatcher
@@ -86,7 +86,7 @@ class Peer(asyncio.Protocol):
 
 
 class Dispatcher:
-    """Tasks in memory; one batch of rows at a time on its way to the disk."""
+    """Tasks in memory; one batch of rows at a time is written to disk."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, database: Any, delay_s: float) -> None:
         self._loop, self._database, self._delay_s = loop, database, delay_s
@@ -95,31 +95,31 @@ class Dispatcher:
         self._slots: list[Peer] = []
         self._last = 0
         self._rows: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
-        self._told: dict[tuple[Peer, str], list[Any]] = {}
+        self._outbox: dict[tuple[Peer, str], list[Any]] = {}
         self._busy = False
         self._batches: queue.SimpleQueue[Any] = queue.SimpleQueue()
         if database is not None:
             threading.Thread(target=self._write, daemon=True).start()
 
     def slot(self, peer: Peer, _: object) -> None:
-        """A slot is there."""
+        """Add a slot."""
         peer.free = CREDIT
         self._slots.append(peer)
 
     def submit(self, peer: Peer, calls: list[Any]) -> None:
-        """New tasks; each is accepted by number."""
-        accepted = self._told.setdefault((peer, "accepted"), [])
+        """Add new tasks; each is accepted by number."""
+        accepted = self._outbox.setdefault((peer, "accepted"), [])
         for number, function, arguments in calls:
             accepted.append((number, self._add(peer, number, function, arguments)))
 
     def ended(self, peer: Peer, ends: list[Any]) -> None:
-        """Tasks that are over, perhaps with one that takes its place."""
+        """Finish tasks, each perhaps replaced by its successor."""
         for task, attempt, result, follower in ends:
             owner, number, *_ = self._tasks.pop(task)
             peer.free += 1
             self._rows[2].append((result, task, attempt))
             if follower is None:
-                self._told.setdefault((owner, "results"), []).append((number, result))
+                self._outbox.setdefault((owner, "results"), []).append((number, result))
             else:
                 self._add(owner, number, *follower)
 
@@ -139,36 +139,36 @@ class Dispatcher:
             task = self._ready.popleft()
             _, _, function, arguments = self._tasks[task]
             self._rows[1].append((1, task))
-            self._told.setdefault((slot, "run"), []).append((task, 1, function, arguments))
+            self._outbox.setdefault((slot, "run"), []).append((task, 1, function, arguments))
 
     def go_on(self) -> None:
-        """Reserve what fits, and write it unless a batch is on its way."""
+        """Reserve tasks for slots, and write the batch unless another is being written."""
         if self._busy:
             return
         self._reserve()
         if not any(self._rows):
             return
-        rows, told = self._rows, self._told
-        self._rows, self._told = ([], [], []), {}
+        rows, reported = self._rows, self._outbox
+        self._rows, self._outbox = ([], [], []), {}
         if self._database is None:
-            self._tell(told)
+            self._deliver(reported)
         else:
             self._busy = True
-            self._batches.put((rows, told))
+            self._batches.put((rows, reported))
 
-    def _tell(self, told: dict[tuple[Peer, str], list[Any]]) -> None:
-        for (peer, kind), items in told.items():
+    def _deliver(self, outgoing: dict[tuple[Peer, str], list[Any]]) -> None:
+        for (peer, kind), items in outgoing.items():
             peer.transport.write(framed((kind, items)))
 
-    def _written(self, told: dict[tuple[Peer, str], list[Any]]) -> None:
+    def _written(self, outgoing: dict[tuple[Peer, str], list[Any]]) -> None:
         self._busy = False
-        self._tell(told)
+        self._deliver(outgoing)
         self.go_on()
 
     def _write(self) -> None:
         cursor = self._database.cursor()
         while True:
-            batch, told = self._batches.get()
+            batch, reported = self._batches.get()
             cursor.execute("BEGIN IMMEDIATE")
             for statement, rows in zip(STATEMENTS, batch, strict=True):
                 if rows:
@@ -176,11 +176,11 @@ class Dispatcher:
             if self._delay_s:
                 time.sleep(self._delay_s)
             cursor.execute("COMMIT")
-            self._loop.call_soon_threadsafe(self._written, told)
+            self._loop.call_soon_threadsafe(self._written, reported)
 
 
 def dispatcher(directory: Path, *, durable: bool, delay_s: float) -> None:
-    """The dispatcher's process."""
+    """Run the dispatcher's process."""
     import uvloop  # noqa: PLC0415 - only this process pays for it
 
     database = None
@@ -212,11 +212,11 @@ class Link:
             time.sleep(0.001)
 
     def send(self, kind: str, items: list[Any]) -> None:
-        """One message."""
+        """Send one message."""
         self._socket.sendall(framed((kind, items)))
 
     def receive(self) -> list[Any]:
-        """At least one read; every message that it completed. Nothing: the link is over."""
+        """Read once or more; return every completed message, none at the end of the link."""
         try:
             data = self._socket.recv(1 << 18)
         except ConnectionResetError:
@@ -225,12 +225,12 @@ class Link:
 
 
 def echo(value: int) -> tuple[int, None]:
-    """A no-op: its result, and that nothing takes its place."""
+    """Return the argument as result, without a successor."""
     return value, None
 
 
 def hop(left: int) -> tuple[int, tuple[str, bytes] | None]:
-    """Asks for the next of a chain as it ends."""
+    """Submit the next task of a chain as the end of this one."""
     return 0, ("hop", pickle.dumps((left - 1,), 5)) if left else None
 
 
@@ -238,7 +238,7 @@ FUNCTIONS: dict[str, Callable[[int], tuple[int, Any]]] = {"echo": echo, "hop": h
 
 
 def slot(directory: Path) -> None:
-    """A slot's process: runs what comes, in order, until the link is over."""
+    """Run a slot's process: execute tasks in order until the link ends."""
     link = Link(directory)
     link.send("slot", [])
     while messages := link.receive():
@@ -254,7 +254,9 @@ class Floor:
     """A dispatcher, two slots and this process as their driver."""
 
     def __init__(self, directory: Path | None, *, durable: bool, delay_s: float = 0.0) -> None:
-        """`directory`: where its own is made; on the disk to be measured."""
+        """Use `directory`, which should be on the disk to be measured, for the floor's own
+        directory.
+        """
         self._directory = tempfile.TemporaryDirectory(prefix="kiln-floor.", dir=directory)
         argv = [sys.executable, __file__, self._directory.name, "--delay", str(delay_s)]
         roles = [["dispatcher", *(["--durable"] if durable else [])], ["slot"], ["slot"]]
@@ -272,7 +274,9 @@ class Floor:
         self._directory.cleanup()
 
     def burst(self, count: int) -> float:
-        """Seconds for `count` calls with different arguments, from first submit to last result."""
+        """Return the seconds for `count` calls with different arguments, from first submit to last
+        result.
+        """
         start = time.perf_counter()
         for first in range(0, count, TO_A_MESSAGE):
             numbers = range(first, min(count, first + TO_A_MESSAGE))
@@ -282,7 +286,7 @@ class Floor:
         return time.perf_counter() - start
 
     def hops(self, count: int) -> float:
-        """Seconds for a chain: each call is over when it has asked for the next."""
+        """Return the seconds for a chain: each call ends by submitting the next."""
         start = time.perf_counter()
         self._link.send("submit", [(0, "hop", pickle.dumps((count,), 5))])
         self._collect(1)
@@ -299,7 +303,7 @@ class Floor:
 
 
 def first() -> None:
-    """A whole start: processes, link, first result; for the time of a fresh interpreter."""
+    """Run a whole start: processes, link, first result; measured in a fresh interpreter."""
     with Floor(None, durable=False):
         print("first", flush=True)
         sys.stdin.read()

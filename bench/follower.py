@@ -1,7 +1,7 @@
 """A process that follows the Tasks of a cluster with the types of the manager; see `cluster.py`.
 
-`follower.py KUBECONFIG COUNT`: prints what it uses before, reads a line, follows until its cache
-has so many, prints again, and stays until its input ends.
+`follower.py KUBECONFIG COUNT` prints its usage, reads a line, follows until its cache has so many
+Tasks, prints its usage again, and stays until its input ends.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from kilnwork.kube import cache, client, config, reflector
 
 
 def used() -> str:
-    """CPU seconds and PSS so far."""
+    """Return CPU seconds and PSS so far."""
     times = os.times()
     return json.dumps(
         {"cpu": times.user + times.system, "pss": machine.memory_mib([os.getpid()])[1]}

@@ -1,6 +1,6 @@
-"""The frame around measurements: options, waiting for a quiet machine, table, JSON, gates.
+"""Common frame of measurements: options, waiting for a quiet machine, table, JSON, gates.
 
-Used by `cluster.py`, `files.py` and `tasks.py`. They bring shapes: functions that measure, by name.
+Used by `cluster.py`, `files.py` and `tasks.py`, which define shapes: measuring functions by name.
 """
 
 import argparse
@@ -20,7 +20,9 @@ HERE = Path(__file__).resolve().parent
 
 
 def settled(shape: Shape, patience: machine.Patience, *, again: bool) -> list[Figure]:
-    """The figures of one shape; `again`: taken anew while others disturb it and patience lasts."""
+    """Return the figures of one shape; `again`: repeat while other processes disturb it and
+    patience lasts.
+    """
     best: list[Figure] = []
     least = float("inf")
     while True:
@@ -39,7 +41,7 @@ def settled(shape: Shape, patience: machine.Patience, *, again: bool) -> list[Fi
 def measure(
     shapes: Mapping[str, Shape], options: argparse.Namespace, *, again: bool
 ) -> tuple[dict[str, Any], list[Figure]]:
-    """All figures that were asked for, and what a reader must know of the machine meanwhile."""
+    """Return all requested figures, and facts about the machine meanwhile."""
     facts, taken = machine.facts(), []
     patience = machine.Patience(options.wait)
     for shape in _chosen(shapes, options.only or ""):
@@ -51,7 +53,7 @@ def measure(
 
 
 def _chosen(shapes: Mapping[str, Shape], word: str) -> list[Shape]:
-    """Those with the word in their name. Ends the program when there are none."""
+    """Return the shapes with the word in their name. Exits if there are none."""
     found = [shape for name, shape in shapes.items() if word in name]
     if not found:
         print(
@@ -62,7 +64,7 @@ def _chosen(shapes: Mapping[str, Shape], word: str) -> list[Shape]:
 
 
 def parser(doc: str | None, *, name: str) -> argparse.ArgumentParser:
-    """The options that all of them have. `name`: of the JSON file."""
+    """Return a parser with the common options. `name`: of the JSON file."""
     parser = argparse.ArgumentParser(description=doc.splitlines()[0] if doc else None)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument(
@@ -80,7 +82,9 @@ def parser(doc: str | None, *, name: str) -> argparse.ArgumentParser:
 
 
 def run(shapes: Mapping[str, Shape], options: argparse.Namespace, *, again: bool = True) -> int:
-    """Measure, print, write; 1 when a gate was missed. `again`: a shape may run more than once."""
+    """Measure, print and write figures; return 1 if a gate was missed. `again`: a shape may be
+    repeated.
+    """
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     facts, taken = measure(shapes, options, again=again)
     print(f"\n{facts['cpu']}, {facts['cores']} cores, Python {facts['python']}")

@@ -39,7 +39,7 @@ NAMESPACE = "default"
 
 
 def gang(name: str) -> meta.JsonObject:
-    """A SyncSet of that many workers, whose flow waits for nothing."""
+    """Return a SyncSet of that many workers, whose flow waits for nothing."""
     group = {"name": "worker", "replicas": WORKERS, "template": kube_sets.template(CPU)}
     return {
         "apiVersion": kinds.SYNC_SETS.api_version,
@@ -54,7 +54,7 @@ def gang(name: str) -> meta.JsonObject:
 
 
 def bare(name: str) -> meta.JsonObject:
-    """A Pod as large as a worker."""
+    """Return a Pod as large as a worker."""
     spec = kube_sets.template(CPU)["spec"]
     spec["containers"][0] |= {"image": image.name(), "command": ["sleep", "600"]}
     return {
@@ -66,7 +66,7 @@ def bare(name: str) -> meta.JsonObject:
 
 
 class Bench:
-    """One cluster, on which gangs and bare Pods start in turn."""
+    """One cluster, on which gangs and bare Pods start alternately."""
 
     def __init__(self, kube: kube_client.Client) -> None:
         self._kube = kube
@@ -74,7 +74,9 @@ class Bench:
     async def start(
         self, kind: resource.Resource, bodies: Sequence[meta.JsonObject], *, selector: str
     ) -> float:
-        """Create these, and wait until all Pods are Running that are selected; seconds."""
+        """Create these objects, and wait until all selected Pods are Running; return the
+        seconds.
+        """
         began = time.perf_counter()
         await asyncio.gather(*(self._kube.create(kind, body, NAMESPACE) for body in bodies))
         while sum(one.status.phase == "Running" for one in await self._pods(selector)) < WORKERS:
@@ -97,7 +99,7 @@ class Bench:
 
 
 async def times(kubeconfig: Path, repeat: int) -> Figure:
-    """Return how long gangs take, with bare Pods as the floor."""
+    """Return start times of gangs, with bare Pods as the floor."""
     gangs, alone = [], []
     async with kube_client.Client(kube_config.load(kubeconfig)) as kube:
         bench = Bench(kube)
@@ -128,7 +130,7 @@ def measured(repeat: int) -> Iterator[Figure]:
 
 
 def main() -> int:
-    """Measure, print, write; 1 when a gate was missed."""
+    """Measure, print and write figures; return 1 if a gate was missed."""
     options = frame.parser(__doc__, name="gangs").parse_args()
     return frame.run({"gangs": lambda: measured(options.repeat)}, options)
 

@@ -1,6 +1,6 @@
-"""One `kiln.start()` that is measured: its processes, its commits, and its journal read afterwards.
+"""A measured `kiln.start()`: its processes, its commits, and its journal read afterwards.
 
-Used by `tasks.py`. What it says of the journal is read from the files, never asked of kilnwork.
+Used by `tasks.py`. Journal figures are read from the files, never through kilnwork.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ class Home:
     """A session with two slots on this machine; with a directory (`durable`) or without."""
 
     def __init__(self, scratch: Path | None, *, durable: bool, delay_s: float = 0.0) -> None:
-        """`scratch`: where its directory is made; on the disk to be measured."""
+        """Create a directory in `scratch`, which should be on the disk to be measured."""
         self._scratch = tempfile.TemporaryDirectory(prefix="kiln-bench.", dir=scratch)
         self.journal = Path(self._scratch.name) / "home" / "journal.db"
         self._mark = f"{Path(self._scratch.name).name}"
@@ -44,16 +44,18 @@ class Home:
         self._scratch.cleanup()
 
     def processes(self) -> set[int]:
-        """All that it has started and that still lives."""
+        """Return all live processes that it has started."""
         return machine.tree(os.getpid(), mark=f"{MARK}={self._mark}") - {os.getpid()}
 
     def commits(self) -> int:
-        """Transactions so far: the change counter in the header of SQLite's WAL index."""
+        """Return the transactions so far: the change counter in the header of SQLite's WAL
+        index.
+        """
         with Path(f"{self.journal}-shm").open("rb") as index:
             return int(struct.unpack_from("=I", index.read(16), 8)[0])
 
     def end(self) -> None:
-        """Close the session and SIGKILL the dispatcher, so that only the files are left to ask."""
+        """Close the session and SIGKILL the dispatcher, so that only the files are left to read."""
         ours = [pid for pid in self.processes() if self._is_ours(pid)]
         self._session.close()
         for pid in ours:
@@ -67,7 +69,7 @@ class Home:
                 os.waitpid(pid, os.WNOHANG)
 
     def _is_ours(self, pid: int) -> bool:
-        """Whether this process lives and has the mark of this home."""
+        """Return whether this process lives and has the mark of this home."""
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
             environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
@@ -76,7 +78,9 @@ class Home:
         return state != "Z" and f"{MARK}={self._mark}".encode() in environment
 
     def rows(self) -> dict[str, Any]:
-        """What the journal holds, once the dispatcher is gone: whole, each task ended once."""
+        """Return the journal's tasks once the dispatcher is gone; checks that it is intact and each
+        task ended once.
+        """
         database = sqlite3.connect(f"file:{self.journal}?mode=ro", uri=True)
         try:
             (whole,) = database.execute("PRAGMA integrity_check").fetchone()

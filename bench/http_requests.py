@@ -46,7 +46,7 @@ SLOW_S = 0.5
 """Of the requests that are shared: slots are what is shared, not how much CPU an executor got."""
 
 POLLS = 10_000
-MOST_S = 300.0
+MAX_S = 300.0
 
 _DONE = (
     b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 11\r\n\r\n{"ok": 123}'
@@ -82,7 +82,7 @@ async def serve(pipe: Connection) -> None:
 
 
 async def request_all(pipe: Connection, url: str) -> None:
-    """The floor: so many requests, their JSON read."""
+    """Send so many requests and read their JSON: the floor."""
     left = iter(range(COUNT))
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
 
@@ -97,13 +97,15 @@ async def request_all(pipe: Connection, url: str) -> None:
 
 
 async def execute(pipe: Connection, directory: Path, name: str) -> None:
-    """What `kiln executor http` runs, once there is a dispatcher; it collects as seldom as that."""
+    """Run what `kiln executor http` runs, once there is a dispatcher; it collects garbage as
+    seldom.
+    """
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)
     await asyncio.to_thread(pipe.recv)
     settings = service.Settings(name=name, slots=SLOTS, labels={}, policy=http_executors.LOCAL)
     made = http_executors.executor(
-        directory, settings, http_executors.NoSecrets(), on_failure=print
+        directory, settings, http_executors.EmptyReader(), on_failure=print
     )
     await made.start(say=lambda _: None)
     pipe.send("ready")
@@ -122,13 +124,13 @@ class Process:
         self._process.start()
 
     def get(self) -> Any:
-        """What it says next."""
-        if not self._pipe.poll(MOST_S):
+        """Return the next message of the process."""
+        if not self._pipe.poll(MAX_S):
             raise TimeoutError("a process of the measurement says nothing")
         return self._pipe.recv()
 
     def go_on(self) -> None:
-        """Let it do what is next."""
+        """Let the process continue."""
         self._pipe.send("go on")
 
     def close(self) -> None:
@@ -147,14 +149,14 @@ def process(work: Callable[..., Any], *given: Any) -> Iterator[Process]:
 
 @contextmanager
 def executors(directory: Path, many: int) -> Iterator[list[Process]]:
-    """Forked while there is no loop and no journal, which a child had better not have."""
+    """Fork executors before there is a loop and a journal, which a child must not inherit."""
     with ExitStack() as stack:
         yield [stack.enter_context(process(execute, directory, f"e{n}")) for n in range(many)]
 
 
 @asynccontextmanager
 async def dispatching(directory: Path, made: list[Process]) -> AsyncIterator[hubs.Hub]:
-    """A dispatcher to which these executors are connected; they stop before it does."""
+    """Run a dispatcher with these executors connected; they stop before it does."""
     async with hub_support.running(directory) as hub:
         for one in made:
             one.go_on()
@@ -180,7 +182,9 @@ def submit(hub: hubs.Hub, url: str, many: int, **http: Any) -> list[ids.TaskId]:
 async def rate(
     directory: Path, url: str, made: list[Process]
 ) -> tuple[float, collections.Counter[str]]:
-    """Tasks a second from the submission to the last result on disk, and who ran how many."""
+    """Return tasks a second from the submission to the last stored result, and tasks by
+    executor.
+    """
     async with dispatching(directory, made) as hub:
         ran: collections.Counter[str] = collections.Counter()
         over = asyncio.Event()
@@ -195,7 +199,7 @@ async def rate(
         began = time.perf_counter()
         tasks = submit(hub, url, COUNT)
         hub.participation.follow(set(tasks), changed)
-        async with asyncio.timeout(MOST_S):
+        async with asyncio.timeout(MAX_S):
             await over.wait()
         took = time.perf_counter() - began
         assert hub_support.view(hub, tasks[-1]).state == "Success"
@@ -203,10 +207,10 @@ async def rate(
 
 
 async def waiting(directory: Path, url: str, made: list[Process]) -> float:
-    """MiB of an executor that waits for so many results elsewhere."""
+    """Return the MiB of an executor that waits for so many results of other servers."""
     async with dispatching(directory, made) as hub:
         left = collections.deque(submit(hub, url, POLLS, polling={}))
-        async with asyncio.timeout(MOST_S):
+        async with asyncio.timeout(MAX_S):
             while left:
                 view = hub.view(left[0])
                 if view is not None and view.reason == "WaitingForResult":
@@ -218,7 +222,7 @@ async def waiting(directory: Path, url: str, made: list[Process]) -> float:
 
 
 def shapes(directory: Path | None, repeat: int) -> dict[str, frame.Shape]:
-    """By name."""
+    """Return all measurements by name."""
 
     def scratch() -> tempfile.TemporaryDirectory[str]:
         return tempfile.TemporaryDirectory(prefix="kiln-bench.", dir=directory)
@@ -263,7 +267,7 @@ def shapes(directory: Path | None, repeat: int) -> dict[str, frame.Shape]:
 
 
 def main() -> int:
-    """Measure, print, write; 1 when a gate was missed."""
+    """Measure, print and write figures; return 1 if a gate was missed."""
     options = frame.parser(__doc__, name="http").parse_args()
     return frame.run(shapes(options.directory, options.repeat), options)
 

@@ -31,7 +31,7 @@ import kilnwork as kiln  # noqa: E402
 from kilnwork.api import kinds, meta, resource  # noqa: E402
 from kilnwork.kube import client as kube_client  # noqa: E402
 from kilnwork.kube import config as kube_config  # noqa: E402
-from support import up as up_support  # noqa: E402
+from support import up_server as up_support  # noqa: E402
 
 NS = "default"
 SLOTS = 2
@@ -52,12 +52,12 @@ _OBJECT_BYTES = 256 * 1024
 
 
 def noop() -> meta.JsonObject:
-    """A task that calls a function which does nothing, on a warm worker."""
+    """Return a task that calls an empty function on a warm worker."""
     return {"call": {"function": "work:nothing"}}
 
 
 def job(name: str, indexes: int | None = None, **spec: Any) -> meta.JsonObject:
-    """A Job of one task, or of so many indexes."""
+    """Return a Job of one task, or of so many indexes."""
     template = {"taskTemplate": spec.pop("task", noop())}
     if indexes is not None:
         template["parallelism"] = {"withCount": indexes}
@@ -65,7 +65,7 @@ def job(name: str, indexes: int | None = None, **spec: Any) -> meta.JsonObject:
 
 
 def config(name: str, expression: str) -> meta.JsonObject:
-    """A JobConfig whose Jobs do nothing."""
+    """Return a JobConfig whose Jobs do nothing."""
     return {
         "metadata": {"name": name},
         "spec": {
@@ -77,12 +77,12 @@ def config(name: str, expression: str) -> meta.JsonObject:
 
 
 def bare(name: str) -> meta.JsonObject:
-    """An object about which nobody does anything, as long as a Job."""
+    """Return an object that no controller acts on, as long as a Job."""
     return {"metadata": {"name": name}, "data": {"spec": "x" * 200}}
 
 
 class Seen:
-    """Objects of a kind, followed by a watch: when each was first seen, and first seen over."""
+    """Objects of a kind, followed by a watch: when each was first seen, and first seen finished."""
 
     def __init__(self) -> None:
         self.there: dict[str, float] = {}
@@ -91,7 +91,7 @@ class Seen:
         self._news = asyncio.Event()
 
     async def until(self, what: Callable[[], bool], *, timeout_s: float = 600.0) -> None:
-        """Wait until that holds."""
+        """Wait until `holds` is true."""
         async with asyncio.timeout(timeout_s):
             while not what():
                 self._news.clear()
@@ -106,10 +106,10 @@ class Seen:
 
 
 def is_over(status: meta.JsonObject) -> bool:
-    """Whether a Job, a Task or a batch Job is over, by its status."""
+    """Return whether a Job, a Task or a batch Job has finished, by its status."""
     ends = {c["type"] for c in status.get("conditions") or () if c["status"] == "True"}
-    said = (status.get("phase") or status.get("state")) in _FINAL
-    return said or bool(ends & {"Complete", "Failed"})
+    final = (status.get("phase") or status.get("state")) in _FINAL
+    return final or bool(ends & {"Complete", "Failed"})
 
 
 @contextlib.asynccontextmanager
@@ -137,7 +137,7 @@ async def following(
 async def create_all(
     kube: kube_client.Client, kind: resource.Resource, bodies: Iterable[meta.JsonObject]
 ) -> float:
-    """Create all of them, `WRITERS` at once; seconds."""
+    """Create all of them, `WRITERS` at once; return the seconds."""
     left = iter(bodies)
 
     async def create() -> None:
@@ -152,7 +152,7 @@ async def create_all(
 async def delete_all(
     kube: kube_client.Client, kind: resource.Resource, names: Iterable[str]
 ) -> float:
-    """Delete all of them; seconds."""
+    """Delete all of them; return the seconds."""
     left = iter(names)
 
     async def delete() -> None:
@@ -165,7 +165,7 @@ async def delete_all(
 
 
 async def bare_rates(kube: kube_client.Client, count: int, word: str) -> tuple[float, float]:
-    """Bare objects created a second; and created and deleted a second."""
+    """Measure bare objects created a second, and created and deleted a second."""
     names = [f"bare-{word}-{n}" for n in range(count)]
     created = await create_all(kube, resource.CONFIG_MAPS, map(bare, names))
     deleted = await delete_all(kube, resource.CONFIG_MAPS, names)
@@ -177,7 +177,7 @@ async def run_all(
     bodies: list[meta.JsonObject],
     kind: resource.Resource = kinds.JOBS,
 ) -> float:
-    """Create Jobs and wait until all are over; seconds."""
+    """Create Jobs and wait until all have finished; return the seconds."""
     async with following(kube, kind) as seen:
         began = time.perf_counter()
         await create_all(kube, kind, bodies)
@@ -186,17 +186,17 @@ async def run_all(
 
 
 async def version(kube: kube_client.Client) -> int:
-    """Every write raises it by one."""
+    """Return the resourceVersion, which every write raises by one."""
     listed = await kube.list(resource.CONFIG_MAPS, NS, type=meta.Partial)
     return int(listed.resource_version)
 
 
-def connected(server: up_support.Up) -> kube_client.Client:
+def connected(server: up_support.UpServer) -> kube_client.Client:
     return kube_client.Client(kube_config.load(server.data / "kubeconfig"))
 
 
-async def rates(server: up_support.Up, repeat: int) -> list[Figure]:
-    """Jobs created → finished a second, beside bare creates with deletes."""
+async def rates(server: up_support.UpServer, repeat: int) -> list[Figure]:
+    """Measure Jobs created and finished a second, beside bare creates with deletes."""
     floors, found = [], []
     async with connected(server) as kube:
         await run_all(kube, [job("warm")])
@@ -210,8 +210,8 @@ async def rates(server: up_support.Up, repeat: int) -> list[Figure]:
     return [Figure("Jobs created → finished", statistics.median(found), "/s", floor, gate)]
 
 
-async def writes(server: up_support.Up, repeat: int) -> list[Figure]:
-    """API writes of a Job, by its number of indexes."""
+async def writes(server: up_support.UpServer, repeat: int) -> list[Figure]:
+    """Measure API writes of a Job, by its number of indexes."""
     figures = []
     async with connected(server) as kube:
         await run_all(kube, [job("warm")])
@@ -228,8 +228,10 @@ async def writes(server: up_support.Up, repeat: int) -> list[Figure]:
     return figures
 
 
-async def indexes(server: up_support.Up, count: int) -> list[Figure]:
-    """Indexes a second of one Job, beside spawned tasks; the size of its object, and memory."""
+async def indexes(server: up_support.UpServer, count: int) -> list[Figure]:
+    """Measure indexes a second of one Job, beside spawned tasks; the size of its object, and
+    memory.
+    """
     pids = machine.tree(server.process.pid) if server.process else set()
     async with connected(server) as kube:
         await run_all(kube, [job("warm", 2_000)])
@@ -248,8 +250,8 @@ async def indexes(server: up_support.Up, count: int) -> list[Figure]:
     ]
 
 
-def spawn(server: up_support.Up, count: int) -> float:
-    """Spawned tasks a second: submitted by a driver, until it has all results."""
+def spawn(server: up_support.UpServer, count: int) -> float:
+    """Return spawned tasks a second: submitted by a driver, until it has all results."""
     with kiln.connect(server.data):
         [future.result() for future in [work.echo.submit(0, "") for _ in range(1_000)]]
         began = time.perf_counter()
@@ -259,8 +261,8 @@ def spawn(server: up_support.Up, count: int) -> float:
         return count / (time.perf_counter() - began)
 
 
-async def ticks(server: up_support.Up, count: int) -> list[Figure]:
-    """CPU of schedules that are not due; then how late spread ticks make their Jobs."""
+async def ticks(server: up_support.UpServer, count: int) -> list[Figure]:
+    """Measure the CPU of schedules that are not due, then the delay of Jobs of spread ticks."""
     assert server.process is not None
     manager = {server.process.pid}
     async with connected(server) as kube:
@@ -297,7 +299,7 @@ async def ticks(server: up_support.Up, count: int) -> list[Figure]:
 
 
 async def create_one_by_one(kube: kube_client.Client) -> dict[str, float]:
-    """Create a bare object now and then while ticks are watched; when each was sent."""
+    """Create a bare object now and then while ticks are watched; return when each was sent."""
     sent = {}
     until = time.monotonic() + TICKS_S - 1
     while time.monotonic() < until:
@@ -309,19 +311,19 @@ async def create_one_by_one(kube: kube_client.Client) -> dict[str, float]:
 
 
 def tick_of(name: str) -> int:
-    """The tick of a Job that a schedule made."""
+    """Return the tick of a Job that a schedule made."""
     return int(name.rpartition("-")[2])
 
 
 async def share(pids: set[int], seconds: float) -> float:
-    """CPU that these processes use, in percent of a core."""
+    """Return the CPU that these processes use, in percent of a core."""
     began, before = time.monotonic(), machine.cpu_s(pids)
     await asyncio.sleep(seconds)
     return 100 * (machine.cpu_s(pids) - before) / (time.monotonic() - began)
 
 
 async def settled(pids: set[int]) -> None:
-    """Wait until they have done what they were given."""
+    """Wait until these processes have finished their work."""
     last = float("inf")
     for _ in range(30):
         found = await share(pids, 2.0)
@@ -330,8 +332,8 @@ async def settled(pids: set[int]) -> None:
         last = found
 
 
-async def same_second(server: up_support.Up, count: int) -> list[Figure]:
-    """So many schedules due in one second: none is lost; Jobs made a second."""
+async def same_second(server: up_support.UpServer, count: int) -> list[Figure]:
+    """Measure many schedules due in one second: none is lost; Jobs made a second."""
     async with connected(server) as kube:
         await run_all(kube, [job("warm")])
         floor = (await bare_rates(kube, min(count, 4_000), "x"))[0]
@@ -355,8 +357,8 @@ async def same_second(server: up_support.Up, count: int) -> list[Figure]:
     return [Figure(what, count / (last - due), "/s", floor, gate, more)]
 
 
-async def steps(server: up_support.Up, directory: Path) -> list[Figure]:
-    """From the run of what a Job depends on to its own."""
+async def steps(server: up_support.UpServer, directory: Path) -> list[Figure]:
+    """Measure from the run of a dependency of a Job to the Job's own run."""
     figures = []
     async with connected(server) as kube:
         await run_all(kube, [job("warm")])
@@ -375,7 +377,9 @@ async def steps(server: up_support.Up, directory: Path) -> list[Figure]:
 async def gap(
     kube: kube_client.Client, kind: resource.Resource, names: list[str], *, notes: Path
 ) -> float:
-    """Seconds from the call of the first to the call of the second, which waits for it."""
+    """Return the seconds from the call of the first to the call of the second, which waits for
+    it.
+    """
     first, second = names
     task = {"call": {"function": "work:note", "args": [str(notes)]}}
     after = [{"kind": kind.kind, "name": first}]
@@ -392,12 +396,12 @@ async def gap(
 
 
 def shapes(options: Any) -> dict[str, frame.Shape]:
-    """By name."""
+    """Return all measurements by name."""
     less = 5 if options.short else 1
 
-    def measured(measure: Callable[[up_support.Up, Path], Any]) -> Iterator[Figure]:
+    def measured(measure: Callable[[up_support.UpServer, Path], Any]) -> Iterator[Figure]:
         with tempfile.TemporaryDirectory(prefix="kiln-bench.", dir=options.directory) as scratch:
-            server = up_support.Up(Path(scratch) / "data", workdir=HERE, slots=SLOTS)
+            server = up_support.UpServer(Path(scratch) / "data", workdir=HERE, slots=SLOTS)
             server.start()
             try:
                 yield from asyncio.run(measure(server, Path(scratch)))
@@ -405,7 +409,7 @@ def shapes(options: Any) -> dict[str, frame.Shape]:
                 server.stop()
 
     repeat = options.repeat
-    found: dict[str, Callable[[up_support.Up, Path], Any]] = {
+    found: dict[str, Callable[[up_support.UpServer, Path], Any]] = {
         "rates": lambda server, _: rates(server, repeat),
         "writes": lambda server, _: writes(server, min(repeat, 3)),
         "indexes": lambda server, _: indexes(server, INDEXES // less),
@@ -417,7 +421,7 @@ def shapes(options: Any) -> dict[str, frame.Shape]:
 
 
 def main() -> int:
-    """Measure, print, write; 1 when a gate was missed."""
+    """Measure, print and write figures; return 1 if a gate was missed."""
     parser = frame.parser(__doc__, name="jobs")
     parser.add_argument("--short", action="store_true", help="a fifth of indexes and schedules")
     options = parser.parse_args()

@@ -44,7 +44,7 @@ JOBS = 500
 QUIET_S = 3.0
 """Without a write: then what belongs to a Job is written. A kubelet tells of its Pods later."""
 WRITTEN = ("jobs", "pods", "events", "tasks")
-"""What is written to because of a Job, by whomever."""
+"""Resources that any client writes to because of a Job."""
 
 BATCH_JOBS = resource.Resource(
     group="batch", version="v1", kind="Job", plural="jobs", singular="job"
@@ -73,7 +73,7 @@ class World:
         self.kube = kube
 
     def pod(self) -> meta.JsonObject:
-        """The spec of a Pod that does nothing, on that node, of an image that it has."""
+        """Return the spec of an empty Pod on that node, of an image that it has."""
         container = {"name": "main", "image": image.name(), "command": ["true"]}
         return {
             "nodeName": self.node,
@@ -83,7 +83,7 @@ class World:
         }
 
     def batch_job(self, name: str, indexes: int = 1) -> meta.JsonObject:
-        """An indexed batch Job, all of whose Pods may run at once."""
+        """Return an indexed batch Job, all of whose Pods may run at once."""
         spec = {
             "completions": indexes,
             "parallelism": indexes,
@@ -93,13 +93,13 @@ class World:
         return {"metadata": {"name": name}, "spec": spec}
 
     def pod_job(self, name: str, indexes: int) -> meta.JsonObject:
-        """A Job of ours whose indexes are the same Pods."""
+        """Return a Job of ours whose indexes are the same Pods."""
         bare = {"annotations": {"kilnwork.dev/sidecar": "false"}}
         task = {"pod": {"metadata": bare, "spec": self.pod()}}
         return jobs.job(name, indexes, task=task)
 
     async def writes(self) -> Counter[str]:
-        """So far, by the API server's own count, once nothing is written any more."""
+        """Return the writes so far, by the API server's metrics, once writing has stopped."""
         before: Counter[str] | None = None
         while True:
             found = cluster_home.count_writes(self.manager.kube.kubectl("get", "--raw", "/metrics"))
@@ -110,16 +110,16 @@ class World:
             await asyncio.sleep(QUIET_S)
 
     async def run(self, kind: resource.Resource, bodies: list[meta.JsonObject]) -> Run:
-        """Have Jobs made and awaited; they are gone afterwards."""
+        """Create Jobs, wait for their ends, and delete them."""
         before = await self.writes()
         took = await jobs.run_all(self.kube, bodies, kind)
         wrote = await self.writes() - before
         await jobs.delete_all(self.kube, kind, [body["metadata"]["name"] for body in bodies])
-        await self.no_pods()
+        await self.wait_for_no_pods()
         return Run(took, wrote.total() / len(bodies), wrote)
 
-    async def no_pods(self) -> None:
-        """Wait until the Pods of Jobs are gone, but not that of the worker."""
+    async def wait_for_no_pods(self) -> None:
+        """Wait until the Pods of Jobs are gone; that of the worker stays."""
         while True:
             listed = await self.kube.list(resource.PODS, jobs.NS, type=meta.Partial)
             if len(listed.items) <= 1:
@@ -128,13 +128,14 @@ class World:
 
 
 def command() -> meta.JsonObject:
-    """A process that does nothing, on the warm worker."""
+    """Return a process that does nothing, on the warm worker."""
     return {"command": ["true"]}
 
 
 async def ticks(world: World, minutes: int) -> list[Figure]:
-    """How late Jobs of schedules are made that are due at once: CronJobs in the first second of
-    each minute, JobConfigs in the 30th."""
+    """Measure the delay of Jobs of schedules due at once: CronJobs in the first second of each
+    minute, JobConfigs in the 30th.
+    """
     theirs, ours = [], []
     names = [f"tick-{n}" for n in range(SCHEDULES)]
     await jobs.create_all(world.kube, CRON_JOBS, [cron_job(world, name) for name in names])
@@ -171,14 +172,14 @@ async def ticks(world: World, minutes: int) -> list[Figure]:
 
 
 def cron_job(world: World, name: str) -> meta.JsonObject:
-    """Due each minute; its Jobs make no Pods, so that nothing but the schedule is measured."""
+    """Return a CronJob due each minute; its Jobs make no Pods, so only the schedule is measured."""
     job = world.batch_job("")["spec"] | {"suspend": True}
     spec = {"schedule": "* * * * *", "timeZone": "Etc/UTC", "jobTemplate": {"spec": job}}
     return {"metadata": {"name": name}, "spec": spec}
 
 
 async def indexes(world: World, repeat: int) -> list[Figure]:
-    """One Job of many indexes, created → finished, and what it writes."""
+    """Measure one Job of many indexes from created to finished, and its writes."""
     theirs, warm, pods = [], [], []
     for n in range(repeat):
         theirs.append(await world.run(BATCH_JOBS, [world.batch_job(f"b-{n}", INDEXES)]))
@@ -192,7 +193,7 @@ async def indexes(world: World, repeat: int) -> list[Figure]:
 
 
 def pair(what: str, ours: list[Run], theirs: list[Run]) -> Iterator[Figure]:
-    """Seconds and writes of ours, beside theirs."""
+    """Return seconds and writes of ours and of Kubernetes' own kind."""
     took, floor = seconds(ours), seconds(theirs)
     more = {"beside": "an indexed batch Job"}
     yield Figure(f"{what}, created → finished", took, "s", floor, more=more)
@@ -204,14 +205,16 @@ def seconds(runs: list[Run]) -> float:
 
 
 def written(what: str, ours: list[Run], theirs: list[Run]) -> Figure:
-    """Writes of a Job; and to what, in the last run."""
+    """Return the writes of a Job, and their targets in the last run."""
     mine, floor = (statistics.median(run.writes for run in runs) for runs in (ours, theirs))
     more = {"ours": dict(ours[-1].written), "theirs": dict(theirs[-1].written)}
     return Figure(what, mine, "", floor, more=more)
 
 
 async def rates(world: World, repeat: int) -> list[Figure]:
-    """Jobs of one task, created → finished a second; beside batch Jobs, and bare objects."""
+    """Measure Jobs of one task created and finished a second, beside batch Jobs and bare
+    objects.
+    """
     theirs: list[Run] = []
     few: list[Run] = []
     many: list[Run] = []
@@ -245,7 +248,7 @@ CALL = {"call": {"function": "os:getpid"}}
 
 
 def shapes(options: Any) -> dict[str, frame.Shape]:
-    """By name."""
+    """Return all measurements by name."""
     repeat = 1 if options.short else options.repeat
     found: dict[str, Measure] = {
         "ticks": lambda world: ticks(world, 1 if options.short else MINUTES),
@@ -274,13 +277,13 @@ async def _connected(measure: Measure, manager: kube_manager.Manager, node: str)
         await jobs.run_all(kube, [world.batch_job("warm")], BATCH_JOBS)
         await jobs.delete_all(kube, BATCH_JOBS, ["warm"])
         await jobs.delete_all(kube, kinds.JOBS, ["warm"])
-        await world.no_pods()
+        await world.wait_for_no_pods()
         found: list[Figure] = await measure(world)
         return found
 
 
 def main() -> int:
-    """Measure, print, write; 1 when a gate was missed."""
+    """Measure, print and write figures; return 1 if a gate was missed."""
     parser = frame.parser(__doc__, name="jobs_real")
     parser.set_defaults(repeat=3, wait=60)
     parser.add_argument("--short", action="store_true", help="one minute of ticks, one repetition")

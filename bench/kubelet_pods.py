@@ -46,18 +46,18 @@ def task(name: str, node: str, *, sidecar: bool) -> meta.JsonObject:
 
 
 def _place(spec: meta.JsonObject, node: str) -> None:
-    """On that node, of an image that it has, without a token."""
+    """Place a Pod on that node, with an image that it has and without a token."""
     spec |= {"nodeName": node, "automountServiceAccountToken": False}
     spec["containers"][0] |= {"image": image.name(), "imagePullPolicy": "IfNotPresent"}
 
 
 def writes(manager: kube_manager.Manager) -> int:
-    """To Pods and Tasks, by the API server's own count."""
+    """Return the writes to Pods and Tasks, by the API server's metrics."""
     return manager.requests("pods|tasks", verb="POST|PUT|PATCH|DELETE|APPLY")
 
 
 async def rates(manager: kube_manager.Manager, node: str, repeat: int) -> Iterator[Figure]:
-    """Pods a second, bare and as Tasks, in turn; and how often the API was written to."""
+    """Measure Pods a second, bare and as Tasks, alternating, and API writes."""
     alone, tasks, served, written = [], [], [], []
     async with kube_client.Client(kube_config.load(manager.kube.kubeconfig)) as kube:
         await pods.run_all(kube, kinds.TASKS, [task("t-first", node, sidecar=True)])
@@ -106,7 +106,7 @@ def measured(repeat: int) -> Iterator[Figure]:
 
 
 def main() -> int:
-    """Measure, print, write; 1 when a gate was missed."""
+    """Measure, print and write figures; return 1 if a gate was missed."""
     options = frame.parser(__doc__, name="kubelet_pods").parse_args()
     return frame.run({"kubelet": lambda: measured(options.repeat)}, options)
 

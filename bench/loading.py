@@ -1,7 +1,7 @@
-"""Puts load on an HTTP server: uploads that cost the sender nothing, and many small requests.
+"""HTTP load: uploads that cost the sender nothing, and many small requests.
 
-Used by `files.py`, for the server and its floor alike. Loopback only; reads no more of answers than
-it needs.
+Used by `files.py`, for the server and its floor alike. Loopback only; parses only as much of
+responses as it needs.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ BOUNDARY = "kilnworkbench7MA4YWxk"
 
 
 def head(method: str, path: str, *, length: int | None = None, more: dict[str, str]) -> bytes:
-    """Of a request."""
+    """Return the head of a request."""
     lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1"]
     lines += [f"{name}: {value}" for name, value in more.items()]
     if length is not None:
@@ -33,9 +33,9 @@ def head(method: str, path: str, *, length: int | None = None, more: dict[str, s
 def upload(
     port: int, path: str, file: Path, *, headers: dict[str, str], form: bool = False
 ) -> tuple[float, Any]:
-    """Seconds until a POST of `file` is answered, and the JSON of the answer.
+    """Return the seconds until a POST of `file` gets its response, and the JSON of the response.
 
-    The kernel sends it (sendfile). `form`: as the field `file` of a multipart form.
+    The kernel sends the file (sendfile). `form`: as the field `file` of a multipart form.
     """
     before = after = b""
     headers = dict(headers)
@@ -50,26 +50,26 @@ def upload(
         link.sendall(head("POST", path, length=length, more=headers) + before)
         link.sendfile(source)
         link.sendall(after)
-        answer = received(link)
-    return time.perf_counter() - began, json.loads(answer)
+        response = received(link)
+    return time.perf_counter() - began, json.loads(response)
 
 
 def get(port: int, path: str, *, headers: dict[str, str]) -> bytes:
-    """The body of one answer, which is to be 200."""
+    """Return the body of one response, which must be a 200."""
     return ask(port, head("GET", path, more=headers))
 
 
 def ask(port: int, request: bytes) -> bytes:
-    """The body of the answer to one request."""
+    """Return the body of the response to one request."""
     with socket.create_connection(("127.0.0.1", port)) as link:
         link.sendall(request)
         return received(link)
 
 
 def received(link: socket.socket) -> bytes:
-    """The body of an answer with a length, if it is one of success."""
+    """Return the body of a successful response with a length."""
     data = b""
-    while (end := answer_end(data)) is None or len(data) < end:
+    while (end := response_end(data)) is None or len(data) < end:
         if not (more := link.recv(1 << 18)):
             raise AssertionError(f"the server closed the connection after {data[:300]!r}")
         data += more
@@ -77,38 +77,38 @@ def received(link: socket.socket) -> bytes:
     return data.partition(_HEADERS_END)[2]
 
 
-def answer_end(data: bytes) -> int | None:
-    """How long the first answer in `data` is; None: its headers are not there yet."""
+def response_end(data: bytes) -> int | None:
+    """Return the length of the first response in `data`; None: its headers are incomplete."""
     at = data.find(_HEADERS_END)
     if at < 0:
         return None
     length = _LENGTH.search(data, 0, at + 2)
     if length is None:
-        raise AssertionError(f"an answer without a length: {data[:300]!r}")
+        raise AssertionError(f"a response without a length: {data[:300]!r}")
     return at + len(_HEADERS_END) + int(length[1])
 
 
-def check(answer: bytes) -> None:
-    """Raises unless it is one of success."""
-    if not answer.startswith(b"HTTP/1.1 2"):
-        raise AssertionError(f"the server answered {answer[:600]!r}")
+def check(response: bytes) -> None:
+    """Raise AssertionError unless the response is successful."""
+    if not response.startswith(b"HTTP/1.1 2"):
+        raise AssertionError(f"the server responded {response[:600]!r}")
 
 
 @dataclass
 class Load:
-    """Many requests: how they went. `latencies_s`: of each."""
+    """Results of many requests. `latencies_s`: of each."""
 
     seconds: float = 0.0
     latencies_s: list[float] = field(default_factory=list)
 
     @property
     def rate(self) -> float:
-        """Answers a second."""
+        """Return responses a second."""
         return len(self.latencies_s) / self.seconds
 
 
 class _Connection(asyncio.Protocol):
-    """Sends the next request when the one before is answered, until it is time."""
+    """Sends the next request after each response, until the time is over."""
 
     def __init__(self, request: Callable[[], bytes], load: Load, until: float) -> None:
         self._request, self._load, self._until = request, load, until
@@ -123,7 +123,7 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._data = self._data + data if self._data else data
         try:
-            end = answer_end(self._data)
+            end = response_end(self._data)
             if end is None or len(self._data) < end:
                 return
             check(self._data)
@@ -155,7 +155,7 @@ class _Connection(asyncio.Protocol):
 
 
 def many(port: int, request: Callable[[], bytes], *, connections: int, seconds: float) -> Load:
-    """Requests on so many connections, one at a time on each."""
+    """Send requests on so many connections, one at a time on each."""
     load = Load()
 
     async def run() -> None:

@@ -1,4 +1,4 @@
-"""The machine beneath a measurement: what it is, who else uses it, what a tree of processes holds.
+"""The machine under measurement: its facts, other users of its CPU, usage of process trees.
 
 Used by every script of this directory, also in scratch environments: the standard library only.
 """
@@ -17,7 +17,7 @@ QUIET_PERCENT = 12.0
 
 
 def facts() -> dict[str, Any]:
-    """What a reader must know of the machine to judge a figure."""
+    """Return facts about the machine that a reader needs to judge a figure."""
     models = [
         line.partition(":")[2].strip()
         for line in Path("/proc/cpuinfo").read_text().splitlines()
@@ -33,25 +33,27 @@ def facts() -> dict[str, Any]:
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Seconds that `work` takes."""
+    """Return the seconds that `work` takes."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
 
 
 def percentile(values: Iterable[float], percent: float) -> float:
-    """The value that `percent` of the values do not exceed."""
+    """Return the value that `percent` of the values do not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle of what was measured."""
+    """Return the median."""
     return statistics.median(values)
 
 
 def _stat(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat after the command's name; empty for a process that is gone."""
+    """Return the fields of /proc/PID/stat after the command's name; empty for a process that is
+    gone.
+    """
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -63,7 +65,9 @@ def _pids() -> list[int]:
 
 
 def tree(root: int, *, mark: str | None = None) -> set[int]:
-    """`root`, its descendants, and every process with `mark` (NAME=VALUE) in its environment."""
+    """Return `root`, its descendants, and every process with `mark` (NAME=VALUE) in its
+    environment.
+    """
     children: dict[int, list[int]] = {}
     found = set()
     for pid in _pids():
@@ -87,12 +91,14 @@ def _marked(pid: int, mark: bytes) -> bool:
 
 
 def cpu_s(pids: Iterable[int]) -> float:
-    """Seconds of CPU that these processes have used, without their children."""
+    """Return the CPU seconds that these processes have used, without their children."""
     return sum(int(x) for pid in pids for x in _stat(pid)[11:13]) / TICKS
 
 
 def memory_mib(pids: Iterable[int]) -> tuple[float, float]:
-    """Resident and proportional memory of these processes; the latter counts shared pages once."""
+    """Return resident and proportional memory of these processes; the latter counts shared pages
+    once.
+    """
     rss = pss = 0
     for pid in pids:
         try:
@@ -106,10 +112,10 @@ def memory_mib(pids: Iterable[int]) -> tuple[float, float]:
 
 
 class Strangers:
-    """How much CPU others than this process's tree use, in percent of one core.
+    """CPU use of processes outside this process's tree, in percent of one core.
 
-    Kernel threads, disk write-back among them, count as others. A descendant that ended without
-    being waited for by its parent does too.
+    Kernel threads, disk write-back among them, count as others. So does a descendant that ended
+    without its parent waiting for it.
     """
 
     def __init__(self) -> None:
@@ -117,11 +123,11 @@ class Strangers:
         self.start()
 
     def start(self) -> None:
-        """Count from now."""
+        """Start counting."""
         self._since = (time.monotonic(), *self._used())
 
     def percent(self) -> float:
-        """Since `start`."""
+        """Return the use since `start`."""
         began, busy, own = self._since
         now_busy, now_own = self._used()
         seconds = time.monotonic() - began
@@ -130,7 +136,9 @@ class Strangers:
 
     @staticmethod
     def _used() -> tuple[float, float]:
-        """Ticks of the whole machine, and of our tree with the children it has waited for."""
+        """Return the ticks of the whole machine, and of our tree with the children it has waited
+        for.
+        """
         ticks = [int(x) for x in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
         own = 0
         for pid in tree(os.getpid()):
@@ -140,18 +148,20 @@ class Strangers:
 
 
 class Patience:
-    """Waiting for a quiet machine, for so many seconds in all."""
+    """A budget of seconds to wait for a quiet machine."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
 
     @property
     def over(self) -> bool:
-        """True when all of it is used up."""
+        """Return whether the budget is used up."""
         return time.monotonic() > self._end
 
     def wait_until_quiet(self, *, for_s: float = 2.0) -> bool:
-        """True once others have used next to nothing for `for_s`; False when it is over."""
+        """Return True once others have used next to nothing for `for_s`, False when the budget is
+        used up.
+        """
         while not self.over:
             strangers = Strangers()
             time.sleep(for_s)

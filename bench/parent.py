@@ -14,22 +14,22 @@ class Connection(http.client.HTTPConnection):
     """HTTP over the task's Unix socket."""
 
     def connect(self) -> None:
-        """As HTTPConnection, but there."""
+        """Connect to the task's socket."""
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.connect(os.environ["KILN_SOCKET"])
 
 
 def ask(method: str, path: str, body: object = None) -> dict[str, str]:
-    """One call."""
+    """Send one request; return its JSON."""
     connection = Connection("task")
     connection.request(method, path, None if body is None else json.dumps(body))
-    answer: dict[str, str] = json.loads(connection.getresponse().read())
+    response: dict[str, str] = json.loads(connection.getresponse().read())
     connection.close()
-    return answer
+    return response
 
 
 def main() -> None:
-    """Spawn all, then wait for all."""
+    """Spawn all children, then wait for all."""
     spec = {"command": ["true"]}
     children = [ask("POST", "/tasks", {"spec": spec})["id"] for _ in range(int(sys.argv[1]))]
     for child in children:

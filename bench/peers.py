@@ -1,10 +1,10 @@
-"""Puts kilnwork beside other systems, in one run on one machine: `make bench-peers`.
+"""Compares kilnwork with other systems, in one run on one machine: `make bench-peers`.
 
     python bench/peers.py [--peers ray,dask,…] [--calls N] [--repeat N] [--keep DIR] [--no-gates]
 
-Each system is installed into a scratch environment of its own, which is removed afterwards, and
-measured by `peer/on_SYSTEM.py` in its own best idiom; what is measured is written once, in
-`peer/shapes.py`. Ends with 1 when kilnwork is not ahead of Ray and Dask in every shape.
+Each system is installed into its own scratch environment, which is removed afterwards, and measured
+by `peer/on_SYSTEM.py` in its own best idiom; the measurements are defined once, in
+`peer/shapes.py`. Exits with 1 when kilnwork is not ahead of Ray and Dask in every shape.
 """
 
 import argparse
@@ -28,12 +28,12 @@ MARK = "KILN_BENCH_MARK"
 RIVALS = ("ray", "dask")
 """Those that kilnwork must be ahead of."""
 ASIDE = {"version", "others %", "idle processes"}
-"""What is told of a system and is no figure of its speed."""
+"""Facts about a system beside the figures of its speed."""
 
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """What it takes to measure one. `needs`: a program that must be on PATH, and its package."""
+    """Requirements of one system. `needs`: a program that must be on PATH, and its package."""
 
     packages: tuple[str, ...]
     calls: int | None = None
@@ -51,7 +51,7 @@ SYSTEMS = {
 
 
 def environment(name: str, directory: Path) -> Path:
-    """The interpreter of a scratch environment with that system; made if it is not there."""
+    """Return the interpreter of a scratch environment with that system, created if missing."""
     python = directory / name / "bin" / "python"
     if not python.exists():
         print(f"installing {' '.join(SYSTEMS[name].packages)} …", flush=True)
@@ -62,7 +62,7 @@ def environment(name: str, directory: Path) -> Path:
 
 
 class Run:
-    """One system's script, run several times; what it started is gone afterwards."""
+    """One system's script, run several times; its processes are killed afterwards."""
 
     def __init__(self, name: str, python: Path, script: Path, *arguments: str) -> None:
         self.name = name
@@ -71,7 +71,7 @@ class Run:
         self._log = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115 - goes with this object
 
     def first_result(self) -> float:
-        """Seconds from the start of a fresh interpreter to its first result."""
+        """Return the seconds from the start of a fresh interpreter to its first result."""
         began = time.perf_counter()
         process = self._start()
         self._said(process, "first")
@@ -80,7 +80,7 @@ class Run:
         return seconds
 
     def figures(self, *arguments: str) -> dict[str, Any]:
-        """What its script measures."""
+        """Return the figures of its script."""
         process = self._start("--all", *arguments)
         self._said(process, "first")
         found: dict[str, Any] = json.loads(self._line(process) or "{}")
@@ -99,7 +99,7 @@ class Run:
         )
 
     def _line(self, process: subprocess.Popen[str]) -> str:
-        """The next line that is for us; some systems print, too."""
+        """Return the next line of our protocol; some systems print, too."""
         while line := process.stdout.readline() if process.stdout else "":
             if line.startswith(("first", "{")):
                 return line.strip()
@@ -127,13 +127,13 @@ class Run:
 
 
 def measured(run: Run, calls: int) -> dict[str, Any]:
-    """All figures of one system, once; the first start only warms the disk's cache."""
+    """Return all figures of one system, once; the first start only warms the disk's cache."""
     run.first_result()
     return {"first result s": run.first_result(), **run.figures("--calls", str(calls))}
 
 
 def medians(rounds: list[dict[str, Any]]) -> dict[str, Any]:
-    """One figure for each shape, of those that were taken in different rounds."""
+    """Return the median figure for each shape, over rounds."""
     return {
         shape: value
         if isinstance(value, str)
@@ -143,7 +143,7 @@ def medians(rounds: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def lacking(name: str) -> str | None:
-    """Why this system cannot be measured here."""
+    """Return why this system cannot be measured here, or ""."""
     program, remedy = SYSTEMS[name].needs or (None, "")
     if program is not None and shutil.which(program) is None:
         return f"{program} is not on PATH: {remedy}"
@@ -151,7 +151,7 @@ def lacking(name: str) -> str | None:
 
 
 def ours(scratch: Path) -> dict[str, Run]:
-    """kilnwork, forgetting and durable."""
+    """Return kilnwork volatile and durable."""
     script, python = HERE / "peer" / "on_kilnwork.py", Path(sys.executable)
     durable = ["--durable", str(scratch)]
     return {
@@ -161,7 +161,7 @@ def ours(scratch: Path) -> dict[str, Run]:
 
 
 def behind(taken: dict[str, dict[str, Any]]) -> list[str]:
-    """Where a rival is ahead of kilnwork, durable or not."""
+    """Return the shapes in which a rival is ahead of kilnwork, durable or not."""
     return [
         f"{rival} is ahead of {own} in {shape}: {theirs:.4g} against {taken[own][shape]:.4g}"
         for rival in RIVALS
@@ -178,7 +178,7 @@ def _worse(shape: str, own: float, theirs: float) -> bool:
 
 
 def table(taken: dict[str, dict[str, Any]]) -> str:
-    """Shapes down, systems across."""
+    """Return a table with shapes as rows and systems as columns."""
     shapes = list(dict.fromkeys(shape for found in taken.values() for shape in found))
     rows = [("", *taken)]
     for shape in shapes:
@@ -189,7 +189,7 @@ def table(taken: dict[str, dict[str, Any]]) -> str:
 
 
 def runs(options: argparse.Namespace, names: list[str], scratch: Path) -> dict[str, Run]:
-    """kilnwork, and each system that can be had here."""
+    """Return kilnwork and each system that is available here."""
     found = ours(scratch)
     for name in names:
         if reason := lacking(name):
@@ -205,7 +205,7 @@ def runs(options: argparse.Namespace, names: list[str], scratch: Path) -> dict[s
 
 
 def measure(options: argparse.Namespace, found: dict[str, Run]) -> dict[str, dict[str, Any]]:
-    """All in turn, several rounds: what the machine does meanwhile meets everybody alike."""
+    """Measure all systems alternately in several rounds, so that disturbances affect all alike."""
     rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in found}
     for number in range(options.repeat):
         for name, run in found.items():
@@ -219,7 +219,7 @@ def measure(options: argparse.Namespace, found: dict[str, Run]) -> dict[str, dic
 
 
 def main() -> int:
-    """Install, measure, print, clean up; 1 when a rival is ahead."""
+    """Install, measure, print, clean up; return 1 when a rival is ahead."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--peers", default=",".join(SYSTEMS), help=f"of {', '.join(SYSTEMS)}")
     parser.add_argument("--calls", type=int, default=10_000, help="calls in a burst")

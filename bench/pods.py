@@ -24,7 +24,7 @@ from figures import Figure, Gate  # noqa: E402
 from kilnwork.api import kinds, meta, resource  # noqa: E402
 from kilnwork.kube import client as kube_client  # noqa: E402
 from kilnwork.kube import config as kube_config  # noqa: E402
-from support import up as up_support  # noqa: E402
+from support import up_server as up_support  # noqa: E402
 
 COUNT = 60
 IN_FLIGHT = 8
@@ -36,7 +36,7 @@ _OVER = {"Success", "Failed", "Killed", "Succeeded"}
 
 
 def spec(*argv: str) -> meta.JsonObject:
-    """A Pod of one container."""
+    """Return a Pod of one container."""
     container = {"name": "main", "image": "busybox", "command": list(argv)}
     return {"restartPolicy": "Never", "containers": [container]}
 
@@ -46,7 +46,7 @@ def pod(name: str) -> meta.JsonObject:
 
 
 def task(name: str, *argv: str, sidecar: bool = True) -> meta.JsonObject:
-    """`sidecar`: with the one that serves the worker contract, as by default."""
+    """Return a Task; `sidecar`: with the sidecar that serves the worker contract, as by default."""
     timeouts = {"killGraceSeconds": GRACE_S}
     template = {"spec": spec(*(argv or ("true",)))}
     if not sidecar:
@@ -63,7 +63,7 @@ class Ends:
         self._seen: dict[tuple[str, str], asyncio.Future[float]] = {}
 
     def at(self, name: str, state: str = "over") -> asyncio.Future[float]:
-        """The moment in which it has that state, or is over."""
+        """Return when an object had that state, or had finished."""
         made = asyncio.get_running_loop().create_future()
         return self._seen.setdefault((name, state), made)
 
@@ -89,7 +89,7 @@ class Ends:
 async def run_all(
     kube: kube_client.Client, kind: resource.Resource, bodies: Iterable[meta.JsonObject]
 ) -> float:
-    """Create and await all of them, `IN_FLIGHT` at a time; seconds."""
+    """Create and await all of them, `IN_FLIGHT` at a time; return the seconds."""
     listed = await kube.list(kind, "default", type=meta.Partial)
     ends = Ends(kube, kind)
     following = asyncio.create_task(ends.follow(listed.resource_version))
@@ -108,7 +108,7 @@ async def run_all(
 
 
 async def version(kube: kube_client.Client) -> int:
-    """Every write raises it by one."""
+    """Return the resourceVersion, which every write raises by one."""
     listed = await kube.list(resource.CONFIG_MAPS, "default", type=meta.Partial)
     return int(listed.resource_version)
 
@@ -127,8 +127,8 @@ async def clear(kube: kube_client.Client) -> None:
         await asyncio.sleep(0.2)
 
 
-async def rates(server: up_support.Up, repeat: int) -> Iterator[Figure]:
-    """Pods a second, bare and as Tasks, in turn; and how often the API was written to."""
+async def rates(server: up_support.UpServer, repeat: int) -> Iterator[Figure]:
+    """Measure Pods a second, bare and as Tasks, alternating, and API writes."""
     bare, tasks, served, writes = [], [], [], []
     async with kube_client.Client(kube_config.load(server.data / "kubeconfig")) as kube:
         await run_all(kube, kinds.TASKS, [task("t-first")])
@@ -164,8 +164,10 @@ async def rates(server: up_support.Up, repeat: int) -> Iterator[Figure]:
     )  # fmt: skip
 
 
-async def kills(server: up_support.Up) -> Iterator[Figure]:
-    """From killTimestamp to Killed, of containers that ignore SIGTERM; less the grace."""
+async def kills(server: up_support.UpServer) -> Iterator[Figure]:
+    """Measure from killTimestamp to Killed for containers that ignore SIGTERM, less the grace
+    period.
+    """
     took = []
     stubborn = ("sh", "-c", "trap '' TERM; while :; do sleep 0.05; done")
     async with kube_client.Client(kube_config.load(server.data / "kubeconfig")) as kube:
@@ -192,7 +194,7 @@ async def kills(server: up_support.Up) -> Iterator[Figure]:
 
 
 def shapes(directory: Path, repeat: int) -> dict[str, frame.Shape]:
-    """By name."""
+    """Return all measurements by name."""
 
     def measured(kind: str) -> Iterator[Figure]:
         with (
@@ -205,7 +207,7 @@ def shapes(directory: Path, repeat: int) -> dict[str, frame.Shape]:
 
 
 def main() -> int:
-    """Measure, print, write; 1 when a gate was missed."""
+    """Measure, print and write figures; return 1 if a gate was missed."""
     options = frame.parser(__doc__, name="pods").parse_args()
     return frame.run(shapes(options.directory, options.repeat), options)
 

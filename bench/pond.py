@@ -35,7 +35,7 @@ from figures import Figure, Gate  # noqa: E402
 from kilnwork.api import data_pond  # noqa: E402
 from kilnwork.controllers.data_pond import model  # noqa: E402
 from kilnwork.data.pond import manifest, shards  # noqa: E402
-from support import pond_homes  # noqa: E402
+from support import pond_manager  # noqa: E402
 
 FILES = 50
 """Of 4 MiB each by default: neither tiny nor one."""
@@ -52,18 +52,18 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     gets = 0
 
     def log_message(self, *_: Any) -> None:
-        """Nothing is printed."""
+        """Log nothing."""
 
     def do_HEAD(self) -> None:
         self._file(body=False)
 
     def do_GET(self) -> None:
         if self.path == "/-/counts":
-            answer = json.dumps({"sent": _Handler.sent, "gets": _Handler.gets}).encode()
+            response = json.dumps({"sent": _Handler.sent, "gets": _Handler.gets}).encode()
             self.send_response(200)
-            self.send_header("Content-Length", str(len(answer)))
+            self.send_header("Content-Length", str(len(response)))
             self.end_headers()
-            self.wfile.write(answer)
+            self.wfile.write(response)
         else:
             self._file(body=True)
 
@@ -86,7 +86,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 def serve(directory: str) -> None:
-    """Be the source, until standard input ends."""
+    """Serve the source until standard input ends."""
     _Handler.directory = Path(directory)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     server.daemon_threads = True
@@ -124,8 +124,8 @@ class Lake:
 
     @property
     def sent(self) -> int:
-        with request.urlopen(f"http://127.0.0.1:{self.port}/-/counts") as answer:
-            return int(json.load(answer)["sent"])
+        with request.urlopen(f"http://127.0.0.1:{self.port}/-/counts") as response:
+            return int(json.load(response)["sent"])
 
     @property
     def source(self) -> data_pond.PondSource:
@@ -148,15 +148,15 @@ class Lake:
 
 
 def plain_copy(lake: Lake, directory: Path) -> float:
-    """The floor: seconds for all files, each checked, on disk and renamed."""
+    """Return the seconds for copying all files, each checked, synced and renamed: the floor."""
     directory.mkdir()
     began = time.perf_counter()
     connection = http.client.HTTPConnection("127.0.0.1", lake.port)
     for path, digest in lake.digests.items():
         connection.request("GET", f"/{path}")
-        answer, made = connection.getresponse(), hashlib.sha256()
+        response, made = connection.getresponse(), hashlib.sha256()
         with (directory / f".{path}").open("wb", buffering=0) as file:
-            while piece := answer.read(PIECE_BYTES):
+            while piece := response.read(PIECE_BYTES):
                 made.update(piece)
                 file.write(piece)
             os.fsync(file.fileno())
@@ -170,22 +170,26 @@ def snapshot(lake: Lake, digest: str) -> model.WantedSnapshot:
     return model.WantedSnapshot(name="data", digest=digest, source=lake.wanted)
 
 
-async def _live(home: pond_homes.PondHome, *nodes: str) -> None:
-    await home.until(lambda: set(nodes) <= home.ledger.nodes(pond_homes.NAMESPACE, pond_homes.POND))
+async def _live(home: pond_manager.PondManager, *nodes: str) -> None:
+    await home.until(
+        lambda: set(nodes) <= home.ledger.nodes(pond_manager.NAMESPACE, pond_manager.POND)
+    )
 
 
 async def prefetch(directory: Path, lake: Lake, *, repeat: int) -> Iterator[Figure]:
-    """From the wish to the tree of the run, on an agent that is idle, in turn with the floor."""
+    """Measure from the request to the tree of the run, on an idle agent, alternating with the
+    floor.
+    """
     agents, floors, peaks = [], [], []
     made = lake.manifest
-    async with pond_homes.PondHome(directory / "home") as home:
+    async with pond_manager.PondManager(directory / "home") as home:
         home.declare(lake.source)
         for number in range(repeat):
             floors.append(plain_copy(lake, directory / f"copy-{number}"))
             node = f"node-{number}"
             await home.start(node)
             await _live(home, node)
-            home.ledger.put_manifest(pond_homes.NAMESPACE, pond_homes.POND, made)
+            home.ledger.put_manifest(pond_manager.NAMESPACE, pond_manager.POND, made)
             began = time.perf_counter()
             home.want(f"run-{number}", snapshot(lake, made.digest), nodes=[node])
             await home.until_ready(f"run-{number}", node)
@@ -212,8 +216,8 @@ async def prefetch(directory: Path, lake: Lake, *, repeat: int) -> Iterator[Figu
 
 
 async def three_nodes(directory: Path, lake: Lake) -> Iterator[Figure]:
-    """Pinned and fetched by three agents; then once more; then taken apart otherwise."""
-    async with pond_homes.PondHome(directory / "home") as home:
+    """Measure three agents: pin and fetch, then the same once more, then another division."""
+    async with pond_manager.PondManager(directory / "home") as home:
         home.declare(lake.source)
         await home.start(*NODES)
         await _live(home, *NODES)
@@ -263,14 +267,14 @@ async def three_nodes(directory: Path, lake: Lake) -> Iterator[Figure]:
     )
 
 
-def _moved(home: pond_homes.PondHome) -> int:
-    """Bytes that agents have fetched, from wherever."""
+def _moved(home: pond_manager.PondManager) -> int:
+    """Return the bytes that agents have fetched, from peers and source."""
     counted = [home.counters(node) for node in NODES]
     return sum(one.fetched_source + one.fetched_peers for one in counted)
 
 
 def shapes(directory: Path | None, *, repeat: int, mib: int, small: int) -> dict[str, frame.Shape]:
-    """By name."""
+    """Return all measurements by name."""
 
     def measured(kind: str) -> Iterator[Figure]:
         files, size = FILES, (mib << 20) // FILES
@@ -288,7 +292,7 @@ def shapes(directory: Path | None, *, repeat: int, mib: int, small: int) -> dict
 
 
 def main() -> int:
-    """Measure, print, write; 1 when a gate was missed."""
+    """Measure, print and write figures; return 1 if a gate was missed."""
     if sys.argv[1:2] == ["--serve"]:
         serve(sys.argv[2])
         return 0

@@ -25,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]
 
 import kilnwork as kiln  # noqa: E402
-from support import far_driver, kube_cluster, kube_manager, waiting  # noqa: E402
+from support import kube_cluster, kube_manager, remote_driver, waiting  # noqa: E402
 
 NAMESPACE = "drivers"
 SLOTS = 2
@@ -49,7 +49,7 @@ def chain(left: int) -> int:
 
 
 def round_trips(count: int) -> list[float]:
-    """Seconds of each call that is submitted when the one before has ended."""
+    """Return the seconds of each call, submitted when the one before has ended."""
     taken = []
     for value in range(count):
         began = time.perf_counter()
@@ -59,7 +59,7 @@ def round_trips(count: int) -> list[float]:
 
 
 def rate(task: Callable[[int], object], count: int) -> float:
-    """Calls a second, all submitted at once; each result is waited for."""
+    """Return calls a second, all submitted at once; each result is waited for."""
     began = time.perf_counter()
     for future in [task(value) for value in range(count)]:
         future.result(timeout=120)  # type: ignore[attr-defined]
@@ -67,7 +67,7 @@ def rate(task: Callable[[int], object], count: int) -> float:
 
 
 def measure(count: int) -> dict[str, float]:
-    """All figures of the current session, by name."""
+    """Return all figures of the current session, by name."""
     round_trips(50)
     trips = round_trips(count)
     hop_s = machine.timed(lambda: chain.submit(count).result(timeout=120)) / count
@@ -81,7 +81,7 @@ def measure(count: int) -> dict[str, float]:
 
 
 def computed() -> dict[str, int]:
-    """Ticks of CPU that each process of this sandbox has used, by number and command."""
+    """Return the CPU ticks of each process of this sandbox, by pid and command."""
     found = {}
     for directory in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -93,7 +93,7 @@ def computed() -> dict[str, int]:
 
 
 def cpu_of_round_trips(count: int) -> list[tuple[str, float]]:
-    """Microseconds of CPU for each round trip, by process, the largest first."""
+    """Return the microseconds of CPU for each round trip, by process, the largest first."""
     before = computed()
     round_trips(count)
     used = {name: ticks - before.get(name, ticks) for name, ticks in computed().items()}
@@ -103,7 +103,7 @@ def cpu_of_round_trips(count: int) -> list[tuple[str, float]]:
 
 @contextlib.contextmanager
 def installed(scratch: Path) -> Iterator[None]:
-    """A manager in the cluster with one worker, and a kubeconfig for drivers in the environment."""
+    """Install a manager with one worker, and put a kubeconfig for drivers into the environment."""
     kube = kube_cluster.Kube(Path(os.environ["KILN_KUBE_DIRECTORY"]))
     with contextlib.ExitStack() as stack:
         real = kube.real_nodes()
@@ -126,7 +126,7 @@ def installed(scratch: Path) -> Iterator[None]:
         manager.start_cluster("default", namespace=NAMESPACE, slotsPerWorker=SLOTS)
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setenv("KUBECONFIG", str(kube.kubeconfig))
-        far_driver.hide_the_server(patch, scratch)
+        remote_driver.hide_server(patch, scratch)
         yield
 
 

@@ -29,7 +29,7 @@ from figures import Figure, Gate  # noqa: E402
 
 from kilnwork.api import kinds, meta, resource  # noqa: E402
 from kilnwork.kube import client as kube_client  # noqa: E402
-from support import up as up_support  # noqa: E402
+from support import up_server as up_support  # noqa: E402
 
 NS = jobs.NS
 POND, SNAPSHOT = "bench", "data"
@@ -43,7 +43,7 @@ _FINAL = ("Succeeded", "Failed", "Killed", "AdmissionError")
 
 
 def sync_set(name: str, flow: list[meta.JsonObject], **more: Any) -> meta.JsonObject:
-    """A SyncSet on the data. `group`, `shard`: more of these."""
+    """Return a SyncSet on the data. `group`, `shard`: further fields."""
     group = {"name": "worker", **more.get("group", {})}
     snapshot = {"name": SNAPSHOT, "from": {"source": "lake"}, **more.get("snapshot", {})}
     return {
@@ -57,14 +57,14 @@ def sync_set(name: str, flow: list[meta.JsonObject], **more: Any) -> meta.JsonOb
 
 
 class Story:
-    """What a watch says of one SyncSet: when each phase was first seen, by the wall clock."""
+    """Phases of one SyncSet, with the wall clock time at which a watch first saw each."""
 
     def __init__(self) -> None:
         self.phases: dict[str, float] = {}
         self.status: meta.JsonObject = {}
 
     def take(self, found: meta.JsonObject) -> bool:
-        """True when it is over."""
+        """Add a change; return True when the set has finished."""
         self.status = found.get("status") or {}
         phase = self.status.get("phase", "")
         self.phases.setdefault(phase, time.time())
@@ -72,7 +72,7 @@ class Story:
 
 
 async def run_set(kube: kube_client.Client, body: meta.JsonObject) -> tuple[float, Story]:
-    """Make a SyncSet and follow it to its end; when it was made, and its story."""
+    """Create a SyncSet and follow it to its end; return when it was created, and its phases."""
     name, story = body["metadata"]["name"], Story()
     listed = await kube.list(kinds.SYNC_SETS, NS, type=meta.Partial)
     began = time.time()
@@ -94,7 +94,7 @@ async def run_set(kube: kube_client.Client, body: meta.JsonObject) -> tuple[floa
 
 
 async def bare_pods(kube: kube_client.Client, word: str) -> float:
-    """Seconds from the request for the first of four Pods until all of them run."""
+    """Return the seconds from the request for the first of four Pods until all of them run."""
     container = {"name": "main", "image": "none", "command": ["sleep", "600"]}
     names = [f"bare-{word}-{number}" for number in range(WORKERS)]
     running: set[str] = set()
@@ -130,8 +130,8 @@ async def make_pond(kube: kube_client.Client, directory: Path, *, files: int, si
     await kube.create(kinds.DATA_PONDS, body, NS)
 
 
-async def starts(server: up_support.Up, directory: Path, repeat: int) -> list[Figure]:
-    """Created until at work, with the data there."""
+async def starts(server: up_support.UpServer, directory: Path, repeat: int) -> list[Figure]:
+    """Measure from creation until tasks run, with the data present."""
     notes = directory / "notes"
     flow = [{"note": {"call": "work:note", "with": {"path": str(notes)}}}]
     group = {"replicas": WORKERS, "near": [SNAPSHOT]}
@@ -166,9 +166,9 @@ async def starts(server: up_support.Up, directory: Path, repeat: int) -> list[Fi
 
 
 async def shards(
-    server: up_support.Up, directory: Path, *, count: int, repeat: int
+    server: up_support.UpServer, directory: Path, *, count: int, repeat: int
 ) -> list[Figure]:
-    """What one more shard of a step takes, in turn with spawned tasks."""
+    """Measure the cost of one more shard of a step, alternating with spawned tasks."""
     call = {"call": "work:nothing_with", "with": {"shard": "${ shard }"}}
     flow = [{"price": {"each": "shard", "of": f"data.{SNAPSHOT}", **call}}]
     group = {"replicas": 1, "slotsPerWorker": jobs.SLOTS}
@@ -218,11 +218,13 @@ async def shards(
 
 
 def shapes(options: Any) -> dict[str, frame.Shape]:
-    """By name."""
+    """Return all measurements by name."""
 
-    def measured(measure: Callable[[up_support.Up, Path], Any], slots: int) -> Iterator[Figure]:
+    def measured(
+        measure: Callable[[up_support.UpServer, Path], Any], slots: int
+    ) -> Iterator[Figure]:
         with tempfile.TemporaryDirectory(prefix="kiln-bench.", dir=options.directory) as scratch:
-            server = up_support.Up(Path(scratch) / "data", workdir=HERE, slots=slots)
+            server = up_support.UpServer(Path(scratch) / "data", workdir=HERE, slots=slots)
             server.start()
             try:
                 yield from asyncio.run(measure(server, Path(scratch)))
@@ -240,7 +242,7 @@ def shapes(options: Any) -> dict[str, frame.Shape]:
 
 
 def main() -> int:
-    """Measure, print, write; 1 when a gate was missed."""
+    """Measure, print and write figures; return 1 if a gate was missed."""
     parser = frame.parser(__doc__, name="sync_sets")
     parser.add_argument("--short", action="store_true", help="a fifth of the shards")
     options = parser.parse_args()

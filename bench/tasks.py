@@ -2,8 +2,8 @@
 
     python bench/tasks.py [--repeat N] [--only WORD] [--no-gates] [--wait S] [--json FILE]
 
-Every figure stands beside its floor, taken in turn with it: `floors.py` is the shape of a task
-system with nothing in it. Run by `make bench`. Ends with 1 when a gate is missed.
+Every figure has a floor measured alternately with it: `floors.py` is the shape of a task system
+with nothing in it. Run by `make bench`. Exits with 1 when a gate is missed.
 """
 
 import subprocess
@@ -29,7 +29,7 @@ HOPS = 1_000
 
 
 def submit_and_collect(count: int) -> tuple[float, list[float]]:
-    """One submit() a call, one result() a future: seconds in all, and of each call."""
+    """Submit and collect one future per call; return total seconds, and seconds of each call."""
     echo, began, futures, ended = work.echo, [], [], []
     clock = time.perf_counter
     for number in range(count):
@@ -43,7 +43,9 @@ def submit_and_collect(count: int) -> tuple[float, list[float]]:
 
 
 def burst(scratch: Path, *, durable: bool, count: int, repeat: int, delay_s: float = 0.0) -> Figure:
-    """Calls a second, in turn with the floor; a durable one is counted again in the journal."""
+    """Measure calls a second, alternating with the floor; durable ones are counted again in the
+    journal.
+    """
     rates, floor_rates, latencies, commits = [], [], [], []
     with (
         floors.Floor(scratch, durable=durable, delay_s=delay_s) as floor,
@@ -80,7 +82,9 @@ def burst(scratch: Path, *, durable: bool, count: int, repeat: int, delay_s: flo
 
 
 def verify(home: homes.Home, count: int) -> None:
-    """Every task of a burst is in the journal once, and ended well at its first attempt."""
+    """Check that every task of a burst is in the journal once and succeeded at its first
+    attempt.
+    """
     found = home.rows()
     expected = {"integrity": "ok", "tasks": count, "rows": count, "first": count, "other": 0}
     if found != expected:
@@ -88,7 +92,7 @@ def verify(home: homes.Home, count: int) -> None:
 
 
 def latencies(scratch: Path, *, durable: bool, repeat: int) -> Iterator[Figure]:
-    """One call at a time, and chains."""
+    """Measure one call at a time, and chains."""
     trips, floor_trips, hops, floor_hops = [], [], [], []
     with (
         floors.Floor(scratch, durable=durable) as floor,
@@ -120,7 +124,7 @@ def latencies(scratch: Path, *, durable: bool, repeat: int) -> Iterator[Figure]:
 
 
 def waiting_parents(scratch: Path, *, depth: int, repeat: int) -> Iterator[Figure]:
-    """Parents that wait for their children, that deep; and the processes which that takes."""
+    """Measure nested parents that wait for their children, and the processes for that."""
     seconds, floor_seconds = [], []
     with (
         floors.Floor(scratch, durable=False) as floor,
@@ -151,7 +155,7 @@ def waiting_parents(scratch: Path, *, depth: int, repeat: int) -> Iterator[Figur
 
 
 def started(argv: list[str]) -> tuple[float, subprocess.Popen[str]]:
-    """Seconds until a fresh interpreter has said that it has its first result; it goes on."""
+    """Return the seconds until a fresh interpreter reports its first result; it keeps running."""
     began = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -161,20 +165,20 @@ def started(argv: list[str]) -> tuple[float, subprocess.Popen[str]]:
 
 
 def said(process: subprocess.Popen[str], word: str) -> None:
-    """Wait until it has printed `word`."""
+    """Wait until the process has printed `word`."""
     if process.stdout is None or (line := process.stdout.readline().strip()) != word:
         raise AssertionError(f"expected {word!r}, it said {line!r}")
 
 
 def finish(process: subprocess.Popen[str]) -> None:
-    """Let it end, and see that it ends well."""
+    """Let the process end, and check that it exits with 0."""
     process.communicate(timeout=30)
     if process.returncode:
         raise AssertionError(f"{process.args!r} ended with {process.returncode}")
 
 
 def first_result(repeat: int) -> Iterator[Figure]:
-    """A fresh interpreter: import, start, first result."""
+    """Measure a fresh interpreter: import, start, first result."""
     seconds, floor_seconds = [], []
     for _ in range(repeat * 3 + 1):
         took, process = started([str(HERE / "floors.py"), "--role", "first"])
@@ -193,7 +197,7 @@ def first_result(repeat: int) -> Iterator[Figure]:
 
 
 def memory() -> Iterator[Figure]:
-    """The whole tree (driver, dispatcher, agent, zygote, two slots) when nothing runs."""
+    """Measure the whole idle tree (driver, dispatcher, agent, zygote, two slots)."""
     held = {}
     for name, argv in (
         ("floor", [str(HERE / "floors.py"), "--role", "first"]),
@@ -212,7 +216,7 @@ def memory() -> Iterator[Figure]:
 
 
 def shapes(scratch: Path, repeat: int) -> dict[str, Callable[[], Iterator[Figure]]]:
-    """Everything that is measured, by the word that `--only` takes."""
+    """Return all measurements by the word that `--only` takes."""
 
     def bursts(*, durable: bool, delay_s: float = 0.0) -> Iterator[Figure]:
         yield burst(scratch, durable=durable, count=10_000, repeat=repeat, delay_s=delay_s)
@@ -236,7 +240,7 @@ def shapes(scratch: Path, repeat: int) -> dict[str, Callable[[], Iterator[Figure
 
 
 def main() -> int:
-    """Measure, print, write; 1 when a gate was missed."""
+    """Measure, print and write figures; return 1 if a gate was missed."""
     options = frame.parser(__doc__, name="tasks").parse_args()
     return frame.run(shapes(options.directory, options.repeat), options)
 

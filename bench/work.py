@@ -1,4 +1,4 @@
-"""The task functions that are measured; a module of its own, so that slots import them by name."""
+"""The measured task functions, in a module of their own, so that slots import them by name."""
 
 import time
 from pathlib import Path
@@ -8,38 +8,38 @@ import kilnwork as kiln
 
 @kiln.task
 def echo(number: int, padding: str) -> int:
-    """A no-op whose arguments are as large as one wants."""
+    """Return the argument: a no-op with arguments of any size."""
     return number
 
 
 @kiln.task
 def hop(left: int) -> int | kiln.Future[int]:
-    """A chain in which each task is over when it has asked for the next."""
+    """Submit the next task of a chain and end."""
     return hop.submit(left - 1) if left else 0
 
 
 @kiln.task
 def descend(left: int) -> int:
-    """A chain in which each task waits for the next, and counts."""
+    """Wait for the next task of a chain, and count."""
     return int(descend.submit(left - 1).result()) + 1 if left else 0
 
 
 @kiln.task
 def pause(seconds: float) -> float:
-    """Keeps a slot busy."""
+    """Keep a slot busy."""
     time.sleep(seconds)
     return seconds
 
 
 def nothing() -> None:
-    """A no-op, for tasks that are no futures."""
+    """Do nothing; for tasks that are not futures."""
 
 
 def note(path: str) -> None:
-    """Write down when this was, as seconds since the epoch."""
+    """Write down the current time, as seconds since the epoch."""
     with Path(path).open("a") as notes:
         notes.write(f"{time.time()!r}\n")
 
 
 def nothing_with(shard: dict[str, object]) -> None:
-    """A no-op that is given a shard."""
+    """Do nothing with a shard."""

@@ -1,1 +1,1 @@
-"""Tools for those who build kilnwork; nothing here is installed with it."""
+"""Tools for developers of kilnwork; nothing here is installed with it."""

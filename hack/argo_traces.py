@@ -1,10 +1,10 @@
-"""Records what the workflow-controller of Argo says of Workflows, for `tests/support/argo.py`.
+"""Recorder of the statuses that Argo's workflow-controller writes, for `support.argo_replay`.
 
-`KUBECONFIG=… python -m hack.argo_traces FILE`, against an API server at which a workflow-controller
-runs and whose nodes can run `argoexec`. Each story is a Workflow; what is kept are its statuses in
-their order, and between them what somebody did (resume, Stop, Terminate). Run it by hand when
-another version of Argo is to be followed. Those that are kept are of commit f016ad8 (v4.1.2), with
-an embedded API server and its node.
+`KUBECONFIG=… python -m hack.argo_traces FILE` needs an API server with a running
+workflow-controller and nodes that can run `argoexec`. For each story, a Workflow, it stores the
+statuses in their order, and between them what a user did (resume, Stop, Terminate). Run it by hand
+to follow another version of Argo. The stored traces are of commit f016ad8 (v4.1.2), with an
+embedded API server and its node.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ the machine on a node of kilnwork, whose containers share its process ids."""
 
 
 async def record(kube: client.Client, story: str) -> list[dict[str, Any]]:
-    """Steps of a story: `status` of the Workflow, or `await`: what somebody does."""
+    """Return the steps of a story: `status` of the Workflow, or `await`: what a user does."""
     templates, deeds = STORIES[story]
     spec: dict[str, Any] = {"entrypoint": "main", "templates": templates}
     if story == "terminate":
@@ -93,7 +93,7 @@ async def record(kube: client.Client, story: str) -> list[dict[str, Any]]:
 
 
 def ready(status: dict[str, Any], deed: str) -> bool:
-    """Whether it is time to do that."""
+    """Return whether it is time for that action."""
     nodes = list((status.get("nodes") or {}).values())
     if deed == "resume":
         deed = "Stop"
@@ -102,7 +102,9 @@ def ready(status: dict[str, Any], deed: str) -> bool:
 
 
 async def do(kube: client.Client, deed: str, status: dict[str, Any]) -> None:
-    """Stop or terminate it, or resume its steps as `argo resume` does (workflow/util/util.go)."""
+    """Stop or terminate the Workflow, or resume its steps as `argo resume` does
+    (workflow/util/util.go).
+    """
     if deed != "resume":
         await kube.merge_patch(WORKFLOWS, NAME, {"spec": {"shutdown": deed}}, NS)
         return

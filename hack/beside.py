@@ -1,9 +1,9 @@
-"""`python -m hack.beside --logs DIRECTORY NAME=COMMAND …`: test suites side by side, as one.
+"""Runs test suites side by side as one: `python -m hack.beside --logs DIRECTORY NAME=COMMAND …`.
 
 Used by `make test-cluster`. Lines are shown as they come, under the name of their suite, until its
-tests are over; what pytest tells afterwards is shown at the end, failed suites last. All of it is
-in DIRECTORY/NAME.log. The exit code is 0 if all of theirs were. A Ctrl-C reaches all of them, as
-does a SIGTERM; should this process be killed, they are too.
+tests have ended; pytest's report follows at the end, failed suites last. DIRECTORY/NAME.log has
+everything. The exit code is 0 if all theirs were. Ctrl-C and SIGTERM are passed to all suites; if
+this process is killed, they are killed too.
 """
 
 import argparse
@@ -24,7 +24,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Suite:
-    """One command in a process group of its own, and the thread that reads what it says."""
+    """One command in its own process group, and the thread that reads its output."""
 
     def __init__(self, name: str, command: str, *, log: Path, width: int) -> None:
         self.name = name
@@ -68,12 +68,12 @@ class Suite:
         return code
 
     def interrupt(self) -> None:
-        """As a Ctrl-C: every process of the group hears of it."""
+        """Send SIGINT to every process of the group, as Ctrl-C does."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGINT)
 
     def terminate(self) -> None:
-        """SIGTERM to its first process, which ends the others."""
+        """Send SIGTERM to its first process, which ends the others."""
         self._process.terminate()
 
 
@@ -114,14 +114,14 @@ def _named(text: str) -> tuple[str, str]:
 
 
 def _tell(codes: dict[Suite, int]) -> None:
-    """What each told after its tests, then a line for each."""
+    """Print what each suite reported after its tests, then one line for each."""
     ordered = sorted(codes, key=lambda suite: codes[suite] != 0)
     for suite in ordered:
         print(f"\n######## {suite.name}\n{''.join(suite.rest)}", end="")
     print()
     for suite in ordered:
-        said = "passed" if codes[suite] == 0 else f"FAILED with {codes[suite]}"
-        print(f"{suite.name}: {said} after {suite.took_s:.0f} s, see {suite.log}")
+        result = "passed" if codes[suite] == 0 else f"FAILED with {codes[suite]}"
+        print(f"{suite.name}: {result} after {suite.took_s:.0f} s, see {suite.log}")
 
 
 def _end_with_parent() -> None:

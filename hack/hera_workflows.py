@@ -1,8 +1,9 @@
-"""Records what Hera's `Workflow.to_dict()` gives, for tests of `spec.workflow` and `kiln.workflow`.
+"""Records what Hera's `Workflow.to_dict()` returns, for tests of `spec.workflow` and
+`kiln.workflow`.
 
 `python -m hack.hera_workflows FILE`, with `pip install hera` in the same environment. Run it by
-hand when another version of Hera is to be followed; what is kept is of 7.1.0. Each Workflow runs:
-`make test-peers` has the real Argo do it.
+hand to follow another version of Hera; the stored Workflows are of 7.1.0. Each of them can run:
+`make test-peers` runs them on the real Argo.
 """
 
 import json
@@ -34,14 +35,14 @@ def greet(whom: str) -> None:
 
 
 def greeter() -> Script:
-    """Make the template whose output is the result of the Workflow."""
+    """Return the template whose output is the result of the Workflow."""
     path = models.ValueFrom(path="/tmp/greeting")
     greeting = Parameter(name="greeting", global_name="greeting", value_from=path)
     return Script(name="greet", image=IMAGE, source=greet, outputs=[greeting])
 
 
 def steps() -> Workflow:
-    """Make one with steps beside each other: a script, a container that is retried, a pause."""
+    """Return a template with parallel steps: a script, a container that is retried, a pause."""
     with Workflow(generate_name="steps-", entrypoint="main", arguments={"n": 3}) as made:
         doubler = Script(name="double", image=IMAGE, source=double)
         retry = RetryStrategy(limit=2, retry_policy="Always")
@@ -58,7 +59,7 @@ def steps() -> Workflow:
 
 
 def diamond() -> Workflow:
-    """Make a graph of four tasks, with the limits that people give."""
+    """Return a graph of four tasks, with commonly used limits."""
     with Workflow(
         name="diamond",
         entrypoint="main",

@@ -1,6 +1,6 @@
-"""`python -m hack.kinds`: types of the built-in kinds that our server serves, from the real one.
+"""Generates the schemas of the built-in kinds that our server serves: `python -m hack.kinds`.
 
-Starts a real API server, reads its OpenAPI v3, keeps what the kinds below are made of and writes
+Starts a real API server, reads its OpenAPI v3, keeps the types that the kinds below need and writes
 `src/kilnwork/controlplane/apiserver/types.json.gz`, which is checked in. Run it again when a kind
 is added or when `hack/kube/go.mod` names a newer Kubernetes.
 """
@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def cut(schemas: dict[str, Any], kinds: tuple[str, ...]) -> dict[str, Any]:
-    """The schemas of `kinds` and all that they refer to."""
+    """Return the schemas of `kinds` and all that they refer to."""
     wanted = [n for n in schemas if n.rpartition(".")[2] in kinds and _is_kind(schemas[n])]
     wanted += [name for name in _ALWAYS if name in schemas]
     kept: dict[str, Any] = {}
@@ -80,7 +80,9 @@ def _is_kind(schema: dict[str, Any]) -> bool:
 
 
 def _kinds_served(schema: dict[str, Any], kinds: tuple[str, ...]) -> dict[str, Any]:
-    """DeleteOptions and its like belong to every group of the real server: drop that list."""
+    """Drop the list of groups of DeleteOptions and similar types, which have every group of the
+    real server.
+    """
     groups = schema.get("x-kubernetes-group-version-kind") or ()
     if len(groups) > 1 and not any(group["kind"] in kinds for group in groups):
         return {k: v for k, v in schema.items() if k != "x-kubernetes-group-version-kind"}

@@ -1,9 +1,10 @@
-"""`python -m hack.messages`: protobuf field numbers of the built-in kinds that our server takes.
+"""Generates protobuf field numbers of the built-in kinds that our server accepts: `python -m
+hack.messages`.
 
 Reads the `generated.proto` files of the Kubernetes modules that `hack/kube/go.mod` names (in Go's
 module cache) and writes `src/kilnwork/controlplane/apiserver/messages.json.gz`, which is checked
-in. Run it again when a kind is added or Kubernetes becomes newer. `hack.kinds` comes first: what
-the JSON form of a type holds tells which messages are inlined in it.
+in. Run it again when a kind is added or for a newer Kubernetes. `hack.kinds` comes first: the JSON
+form of a type shows which messages are inlined in it.
 """
 
 import gzip
@@ -120,7 +121,9 @@ def _directory(module: str) -> Path:
 def _parse(
     package: str, text: str, left_out: set[tuple[str, str]]
 ) -> dict[str, dict[str, list[str]]]:
-    """Field number → [name, type, one of "", "repeated", "map", "omitempty"] by message name."""
+    """Return field number → [name, type, one of "", "repeated", "map", "omitempty"] by message
+    name.
+    """
     bare = re.sub(r"^ *//.*\n", "", text, flags=re.MULTILINE)
     found = {}
     for message, body in _MESSAGE.findall(bare):
@@ -141,7 +144,7 @@ def _type(name: str, package: str) -> str:
 
 
 def _kinds() -> dict[str, str]:
-    """`apiVersion/Kind` → message, of what our server takes."""
+    """Return `apiVersion/Kind` → message, for the kinds that our server accepts."""
     found = {
         f"{version}/{kind}": f"{package}.{kind}"
         for package, (version, kinds) in KINDS.items()
@@ -152,7 +155,7 @@ def _kinds() -> dict[str, str]:
 
 
 def _left_out(text: str) -> set[tuple[str, str]]:
-    """(type, field) whose zero value JSON leaves out: no pointer, and `omitempty`."""
+    """Return (type, field) whose zero value JSON leaves out: no pointer, and `omitempty`."""
     return {
         (type_, number) for type_, body in _STRUCT.findall(text) for number in _NUMBER.findall(body)
     }
@@ -161,7 +164,7 @@ def _left_out(text: str) -> set[tuple[str, str]]:
 def _cut(
     messages: dict[str, dict[str, list[str]]], schemas: dict[str, Any], wanted: list[str]
 ) -> dict[str, dict[str, list[str]]]:
-    """The messages of `wanted` and below; inlined fields lose their name."""
+    """Return the messages of `wanted` and below; inlined fields lose their name."""
     kept: dict[str, dict[str, list[str]]] = {}
     while wanted:
         name = wanted.pop()

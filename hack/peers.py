@@ -1,8 +1,8 @@
-"""`python -m hack.peers`: build Argo Workflows, to run our tasks beside it; print where it is.
+"""Builds Argo Workflows to run our tasks beside it, and prints where it is: `python -m hack.peers`.
 
 For `make test-peers`. Nothing of it is imported or packaged. The source is that of one commit, from
 $KILN_PEERS (a directory with `argo-workflows.tar.xz`, or with the tree `argo-workflows`), else from
-../shared/peers beside the checkout, else from GitHub. What is built is kept outside the checkout.
+../shared/peers beside the checkout, else from GitHub. The result is stored outside the checkout.
 """
 
 import fcntl

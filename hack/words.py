@@ -1,11 +1,11 @@
-"""Finds words that this project avoids, with what to write instead: `python -m hack.words`.
+"""Finds words that this project avoids, with replacements: `python -m hack.words`.
 
 Run by `make check`, and by hand. The list is `words.tsv` beside this file: words, places where a
 word is the right one, and how many uses are left below a directory. It fails on more uses than
 that, and says where the limit can be lowered. It reads names as well as texts: `_` and capitals
 part words.
 
-    python -m hack.words                     what is over its limit, with file and line
+    python -m hack.words                     uses over their limit, with file and line
     python -m hack.words src/kilnwork/cli    every use below a path
     python -m hack.words --count             uses for each 1,000 lines of each limited path
 """

@@ -10,8 +10,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from support import short
-from support import up as up_support
+from support import short_paths
+from support import up_server as up_support
 
 # A shared machine may be slow at any moment; what CI tries must be the same in every run.
 hypothesis.settings.register_profile("kilnwork", deadline=None, derandomize="CI" in os.environ)
@@ -32,7 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Hear signals; start the real API server, but only for who asks for it."""
     _hear_signals()
     if config.getoption("--server") == "real":
-        config.pluginmanager.import_plugin("support.real_for_all")
+        config.pluginmanager.import_plugin("support.shared_real_server")
 
 
 def _hear_signals() -> None:
@@ -47,9 +47,19 @@ def _hear_signals() -> None:
             signal.signal(number, signal.SIG_DFL)
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name binary parameters by their argument: compressed data contains the time of its creation.
+
+    xdist refuses to run when two of its processes collect different ids.
+    """
+    if isinstance(val, bytes) and not (val.isascii() and val.decode("ascii").isprintable()):
+        return argname
+    return None
+
+
 def pytest_unconfigure() -> None:
     """Leave nothing in the directory of everybody."""
-    short.remove_all()
+    short_paths.remove_all()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -65,7 +75,7 @@ def examples() -> Path:
 
 
 @pytest.fixture
-def up(tmp_path: Path) -> Iterator[up_support.Up]:
+def up(tmp_path: Path) -> Iterator[up_support.UpServer]:
     """A `kiln up` of one test; several modules have one for all of theirs, by the same name."""
     with up_support.serving(tmp_path) as server:
         yield server

@@ -1,4 +1,4 @@
-"""The shapes on Celery: prefork workers of two, broker and results on a Redis of its own."""
+"""The shapes on Celery: two prefork workers, broker and results on its own Redis."""
 
 import os
 import subprocess
@@ -28,7 +28,9 @@ def pause(seconds: float) -> None:
 
 
 class Celery:
-    """Its tasks may not wait for tasks, and a chain is planned before it starts: no such shapes."""
+    """Celery tasks may not wait for tasks, and a chain is planned before it starts: no such
+    shapes.
+    """
 
     version = celery.__version__
 

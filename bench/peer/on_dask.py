@@ -30,7 +30,7 @@ def descend(left: int) -> int:
 
 
 class Dask:
-    """Its own way to submit many: one `map`, one `gather`."""
+    """Submits many calls in its own way: one `map`, one `gather`."""
 
     version = distributed.__version__
 

@@ -1,4 +1,6 @@
-"""The shapes on kilnwork: `kiln.start()`, with a new directory in DIR when told `--durable DIR`."""
+"""The shapes on kilnwork: `kiln.start()`, durable with a new directory in DIR with `--durable
+DIR`.
+"""
 
 import sys
 import tempfile

@@ -1,4 +1,4 @@
-"""The shapes on Prefect: a server of its own on SQLite, tasks submitted to two threads."""
+"""The shapes on Prefect: its own server on SQLite, tasks submitted to two threads."""
 
 import os
 import socket
@@ -52,7 +52,7 @@ def pauses(seconds: float) -> None:
 
 
 class Prefect:
-    """A call is a flow of one task: tasks are submitted from flows."""
+    """Each call is a flow of one task, since tasks are submitted from flows."""
 
     version = prefect.__version__
 

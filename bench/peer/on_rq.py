@@ -1,4 +1,4 @@
-"""The shapes on RQ: two workers that fork for each job, on a Redis of its own."""
+"""The shapes on RQ: two workers that fork for each job, on their own Redis."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ def pause(seconds: float) -> None:
 
 
 class Rq:
-    """A job's result is asked for until it is there: RQ pushes none."""
+    """Polls for the result of a job: RQ pushes none."""
 
     version = rq.VERSION
 

@@ -1,4 +1,4 @@
-"""A Redis of our own on a free port, without persistence: what the queues on Redis talk to."""
+"""A Redis server on a free port, without persistence, for the queues that need one."""
 
 import socket
 import subprocess
@@ -7,7 +7,7 @@ import time
 
 
 def free_port() -> int:
-    """A port that nobody has at this moment."""
+    """Return a port that no process uses at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -29,7 +29,7 @@ class Redis:
             time.sleep(0.01)
 
     def stop(self) -> None:
-        """End it, and its directory."""
+        """Stop it and remove its directory."""
         self._process.terminate()
         self._process.wait()
         self._directory.cleanup()

@@ -1,7 +1,7 @@
-"""The same shapes of work for every system that is compared: the clock is here, not in its scripts.
+"""The same shapes of work for every compared system; time is measured here, not in their scripts.
 
 Used by the `on_*.py` beside it, each run by `peers.py` with an interpreter that has that system:
-the standard library only. A script says what the shapes mean in its system's own best idiom.
+the standard library only. A script implements the shapes in its system's own best idiom.
 """
 
 import argparse
@@ -21,44 +21,48 @@ SIZES = 1_000
 HOPS = 1_000
 DEPTH = 40
 ROUNDS = 300
-LONGEST_S = 10
+MAX_S = 10
 
 
 class Peer(Protocol):
-    """One system. What it cannot do raises NotImplementedError, and gets no figure."""
+    """One system. A shape that it does not support raises NotImplementedError and gets no
+    figure.
+    """
 
     version: str
 
     def start(self) -> None:
-        """From nothing to a system with two workers on this machine."""
+        """Start the system with two workers on this machine."""
 
     def stop(self) -> None:
-        """End all of it."""
+        """Stop all of it."""
 
     def call(self, number: int, padding: str) -> int:
-        """One no-op that returns `number`, and its result."""
+        """Return the result of one no-op that returns `number`."""
 
     def burst(self, calls: Sequence[tuple[int, str]]) -> Sequence[int]:
-        """Many no-ops at once: all results, in order."""
+        """Run many no-ops at once; return all results in order."""
 
     def busy(self, seconds: float) -> None:
-        """Both workers sleep at the same time; returns when they have."""
+        """Let both workers sleep at the same time; return when they have finished."""
 
     def chain(self, length: int) -> None:
-        """Each task asks for the next and is over; returns when the last one is."""
+        """Run a chain in which each task submits the next and ends; return when the last one
+        has.
+        """
 
     def descend(self, depth: int) -> int:
-        """Each task waits for the next one's result and adds one."""
+        """Run a chain in which each task waits for the next one's result and adds one."""
 
 
 class Report:
-    """Figures by shape; a shape that the system has not is left out."""
+    """Figures by shape; an unsupported shape is left out."""
 
     def __init__(self) -> None:
         self.figures: dict[str, float] = {}
 
     def take(self, measure: Callable[[], dict[str, float]]) -> None:
-        """Add what `measure` gives."""
+        """Add the figures of `measure`."""
         try:
             self.figures |= measure()
         except NotImplementedError:
@@ -66,7 +70,7 @@ class Report:
 
 
 def bursts(peer: Peer, count: int) -> dict[str, float]:
-    """Calls a second over that many, each size of argument coming back every SIZES calls."""
+    """Measure calls a second; each argument size is repeated every SIZES calls."""
     calls = [(number, "x" * (number % SIZES)) for number in range(count)]
     began = time.perf_counter()
     results = peer.burst(calls)
@@ -77,10 +81,10 @@ def bursts(peer: Peer, count: int) -> dict[str, float]:
 
 
 def rounds(peer: Peer, count: int) -> dict[str, float]:
-    """One call after another, for ten seconds at most."""
+    """Measure one call after another, for ten seconds at most."""
     seconds: list[float] = []
     for number in range(count):
-        if sum(seconds) > LONGEST_S:
+        if sum(seconds) > MAX_S:
             break
         began = time.perf_counter()
         if peer.call(number, "") != number:
@@ -93,12 +97,12 @@ def rounds(peer: Peer, count: int) -> dict[str, float]:
 
 
 def chains(peer: Peer, length: int) -> dict[str, float]:
-    """Time of one hop of a chain that nobody waits in."""
+    """Measure one hop of a chain without waiting tasks."""
     return {"chain hop µs": machine.timed(lambda: peer.chain(length)) / length * 1e6}
 
 
 def descents(peer: Peer, depth: int, repeat: int) -> dict[str, float]:
-    """Time of one hop when every parent waits; and what that takes in processes and memory."""
+    """Measure one hop when every parent waits, and the processes and memory for that."""
     before, hops = processes(), []
     for _ in range(repeat):
         began = time.perf_counter()
@@ -115,7 +119,9 @@ def descents(peer: Peer, depth: int, repeat: int) -> dict[str, float]:
 
 
 def idle(peer: Peer) -> dict[str, float]:
-    """Memory of the whole tree, this process included, when both workers have run something."""
+    """Measure the memory of the whole tree, this process included, when both workers have run
+    something.
+    """
     peer.busy(0.3)
     time.sleep(2)
     pids = processes()
@@ -124,13 +130,13 @@ def idle(peer: Peer) -> dict[str, float]:
 
 
 def processes() -> set[int]:
-    """This process and all that it has started."""
+    """Return this process and all that it has started."""
     mark = os.environ.get("KILN_BENCH_MARK")
     return machine.tree(os.getpid(), mark=f"KILN_BENCH_MARK={mark}" if mark else None)
 
 
 def main(peer: Peer) -> None:
-    """Say "first" at the first result; then, if asked, print all figures as JSON."""
+    """Print "first" at the first result; then, if requested, print all figures as JSON."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--all", action="store_true", help="not only the first result")
     parser.add_argument("--calls", type=int, default=10_000)
@@ -146,7 +152,7 @@ def main(peer: Peer) -> None:
 
 
 def measure(peer: Peer, calls: int) -> dict[str, Any]:
-    """Everything, lightest first, so that memory at rest is not memory after load."""
+    """Measure everything, lightest first, so that memory at rest is not memory after load."""
     report, strangers = Report(), machine.Strangers()
     report.take(lambda: idle(peer))
     peer.burst([(number, "") for number in range(100)])

@@ -37,16 +37,16 @@ class Cluster:
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
-                status, answer = self.once(method, path, body)
+                status, response = self.once(method, path, body)
             except OSError as error:
-                status, answer = 503, {"message": str(error)}
+                status, response = 503, {"message": str(error)}
             except http.client.HTTPException as error:
-                status, answer = 503, {"message": repr(error)}
+                status, response = 503, {"message": repr(error)}
             if status in (200, 201) or (method == "POST" and status == 409):
-                return answer
+                return response
             retry = status == 429 or status >= 500
             if not retry or time.monotonic() > deadline:
-                sys.exit(f"{method} {path}: {status} {answer.get('message', '')}")
+                sys.exit(f"{method} {path}: {status} {response.get('message', '')}")
             self.connection = None
             time.sleep(0.1)
 

@@ -22,7 +22,7 @@ def add(*counts: int) -> int:
 def fetch(number: int) -> int:
     """Fails now and then, as networks do; succeeds at its third attempt."""
     if kiln.context().attempt < 3:
-        raise ConnectionError(f"no answer for {number}")
+        raise ConnectionError(f"no response for {number}")
     return number
 
 

@@ -28,7 +28,7 @@ def add(a: int, b: int) -> int:
 
 @kiln.task
 def planned(n: int) -> int | kiln.Future[int]:
-    """The same tree, but nobody waits: a task plans its children and is over."""
+    """Compute the same tree without waiting: a task submits its children and ends."""
     if n < 2:
         return n
     return add.submit(planned.submit(n - 1), planned.submit(n - 2))
@@ -40,7 +40,7 @@ def main() -> None:
     assert fibonacci.submit(12).result() == 144
     print("a tree of 465 tasks that wait for their children: ok")
     assert planned.submit(12).result() == 144
-    print("the same tree with nobody waiting: ok")
+    print("the same tree without waiting: ok")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A controller of thirty lines: it prints each Book page by page, until somebody deletes it."""
+"""A controller of thirty lines: it prints each Book page by page, until it is deleted."""
 
 import base64
 import contextlib

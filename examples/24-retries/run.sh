@@ -12,4 +12,4 @@ kiln get jobs "${jobs[@]}" -o wide
 kiln logs busy-at-first-0
 until kiln logs looked-after-hook-0-succeeded 2>/dev/null | grep "looked-after is"; do sleep 0.2; done
 kiln get jobs "${jobs[@]}" -o json | python3 "$here/check_retries.py"
-echo "tried again, given up, timed out, killed and looked after: ok"
+echo "retried, failed, timed out, killed and handled by a hook: ok"

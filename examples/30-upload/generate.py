@@ -1,4 +1,4 @@
-"""Prints a sample of as many lines as it is told, always the same."""
+"""Prints a sample of the given number of lines, always the same."""
 
 import json
 import random

@@ -43,7 +43,7 @@ def test_a_greeting_gets_a_text_that_follows_it_and_goes_with_it(kube: Kubernete
     assert eventually(lambda: text(kube) is None)
 
 
-def test_a_greeting_of_nobody_is_refused(kube: KubernetesServer) -> None:
+def test_greeting_without_a_name_is_refused(kube: KubernetesServer) -> None:
     with pytest.raises(errors.Invalid, match=r"spec\.who"):
         greet(kube, "")
 

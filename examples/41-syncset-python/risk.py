@@ -26,7 +26,7 @@ def total(results: list[dict[str, int]], limit: int) -> Document:
 
 
 def alert(total: Document) -> str:
-    """Return what a desk would be told."""
+    """Return the message for the trading desk."""
     return f"{total['breaches']} of {len(total['books'])} books are above the limit"
 
 

@@ -1,6 +1,7 @@
-"""`python -m hack.image`: write the worker image unless its sources are unchanged; print its file.
+"""Writes the worker image unless its sources are unchanged, and prints its file: `python -m
+hack.image`.
 
-`ctr --namespace k8s.io images import FILE` gives it to a node's containerd.
+`ctr --namespace k8s.io images import FILE` loads it into a node's containerd.
 """
 
 import argparse

@@ -22,7 +22,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a container of the image starts with. `environment` needs a PATH."""
+    """Configuration of a container of the image. `environment` needs a PATH."""
 
     entrypoint: Sequence[str] = ()
     command: Sequence[str] = ()
@@ -31,7 +31,7 @@ class Settings:
 
 
 class Blob(NamedTuple):
-    """Content by digest, in a file or in memory."""
+    """Content with its digest, in a file or in memory."""
 
     digest: str
     size_bytes: int
@@ -43,7 +43,7 @@ class Blob(NamedTuple):
 
 
 def pack(directory: Path, out: Path) -> Path:
-    """A layer with everything in `directory`, owned by root, in `out`."""
+    """Write a layer with everything in `directory`, owned by root, to `out`."""
     with tarfile.open(out, "w", format=tarfile.PAX_FORMAT) as tar:
         for path in sorted(directory.rglob("*")):
             info = tar.gettarinfo(path, arcname=str(path.relative_to(directory)))
@@ -61,7 +61,9 @@ def pack(directory: Path, out: Path) -> Path:
 
 
 def write(out: Path, *, name: str, layers: Sequence[Path], settings: Settings) -> str:
-    """The image `name` in `out`; its digest. `ctr -n k8s.io images import` reads it."""
+    """Write the image `name` to `out`; return its digest. `ctr -n k8s.io images import` reads
+    it.
+    """
     blobs = [_file(layer) for layer in layers]
     config = _json(
         {

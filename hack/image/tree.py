@@ -1,5 +1,4 @@
-"""The files of an image, put together in a directory: programs with their libraries, an
-interpreter.
+"""The files of an image, collected in a directory: programs with their libraries, an interpreter.
 
 Used by `worker`. Libraries are found by ldd at the paths where the loader looks for them; those
 that are opened by name at run time, such as the resolver's, are listed here.
@@ -22,14 +21,14 @@ _ETC = {
 
 
 class Tree:
-    """A file system that grows in `root`."""
+    """A file system under construction in `root`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         root.mkdir(parents=True)
 
     def base(self) -> None:
-        """The directories and files that programs expect."""
+        """Add the directories and files that programs expect."""
         for directory in _DIRECTORIES:
             self.at(directory).mkdir(parents=True, exist_ok=True)
         self.at("tmp").mkdir(mode=0o777)
@@ -38,19 +37,19 @@ class Tree:
             self.at(f"etc/{name}").write_text(content)
 
     def at(self, path: str | Path) -> Path:
-        """Where a path of the image lies here."""
+        """Return the path on this machine of a path in the image."""
         return self.root / str(path).lstrip("/")
 
     def program(self, source: Path, target: str | Path) -> None:
-        """An ELF file with the libraries that it needs."""
+        """Add an ELF file with the libraries that it needs."""
         self._copy(source, target)
         self.libraries([source])
 
     def libraries(self, files: Iterable[Path]) -> None:
-        """What these files need, under the names that the loader asks for."""
+        """Add the libraries of these files, under the names that the loader looks for."""
         argv = ["ldd", *(str(file) for file in files)]
-        said = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
-        found = set(re.findall(r"(?:=> |^\s+)(/\S+) \(0x", said, re.MULTILINE))
+        output = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
+        found = set(re.findall(r"(?:=> |^\s+)(/\S+) \(0x", output, re.MULTILINE))
         for library in sorted(found):
             self._copy(Path(library), library)
             for name in _BY_NAME:
@@ -59,19 +58,19 @@ class Tree:
                     self._copy(beside, beside)
 
     def directory(self, source: Path, target: str | Path, *, without: Collection[str] = ()) -> None:
-        """All of a directory, but names in `without`, and what its shared objects need."""
+        """Add a directory except names in `without`, and the libraries of its shared objects."""
         ignore = shutil.ignore_patterns("__pycache__", *without)
         shutil.copytree(source, self.at(target), symlinks=False, ignore=ignore, dirs_exist_ok=True)
         self.shared(target)
 
     def shared(self, target: str | Path) -> None:
-        """The libraries that the shared objects in a directory of the image need."""
+        """Add the libraries of the shared objects in a directory of the image."""
         found = [file for file in sorted(self.at(target).rglob("*.so*")) if file.is_file()]
         if found:
             self.libraries(found)
 
     def link(self, path: str, target: str) -> None:
-        """A symbolic link, unless something is there."""
+        """Add a symbolic link, unless the path exists."""
         here = self.at(path)
         here.parent.mkdir(parents=True, exist_ok=True)
         if not os.path.lexists(here):
@@ -85,8 +84,10 @@ class Tree:
 
     def busybox(self, source: Path) -> None:
         self.program(source, "/bin/busybox")
-        said = subprocess.run([source, "--list"], capture_output=True, text=True, check=True).stdout
-        for name in said.split():
+        output = subprocess.run(
+            [source, "--list"], capture_output=True, text=True, check=True
+        ).stdout
+        for name in output.split():
             self.link(f"bin/{name}", "busybox")
 
     def _copy(self, source: Path, target: str | Path) -> None:

@@ -36,18 +36,18 @@ sys.exit(main())
 
 
 class NotBuilt(Exception):
-    """The image cannot be made here; the text says what is missing."""
+    """The image cannot be built here; the text says what is missing."""
 
 
 def name() -> str:
-    """Of the image: localhost/kilnwork:VERSION."""
+    """Return the name of the image: localhost/kilnwork:VERSION."""
     scope: dict[str, str] = {}
     exec((TOP / "src/kilnwork/version.py").read_text(), scope)
     return f"localhost/kilnwork:{scope['__version__']}"
 
 
 def build() -> Path:
-    """The file of the image, made anew where its sources changed. Raises NotBuilt."""
+    """Return the image file, built again if its sources changed. Raises NotBuilt."""
     if shutil.which("busybox") is None:
         raise NotBuilt("busybox is missing: apt-get install busybox-static")
     kept = _kept()
@@ -76,7 +76,7 @@ def _kept() -> Path:
 
 
 def _layer(part: str, key: str, fill: Callable[[tree.Tree], None]) -> Path:
-    """The tar file of one layer; an older one of the same part is removed."""
+    """Return the tar file of one layer; an older one of the same part is removed."""
     wanted = _kept() / f"{part}-{key}.tar"
     if wanted.exists():
         return wanted
@@ -92,7 +92,7 @@ def _layer(part: str, key: str, fill: Callable[[tree.Tree], None]) -> Path:
 
 
 def _python(made: tree.Tree) -> None:
-    """Moved to /usr/local: an interpreter finds its library from where it is itself."""
+    """Add the interpreter, moved to /usr/local: it finds its library relative to itself."""
     made.base()
     busybox = shutil.which("busybox")
     assert busybox is not None
@@ -127,7 +127,9 @@ def _kilnwork(made: tree.Tree) -> None:
 
 
 def _site() -> str:
-    """Where the moved interpreter looks: Debian's calls the directory dist-packages."""
+    """Return where the moved interpreter looks for packages: Debian's calls the directory
+    dist-packages.
+    """
     debian = (Path(sys.base_prefix) / "lib/python3/dist-packages").exists()
     return f"{_LIBRARY}/{_SITE[1] if debian else _SITE[0]}"
 
@@ -140,7 +142,9 @@ def _pip(arguments: list[str]) -> None:
 
 
 def _compile(made: tree.Tree) -> None:
-    """Bytecode that is taken without a look at the source: files in a layer have one fixed time."""
+    """Write bytecode that is used without checking the source: files in a layer have one fixed
+    time.
+    """
     argv = [sys.executable, "-m", "compileall", "-q", "-s", str(made.root), "-p", "/"]
     argv += ["--invalidation-mode", "unchecked-hash", "-j", "0", str(made.root)]
     subprocess.run(argv, check=False, stdout=subprocess.DEVNULL)
@@ -152,7 +156,7 @@ def _python_key() -> str:
 
 
 def _requirements() -> str:
-    """The dependencies of pyproject.toml, a line each."""
+    """Return the dependencies of pyproject.toml, a line each."""
     with (TOP / "pyproject.toml").open("rb") as file:
         return "\n".join(sorted(tomllib.load(file)["project"]["dependencies"]))
 

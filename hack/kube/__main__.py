@@ -1,4 +1,6 @@
-"""`python -m hack.kube prepare|build|run|up`: the real Kubernetes by hand, for tests, in CI."""
+"""Command line of the real Kubernetes for tests, by hand and in CI: `python -m hack.kube
+prepare|build|run|up`.
+"""
 
 import argparse
 import signal

@@ -1,4 +1,4 @@
-"""A control plane as its users see it: addresses, identities, kubectl, what etcd keeps.
+"""A control plane as its users see it: addresses, identities, kubectl, and compaction of etcd.
 
 Used by `cluster`, which runs one, and by tests in other processes, which find it by its directory.
 """
@@ -16,14 +16,14 @@ from hack.kube import binary, control, pki
 
 
 class Failed(subprocess.CalledProcessError):
-    """A command that did not succeed; the text has what it said."""
+    """A command that failed; the text has its output."""
 
     def __str__(self) -> str:
         return f"{super().__str__()}\n{self.output}{self.stderr}"
 
 
 class Access:
-    """What is in the `directory` of a cluster. `ports`: see `cluster`."""
+    """The files in the `directory` of a cluster. `ports`: see `cluster`."""
 
     def __init__(self, directory: Path, *, address: str, ports: list[int]) -> None:
         self.directory = directory
@@ -42,34 +42,34 @@ class Access:
 
     @property
     def etcd_url(self) -> str:
-        """Where etcd answers clients, without TLS, on loopback."""
+        """Address at which etcd serves clients, without TLS, on loopback."""
         return f"http://127.0.0.1:{self._ports[1]}"
 
-    def answers(self, path: str) -> bool:
-        """True when an administrator's GET is answered with 200."""
+    def responds(self, path: str) -> bool:
+        """Return True if an administrator's GET gets status 200."""
         context = ssl.create_default_context(cafile=str(self.pki / "ca.crt"))
         context.load_cert_chain(self.pki / "admin.crt", self.pki / "admin.key")
         opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
         )
         try:
-            with opener.open(self.server + path, timeout=5) as answer:
-                return bool(answer.status == 200)
+            with opener.open(self.server + path, timeout=5) as response:
+                return bool(response.status == 200)
         except (urllib.error.URLError, OSError):
             return False
 
     def kubeconfig_for(self, user: str, *, groups: Sequence[str] = ()) -> Path:
-        """A kubeconfig with a client certificate of that user, made anew each time."""
+        """Write a kubeconfig with a new client certificate of that user; return its path."""
         name = user.replace(":", "-").replace("/", "-")
         pki.Authority.load(self.pki, "ca").client(name, user=user, groups=groups)
         return self._write_kubeconfig(name)
 
     def token_kubeconfig(self, name: str, token: str) -> Path:
-        """A kubeconfig that shows a bearer token."""
+        """Write a kubeconfig with a bearer token."""
         return self._write_kubeconfig(name, user={"token": token})
 
     def kubectl(self, *arguments: str, stdin: str = "", timeout_s: float = 60.0) -> str:
-        """What `kubectl ARGUMENTS` prints as administrator. Raises Failed."""
+        """Return the output of `kubectl ARGUMENTS` as administrator. Raises Failed."""
         done = subprocess.run(
             [str(binary.directory() / "kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments],
             input=stdin,
@@ -83,7 +83,7 @@ class Access:
         return done.stdout
 
     def _write_kubeconfig(self, name: str, user: dict[str, str] | None = None) -> Path:
-        """JSON is YAML; the paths are absolute."""
+        """Write a kubeconfig as JSON, which is YAML, with absolute paths."""
         files = {
             "client-certificate": str(self.pki / f"{name}.crt"),
             "client-key": str(self.pki / f"{name}.key"),
@@ -105,19 +105,19 @@ class Access:
     def compact(self) -> int:
         """Drop etcd's history up to now, as happens every five minutes in production.
 
-        The revision that was kept: watches and continue tokens of an earlier one get 410.
+        Returns the revision that was kept: watches and continue tokens of an earlier one get 410.
         """
-        answer = self._etcd_call("kv/range", {"key": "AA=="})
-        revision = int(answer["header"]["revision"])
+        response = self._etcd_call("kv/range", {"key": "AA=="})
+        revision = int(response["header"]["revision"])
         self._etcd_call("kv/compaction", {"revision": revision, "physical": True})
         return revision
 
     def _etcd_call(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """By the JSON gateway of etcd 3.5."""
+        """Call etcd 3.5 by its JSON gateway."""
         request = urllib.request.Request(f"{self.etcd_url}/v3/{path}", json.dumps(body).encode())
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=30) as answer:
-            found: dict[str, Any] = json.load(answer)
+        with opener.open(request, timeout=30) as response:
+            found: dict[str, Any] = json.load(response)
         return found
 
     def _save(self) -> None:

@@ -1,6 +1,7 @@
-"""The program `kube`: built once for each version of the Go files here, kept outside the checkout.
+"""The program `kube`: built once for each version of the Go files here, stored outside the
+checkout.
 
-It holds etcd, the control plane, the kubelet, kube-proxy and kubectl; see main.go. A build takes
+It contains etcd, the control plane, the kubelet, kube-proxy and kubectl; see main.go. A build takes
 some six minutes on two cores and 3 GB of Go's own cache, which may be removed afterwards.
 """
 
@@ -29,11 +30,11 @@ _VERSIONED = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 
 
 class NotBuilt(Exception):
-    """The program is not there and cannot be built; the text says what is missing."""
+    """The program is missing and cannot be built; the text says what is missing."""
 
 
 def version() -> str:
-    """The version of Kubernetes that go.mod names, such as v1.33.13."""
+    """Return the version of Kubernetes in go.mod, such as v1.33.13."""
     found = re.search(r"k8s\.io/kubernetes (v[\d.]+)", (HERE / "go.mod").read_text())
     if found is None:
         raise NotBuilt(f"{HERE / 'go.mod'} names no k8s.io/kubernetes")
@@ -41,22 +42,23 @@ def version() -> str:
 
 
 def directory() -> Path:
-    """Where the program of these very sources is kept, with a link for each component."""
+    """Return where the program of these sources is stored, with a link for each component."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     digest = hashlib.sha256(b"\0".join((HERE / name).read_bytes() for name in SOURCES))
     return base / "kilnwork" / "kube" / f"{version()}-{digest.hexdigest()[:12]}"
 
 
 def built() -> Path | None:
-    """The directory of `directory` if the program is in it."""
+    """Return `directory` if it has the program, else None."""
     found = directory()
     return found if (found / "kube").is_file() else None
 
 
 def ensure(*, say: bool = True) -> Path:
-    """The directory with the program and the links, building first if needed. Raises NotBuilt.
+    """Return the directory with the program and the links, building it first if needed. Raises
+    NotBuilt.
 
-    Whoever else builds at the same time is waited for.
+    Waits for another process that builds at the same time.
     """
     there = built()
     if there is not None:
@@ -76,7 +78,9 @@ def ensure(*, say: bool = True) -> Path:
 
 
 def pause() -> Path:
-    """The program of pause/main.go, built when it is not there: an instant. Raises NotBuilt."""
+    """Return the program of pause/main.go, built if missing, which takes an instant. Raises
+    NotBuilt.
+    """
     source = HERE / "pause" / "main.go"
     wanted = directory().with_name(f"pause-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}")
     if not wanted.is_file():

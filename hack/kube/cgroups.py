@@ -1,9 +1,9 @@
-"""The cgroups that nodes work in: one root for each sandbox, removed when it has ended.
+"""The cgroups of nodes: one root for each sandbox, removed when it has ended.
 
-Used by `sandbox` and `node`. The kernel keeps an empty cgroup until somebody removes it, and
-nothing inside the sandbox lives long enough: a process outside, the janitor, waits for its end.
-Should the janitor be killed too, the next sandbox sweeps. Version 1 (one tree for each controller,
-as on the machines this was tried on) and version 2, which was not tried.
+Used by `sandbox` and `node`. The kernel keeps an empty cgroup until a process removes it, and
+nothing inside the sandbox lives long enough: a process outside, the janitor, waits for its end. If
+the janitor is killed too, the next sandbox sweeps. Version 1 (one tree for each controller, as on
+the machines this was tried on) and version 2, which was not tried.
 """
 
 import contextlib
@@ -19,21 +19,25 @@ _REMOVE_S = 20.0
 
 
 def name() -> str:
-    """Of the calling process: its pid and start time say later whether it still lives."""
+    """Return the cgroup name of the calling process: pid and start time, to see later whether it
+    lives.
+    """
     return f"kilnwork-kube-{os.getpid()}-{_started(os.getpid())}"
 
 
 def trees() -> list[Path]:
-    """The root of every hierarchy, also of an empty one of version 2 beside those of version 1."""
+    """Return the root of every hierarchy, including an empty one of version 2 beside those of
+    version 1.
+    """
     if (_TOP / "cgroup.controllers").exists():
         return [_TOP]
     return sorted(found for found in _TOP.iterdir() if (found / "cgroup.procs").exists())
 
 
 def make(path: str) -> None:
-    """A cgroup in every hierarchy, fit for the kubelet's `cgroupRoot`.
+    """Create a cgroup in every hierarchy, fit for the kubelet's `cgroupRoot`.
 
-    A cpuset of version 1 takes no process before both its files are filled.
+    A cpuset of version 1 accepts no process before both its files are filled.
     """
     for tree in trees():
         made = tree
@@ -47,7 +51,7 @@ def make(path: str) -> None:
 
 
 def _enable(directory: Path) -> None:
-    """Version 2: children of `directory` get its controllers."""
+    """Enable the controllers for children of `directory` (version 2)."""
     controllers = directory / "cgroup.controllers"
     if controllers.exists() and not (directory / "tasks").exists():
         text = " ".join(f"+{found}" for found in controllers.read_text().split())
@@ -56,7 +60,7 @@ def _enable(directory: Path) -> None:
 
 
 def remove(root: str) -> bool:
-    """Remove it with all below it; True when nothing of it is left."""
+    """Remove a cgroup with all below it; return True when nothing of it is left."""
     left = False
     for tree in trees():
         top = tree / root
@@ -70,7 +74,7 @@ def remove(root: str) -> bool:
 
 
 def sweep() -> None:
-    """Remove what sandboxes left whose every process was killed."""
+    """Remove the cgroups of sandboxes whose processes were all killed."""
     for tree in trees():
         for directory in tree.glob("kilnwork-kube-*"):
             found = _NAME.fullmatch(directory.name)
@@ -91,7 +95,7 @@ class Janitor:
         os.close(ends)
 
     def finish(self) -> None:
-        """Everybody else has ended: wait until it is done."""
+        """Wait until the janitor is done; every other holder of the pipe has ended."""
         os.close(self._held)
         os.waitpid(self._pid, 0)
 
@@ -101,7 +105,7 @@ class Janitor:
             signal.signal(number, signal.SIG_IGN)
         os.close(self._held)
         nothing = os.open(os.devnull, os.O_RDWR)
-        for descriptor in range(3):  # whoever reads our output must not wait for us
+        for descriptor in range(3):  # a reader of our output must not wait for us
             os.dup2(nothing, descriptor)
         os.read(ends, 1)
         deadline = time.monotonic() + _REMOVE_S
@@ -110,7 +114,7 @@ class Janitor:
 
 
 def _started(pid: int) -> int | None:
-    """In ticks since boot (proc(5)); None when there is no such process."""
+    """Return the start time in ticks since boot (proc(5)); None if there is no such process."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

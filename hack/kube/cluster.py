@@ -1,7 +1,7 @@
 """etcd and the control plane: started in a directory, stopped, broken for a while, removed.
 
-Used by the fixtures of the tests and by `python -m hack.kube up`. Flags and why they are there:
-each is needed, or makes a test faster, or makes it like production where a test looks.
+Used by the fixtures of the tests and by `python -m hack.kube up`. Has all flags with their reasons:
+each is needed, makes a test faster, or is like production where a test depends on it.
 """
 
 import json
@@ -25,10 +25,12 @@ CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """`directory`: all state; removed by `remove`. `address`: where the API server listens; Pods on
-    a real node need one that they can reach. `extra`: more flags by component. `controllers`:
-    those of `CONTROLLERS` to run. `crds`: manifests applied before the controller manager starts,
-    since its garbage collector sees kinds that come later only at a resync of 30 s.
+    """Settings of a cluster.
+
+    `directory`: all state; removed by `remove`. `address`: where the API server listens; Pods on a
+    real node need one that they can reach. `extra`: more flags by component. `controllers`: those
+    of `CONTROLLERS` to run. `crds`: manifests applied before the controller manager starts, since
+    its garbage collector sees later kinds only at a resync of 30 s.
     """
 
     directory: Path
@@ -48,8 +50,9 @@ class Cluster(access.Access):
         self._bin = binary.directory()
 
     def start(self) -> None:
-        """Ready for Pods when this returns. Raises Died or TimeoutError, with logs in
-        `directory`."""
+        """Start everything and wait until Pods can be created. Raises Died or TimeoutError, with
+        logs in `directory`.
+        """
         self._bin = binary.ensure()
         if not self._ports:
             self._prepare()
@@ -60,10 +63,10 @@ class Cluster(access.Access):
             self.start_part(part)
         if "kube-controller-manager" in self.settings.controllers:
             path = "/api/v1/namespaces/default/serviceaccounts/default"
-            self._until(lambda: self.answers(path), "the default service account is there")
+            self._until(lambda: self.responds(path), "the default service account is there")
 
     def start_part(self, name: str) -> None:
-        """Start one component; the API server answers /readyz when this returns."""
+        """Start one component; the API server responds at /readyz when this returns."""
         arguments: dict[str, Callable[[], list[str]]] = {
             "etcd": self._etcd,
             "kube-apiserver": self._apiserver,
@@ -73,7 +76,7 @@ class Cluster(access.Access):
         argv = [str(self._bin / name), *arguments[name](), *self.settings.extra.get(name, ())]
         self.processes.start(name, argv, cwd=self.directory)
         if name == "kube-apiserver":
-            self._until(lambda: self.answers("/readyz"), "the API server is ready")
+            self._until(lambda: self.responds("/readyz"), "the API server is ready")
 
     def stop_part(self, name: str) -> None:
         self.processes.stop(name)
@@ -82,18 +85,18 @@ class Cluster(access.Access):
         self.processes.kill(name)
 
     def pause_part(self, name: str) -> None:
-        """SIGSTOP: it keeps its connections and answers nothing."""
+        """Send SIGSTOP: the component keeps its connections and sends no response."""
         self.processes.signal(name, signal.SIGSTOP)
 
     def resume_part(self, name: str) -> None:
         self.processes.signal(name, signal.SIGCONT)
 
     def stop(self) -> None:
-        """End every component, newest first."""
+        """Stop every component, newest first."""
         self.processes.stop_all()
 
     def remove(self) -> None:
-        """Kill every component, since nothing of it is kept, and remove the directory."""
+        """Kill every component, since no state is kept, and remove the directory."""
         self.processes.kill_all()
         shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -229,7 +232,7 @@ class Cluster(access.Access):
 
 
 def _free_ports(address: str, count: int) -> list[int]:
-    """Free now; nobody else may take them before they are used, which in practice nobody does."""
+    """Return free ports. Another process could take one before its use; in practice none does."""
     sockets = [socket.create_server((address, 0)) for _ in range(count)]
     ports = [int(found.getsockname()[1]) for found in sockets]
     for found in sockets:

@@ -1,7 +1,7 @@
-"""containerd for one node: its configuration, and what is asked of it with ctr.
+"""containerd for one node: its configuration, and commands of ctr.
 
-Used by `node`. All of it lies in the node's directory but /run/containerd, which is the sandbox's
-own.
+Used by `node`. All files are in the node's directory except /run/containerd, which belongs to the
+sandbox.
 """
 
 import json
@@ -15,11 +15,11 @@ _NAMESPACE = "k8s.io"
 
 
 def configure(directory: Path, *, socket: Path, pods: str, host: str) -> Path:
-    """The file for `containerd --config`. `pods`: their range; `host`: first address in it.
+    """Write the file for `containerd --config`. `pods`: their range; `host`: first address in it.
 
-    restrict_oom_score_adj: where CAP_SYS_RESOURCE is missing no Pod would start otherwise.
-    The plugin ptp routes every packet of a Pod, so that the rules of kube-proxy see it; behind a
-    bridge they would miss packets between Pods unless br_netfilter is loaded.
+    restrict_oom_score_adj: without CAP_SYS_RESOURCE no Pod would start otherwise. The plugin ptp
+    routes every packet of a Pod, so that the rules of kube-proxy see it; behind a bridge they would
+    miss packets between Pods unless br_netfilter is loaded.
     """
     network = directory / "cni"
     network.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ disabled_plugins = [
     return path
 
 
-def answers(socket: Path) -> bool:
+def responds(socket: Path) -> bool:
     return _ctr(socket, ["version"]).returncode == 0
 
 

@@ -1,8 +1,8 @@
-"""The parts of a running cluster, started and broken from another process.
+"""Control of the parts of a running cluster from other processes.
 
-`Server` is the end that holds the processes: `python -m hack.kube run` and `up` serve it in the
-cluster's directory. `Client` is the same handful of methods for tests, which run in processes of
-their own. One JSON array a line, `[METHOD, ARGUMENT]`, answered by `[TEXT OF ERROR OR NULL]`.
+`Server` is in the process that runs them: `python -m hack.kube run` and `up` serve it in the
+cluster's directory. `Client` has the same methods for tests, which run in other processes. One JSON
+array a line, `[METHOD, ARGUMENT]`, with the response `[TEXT OF ERROR OR NULL]`.
 """
 
 import json
@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 METHODS = ("start_part", "stop_part", "kill_part", "pause_part", "resume_part")
-_ANSWER_S = 120.0
+_RESPONSE_TIMEOUT_S = 120.0
 
 
 class Refused(Exception):
-    """The holder of the processes could not do it; the text is its error."""
+    """The process that runs the parts failed to do it; the text is its error."""
 
 
 class Parts(Protocol):
-    """What can be done to a part: a component, `etcd`, or one of a node, `node-a/kubelet`."""
+    """Operations on a part: a component, `etcd`, or one of a node, `node-a/kubelet`."""
 
     def start_part(self, name: str) -> None: ...
     def stop_part(self, name: str) -> None: ...
@@ -49,7 +49,7 @@ class Server:
         self._thread.start()
 
     def close(self) -> None:
-        """No request is served after this."""
+        """Stop serving requests."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -74,10 +74,10 @@ class Client:
 
     def call(self, method: str, name: str) -> None:
         with socket.socket(socket.AF_UNIX) as link:
-            link.settimeout(_ANSWER_S)
+            link.settimeout(_RESPONSE_TIMEOUT_S)
             link.connect(str(self._path))
             link.sendall(json.dumps([method, name]).encode() + b"\n")
             with link.makefile() as lines:
-                answer: list[Any] = json.loads(lines.readline())
-        if answer[0] is not None:
-            raise Refused(answer[0])
+                response: list[Any] = json.loads(lines.readline())
+        if response[0] is not None:
+            raise Refused(response[0])

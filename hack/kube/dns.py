@@ -1,10 +1,10 @@
-"""`python -m hack.kube.dns`: names of Services for Pods, a stand-in for the cluster's DNS.
+"""Name server for Services in a sandbox, in place of the cluster's DNS: `python -m hack.kube.dns`.
 
-Started by `services` inside the sandbox. It answers A queries for NAME.NAMESPACE.svc.cluster.local
+Started by `services` inside the sandbox. It serves A queries for NAME.NAMESPACE.svc.cluster.local
 with the ClusterIP, for a headless Service with the addresses of its ready Pods, and for
 POD.NAME.NAMESPACE.svc.cluster.local with that of one Pod that has a hostname there
-(https://github.com/kubernetes/dns/blob/master/docs/specification.md). It asks the API server each
-time, so that a Service is known as soon as it is made. No SRV, no PTR, no names of elsewhere.
+(https://github.com/kubernetes/dns/blob/master/docs/specification.md). It queries the API server
+each time, so that a Service is known as soon as it is created. No SRV, no PTR, no external names.
 """
 
 import argparse
@@ -27,7 +27,7 @@ _OK, _FAILED, _NO_NAME = 0, 2, 3
 
 
 class Lookup:
-    """Questions to the API server at `url`, with the certificates in `pki`."""
+    """Look-ups at the API server at `url`, with the certificates in `pki`."""
 
     def __init__(self, url: str, pki: Path) -> None:
         self._url = url
@@ -38,7 +38,9 @@ class Lookup:
         )
 
     def addresses(self, name: str) -> list[str] | None:
-        """Of a name below DOMAIN; None when there is no such name. Raises OSError."""
+        """Return the addresses of a name below DOMAIN; None if there is no such name. Raises
+        OSError.
+        """
         labels = name.lower().rstrip(".").removesuffix(f".{DOMAIN}").split(".")
         if not name.lower().rstrip(".").endswith(f".{DOMAIN}") or len(labels) not in (2, 3):
             return None
@@ -68,8 +70,8 @@ class Lookup:
 
     def _get(self, path: str) -> dict[str, Any] | None:
         try:
-            with self._opener.open(self._url + path, timeout=2) as answer:
-                found: dict[str, Any] = json.load(answer)
+            with self._opener.open(self._url + path, timeout=2) as response:
+                found: dict[str, Any] = json.load(response)
         except urllib.error.HTTPError as error:
             if error.code == 404:
                 return None
@@ -77,8 +79,8 @@ class Lookup:
         return found
 
 
-def answer(question: bytes, lookup: Lookup) -> bytes:
-    """The message to send back (RFC 1035, section 4)."""
+def respond(question: bytes, lookup: Lookup) -> bytes:
+    """Return the response to a query (RFC 1035, section 4)."""
     number, flags, *_ = _HEADER.unpack_from(question)
     name, end = _name(question, _HEADER.size)
     kind, _ = struct.unpack_from("!2H", question, end)
@@ -92,8 +94,8 @@ def answer(question: bytes, lookup: Lookup) -> bytes:
         code = _NO_NAME if found is None else _OK
         if kind == _A:
             records = [ipaddress.ip_address(address).packed for address in found or ()]
-    said = 0x8400 | (flags & 0x0100) | code
-    head = _HEADER.pack(number, said, 1, len(records), 0, 0)
+    flags_out = 0x8400 | (flags & 0x0100) | code
+    head = _HEADER.pack(number, flags_out, 1, len(records), 0, 0)
     body = b"".join(
         struct.pack("!3HIH", 0xC000 | _HEADER.size, _A, _IN, _TTL_S, len(packed)) + packed
         for packed in records
@@ -121,7 +123,7 @@ def main() -> None:
         while True:
             question, peer = sock.recvfrom(4096)
             try:
-                reply = answer(question, lookup)
+                reply = respond(question, lookup)
             except (struct.error, IndexError, ValueError) as error:
                 print(f"not understood: {error}", file=sys.stderr, flush=True)
                 continue

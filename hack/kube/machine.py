@@ -1,7 +1,7 @@
-"""What this machine needs for clusters: root, Go, packages of the distribution.
+"""Requirements of clusters on this machine: root, Go, packages of the distribution.
 
-`python -m hack.kube prepare` installs the packages where apt-get is there and the caller is root,
-and builds the rest. Used by `make test-cluster`; everything else only says what is missing.
+`python -m hack.kube prepare` installs the packages if apt-get exists and the caller is root, and
+builds the rest. Used by `make test-cluster`; all other commands only report what is missing.
 """
 
 import contextlib
@@ -23,11 +23,13 @@ _PROGRAMS = {**sandbox.NEEDED, **node.NEEDED, "busybox": "busybox-static", **_FO
 
 
 class Unfit(Exception):
-    """Clusters cannot run here and nothing that we may do helps; the text says what would."""
+    """Clusters cannot run here and we cannot change that; the text says what would help."""
 
 
 def prepare() -> None:
-    """Everything is there when this returns. Raises Unfit, binary.NotBuilt or worker.NotBuilt."""
+    """Install and build everything that is missing. Raises Unfit, binary.NotBuilt or
+    worker.NotBuilt.
+    """
     if os.geteuid() != 0:
         raise Unfit("clusters need root, for networks of their own: run this with sudo")
     if binary.built() is None and shutil.which("go") is None:
@@ -41,7 +43,7 @@ def prepare() -> None:
 
 
 def missing() -> list[str]:
-    """Packages of Debian and Ubuntu whose programs are not here."""
+    """Return the packages of Debian and Ubuntu whose programs are missing."""
     absent = {package for program, package in _PROGRAMS.items() if shutil.which(program) is None}
     return sorted(absent | node.missing())
 
@@ -70,7 +72,9 @@ def _install(packages: list[str]) -> None:
 
 @contextlib.contextmanager
 def _no_service_starts() -> Iterator[None]:
-    """The packages of containerd and nginx would start them for the machine (policy-rc.d(8))."""
+    """Prevent the packages of containerd and nginx from starting them as services
+    (policy-rc.d(8)).
+    """
     if _POLICY.exists():
         yield
         return

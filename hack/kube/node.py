@@ -1,9 +1,10 @@
-"""A node with a real kubelet on this machine: containerd, runc, ptp networking, kubelet. Root.
+"""A node with a real kubelet on this machine: containerd, runc, ptp networking, kubelet. Needs
+root.
 
-Used by `whole`, in the sandbox: what is left of Pods when the kubelet ends dies with it. Every node
-has an address of its own on the bridge, a range for its Pods, a root cgroup below the sandbox's,
-and `sandbox.NODE_DIRECTORY` to itself: what its Pods mount from there by hostPath, no other node
-sees.
+Used by `whole`, in the sandbox: Pods that are left when the kubelet ends die with the sandbox.
+Every node has its own address on the bridge, a range for its Pods, a root cgroup below the
+sandbox's, and its own `sandbox.NODE_DIRECTORY`: what its Pods mount from there by hostPath, no
+other node sees.
 """
 
 import json
@@ -31,7 +32,7 @@ _DISK = ("available", "inodesFree")
 
 
 class Missing(Exception):
-    """Something a node needs is not installed; the text says how to get it."""
+    """A program that a node needs is not installed; the text says how to get it."""
 
 
 def check() -> None:
@@ -42,7 +43,7 @@ def check() -> None:
 
 
 def missing() -> set[str]:
-    """Packages of Debian whose programs are not here."""
+    """Return the packages of Debian whose programs are missing."""
     absent = {package for program, package in NEEDED.items() if shutil.which(program) is None}
     if not (containerd.PLUGINS / "ptp").exists():
         absent.add("containernetworking-plugins")
@@ -65,7 +66,7 @@ class Node:
         self._cgroup = f"{cgroup}/{self.name}"
 
     def start(self, images: Sequence[Path]) -> None:
-        """The Node is Ready when this returns. Raises Died or TimeoutError."""
+        """Start the node and wait until it is Ready. Raises Died or TimeoutError."""
         self.host_directory.mkdir(parents=True)
         subprocess.run(
             ["ip", "address", "add", f"{self.address}/32", "dev", sandbox.BRIDGE], check=True
@@ -76,7 +77,7 @@ class Node:
         self.start_part(KUBELET)
 
     def start_part(self, part: str) -> None:
-        """KUBELET or CONTAINERD, ready when this returns."""
+        """Start KUBELET or CONTAINERD and wait until it is ready."""
         if part == CONTAINERD:
             self._start_containerd()
         elif part == KUBELET:
@@ -91,10 +92,12 @@ class Node:
         )
         argv = self._with_host_directory(["containerd", f"--config={path}"])
         self._cluster.processes.start(f"{self.name}/{CONTAINERD}", argv, cwd=self.directory)
-        self._until(lambda: containerd.answers(self.socket), "containerd answers")
+        self._until(lambda: containerd.responds(self.socket), "containerd responds")
 
     def _start_kubelet(self) -> None:
-        """With the identity that the Node authorizer knows; it makes its serving certificate."""
+        """Start the kubelet with the identity that the Node authorizer knows; it makes its serving
+        certificate.
+        """
         made = self._cluster
         user = f"system:node:{self.name}"
         kubeconfig = made.kubeconfig_for(user, groups=["system:nodes"])
@@ -112,7 +115,7 @@ class Node:
         self._until(self._ready, f"{self.name} is Ready")
 
     def _with_host_directory(self, argv: Sequence[str]) -> list[str]:
-        """Run that where our directory of the node is mounted.
+        """Run a command with our directory of the node mounted.
 
         All other mounts are shared: those of the kubelet must reach containers.
         """
@@ -138,7 +141,9 @@ class Node:
             time.sleep(0.05)
 
     def _configuration(self) -> dict[str, object]:
-        """Nothing is evicted or collected: images here cannot be pulled again."""
+        """Return the kubelet's configuration: nothing is evicted or collected, since images cannot
+        be pulled again.
+        """
         resolver = self.directory / "resolv.conf"
         resolver.write_text(f"nameserver {sandbox.ADDRESS}\n")
         disk = [f"{fs}.{what}" for fs in ("nodefs", "imagefs") for what in _DISK]

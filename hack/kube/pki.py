@@ -20,7 +20,9 @@ _Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 class Authority:
-    """A CA in `directory`, whose files are NAME.crt and NAME.key; what it signs lies beside it."""
+    """A CA in `directory`, whose files are NAME.crt and NAME.key, beside the certificates that it
+    signs.
+    """
 
     def __init__(self, directory: Path, name: str) -> None:
         self._place(directory, name, certificates.new_key())
@@ -46,11 +48,11 @@ class Authority:
         self.key = directory / f"{name}.key"
 
     def server(self, name: str, names: Sequence[str]) -> None:
-        """NAME.crt and NAME.key for a server under host names and addresses."""
+        """Write NAME.crt and NAME.key for a server under host names and addresses."""
         self._leaf(name, x509.Name([]), oid.ExtendedKeyUsageOID.SERVER_AUTH, names=names)
 
     def client(self, name: str, *, user: str, groups: Sequence[str] = ()) -> None:
-        """NAME.crt and NAME.key for a user of Kubernetes."""
+        """Write NAME.crt and NAME.key for a user of Kubernetes."""
         subject = certificates.name(user, *groups)
         self._leaf(name, subject, oid.ExtendedKeyUsageOID.CLIENT_AUTH)
 
@@ -75,7 +77,7 @@ class Authority:
 
 
 def service_account_keys(directory: Path) -> None:
-    """sa.key and sa.pub."""
+    """Write sa.key and sa.pub."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     _write_key(directory / "sa.key", key)
     public = key.public_key().public_bytes(

@@ -16,7 +16,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Died(Exception):
-    """A component ended that should run; the text has the end of its log."""
+    """A component ended unexpectedly; the text has the end of its log."""
 
 
 class Processes:
@@ -34,7 +34,7 @@ class Processes:
         environment: Mapping[str, str] | None = None,
         cwd: Path | None = None,
     ) -> None:
-        """Start it in a session of its own; it gets SIGTERM when this process dies."""
+        """Start a process in its own session; it gets SIGTERM when this process dies."""
         self.log(name).parent.mkdir(parents=True, exist_ok=True)
         with self.log(name).open("ab") as log:
             self._running[name] = subprocess.Popen(
@@ -55,11 +55,11 @@ class Processes:
         return self._running[name].pid
 
     def names(self) -> list[str]:
-        """All that were started and not stopped, oldest first."""
+        """Return the names of all that were started and not stopped, oldest first."""
         return list(self._running)
 
     def check(self) -> None:
-        """Raises Died when one has ended by itself."""
+        """Raise Died if a process has ended by itself."""
         for name, process in self._running.items():
             code = process.poll()
             if code is not None:
@@ -71,7 +71,7 @@ class Processes:
         self._find(name).send_signal(number)
 
     def stop(self, name: str, *, grace_s: float = 10.0) -> None:
-        """SIGTERM, then SIGKILL, and wait for its end."""
+        """Send SIGTERM, then SIGKILL, and wait for the end."""
         process = self._find(name)
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""`python -m hack.kube run`: a cluster in a sandbox, and one command beside it.
+"""Runs a cluster in a sandbox, and one command beside it: `python -m hack.kube run`.
 
 The command finds the cluster by KUBECONFIG and KILN_KUBE_DIRECTORY and has its kubectl on PATH. The
 cluster ends with the command.
@@ -20,7 +20,7 @@ DIRECTORY = Path("/run/kube")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What `run` reads."""
+    """Add the arguments of `run`."""
     parser.add_argument("--crd", type=Path, action="append", default=[], help="apply this first")
     parser.add_argument("--node", action="store_true", help="with a real kubelet")
     parser.add_argument("--nodes", type=int, metavar="N", help="with so many of them")
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """The exit code of the command; 1 when the cluster does not start. Raises Impossible."""
+    """Return the exit code of the command; 1 if the cluster does not start. Raises Impossible."""
     if _nodes(given):
         node.check()
         binary.pause()

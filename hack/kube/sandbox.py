@@ -1,9 +1,9 @@
-"""A place of its own for a cluster: network, mounts and process ids. Linux, root.
+"""Isolated environment of a cluster: network, mounts and process ids. Linux, root.
 
-Used by `python -m hack.kube run`. What runs inside ends with it, however it ends, also when its
+Used by `python -m hack.kube run`. All processes inside end with it, however it ends, also when its
 first process gets SIGKILL (pid_namespaces(7)); addresses, firewall rules, mounts and the sockets
-and logs below /run and /var/log go with their namespaces. So two may run side by side with the same
-addresses. Cgroups alone would outlive it: a process outside removes them (`cgroups`).
+and logs below /run and /var/log are removed with their namespaces. So two may run side by side with
+the same addresses. Only cgroups would outlive it: a process outside removes them (`cgroups`).
 """
 
 import ctypes
@@ -40,7 +40,7 @@ _TUNABLES = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/
 
 
 class Impossible(Exception):
-    """This machine cannot have one; the text says what is missing."""
+    """This machine cannot run a sandbox; the text says what is missing."""
 
 
 def check() -> None:
@@ -52,9 +52,10 @@ def check() -> None:
 
 
 def run(inside: Callable[[str], int]) -> int:
-    """What `inside` returns when called in the sandbox with the name of the root cgroup to use.
+    """Call `inside` in the sandbox with the name of the root cgroup to use; return its result.
 
-    Nothing of it is left afterwards. SIGTERM is passed on to it; a Ctrl-C reaches it by itself.
+    Nothing of the sandbox is left afterwards. SIGTERM is passed on to it; a Ctrl-C reaches it by
+    itself.
     """
     check()
     cgroups.sweep()
@@ -78,7 +79,7 @@ def run(inside: Callable[[str], int]) -> int:
 
 
 def _first_process(inside: Callable[[], int]) -> int:
-    """Process 1: prepares the place, starts what is to run, reaps whatever is orphaned."""
+    """Process 1: prepares the sandbox, starts the given function, reaps orphans."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
         _prepare()
@@ -146,6 +147,6 @@ def _call(what: str, result: int) -> None:
 
 
 def _code(status: int) -> int:
-    """As a shell says it: 128 + the signal's number."""
+    """Return the exit code as a shell does: 128 + the signal's number."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code

@@ -28,7 +28,7 @@ class Services:
         self._cluster = of
 
     def start(self) -> None:
-        """Both; ClusterIPs and names work when this returns."""
+        """Start both and wait until ClusterIPs and names work."""
         for part in PARTS:
             self.start_part(part)
 
@@ -47,7 +47,8 @@ class Services:
         self._until(_named, DNS)
 
     def _start_proxy(self) -> None:
-        """It wants the Node it runs on, and waits for it half a minute: it gets one that goes.
+        """Start kube-proxy, which waits half a minute for the Node it runs on; it gets a temporary
+        one.
 
         Only the addresses are read (cmd/kube-proxy/app/server.go, getNodeIPs).
         """
@@ -78,7 +79,7 @@ class Services:
 
 
 def _named() -> bool:
-    """By a name without an address: any answer will do."""
+    """Query a name without an address: any response shows that the server is up."""
     question = struct.pack("!6H", 1, 0x0100, 1, 0, 0, 0) + b"\x00" + struct.pack("!2H", 1, 1)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.settimeout(0.2)
@@ -100,7 +101,9 @@ def _healthy() -> bool:
 
 
 def _proxy_configuration(kubeconfig: Path) -> dict[str, object]:
-    """Zeros leave the kernel's settings alone: they are not the sandbox's own."""
+    """Return the configuration; zeros leave the kernel's settings alone, which are not the
+    sandbox's own.
+    """
     rules = {"minSyncPeriod": "0s", "syncPeriod": "30s"}
     return {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",

@@ -1,9 +1,9 @@
-"""PersistentVolumes of a sandbox: directories on its disk, made beforehand.
+"""PersistentVolumes of a sandbox: directories on its disk, created beforehand.
 
 Used by `whole`. A claim without a storage class takes one, as on a cluster whose administrator has
-made them by hand; every node can mount each, since all of them share the machine. It is bound when
-its Pod is scheduled: were it bound beside that, a scheduler that has just looked may wait minutes
-until it looks again.
+created them by hand; every node can mount each, since all of them share the machine. It is bound
+when its Pod is scheduled: if it were bound separately, a scheduler that has just looked might wait
+minutes until its next look.
 """
 
 import json
@@ -26,7 +26,7 @@ _CLASS: dict[str, Any] = {
 
 
 def manifest(directory: Path) -> str:
-    """The volumes as a List; their directories are made, for any user to write to."""
+    """Return the volumes as a List; their directories are created, writable for any user."""
     return json.dumps(
         {
             "apiVersion": "v1",

@@ -12,9 +12,10 @@ from hack.kube import binary, cluster, containerd, node, services, volumes
 
 
 class Whole:
-    """All of it. `start`, then the parts by name: a component, or NODE/kubelet, NODE/containerd.
+    """The whole cluster. `start` starts it; parts have names: a component, or NODE/kubelet,
+    NODE/containerd.
 
-    `nodes`: how many with a kubelet, each with `images`; they work in cgroups below `cgroup`.
+    `nodes`: number of nodes with a kubelet, each with `images`; their cgroups are below `cgroup`.
     """
 
     def __init__(
@@ -31,7 +32,7 @@ class Whole:
         self._images = images
 
     def start(self) -> None:
-        """Ready when this returns. Raises Died or TimeoutError."""
+        """Start everything and wait until it is ready. Raises Died or TimeoutError."""
         self.cluster.start()
         self.services.start()
         claims = volumes.manifest(self.cluster.directory / "volumes")

@@ -1,7 +1,7 @@
 """Kilnwork: dynamic batch work on Kubernetes, in Python.
 
-The public door. It stays free of imports so that `import kilnwork` and the command line start in
-milliseconds; what users reach for is loaded on first use (PEP 562).
+The public API. This module imports nothing, so that `import kilnwork` and the command line start in
+milliseconds; public names are loaded on first use (PEP 562).
 """
 
 from importlib import import_module

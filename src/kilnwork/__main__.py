@@ -1,4 +1,4 @@
-"""`python -m kilnwork` is `kiln`."""
+"""Entry point of `python -m kilnwork`, the same as the command `kiln`."""
 
 import sys
 

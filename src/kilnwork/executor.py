@@ -1,4 +1,4 @@
-"""Executors of your own: a program that claims tasks with `spec.external` and carries them out.
+"""External executors: run a program that claims tasks with `spec.external` and carries them out.
 
     async def resize(task: executor.Task) -> dict[str, int]:
         ...
@@ -6,11 +6,11 @@
 
     executor.run("resizer", resize, slots=4)
 
-The program may run anywhere, in any number: each task is given to one that has a slot free. It
-holds a lease, which is renewed by itself; when that ends, or the program does, its tasks are lost
-and run elsewhere. A task that is killed, or is not to run here any more, is cancelled: the function
-gets `asyncio.CancelledError`, and when it has ended, nothing of it may be left. What it returns is
-the result, JSON or (with `outputType: bytes`) bytes; what it raises is a failure.
+The program may run anywhere, in any number of processes: each task is given to one that has a free
+slot. It holds a lease, which is renewed automatically; when the lease or the program ends, its
+tasks are lost and run elsewhere. If a task is killed or must no longer run here, it is cancelled:
+the function gets `asyncio.CancelledError`, and must have stopped all its work when it returns. What
+it returns is the result, JSON or (with `outputType: bytes`) bytes; what it raises is a failure.
 """
 
 import asyncio
@@ -32,7 +32,9 @@ __all__ = ["ExecutorLost", "Failed", "Run", "Task", "run", "serve"]
 
 
 class ExecutorLost(errors.KilnError):
-    """The program cannot go on as an executor: the manager refuses it, or was away for too long."""
+    """The program cannot continue as an executor: the manager refused it, or was away for too
+    long.
+    """
 
 
 async def serve(
@@ -44,11 +46,12 @@ async def serve(
     kubeconfig: str | os.PathLike[str] | None = None,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Claim tasks of executor `name` and call `function` for each, `slots` at once, until this is
-    cancelled; then what runs may go on for 15 seconds.
+    """Claim tasks of executor `name` and call `function` for each, `slots` at once, until
+    cancelled.
 
-    `namespace`: whose tasks; None: that of the kubeconfig. `ready` is called once tasks can come.
-    Raises ExecutorLost, or another KilnError when there is no manager for it.
+    After cancellation, running tasks may continue for 15 seconds. `namespace`: whose tasks; None:
+    that of the kubeconfig. `ready` is called once tasks can arrive. Raises ExecutorLost, or another
+    KilnError if there is no manager for it.
     """
     path = None if kubeconfig is None else Path(kubeconfig)
     load = functools.partial(config.load, path)
@@ -90,7 +93,7 @@ def run(
     namespace: str | None = None,
     kubeconfig: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Do as `serve` does, as the whole program, until SIGINT or SIGTERM; print when it is ready."""
+    """Run `serve` as the whole program, until SIGINT or SIGTERM; print a line when it is ready."""
 
     load = functools.partial(config.load, None if kubeconfig is None else Path(kubeconfig))
 
@@ -115,4 +118,4 @@ def run(
 
 
 def _ignore(text: str) -> None:
-    """Its outcome is reported to no client."""
+    """Discard the text: the outcome is reported to no client."""

@@ -1,8 +1,8 @@
 """Fixtures of the end-to-end tests on the real cluster; collected with `--server real` only.
 
-`make test-cluster` runs them in two sandboxes of hack/kube at once: what asks for the fixture
-`real_node` beside nodes with a kubelet, everything else without. By hand:
-`python -m hack.kube run --node -- pytest --server real tests/cluster/test_….py`.
+`make test-cluster` runs them in two sandboxes of hack/kube at once: tests that use the fixture
+`real_node` beside nodes with a kubelet, all others without. By hand: `python -m hack.kube run
+--node -- pytest --server real tests/cluster/test_….py`.
 """
 
 import os
@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Nothing here can run on our own server alone, and one file needs Argo (`make test-peers`)."""
+    """Ignore all tests here on our own server, and one file without Argo (`make test-peers`)."""
     is_test = collection_path.name.startswith("test_")
     if is_test and config.getoption("--server") != "real":
         return True
@@ -28,7 +28,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark with `real_node` what asks for the fixture of that name, itself or by another one."""
+    """Mark tests with `real_node` that use the fixture of that name, directly or indirectly."""
     for item in items:
         if HERE in item.path.parents and "real_node" in getattr(item, "fixturenames", ()):
             item.add_marker("real_node")
@@ -36,7 +36,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def kube() -> Iterator[kube_cluster.Kube]:
-    """The real cluster, with our kinds installed. Who breaks a part mends it before the end."""
+    """Return the real cluster, with our kinds installed. A test that breaks a component repairs it
+    before its end.
+    """
     found = kube_cluster.Kube(Path(os.environ["KILN_KUBE_DIRECTORY"]))
     yield found
     found.http.close()
@@ -44,7 +46,9 @@ def kube() -> Iterator[kube_cluster.Kube]:
 
 @pytest.fixture
 def namespace(kube: kube_cluster.Kube) -> Iterator[str]:
-    """A new namespace with its `default` ServiceAccount; deleted afterwards, not waited for."""
+    """Create a namespace with its `default` ServiceAccount; delete it afterwards without
+    waiting.
+    """
     name = kube_servers.fresh_name("test")
     kube.http.post("/api/v1/namespaces", {"metadata": {"name": name}}).ok()
     account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
@@ -59,7 +63,7 @@ def namespace(kube: kube_cluster.Kube) -> Iterator[str]:
 def virtual_node(
     kube: kube_cluster.Kube, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[kube_cluster.VirtualNode]:
-    """A `kiln node` of this test, Ready; its Node object is deleted afterwards."""
+    """Run a `kiln node` of this test until it is Ready; delete its Node object afterwards."""
     name = kube_servers.fresh_name("virtual")
     node = kube_cluster.VirtualNode(kube, tmp_path_factory.mktemp("node"), name=name)
     try:
@@ -72,7 +76,7 @@ def virtual_node(
 
 @pytest.fixture(scope="session")
 def real_node(kube: kube_cluster.Kube) -> str:
-    """The name of a Ready node with containerd and a kubelet."""
+    """Return the name of a Ready node with containerd and a kubelet."""
     names = kube.real_nodes()
     if not names:
         pytest.skip("no node with a kubelet: use `python -m hack.kube run --node -- pytest …`")
@@ -84,7 +88,7 @@ def real_node(kube: kube_cluster.Kube) -> str:
 def manager(
     kube: kube_cluster.Kube, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[kube_manager.Manager]:
-    """A manager as a Pod, ready, on a node of ours that runs the programs of the counter."""
+    """Run a manager as a Pod on a node of ours that runs the programs of the counter."""
     name, directory = kube_servers.fresh_name("virtual"), tmp_path_factory.mktemp("node")
     more = ("--workdir", str(kube_manager.COUNTER))
     node = kube_cluster.VirtualNode(kube, directory, name=name, more=more)
@@ -99,7 +103,7 @@ def manager(
 
 @pytest.fixture(scope="module")
 def team(manager: kube_manager.Manager) -> Iterator[str]:
-    """A namespace with a TaskCluster `default` of one worker, and drivers."""
+    """Create a namespace with a TaskCluster `default` of one worker, and drivers."""
     name = kube_servers.fresh_name("team")
     http = manager.kube.http
     http.post("/api/v1/namespaces", {"metadata": {"name": name}}).ok()

@@ -1,4 +1,4 @@
-"""Tasks that are Workflows, beside the real Argo on a kubelet; `make test-peers` runs them."""
+"""Tasks that are Workflows, with the real Argo on a kubelet; `make test-peers` runs them."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import pytest
 from hack import peers
 from hack.image import worker as image
 
-from support import argo, kube_cluster, kube_manager, kube_servers, waiting
+from support import argo_replay, kube_cluster, kube_manager, kube_servers, waiting
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -71,7 +71,7 @@ class World:
             return subprocess.Popen(argv, stdout=out, stderr=out, env=environment)
 
     def task(self, name: str, *templates: dict[str, Any], grace_s: float = 60, **flow: Any) -> None:
-        """Make a Task that is a Workflow of these templates; the first is where it begins."""
+        """Create a Task that is a Workflow of these templates; the first is its entry point."""
         spec = {
             "entrypoint": templates[0]["name"],
             "templates": list(templates),
@@ -87,8 +87,8 @@ class World:
         self.kube.apply(task, namespace=self.namespace)
 
     def hera_task(self, name: str) -> None:
-        """Make a Task of a Workflow of Hera, in an image that this node has."""
-        text = json.dumps(argo.hera()[name]).replace("python:3.11", image.name())
+        """Create a Task of a Workflow of Hera, in an image that this node has."""
+        text = json.dumps(argo_replay.hera_workflows()[name]).replace("python:3.11", image.name())
         task = {
             "apiVersion": "kilnwork.dev/v1alpha1",
             "kind": "Task",
@@ -97,8 +97,8 @@ class World:
         }
         self.kube.apply(task, namespace=self.namespace)
 
-    def says(self, name: str, state: str, reason: str) -> dict[str, Any]:
-        """Wait for a state and a reason; the status."""
+    def wait_for_state(self, name: str, state: str, reason: str) -> dict[str, Any]:
+        """Wait for a state and a reason; return the status."""
         last: dict[str, Any] = {}
 
         def look() -> dict[str, Any]:
@@ -160,44 +160,44 @@ def world(
 def test_outputs_are_the_result_and_argo_retries_within_an_attempt(world: World) -> None:
     world.task("good", run("echo hello ${task.name} > /tmp/greeting", outputs=GREETING))
     world.task("again", run("test {{retries}} = 1", retryStrategy={"limit": "2"}))
-    assert world.says("good", "Success", "Succeeded")["result"]["value"] == {
+    assert world.wait_for_state("good", "Success", "Succeeded")["result"]["value"] == {
         "greeting": "hello good"
     }
-    assert world.says("again", "Success", "Succeeded")["attempts"] == 1
+    assert world.wait_for_state("again", "Success", "Succeeded")["attempts"] == 1
 
 
-def test_what_hera_writes_runs_as_it_is(world: World) -> None:
+def test_workflows_of_hera_run_unchanged(world: World) -> None:
     for name, greeted in (("steps", "hello 6"), ("diamond", "hello Ada")):
         world.hera_task(name)
-        result = world.says(name, "Success", "Succeeded")["result"]["value"]
+        result = world.wait_for_state(name, "Success", "Succeeded")["result"]["value"]
         assert result == {"greeting": greeted}
 
 
-def test_a_failure_has_the_exit_code_of_its_step(world: World) -> None:
+def test_failure_has_the_exit_code_of_its_step(world: World) -> None:
     world.task("bad", run("exit 3"))
-    status = world.says("bad", "Failed", "WorkflowFailed")
+    status = world.wait_for_state("bad", "Failed", "WorkflowFailed")
     assert status["exitCode"] == 3
 
 
-def test_one_that_is_suspended_says_so_and_goes_on(world: World) -> None:
+def test_suspended_workflow_is_shown_and_resumes(world: World) -> None:
     steps = {"name": "main", "steps": [[{"name": "approve", "template": "wait"}]]}
     world.task("asks", steps, {"name": "wait", "suspend": {}})
-    said = world.says("asks", "Running", "Suspended")["message"]
-    assert "step approve waits to be resumed" in said
+    message = world.wait_for_state("asks", "Running", "Suspended")["message"]
+    assert "step approve waits to be resumed" in message
     node = world.step("asks", "approve")
     resumed = {node["id"]: {"phase": "Succeeded", "finishedAt": node["startedAt"]}}
     name = world.workflow("asks")["metadata"]["name"]
     path = f"{GROUP}/namespaces/{world.namespace}/workflows/{name}"
     world.kube.http.patch(path, {"status": {"nodes": resumed}}).ok()
-    world.says("asks", "Success", "Succeeded")
+    world.wait_for_state("asks", "Success", "Succeeded")
 
 
-def test_a_kill_stops_it_and_its_exit_handler_runs(world: World) -> None:
+def test_kill_stops_the_workflow_and_runs_its_exit_handler(world: World) -> None:
     world.task("long", run(UNTIL_TERM), run("true", name="last"), onExit="last")
     world.step("long", "main")
-    world.says("long", "Running", "Started")
+    world.wait_for_state("long", "Running", "Started")
     world.kill("long")
-    world.says("long", "Killed", "Killed")
+    world.wait_for_state("long", "Killed", "Killed")
     assert world.running_pods("long") == []
     flow = world.workflow("long")
     assert flow["spec"]["shutdown"] == "Stop"
@@ -205,24 +205,24 @@ def test_a_kill_stops_it_and_its_exit_handler_runs(world: World) -> None:
     assert nodes["last"] == "Succeeded"
 
 
-def test_what_does_not_stop_is_terminated_after_the_grace(world: World) -> None:
+def test_workflow_that_does_not_stop_is_terminated_after_the_grace(world: World) -> None:
     waits = {"name": "last", "suspend": {}}
     world.task("stuck", run(UNTIL_TERM), waits, onExit="last", grace_s=8)
     world.step("stuck", "main")
     world.kill("stuck")
-    world.says("stuck", "Killed", "Killed")
+    world.wait_for_state("stuck", "Killed", "Killed")
     assert world.running_pods("stuck") == []
     assert world.workflow("stuck")["spec"]["shutdown"] == "Terminate"
 
 
-def test_one_that_somebody_deletes_is_a_loss(world: World) -> None:
+def test_deleted_workflow_is_a_loss(world: World) -> None:
     world.task("gone", run(f"test ${{task.attempt}} = 2 || ({UNTIL_TERM})"))
     world.step("gone", "main")
     name = world.workflow("gone")["metadata"]["name"]
     world.kube.kubectl("delete", "workflow", name, "--wait=false", f"--namespace={world.namespace}")
-    status = world.says("gone", "Success", "Succeeded")
+    status = world.wait_for_state("gone", "Success", "Succeeded")
     assert (status["attempts"], status["losses"]) == (2, 1)
 
 
-def test_nothing_was_forbidden(world: World) -> None:
+def test_manager_was_refused_no_request(world: World) -> None:
     assert world.manager.refusals() == []

@@ -1,4 +1,4 @@
-"""Our client against the real API server: who one is, patches, apply, finalizers, kube events."""
+"""Our client against the real API server: identities, patches, apply, finalizers, kube events."""
 
 import contextlib
 import dataclasses
@@ -24,7 +24,7 @@ _FINALIZER = "test.kilnwork.dev/outside"
 
 @pytest.fixture
 def settings(kube: kube_cluster.Kube, namespace: str) -> config.Config:
-    """The administrator, by files, in the namespace of the test."""
+    """Return the administrator's settings, by files, in the namespace of the test."""
     return dataclasses.replace(config.load(kube.kubeconfig), namespace=namespace)
 
 
@@ -34,18 +34,18 @@ async def admin(settings: config.Config) -> AsyncIterator[client.Client]:
         yield opened
 
 
-def _nobody(settings: config.Config, **more: Any) -> config.Config:
-    """The same server, with another identity."""
+def _without_credentials(settings: config.Config, **more: Any) -> config.Config:
+    """Return settings for the same server without the administrator's credentials."""
     bare = dataclasses.replace(settings, client_cert_file=None, client_key_file=None)
     return dataclasses.replace(bare, **more)
 
 
 async def _who(kube: client.Client) -> dict[str, Any]:
-    """Whom the server takes us for."""
+    """Return the user that the server takes us for."""
     path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-    answer = await kube.raw("POST", path, body=json.dumps(body).encode())
-    info: dict[str, Any] = json.loads(answer.body)["status"]["userInfo"]
+    response = await kube.raw("POST", path, body=json.dumps(body).encode())
+    info: dict[str, Any] = json.loads(response.body)["status"]["userInfo"]
     return info
 
 
@@ -55,7 +55,7 @@ async def _token(admin: client.Client, name: str = "default") -> str:
 
 
 def _expired(kube: kube_cluster.Kube, namespace: str) -> str:
-    """A token of the default account that was good until a minute ago."""
+    """Return a token of the default account that expired a minute ago."""
     now = int(machine_time.time())
     account = kube.http.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/default").ok()
     claims = {
@@ -82,12 +82,12 @@ def _map(name: str, **data: str) -> meta.JsonObject:
     }
 
 
-async def test_an_expired_token_is_refused_and_a_rotated_file_taken_up(
+async def test_expired_token_is_refused_and_a_rotated_file_is_read(
     kube: kube_cluster.Kube, admin: client.Client, namespace: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "token"
     file.write_text(_expired(kube, namespace))
-    async with client.Client(_nobody(admin.config, token_file=file)) as other:
+    async with client.Client(_without_credentials(admin.config, token_file=file)) as other:
         with pytest.raises(errors.Unauthorized, match="Unauthorized"):
             await _who(other)
         file.write_text(await _token(admin))
@@ -95,15 +95,15 @@ async def test_an_expired_token_is_refused_and_a_rotated_file_taken_up(
 
 
 def _plugin(directory: Path, **status: str) -> config.Exec:
-    """A program that prints `status`, and the expired token at its first run."""
+    """Write a credential plugin that prints `status`, and the expired token at its first run."""
     program, ran = directory / "log-in", directory / "ran"
-    answer = {"apiVersion": config.EXEC_VERSIONS[0], "kind": "ExecCredential"}
+    response = {"apiVersion": config.EXEC_VERSIONS[0], "kind": "ExecCredential"}
     program.write_text(
         f"#!{sys.executable}\nimport json, pathlib\n"
         f"ran, status = pathlib.Path({str(ran)!r}), {status!r}\n"
         "first = status.pop('first', None)\n"
         "if first and not ran.exists():\n    status['token'] = first\n"
-        f"ran.touch()\nprint(json.dumps({answer!r} | {{'status': status}}))\n"
+        f"ran.touch()\nprint(json.dumps({response!r} | {{'status': status}}))\n"
     )
     program.chmod(0o700)
     return config.Exec(
@@ -111,15 +111,15 @@ def _plugin(directory: Path, **status: str) -> config.Exec:
     )
 
 
-async def test_a_plugin_is_asked_again_when_its_token_is_refused(
+async def test_plugin_runs_again_when_its_token_is_refused(
     kube: kube_cluster.Kube, admin: client.Client, namespace: str, tmp_path: Path
 ) -> None:
     plugin = _plugin(tmp_path, first=_expired(kube, namespace), token=await _token(admin))
-    async with client.Client(_nobody(admin.config, exec=plugin)) as other:
+    async with client.Client(_without_credentials(admin.config, exec=plugin)) as other:
         assert (await _who(other))["username"] == f"system:serviceaccount:{namespace}:default"
 
 
-async def test_a_plugin_may_give_a_certificate(
+async def test_plugin_may_give_a_certificate(
     kube: kube_cluster.Kube, settings: config.Config, tmp_path: Path
 ) -> None:
     path = kube.kubeconfig_for("plugged", groups=["testers"])
@@ -127,7 +127,7 @@ async def test_a_plugin_may_give_a_certificate(
     assert held.cert is not None
     assert held.key is not None
     plugin = _plugin(tmp_path, clientCertificateData=held.cert, clientKeyData=held.key)
-    async with client.Client(_nobody(settings, exec=plugin)) as other:
+    async with client.Client(_without_credentials(settings, exec=plugin)) as other:
         found = await _who(other)
     assert (found["username"], found["groups"][0]) == ("plugged", "testers")
 
@@ -144,7 +144,7 @@ async def test_certificates_are_read_again(
 
     become("first")
     time = clock.ManualClock()
-    rotating = _nobody(settings, client_cert_file=cert, client_key_file=key)
+    rotating = _without_credentials(settings, client_cert_file=cert, client_key_file=key)
     async with client.Client(rotating, time=time) as other:
         assert (await _who(other))["username"] == "first"
         become("second")
@@ -157,7 +157,7 @@ async def test_certificates_are_read_again(
         assert (await _who(other))["username"] == "second"
 
 
-async def test_one_acts_as_another(settings: config.Config) -> None:
+async def test_impersonation_acts_as_another_user(settings: config.Config) -> None:
     jane = config.Impersonation(
         user="jane",
         uid="u-7",
@@ -176,7 +176,7 @@ async def test_one_acts_as_another(settings: config.Config) -> None:
             await other.list(resource.PODS, settings.namespace, type=dict)
 
 
-async def test_who_may_not_act_as_another_is_told(
+async def test_impersonation_without_the_right_is_refused(
     kube: kube_cluster.Kube, settings: config.Config
 ) -> None:
     path = kube.kubeconfig_for("bob")
@@ -186,7 +186,7 @@ async def test_who_may_not_act_as_another_is_told(
             await other.list(resource.PODS, settings.namespace, type=dict)
 
 
-async def test_fields_have_owners(admin: client.Client) -> None:
+async def test_apply_tracks_field_owners(admin: client.Client) -> None:
     first = await admin.apply(resource.CONFIG_MAPS, _map("m", a="1", b="1"), manager="one")
     assert first["data"] == {"a": "1", "b": "1"}
     with pytest.raises(errors.Conflict, match=r'conflict with "one".*: \.data\.a'):
@@ -197,7 +197,7 @@ async def test_fields_have_owners(admin: client.Client) -> None:
     assert left["data"] == {"a": "2"}
 
 
-async def test_a_finalizer_holds_an_object_until_it_is_removed(admin: client.Client) -> None:
+async def test_finalizer_holds_an_object_until_it_is_removed(admin: client.Client) -> None:
     made = await admin.create(resource.CONFIG_MAPS, _map("m"))
     await admin.merge_patch(resource.CONFIG_MAPS, "m", {"data": {"by": "another"}})
     await finalizers.add(admin, resource.CONFIG_MAPS, made, finalizer=_FINALIZER)
@@ -244,7 +244,7 @@ async def test_kube_events_are_counted_up_and_kubectl_shows_them(
     assert [e["message"] for e in about_node.items] == ["a node, which has no namespace"]
 
 
-async def test_a_namespace_being_deleted_refuses_kube_events_without_harm(
+async def test_namespace_being_deleted_refuses_kube_events_without_harm(
     kube: kube_cluster.Kube, admin: client.Client, namespace: str
 ) -> None:
     made = await admin.create(resource.CONFIG_MAPS, _map("m"))
@@ -260,7 +260,7 @@ async def test_a_namespace_being_deleted_refuses_kube_events_without_harm(
     await finalizers.remove(admin, resource.CONFIG_MAPS, made, finalizer=_FINALIZER)
 
 
-async def test_the_server_away_for_a_moment_is_unavailable_and_then_back(
+async def test_server_away_for_a_moment_is_unavailable_and_then_back(
     kube: kube_cluster.Kube, admin: client.Client
 ) -> None:
     kube.stop_part("kube-apiserver")

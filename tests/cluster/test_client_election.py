@@ -1,4 +1,4 @@
-"""Two processes that want one Lease of the real API server: stopped, killed, cut off."""
+"""Two processes that compete for one Lease of the real API server: stopped, killed, cut off."""
 
 import os
 import signal
@@ -12,25 +12,25 @@ from typing import Any
 
 import pytest
 
-from support import candidate, kube_cluster, waiting
+from support import kube_cluster, leader_candidate, waiting
 
 pytestmark = pytest.mark.timeout(180)
 
-LEASE_S = float(candidate.TIMES["lease_s"])
+LEASE_S = float(leader_candidate.TIMES["lease_s"])
 
 
 class Candidate:
-    """One process and what it has said, with the moments it was heard."""
+    """One candidate process and its output lines, with the time of each."""
 
     def __init__(self, kube: kube_cluster.Kube, namespace: str, name: str, epochs: Path) -> None:
         self.name = name
         self.said: list[tuple[float, str]] = []
-        argv = [sys.executable, "-m", "support.candidate"]
+        argv = [sys.executable, "-m", "support.leader_candidate"]
         self.process = subprocess.Popen(
             [*argv, str(kube.kubeconfig), namespace, name, str(epochs)],
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(Path(candidate.__file__).parent.parent)},
+            env={**os.environ, "PYTHONPATH": str(Path(leader_candidate.__file__).parent.parent)},
         )
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
@@ -42,7 +42,7 @@ class Candidate:
                 self.said.append((time.monotonic(), line.strip()))
 
     def heard(self, word: str, *, after: float = 0.0) -> float:
-        """When it first said so; 0: not yet."""
+        """Return when a word was first printed; 0: not yet."""
         return next((t for t, text in self.said if text.startswith(word) and t > after), 0.0)
 
     def epochs(self) -> list[int]:
@@ -56,7 +56,7 @@ class Candidate:
 
 
 class Pair:
-    """A holder and the one who waits."""
+    """A holder and the candidate that waits."""
 
     def __init__(self, kube: kube_cluster.Kube, namespace: str, directory: Path) -> None:
         self.epochs = directory / "epochs"
@@ -69,7 +69,9 @@ class Pair:
         waiting.wait_until(lambda: self.second.heard("stands"), what="the second stands")
 
     def lease(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._kube.get("-n", self._namespace, "lease", candidate.LEASE)
+        found: dict[str, Any] = self._kube.get(
+            "-n", self._namespace, "lease", leader_candidate.LEASE
+        )
         spec: dict[str, Any] = found["spec"]
         return spec
 
@@ -87,7 +89,7 @@ def pair(kube: kube_cluster.Kube, namespace: str, tmp_path: Path) -> Iterator[Pa
 
 
 def _in_order(pair: Pair) -> bool:
-    """No lower epoch writes after a higher one."""
+    """Check that no lower epoch writes after a higher one."""
     epochs = [epoch for epoch, _ in pair.written()]
     return epochs == sorted(epochs)
 
@@ -98,7 +100,7 @@ def _second_term(pair: Pair) -> float:
     )
 
 
-def test_a_stopped_holder_is_replaced_and_knows_it_when_it_wakes(pair: Pair) -> None:
+def test_paused_holder_is_replaced_and_notices_when_resumed(pair: Pair) -> None:
     pair.first.process.send_signal(signal.SIGSTOP)
     stopped = time.monotonic()
     began = _second_term(pair)
@@ -112,14 +114,14 @@ def test_a_stopped_holder_is_replaced_and_knows_it_when_it_wakes(pair: Pair) -> 
     assert pair.lease()["leaseTransitions"] == 2
 
 
-def test_a_killed_holder_is_replaced_after_its_lease(pair: Pair) -> None:
+def test_killed_holder_is_replaced_after_its_lease(pair: Pair) -> None:
     pair.first.process.kill()
     killed = time.monotonic()
     began = _second_term(pair)
     assert began - killed < 2 * LEASE_S
 
 
-def test_a_holder_that_goes_lets_the_next_one_in(pair: Pair) -> None:
+def test_stopping_holder_releases_the_lease_to_the_next(pair: Pair) -> None:
     waiting.wait_until(pair.written, what="the first acts")
     pair.first.process.terminate()
     gone = time.monotonic()
@@ -128,12 +130,12 @@ def test_a_holder_that_goes_lets_the_next_one_in(pair: Pair) -> None:
     assert pair.first.process.wait(20) == 0
 
 
-def test_a_holder_cut_off_gives_up_before_another_may_have_it(
+def test_holder_cut_off_steps_down_before_another_can_lead(
     kube: kube_cluster.Kube, pair: Pair
 ) -> None:
     kube.pause_part("kube-apiserver")
     try:
-        lost = waiting.wait_until(lambda: pair.first.heard("lost"), what="the first gives up")
+        lost = waiting.wait_until(lambda: pair.first.heard("lost"), what="the first loses it")
         assert pair.second.heard("holds") == 0
     finally:
         kube.resume_part("kube-apiserver")

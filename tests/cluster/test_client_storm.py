@@ -1,4 +1,4 @@
-"""A cache under a storm: the API server killed and stopped, etcd compacted, writers all the while.
+"""A cache under faults: the API server killed and stopped, etcd compacted, with concurrent writers.
 
 `KILN_FAULT_SEED=N` repeats one storm.
 """
@@ -24,7 +24,7 @@ ROUNDS = 4
 
 @pytest.fixture
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cluster.Cluster]:
-    """Without watch caches, so that compaction reaches watches and pages."""
+    """Run a control plane without watch caches, so that compaction reaches watches and pages."""
     flags = ["--watch-cache-sizes=configmaps#0"]
     settings = cluster.Settings(
         directory=tmp_path_factory.mktemp("storm"), controllers=(), extra={"kube-apiserver": flags}
@@ -36,19 +36,19 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cluster.
 
 
 class Story:
-    """What a subscriber was told, checked as it comes: each object is added, changed, deleted."""
+    """Checks each notification of a subscriber: an object is added, then changed, then deleted."""
 
     def __init__(self) -> None:
         self.known: dict[objects.Key, str] = {}
         self.wrong: list[str] = []
-        self.told = 0
+        self.notified = 0
 
     def __call__(
         self, key: objects.Key, old: meta.Partial | None, new: meta.Partial | None
     ) -> None:
-        self.told += 1
+        self.notified += 1
         if (old is None) == (key in self.known):
-            self.wrong.append(f"{key}: told as {'new' if old is None else 'known'}")
+            self.wrong.append(f"{key}: reported as {'new' if old is None else 'known'}")
         if new is None:
             self.known.pop(key, None)
             return
@@ -59,7 +59,7 @@ class Story:
 
 
 async def _write(kube: client.Client, luck: random.Random, *, until: asyncio.Event) -> None:
-    """Make, change and delete, whatever the server says to it."""
+    """Create, change and delete objects, whatever the server responds."""
     while not until.is_set():
         name = f"m{luck.randrange(60)}"
         with contextlib.suppress(errors.ApiError):
@@ -75,7 +75,7 @@ async def _write(kube: client.Client, luck: random.Random, *, until: asyncio.Eve
 
 
 def _strike(control_plane: cluster.Cluster, luck: random.Random) -> None:
-    """One fault, mended when this returns."""
+    """Inject one fault, which is repaired when this returns."""
     match luck.randrange(3):
         case 0:
             control_plane.processes.kill("kube-apiserver")
@@ -90,7 +90,7 @@ def _strike(control_plane: cluster.Cluster, luck: random.Random) -> None:
 
 
 @pytest.mark.timeout(180)
-async def test_a_cache_is_right_after_every_storm(
+async def test_cache_equals_the_server_after_each_storm(
     control_plane: cluster.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seed = int(os.environ.get("KILN_FAULT_SEED", "7"))
@@ -115,7 +115,7 @@ async def test_a_cache_is_right_after_every_storm(
         running.cancel()
     assert story.wrong == [], f"repeat with KILN_FAULT_SEED={seed}"
     assert story.known == {objects.key(o): objects.resource_version(o) for o in known.list()}
-    assert story.told > 0
+    assert story.notified > 0
 
 
 async def _like_server(kube: client.Client, known: cache.Cache[meta.Partial]) -> None:

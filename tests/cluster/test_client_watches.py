@@ -1,7 +1,7 @@
-"""Caches that follow the real API server through all that it does to lists and watches.
+"""Caches that follow the real API server through every interruption of lists and watches.
 
 On a control plane of its own: one resource is read past the watch cache, so that etcd's compaction
-shows, and the server admits very few requests at once, so that it says 429.
+shows, and the server admits very few requests at once, so that it responds with 429.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ LEAN = ("configmaps#0", "secrets#0")
 
 @pytest.fixture(scope="module")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cluster.Cluster]:
-    """etcd and an API server that has room for two requests at once and two writes."""
+    """Run etcd and an API server that admits two requests and two writes at once."""
     flags = [
         f"--watch-cache-sizes={','.join(LEAN)}",
         "--max-requests-inflight=2",
@@ -54,11 +54,11 @@ async def admin(control_plane: cluster.Cluster) -> AsyncIterator[client.Client]:
 
 
 class Follower:
-    """A running reflector, what it told, and how often it listed."""
+    """A running reflector, the changes that it reported, and how often it listed."""
 
     def __init__(self, kube: client.Client, kind: resource.Resource) -> None:
         self.cache: cache.Cache[meta.Partial] = cache.Cache()
-        self.told: list[tuple[str, str]] = []
+        self.changes: list[tuple[str, str]] = []
         self.kube = kube
         self.kind = kind
         self.reflector = reflector.Reflector(
@@ -73,10 +73,10 @@ class Follower:
     def _on_change(
         self, key: objects.Key, old: meta.Partial | None, new: meta.Partial | None
     ) -> None:
-        self.told.append((key[1], "added" if old is None else "changed" if new else "deleted"))
+        self.changes.append((key[1], "added" if old is None else "changed" if new else "deleted"))
 
     async def like_server(self) -> None:
-        """Wait until the cache is what a list gives."""
+        """Wait until the cache equals a list."""
 
         async def same() -> bool:
             listed = await self.kube.list(self.kind, NS, type=meta.Partial)
@@ -98,7 +98,7 @@ async def _following(kube: client.Client, kind: resource.Resource) -> AsyncItera
 
 @contextlib.asynccontextmanager
 async def _running(follower: Follower) -> AsyncIterator[None]:
-    """A reflector that is cancelled and run again goes on where it stopped."""
+    """Run a reflector; one that is cancelled and run again resumes where it stopped."""
     running = asyncio.create_task(follower.reflector.run())
     try:
         yield
@@ -127,7 +127,7 @@ def _bare(name: str) -> meta.JsonObject:
     return {"metadata": {"name": name}}
 
 
-async def test_a_list_torn_by_compaction_is_complete_all_the_same(
+async def test_list_interrupted_by_compaction_is_complete(
     control_plane: cluster.Cluster, admin: client.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await _write(admin, resource.CONFIG_MAPS, *(f"m{n:03}" for n in range(30)))
@@ -154,7 +154,7 @@ async def test_a_list_torn_by_compaction_is_complete_all_the_same(
         assert len(follower.cache) == 32
 
 
-async def test_a_watch_from_before_a_compaction_lists_anew(
+async def test_watch_from_before_a_compaction_lists_again(
     control_plane: cluster.Cluster, admin: client.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -167,18 +167,18 @@ async def test_a_watch_from_before_a_compaction_lists_anew(
     control_plane.compact()
     async with _running(follower):
         await follower.like_server()
-    assert sorted(follower.told[2:]) == [("a", "deleted"), ("c", "added")]
+    assert sorted(follower.changes[2:]) == [("a", "deleted"), ("c", "added")]
     assert "watch is too old, listing again" in caplog.messages
 
 
 async def _away(control_plane: cluster.Cluster, follower: Follower) -> None:
-    """Kill and start the API server; the follower has noticed and not come back yet."""
+    """Kill and restart the API server; the follower has noticed and not yet reconnected."""
     control_plane.processes.kill("kube-apiserver")
     await waiting.wait_until_async(lambda: follower.reflector.problem, what="a problem")
     control_plane.start_part("kube-apiserver")
 
 
-async def test_a_server_stopped_and_started_is_taken_up_again(
+async def test_watch_resumes_after_a_server_restart(
     control_plane: cluster.Cluster, admin: client.Client
 ) -> None:
     await _write(admin, resource.SERVICE_ACCOUNTS, "before")
@@ -190,14 +190,14 @@ async def test_a_server_stopped_and_started_is_taken_up_again(
             await waiting.wait_until_async(
                 lambda: not follower.reflector.problem, what="no problem"
             )
-        names = [name for name, _ in follower.told if name != "default"]
+        names = [name for name, _ in follower.changes if name != "default"]
         assert names == ["before", "after0", "after1"]
 
 
-async def test_a_server_that_hangs_is_noticed(
+async def test_server_that_hangs_is_noticed(
     control_plane: cluster.Cluster, admin: client.Client
 ) -> None:
-    """Stopped by a signal it holds its connections open and answers nothing."""
+    """A server stopped by a signal keeps its connections open and sends nothing."""
     settings = admin.config
     async with client.Client(settings, timeout_s=1.0) as hasty:
         control_plane.pause_part("kube-apiserver")
@@ -207,19 +207,19 @@ async def test_a_server_that_hangs_is_noticed(
         finally:
             control_plane.resume_part("kube-apiserver")
 
-        async def answers() -> bool:
+        async def responses() -> bool:
             with contextlib.suppress(errors.Unavailable):  # it has to catch up first
                 await hasty.list(resource.CONFIG_MAPS, NS, type=meta.Partial)
                 return True
             return False
 
-        await waiting.wait_until_async(answers, what="it answers again")
+        await waiting.wait_until_async(responses, what="it responds again")
 
 
-async def test_bookmarks_come_and_keep_a_quiet_watch_fresh(
+async def test_bookmarks_keep_a_quiet_watch_fresh(
     admin: client.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The selector matches nothing, so only a bookmark can move its place.
+    """The selector matches nothing, so only a bookmark can move the resourceVersion.
 
     The server sends one a minute, and one two seconds before it ends a watch.
     """
@@ -250,10 +250,10 @@ async def test_bookmarks_come_and_keep_a_quiet_watch_fresh(
     assert int(change.resource_version) > int(listed.resource_version)
 
 
-async def test_a_reader_too_slow_is_cut_off_and_misses_nothing(
+async def test_slow_reader_is_cut_off_and_misses_nothing(
     control_plane: cluster.Cluster, admin: client.Client
 ) -> None:
-    """The server ends such a watch without a word; see its log at -v=1."""
+    """The server ends such a watch without an error; see its log at -v=1."""
     names = [f"b{n:04}" for n in range(600)]
     flooded = threading.Event()
 
@@ -274,11 +274,11 @@ async def test_a_reader_too_slow_is_cut_off_and_misses_nothing(
     await waiting.wait_until_async(
         lambda: "unresponsiveness" in log.read_text(), what="the server has cut it off"
     )
-    assert sorted(name for name, verb in follower.told if verb == "added") == names
+    assert sorted(name for name, verb in follower.changes if verb == "added") == names
 
 
 async def _flood(settings: config.Config, names: list[str]) -> None:
-    """Pods of some 30 kB each, so that sockets cannot hold them all."""
+    """Create Pods of some 30 kB each, so that socket buffers cannot hold them all."""
     async with client.Client(settings) as own:
         gate = asyncio.Semaphore(16)
 
@@ -294,24 +294,24 @@ async def _flood(settings: config.Config, names: list[str]) -> None:
         await asyncio.gather(*(one(name) for name in names))
 
 
-async def test_a_busy_server_loses_no_write(
+async def test_busy_server_loses_no_write(
     control_plane: cluster.Cluster, admin: client.Client
 ) -> None:
-    """Of one user priority and fairness queues some 300 requests; the others get 429 and wait."""
-    await _may_do_all(admin, "crowd")
-    path = control_plane.kubeconfig_for("crowd")
+    """Priority and fairness queues some 300 requests of one user; the others get 429 and wait."""
+    await _may_do_all(admin, "many")
+    path = control_plane.kubeconfig_for("many")
     async with contextlib.AsyncExitStack() as stack:
-        crowd = [
+        clients = [
             await stack.enter_async_context(client.Client(config.load(path))) for _ in range(10)
         ]
         await asyncio.gather(
             *(
                 each.create(resource.CONFIG_MAPS, _object(f"w{number}-{n}"), NS)
-                for number, each in enumerate(crowd)
+                for number, each in enumerate(clients)
                 for n in range(50)
             )
         )
-        assert sum(each.throttled for each in crowd) > 0
+        assert sum(each.throttled for each in clients) > 0
     listed = await admin.list(resource.CONFIG_MAPS, NS, type=meta.Partial)
     assert len([o for o in listed.items if o.metadata.name.startswith("w")]) == 500
 

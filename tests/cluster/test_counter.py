@@ -12,7 +12,7 @@ pytestmark = pytest.mark.timeout(180)
 
 @pytest.fixture
 def counter(manager: kube_manager.Manager, namespace: str) -> str:
-    """A namespace with the counter's TaskCluster, workers connected."""
+    """Create a namespace with the counter's TaskCluster and connected workers."""
     manager.kube.apply(*manager.counter_objects(namespace), namespace=namespace)
     manager.allow_drivers(namespace)
     manager.wait_available("counter", namespace=namespace)
@@ -20,7 +20,7 @@ def counter(manager: kube_manager.Manager, namespace: str) -> str:
 
 
 def verify(manager: kube_manager.Manager, namespace: str, *arguments: str) -> str:
-    """What verify.py says, as somebody whose context names the namespace."""
+    """Return the output of verify.py, run with a context that names the namespace."""
     kubeconfig = manager.kube.directory / f"{namespace}.kubeconfig"
     kubeconfig.write_bytes(manager.kube.kubeconfig.read_bytes())
     manager.kube.kubectl(
@@ -43,7 +43,7 @@ def verify(manager: kube_manager.Manager, namespace: str, *arguments: str) -> st
     return done.stdout
 
 
-def test_every_task_makes_the_next_until_the_limit(
+def test_every_task_spawns_the_next_until_the_limit(
     manager: kube_manager.Manager, counter: str
 ) -> None:
     before, written = manager.refused_requests(), _statuses(manager)
@@ -63,12 +63,12 @@ def test_every_task_makes_the_next_until_the_limit(
 
 
 def _statuses(manager: kube_manager.Manager) -> int:
-    """Writes of statuses of Tasks so far."""
+    """Return the number of status writes of Tasks so far."""
     return manager.requests("tasks", subresource="status", verb="PUT|PATCH", code="200")
 
 
 @pytest.mark.curl
-def test_the_curl_counter_makes_no_objects(manager: kube_manager.Manager, counter: str) -> None:
+def test_curl_counter_makes_no_objects(manager: kube_manager.Manager, counter: str) -> None:
     manager.kube.kiln(
         *("run", "-n", counter, "--cluster", "counter", "--name", "curl-counter"),
         *("--", "sh", "start.sh"),

@@ -1,5 +1,5 @@
-"""DataPonds on kubelets: agents as root on a directory of the node, files that Pods see and write
-there, and what SyncSets take from other sets and from file jobs.
+"""DataPonds on kubelets: agents as root on a node directory, files that Pods read and write, and
+data that SyncSets take from other sets and from file jobs.
 """
 
 import json
@@ -21,7 +21,7 @@ RECORDS = "".join(f'{{"id": {number}}}\n' for number in range(8))
 
 @pytest.fixture(scope="module")
 def world(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_sets.World]:
-    """A manager as a Pod, with the rights that `kiln install` gives it, and a pond."""
+    """Run a manager as a Pod, with the rights that `kiln install` grants, and a pond."""
     with kube_sets.running(kube, real_node) as made:
         made.kube.apply(made.manager.cluster("default", namespace=made.namespace))
         files = {"name": "jobs", "uri": "kiln:"}
@@ -31,15 +31,15 @@ def world(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_sets.World]:
 
 @pytest.fixture
 def name(world: kube_sets.World) -> Iterator[str]:
-    """How the names of SyncSets begin, which are deleted afterwards."""
+    """Return a name prefix for SyncSets, which are deleted afterwards."""
     with kube_sets.deleted_afterwards(world) as made:
         yield made
 
 
-def test_a_snapshot_is_on_every_node_and_pods_see_it(
+def test_snapshot_is_on_every_node_and_visible_to_pods(
     world: kube_sets.World, namespace: str, tmp_path: Path
 ) -> None:
-    """In a directory that both nodes have: one agent serves them all."""
+    """Both nodes share the directory: one agent serves them all."""
     manager, kube, here = world.manager, world.kube, ("-n", namespace)
     manager.allow_drivers(namespace)
     ponds.write_files(tmp_path / "lake", FILES)
@@ -48,10 +48,10 @@ def test_a_snapshot_is_on_every_node_and_pods_see_it(
     kube.apply(_pond(namespace, source=tmp_path / "lake", path=pond))
     kube.kiln("wait", "datapond/lake", *here, "--for", "condition=Ready", "--timeout", "100s")
 
-    said = kube.kiln("data", "lake", *here, "--fetch", "disk", "--lease", "mine").stdout
+    output = kube.kiln("data", "lake", *here, "--fetch", "disk", "--lease", "mine").stdout
 
     nodes = kube.real_nodes()
-    assert f"{ponds.manifest_of(FILES).digest} (6 B) is on {len(nodes)} node" in said
+    assert f"{ponds.manifest_of(FILES).digest} (6 B) is on {len(nodes)} node" in output
     run = pond / "runs" / namespace / "user_mine"
     assert ponds.read_files(run / "disk") == FILES
     for node in nodes:
@@ -76,10 +76,10 @@ def test_a_snapshot_is_on_every_node_and_pods_see_it(
     )
 
 
-def test_what_tasks_write_on_two_nodes_is_one_snapshot_for_another_set(
+def test_output_of_two_nodes_is_one_snapshot_for_another_set(
     world: kube_sets.World, name: str
 ) -> None:
-    """Whoever a task runs as; each node keeps its part, and gets that of the other as it reads."""
+    """Tasks may run as any user; a node keeps its part and fetches the other when it is read."""
     writer, reader = name, f"{name}-reads"
     writes = f"umask 077; {world.waits_at(name)}; cp $KILN_INPUT $KILN_OUTPUTS/$KILN_TASK_ID.json"
     price = {"each": "number", "of": "[0, 1, 2, 3]", "command": ["sh", "-c", writes]}
@@ -131,13 +131,14 @@ def test_results_of_a_file_job_are_data(world: kube_sets.World, name: str) -> No
 
 
 def test_deleted_pond_leaves_nothing_on_its_nodes(world: kube_sets.World) -> None:
-    """Its agents remove what they kept, but for the directory itself, which is their mount; then
-    they and the object go."""
+    """Its agents remove what they kept except the directory itself, which is their mount; then the
+    agents and the object are removed.
+    """
     world.make_pond("gone")
     kept, here = world.ponds("gone"), ("-n", world.namespace)
     asked = ("--fetch", "web", "--path", kube_sets.FILES[0])
-    said = world.kube.kiln("data", "gone", *here, *asked, "--lease", "mine").stdout
-    assert "is on 2 nodes, held by lease mine" in said
+    output = world.kube.kiln("data", "gone", *here, *asked, "--lease", "mine").stdout
+    assert "is on 2 nodes, held by lease mine" in output
     assert all((one / "blobs").is_dir() for one in kept)
     pond = f"/apis/kilnwork.dev/v1alpha1/namespaces/{world.namespace}/dataponds/gone"
     world.kube.http.delete(pond).ok()
@@ -168,7 +169,7 @@ def _pond(namespace: str, *, source: Path, path: Path) -> dict[str, Any]:
 
 
 def _printed(manager: kube_manager.Manager, namespace: str, *, node: str, run: Path) -> str:
-    """What a Pod on that node reads, as nobody in particular."""
+    """Return what a Pod without privileges reads on that node."""
     name = f"reads-{node}"
     kube = manager.kube
     kube.apply(

@@ -1,7 +1,7 @@
-"""What lies between a Python program outside and its tasks breaks; the program goes on.
+"""A Python program outside the cluster whose connection to its tasks breaks; the program goes on.
 
-Its link passes the API server's proxy and the manager: each is away for a while in mid-run. Every
-result comes, and the notes that the calls leave say that no attempt's code ran twice.
+Its link passes the API server's proxy and the manager: each is down for a while during the run.
+Every result arrives, and the notes of the calls show that no attempt's code ran twice.
 """
 
 import collections
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from support import kube_cluster, kube_driver, kube_load, kube_manager, pids
+from support import kube_cluster, kube_driver, kube_load, kube_manager, process_search
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -24,7 +24,7 @@ COUNT = 100
 
 @pytest.fixture(scope="module")
 def manager(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_manager.Manager]:
-    """A manager as a Pod on the node with a kubelet."""
+    """Run a manager as a Pod on the node with a kubelet."""
     with kube_manager.installed(kube, kube_manager.on_real_node(real_node)) as made:
         yield made
 
@@ -52,25 +52,25 @@ class Program:
             cwd=directory,
         )
         assert self.process.stdout is not None
-        said = self.process.stdout.readline()
-        if said != "begun\n":
-            raise AssertionError(f"{said}{self.process.communicate(timeout=5)}")
+        output = self.process.stdout.readline()
+        if output != "begun\n":
+            raise AssertionError(f"{output}{self.process.communicate(timeout=5)}")
         load.wait_running(4)
 
     def check(self) -> None:
-        """It ends well, and each call ran."""
+        """Check that it ends well and that each call ran."""
         try:
-            said, errors = self.process.communicate(timeout=120)
+            output, errors = self.process.communicate(timeout=120)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            said, errors = self.process.communicate()
+            output, errors = self.process.communicate()
             ran = len(self._load.notes())
             described = self._manager.described()
             raise AssertionError(
-                f"no end; {ran} notes of {COUNT}\n{said}{errors}\n{described}"
+                f"no end; {ran} notes of {COUNT}\n{output}{errors}\n{described}"
             ) from None
-        assert self.process.returncode == 0, f"{said}{errors}"
-        assert said.split() == [str(sum(n * n for n in range(COUNT)))]
+        assert self.process.returncode == 0, f"{output}{errors}"
+        assert output.split() == [str(sum(n * n for n in range(COUNT)))]
         counts = collections.Counter(self._load.notes())
         assert {line for line, count in counts.items() if count > 1} == set()
         assert len({line.split()[0] for line in counts}) == COUNT
@@ -78,7 +78,7 @@ class Program:
 
 @pytest.fixture
 def program(manager: kube_manager.Manager, namespace: str, tmp_path: Path) -> Iterator[Program]:
-    """Such a program, whose first calls run."""
+    """Start such a program and wait until its first calls run."""
     load = kube_load.Load(manager, namespace)
     load.prepare()
     manager.allow_drivers(namespace)
@@ -89,7 +89,7 @@ def program(manager: kube_manager.Manager, namespace: str, tmp_path: Path) -> It
         made.process.communicate()
 
 
-def test_the_api_server_is_away(kube: kube_cluster.Kube, program: Program) -> None:
+def test_driver_survives_an_absent_api_server(kube: kube_cluster.Kube, program: Program) -> None:
     kube.kill_part("kube-apiserver")
     try:
         assert not threading.Event().wait(15)
@@ -98,12 +98,12 @@ def test_the_api_server_is_away(kube: kube_cluster.Kube, program: Program) -> No
     program.check()
 
 
-def test_the_manager_is_killed(program: Program) -> None:
-    os.kill(pids.of_command("kiln", "manager"), signal.SIGKILL)
+def test_driver_survives_a_killed_manager(program: Program) -> None:
+    os.kill(process_search.pid_of_command("kiln", "manager"), signal.SIGKILL)
     program.check()
 
 
-def test_a_worker_is_deleted_by_a_stranger(
+def test_driver_survives_a_deleted_worker(
     kube: kube_cluster.Kube, program: Program, namespace: str
 ) -> None:
     kube.kubectl("delete", f"--namespace={namespace}", "pod", f"{kube_load.CLUSTER}-0")

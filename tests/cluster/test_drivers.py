@@ -9,15 +9,15 @@ import pytest
 import kilnwork as kiln
 from kilnwork.api import manager as names
 from kilnwork.kit import errors
-from support import far_driver as far
 from support import kube_manager, waiting
+from support import remote_driver as far
 
 pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture(scope="module")
 def ready(manager: kube_manager.Manager) -> Iterator[str]:
-    """A namespace with a cluster of one worker, two slots."""
+    """Create a namespace with a cluster of one worker with two slots."""
     name = "drivers"
     manager.kube.http.post("/api/v1/namespaces", {"metadata": {"name": name}}).ok()
     account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
@@ -34,10 +34,12 @@ def ready(manager: kube_manager.Manager) -> Iterator[str]:
 def environment(
     manager: kube_manager.Manager, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Nothing but a kubeconfig, on a machine that sees no socket of the manager."""
+    """Return an environment with only a kubeconfig, on a machine that sees no socket of the
+    manager.
+    """
     monkeypatch.setenv("KUBECONFIG", str(manager.kube.kubeconfig))
     monkeypatch.delenv(names.NAMESPACE_VARIABLE, raising=False)
-    far.hide_the_server(monkeypatch, tmp_path)
+    far.hide_server(monkeypatch, tmp_path)
 
 
 @kiln.task
@@ -45,7 +47,7 @@ def family(number: int) -> int:
     return sum(future.result() for future in [far.double.submit(n) for n in range(number)])
 
 
-def test_calls_through_the_proxy(ready: str) -> None:
+def test_calls_pass_the_proxy(ready: str) -> None:
     with kiln.connect(namespace=ready):
         assert [f.result(timeout=60) for f in [far.double.submit(n) for n in range(200)]] == [
             2 * n for n in range(200)
@@ -53,7 +55,7 @@ def test_calls_through_the_proxy(ready: str) -> None:
         assert family.submit(20).result(timeout=60) == 380
 
 
-def test_large_values_through_the_proxy(ready: str) -> None:
+def test_large_values_pass_the_proxy(ready: str) -> None:
     with kiln.connect(namespace=ready):
         assert far.length.submit(os.urandom(far.LARGE)).result(timeout=60) == far.LARGE
         made = far.make.submit(far.LARGE)
@@ -61,13 +63,13 @@ def test_large_values_through_the_proxy(ready: str) -> None:
         assert made.result(timeout=60) == b"x" * far.LARGE
 
 
-def test_a_user_with_a_token_of_its_own(
+def test_user_with_its_own_token_runs_calls(
     ready: str, manager: kube_manager.Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kubectl = manager.kube.kubectl
-    kubectl("create", "serviceaccount", "somebody", "-n", ready)
-    token = kubectl("create", "token", "somebody", "-n", ready).strip()
-    kubeconfig = manager.kube.token_kubeconfig("somebody", token)
+    kubectl("create", "serviceaccount", "alice", "-n", ready)
+    token = kubectl("create", "token", "alice", "-n", ready).strip()
+    kubeconfig = manager.kube.token_kubeconfig("alice", token)
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
     with pytest.raises(errors.ConfigurationError, match='cannot create resource "tasks"'):
         kiln.connect(namespace=ready)
@@ -75,7 +77,7 @@ def test_a_user_with_a_token_of_its_own(
         *("create", "role", "tasks", "-n", ready, "--verb=create"),
         "--resource=tasks.kilnwork.dev",
     )
-    bound = f"--serviceaccount={ready}:somebody"
+    bound = f"--serviceaccount={ready}:alice"
     kubectl("create", "rolebinding", "tasks", "-n", ready, "--role=tasks", bound)
     waiting.wait_until(lambda: _may(ready), what="the right is seen", every_s=0.2)
     with kiln.connect(namespace=ready):
@@ -90,12 +92,12 @@ def _may(namespace: str) -> bool:
     return True
 
 
-def test_a_right_that_is_missing_on_the_way_is_named(
+def test_missing_right_is_named(
     ready: str, manager: kube_manager.Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kubectl = manager.kube.kubectl
     token = kubectl("create", "token", "default", "-n", ready).strip()
-    kubeconfig = manager.kube.token_kubeconfig("nobody", token)
+    kubeconfig = manager.kube.token_kubeconfig("powerless", token)
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
     kubectl("delete", "rolebinding", "kilnwork-proxy", "-n", names.NAMESPACE)
     try:
@@ -106,7 +108,9 @@ def test_a_right_that_is_missing_on_the_way_is_named(
 
 
 def _reaches(namespace: str) -> bool:
-    """False while the API server has not heard of it; raises when the way is barred."""
+    """Return False while the API server does not know the object yet; raise when access is
+    denied.
+    """
     try:
         kiln.connect(namespace=namespace).close()
     except errors.ConfigurationError as error:
@@ -115,7 +119,7 @@ def _reaches(namespace: str) -> bool:
     return False
 
 
-def test_what_is_missing_is_named(ready: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_part_is_named(ready: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(errors.ConfigurationError, match='no TaskCluster "big"; those that exist'):
         kiln.connect(namespace=ready, cluster="big")
     with pytest.raises(errors.ConfigurationError, match=r"no ServiceAccount kilnwork-driver"):
@@ -125,7 +129,7 @@ def test_what_is_missing_is_named(ready: str, monkeypatch: pytest.MonkeyPatch) -
         kiln.connect(namespace=ready)
 
 
-def test_the_manager_may_go_and_come_back(ready: str, manager: kube_manager.Manager) -> None:
+def test_manager_may_be_deleted_and_come_back(ready: str, manager: kube_manager.Manager) -> None:
     with kiln.connect(namespace=ready):
         assert far.double.submit(1).result(timeout=60) == 2
         manager.kube.kubectl("delete", "pod", "-n", names.NAMESPACE, kube_manager.POD)

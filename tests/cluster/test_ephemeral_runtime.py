@@ -55,9 +55,9 @@ class World:
         try:
             return waiting.wait_until(look, what=f"{name} is over", timeout_s=100)
         except AssertionError as error:
-            said = self.kube.kubectl("describe", "pods", f"--namespace={self.namespace}")
+            details = self.kube.kubectl("describe", "pods", f"--namespace={self.namespace}")
             raise AssertionError(
-                f"{error}\n{self.status(name)}\n{said[-6000:]}\n{self.manager.log()[-2000:]}"
+                f"{error}\n{self.status(name)}\n{details[-6000:]}\n{self.manager.log()[-2000:]}"
             ) from error
 
     def pods(self) -> list[dict[str, Any]]:
@@ -88,7 +88,7 @@ def world(kube: kube_cluster.Kube, real_node: str) -> Iterator[World]:
     made.manager.remove()
 
 
-def test_a_container_has_input_socket_and_result(world: World) -> None:
+def test_container_has_input_socket_and_result(world: World) -> None:
     data = {"apiVersion": "kilnwork.dev/v1alpha1", "kind": "TaskObject"}
     thing = {**data, "metadata": {"name": "numbers"}, "data": {"first": 22}}
     task = world.task("all", "python3", "-c", CHILD, inputs=[{"name": "n", "object": "numbers"}])
@@ -100,7 +100,7 @@ def test_a_container_has_input_socket_and_result(world: World) -> None:
 
 
 @pytest.mark.parametrize("trap", ["exit 0", ""])
-def test_a_kill_is_proved(world: World, trap: str) -> None:
+def test_kill_is_confirmed(world: World, trap: str) -> None:
     name = "gentle" if trap else "stubborn"
     script = f"trap '{trap}' TERM; while :; do sleep 0.1; done"
     world.apply(world.task(name, "sh", "-c", script, timeouts={"killGraceSeconds": 1}))

@@ -1,7 +1,8 @@
-"""The token of a manager stops being good while tasks run, and a new one is put in its place.
+"""The token of a manager expires while tasks run, and is replaced by a new one.
 
-The manager runs outside, on a kubeconfig with a token file, as its Pod has one. Its token is bound
-to a Secret (TokenRequest, `boundObjectRef`): when that is deleted, the API server answers 401.
+The manager runs outside the cluster, on a kubeconfig with a token file, as its Pod has one. Its
+token is bound to a Secret (TokenRequest, `boundObjectRef`): when that is deleted, the API server
+sends 401.
 """
 
 import json
@@ -46,7 +47,7 @@ class Outside(kube_manager.Manager):
         waiting.wait_until(lambda: "leads on" in self.log(), what="the manager leads")
 
     def new_token(self, secret: str) -> None:
-        """One that is good as long as this Secret is there."""
+        """Return a token that is valid as long as this Secret exists."""
         here = f"--namespace={kube_manager.NAMESPACE}"
         self.kube.kubectl("create", here, "secret", "generic", secret)
         bound = ("--bound-object-kind=Secret", f"--bound-object-name={secret}")

@@ -1,7 +1,8 @@
-"""Things break while tasks run on a real kubelet: nothing is lost, nothing runs twice.
+"""Faults while tasks run on a real kubelet: nothing is lost, nothing runs twice.
 
-Each test starts tasks, breaks one thing, mends it, and then asks the Tasks and the notes that their
-code left (`support.kube_load`). Who breaks a part of the cluster mends it before the end.
+Each test starts tasks, breaks one thing, repairs it, and then checks the Tasks and the notes that
+their code left (`support.kube_load`). A test that breaks a component of the cluster repairs it
+before its end.
 """
 
 import contextlib
@@ -12,14 +13,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from support import kube_cluster, kube_load, kube_manager, kube_servers, pids, waiting
+from support import kube_cluster, kube_load, kube_manager, kube_servers, process_search, waiting
 
 pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture(scope="module")
 def manager(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_manager.Manager]:
-    """A manager as a Pod on the node with a kubelet."""
+    """Run a manager as a Pod on the node with a kubelet."""
     with kube_manager.installed(
         kube, kube_manager.on_real_node(real_node, *kube_manager.SHORT_LEASE)
     ) as made:
@@ -28,15 +29,13 @@ def manager(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_manager.Ma
 
 @pytest.fixture
 def load(manager: kube_manager.Manager, namespace: str) -> kube_load.Load:
-    """Two workers with two slots each, connected."""
+    """Run two connected workers with two slots each."""
     found = kube_load.Load(manager, namespace)
     found.prepare()
     return found
 
 
-def test_the_api_server_is_away_for_half_a_minute(
-    kube: kube_cluster.Kube, load: kube_load.Load
-) -> None:
+def test_api_server_absent_for_half_a_minute(kube: kube_cluster.Kube, load: kube_load.Load) -> None:
     pods = load.pods()
     load.start(40, seconds=2)
     load.wait_running(2)
@@ -55,12 +54,12 @@ def test_the_api_server_is_away_for_half_a_minute(
     assert load.pods() == pods
 
 
-def test_history_is_compacted_behind_the_watches(
+def test_history_compacted_behind_the_watches(
     kube: kube_cluster.Kube, load: kube_load.Load
 ) -> None:
     load.start(10, seconds=1)
     load.wait_running()
-    pid = pids.of_command("kiln", "manager")
+    pid = process_search.pid_of_command("kiln", "manager")
     os.kill(pid, signal.SIGSTOP)
     try:
         kube.kill_part("kube-apiserver")
@@ -73,12 +72,12 @@ def test_history_is_compacted_behind_the_watches(
     load.check()
 
 
-def test_every_request_of_the_manager_is_answered_429_for_a_while(
+def test_every_request_of_the_manager_gets_429_for_a_while(
     kube: kube_cluster.Kube, manager: kube_manager.Manager, load: kube_load.Load
 ) -> None:
     load.start(20, seconds=1)
     load.wait_running()
-    with _no_seats(kube, f"system:serviceaccount:{kube_manager.NAMESPACE}:kilnwork-manager"):
+    with _no_capacity(kube, f"system:serviceaccount:{kube_manager.NAMESPACE}:kilnwork-manager"):
         load.start(10, seconds=0.2)
         waiting.wait_until(lambda: _rejected(kube) > 0, what="a request is rejected")
         assert not threading.Event().wait(8)
@@ -86,8 +85,8 @@ def test_every_request_of_the_manager_is_answered_429_for_a_while(
 
 
 @contextlib.contextmanager
-def _no_seats(kube: kube_cluster.Kube, user: str) -> Iterator[None]:
-    """Priority and fairness gives this user none: 429 with Retry-After at once."""
+def _no_capacity(kube: kube_cluster.Kube, user: str) -> Iterator[None]:
+    """Give this user no capacity by priority and fairness: 429 with Retry-After at once."""
     metadata = {"name": "none-at-all"}
     group = "flowcontrol.apiserver.k8s.io/v1"
     level = {
@@ -143,10 +142,10 @@ def _rejected(kube: kube_cluster.Kube) -> int:
     )
 
 
-def test_a_stranger_writes_to_every_task_all_the_time(
+def test_another_client_writes_to_every_task_all_the_time(
     kube: kube_cluster.Kube, load: kube_load.Load
 ) -> None:
-    """Each write of the manager that carries an older version gets a 409."""
+    """Each write of the manager with an older version gets a 409."""
     stop = threading.Event()
 
     def scribble() -> None:
@@ -171,9 +170,7 @@ def test_a_stranger_writes_to_every_task_all_the_time(
 
 
 @pytest.mark.parametrize("way", ["delete", "force", "evict"])
-def test_a_worker_pod_is_taken_away(
-    kube: kube_cluster.Kube, load: kube_load.Load, way: str
-) -> None:
+def test_worker_pod_deleted(kube: kube_cluster.Kube, load: kube_load.Load, way: str) -> None:
     load.start(16, seconds=2)
     load.wait_running(3)
     before = load.pod_uids()
@@ -198,20 +195,20 @@ def test_a_worker_pod_is_taken_away(
     assert set(before.values()) - {before[victim]} <= set(load.pod_uids().values())
 
 
-def test_the_manager_is_killed(
+def test_manager_killed(
     kube: kube_cluster.Kube, manager: kube_manager.Manager, load: kube_load.Load
 ) -> None:
     pods = load.pods()
     load.start(24, seconds=2)
     load.wait_running(3)
-    os.kill(pids.of_command("kiln", "manager"), signal.SIGKILL)
+    os.kill(process_search.pid_of_command("kiln", "manager"), signal.SIGKILL)
     load.start(4, seconds=0.2)
     manager.wait_ready()
     load.check()
     assert load.pods() == pods
 
 
-def test_the_namespace_goes_while_its_tasks_run(
+def test_namespace_deleted_while_its_tasks_run(
     kube: kube_cluster.Kube, manager: kube_manager.Manager, load: kube_load.Load
 ) -> None:
     load.start(8, seconds=60)
@@ -225,9 +222,7 @@ def test_the_namespace_goes_while_its_tasks_run(
     assert [line for line in manager.refusals() if "being terminated" not in line] == []
 
 
-def test_the_kinds_are_changed_while_tasks_run(
-    kube: kube_cluster.Kube, load: kube_load.Load
-) -> None:
+def test_definitions_changed_while_tasks_run(kube: kube_cluster.Kube, load: kube_load.Load) -> None:
     """A changed definition ends every watch of its kind."""
     load.start(16, seconds=1)
     load.wait_running()
@@ -246,10 +241,10 @@ def test_the_kinds_are_changed_while_tasks_run(
     load.check()
 
 
-def test_a_node_is_not_heard_of_for_a_while(
+def test_node_unreachable_for_a_while(
     kube: kube_cluster.Kube, manager: kube_manager.Manager, namespace: str
 ) -> None:
-    """Its workers stop what they run before their leases end; others run it again."""
+    """Its workers stop their tasks before their leases expire; other workers run them again."""
     nodes = kube.real_nodes()
     if len(nodes) < 2:
         pytest.skip("needs two nodes: python -m hack.kube run --nodes 2")

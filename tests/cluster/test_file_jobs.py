@@ -20,7 +20,7 @@ Kiln = Callable[..., subprocess.CompletedProcess[bytes]]
 
 @pytest.fixture(scope="module")
 def user(manager: kube_manager.Manager, team: str) -> Callable[[str], Kiln]:
-    """Makes a `kiln` for an account that has a ClusterRole there."""
+    """Return a function that runs `kiln` as an account with a ClusterRole in the namespace."""
 
     def made(role: str) -> Kiln:
         account, kubectl = kube_servers.fresh_name(role), manager.kube.kubectl
@@ -41,8 +41,8 @@ def user(manager: kube_manager.Manager, team: str) -> Callable[[str], Kiln]:
                 env={**manager.kube.environment, "KUBECONFIG": str(kubeconfig)},
                 input=stdin, capture_output=True, timeout=90, check=False,
             )  # fmt: skip
-            said = f"{words}: {done.returncode}\n{done.stderr.decode()}"
-            assert done.returncode == code, f"{said}\n{manager.described()}"
+            details = f"{words}: {done.returncode}\n{done.stderr.decode()}"
+            assert done.returncode == code, f"{details}\n{manager.described()}"
             return done
 
         return kiln
@@ -50,20 +50,20 @@ def user(manager: kube_manager.Manager, team: str) -> Callable[[str], Kiln]:
     return made
 
 
-def test_a_file_is_mapped_byte_for_byte(user: Callable[[str], Kiln]) -> None:
+def test_file_is_mapped_byte_for_byte(user: Callable[[str], Kiln]) -> None:
     kiln = user("edit")
     done = kiln("upload", str(SAMPLE), "--mapper", "calculator", "--items-per-part", "4", "-o", "-")
     assert done.stdout == EXPECTED.read_bytes()
 
 
-def test_a_large_pipe_passes_the_proxy_in_pieces(user: Callable[[str], Kiln]) -> None:
+def test_large_pipe_passes_the_proxy_in_pieces(user: Callable[[str], Kiln]) -> None:
     kiln = user("kilnwork-driver")
     data = b"".join(b"%023d\n" % number for number in range(MIB))  # 24 MiB
     done = kiln("upload", "-", "--format", "text", "--mapper", "identity", "-o", "-", stdin=data)
     assert done.stdout == data
 
 
-def test_code_goes_along_and_steering_works(user: Callable[[str], Kiln], tmp_path: Path) -> None:
+def test_sent_code_runs_and_job_actions_work(user: Callable[[str], Kiln], tmp_path: Path) -> None:
     kiln = user("edit")
     mapper = tmp_path / "mapper.py"
     mapper.write_text("import time\ndef slow(record):\n    time.sleep(0.3)\n    return record\n")
@@ -91,7 +91,7 @@ def test_code_goes_along_and_steering_works(user: Callable[[str], Kiln], tmp_pat
     kiln("files", job, code=4)
 
 
-def test_who_may_only_look_changes_nothing(user: Callable[[str], Kiln]) -> None:
+def test_viewer_cannot_change_jobs(user: Callable[[str], Kiln]) -> None:
     editor, viewer = user("edit"), user("view")
     job = editor("upload", str(SAMPLE), "--mapper", "identity", "--watch").stdout.decode().strip()
     assert viewer("results", job).stdout.count(b"\n") == 21

@@ -1,4 +1,4 @@
-"""The futures examples as drivers outside the cluster, by nothing but a kubeconfig."""
+"""The futures examples as drivers outside the cluster, with only a kubeconfig."""
 
 import subprocess
 import sys
@@ -15,7 +15,9 @@ EXAMPLES = sorted(pages.ROOT.glob("examples/0[2-6]*/*.py"))
 
 @pytest.fixture(scope="module")
 def kubeconfig(manager: kube_manager.Manager) -> Iterator[str]:
-    """Of a context whose namespace has drivers and a TaskCluster `default` with two workers."""
+    """Return a kubeconfig whose namespace has drivers and a TaskCluster `default` with two
+    workers.
+    """
     kube, namespace = manager.kube, kube_servers.fresh_name("futures")
     kube.http.post("/api/v1/namespaces", {"metadata": {"name": namespace}}).ok()
     account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
@@ -31,7 +33,7 @@ def kubeconfig(manager: kube_manager.Manager) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=[path.stem for path in EXAMPLES])
-def test_an_example_runs_as_it_does_on_a_laptop(
+def test_example_runs_as_on_a_laptop(
     manager: kube_manager.Manager, kubeconfig: str, example: str
 ) -> None:
     before = _tasks_made(manager)
@@ -48,5 +50,5 @@ def test_an_example_runs_as_it_does_on_a_laptop(
 
 
 def _tasks_made(manager: kube_manager.Manager) -> int:
-    """Requests of any kind that wrote Tasks so far."""
+    """Return the number of requests that wrote Tasks so far."""
     return manager.requests("tasks", verb="POST|PUT|PATCH")

@@ -1,4 +1,4 @@
-"""What the other tests here stand on: parts that stop and start, identities, compaction."""
+"""The test harness itself: components that stop and start, identities, compaction."""
 
 import pytest
 from hack.kube import control
@@ -6,23 +6,23 @@ from hack.kube import control
 from support import kube_cluster, waiting
 
 
-def test_a_part_can_be_stopped_killed_paused_and_started_again(kube: kube_cluster.Kube) -> None:
+def test_component_can_be_stopped_killed_paused_and_restarted(kube: kube_cluster.Kube) -> None:
     kube.stop_part("kube-scheduler")
     kube.start_part("kube-scheduler")
     kube.kill_part("kube-apiserver")
-    assert not kube.answers("/readyz")
+    assert not kube.responds("/readyz")
     kube.start_part("kube-apiserver")
-    waiting.wait_until(lambda: kube.answers("/readyz"), what="it is ready again")
+    waiting.wait_until(lambda: kube.responds("/readyz"), what="it is ready again")
     kube.pause_part("kube-controller-manager")
     kube.resume_part("kube-controller-manager")
 
 
-def test_an_unknown_part_is_refused_by_name(kube: kube_cluster.Kube) -> None:
+def test_unknown_component_is_refused_by_name(kube: kube_cluster.Kube) -> None:
     with pytest.raises(control.Refused, match="kube-dragon"):
         kube.stop_part("kube-dragon")
 
 
-def test_a_user_without_rights_is_refused(kube: kube_cluster.Kube) -> None:
+def test_user_without_rights_is_refused(kube: kube_cluster.Kube) -> None:
     path = kube.kubeconfig_for("jane", groups=["nobodies"])
     with pytest.raises(Exception, match="exit status 1"):
         kube.kubectl(f"--kubeconfig={path}", "get", "pods")
@@ -41,9 +41,9 @@ def test_compaction_ends_an_old_resource_version(kube: kube_cluster.Kube) -> Non
     kube.compact()
 
     def gone() -> bool:
-        answer = kube.http.get(
+        response = kube.http.get(
             "/api/v1/configmaps", resourceVersion=old, resourceVersionMatch="Exact", limit=1
         )
-        return answer.status == 410
+        return response.status == 410
 
     waiting.wait_until(gone, what="the old version is gone")

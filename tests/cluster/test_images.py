@@ -1,4 +1,4 @@
-"""The `image` of a Task on a kubelet's node, where images are more than labels."""
+"""The `image` of a Task on a kubelet's node, where images are really pulled and run."""
 
 import contextlib
 import json
@@ -51,7 +51,7 @@ class World:
         found: dict[str, Any] = self.manager.task(name, self.namespace).get("status", {})
         return found
 
-    def says(self, name: str, state: str, reason: str) -> dict[str, Any]:
+    def wait_for_state(self, name: str, state: str, reason: str) -> dict[str, Any]:
         def look() -> dict[str, Any]:
             found = self.status(name)
             return found if (found.get("state"), found.get("reason")) == (state, reason) else {}
@@ -59,20 +59,20 @@ class World:
         try:
             return waiting.wait_until(look, what=f"{name} is {state}/{reason}", timeout_s=120)
         except AssertionError as error:
-            said = self.kube.kubectl("describe", "pods", f"--namespace={self.namespace}")
+            details = self.kube.kubectl("describe", "pods", f"--namespace={self.namespace}")
             raise AssertionError(
-                f"{error}\n{self.status(name)}\n{said[-5000:]}\n{self.manager.log()[-2000:]}"
+                f"{error}\n{self.status(name)}\n{details[-5000:]}\n{self.manager.log()[-2000:]}"
             ) from error
 
     def pod(self, name: str) -> dict[str, Any]:
-        """The Pod of the newest attempt of a task."""
+        """Return the Pod of the newest attempt of a task."""
         found: dict[str, Any] = self.kube.get(
             "pod", self.status(name)["podName"], f"--namespace={self.namespace}"
         )
         return found
 
     def open(self, name: str) -> None:
-        """Let a task go on that waits for it."""
+        """Release a task that waits."""
         self.kube.kubectl(
             "exec", self.status(name)["podName"], f"--namespace={self.namespace}", "-c", "main",
             "--", "sh", "-c", "echo open > /tmp/gate",
@@ -96,7 +96,7 @@ def world(kube: kube_cluster.Kube, real_node: str) -> Iterator[World]:
     made.manager.remove()
 
 
-def test_another_image_has_a_pod_of_its_own_with_all_that_the_task_names(world: World) -> None:
+def test_task_with_another_image_gets_its_own_pod(world: World) -> None:
     data = {"apiVersion": "kilnwork.dev/v1alpha1", "kind": "TaskObject"}
     world.kube.apply(
         {**data, "metadata": {"name": "numbers"}, "data": [1, 2]}, namespace=world.namespace
@@ -108,7 +108,7 @@ def test_another_image_has_a_pod_of_its_own_with_all_that_the_task_names(world: 
         env=[{"name": "WORD", "value": "$HOME"}],
         inputs=[{"name": "n", "object": "numbers"}],
     )  # fmt: skip
-    after = world.says("other", "Success", "Succeeded")
+    after = world.wait_for_state("other", "Success", "Succeeded")
     assert after["result"]["value"] == [{"n": [1, 2]}, "$HOME", "$(WORD) ${task.name} $$"]
     assert "ImageIgnored" not in {c["type"] for c in after["conditions"]}
     pod = world.pod("other")
@@ -119,27 +119,27 @@ def test_another_image_has_a_pod_of_its_own_with_all_that_the_task_names(world: 
     assert world.manager.refusals() == []
 
 
-def test_the_image_of_the_workers_runs_on_a_worker(world: World) -> None:
+def test_task_with_the_worker_image_runs_on_a_worker(world: World) -> None:
     world.task("same", "true", image=image.name())
-    after = world.says("same", "Success", "Succeeded")
+    after = world.wait_for_state("same", "Success", "Succeeded")
     labels = world.pod("same")["metadata"]["labels"]
     assert "kilnwork.dev/executor" not in labels, after
 
 
-def test_an_image_that_cannot_be_had_is_named_until_time_is_up(world: World) -> None:
+def test_unpullable_image_is_named_until_the_timeout(world: World) -> None:
     world.task("absent", "true", image=ABSENT, timeouts={"pendingSeconds": 60})
-    waits = world.says("absent", "Staging", "ImagePull")
+    waits = world.wait_for_state("absent", "Staging", "ImagePull")
     assert ABSENT in waits["message"], waits
     assert f"is Staging (ImagePull): {waits['message']}"[:60] in world.kiln("why", "absent")
-    after = world.says("absent", "Failed", "PendingTimedOut")
+    after = world.wait_for_state("absent", "Failed", "PendingTimedOut")
     assert ABSENT in after["message"], after
     assert ABSENT in world.kiln("why", "absent")
 
 
-def test_what_it_prints_comes_while_it_runs_and_is_kept(world: World, tmp_path: Path) -> None:
+def test_output_is_streamed_and_kept(world: World, tmp_path: Path) -> None:
     out = tmp_path / "out"
     world.task("prints", "sh", "-c", f"echo one; {UNTIL_OPEN}; echo two", image=OTHER)
-    world.says("prints", "Running", "Started")
+    world.wait_for_state("prints", "Running", "Started")
     with out.open("wb") as file:
         follower = subprocess.Popen(
             [kube_cluster.KILN, "logs", "-f", "prints", "-n", world.namespace],
@@ -163,13 +163,13 @@ def test_what_it_prints_comes_while_it_runs_and_is_kept(world: World, tmp_path: 
     assert world.kiln("logs", "prints") == "one\ntwo\n"
 
 
-def test_what_a_manager_may_not_read_is_said_and_costs_no_outcome(world: World) -> None:
-    """Rights to logs are taken away, and given back."""
+def test_missing_right_to_logs_is_reported_without_affecting_outcomes(world: World) -> None:
+    """The right to logs is revoked, and granted again."""
     role = json.loads(world.kube.kubectl("get", "clusterrole", "kilnwork-manager", "-o", "json"))
     less = {**role, "rules": [r for r in role["rules"] if "pods/log" not in r.get("resources", ())]}
     assert less["rules"] != role["rules"]
     world.task("unread", "sh", "-c", f"echo one; {UNTIL_OPEN}", image=OTHER)
-    world.says("unread", "Running", "Started")
+    world.wait_for_state("unread", "Running", "Started")
     for field in ("resourceVersion", "uid", "managedFields", "creationTimestamp"):
         less["metadata"].pop(field, None)
     world.kube.apply(less)
@@ -181,6 +181,6 @@ def test_what_a_manager_may_not_read_is_said_and_costs_no_outcome(world: World) 
 
         waiting.wait_until(refused, what="the right is said to be missing", timeout_s=15)
         world.open("unread")
-        world.says("unread", "Success", "Succeeded")
+        world.wait_for_state("unread", "Success", "Succeeded")
     finally:
         world.kube.apply({**less, "rules": role["rules"]})

@@ -1,9 +1,9 @@
-"""The examples of Jobs and SyncSets on the real Kubernetes: each `run.sh` as it is, workers on
+"""The examples of Jobs and SyncSets on the real Kubernetes: each `run.sh` unchanged, workers on
 kubelets.
 
-They run one after the other in one namespace, which their kubeconfig names, as a user's would. What
-they check themselves is in their scripts; `tests/e2e/test_examples.py` runs them on `kiln up`. Of
-SyncSets it is a copy whose groups have what `kiln up` does not ask for: requests of their Pods, and
+They run one after the other in one namespace, which their kubeconfig names, as a user's would.
+Their own checks are in their scripts; `tests/e2e/test_examples.py` runs them on `kiln up`. SyncSet
+examples are copies whose groups have what `kiln up` does not need: requests of their Pods, and
 their programs, which are in no image.
 """
 
@@ -30,7 +30,7 @@ KINDS = ("tasks", "taskobjects", "jobs", "jobconfigs", "syncsets", "dataponds")
 
 
 class World:
-    """A manager whose tasks may make Jobs, and a namespace with a worker of two slots."""
+    """A manager whose tasks may create Jobs, and a namespace with a worker of two slots."""
 
     def __init__(self, manager: kube_manager.Manager, namespace: str, kubeconfig: Path) -> None:
         self.manager = manager
@@ -38,19 +38,19 @@ class World:
         self._kubeconfig = kubeconfig
 
     def run(self, script: Path, *, directory: Path, **more: str) -> str:
-        """Run an example as its README says; what it prints. It must end well."""
+        """Run an example as its README says, to its good end; return its output."""
         environment = {**self.manager.kube.environment, "KUBECONFIG": str(self._kubeconfig), **more}
         done = subprocess.run(
             [str(script)], capture_output=True, text=True, env=environment, cwd=directory,
             timeout=100, check=False,
         )  # fmt: skip
         if done.returncode:
-            said = f"{done.stdout}{done.stderr}\n{self.manager.log()[-3000:]}"
-            raise AssertionError(f"{script}: {done.returncode}\n{said}")
+            details = f"{done.stdout}{done.stderr}\n{self.manager.log()[-3000:]}"
+            raise AssertionError(f"{script}: {done.returncode}\n{details}")
         return done.stdout
 
     def left(self) -> dict[str, list[str]]:
-        """Names of objects of ours in the namespace, but the cluster and its worker."""
+        """Return the names of our objects in the namespace, except the cluster and its worker."""
         found = {}
         for plural in KINDS:
             path = f"/apis/kilnwork.dev/v1alpha1/namespaces/{self._namespace}/{plural}"
@@ -76,7 +76,7 @@ def world(
 
 
 def _in_namespace(kubeconfig: Path, namespace: str) -> dict[str, Any]:
-    """The same kubeconfig, whose context names a namespace."""
+    """Return the same kubeconfig with a context that names a namespace."""
     document: dict[str, Any] = json.loads(kubeconfig.read_text())
     for context in document["contexts"]:
         context["context"]["namespace"] = namespace
@@ -84,7 +84,7 @@ def _in_namespace(kubeconfig: Path, namespace: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.parent.name)
-def test_an_example_runs_and_leaves_nothing(world: World, script: Path, tmp_path: Path) -> None:
+def test_example_runs_and_leaves_nothing(world: World, script: Path, tmp_path: Path) -> None:
     assert world.run(script, directory=tmp_path).endswith("ok\n")
     assert list(tmp_path.iterdir()) == []
     waiting.wait_until(
@@ -93,7 +93,7 @@ def test_an_example_runs_and_leaves_nothing(world: World, script: Path, tmp_path
 
 
 @pytest.mark.parametrize("example", SETS)
-def test_an_example_of_a_set_runs_and_leaves_nothing(
+def test_sync_set_example_runs_and_leaves_nothing(
     world: World, example: str, tmp_path: Path
 ) -> None:
     copy = tmp_path / "examples"
@@ -104,17 +104,17 @@ def test_an_example_of_a_set_runs_and_leaves_nothing(
         file.write_text(change(file.read_text(), _template(tmp_path)))
     home = tmp_path / "home"
     home.mkdir()
-    said = world.run(
+    details = world.run(
         copy / example / "run.sh", directory=tmp_path, TMPDIR=str(tmp_path), HOME=str(home)
     )
-    assert said.endswith("ok\n")
+    assert details.endswith("ok\n")
     waiting.wait_until(
         lambda: not any(world.left().values()), what="its objects are gone", timeout_s=60
     )
 
 
 def _template(directory: Path) -> dict[str, Any]:
-    """Of workers that see a directory of the machine, at its own path."""
+    """Return a template of workers that mount a directory of the machine at its own path."""
     worker = {
         "name": "worker",
         "imagePullPolicy": "IfNotPresent",
@@ -140,5 +140,5 @@ def _in_python(text: str, template: dict[str, Any]) -> str:
     return text.replace('ss.group("worker", ', f'ss.group("worker", {given}, ')
 
 
-def test_the_manager_has_the_rights_that_it_needs(world: World) -> None:
+def test_manager_has_the_rights_that_it_needs(world: World) -> None:
     assert world.manager.refusals() == []

@@ -1,4 +1,6 @@
-"""Jobs and JobConfigs on the real Kubernetes, with the installed rights: indexes, ticks, turns."""
+"""Jobs and JobConfigs on the real Kubernetes, with the installed rights: indexes, ticks,
+concurrency.
+"""
 
 import json
 import time
@@ -16,7 +18,7 @@ GROUP = "/apis/kilnwork.dev/v1alpha1/namespaces"
 
 
 class World:
-    """A namespace with a worker, and what one asks about Jobs there."""
+    """A namespace with a worker, and helpers for Jobs there."""
 
     def __init__(self, manager: kube_manager.Manager, namespace: str) -> None:
         self.manager = manager
@@ -46,14 +48,14 @@ class World:
     def wait(
         self, name: str, what: Callable[[dict[str, Any]], bool], *, plural: str = "jobs"
     ) -> dict[str, Any]:
-        """Wait until that holds of a status; return it."""
+        """Wait until `holds` is true of a status; return the status."""
         try:
             waiting.wait_until(
                 lambda: what(self.status(name, plural)), what=f"{plural} {name}", timeout_s=60
             )
         except AssertionError as error:
-            said = f"{error}\n{self.status(name, plural)}\n{self.manager.log()[-3000:]}"
-            raise AssertionError(said) from error
+            details = f"{error}\n{self.status(name, plural)}\n{self.manager.log()[-3000:]}"
+            raise AssertionError(details) from error
         return self.status(name, plural)
 
     def phase(self, name: str, *wanted: str) -> dict[str, Any]:
@@ -102,7 +104,7 @@ def test_job_of_a_config_is_expanded_and_owned(world: World) -> None:
     assert "wo" in world.phase("greet-typo", "AdmissionError")["message"]
 
 
-def test_jobs_of_a_config_start_in_the_order_in_which_they_were_made(world: World) -> None:
+def test_jobs_of_a_config_start_in_order_of_creation(world: World) -> None:
     world.apply(
         "JobConfig", "line",
         concurrency={"policy": "Enqueue", "maxQueued": 100},
@@ -118,7 +120,7 @@ def test_jobs_of_a_config_start_in_the_order_in_which_they_were_made(world: Worl
     assert order == names
 
 
-def test_forbid_and_kill(world: World) -> None:
+def test_forbid_and_replace_policies_are_applied(world: World) -> None:
     world.apply(
         "JobConfig", "alone",
         concurrency={"policy": "Forbid"},
@@ -173,7 +175,7 @@ def test_immutable_fields_are_refused(world: World) -> None:
     world.phase("fixed", "Succeeded")
 
 
-def test_apply_refuses_what_the_api_server_takes(world: World) -> None:
+def test_apply_refuses_jobs_that_the_api_server_accepts(world: World) -> None:
     def config(name: str, expression: str, word: str = "true") -> dict[str, Any]:
         return {
             "apiVersion": "kilnwork.dev/v1alpha1",
@@ -214,7 +216,7 @@ def test_apply_refuses_what_the_api_server_takes(world: World) -> None:
     )
 
 
-def test_the_manager_has_the_rights_that_it_needs(world: World) -> None:
+def test_manager_has_the_rights_that_it_needs(world: World) -> None:
     assert world.manager.refusals() == []
 
 
@@ -224,7 +226,7 @@ BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindi
 
 @pytest.fixture
 def barred(world: World) -> Iterator[str]:
-    """The name of a JobConfig of which a policy lets no Job be made."""
+    """Return the name of a JobConfig whose Jobs a policy refuses."""
     http, name = world.manager.kube.http, "barred"
     rule = {
         "apiGroups": ["kilnwork.dev"],
@@ -256,7 +258,7 @@ def barred(world: World) -> Iterator[str]:
     http.delete(f"{POLICIES}/{name}")
 
 
-def test_job_that_a_policy_refuses_is_said_and_made_later(world: World, barred: str) -> None:
+def test_job_refused_by_a_policy_is_reported_and_created_later(world: World, barred: str) -> None:
     world.apply(
         "JobConfig", barred,
         concurrency={"policy": "Forbid"},

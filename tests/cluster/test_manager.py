@@ -1,4 +1,4 @@
-"""The installed manager: its manifests, who may use it and how, its end and its return."""
+"""The installed manager: its manifests, users' rights, its failures and its return."""
 
 import os
 import signal
@@ -17,11 +17,11 @@ pytestmark = pytest.mark.timeout(180)
 Kiln = Callable[..., subprocess.CompletedProcess[str]]
 
 SOON_S = 5.0
-"""Within which people are told why nothing runs."""
+"""Time limit within which users must see why nothing runs."""
 
 
 def as_user(manager: kube_manager.Manager, kubeconfig: Path, namespace: str) -> Kiln:
-    """`kiln` with somebody's kubeconfig, in a namespace."""
+    """Run `kiln` with the kubeconfig of a user, in a namespace."""
 
     def kiln(
         *arguments: str, code: int = 0, variables: dict[str, str] | None = None
@@ -36,15 +36,15 @@ def as_user(manager: kube_manager.Manager, kubeconfig: Path, namespace: str) -> 
             timeout=60,
             check=False,
         )
-        said = f"{' '.join(arguments)}: {done.returncode}\n{done.stdout}{done.stderr}"
-        assert done.returncode == code, f"{said}\n{manager.described()}"
+        details = f"{' '.join(arguments)}: {done.returncode}\n{done.stdout}{done.stderr}"
+        assert done.returncode == code, f"{details}\n{manager.described()}"
         return done
 
     return kiln
 
 
 def with_token(manager: kube_manager.Manager, namespace: str, *roles: str) -> Path:
-    """A kubeconfig with the token of an account that has these ClusterRoles there."""
+    """Return a kubeconfig with the token of an account that has these ClusterRoles there."""
     name = kube_servers.fresh_name("account")
     kubectl, here = manager.kube.kubectl, f"--namespace={namespace}"
     kubectl("create", "serviceaccount", name, here)
@@ -58,7 +58,9 @@ def with_token(manager: kube_manager.Manager, namespace: str, *roles: str) -> Pa
 
 
 def with_certificate(manager: kube_manager.Manager, namespace: str, *roles: str) -> Path:
-    """A kubeconfig with the client certificate of a user who has these ClusterRoles there."""
+    """Return a kubeconfig with the client certificate of a user who has these ClusterRoles
+    there.
+    """
     name = kube_servers.fresh_name("user")
     for role in roles:
         manager.kube.kubectl(
@@ -97,7 +99,7 @@ def test_other_options_are_accepted_by_the_api_server(manager: kube_manager.Mana
         manager.kube.kubectl("apply", "--dry-run=server", "-f", "-", stdin=made)
 
 
-def test_an_installation_can_be_tried_before_it_is_made(manager: kube_manager.Manager) -> None:
+def test_installation_supports_dry_run(manager: kube_manager.Manager) -> None:
     kubectl, name = manager.kube.kubectl, kube_servers.fresh_name("tried")
     only = manager.kube.kiln("install", "-n", name, "--only", "namespace").stdout
     everything = manager.kube.kiln("install", "-n", name, "--drivers-in", "default").stdout
@@ -115,7 +117,7 @@ def test_an_installation_can_be_tried_before_it_is_made(manager: kube_manager.Ma
         kubectl("delete", "namespace", name, "--wait=false")
 
 
-def test_a_task_object_stays_as_it_is(manager: kube_manager.Manager, team: str) -> None:
+def test_task_spec_is_immutable(manager: kube_manager.Manager, team: str) -> None:
     """By the ValidatingAdmissionPolicy; metadata may change."""
     path = f"/apis/kilnwork.dev/v1alpha1/namespaces/{team}/taskobjects"
     points = [[number, number / 7] for number in range(20_000)]
@@ -131,15 +133,15 @@ def test_a_task_object_stays_as_it_is(manager: kube_manager.Manager, team: str) 
     label = {"metadata": {"labels": {"a": "b"}}}
     http.patch(f"{path}/input", label, content_type=merge).ok()
     for change in ({"data": {"count": "1"}}, {"data": None}):
-        answer = http.patch(f"{path}/input", change, content_type=merge)
-        assert answer.status == 422, answer.json
-        assert "field is immutable" in answer.message
+        response = http.patch(f"{path}/input", change, content_type=merge)
+        assert response.status == 422, response.json
+        assert "field is immutable" in response.message
 
 
-def test_a_task_goes_to_a_claim_of_who_may_use_its_executor(
+def test_claims_need_the_right_to_use_the_executor(
     manager: kube_manager.Manager, team: str
 ) -> None:
-    """By the ValidatingAdmissionPolicy: as for RBAC this user may write all claims."""
+    """By the ValidatingAdmissionPolicy: by RBAC this user may write all claims."""
     kubectl, http = manager.kube.kubectl, manager.kube.http
     everything = "--resource=taskclaims.kilnwork.dev,taskclaims.kilnwork.dev/status"
     kubectl("create", "role", "claims", f"-n={team}", "--verb=*", everything)
@@ -193,7 +195,7 @@ def test_every_command_works_through_the_api_server(
 
 
 @pytest.mark.parametrize("identity", [with_token, with_certificate])
-def test_who_may_look_may_not_cancel(
+def test_viewer_cannot_cancel(
     manager: kube_manager.Manager, team: str, identity: Callable[..., Path]
 ) -> None:
     name = kube_servers.fresh_name("seen")
@@ -207,7 +209,7 @@ def test_who_may_look_may_not_cancel(
     editor("cancel", name)
 
 
-def test_who_has_no_rights_is_told_which(manager: kube_manager.Manager, team: str) -> None:
+def test_missing_rights_are_named(manager: kube_manager.Manager, team: str) -> None:
     kiln = as_user(manager, with_token(manager, team), team)
     assert 'cannot list resource "tasks"' in kiln("tasks", code=7).stderr
     kiln = as_user(manager, with_certificate(manager, team), team)
@@ -216,20 +218,20 @@ def test_who_has_no_rights_is_told_which(manager: kube_manager.Manager, team: st
     assert 'cannot create resource "serviceaccounts/token"' in refused
 
 
-def test_a_namespace_without_drivers_says_how_to_get_them(
+def test_namespace_without_drivers_error_names_the_remedy(
     manager: kube_manager.Manager, namespace: str
 ) -> None:
     kiln = as_user(manager, manager.kube.kubeconfig, namespace)
     assert f"--drivers-in {namespace}" in kiln("tasks", code=7).stderr
 
 
-def test_a_manager_that_is_elsewhere_is_named(manager: kube_manager.Manager, team: str) -> None:
+def test_manager_in_another_namespace_is_named(manager: kube_manager.Manager, team: str) -> None:
     kiln = as_user(manager, manager.kube.kubeconfig, team)
-    said = kiln("tasks", code=3, variables={"KILN_MANAGER_NAMESPACE": "default"}).stderr
-    assert "no manager is installed in namespace default" in said
+    details = kiln("tasks", code=3, variables={"KILN_MANAGER_NAMESPACE": "default"}).stderr
+    assert "no manager is installed in namespace default" in details
 
 
-def test_workers_that_no_node_takes_are_a_reason_within_5_s(
+def test_unschedulable_workers_are_reported_within_5_s(
     manager: kube_manager.Manager, namespace: str
 ) -> None:
     cluster = manager.cluster("default", namespace=namespace)
@@ -238,7 +240,7 @@ def test_workers_that_no_node_takes_are_a_reason_within_5_s(
     _reason(manager, namespace, "Unschedulable", "nodes are available")
 
 
-def test_a_quota_that_refuses_is_a_reason_within_5_s(
+def test_exceeded_quota_is_reported_within_5_s(
     manager: kube_manager.Manager, namespace: str
 ) -> None:
     quota = {
@@ -270,21 +272,19 @@ def _task(name: str, namespace: str, script: str) -> dict[str, Any]:
 
 
 def _reason(manager: kube_manager.Manager, namespace: str, reason: str, text: str) -> None:
-    def told() -> bool:
+    def reported() -> bool:
         message = manager.task("waits", namespace).get("status", {}).get("message", "")
         return text in message
 
     def explained() -> bool:
-        said = manager.kube.kiln("why", "taskcluster/default", "-n", namespace).stdout
-        return f"({reason})" in said
+        details = manager.kube.kiln("why", "taskcluster/default", "-n", namespace).stdout
+        return f"({reason})" in details
 
-    waiting.wait_until(told, what=f"the Task says {text!r}", timeout_s=SOON_S)
+    waiting.wait_until(reported, what=f"the Task says {text!r}", timeout_s=SOON_S)
     waiting.wait_until(explained, what=f"the TaskCluster says {reason}", every_s=0.2)
 
 
-def test_a_second_manager_waits_for_the_first(
-    manager: kube_manager.Manager, tmp_path: Path
-) -> None:
+def test_second_manager_waits_for_the_first(manager: kube_manager.Manager, tmp_path: Path) -> None:
     argv = [kube_cluster.KILN, "manager", "--data", str(tmp_path / "data")]
     argv += ["--listen", f"{manager.kube.address}:17443", "--advertise", "unix"]
     log = tmp_path / "log"
@@ -311,10 +311,8 @@ def _ready(address: str) -> str:
     return done.stdout
 
 
-def test_killed_in_mid_run_it_goes_on_where_it_was(
-    manager: kube_manager.Manager, team: str
-) -> None:
-    """Nothing is lost, nothing runs twice: each task leaves one line, and the worker keeps it."""
+def test_killed_manager_resumes_without_repeating(manager: kube_manager.Manager, team: str) -> None:
+    """Each task leaves one line, so none is lost or run twice, and the worker keeps running."""
     kiln = as_user(manager, with_token(manager, team, "edit"), team)
     names = [kube_servers.fresh_name("task") for _ in range(8)]
     manager.kube.apply(*(_task(name, team, f"echo {name}; sleep 1") for name in names))
@@ -332,7 +330,7 @@ def test_killed_in_mid_run_it_goes_on_where_it_was(
 
 
 def _process(manager: kube_manager.Manager) -> int:
-    """The pid of the manager on a node of ours, 0 while there is none."""
+    """Return the pid of the manager on a node of ours; 0 while there is none."""
     uid = manager.kube.get("pod", kube_manager.POD, f"--namespace={kube_manager.NAMESPACE}")
     here = Path("/proc")
     for entry in here.iterdir():

@@ -1,6 +1,6 @@
-"""The manager is replaced, drained from its node, away for a while, doubled: no task notices.
+"""The manager is replaced, drained from its node, down for a while, doubled: no task is affected.
 
-The tasks run through all that happens, and end when the test lets them.
+The tasks run through all of that, and end when the test releases them.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ _HERE = f"--namespace={kube_manager.NAMESPACE}"
 
 @pytest.fixture(scope="module")
 def manager(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_manager.Manager]:
-    """A manager with a volume, which may run on either node; its workers run on the other one."""
+    """Run a manager with a volume on either node; its workers run on the other one."""
     del real_node
     nodes = kube.real_nodes()
     if len(nodes) < 2:
@@ -72,7 +72,7 @@ def test_tasks_run_on_through_a_rollout_a_drain_and_an_absence(
     assert load.pods() == pods
 
 
-def test_a_second_manager_does_not_lead_on_a_journal_of_its_own(
+def test_second_manager_does_not_lead_with_another_journal(
     kube: kube_cluster.Kube, manager: kube_manager.Manager, namespace: str
 ) -> None:
     load = kube_load.Load(manager, namespace)
@@ -97,7 +97,7 @@ def test_a_second_manager_does_not_lead_on_a_journal_of_its_own(
 
 
 def _refusals(kube: kube_cluster.Kube) -> list[str]:
-    """What kube events about the Lease say."""
+    """Return the messages of kube events about the Lease."""
     selector = "--field-selector=reason=AnotherJournal,involvedObject.kind=Lease"
     return [event["message"] for event in kube.get("events", _HERE, selector)["items"]]
 
@@ -107,10 +107,10 @@ def _holder(kube: kube_cluster.Kube) -> str:
 
 
 def _uid(kube: kube_cluster.Kube) -> str:
-    """Of the manager's Pod, "" while there is none."""
+    """Return the uid of the manager's Pod; "" while there is none."""
     path = f"/api/v1/namespaces/{kube_manager.NAMESPACE}/pods/{kube_manager.POD}"
-    answer = kube.http.get(path)
-    return str(answer.json["metadata"]["uid"]) if answer.status == 200 else ""
+    response = kube.http.get(path)
+    return str(response.json["metadata"]["uid"]) if response.status == 200 else ""
 
 
 def _is_ready(kube: kube_cluster.Kube, name: str) -> bool:
@@ -119,7 +119,7 @@ def _is_ready(kube: kube_cluster.Kube, name: str) -> bool:
 
 
 def _wait_back(load: kube_load.Load) -> None:
-    """Until both workers are connected again."""
+    """Wait until both workers are connected again."""
     waiting.wait_until(lambda: load.ready_workers() == 2, what="the workers are back", timeout_s=60)
 
 

@@ -1,7 +1,8 @@
-"""A node with a kubelet is cut off until Kubernetes gives it up: NotReady, its Pods evicted.
+"""A node with a kubelet is cut off until Kubernetes treats it as lost: NotReady, its Pods evicted.
 
-Its tasks are run elsewhere, each attempt at most once, and everybody is told why. `make
-test-cluster` shortens the grace of the node controller; with its default of 50 s this takes longer.
+Its tasks are run elsewhere, each attempt at most once, and every status says why. `make
+test-cluster` shortens the grace period of the node controller; with its default of 50 s this takes
+longer.
 """
 
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ REPLACED_S = 90.0
 
 @pytest.fixture
 def manager(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_manager.Manager]:
-    """A manager as a Pod on the node that stays."""
+    """Run a manager as a Pod on the node that stays."""
     with kube_manager.installed(
         kube, kube_manager.on_real_node(real_node, *kube_manager.SHORT_LEASE)
     ) as made:
@@ -31,7 +32,7 @@ def manager(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_manager.Ma
 
 @pytest.fixture
 def load(manager: kube_manager.Manager, namespace: str) -> kube_load.Load:
-    """A worker with two slots on each of two nodes; both on one when the other is lost."""
+    """Run a worker with two slots on each of two nodes; both on one when the other is lost."""
     if len(manager.kube.real_nodes()) < 2:
         pytest.skip("needs two nodes: python -m hack.kube run --nodes 2")
     found = kube_load.Load(manager, namespace)
@@ -46,9 +47,7 @@ def load(manager: kube_manager.Manager, namespace: str) -> kube_load.Load:
     return found
 
 
-def test_tasks_of_a_node_that_is_given_up_end_elsewhere(
-    kube: kube_cluster.Kube, load: kube_load.Load
-) -> None:
+def test_tasks_of_a_lost_node_end_elsewhere(kube: kube_cluster.Kube, load: kube_load.Load) -> None:
     lost = kube.real_nodes()[1]
     victim = _worker_on(kube, load.namespace, lost)
     load.start(12, seconds=3)
@@ -68,7 +67,7 @@ def test_tasks_of_a_node_that_is_given_up_end_elsewhere(
         load.check(losses=True)
         waiting.wait_until(
             lambda: _losses(kube, load.namespace, f"in Pod {victim} (node {lost})"),
-            what="losses are told",
+            what="losses are reported",
         )
         waiting.wait_until(
             lambda: _ready_condition(kube, load.namespace)["status"] == "True",
@@ -97,20 +96,22 @@ def _is_ready(kube: kube_cluster.Kube, namespace: str, pod: str) -> bool:
 
 
 def _losses(kube: kube_cluster.Kube, namespace: str, where: str) -> int:
-    """Kube events of Tasks about attempts that were lost there."""
+    """Return the kube events of Tasks about attempts that were lost there."""
     selector = "--field-selector=reason=AttemptLost,involvedObject.kind=Task"
     events = kube.get("events", f"--namespace={namespace}", selector)["items"]
     return sum(where in event["message"] for event in events)
 
 
 def _pods(kube: kube_cluster.Kube, namespace: str) -> list[str]:
-    """All there are, also those that are being deleted."""
+    """Return all Pods, including terminating ones."""
     found = kube.get("pods", f"--namespace={namespace}")["items"]
     return [pod["metadata"]["name"] for pod in found]
 
 
 def _says(kube: kube_cluster.Kube, namespace: str, reason: str) -> str:
-    """The message of the TaskCluster with that reason; empty while it has another."""
+    """Return the message of the TaskCluster's condition with that reason; "" while it has another
+    reason.
+    """
     condition = _ready_condition(kube, namespace)
     return str(condition["message"]) if condition["reason"] == reason else ""
 

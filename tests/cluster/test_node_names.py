@@ -1,11 +1,11 @@
-"""`kiln node` for a name that somebody has: refused, while that one lives."""
+"""`kiln node` for a name in use: refused while the process that has it lives."""
 
 from pathlib import Path
 
 from support import kube_cluster, waiting
 
 
-def test_a_second_one_is_refused_until_the_first_has_ended(
+def test_second_node_is_refused_until_the_first_has_ended(
     kube: kube_cluster.Kube, virtual_node: kube_cluster.VirtualNode, tmp_path: Path
 ) -> None:
     lease = kube.get("lease", virtual_node.name, "--namespace=kube-node-lease")

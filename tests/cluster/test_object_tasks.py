@@ -20,7 +20,7 @@ RESULT = {
 
 
 class World:
-    """A manager whose tasks may make batch Jobs, and a namespace."""
+    """A manager whose tasks may create batch Jobs, and a namespace."""
 
     def __init__(self, kube: kube_cluster.Kube, node: str) -> None:
         self.kube = kube
@@ -30,7 +30,7 @@ class World:
         self.namespace = kube_servers.fresh_name("objects")
 
     def job(self, name: str, script: str, **given: Any) -> None:
-        """Make a Task that is a batch Job."""
+        """Create a Task that is a batch Job."""
         container = {"name": "main", "image": image.name(), "command": ["sh", "-c", script]}
         pod = {
             "nodeName": self.node,
@@ -57,7 +57,7 @@ class World:
         found: dict[str, Any] = self.manager.task(name, self.namespace).get("status", {})
         return found
 
-    def says(self, name: str, state: str, reason: str) -> dict[str, Any]:
+    def wait_for_state(self, name: str, state: str, reason: str) -> dict[str, Any]:
         """Wait for a state and a reason."""
 
         def look() -> dict[str, Any]:
@@ -88,43 +88,43 @@ def world(kube: kube_cluster.Kube, real_node: str) -> Iterator[World]:
     made.manager.remove()
 
 
-def test_a_batch_job_is_a_task_with_a_result(world: World) -> None:
+def test_batch_job_is_a_task_with_a_result(world: World) -> None:
     world.job("good", "sleep 1")
-    status = world.says("good", "Success", "Succeeded")
+    status = world.wait_for_state("good", "Success", "Succeeded")
     assert status["result"]["value"] == 1
     world.job("bad", "exit 3")
-    assert "has failed" in world.says("bad", "Failed", "ObjectFailed")["message"]
+    assert "has failed" in world.wait_for_state("bad", "Failed", "ObjectFailed")["message"]
     assert world.manager.refusals() == []
 
 
-def test_a_batch_job_is_killed_when_its_pods_are_gone(world: World) -> None:
+def test_batch_job_is_killed_when_its_pods_are_gone(world: World) -> None:
     world.job("long", "trap 'sleep 1; exit 0' TERM; while :; do sleep 0.1; done")
-    world.says("long", "Running", "Started")
+    world.wait_for_state("long", "Running", "Started")
     [pod] = [one for one in world.pods() if one.startswith("long")]
     path = f"/apis/kilnwork.dev/v1alpha1/namespaces/{world.namespace}/tasks/long"
     world.kube.http.patch(path, {"spec": {"killTimestamp": "2020-01-01T00:00:00Z"}}).ok()
-    status = world.says("long", "Killed", "Killed")
+    status = world.wait_for_state("long", "Killed", "Killed")
     stopped = next(one for one in status["conditions"] if one["type"] == "Stopped")
     assert stopped["status"] == "True"
     assert pod not in world.pods()
 
 
-def test_an_account_makes_what_it_may(world: World) -> None:
+def test_account_creates_what_it_is_allowed_to(world: World) -> None:
     here = f"--namespace={world.namespace}"
     world.kube.kubectl("create", "serviceaccount", "author", here)
     world.kube.kubectl(
         "annotate", "serviceaccount", "author", "kilnwork.dev/impersonate=true", here
     )
     world.job("mine", "true", serviceAccountName="author")
-    said = world.says("mine", "Staging", "ExecutorUnavailable")["message"]
-    assert f'User "system:serviceaccount:{world.namespace}:author" cannot create' in said
+    message = world.wait_for_state("mine", "Staging", "ExecutorUnavailable")["message"]
+    assert f'User "system:serviceaccount:{world.namespace}:author" cannot create' in message
     world.kube.kubectl("create", "role", "author", "--verb=create", "--resource=jobs.batch", here)
     account = f"--serviceaccount={world.namespace}:author"
     world.kube.kubectl("create", "rolebinding", "author", "--role=author", account, here)
-    world.says("mine", "Success", "Succeeded")
+    world.wait_for_state("mine", "Success", "Succeeded")
 
 
-def test_what_the_manager_may_not_make_fails_at_once(world: World) -> None:
+def test_object_forbidden_to_the_manager_fails_at_once(world: World) -> None:
     manifest = {"apiVersion": "v1", "kind": "ConfigMap"}
     task = {
         "apiVersion": "kilnwork.dev/v1alpha1",
@@ -133,5 +133,5 @@ def test_what_the_manager_may_not_make_fails_at_once(world: World) -> None:
         "spec": {"customResource": {"manifest": manifest, "result": RESULT}},
     }
     world.kube.apply(task, namespace=world.namespace)
-    said = world.says("other", "Failed", "AdmissionError")["message"]
-    assert "tasks may not make configmaps" in said
+    message = world.wait_for_state("other", "Failed", "AdmissionError")["message"]
+    assert "tasks may not make configmaps" in message

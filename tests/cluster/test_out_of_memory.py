@@ -7,8 +7,8 @@ import pytest
 
 import kilnwork as kiln
 from kilnwork.api import manager as names
-from support import far_driver as far
 from support import kube_cluster, kube_manager, kube_servers, waiting
+from support import remote_driver as far
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -17,7 +17,7 @@ LIMIT_MIB = 400
 
 @pytest.fixture(scope="module")
 def limited(kube: kube_cluster.Kube, real_node: str) -> Iterator[str]:
-    """A namespace with a cluster of one worker, two slots, that may use LIMIT_MIB."""
+    """Create a namespace with a cluster of one worker with two slots, limited to LIMIT_MIB."""
     manager = kube_manager.Manager(kube, kube_manager.on_real_node(real_node))
     manager.install()
     name = kube_servers.fresh_name("memory")
@@ -35,17 +35,17 @@ def limited(kube: kube_cluster.Kube, real_node: str) -> Iterator[str]:
 
 @kiln.task
 def eat(mib: int) -> int:
-    """Use so much memory, 10 MiB after another."""
+    """Use so much memory, in steps of 10 MiB."""
     held = [bytearray(b"x" * (10 << 20)) for _ in range(mib // 10)]
     return len(held)
 
 
-def test_the_largest_task_fails_and_the_worker_stays(
+def test_largest_task_fails_and_the_worker_stays(
     kube: kube_cluster.Kube, limited: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(kube.kubeconfig))
     monkeypatch.delenv(names.NAMESPACE_VARIABLE, raising=False)
-    far.hide_the_server(monkeypatch, tmp_path)
+    far.hide_server(monkeypatch, tmp_path)
     with kiln.connect(namespace=limited):
         assert eat.submit(50).result(timeout=60) == 5
         with pytest.raises(kiln.TaskFailed, match=f"{LIMIT_MIB} MiB") as caught:

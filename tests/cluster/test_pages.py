@@ -1,4 +1,4 @@
-"""docs/how-to/run-on-a-cluster.md by hand, on a node with a kubelet: its files, commands, outputs.
+"""Follows docs/how-to/run-on-a-cluster.md on a node with a kubelet: its files, commands, outputs.
 
 One row of its table of options is needed here too: the image is on the node, in no registry.
 """
@@ -29,7 +29,7 @@ PAGE = page_reader.Page(
 
 
 @pytest.mark.timeout(300)
-def test_a_reader_installs_uses_and_uninstalls(
+def test_reader_installs_uses_and_uninstalls(
     kube: kube_cluster.Kube, real_node: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     assert real_node

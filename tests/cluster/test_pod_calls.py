@@ -10,8 +10,8 @@ import pytest
 
 import kilnwork as kiln
 from kilnwork.api import manager as names
-from support import far_driver as far
 from support import kube_cluster, kube_manager, kube_servers, waiting
+from support import remote_driver as far
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -34,7 +34,7 @@ POD = {
 
 @pytest.fixture(scope="module")
 def namespace(kube: kube_cluster.Kube, real_node: str) -> Iterator[str]:
-    """One with a worker, where Pods must be restricted."""
+    """Create a namespace with a worker, where Pods must be restricted."""
     manager = kube_manager.Manager(kube, kube_manager.on_real_node(real_node))
     manager.install()
     made = kube_servers.fresh_name("calls")
@@ -51,10 +51,12 @@ def namespace(kube: kube_cluster.Kube, real_node: str) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def environment(kube: kube_cluster.Kube, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nothing but a kubeconfig, on a machine that sees no socket of the manager."""
+    """Return an environment with only a kubeconfig, on a machine that sees no socket of the
+    manager.
+    """
     monkeypatch.setenv("KUBECONFIG", str(kube.kubeconfig))
     monkeypatch.delenv(names.NAMESPACE_VARIABLE, raising=False)
-    far.hide_the_server(monkeypatch, tmp_path)
+    far.hide_server(monkeypatch, tmp_path)
 
 
 @kiln.task
@@ -64,7 +66,9 @@ def double(number: int) -> int:
 
 @kiln.task(pod=POD)
 def in_a_pod(large: bytes) -> list[Any]:
-    """What it is, a child on a worker, and a value that does not fit a message."""
+    """Return facts about the Pod, a child's result from a worker, and a value that does not fit
+    into a message.
+    """
     child = double.submit(21)
     mounts = os.path.exists("/var/run/secrets/kubernetes.io")  # noqa: PTH110
     return [os.getuid(), mounts, child.result(), len(large), large]
@@ -87,7 +91,7 @@ def pods(kube: kube_cluster.Kube, namespace: str) -> list[dict[str, Any]]:
     return list(found["items"])
 
 
-def test_values_children_and_exceptions_of_calls_in_pods(
+def test_calls_in_pods_pass_values_children_and_exceptions(
     kube: kube_cluster.Kube, namespace: str
 ) -> None:
     large = os.urandom(far.LARGE)
@@ -101,7 +105,7 @@ def test_values_children_and_exceptions_of_calls_in_pods(
     )
 
 
-def test_a_call_in_a_pod_is_cancelled_by_the_end_of_its_pod(
+def test_call_in_a_pod_is_cancelled_by_the_end_of_its_pod(
     kube: kube_cluster.Kube, namespace: str
 ) -> None:
     def runs() -> bool:

@@ -1,4 +1,4 @@
-"""Tasks that are Pods, on a kubelet: how they end, whoever ends them, and what is kept of them."""
+"""Pod tasks on a kubelet: their ends for every cause, and what is kept of their Pods."""
 
 import time
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ class Team:
         self.namespace = namespace
 
     def run(self, name: str, script: str, *, main: Any = None, pod: Any = None, **spec: Any) -> str:
-        """Declare a Task whose Pod runs a shell script; its name."""
+        """Declare a Task whose Pod runs a shell script; return its name."""
         container = {"name": "main", "image": worker.name(), "command": ["sh", "-c", script]}
         body = {
             "containers": [{**container, **(main or {})}],
@@ -39,13 +39,13 @@ class Team:
         return name
 
     def status(self, name: str) -> dict[str, Any]:
-        """Of a Task."""
+        """Return the status of a Task."""
         found = self.kube.get("tasks.kilnwork.dev", name, f"--namespace={self.namespace}")
         status: dict[str, Any] = found.get("status") or {}
         return status
 
-    def says(self, name: str, state: str, reason: str | None = None) -> dict[str, Any]:
-        """Wait until it says so; its status."""
+    def wait_for_state(self, name: str, state: str, reason: str | None = None) -> dict[str, Any]:
+        """Wait until a Task has this state and reason; return its status."""
         last: dict[str, Any] = {}
 
         def look() -> bool:
@@ -60,14 +60,14 @@ class Team:
         return last
 
     def pods(self, name: str) -> list[dict[str, Any]]:
-        """Of a Task, the newest last."""
+        """Return the Pods of a Task, the newest last."""
         here = f"--namespace={self.namespace}"
         found = self.kube.get("pods", here)["items"]
         mine = [p for p in found if p["metadata"]["annotations"].get("kilnwork.dev/task") == name]
         return sorted(mine, key=lambda pod: int(pod["metadata"]["labels"]["kilnwork.dev/attempt"]))
 
     def logs(self, name: str) -> str:
-        """What has been kept."""
+        """Return the stored output."""
         return self.kube.kiln("logs", name, "-n", self.namespace).stdout
 
 
@@ -92,9 +92,9 @@ def team(
     kube.http.delete(f"/api/v1/namespaces/{name}")
 
 
-def test_a_pod_task_succeeds_and_its_output_outlives_its_pod(team: Team) -> None:
+def test_pod_task_succeeds_and_its_output_outlives_its_pod(team: Team) -> None:
     name = team.run("ok", "echo attempt $KILN_ATTEMPT of $TASK_NAME")
-    status = team.says(name, "Success", "Succeeded")
+    status = team.wait_for_state(name, "Success", "Succeeded")
     assert status["nodeName"] == team.node
     [pod] = team.pods(name)
     assert status["podName"] == pod["metadata"]["name"]
@@ -104,10 +104,10 @@ def test_a_pod_task_succeeds_and_its_output_outlives_its_pod(team: Team) -> None
     team.kube.kubectl("delete", "task", name, f"--namespace={team.namespace}")
 
 
-def test_a_failure_is_tried_again_in_another_pod(team: Team) -> None:
+def test_failure_is_tried_again_in_another_pod(team: Team) -> None:
     retry = {"maxAttempts": 2, "delaySeconds": 0.1}
     name = team.run("fails", "exit $((KILN_ATTEMPT + 2))", retry=retry)
-    status = team.says(name, "Failed", "NonZeroExit")
+    status = team.wait_for_state(name, "Failed", "NonZeroExit")
     assert (status["attempts"], status["exitCode"]) == (2, 4)
     codes = [
         pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"]
@@ -116,19 +116,19 @@ def test_a_failure_is_tried_again_in_another_pod(team: Team) -> None:
     assert codes == [3, 4]
 
 
-def test_a_kill_is_proved_by_the_kubelet(team: Team) -> None:
+def test_kill_is_confirmed_by_the_kubelet(team: Team) -> None:
     name = team.run("killed", ON_SIGTERM)
-    team.says(name, "Running", "Started")
+    team.wait_for_state(name, "Running", "Started")
     team.kube.kiln("cancel", name, "-n", team.namespace)
-    status = team.says(name, "Killed")
+    status = team.wait_for_state(name, "Killed")
     stopped = {c["type"]: c["status"] for c in status["conditions"]}["Stopped"]
     assert stopped == "True"
     waiting.wait_until(lambda: not team.pods(name), what="its Pod is gone")
 
 
-def test_an_evicted_pod_is_a_loss(team: Team) -> None:
+def test_evicted_pod_is_a_loss(team: Team) -> None:
     name = team.run("evicted", f'[ "$KILN_ATTEMPT" = 2 ] && exit 0; {ON_SIGTERM}')
-    first = team.says(name, "Running", "Started")["podName"]
+    first = team.wait_for_state(name, "Running", "Started")["podName"]
     path = f"/api/v1/namespaces/{team.namespace}/pods/{first}/eviction"
     eviction = {
         "apiVersion": "policy/v1",
@@ -137,7 +137,7 @@ def test_an_evicted_pod_is_a_loss(team: Team) -> None:
         "deleteOptions": {"gracePeriodSeconds": 2},
     }
     team.kube.http.post(path, eviction).ok()
-    status = team.says(name, "Success")
+    status = team.wait_for_state(name, "Success")
     assert (status["attempts"], status["losses"]) == (2, 1)
 
     def events() -> list[dict[str, Any]]:
@@ -145,36 +145,36 @@ def test_an_evicted_pod_is_a_loss(team: Team) -> None:
         mine = [e for e in found if e["involvedObject"]["name"] == name]
         return [e for e in mine if "Evicted" in e["message"]]
 
-    [event] = waiting.wait_until(events, what="the loss is told")  # by a write of its own
+    [event] = waiting.wait_until(events, what="the loss is reported")  # by a write of its own
     assert "EvictionByEvictionAPI" in event["message"]
 
 
-def test_memory_above_the_limit_is_a_failure_that_names_it(team: Team) -> None:
+def test_exceeded_memory_limit_is_a_failure_with_its_cause(team: Team) -> None:
     eat = "python3 -c 'x = bytearray(200 << 20); print(len(x))'"
     name = team.run("eats", eat, main={"resources": {"limits": {"memory": "50Mi"}}})
-    status = team.says(name, "Failed", "OutOfMemory")
+    status = team.wait_for_state(name, "Failed", "OutOfMemory")
     assert "50Mi" in status["message"]
 
 
-def test_an_image_that_is_not_there_times_out_and_says_why(team: Team) -> None:
+def test_missing_image_times_out_with_its_cause(team: Team) -> None:
     image = {"image": "localhost/nothing:1", "imagePullPolicy": "Never"}
     name = team.run(
         "no-image", "true", main=image, timeouts={"pendingSeconds": 30, "killGraceSeconds": 3}
     )
-    team.says(name, "Staging", "ImagePull")
-    status = team.says(name, "Failed", "PendingTimedOut")
+    team.wait_for_state(name, "Staging", "ImagePull")
+    status = team.wait_for_state(name, "Failed", "PendingTimedOut")
     assert "ImagePull" in status["message"]
 
 
-def test_the_schedulers_reason_is_the_tasks(team: Team) -> None:
+def test_task_shows_the_reason_of_the_scheduler(team: Team) -> None:
     name = team.run("nowhere", "true", pod={"nodeSelector": {"no": "node"}})
-    status = team.says(name, "Staging", "Unschedulable")
+    status = team.wait_for_state(name, "Staging", "Unschedulable")
     assert "nodes are available" in status["message"]
     team.kube.kiln("cancel", name, "-n", team.namespace)
-    team.says(name, "Killed")
+    team.wait_for_state(name, "Killed")
 
 
-def test_a_quota_is_waited_for(team: Team) -> None:
+def test_task_waits_for_a_quota(team: Team) -> None:
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -188,35 +188,35 @@ def test_a_quota_is_waited_for(team: Team) -> None:
     )
     try:
         name = team.run("quota", "true", main={"resources": {"requests": {"cpu": "5m"}}})
-        assert "exceeded quota" in team.says(name, "Staging", "QuotaExceeded")["message"]
+        assert "exceeded quota" in team.wait_for_state(name, "Staging", "QuotaExceeded")["message"]
     finally:
         team.kube.kubectl("delete", "resourcequota", "none", here)
-    team.says(name, "Success")
+    team.wait_for_state(name, "Success")
 
 
-def test_what_admission_refuses_fails_with_its_words(team: Team) -> None:
+def test_pod_refused_by_admission_fails_with_its_message(team: Team) -> None:
     bad = {"volumes": [{"name": "x", "configMap": {}}]}
     name = team.run("invalid", "true", pod=bad)
-    assert "volumes" in team.says(name, "Failed", "AdmissionError")["message"]
+    assert "volumes" in team.wait_for_state(name, "Failed", "AdmissionError")["message"]
 
 
-def test_a_deleted_task_takes_its_pod_with_it(team: Team) -> None:
+def test_deleted_task_removes_its_pod(team: Team) -> None:
     name = team.run("deleted", ON_SIGTERM)
-    team.says(name, "Running", "Started")
+    team.wait_for_state(name, "Running", "Started")
     team.kube.kubectl("delete", "task", name, f"--namespace={team.namespace}")
     waiting.wait_until(lambda: not team.pods(name), what="its Pod is gone")
 
 
-def test_a_manager_that_is_killed_starts_nothing_twice(
+def test_manager_that_is_killed_starts_nothing_twice(
     team: Team, manager_on_node: kube_manager.Manager
 ) -> None:
     name = team.run("adopted", "echo once; sleep 8")
-    before = team.says(name, "Running", "Started")
+    before = team.wait_for_state(name, "Running", "Started")
     pod = f"--namespace={kube_manager.NAMESPACE}"
     team.kube.kubectl("delete", "pod", kube_manager.POD, pod, "--grace-period=0", "--force")
     time.sleep(1)  # its end is not waited for: another one begins meanwhile
     manager_on_node.wait_ready()
-    status = team.says(name, "Success")
+    status = team.wait_for_state(name, "Success")
     assert (status["attempts"], status["podName"]) == (1, before["podName"])
     assert status.get("losses", 0) == 0
     assert len(team.pods(name)) == 1

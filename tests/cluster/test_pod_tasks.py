@@ -17,10 +17,10 @@ link.sock = socket.socket(socket.AF_UNIX)
 link.sock.connect(os.environ["KILN_SOCKET"])
 def call(method, path, body=None):
     link.request(method, path, body=None if body is None else json.dumps(body))
-    answer = link.getresponse()
-    said = answer.read()
-    assert answer.status < 300, said
-    return json.loads(said or b"null")
+    response = link.getresponse()
+    body = response.read()
+    assert response.status < 300, body
+    return json.loads(body or b"null")
 """
 MAIN = (
     CALL
@@ -87,9 +87,9 @@ class World:
         try:
             return waiting.wait_until(look, what=f"{name} is over", timeout_s=timeout_s)
         except AssertionError as error:
-            said = self.kube.kubectl("describe", "pods", f"--namespace={self.namespace}")
+            output = self.kube.kubectl("describe", "pods", f"--namespace={self.namespace}")
             raise AssertionError(
-                f"{error}\n{said[-5000:]}\n{self.manager.log()[-2000:]}"
+                f"{error}\n{output[-5000:]}\n{self.manager.log()[-2000:]}"
             ) from error
 
 
@@ -109,7 +109,7 @@ def world(kube: kube_cluster.Kube, real_node: str) -> Iterator[World]:
     made.manager.remove()
 
 
-def test_a_restricted_pod_has_inputs_children_progress_and_a_result(world: World) -> None:
+def test_restricted_pod_has_inputs_children_progress_and_a_result(world: World) -> None:
     data = {"apiVersion": "kilnwork.dev/v1alpha1", "kind": "TaskObject"}
     thing = {**data, "metadata": {"name": "numbers"}, "data": {"first": 22}}
     world.kube.apply(thing, namespace=world.namespace)
@@ -121,7 +121,7 @@ def test_a_restricted_pod_has_inputs_children_progress_and_a_result(world: World
     assert world.manager.refusals() == []
 
 
-def test_a_large_result_is_handed_over(world: World) -> None:
+def test_large_result_is_uploaded(world: World) -> None:
     write = 'head -c 3000000 /dev/zero > "$KILN_OUTPUT"'
     world.task("large", "sh", "-c", write, outputType="bytes")
     after = world.ended("large")
@@ -130,8 +130,8 @@ def test_a_large_result_is_handed_over(world: World) -> None:
     assert len(got) == 3_000_000
 
 
-def test_a_small_result_waits_for_a_manager_that_is_away(world: World) -> None:
-    """Its Pod is over, and the sidecar has gone, before another manager is there."""
+def test_small_result_waits_for_an_absent_manager(world: World) -> None:
+    """Its Pod has ended, and the sidecar is gone, before another manager starts."""
     world.task("small", "sh", "-c", "sleep 5; echo '\"kept\"' > $KILN_OUTPUT")
     waiting.wait_until(
         lambda: world.status("small").get("state") == "Running", what="it runs", timeout_s=100

@@ -1,4 +1,4 @@
-"""A node with containerd and a kubelet: Pods of the worker image, their logs, names and end."""
+"""A node with containerd and a kubelet: Pods of the worker image, their logs, names and ends."""
 
 import urllib.request
 from typing import Any
@@ -15,7 +15,7 @@ _SERVE = "echo serving; exec python3 -m http.server 8080"
 
 @pytest.fixture
 def web(kube: kube_cluster.Kube, namespace: str, real_node: str) -> str:
-    """A Pod `web` that serves HTTP, Ready, behind a Service `web`; the Pod's namespace."""
+    """Run a Pod `web` that serves HTTP behind a Service `web`; return the Pod's namespace."""
     container = {
         "name": "web",
         "image": worker.name(),
@@ -37,7 +37,7 @@ def _object(kind: str, *, spec: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def test_a_pod_has_logs_exec_and_exit_codes(kube: kube_cluster.Kube, web: str) -> None:
+def test_pod_has_logs_exec_and_exit_codes(kube: kube_cluster.Kube, web: str) -> None:
     here = f"--namespace={web}"
     assert "serving" in kube.kubectl("logs", here, "web")
     assert kube.kubectl("exec", here, "web", "--", "sh", "-c", "kiln --version").startswith("kiln")
@@ -45,19 +45,17 @@ def test_a_pod_has_logs_exec_and_exit_codes(kube: kube_cluster.Kube, web: str) -
         kube.kubectl("exec", here, "web", "--", "sh", "-c", "exit 7")
 
 
-def test_a_service_answers_under_its_name_inside_and_outside(
-    kube: kube_cluster.Kube, web: str
-) -> None:
+def test_service_responds_by_name_inside_and_outside(kube: kube_cluster.Kube, web: str) -> None:
     url = f"http://web.{web}.svc/verify.py"
 
     def outside() -> bool:
         try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
-                return b"import" in answer.read()
+            with urllib.request.urlopen(url, timeout=5) as response:
+                return b"import" in response.read()
         except OSError:  # refused until the endpoints are known
             return False
 
-    assert waiting.wait_until(outside, what="the Service answers")
+    assert waiting.wait_until(outside, what="the Service responds")
 
     def inside() -> bool:
         fetch = ("wget", "-q", "-O-", url)
@@ -66,17 +64,15 @@ def test_a_service_answers_under_its_name_inside_and_outside(
         except access.Failed:  # its rules and names may come a moment later
             return False
 
-    waiting.wait_until(inside, what="the Service answers inside", every_s=0.5)
+    waiting.wait_until(inside, what="the Service responds inside", every_s=0.5)
 
 
-def test_a_deleted_pod_is_gone(kube: kube_cluster.Kube, web: str) -> None:
+def test_deleted_pod_is_gone(kube: kube_cluster.Kube, web: str) -> None:
     kube.kubectl("delete", f"--namespace={web}", "pod", "web")
     assert kube.http.get(f"/api/v1/namespaces/{web}/pods/web").status == 404
 
 
-def test_an_image_that_does_not_exist_is_said_so(
-    kube: kube_cluster.Kube, namespace: str, real_node: str
-) -> None:
+def test_missing_image_is_reported(kube: kube_cluster.Kube, namespace: str, real_node: str) -> None:
     container = {"name": "web", "image": "localhost/nothing:1"}
     pod = _object("Pod", spec={"containers": [container], "nodeName": real_node})
     kube.apply(pod, namespace=namespace)
@@ -90,25 +86,25 @@ def test_an_image_that_does_not_exist_is_said_so(
     assert waiting.wait_until(reason, what="a reason") in ("ErrImagePull", "ImagePullBackOff")
 
 
-def test_nobody_hears_from_the_pods_of_a_lost_node(
+def test_pods_of_a_lost_node_are_unreachable(
     kube: kube_cluster.Kube, web: str, real_node: str
 ) -> None:
     address = kube.get("pod", "web", f"--namespace={web}")["status"]["podIP"]
 
-    def answers() -> bool:
+    def responses() -> bool:
         try:
-            with urllib.request.urlopen(f"http://{address}:8080/", timeout=1) as answer:
-                return bool(answer.status == 200)
+            with urllib.request.urlopen(f"http://{address}:8080/", timeout=1) as response:
+                return bool(response.status == 200)
         except OSError:
             return False
 
-    waiting.wait_until(answers, what="it answers")
+    waiting.wait_until(responses, what="it responds")
     with kube.lost(real_node):
-        assert not answers()
-    waiting.wait_until(answers, what="it answers again")
+        assert not responses()
+    waiting.wait_until(responses, what="it responds again")
 
 
-def test_a_claim_finds_a_volume_that_outlives_its_pod(
+def test_claim_finds_a_volume_that_outlives_its_pod(
     kube: kube_cluster.Kube, namespace: str, real_node: str
 ) -> None:
     claim = _object(

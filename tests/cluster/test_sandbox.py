@@ -1,4 +1,4 @@
-"""`python -m hack.kube run`: the command's exit code, and nothing left however it ends."""
+"""`python -m hack.kube run`: the command's exit code, and complete removal however it ends."""
 
 import os
 import subprocess
@@ -23,17 +23,19 @@ def _left() -> set[str]:
     return {found.name for tree in cgroups.trees() for found in tree.glob("kilnwork-kube-*")}
 
 
-def test_the_exit_code_and_the_environment_are_the_commands(tmp_path: Path) -> None:
+def test_sandbox_passes_exit_code_and_environment(tmp_path: Path) -> None:
     script = 'kubectl get --raw /readyz > "$0"; echo "$KILN_KUBE_DIRECTORY" >> "$0"; exit 7'
-    said = tmp_path / "said"
+    output = tmp_path / "said"
     before = _left()
-    done = subprocess.run([*_RUN, "--", "sh", "-c", script, str(said)], cwd=_CHECKOUT, check=False)
+    done = subprocess.run(
+        [*_RUN, "--", "sh", "-c", script, str(output)], cwd=_CHECKOUT, check=False
+    )
     assert done.returncode == 7
-    assert said.read_text() == "ok/run/kube\n"
+    assert output.read_text() == "ok/run/kube\n"
     assert _left() <= before
 
 
-def test_a_killed_one_leaves_no_process_and_no_cgroup(tmp_path: Path) -> None:
+def test_killed_sandbox_leaves_no_process_and_no_cgroup(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     before = _left()
     argv = [*_RUN, "--node", "--", "sh", "-c", 'touch "$0"; sleep 1000', str(ready)]

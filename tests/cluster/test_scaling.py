@@ -1,6 +1,6 @@
-"""TaskClusters on the real API server grow, shrink, change and go while they work.
+"""TaskClusters on the real API server grow, shrink, change and are deleted while they work.
 
-Nothing is lost by it, nothing runs twice, and nothing is charged to a task.
+Nothing is lost, nothing runs twice, and no task is charged for it.
 """
 
 import json
@@ -18,14 +18,14 @@ NAME = kube_load.CLUSTER
 
 @pytest.fixture(scope="module")
 def manager(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_manager.Manager]:
-    """A manager as a Pod on the node with a kubelet."""
+    """Run a manager as a Pod on the node with a kubelet."""
     with kube_manager.installed(kube, kube_manager.on_real_node(real_node)) as made:
         yield made
 
 
 @pytest.fixture
 def load(manager: kube_manager.Manager, namespace: str) -> kube_load.Load:
-    """Three workers with one slot each, connected."""
+    """Run three connected workers with one slot each."""
     found = kube_load.Load(manager, namespace)
     found.prepare(workers=3, slots=1)
     return found
@@ -48,7 +48,9 @@ def _wait_workers(load: kube_load.Load, count: int) -> None:
     )
 
 
-def test_it_grows_and_shrinks_under_load(kube: kube_cluster.Kube, load: kube_load.Load) -> None:
+def test_cluster_grows_and_shrinks_under_load(
+    kube: kube_cluster.Kube, load: kube_load.Load
+) -> None:
     load.start(24, seconds=1)
     load.wait_running(3)
     for replicas in (1, 4, 2, 3, 1):
@@ -60,7 +62,7 @@ def test_it_grows_and_shrinks_under_load(kube: kube_cluster.Kube, load: kube_loa
     _wait_workers(load, 1)
 
 
-def test_a_changed_template_reaches_all_workers_under_load(
+def test_changed_template_reaches_all_workers_under_load(
     kube: kube_cluster.Kube, load: kube_load.Load
 ) -> None:
     before = set(load.pods())
@@ -81,7 +83,7 @@ def test_a_changed_template_reaches_all_workers_under_load(
     load.check()
 
 
-def test_a_deleted_one_drains(kube: kube_cluster.Kube, load: kube_load.Load) -> None:
+def test_deleted_cluster_drains(kube: kube_cluster.Kube, load: kube_load.Load) -> None:
     load.start(3, seconds=8)
     load.wait_running(3)
     kube.kubectl("delete", "taskcluster", NAME, "--wait=false", "-n", load.namespace)
@@ -94,7 +96,7 @@ def test_a_deleted_one_drains(kube: kube_cluster.Kube, load: kube_load.Load) -> 
     waiting.wait_until(lambda: load.pods() == [], what="its Pods are gone", timeout_s=60)
 
 
-def test_an_autoscaler_reads_its_scale(kube: kube_cluster.Kube, load: kube_load.Load) -> None:
+def test_autoscaler_reads_its_scale(kube: kube_cluster.Kube, load: kube_load.Load) -> None:
     path = f"/apis/kilnwork.dev/v1alpha1/namespaces/{load.namespace}/taskclusters/{NAME}/scale"
     scale = json.loads(kube.kubectl("get", "--raw", path))
     assert (scale["spec"]["replicas"], scale["status"]["replicas"]) == (3, 3)

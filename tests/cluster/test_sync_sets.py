@@ -15,9 +15,9 @@ import pytest
 import kilnwork as kiln
 from kilnwork import testing
 from support import (
-    far_driver,
     kube_cluster,
     kube_sets,
+    remote_driver,
 )
 
 pytestmark = pytest.mark.timeout(240)
@@ -37,16 +37,18 @@ def world(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_sets.World]:
 
 @pytest.fixture
 def name(world: kube_sets.World) -> Iterator[str]:
-    """Of a SyncSet, or how the names of some begin, which are deleted afterwards."""
+    """Return the name of a SyncSet, or a prefix of several, which are deleted afterwards."""
     with kube_sets.deleted_afterwards(world) as made:
         yield made
 
 
 @pytest.mark.parametrize("order", ["lead", "follow"])
-def test_flow_starts_when_all_are_placed_and_all_their_nodes_have_the_data(
+def test_flow_starts_when_all_workers_are_placed_and_have_their_data(
     world: kube_sets.World, name: str, order: str
 ) -> None:
-    """Statements 2, 3 and 6: placed and the data there, in both orders; an object of the set."""
+    """Statements 2, 3 and 6: workers placed and data delivered, in both orders; an object of the
+    set.
+    """
     marker = f"{name}-settings"
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": marker}, "data": {}}
     world.source.files = kube_sets.content(
@@ -86,10 +88,12 @@ def test_flow_starts_when_all_are_placed_and_all_their_nodes_have_the_data(
     world.wait(lambda: world.kube.http.get(gone).status == 404, "its object is gone")
 
 
-def test_worker_that_is_deleted_is_replaced_and_all_read_what_was_pinned(
+def test_deleted_worker_is_replaced_and_reads_the_pinned_data(
     world: kube_sets.World, name: str
 ) -> None:
-    """Statement 4: the source changes while it runs, a worker comes later: one digest for all."""
+    """Statement 4: the source changes during the run and a worker is replaced: all read one
+    digest.
+    """
     gate = f"{world.source.uri}gates/{name}"
     world.source.files = kube_sets.content(30)
     world.start(name, flow=kube_sets.flow(first=f"wget -q -O /dev/null {gate}"))
@@ -122,7 +126,7 @@ def test_worker_that_is_deleted_is_replaced_and_all_read_what_was_pinned(
     assert found["snapshots"]["trades"]["digest"] == pinned
 
 
-def test_other_number_of_workers_parts_the_data_anew_and_moves_none(
+def test_changed_number_of_workers_divides_the_data_without_moving_it(
     world: kube_sets.World, name: str
 ) -> None:
     """Statement 5: as many shards as workers; what nodes have is not fetched again."""
@@ -143,10 +147,8 @@ def test_other_number_of_workers_parts_the_data_anew_and_moves_none(
     assert world.source.sent() == sent
 
 
-def test_more_workers_while_the_flow_runs_divide_what_no_step_reads_yet(
-    world: kube_sets.World, name: str
-) -> None:
-    """Statement 5, within a generation: new workers start next to the same data."""
+def test_workers_added_during_the_flow_share_unread_data(world: kube_sets.World, name: str) -> None:
+    """Statement 5, within a generation: new workers start with the same data."""
     world.source.files = kube_sets.content(50)
     made = kube_sets.sync_set(name, order="follow", cpu="700m")
     made["spec"]["data"]["snapshots"][0]["shard"] = {"by": "files", "group": "worker"}
@@ -173,13 +175,13 @@ def test_more_workers_while_the_flow_runs_divide_what_no_step_reads_yet(
     assert value["digest"] == digest
 
 
-def test_gang_that_does_not_fit_holds_nothing_and_says_who_lacks_what(
+def test_gang_that_does_not_fit_holds_nothing_and_names_the_lack(
     world: kube_sets.World, name: str
 ) -> None:
     world.start(name, cpu="1200m")  # one fits on each node
     world.wait(
         lambda: world.condition("syncset", name, "GangReady")["reason"] == "WaitingForRoom",
-        "it is told",
+        "it is reported",
     )
     message = world.condition("syncset", name, "GangReady")["message"]
     assert "2 workers have no node in group worker: each needs cpu 1.2" in message
@@ -212,9 +214,7 @@ def test_deleted_set_leaves_nothing(world: kube_sets.World, name: str) -> None:
     assert world.manager.refusals() == []
 
 
-def test_nodes_get_the_shards_of_their_workers_and_no_others(
-    world: kube_sets.World, name: str
-) -> None:
+def test_nodes_get_only_the_shards_of_their_workers(world: kube_sets.World, name: str) -> None:
     """`deliver: shard`: each shard is read on a node that holds it."""
     world.source.files = kube_sets.content(60)
     made = kube_sets.sync_set(name, order="lead", cpu="700m")
@@ -228,8 +228,8 @@ def test_nodes_get_the_shards_of_their_workers_and_no_others(
     assert sorted(map(len, placed.values())) == [4, 4]
     assert set().union(*placed.values()) == set(kube_sets.FILES)
     assert world.source.sent() - before == 8 + 4  # one node has pinned all, the other got its half
-    told = [one["metadata"]["annotations"]["kilnwork.dev/portions"] for one in world.pods(name)]
-    assert sorted(told) == ["0", "1", "2", "3"]
+    reported = [one["metadata"]["annotations"]["kilnwork.dev/portions"] for one in world.pods(name)]
+    assert sorted(reported) == ["0", "1", "2", "3"]
     world.source.gates[name].set()
     value = world.phase(name, "Succeeded")["result"]["value"]
     assert value["parts"] == [60 + number for number in range(8)]
@@ -239,10 +239,10 @@ def test_nodes_get_the_shards_of_their_workers_and_no_others(
         assert f"trades/{number}.csv" in placed[nodes[f"{name}-g1-price-{number}"]]
 
 
-def test_shards_of_a_worker_that_is_deleted_are_read_by_the_one_in_its_place(
+def test_shards_of_a_deleted_worker_are_read_by_its_replacement(
     world: kube_sets.World, name: str
 ) -> None:
-    """With `deliver: shard`, while nobody else has room for more."""
+    """With `deliver: shard`, while no other worker has room for more."""
     world.source.files = kube_sets.content(70)
     made = kube_sets.sync_set(name, order="follow", cpu="700m")
     gate = f"{world.source.uri}gates/{name}"
@@ -282,21 +282,22 @@ def test_nodes_get_files_from_each_other_before_the_source(
     sent = world.source.gets - before
     assert {path for _, path in sent} == set(kube_sets.FILES)
     assert sent.total() == len(kube_sets.FILES), sent
-    said = world.kube.kiln("data", "shared", "-n", world.namespace, "-o", "json").stdout
-    counters = [one["counters"] for one in json.loads(said)["ponds"]["shared"]]
+    output = world.kube.kiln("data", "shared", "-n", world.namespace, "-o", "json").stdout
+    counters = [one["counters"] for one in json.loads(output)["ponds"]["shared"]]
     assert sum(one.get("fetchedPeers", 0) for one in counters) == sum(
         map(len, world.source.files.values())
     )
 
 
-def test_flow_comes_to_the_same_in_this_process_and_in_the_cluster(
+def test_flow_result_is_equal_in_one_process_and_in_the_cluster(
     world: kube_sets.World, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Statement 7: the functions are sent along; results are equal to the byte, but for the order
-    of members, which the API server chooses."""
+    """Statement 7: the functions are sent along; results are byte-equal except the order of
+    members, which the API server chooses.
+    """
     world.source.files = kube_sets.content(90)
     monkeypatch.setenv("KUBECONFIG", str(world.kube.kubeconfig))
-    far_driver.hide_the_server(monkeypatch, tmp_path / "home")
+    remote_driver.hide_server(monkeypatch, tmp_path / "home")
     with kiln.SyncSet(name, pond="lake", backend="pods") as declared:
         template = kube_sets.template("700m")
         declared.group("worker", replicas=4, template=template)
@@ -322,8 +323,10 @@ def test_flow_comes_to_the_same_in_this_process_and_in_the_cluster(
     }
 
 
-def test_gang_of_higher_priority_has_room_first(world: kube_sets.World, name: str) -> None:
-    """Though another would fit beside what runs: it says for whom it waits, and comes after."""
+def test_gang_of_higher_priority_is_placed_first(world: kube_sets.World, name: str) -> None:
+    """Another gang would fit beside the running one: it names the gang that it waits for, and is
+    placed after it.
+    """
     runs, high, low = f"{name}-runs", f"{name}-high", f"{name}-low"
 
     def start(which: str, *, replicas: int, **spec: Any) -> None:
@@ -356,14 +359,14 @@ def test_gang_of_higher_priority_has_room_first(world: kube_sets.World, name: st
     world.phase(low, "Succeeded")
 
 
-def test_driver_has_a_worker_and_an_account_of_its_own(
+def test_driver_has_its_own_worker_and_account(
     world: kube_sets.World, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It runs with the rights of that account; what it spawns runs on the group, with none."""
+    """It runs with the rights of that account; its spawned tasks run on the group, without them."""
     here = f"--namespace={world.namespace}"
     world.kube.kubectl("create", "serviceaccount", "driver", here)
     monkeypatch.setenv("KUBECONFIG", str(world.kube.kubeconfig))
-    far_driver.hide_the_server(monkeypatch, tmp_path / "home")
+    remote_driver.hide_server(monkeypatch, tmp_path / "home")
     with kiln.SyncSet(name, pond="lake", backend="pods") as declared:
         declared.group("worker", replicas=2, template=kube_sets.template("300m"))
         own = declared.controller(template=kube_sets.template("100m"), service_account="driver")
@@ -385,12 +388,12 @@ def lines_of(shard: dict[str, Any]) -> dict[str, Any]:
 
 
 def summed(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """Add them up, and say which shards they were."""
+    """Add the counts up, and return the shards that were counted."""
     return {"lines": sum(one["lines"] for one in results), "ids": [one["id"] for one in results]}
 
 
 def spawned_on(_: int) -> dict[str, Any]:
-    """Say what a task sees of the worker that it is on."""
+    """Return what a task sees of its worker."""
     return {"account": ACCOUNT_FILE.exists(), "spawns": os.environ.get("KILN_SPAWN_CLUSTER", "")}
 
 

@@ -1,4 +1,4 @@
-"""`kiln node` on the real control plane: Pods, logs, who may ask, restarts, faults, removal."""
+"""`kiln node` on the real control plane: Pods, logs, rights, restarts, faults, removal."""
 
 import socket
 import ssl
@@ -30,7 +30,7 @@ class Pods:
         return f"/api/v1/namespaces/{self.namespace}/pods/{name}"
 
     def create(self, *containers: dict[str, Any], name: str = "p", **spec: Any) -> str:
-        """Create a Pod that tolerates the node's taint; its uid."""
+        """Create a Pod that tolerates the node's taint; return its uid."""
         spec = {
             "restartPolicy": "Never",
             "tolerations": [{"key": PROVIDER, "operator": "Exists"}],
@@ -69,7 +69,7 @@ def shell(script: str, name: str = "main", **more: Any) -> dict[str, Any]:
 
 
 def runs(uid: str, name: str = "main") -> list[int]:
-    """Processes of a container, whichever start of it."""
+    """Return the processes of all starts of a container."""
     return [
         pid
         for number in range(5)
@@ -86,7 +86,7 @@ def pods(
     kube.kubectl("delete", "pods", "--all", f"--namespace={namespace}", "--wait=false")
 
 
-def test_the_node_is_tainted_labelled_and_holds_its_lease(
+def test_node_is_tainted_labelled_and_holds_its_lease(
     kube: kube_cluster.Kube, virtual_node: kube_cluster.VirtualNode
 ) -> None:
     node = kube.get("node", virtual_node.name)
@@ -102,7 +102,7 @@ def test_the_node_is_tainted_labelled_and_holds_its_lease(
     assert owner["uid"] == node["metadata"]["uid"]
 
 
-def test_a_pod_runs_with_its_account_and_its_log_is_read_through_the_api_server(
+def test_pod_runs_with_its_account_and_its_log_is_read_through_the_api_server(
     pods: Pods,
 ) -> None:
     script = """
@@ -124,7 +124,7 @@ def test_a_pod_runs_with_its_account_and_its_log_is_read_through_the_api_server(
     assert conditions["Ready"] == "False"
 
 
-def test_a_pod_without_toleration_is_not_scheduled_there(pods: Pods) -> None:
+def test_pod_without_toleration_is_not_scheduled_there(pods: Pods) -> None:
     pods.create(shell("true"), tolerations=[])
 
     def refused() -> bool:
@@ -134,8 +134,8 @@ def test_a_pod_without_toleration_is_not_scheduled_there(pods: Pods) -> None:
     waiting.wait_until(refused, what="the scheduler refuses it")
 
 
-def test_fields_without_effect_stand_in_a_condition_and_others_are_refused(pods: Pods) -> None:
-    """The real API server fills in and admits as it does; only what was asked for is named."""
+def test_ignored_fields_are_in_a_condition_and_unsupported_ones_refused(pods: Pods) -> None:
+    """The real API server fills in defaults; only fields that the user has set are named."""
     pods.create(shell("true"), name="plain")
     pods.create(
         shell("true", resources={"limits": {"cpu": "1"}}),
@@ -205,7 +205,7 @@ def test_readiness_makes_an_endpoint_of_a_service(pods: Pods, tmp_path: Path) ->
     waiting.wait_until(lambda: endpoints() == [True], what="it is an endpoint")
 
 
-def test_a_deployment_runs_and_is_scaled_to_nothing(pods: Pods) -> None:
+def test_deployment_runs_and_is_scaled_to_nothing(pods: Pods) -> None:
     template = {
         "metadata": {"labels": {"app": "d"}},
         "spec": {
@@ -234,7 +234,7 @@ def test_a_deployment_runs_and_is_scaled_to_nothing(pods: Pods) -> None:
 def ask(
     kube: kube_cluster.Kube, node: str, path: str, *, token: str = "", certificate: str = ""
 ) -> tuple[int, str]:
-    """GET on the node's own port."""
+    """GET a path on the node's own port."""
     status = kube.get("node", node)["status"]
     port = status["daemonEndpoints"]["kubeletEndpoint"]["Port"]
     context = ssl.create_default_context()
@@ -247,13 +247,13 @@ def ask(
     if token:
         request.add_header("Authorization", f"Bearer {token}")
     try:
-        with urllib.request.urlopen(request, context=context, timeout=10) as answer:
-            return answer.status, answer.read().decode()
+        with urllib.request.urlopen(request, context=context, timeout=10) as response:
+            return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
 
 
-def test_the_nodes_paths_are_for_those_with_the_right(
+def test_node_paths_need_the_right_to_them(
     kube: kube_cluster.Kube, pods: Pods, namespace: str
 ) -> None:
     pods.create(shell("echo hello"))
@@ -291,7 +291,7 @@ def test_the_nodes_paths_are_for_those_with_the_right(
 # Identities
 
 
-def test_a_client_certificate_of_the_node_is_enough(
+def test_client_certificate_of_the_node_is_enough(
     kube: kube_cluster.Kube, namespace: str, tmp_path: Path
 ) -> None:
     """With the Node authorizer and NodeRestriction, as a kubelet."""
@@ -328,7 +328,7 @@ def test_a_client_certificate_of_the_node_is_enough(
         kube.http.delete(f"/api/v1/nodes/{name}")
 
 
-def test_a_serving_certificate_is_asked_for_and_shown_once_approved(
+def test_serving_certificate_is_requested_and_used_once_approved(
     kube: kube_cluster.Kube, tmp_path: Path
 ) -> None:
     name = kube_servers.fresh_name("virtual")
@@ -364,10 +364,10 @@ def test_a_serving_certificate_is_asked_for_and_shown_once_approved(
         kube.http.delete(f"/api/v1/nodes/{name}")
 
 
-def test_the_service_account_of_the_documentation_is_enough(
+def test_service_account_of_the_documentation_is_enough(
     kube: kube_cluster.Kube, namespace: str, tmp_path: Path
 ) -> None:
-    """All of it: Pods with Secrets and tokens, logs, a stranger's token, removal."""
+    """For all of Pods with Secrets and tokens, logs, a foreign token, removal."""
     page = (pages.DOCS / "how-to" / "attach-a-node.md").read_text()
     manifest = next(b for b in pages.blocks(page, "yaml") if "ClusterRole" in b)
     kube.kubectl("apply", "-f", "-", stdin=manifest)
@@ -399,7 +399,7 @@ def test_the_service_account_of_the_documentation_is_enough(
 # Restarts
 
 
-def test_a_killed_node_adopts_what_runs_and_what_has_ended(
+def test_restarted_node_adopts_running_and_ended_pods(
     pods: Pods, virtual_node: kube_cluster.VirtualNode, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
@@ -444,7 +444,7 @@ def test_pods_outlive_a_restart_that_keeps_them(
         kube.http.delete(f"/api/v1/nodes/{name}")
 
 
-def test_a_stopped_node_ends_its_pods_and_says_that_it_is_away(
+def test_stopped_node_ends_its_pods_and_reports_not_ready(
     kube: kube_cluster.Kube, pods: Pods, virtual_node: kube_cluster.VirtualNode
 ) -> None:
     uid = pods.create(shell(WAITS), terminationGracePeriodSeconds=30)
@@ -462,13 +462,13 @@ def test_a_stopped_node_ends_its_pods_and_says_that_it_is_away(
 
 
 @pytest.mark.timeout(240)
-def test_the_api_server_may_be_away(
+def test_node_survives_an_absent_api_server(
     kube: kube_cluster.Kube,
     pods: Pods,
     virtual_node: kube_cluster.VirtualNode,
     tmp_path: Path,
 ) -> None:
-    """What ran goes on, what ended meanwhile is told afterwards, nothing is started twice."""
+    """Running Pods go on, ends are reported afterwards, and nothing is started twice."""
     gate = tmp_path / "gate"
     stays = pods.create(shell(WAITS), name="stays")
     ends = pods.create(shell(f"until [ -e {gate} ]; do sleep 0.05; done; exit 4"), name="ends")
@@ -493,7 +493,7 @@ def test_the_api_server_may_be_away(
     waiting.wait_until(lambda: kube.node_is_ready(name), what="the node is Ready", timeout_s=60)
 
 
-def test_a_pod_that_is_deleted_by_force_leaves_no_process(pods: Pods) -> None:
+def test_pod_that_is_deleted_by_force_leaves_no_process(pods: Pods) -> None:
     uid = pods.create(shell("trap '' TERM; while :; do sleep 0.1; done"))
     pods.until("Running")
     where = f"--namespace={pods.namespace}"
@@ -501,7 +501,7 @@ def test_a_pod_that_is_deleted_by_force_leaves_no_process(pods: Pods) -> None:
     waiting.wait_until(lambda: runs(uid) == [], what="its processes are gone")
 
 
-def test_an_evicted_pod_ends_within_its_grace(pods: Pods) -> None:
+def test_evicted_pod_ends_within_its_grace(pods: Pods) -> None:
     uid = pods.create(shell(WAITS))
     pods.until("Running")
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}
@@ -510,7 +510,7 @@ def test_an_evicted_pod_ends_within_its_grace(pods: Pods) -> None:
     assert runs(uid) == []
 
 
-def test_a_deleted_namespace_takes_its_pods_along(
+def test_deleted_namespace_removes_its_pods(
     kube: kube_cluster.Kube, virtual_node: kube_cluster.VirtualNode
 ) -> None:
     name = kube_servers.fresh_name("gone")
@@ -524,7 +524,7 @@ def test_a_deleted_namespace_takes_its_pods_along(
     assert runs(uid) == []
 
 
-def test_a_node_that_is_deleted_comes_back(
+def test_node_that_is_deleted_comes_back(
     kube: kube_cluster.Kube, virtual_node: kube_cluster.VirtualNode
 ) -> None:
     kube.http.delete(f"/api/v1/nodes/{virtual_node.name}").ok()
@@ -566,12 +566,12 @@ def test_removal_of_a_node_whose_process_died(
 
 
 def test_removal_of_an_unknown_node_is_refused(kube: kube_cluster.Kube, tmp_path: Path) -> None:
-    done = kube.kiln("node", "--name", "nobody", "--data", str(tmp_path), "--remove", check=False)
+    done = kube.kiln("node", "--name", "missing", "--data", str(tmp_path), "--remove", check=False)
     assert done.returncode == 1
-    assert "there is no node nobody" in done.stderr
+    assert "there is no node missing" in done.stderr
 
 
-def test_a_second_process_on_the_same_directory_is_refused(
+def test_second_process_on_the_same_directory_is_refused(
     kube: kube_cluster.Kube, virtual_node: kube_cluster.VirtualNode
 ) -> None:
     directory = str(virtual_node.directory / "data")

@@ -7,11 +7,11 @@ users.
 
 DIFFERENCES: dict[str, str] = {
     "test_apply_removal.py::test_nothing_that_is_left_is_refused": (
-        "an apply that ends the last item of a list or map of which an update has changed a part "
-        "is refused, since null would be left; ours takes away the list or map"
+        "an apply that removes the last item of a list or map which an update has partly changed "
+        "is refused there, since null would remain; ours removes the list or map"
     ),
     "test_watch.py::test_a_version_of_the_future_is_waited_for": (
-        "a watch from a resourceVersion that was never given out ends with 410: it comes from "
+        "a watch from a resourceVersion that was never issued ends with 410: it comes from "
         "another data directory, or from before a crash of the machine"
     ),
 }

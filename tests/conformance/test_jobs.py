@@ -35,7 +35,7 @@ def create(admin: kube_servers.Http, namespace: str, manifest: dict[str, Any]) -
     return admin.post(KILN.format(namespace) + PLURALS[manifest["kind"]], manifest)
 
 
-@pytest.mark.parametrize("manifest", job_manifests.every(), ids=job_manifests.title)
+@pytest.mark.parametrize("manifest", job_manifests.all_manifests(), ids=job_manifests.title)
 def test_manifests_are_accepted_by_kubectl(
     kubectl: kube_servers.Kubectl, manifest: dict[str, Any]
 ) -> None:

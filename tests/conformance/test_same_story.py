@@ -62,7 +62,7 @@ def test_a_story(both: list[kube_servers.Http], namespace: str, seed: int) -> No
         assert all(_is_no_fault(response) for response in responses), stories.shown(step)
         if len({response["status"] < 300 for response in responses}) > 1 and kind.ours:
             return  # rules that ours checks by itself, and a cluster by an admission policy
-        shown = story_players.compared(responses, kind)
+        shown = story_players.comparable(responses, kind)
         assert shown[0] == shown[-1], stories.shown(step)
 
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from support import executor_contract, executor_world, short
+from support import executor_contract, executor_world, short_paths
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -15,7 +15,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[executor_world.World]:
-    directory = short.directory()
+    directory = short_paths.directory()
     async with (
         executor_contract.SUBJECTS[request.param](directory) as subject,
         executor_world.running(directory, subject) as made,

@@ -11,14 +11,14 @@ from kilnwork.controlplane import cluster
 from kilnwork.kit import asgi, clock
 from kilnwork.kube import client
 from kilnwork.server import ports, reviews
-from support import served
+from support import embedded_server
 
 NS = "default"
 
 
 @pytest.fixture
 async def plane(tmp_path: Path) -> AsyncIterator[cluster.ControlPlane]:
-    async with served.control_plane(tmp_path) as made:
+    async with embedded_server.control_plane(tmp_path) as made:
         yield made
 
 

@@ -17,7 +17,7 @@ DONE = filejobs.PartOutcome.SUCCEEDED
 
 @pytest.fixture(params=object_stores.KINDS)
 def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[port.Store]:
-    with object_stores.opened(request.param, tmp_path) as made:
+    with object_stores.open_store(request.param, tmp_path) as made:
         yield made
 
 

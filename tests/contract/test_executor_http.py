@@ -11,26 +11,28 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from support import http_executors, http_site, short, waiting
+from support import http_executors, http_test_server, short_paths, waiting
 
 LEASES = {"lease_s": 2.0, "renew_s": 0.3}
 
 
 @pytest.fixture
-async def site() -> AsyncIterator[http_site.Site]:
-    async with http_site.running() as made:
+async def site() -> AsyncIterator[http_test_server.HttpServer]:
+    async with http_test_server.running() as made:
         made.routes["/slow"] = _slow
         yield made
 
 
 async def _slow(
-    site: http_site.Site, request: http_site.Request, writer: asyncio.StreamWriter
+    site: http_test_server.HttpServer,
+    request: http_test_server.Request,
+    writer: asyncio.StreamWriter,
 ) -> None:
     await asyncio.sleep(0.05)
-    writer.write(http_site.response(b'{"done": true}'))
+    writer.write(http_test_server.response(b'{"done": true}'))
 
 
-def sent(site: http_site.Site) -> collections.Counter[str]:
+def sent(site: http_test_server.HttpServer) -> collections.Counter[str]:
     return collections.Counter(str(request.header("X-Task")) for request in site.requests)
 
 
@@ -41,9 +43,9 @@ POST = {"method": "POST", "headers": [{"name": "X-Task", "value": "${task.name}"
     ("zone", "function"), [({}, False), ({"zone": "a"}, False), ({"zone": "a"}, True)]
 )
 async def test_a_manager_that_ends_at_any_moment_sends_nothing_twice(
-    site: http_site.Site, zone: dict[str, str], *, function: bool
+    site: http_test_server.HttpServer, zone: dict[str, str], *, function: bool
 ) -> None:
-    async with http_executors.running(short.directory(), lease_s=20.0, renew_s=0.3) as world:
+    async with http_executors.running(short_paths.directory(), lease_s=20.0, renew_s=0.3) as world:
         await world.executor(slots=3, labels={"zone": "a"})
         tasks = []
         for number in range(12):
@@ -57,9 +59,9 @@ async def test_a_manager_that_ends_at_any_moment_sends_nothing_twice(
 
 
 async def test_an_executor_that_ends_at_any_moment_sends_nothing_twice(
-    site: http_site.Site,
+    site: http_test_server.HttpServer,
 ) -> None:
-    async with http_executors.running(short.directory(), **LEASES) as world:
+    async with http_executors.running(short_paths.directory(), **LEASES) as world:
         tasks = [await world.submit(f"{site.base}/slow", request=POST) for _ in range(60)]
         for number in range(5):
             executor = await world.executor(f"e{number}", slots=4)
@@ -78,9 +80,9 @@ async def test_an_executor_that_ends_at_any_moment_sends_nothing_twice(
 
 
 async def test_repeatable_requests_all_succeed_however_many_executors_end(
-    site: http_site.Site,
+    site: http_test_server.HttpServer,
 ) -> None:
-    async with http_executors.running(short.directory(), **LEASES) as world:
+    async with http_executors.running(short_paths.directory(), **LEASES) as world:
         url, spec = f"{site.base}/slow", {"retry": {"maxLosses": 10, "delaySeconds": 0}}
         tasks = [await world.submit(url, spec=spec) for _ in range(40)]
         for number in range(3):
@@ -93,9 +95,9 @@ async def test_repeatable_requests_all_succeed_however_many_executors_end(
 
 @pytest.mark.parametrize("function", [False, True])
 async def test_kills_at_any_moment_leave_no_connection(
-    site: http_site.Site, *, function: bool
+    site: http_test_server.HttpServer, *, function: bool
 ) -> None:
-    async with http_executors.running(short.directory(), lease_s=20.0) as world:
+    async with http_executors.running(short_paths.directory(), lease_s=20.0) as world:
         await world.executor(slots=8)
         for number in range(12):
             task = await world.submit(f"{site.base}/slow", request=POST, function=function)
@@ -107,10 +109,12 @@ async def test_kills_at_any_moment_leave_no_connection(
         assert max(sent(site).values(), default=1) == 1
 
 
-async def test_killed_before_anybody_had_it_nothing_is_sent(site: http_site.Site) -> None:
-    async with http_executors.running(short.directory(), lease_s=20.0) as world:
+async def test_killed_before_anybody_had_it_nothing_is_sent(
+    site: http_test_server.HttpServer,
+) -> None:
+    async with http_executors.running(short_paths.directory(), lease_s=20.0) as world:
         task = await world.submit(f"{site.base}/slow", request=POST)
-        await world.says(task, "Pending", "ExecutorUnavailable")
+        await world.wait_for_state(task, "Pending", "ExecutorUnavailable")
         await world.kill(task)
         view = await world.ends(task)
         assert (view.state, view.stopped) == ("Killed", True)
@@ -119,8 +123,8 @@ async def test_killed_before_anybody_had_it_nothing_is_sent(site: http_site.Site
         assert site.requests == []
 
 
-async def test_a_failure_is_tried_again_as_retry_says(site: http_site.Site) -> None:
-    async with http_executors.running(short.directory(), lease_s=20.0) as world:
+async def test_a_failure_is_tried_again_as_retry_says(site: http_test_server.HttpServer) -> None:
+    async with http_executors.running(short_paths.directory(), lease_s=20.0) as world:
         await world.executor()
         spec = {"retry": {"maxAttempts": 3, "delaySeconds": 0.05, "jitter": 0}}
         view = await world.runs(f"{site.base}/nowhere", spec=spec)
@@ -128,11 +132,11 @@ async def test_a_failure_is_tried_again_as_retry_says(site: http_site.Site) -> N
         assert len(site.requests) == 3
 
 
-async def test_a_new_run_is_a_new_request(site: http_site.Site) -> None:
-    async with http_executors.running(short.directory(), lease_s=20.0) as world:
+async def test_a_new_run_is_a_new_request(site: http_test_server.HttpServer) -> None:
+    async with http_executors.running(short_paths.directory(), lease_s=20.0) as world:
         await world.executor()
         view = await world.runs(f"{site.base}/nowhere", request=POST)
-        site.routes["/nowhere"] = http_site.says({"ok": True})
+        site.routes["/nowhere"] = http_test_server.json_response({"ok": True})
         await world.hub.retry(view.task)
         again = await world.ends(view.task)
         assert (again.state, again.run, again.attempt) == ("Success", 2, 1)

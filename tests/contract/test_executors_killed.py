@@ -15,11 +15,11 @@ import pytest
 from kilnwork.kit import ids
 from support import (
     executor_subjects,
-    http_site,
+    http_test_server,
     object_subject,
     pages,
     peer_subjects,
-    short,
+    short_paths,
     workflow_subject,
 )
 
@@ -48,7 +48,7 @@ KINDS = ["pod", "workflow", *(["object"] if os.environ.get("KILN_FAULT_RUNS") el
 @pytest.mark.faults
 @pytest.mark.parametrize("kind", KINDS)
 async def test_killed_at_one_step_after_the_other_it_starts_one_object_once(kind: str) -> None:
-    directory, home = short.directory(), short.directory()
+    directory, home = short_paths.directory(), short_paths.directory()
     task = ids.task_text(ids.new_task_id())
     noun, on_subjects = SUBJECTS[kind]
     async with on_subjects(directory) as subject:
@@ -68,7 +68,7 @@ async def test_killed_at_one_step_after_the_other_it_starts_one_object_once(kind
 async def serving() -> AsyncIterator[tuple[str, peer_subjects.Programs]]:
     """A server that runs scripts, and what runs there."""
     programs = peer_subjects.Programs()
-    async with http_site.running() as site:
+    async with http_test_server.running() as site:
         peer_subjects.serve_scripts(site, programs)
         yield site.base, programs
 
@@ -78,7 +78,7 @@ async def test_manager_and_executor_killed_at_one_step_after_the_other_send_each
 ):
     """Both are one process here: what it had sent is lost with it, and sent again as another
     attempt, since the request says that it may be."""
-    home = short.directory()
+    home = short_paths.directory()
     task = ids.task_text(ids.new_task_id())
     async with serving() as (base, programs):
         for step in HTTP_FATAL:

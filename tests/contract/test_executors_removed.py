@@ -28,44 +28,44 @@ async def settled(world: executor_world.World) -> None:
 async def test_a_timeout_of_what_somebody_has_removed_ends(world: executor_world.World) -> None:
     timeouts = api_task.Timeouts(running_seconds=1.5, kill_grace_seconds=GRACE)
     task = await world.submit("sleep 300", timeouts=timeouts)
-    await world.has_started(task)
-    await world.says(task, "Running")
+    await world.wait_until_started(task)
+    await world.wait_for_state(task, "Running")
     await removed_while_its_api_is_away(world)
-    await world.is_to_end(task)
+    await world.wait_until_stopping(task)
     await world.subject.absent(now=False)
     await settled(world)
-    view = await world.says(task, "Failed", "TimedOut")
+    view = await world.wait_for_state(task, "Failed", "TimedOut")
     assert (view.attempt, view.losses, world.starts(task)) == (1, 0, [1])
-    await world.nothing_is_left()
+    await world.wait_until_clean()
 
 
 async def test_a_kill_of_what_somebody_has_removed_ends(world: executor_world.World) -> None:
     task = await world.submit("sleep 300", timeouts=api_task.Timeouts(kill_grace_seconds=GRACE))
-    await world.has_started(task)
-    await world.says(task, "Running")
+    await world.wait_until_started(task)
+    await world.wait_for_state(task, "Running")
     await removed_while_its_api_is_away(world)
     await world.kill(task)
-    await world.says(task, "Killing")
+    await world.wait_for_state(task, "Killing")
     await world.subject.absent(now=False)
     await settled(world)
-    view = await world.says(task, "Killed")
+    view = await world.wait_for_state(task, "Killed")
     assert (view.attempt, view.losses, world.starts(task)) == (1, 0, [1])
-    await world.nothing_is_left()
+    await world.wait_until_clean()
 
 
 async def test_what_a_late_manager_creates_is_ended(world: executor_world.World) -> None:
     """Its request arrives when the next manager has long decided about the attempt."""
     await world.subject.absent(now=True)
     task = await world.submit()
-    await world.says(task, "Staging", "ExecutorUnavailable")
+    await world.wait_for_state(task, "Staging", "ExecutorUnavailable")
     attempt = world.attempt(task, script=world.script("sleep 300"))
     await world.kill(task)
-    await world.is_to_end(task)
+    await world.wait_until_stopping(task)
     await world.subject.absent(now=False)
-    await world.says(task, "Killed", "Killed")
+    await world.wait_for_state(task, "Killed", "Killed")
     await world.subject.create_late(attempt)
-    await world.nothing_is_left()
-    await world.has_ended(task)
+    await world.wait_until_clean()
+    await world.wait_until_ended(task)
     assert len(world.starts(task)) <= 1  # it may have started: nobody could prevent that
     assert world.view(task).state == "Killed"
 
@@ -76,9 +76,9 @@ async def test_a_result_that_is_too_large_fails_it(
 ) -> None:
     retry = api_task.Retry(max_attempts=attempts, delay_seconds=0.01)
     task = await world.submit(too_large=True, retry=retry)
-    view = await world.says(task, "Failed", world.subject.too_large_reason)
+    view = await world.wait_for_state(task, "Failed", world.subject.too_large_reason)
     assert (view.attempt, view.losses, view.result) == (attempts, 0, None)
     await waiting.wait_until_async(
         lambda: world.view(task).stopped, what="it is proved to have stopped"
     )
-    await world.nothing_is_left()
+    await world.wait_until_clean()

@@ -13,14 +13,14 @@ import pytest
 
 from kilnwork.api import kinds, reasons, resource, sync_set
 from kilnwork.controllers.gangs import port
-from support import controlled, gang_world, waiting
+from support import controller_world, gang_world, waiting
 
 BOTH = ("local", "pods")
 
 
 @pytest.fixture
 async def gangs(tmp_path: Path) -> AsyncIterator[gang_world.GangWorld]:
-    async with controlled.running(tmp_path) as made:
+    async with controller_world.running(tmp_path) as made:
         found = gang_world.GangWorld(made)
         await found.start()
         yield found
@@ -85,7 +85,7 @@ async def test_gang_without_room_says_who_lacks_what(
 @pytest.mark.parametrize("kind", BOTH)
 async def test_nothing_is_held_after_the_wait(gangs: gang_world.GangWorld, kind: str) -> None:
     await gangs.node("a", cpu="4")
-    time = gang_world.Ahead()
+    time = gang_world.ShiftedClock()
     backend = gangs.backend(kind, time)
     wanted = gangs.spec(gang_world.group(replicas=3), wait_s=60)
 
@@ -116,7 +116,7 @@ async def test_gang_that_may_not_wait_again_times_out(
     gangs: gang_world.GangWorld, kind: str
 ) -> None:
     await gangs.node("a", cpu="1")
-    time = gang_world.Ahead()
+    time = gang_world.ShiftedClock()
     backend, wanted = gangs.backend(kind, time), gangs.spec(requeue=False)
     await gangs.until(backend, wanted, lambda s: "Insufficient cpu" in s.message, what="no room")
     time.by_s = 61
@@ -137,7 +137,7 @@ async def test_release_leaves_nothing(gangs: gang_world.GangWorld, kind: str) ->
 
     async def released() -> bool:
         await gangs.end_pods()
-        left = not await gangs.backend(kind).release(controlled.NS, gangs.uid, but=None)
+        left = not await gangs.backend(kind).release(controller_world.NS, gangs.uid, but=None)
         return not left and not await gangs.pods()
 
     await waiting.wait_until_async(released, what="released")
@@ -159,7 +159,7 @@ async def test_groups_of_the_generation_that_is_kept_stay(
     await backend.ensure(later)
 
     async def released() -> bool:
-        return await backend.release(controlled.NS, gangs.uid, but=2)
+        return await backend.release(controller_world.NS, gangs.uid, but=2)
 
     await waiting.wait_until_async(released, what="the first generation is gone")
     assert await gangs.clusters() == ["risk-g2-worker"]
@@ -201,7 +201,7 @@ async def test_worker_that_ends_breaks_a_group_that_fails(
     await gangs.until(backend, wanted, all_bound, what="all Pods have a node")
     patch = {"status": {"phase": "Failed", "reason": "Evicted"}}
     await gangs.kube.merge_patch(
-        resource.PODS, "risk-g1-worker-0", patch, controlled.NS, subresource="status"
+        resource.PODS, "risk-g1-worker-0", patch, controller_world.NS, subresource="status"
     )
     state = await gangs.until(backend, wanted, lambda s: bool(s.broken), what="broken")
     assert "Pod risk-g1-worker-0 failed: Evicted" in state.broken
@@ -214,7 +214,7 @@ async def test_manager_that_dies_at_any_request_finds_its_place_again(
     """The manager dies after every request that writes, the first time; then there is a new one."""
     await gangs.node("a")
     wanted = gangs.spec(gang_world.group(), gang_world.group("solver", 1))
-    dying = gang_world.Dying(gangs.kube)
+    dying = gang_world.CrashingClient(gangs.kube)
 
     async def all_bound() -> bool:
         try:
@@ -231,7 +231,7 @@ async def test_manager_that_dies_at_any_request_finds_its_place_again(
 
 async def _versions(gangs: gang_world.GangWorld) -> dict[str, object]:
     """What says whether somebody wrote to a Pod, or to the spec of a TaskCluster."""
-    clusters = await gangs.kube.list(kinds.TASK_CLUSTERS, controlled.NS, type=dict)
+    clusters = await gangs.kube.list(kinds.TASK_CLUSTERS, controller_world.NS, type=dict)
     pods = await gangs.pods()
     return {
         **{c["metadata"]["name"]: c["metadata"]["generation"] for c in clusters.items},
@@ -354,7 +354,7 @@ async def test_replacement_waits_for_its_data(gangs: gang_world.GangWorld) -> No
     wanted = msgspec.structs.replace(wanted, running_since=1.0)
     [lost] = [name for name, node in (await gangs.bound()).items() if node == "a"]
     await gangs.kube.delete(resource.NODES, "a")
-    await gangs.kube.delete(resource.PODS, lost, controlled.NS, grace_s=0)
+    await gangs.kube.delete(resource.PODS, lost, controller_world.NS, grace_s=0)
     await gangs.node("c", cpu="1")
     state = await gangs.until(
         backend, wanted, lambda s: s.nodes == {"b", "c"}, what="the data is wanted on c"
@@ -434,7 +434,7 @@ async def test_manager_that_dies_at_any_request_leaves_each_portion_with_one_wor
     await gangs.node("a")
     data = port.DataPlaces(nodes=frozenset({"a"}), path="/pond/r")
     wanted = gangs.spec(shared(replicas=3), data=data)
-    dying = gang_world.Dying(gangs.kube)
+    dying = gang_world.CrashingClient(gangs.kube)
 
     async def all_bound() -> bool:
         try:

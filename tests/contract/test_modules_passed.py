@@ -15,7 +15,7 @@ import pytest
 from kilnwork.api import kinds
 from kilnwork.kube import client as kube_client
 from kilnwork.kube import config as kube_config
-from support import module_trace, short, up, waiting
+from support import module_trace, short_paths, up_server, waiting
 
 FROM_LINK_TO_SLOT = 12
 """From the link of a driver to that of a slot."""
@@ -68,7 +68,7 @@ def test_modules_from_submit_to_the_slot(tmp_path: Path) -> None:
     _check(module_trace.until(on_path, *received), FROM_LINK_TO_SLOT)
 
 
-async def _create(server: up.Up, name: str) -> None:
+async def _create(server: up_server.UpServer, name: str) -> None:
     config = kube_config.load(server.data / "kubeconfig")
     async with kube_client.Client(config) as client:
         await client.create(
@@ -86,7 +86,9 @@ async def _create(server: up.Up, name: str) -> None:
 @pytest.mark.timeout(200)
 def test_modules_from_the_post_of_a_task_to_its_row(tmp_path: Path) -> None:
     variables = module_trace.prepare(tmp_path)
-    server = up.Up(short.directory() / "data", workdir=tmp_path, variables=variables)
+    server = up_server.UpServer(
+        short_paths.directory() / "data", workdir=tmp_path, variables=variables
+    )
     server.start(timeout_s=90)
     try:
         asyncio.run(_create(server, "first"))

@@ -20,7 +20,7 @@ KEYS = ("a", "b/c-1-1", "b/c-10-1", "b/c-2-1", "b/c/d", "b0", "z/y/x/w.json")
 
 @pytest.fixture(params=object_stores.KINDS)
 def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[port.Store]:
-    with object_stores.opened(request.param, tmp_path) as made:
+    with object_stores.open_store(request.param, tmp_path) as made:
         yield made
 
 
@@ -341,6 +341,6 @@ def test_directories_come_and_go_while_others_write_in_them(store: port.Store) -
 
 def test_a_url_opens_the_same_store(store: port.Store) -> None:
     store.put("ns/job/a", b"1")
-    assert content_of(object_stores.again(store), "ns/job/a") == b"1"
-    assert content_of(object_stores.again(store, "ns", "job"), "a") == b"1"
+    assert content_of(object_stores.reopen(store), "ns/job/a") == b"1"
+    assert content_of(object_stores.reopen(store, "ns", "job"), "a") == b"1"
     assert not isinstance(store, local.LocalStore) or store.url.startswith("file:///")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import kilnwork as kiln
-from support import up as up_support
+from support import up_server as up_support
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -132,13 +132,13 @@ def test_another_body_is_another_function_wherever_it_stands(tmp_path: Path) -> 
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
     with up_support.serving(tmp_path_factory.mktemp("up"), slots=2) as made:
         yield made
 
 
 def test_a_result_that_was_used_again_is_seen_as_such(
-    server: up_support.Up, tmp_path: Path
+    server: up_support.UpServer, tmp_path: Path
 ) -> None:
     log = str(tmp_path / "log")
     with kiln.connect(server.data):

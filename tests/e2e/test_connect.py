@@ -11,12 +11,12 @@ import pytest
 
 import kilnwork as kiln
 from kilnwork.kit import errors, paths
-from support import up as up_support
+from support import up_server as up_support
 from support import waiting
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
     with up_support.serving(tmp_path_factory.mktemp("up"), slots=2) as made:
         yield made
 
@@ -52,12 +52,12 @@ def sleep(note: str) -> None:
     time.sleep(60)
 
 
-def endpoints(server: up_support.Up) -> dict[str, str]:
+def endpoints(server: up_support.UpServer) -> dict[str, str]:
     found: dict[str, str] = json.loads((server.data / "endpoints.json").read_text())
     return found
 
 
-def test_by_environment(server: up_support.Up, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_environment(server: up_support.UpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(server.data / "kubeconfig"))
     with kiln.connect() as session:
         assert (session.namespace, session.cluster) == ("default", "default")
@@ -65,7 +65,7 @@ def test_by_environment(server: up_support.Up, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_by_the_default_directory(
-    server: up_support.Up, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    server: up_support.UpServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "kilnwork").symlink_to(server.data)
     assert paths.data_dir() == tmp_path / "kilnwork"
@@ -74,7 +74,7 @@ def test_by_the_default_directory(
 
 
 def test_by_directory_kubeconfig_and_url(
-    server: up_support.Up, monkeypatch: pytest.MonkeyPatch
+    server: up_support.UpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = endpoints(server)
     monkeypatch.setenv("KUBECONFIG", str(server.data / "kubeconfig"))
@@ -89,7 +89,7 @@ def test_by_directory_kubeconfig_and_url(
             assert double.submit(1).result(30) == 2
 
 
-def test_a_result_is_found_again_by_id(server: up_support.Up) -> None:
+def test_a_result_is_found_again_by_id(server: up_support.UpServer) -> None:
     with kiln.connect(server.data):
         future = double.submit(21)
         assert future.result(30) == 42
@@ -110,7 +110,7 @@ def test_a_result_is_found_again_by_id(server: up_support.Up) -> None:
     ],
 )
 def test_what_is_not_there_is_answered_with_what_is(
-    server: up_support.Up, options: dict[str, Any], words: str
+    server: up_support.UpServer, options: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(errors.ConfigurationError, match=words):
         kiln.connect(server.data, **options)
@@ -126,14 +126,16 @@ def test_without_any_server() -> None:
 
 
 def test_a_url_of_another_server_is_refused(
-    server: up_support.Up, monkeypatch: pytest.MonkeyPatch
+    server: up_support.UpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(server.data / "kubeconfig"))
     with pytest.raises(errors.ConfigurationError, match="is not the server of KUBECONFIG"):
         kiln.connect("https://kiln.example:7443")
 
 
-def test_a_server_that_does_not_answer_is_named(server: up_support.Up, tmp_path: Path) -> None:
+def test_a_server_that_does_not_answer_is_named(
+    server: up_support.UpServer, tmp_path: Path
+) -> None:
     known = endpoints(server)
     stopped = {**known, "http": "http://127.0.0.1:1", "kubernetes": "https://127.0.0.1:2"}
     (tmp_path / "endpoints.json").write_text(json.dumps(stopped))
@@ -163,7 +165,7 @@ subjects: [{kind: ServiceAccount, name: driver, namespace: default}]
 """
 
 
-def test_rights_are_those_to_make_tasks(server: up_support.Up, tmp_path: Path) -> None:
+def test_rights_are_those_to_make_tasks(server: up_support.UpServer, tmp_path: Path) -> None:
     server.kiln("apply", "-f", "-", stdin=ROLE)
     whole = (server.data / "kubeconfig").read_text()
     token = (server.data / "token").read_text().strip()
@@ -181,7 +183,7 @@ def test_rights_are_those_to_make_tasks(server: up_support.Up, tmp_path: Path) -
         kiln.connect(made["nobody"])
 
 
-def test_the_commands_know_calls(server: up_support.Up, tmp_path: Path) -> None:
+def test_the_commands_know_calls(server: up_support.UpServer, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with kiln.connect(server.data):
         good, bad = double.submit(7), fail.submit(str(gate))
@@ -208,7 +210,7 @@ def test_the_commands_know_calls(server: up_support.Up, tmp_path: Path) -> None:
         assert server.kiln("retry", "--force", "--wait", good.id).returncode == 0
 
 
-def test_cancel_ends_a_call(server: up_support.Up, tmp_path: Path) -> None:
+def test_cancel_ends_a_call(server: up_support.UpServer, tmp_path: Path) -> None:
     note = tmp_path / "note"
     with kiln.connect(server.data):
         future = sleep.options(name="sleeper").submit(str(note))
@@ -227,7 +229,7 @@ def test_cancel_ends_a_call(server: up_support.Up, tmp_path: Path) -> None:
         assert server.kiln("delete", "task", "sleeper", check=False).returncode == 4
 
 
-def test_filters_reach_far_into_the_list(server: up_support.Up) -> None:
+def test_filters_reach_far_into_the_list(server: up_support.UpServer) -> None:
     with kiln.connect(server.data):
         wanted = double.submit(1000)
         kiln.gather(*(spawn.submit(0) for _ in range(30))).result(30)
@@ -271,7 +273,7 @@ spec:
 """
 
 
-def test_a_task_object_may_be_a_call(server: up_support.Up) -> None:
+def test_a_task_object_may_be_a_call(server: up_support.UpServer) -> None:
     server.kiln("apply", "-f", "-", stdin=DECLARED)
     server.kiln("wait", "parsed", "broken", "nowhere", "--for=final", "--timeout", "50s")
     status = server.get("tasks", "parsed")["status"]
@@ -295,7 +297,7 @@ spec: {command: ["true"], call: {function: "builtins:int"}}
 """
 
 
-def test_ids_of_calls_are_completed(server: up_support.Up) -> None:
+def test_ids_of_calls_are_completed(server: up_support.UpServer) -> None:
     with kiln.connect(server.data):
         future = double.submit(3)
         assert future.result(30) == 6

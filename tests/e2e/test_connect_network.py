@@ -10,12 +10,12 @@ import pytest
 import kilnwork as kiln
 from kilnwork.kit import errors
 from support import certificates
-from support import far_driver as far
-from support import up as up_support
+from support import remote_driver as far
+from support import up_server as up_support
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
     with up_support.serving(tmp_path_factory.mktemp("up"), slots=2) as made:
         yield made
 
@@ -25,11 +25,11 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """On a machine that does not see the server's sockets and directories."""
     for name in ("KUBECONFIG", "KILN_TOKEN", "KILN_TOKEN_FILE", "KILN_CA_FILE"):
         monkeypatch.delenv(name, raising=False)
-    far.hide_the_server(monkeypatch, tmp_path)
+    far.hide_server(monkeypatch, tmp_path)
 
 
 @pytest.fixture(params=["tls", "plain"])
-def place(request: pytest.FixtureRequest, server: up_support.Up) -> Path:
+def place(request: pytest.FixtureRequest, server: up_support.UpServer) -> Path:
     """A kubeconfig means TLS, the data directory plain http."""
     return server.data / "kubeconfig" if request.param == "tls" else server.data
 
@@ -46,7 +46,7 @@ def test_calls_and_values_of_any_size(place: Path) -> None:
     assert not directory.exists()
 
 
-def test_by_url_with_a_token(server: up_support.Up, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_url_with_a_token(server: up_support.UpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     endpoints = json.loads((server.data / "endpoints.json").read_text())
     monkeypatch.setenv("KILN_TOKEN_FILE", str(server.data / "token"))
     monkeypatch.setenv("KILN_CA_FILE", str(server.data / "pki" / "ca.crt"))
@@ -55,7 +55,7 @@ def test_by_url_with_a_token(server: up_support.Up, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_url_of_somebody_else_is_not_trusted(
-    server: up_support.Up, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    server: up_support.UpServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     endpoints = json.loads((server.data / "endpoints.json").read_text())
     ca = tmp_path / "other.crt"
@@ -66,7 +66,7 @@ def test_a_url_of_somebody_else_is_not_trusted(
         kiln.connect(endpoints["kubernetes"])
 
 
-def test_a_token_that_is_none(server: up_support.Up, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_that_is_none(server: up_support.UpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     endpoints = json.loads((server.data / "endpoints.json").read_text())
     monkeypatch.setenv("KILN_TOKEN", "nonsense")
     with pytest.raises(errors.ConfigurationError, match="does not accept the token"):
@@ -93,7 +93,7 @@ subjects: [{kind: ServiceAccount, name: kilnwork-driver, namespace: default}]
 
 
 def test_a_client_certificate_takes_the_driver_account(
-    server: up_support.Up, tmp_path: Path
+    server: up_support.UpServer, tmp_path: Path
 ) -> None:
     pki = server.data / "pki"
     user = {
@@ -120,7 +120,7 @@ def test_a_client_certificate_takes_the_driver_account(
 
 
 def test_the_server_may_go_and_come_back(tmp_path: Path) -> None:
-    made = up_support.Up(tmp_path / "data", workdir=tmp_path, slots=1)
+    made = up_support.UpServer(tmp_path / "data", workdir=tmp_path, slots=1)
     made.start()
     with kiln.connect(made.data / "kubeconfig"):
         assert far.double.submit(1).result(timeout=30) == 2

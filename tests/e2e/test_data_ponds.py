@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kilnwork.cli import exits
-from support import lakes, ponds, waiting
-from support import up as up_support
+from support import file_server, ponds, waiting
+from support import up_server as up_support
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -20,8 +20,8 @@ FILES = {"market/a.csv": b"1\n2\n", "market/b/c.csv": b"3\n", "readme": b"hello"
 
 
 @pytest.fixture(scope="module")
-def lake() -> Iterator[lakes.Lake]:
-    with lakes.Lake(FILES) as served:
+def lake() -> Iterator[file_server.FileServer]:
+    with file_server.FileServer(FILES) as served:
         served.token = "open-sesame"
         yield served
 
@@ -35,8 +35,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def up(
-    tmp_path_factory: pytest.TempPathFactory, lake: lakes.Lake, files: Path
-) -> Iterator[up_support.Up]:
+    tmp_path_factory: pytest.TempPathFactory, lake: file_server.FileServer, files: Path
+) -> Iterator[up_support.UpServer]:
     with up_support.serving(tmp_path_factory.mktemp("up")) as server:
         server.kiln("apply", "-f", "-", stdin=json.dumps(_secret(lake)))
         server.kiln("apply", "-f", "-", stdin=json.dumps(_pond(lake, files)))
@@ -44,7 +44,7 @@ def up(
         yield server
 
 
-def _secret(lake: lakes.Lake) -> dict[str, Any]:
+def _secret(lake: file_server.FileServer) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -53,7 +53,7 @@ def _secret(lake: lakes.Lake) -> dict[str, Any]:
     }
 
 
-def _pond(lake: lakes.Lake, files: Path) -> dict[str, Any]:
+def _pond(lake: file_server.FileServer, files: Path) -> dict[str, Any]:
     return {
         "apiVersion": "kilnwork.dev/v1alpha1",
         "kind": "DataPond",
@@ -82,17 +82,17 @@ def _pond_of(name: str, **spec: Any) -> dict[str, Any]:
     }
 
 
-def _run(up: up_support.Up, lease: str) -> Path:
+def _run(up: up_support.UpServer, lease: str) -> Path:
     return up.data / "ponds/default/lake/runs/default" / f"user_{lease}"
 
 
-def _node(up: up_support.Up) -> dict[str, Any]:
+def _node(up: up_support.UpServer) -> dict[str, Any]:
     answer = json.loads(up.kiln("data", "lake", "-o", "json").stdout)
     found: dict[str, Any] = answer["ponds"]["lake"][0]
     return found
 
 
-def _agent(up: up_support.Up) -> int:
+def _agent(up: up_support.UpServer) -> int:
     """Pid of the agent of this server."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -108,7 +108,7 @@ def _agent(up: up_support.Up) -> int:
     raise AssertionError("there is no agent")
 
 
-def test_a_directory_is_on_the_node_and_is_not_read_again(up: up_support.Up) -> None:
+def test_a_directory_is_on_the_node_and_is_not_read_again(up: up_support.UpServer) -> None:
     said = up.kiln("data", "lake", "--fetch", "disk", "--lease", "one").stdout
     counted = _node(up)["counters"]["fetchedSource"]
 
@@ -121,7 +121,9 @@ def test_a_directory_is_on_the_node_and_is_not_read_again(up: up_support.Up) -> 
     assert _node(up)["counters"]["fetchedSource"] == counted
 
 
-def test_an_http_source_is_read_with_its_secret(up: up_support.Up, lake: lakes.Lake) -> None:
+def test_an_http_source_is_read_with_its_secret(
+    up: up_support.UpServer, lake: file_server.FileServer
+) -> None:
     paths = [f"--path={path}" for path in FILES]
 
     up.kiln("data", "lake", "--fetch", "web", *paths)
@@ -137,7 +139,7 @@ def test_an_http_source_is_read_with_its_secret(up: up_support.Up, lake: lakes.L
         assert lake.token not in log.read_text()
 
 
-def _file_job(up: up_support.Up, *, namespace: str = "default") -> str:
+def _file_job(up: up_support.UpServer, *, namespace: str = "default") -> str:
     """One of three parts, on an input above what the journal keeps."""
     work = up.workdir / "work.txt"
     work.write_text("".join(f"{n:07}\n" for n in range(30_000)))
@@ -147,7 +149,7 @@ def _file_job(up: up_support.Up, *, namespace: str = "default") -> str:
     return job
 
 
-def test_files_of_a_file_job_are_a_source(up: up_support.Up) -> None:
+def test_files_of_a_file_job_are_a_source(up: up_support.UpServer) -> None:
     job = _file_job(up)
     result = up.kiln("results", job, "-o", "-").stdout.encode()
 
@@ -169,7 +171,7 @@ def test_files_of_a_file_job_are_a_source(up: up_support.Up) -> None:
     assert ponds.read_files(_run(up, "input") / "input") == {"input.txt": work}
 
 
-def test_file_jobs_of_other_namespaces_are_none_of_ours(up: up_support.Up) -> None:
+def test_file_jobs_of_other_namespaces_are_none_of_ours(up: up_support.UpServer) -> None:
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}
     up.kiln("apply", "-f", "-", stdin=json.dumps(manifest))
     cluster = {
@@ -187,7 +189,7 @@ def test_file_jobs_of_other_namespaces_are_none_of_ours(up: up_support.Up) -> No
     assert f"there is no file job '{job}' in namespace default" in done.stderr
 
 
-def test_a_killed_agent_comes_back_with_what_it_had(up: up_support.Up) -> None:
+def test_a_killed_agent_comes_back_with_what_it_had(up: up_support.UpServer) -> None:
     up.kiln("data", "lake", "--fetch", "disk", "--lease", "kept")
     os.kill(_agent(up), signal.SIGKILL)
 
@@ -200,7 +202,7 @@ def test_a_killed_agent_comes_back_with_what_it_had(up: up_support.Up) -> None:
     assert "fetchedSource" not in _node(up)["counters"]
 
 
-def test_what_is_released_is_gone(up: up_support.Up) -> None:
+def test_what_is_released_is_gone(up: up_support.UpServer) -> None:
     up.kiln("data", "lake", "--fetch", "disk", "--lease", "short")
     assert _run(up, "short").is_dir()
 
@@ -211,7 +213,7 @@ def test_what_is_released_is_gone(up: up_support.Up) -> None:
     assert "there is no lease" in again.stderr
 
 
-def test_status_and_tables_say_what_is_there(up: up_support.Up) -> None:
+def test_status_and_tables_say_what_is_there(up: up_support.UpServer) -> None:
     up.kiln("data", "lake", "--fetch", "disk", "--lease", "shown")
     digest = ponds.manifest_of(FILES).digest
 
@@ -228,7 +230,7 @@ def test_status_and_tables_say_what_is_there(up: up_support.Up) -> None:
     assert up.kiln("data").stdout.splitlines()[1].split()[:3] == ["lake", _node(up)["node"], "true"]
 
 
-def test_why_says_how_a_pond_is(up: up_support.Up) -> None:
+def test_why_says_how_a_pond_is(up: up_support.UpServer) -> None:
     up.kiln("wait", "datapond/lake", "--timeout", "60s")
     good = up.kiln("why", "datapond/lake").stdout
     assert good.startswith("DataPond lake is ready: 1 of 1 node has an agent that reports, with ")
@@ -258,7 +260,7 @@ def test_why_says_how_a_pond_is(up: up_support.Up) -> None:
     ],
 )
 def test_bad_input_is_refused_with_the_reason(
-    up: up_support.Up, arguments: list[str], why: str
+    up: up_support.UpServer, arguments: list[str], why: str
 ) -> None:
     if "--lease" not in arguments and "--fetch" in arguments:
         arguments = [*arguments, "--lease", "bad"]
@@ -288,7 +290,7 @@ def test_bad_input_is_refused_with_the_reason(
     ],
 )
 def test_ponds_that_cannot_be_are_refused(
-    up: up_support.Up, spec: dict[str, Any], why: str
+    up: up_support.UpServer, spec: dict[str, Any], why: str
 ) -> None:
     pond = _pond_of("bad", **spec)
 
@@ -298,7 +300,7 @@ def test_ponds_that_cannot_be_are_refused(
     assert why in done.stderr
 
 
-def test_a_deleted_pond_takes_its_data_along(up: up_support.Up, files: Path) -> None:
+def test_a_deleted_pond_takes_its_data_along(up: up_support.UpServer, files: Path) -> None:
     pond = _pond_of("short", sources=[{"name": "disk", "uri": files.as_uri()}])
     up.kiln("apply", "-f", "-", stdin=json.dumps(pond))
     up.kiln("data", "short", "--fetch", "disk")
@@ -312,7 +314,7 @@ def test_a_deleted_pond_takes_its_data_along(up: up_support.Up, files: Path) -> 
     assert ponds.read_files(files) == FILES
 
 
-def test_two_namespaces_have_no_directory_in_common(up: up_support.Up, files: Path) -> None:
+def test_two_namespaces_have_no_directory_in_common(up: up_support.UpServer, files: Path) -> None:
     """The second is refused by name, and gets nothing of what the first has."""
     path, source = str(up.data / "common"), {"name": "disk", "uri": files.as_uri()}
     first = _pond_of("first", path=path, sources=[source])
@@ -367,7 +369,7 @@ def _set(name: str, pond: str, job: str, command: str) -> dict[str, Any]:
     }
 
 
-def test_a_set_works_on_the_parts_of_a_file_job_and_holds_its_pond(up: up_support.Up) -> None:
+def test_a_set_works_on_the_parts_of_a_file_job_and_holds_its_pond(up: up_support.UpServer) -> None:
     """What runs on a pond that is deleted runs to its end; then the pond is gone."""
     gate = up.workdir / "gate"
     wait = f"until [ -e {gate} ]; do sleep 0.05; done"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import kilnwork as kiln
-from support import up as up_support
+from support import up_server as up_support
 from support import waiting
 
 MODULE = "deployed_jobs"
@@ -84,7 +84,7 @@ def sleeps(log: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
     with up_support.serving(tmp_path_factory.mktemp("deploy"), slots=3) as made:
         (made.workdir / f"{MODULE}.py").write_text(JOBS)
         made.kiln("deploy", MODULE)
@@ -92,7 +92,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
 
 
 @pytest.fixture
-def jobs(server: up_support.Up, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+def jobs(server: up_support.UpServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The module in a program that is connected."""
     monkeypatch.syspath_prepend(str(server.workdir))
     with kiln.connect(server.data):
@@ -100,14 +100,14 @@ def jobs(server: up_support.Up, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mod
     sys.modules.pop(MODULE, None)
 
 
-def version(server: up_support.Up, name: str) -> str:
+def version(server: up_support.UpServer, name: str) -> str:
     return str(server.get("jobconfigs", name)["metadata"]["resourceVersion"])
 
 
 # Deploying
 
 
-def test_second_time_changes_nothing(server: up_support.Up) -> None:
+def test_second_time_changes_nothing(server: up_support.UpServer) -> None:
     before = version(server, "report")
     done = server.kiln("deploy", MODULE).stdout.splitlines()
     assert done == [
@@ -117,7 +117,7 @@ def test_second_time_changes_nothing(server: up_support.Up) -> None:
     assert version(server, "report") == before
 
 
-def test_changes_are_shown_and_made(server: up_support.Up) -> None:
+def test_changes_are_shown_and_made(server: up_support.UpServer) -> None:
     file = server.workdir / "changing.py"
     text = JOBS.replace("def ", "def c_").replace("=total", "=c_total")
     file.write_text(text)
@@ -150,7 +150,9 @@ def test_changes_are_shown_and_made(server: up_support.Up) -> None:
     }
 
 
-def test_file_goes_along_and_a_changed_one_runs(server: up_support.Up, tmp_path: Path) -> None:
+def test_file_goes_along_and_a_changed_one_runs(
+    server: up_support.UpServer, tmp_path: Path
+) -> None:
     file = tmp_path / "sent_along.py"
     text = "import kilnwork as kiln\n\n\n@kiln.job\ndef answer() -> int:\n    return {}\n"
     for number in (41, 42):
@@ -161,7 +163,7 @@ def test_file_goes_along_and_a_changed_one_runs(server: up_support.Up, tmp_path:
             assert kiln.job("answer").submit().result(PATIENCE_S) == number
 
 
-def test_prune_deletes_what_is_declared_no_more(server: up_support.Up) -> None:
+def test_prune_deletes_what_is_declared_no_more(server: up_support.UpServer) -> None:
     one = "import kilnwork as kiln\n\n\n@kiln.job\ndef {}() -> None: ...\n"
     file = server.workdir / "pruned.py"
     file.write_text(one.format("stays") + one.format("goes"))
@@ -186,7 +188,7 @@ def test_prune_deletes_what_is_declared_no_more(server: up_support.Up) -> None:
     assert done.stdout == "jobconfig.kilnwork.dev/stays pruned\n"
 
 
-def test_what_others_have_set_stays_or_is_taken_by_force(server: up_support.Up) -> None:
+def test_what_others_have_set_stays_or_is_taken_by_force(server: up_support.UpServer) -> None:
     file = server.workdir / "shared.py"
     head = "import kilnwork as kiln\n\n\n"
     file.write_text(head + '@kiln.job(schedule="0 0 1 1 *")\ndef shared() -> None: ...\n')
@@ -202,7 +204,7 @@ def test_what_others_have_set_stays_or_is_taken_by_force(server: up_support.Up) 
     assert schedule["cron"]["expression"] == "0 0 1 1 *"
 
 
-def test_what_the_module_leaves_out_is_taken_away(server: up_support.Up) -> None:
+def test_what_the_module_leaves_out_is_taken_away(server: up_support.UpServer) -> None:
     file = server.workdir / "lessened.py"
     text = "import kilnwork as kiln\n\n\n@kiln.job({})\ndef lessened() -> None: ...\n"
     file.write_text(text.format("schedule='@daily', missed_runs='All', retries=3, parallel=2"))
@@ -214,14 +216,14 @@ def test_what_the_module_leaves_out_is_taken_away(server: up_support.Up) -> None
     assert spec["template"]["spec"].keys() == {"taskTemplate", "timeouts"}
 
 
-def test_manifests_need_no_server(server: up_support.Up) -> None:
+def test_manifests_need_no_server(server: up_support.UpServer) -> None:
     text = server.kiln("deploy", MODULE, "--dry-run", "-o", "yaml", "--kubeconfig", "/none").stdout
     assert "kind: JobConfig" in text
     applied = server.kiln("apply", "--dry-run", "-f", "-", stdin=text).stdout
     assert applied.count("(dry run)") == 7
 
 
-def test_what_cannot_be_deployed_has_its_exit_code(server: up_support.Up) -> None:
+def test_what_cannot_be_deployed_has_its_exit_code(server: up_support.UpServer) -> None:
     (server.workdir / "broken.py").write_text("import kilnwork as kiln\n\nx = kiln.jobb\n")
     done = server.kiln("deploy", "broken.py", check=False)
     assert done.returncode == 2
@@ -302,7 +304,9 @@ def test_dependency_and_start_are_waited_for(jobs: Any) -> None:
     assert datetime.datetime.now(datetime.UTC) >= at
 
 
-def test_unknown_jobs_options_and_values_are_refused(server: up_support.Up, jobs: Any) -> None:
+def test_unknown_jobs_options_and_values_are_refused(
+    server: up_support.UpServer, jobs: Any
+) -> None:
     def names() -> set[str]:
         return {one["metadata"]["name"] for one in server.get("jobs")["items"]}
 
@@ -318,7 +322,7 @@ def test_unknown_jobs_options_and_values_are_refused(server: up_support.Up, jobs
     assert names() <= before  # older ones may go meanwhile, for the limits of their history
 
 
-def test_deleted_job_is_missed(server: up_support.Up, jobs: Any, tmp_path: Path) -> None:
+def test_deleted_job_is_missed(server: up_support.UpServer, jobs: Any, tmp_path: Path) -> None:
     run = jobs.sleeps.submit(str(tmp_path / "log"))
     server.kubectl("delete", "kjob", run.name)
     with pytest.raises(kiln.JobFailed, match="not there any more"):
@@ -358,7 +362,9 @@ def squares(item: int) -> int:
 '''
 
 
-def test_job_on_the_list_of_another_with_a_hook(server: up_support.Up, tmp_path: Path) -> None:
+def test_job_on_the_list_of_another_with_a_hook(
+    server: up_support.UpServer, tmp_path: Path
+) -> None:
     log, file = tmp_path / "log", server.workdir / "chain.py"
     text = CHAIN.replace("LOG", str(log))
     file.write_text(text)

@@ -15,7 +15,7 @@ import pytest
 
 from kilnwork.executors.ephemeral import limits
 from support import pages, waiting
-from support import up as up_support
+from support import up_server as up_support
 
 KILNWORK = "kilnwork.dev/v1alpha1"
 CALL = '''
@@ -45,11 +45,11 @@ def task(name: str, script: str, **spec: Any) -> dict[str, Any]:
     return {"apiVersion": KILNWORK, "kind": "Task", "metadata": {"name": name}, "spec": spec}
 
 
-def apply(server: up_support.Up, *objects: dict[str, Any]) -> None:
+def apply(server: up_support.UpServer, *objects: dict[str, Any]) -> None:
     server.kiln("apply", "-f", "-", stdin="\n---\n".join(map(json.dumps, objects)))
 
 
-def serve(directory: Path) -> Iterator[up_support.Up]:
+def serve(directory: Path) -> Iterator[up_support.UpServer]:
     with up_support.serving(directory, slots=1) as made:
         (made.workdir / "call.py").write_text(CALL)
         apply(made, cluster())
@@ -61,22 +61,22 @@ def serve(directory: Path) -> Iterator[up_support.Up]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
     yield from serve(tmp_path_factory.mktemp("ephemeral"))
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[up_support.Up]:
+def own(tmp_path: Path) -> Iterator[up_support.UpServer]:
     """A server that may be killed."""
     yield from serve(tmp_path)
 
 
-def status(server: up_support.Up, name: str) -> dict[str, Any]:
+def status(server: up_support.UpServer, name: str) -> dict[str, Any]:
     found: dict[str, Any] = server.get("tasks", name).get("status", {})
     return found
 
 
-def ended(server: up_support.Up, name: str) -> dict[str, Any]:
+def ended(server: up_support.UpServer, name: str) -> dict[str, Any]:
     def look() -> dict[str, Any]:
         found = status(server, name)
         return found if "finishTime" in found else {}
@@ -88,7 +88,7 @@ def appears(path: Path) -> None:
     waiting.wait_until(path.exists, what=f"{path.name} is there", timeout_s=60)
 
 
-def pods(server: up_support.Up) -> list[dict[str, Any]]:
+def pods(server: up_support.UpServer) -> list[dict[str, Any]]:
     """The worker Pods of the cluster."""
     found: list[dict[str, Any]] = server.core("pods")["items"]
     return [p for p in found if p["metadata"]["annotations"].get("kilnwork.dev/cluster") == "eph"]
@@ -111,7 +111,7 @@ def processes(wanted: Callable[[bytes], bool]) -> list[int]:
     return found
 
 
-def test_each_attempt_is_a_container_with_the_workers_contract(server: up_support.Up) -> None:
+def test_each_attempt_is_a_container_with_the_workers_contract(server: up_support.UpServer) -> None:
     numbers = {"apiVersion": KILNWORK, "kind": "TaskObject", "metadata": {"name": "numbers"}}
     child = '{"spec": {"command": ["sh", "-c", "echo 20 > $KILN_OUTPUT"]}}'
     script = f"""
@@ -157,7 +157,7 @@ ENDS: dict[str, tuple[dict[str, Any], str, str, int | None]] = {
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_its_end_is_judged_as_of_any_container(server: up_support.Up, name: str) -> None:
+def test_its_end_is_judged_as_of_any_container(server: up_support.UpServer, name: str) -> None:
     spec, state, reason, code = ENDS[name]
     apply(server, task(f"end-{name}", "", **spec))
     after = ended(server, f"end-{name}")
@@ -165,7 +165,7 @@ def test_its_end_is_judged_as_of_any_container(server: up_support.Up, name: str)
 
 
 @pytest.mark.parametrize("trap", ["trap 'exit 0' TERM", "trap '' TERM"])
-def test_a_kill_is_proved(server: up_support.Up, trap: str) -> None:
+def test_a_kill_is_proved(server: up_support.UpServer, trap: str) -> None:
     name = "gentle" if "exit" in trap else "stubborn"
     there = server.workdir / f"{name}-runs"
     script = f"{trap}; touch {there}; while :; do sleep 0.05; done"
@@ -180,7 +180,9 @@ def test_a_kill_is_proved(server: up_support.Up, trap: str) -> None:
 
 
 @pytest.mark.parametrize("of", ["eph", "default"])
-def test_an_image_is_a_label_here_and_the_task_says_so(server: up_support.Up, of: str) -> None:
+def test_an_image_is_a_label_here_and_the_task_says_so(
+    server: up_support.UpServer, of: str
+) -> None:
     apply(server, task(f"image-{of}", "true", image="busybox", clusterName=of))
     after = ended(server, f"image-{of}")
     assert after["state"] == "Success"
@@ -189,7 +191,7 @@ def test_an_image_is_a_label_here_and_the_task_says_so(server: up_support.Up, of
     assert "busybox" in ignored[0]["message"]
 
 
-def test_a_label_of_a_spawned_command_is_told_in_the_response(server: up_support.Up) -> None:
+def test_a_label_of_a_spawned_command_is_told_in_the_response(server: up_support.UpServer) -> None:
     apply(server, task("label", "true", image="busybox", clusterName="default"))
     assert ended(server, "label")["state"] == "Success"  # it waits until the workers are known
     child = '{"spec": {"image": "busybox", "command": ["sh", "-c", "echo 4 > $KILN_OUTPUT"]}}'
@@ -205,7 +207,7 @@ def test_a_label_of_a_spawned_command_is_told_in_the_response(server: up_support
     assert warning.startswith("spec.image busybox: images are labels on the nodes of the workers")
 
 
-def test_python_calls_run_in_the_worker(server: up_support.Up) -> None:
+def test_python_calls_run_in_the_worker(server: up_support.UpServer) -> None:
     spec = {"call": {"function": "operator:add", "args": [1, 2]}, "command": []}
     made = task("call", "", **spec)
     del made["spec"]["command"]
@@ -213,7 +215,9 @@ def test_python_calls_run_in_the_worker(server: up_support.Up) -> None:
     assert ended(server, "call")["result"]["value"] == 3
 
 
-def test_what_runs_while_the_manager_is_killed_goes_on(own: up_support.Up, tmp_path: Path) -> None:
+def test_what_runs_while_the_manager_is_killed_goes_on(
+    own: up_support.UpServer, tmp_path: Path
+) -> None:
     before, go = tmp_path / "before", tmp_path / "go"
     script = f"""
         echo start >> {tmp_path / "starts"}; touch {before}
@@ -232,7 +236,7 @@ def test_what_runs_while_the_manager_is_killed_goes_on(own: up_support.Up, tmp_p
     assert (tmp_path / "starts").read_text() == "start\n"
 
 
-def test_a_worker_that_stops_waits_for_no_manager(own: up_support.Up, tmp_path: Path) -> None:
+def test_a_worker_that_stops_waits_for_no_manager(own: up_support.UpServer, tmp_path: Path) -> None:
     """`kiln up` ends its controllers before its Pods."""
     starts = tmp_path / "starts"
     apply(own, task("stopped", f'echo >> {starts}; [ "$KILN_ATTEMPT" != 1 ] || exec sleep 600'))
@@ -247,7 +251,7 @@ def test_a_worker_that_stops_waits_for_no_manager(own: up_support.Up, tmp_path: 
 
 
 def test_with_a_killed_worker_its_containers_end_and_run_again(
-    own: up_support.Up, tmp_path: Path
+    own: up_support.UpServer, tmp_path: Path
 ) -> None:
     pids = tmp_path / "pids"
     script = f'echo $$ >> {pids}; [ "$KILN_ATTEMPT" = 2 ] || exec sleep 600'
@@ -272,7 +276,7 @@ def _is_agent(pid: int, command: str) -> bool:
     return b"KILN_RUNTIME=EphemeralContainers" in environment and not comm.startswith("kiln")
 
 
-def test_pods_are_replaced_before_they_have_too_many(own: up_support.Up) -> None:
+def test_pods_are_replaced_before_they_have_too_many(own: up_support.UpServer) -> None:
     most = 10
     annotations = {limits.CONTAINERS_ANNOTATION: str(most)}
     apply(own, cluster(workers=2, template={"metadata": {"annotations": annotations}}))
@@ -302,7 +306,7 @@ def test_pods_are_replaced_before_they_have_too_many(own: up_support.Up) -> None
 def test_the_counter_runs_on_it_unchanged(tmp_path: Path) -> None:
     """With the rights of the TaskCluster's service account, and through the socket alone."""
     example = pages.ROOT / "examples" / "01-counter"
-    server = up_support.Up(tmp_path / "data", workdir=example)
+    server = up_support.UpServer(tmp_path / "data", workdir=example)
     server.start()
     try:
         text = (example / "cluster.yaml").read_text()

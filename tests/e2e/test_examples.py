@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kilnwork.kit import ids, processes
-from support import up as up_support
+from support import up_server as up_support
 from support import waiting
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
@@ -98,7 +98,7 @@ class Shared:
     Each of them tidies up or has names of its own. `times`: seconds that each has taken.
     """
 
-    def __init__(self, server: up_support.Up, directory: Path) -> None:
+    def __init__(self, server: up_support.UpServer, directory: Path) -> None:
         self._server = server
         self._directory = directory
         self.times: dict[str, float] = {}

@@ -12,7 +12,7 @@ from urllib import parse
 import pytest
 
 from support import small_disks, waiting
-from support import up as up_support
+from support import up_server as up_support
 
 DISK_MIB = 96
 LINE = json.dumps({"text": "x" * 1000}).encode() + b"\n"
@@ -25,9 +25,9 @@ SPEC = {
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[up_support.Up]:
+def server(tmp_path: Path) -> Iterator[up_support.UpServer]:
     with small_disks.mounted(tmp_path, mib=DISK_MIB) as disk:
-        made = up_support.Up(disk / "data", workdir=tmp_path, slots=2)
+        made = up_support.UpServer(disk / "data", workdir=tmp_path, slots=2)
         made.log = tmp_path / "server.log"
         try:
             made.start()
@@ -37,7 +37,7 @@ def server(tmp_path: Path) -> Iterator[up_support.Up]:
 
 
 def ask(
-    server: up_support.Up,
+    server: up_support.UpServer,
     method: str,
     path: str,
     body: Any = None,
@@ -67,7 +67,7 @@ def lines(count: int) -> Iterator[bytes]:
         count -= 1000
 
 
-def files_of(server: up_support.Up) -> list[Path]:
+def files_of(server: up_support.UpServer) -> list[Path]:
     return [
         path
         for path in (server.data / "files").rglob("*")
@@ -75,11 +75,11 @@ def files_of(server: up_support.Up) -> list[Path]:
     ]
 
 
-def job(server: up_support.Up, name: str) -> Any:
+def job(server: up_support.UpServer, name: str) -> Any:
     return ask(server, "GET", f"/jobs/{name}")[1]
 
 
-def ended(server: up_support.Up, name: str) -> Any:
+def ended(server: up_support.UpServer, name: str) -> Any:
     def look() -> Any:
         found = job(server, name)
         return found if found["phase"] in ("Succeeded", "Failed", "Cancelled") else None
@@ -87,7 +87,7 @@ def ended(server: up_support.Up, name: str) -> Any:
     return waiting.wait_until(look, what="the job is over")
 
 
-def test_what_does_not_fit_is_refused_and_leaves_nothing(server: up_support.Up) -> None:
+def test_what_does_not_fit_is_refused_and_leaves_nothing(server: up_support.UpServer) -> None:
     count = DISK_MIB * 1100
     for body, chunked in ((LINE * count, False), (lines(count), True)):
         status, problem = ask(server, "POST", "/jobs", body, chunked=chunked)
@@ -98,7 +98,7 @@ def test_what_does_not_fit_is_refused_and_leaves_nothing(server: up_support.Up) 
     assert ask(server, "POST", "/jobs", lines(10), chunked=True)[0] == 202
 
 
-def test_a_job_without_room_fails_and_is_redone(server: up_support.Up) -> None:
+def test_a_job_without_room_fails_and_is_redone(server: up_support.UpServer) -> None:
     content = b"".join(lines(12_000))
     where = "/jobs?" + parse.urlencode({"spec": json.dumps(SPEC)})
     status, made = ask(server, "POST", where, content)

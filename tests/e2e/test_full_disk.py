@@ -8,7 +8,7 @@ import pytest
 
 import kilnwork as kiln
 from support import small_disks, waiting
-from support import up as up_support
+from support import up_server as up_support
 
 DISK_MIB = 96
 SPARE_BYTES = (DISK_MIB << 20) // 20
@@ -29,9 +29,9 @@ def return_much(mebibytes: int) -> bytes:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[up_support.Up]:
+def server(tmp_path: Path) -> Iterator[up_support.UpServer]:
     with small_disks.mounted(tmp_path, mib=DISK_MIB) as disk:
-        made = up_support.Up(disk / "data", workdir=tmp_path, slots=2)
+        made = up_support.UpServer(disk / "data", workdir=tmp_path, slots=2)
         made.log = tmp_path / "server.log"
         try:
             made.start()
@@ -46,7 +46,7 @@ def free_bytes(directory: Path) -> int:
 
 
 def test_output_and_results_leave_room_and_say_what_is_missing(
-    server: up_support.Up, monkeypatch: pytest.MonkeyPatch
+    server: up_support.UpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(server.data / "kubeconfig"))
     with kiln.connect():

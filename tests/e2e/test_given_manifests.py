@@ -18,7 +18,7 @@ import yaml
 
 from kilnwork.api import resource, substitution
 from kilnwork.kube import client, config
-from support import argo, object_subject, up, waiting
+from support import argo_replay, object_subject, up_server, waiting
 
 PROPOSAL = Path(__file__).parent.parent / "support" / "proposal"
 SERVICE = "my-service.default.svc"
@@ -41,13 +41,13 @@ sys.exit(main.main())
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up.Up]:
-    with up.serving(tmp_path_factory.mktemp("proposal"), slots=1) as made:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_server.UpServer]:
+    with up_server.serving(tmp_path_factory.mktemp("proposal"), slots=1) as made:
         yield made
 
 
 @pytest.fixture
-async def admin(server: up.Up) -> AsyncIterator[client.Client]:
+async def admin(server: up_server.UpServer) -> AsyncIterator[client.Client]:
     loaded = config.load(server.data / "kubeconfig")
     async with client.Client(loaded, user_agent="test") as made:
         yield made
@@ -59,7 +59,7 @@ def proposed(executor: str) -> dict[str, Any]:
     return found
 
 
-def apply(server: up.Up, name: str, spec: Any, *, check: bool = True) -> str:
+def apply(server: up_server.UpServer, name: str, spec: Any, *, check: bool = True) -> str:
     """Create a Task; what `kiln apply` says on standard error."""
     task = {"apiVersion": "kilnwork.dev/v1alpha1", "kind": "Task", "metadata": {"name": name}}
     return server.kiln(
@@ -67,12 +67,12 @@ def apply(server: up.Up, name: str, spec: Any, *, check: bool = True) -> str:
     ).stderr
 
 
-def status(server: up.Up, name: str) -> dict[str, Any]:
+def status(server: up_server.UpServer, name: str) -> dict[str, Any]:
     found: dict[str, Any] = server.get("tasks", name).get("status") or {}
     return found
 
 
-async def ends(server: up.Up, name: str) -> dict[str, Any]:
+async def ends(server: up_server.UpServer, name: str) -> dict[str, Any]:
     """Wait until a task is over; its status."""
 
     def look() -> dict[str, Any]:
@@ -83,7 +83,7 @@ async def ends(server: up.Up, name: str) -> dict[str, Any]:
 
 
 async def test_pod_runs_once_a_job_has_put_its_options_in(
-    server: up.Up, admin: client.Client
+    server: up_server.UpServer, admin: client.Client
 ) -> None:
     """Options are those of a JobConfig: a Task by itself has none, and says so."""
     refused = apply(server, "pod", proposed("pod"), check=False)
@@ -98,19 +98,27 @@ async def test_pod_runs_once_a_job_has_put_its_options_in(
 
 
 async def test_workflow_runs_in_both_of_its_forms_and_as_hera_writes_it(
-    server: up.Up, admin: client.Client
+    server: up_server.UpServer, admin: client.Client
 ) -> None:
-    await admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo.DEFINITION)
+    await admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo_replay.DEFINITION)
     given = proposed("workflow")["workflow"]
-    whole = {"apiVersion": argo.WORKFLOWS.api_version, "kind": "Workflow", "spec": given["spec"]}
-    flows = {"parts": given, "text": {"manifest": yaml.safe_dump(whole)}, **argo.hera()}
+    whole = {
+        "apiVersion": argo_replay.WORKFLOWS.api_version,
+        "kind": "Workflow",
+        "spec": given["spec"],
+    }
+    flows = {
+        "parts": given,
+        "text": {"manifest": yaml.safe_dump(whole)},
+        **argo_replay.hera_workflows(),
+    }
     for name, flow in flows.items():
         apply(server, name, {"workflow": flow})
-    async with argo.controlling(admin):
+    async with argo_replay.running(admin):
         for name in flows:
             seen = await ends(server, name)
             assert (seen["state"], seen["attempts"]) == ("Success", 1)
-    listed = (await admin.list(argo.WORKFLOWS, "default", type=dict)).items
+    listed = (await admin.list(argo_replay.WORKFLOWS, "default", type=dict)).items
     made = {one["metadata"]["ownerReferences"][0]["name"]: one for one in listed}
     assert made["parts"]["metadata"]["annotations"]["custom-annotation"] == "value"
     for name, flow in (flows | {"text": whole}).items():
@@ -137,7 +145,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def service(server: up.Up) -> Iterator[type[Handler]]:
+def service(server: up_server.UpServer) -> Iterator[type[Handler]]:
     """Run my-service, and an executor to which its name is known."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as serving:
         thread = threading.Thread(target=serving.serve_forever, daemon=True)
@@ -159,7 +167,9 @@ def service(server: up.Up) -> Iterator[type[Handler]]:
             assert executor.wait(60) == 0
 
 
-async def test_http_is_sent_as_it_stands(server: up.Up, service: type[Handler]) -> None:
+async def test_http_is_sent_as_it_stands(
+    server: up_server.UpServer, service: type[Handler]
+) -> None:
     apply(server, "request", proposed("http"))
     seen = await ends(server, "request")
     assert seen["state"] == "Success", seen
@@ -177,7 +187,7 @@ async def test_http_is_sent_as_it_stands(server: up.Up, service: type[Handler]) 
 
 
 async def test_custom_resource_succeeds_when_its_controller_says_so(
-    server: up.Up, admin: client.Client
+    server: up_server.UpServer, admin: client.Client
 ) -> None:
     await admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, object_subject.DEFINITION)
     apply(server, "book", proposed("custom-resource"))

@@ -18,7 +18,7 @@ import uvicorn
 from starlette import applications, requests, responses, routing
 
 import kilnwork as kiln
-from support import ports, up, waiting
+from support import free_ports, up_server, waiting
 
 SECRET = """
 apiVersion: v1
@@ -83,7 +83,7 @@ class Service:
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    made = Service(ports.free())
+    made = Service(free_ports.free())
     made.thread.start()
     waiting.wait_until(lambda: made.server.started, what="the service serves")
     yield made
@@ -93,18 +93,18 @@ def service() -> Iterator[Service]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up.Up]:
-    with up.serving(tmp_path_factory.mktemp("http"), slots=1) as made:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_server.UpServer]:
+    with up_server.serving(tmp_path_factory.mktemp("http"), slots=1) as made:
         made.kiln("apply", "-f", "-", stdin=SECRET)
         yield made
 
 
 @contextlib.contextmanager
-def executor(server: up.Up, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+def executor(server: up_server.UpServer, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     log = server.data.parent / "executor.log"
     with log.open("ab") as file:
         process = subprocess.Popen(
-            [up.KILN, "executor", "http", "--allow", "127.0.0.0/8", *options],
+            [up_server.KILN, "executor", "http", "--allow", "127.0.0.0/8", *options],
             stdout=file,
             stderr=file,
             env=server.environment,
@@ -117,7 +117,7 @@ def executor(server: up.Up, *options: str) -> Iterator[subprocess.Popen[bytes]]:
         assert process.wait(30) in (0, -signal.SIGKILL), log.read_text()[-3000:]
 
 
-def create(server: up.Up, name: str, url: str, **http: Any) -> None:
+def create(server: up_server.UpServer, name: str, url: str, **http: Any) -> None:
     request = {"method": "GET", "url": url, **http.pop("request", {})}
     task = {
         "apiVersion": "kilnwork.dev/v1alpha1",
@@ -128,12 +128,12 @@ def create(server: up.Up, name: str, url: str, **http: Any) -> None:
     server.kiln("apply", "-f", "-", stdin=json.dumps(task))
 
 
-def status(server: up.Up, name: str) -> dict[str, Any]:
+def status(server: up_server.UpServer, name: str) -> dict[str, Any]:
     found: dict[str, Any] = server.get("tasks", name).get("status") or {}
     return found
 
 
-def says(server: up.Up, name: str, state: str, reason: str = "") -> dict[str, Any]:
+def says(server: up_server.UpServer, name: str, state: str, reason: str = "") -> dict[str, Any]:
     def look() -> dict[str, Any] | None:
         seen = status(server, name)
         right = seen.get("state") == state and reason in ("", seen.get("reason"))
@@ -145,7 +145,7 @@ def says(server: up.Up, name: str, state: str, reason: str = "") -> dict[str, An
 
 
 def test_a_task_waits_for_an_executor_and_is_sent_with_its_secret(
-    server: up.Up, service: Service
+    server: up_server.UpServer, service: Service
 ) -> None:
     secret = {"name": "X-Token", "_secretRef": {"name": "service", "key": "token"}}
     create(
@@ -179,7 +179,9 @@ def name_of(number: int) -> str:
     return f"number {number}"
 
 
-def test_python_submits_requests_with_results_of_functions(server: up.Up, service: Service) -> None:
+def test_python_submits_requests_with_results_of_functions(
+    server: up_server.UpServer, service: Service
+) -> None:
     header = {"name": "X-Name", "value": "${task.inputs.name}"}
     url = f"http://127.0.0.1:{service.port}/jobs"
     fetch = kiln.http(
@@ -198,7 +200,9 @@ def test_python_submits_requests_with_results_of_functions(server: up.Up, servic
         assert {one["x-name"] for one in service.seen[-2:]} == {"a", "b"}
 
 
-def test_a_large_result_comes_back_whole(server: up.Up, service: Service, tmp_path: Path) -> None:
+def test_a_large_result_comes_back_whole(
+    server: up_server.UpServer, service: Service, tmp_path: Path
+) -> None:
     with executor(server):
         create(server, "large", f"http://127.0.0.1:{service.port}/large")
         says(server, "large", "Success")
@@ -206,7 +210,7 @@ def test_a_large_result_comes_back_whole(server: up.Up, service: Service, tmp_pa
     assert (tmp_path / "out").read_bytes() == b"x" * 300_000
 
 
-def test_the_api_server_is_out_of_reach(server: up.Up) -> None:
+def test_the_api_server_is_out_of_reach(server: up_server.UpServer) -> None:
     with executor(server):
         create(server, "inside", f"{server.http}/v1/endpoints")
         seen = says(server, "inside", "Failed")
@@ -215,7 +219,7 @@ def test_the_api_server_is_out_of_reach(server: up.Up) -> None:
 
 
 def test_an_executor_that_is_killed_loses_only_what_may_not_be_repeated(
-    server: up.Up, service: Service
+    server: up_server.UpServer, service: Service
 ) -> None:
     service.gate.clear()
     with executor(server, "--name", "dies") as first:
@@ -237,7 +241,7 @@ def test_an_executor_that_is_killed_loses_only_what_may_not_be_repeated(
 
 
 def test_an_executor_that_was_away_for_too_long_reports_nothing(
-    server: up.Up, service: Service
+    server: up_server.UpServer, service: Service
 ) -> None:
     """It is stopped for longer than its lease: somebody else sends the request again, and what it
     says when it goes on is refused."""
@@ -263,7 +267,7 @@ def test_an_executor_that_was_away_for_too_long_reports_nothing(
     assert (seen["losses"], seen["podName"]) == (1, "here")
 
 
-def test_a_callback_comes_to_the_server(server: up.Up, service: Service) -> None:
+def test_a_callback_comes_to_the_server(server: up_server.UpServer, service: Service) -> None:
     with executor(server, "--slots", "1"):
         create(
             server,
@@ -282,7 +286,7 @@ def test_a_callback_comes_to_the_server(server: up.Up, service: Service) -> None
         assert post(url, b'{"answer": 43}') == 410
 
 
-def test_a_kill_reaches_the_service(server: up.Up, service: Service) -> None:
+def test_a_kill_reaches_the_service(server: up_server.UpServer, service: Service) -> None:
     service.gate.clear()
     with executor(server):
         create(server, "killed", f"http://127.0.0.1:{service.port}/held")
@@ -294,7 +298,7 @@ def test_a_kill_reaches_the_service(server: up.Up, service: Service) -> None:
         assert stopped["status"] == "True"
 
 
-def test_a_deleted_task_leaves_no_request(server: up.Up, service: Service) -> None:
+def test_a_deleted_task_leaves_no_request(server: up_server.UpServer, service: Service) -> None:
     service.gate.clear()
     with executor(server):
         create(server, "deleted", f"http://127.0.0.1:{service.port}/held")

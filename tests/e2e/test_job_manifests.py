@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from support import job_manifests, waiting
-from support import up as up_support
+from support import up_server as up_support
 
 PATIENCE_S = 60.0
 NOT_HERE = {"fields-of-ours", "pipeline", "form-of-the-proposal"}
@@ -40,9 +40,9 @@ VALUES = {"options-in-a-script": {"order": "12", "notify": True}}
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
     with up_support.serving(tmp_path_factory.mktemp("manifests"), slots=4) as made:
-        configs = [one for one in job_manifests.every() if one["kind"] == "JobConfig"]
+        configs = [one for one in job_manifests.all_manifests() if one["kind"] == "JobConfig"]
         made.kiln("apply", "-f", "-", stdin="\n---\n".join(map(json.dumps, configs)))
         yield made
 
@@ -60,16 +60,19 @@ def job_of(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_all_are_run_or_named() -> None:
-    assert {job_manifests.title(one) for one in job_manifests.every()} == {*PRINTED, *NOT_HERE}
+    assert {job_manifests.title(one) for one in job_manifests.all_manifests()} == {
+        *PRINTED,
+        *NOT_HERE,
+    }
 
 
 @pytest.mark.parametrize(
     "manifest",
-    [one for one in job_manifests.every() if job_manifests.title(one) in PRINTED],
+    [one for one in job_manifests.all_manifests() if job_manifests.title(one) in PRINTED],
     ids=job_manifests.title,
 )
 def test_job_of_a_manifest_prints_what_it_should(
-    server: up_support.Up, manifest: dict[str, Any]
+    server: up_support.UpServer, manifest: dict[str, Any]
 ) -> None:
     job = job_of(manifest)
     name = job["metadata"]["name"]
@@ -96,7 +99,7 @@ def test_job_of_a_manifest_prints_what_it_should(
         assert all(text in printed for text in wanted), printed
 
 
-def wait_and_hasten(server: up_support.Up, job: dict[str, Any]) -> dict[str, Any]:
+def wait_and_hasten(server: up_support.UpServer, job: dict[str, Any]) -> dict[str, Any]:
     """See that a Job of the future waits; return one whose time is now."""
     server.kiln("apply", "-f", "-", stdin=json.dumps(job))
     name = job["metadata"]["name"]
@@ -115,7 +118,7 @@ def wait_and_hasten(server: up_support.Up, job: dict[str, Any]) -> dict[str, Any
     }
 
 
-def phase(server: up_support.Up, name: str) -> str:
+def phase(server: up_support.UpServer, name: str) -> str:
     return str(server.get("jobs", name).get("status", {}).get("phase", ""))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support import up as up_support
+from support import up_server as up_support
 from support import waiting
 
 PATIENCE_S = 30.0
@@ -17,12 +17,12 @@ FINAL = {"Succeeded", "Failed", "Killed", "AdmissionError"}
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
     with up_support.serving(tmp_path_factory.mktemp("jobs"), slots=4) as made:
         yield made
 
 
-def apply(server: up_support.Up, *objects: dict[str, Any]) -> None:
+def apply(server: up_support.UpServer, *objects: dict[str, Any]) -> None:
     """Create or change objects."""
     text = "\n---\n".join(json.dumps(one) for one in objects)
     server.kiln("apply", "-f", "-", stdin=text)
@@ -58,13 +58,17 @@ def config(name: str, *argv: str, policy: str = "Allow", **spec: Any) -> dict[st
     }
 
 
-def status(server: up_support.Up, name: str, kind: str = "jobs") -> dict[str, Any]:
+def status(server: up_support.UpServer, name: str, kind: str = "jobs") -> dict[str, Any]:
     """The status of an object, empty before it has one."""
     return dict(server.get(kind, name).get("status") or {})
 
 
 def wait_for(
-    server: up_support.Up, name: str, what: Callable[[dict[str, Any]], bool], *, kind: str = "jobs"
+    server: up_support.UpServer,
+    name: str,
+    what: Callable[[dict[str, Any]], bool],
+    *,
+    kind: str = "jobs",
 ) -> dict[str, Any]:
     """Wait until that holds of a status; return it."""
     waiting.wait_until(
@@ -75,7 +79,7 @@ def wait_for(
     return status(server, name, kind)
 
 
-def wait_phase(server: up_support.Up, name: str, *phases: str) -> dict[str, Any]:
+def wait_phase(server: up_support.UpServer, name: str, *phases: str) -> dict[str, Any]:
     """Wait for one of these phases; another end fails at once."""
 
     def reached(found: dict[str, Any]) -> bool:
@@ -97,7 +101,7 @@ def append(path: Path, what: str) -> tuple[str, str, str]:
 # One Job
 
 
-def test_job_of_one_task_has_its_result(server: up_support.Up) -> None:
+def test_job_of_one_task_has_its_result(server: up_support.UpServer) -> None:
     apply(server, job("one", "sh", "-c", "echo 42 > $KILN_OUTPUT"))
     found = wait_phase(server, "one", "Succeeded")
     assert found["result"]["value"] == 42
@@ -109,7 +113,7 @@ def test_job_of_one_task_has_its_result(server: up_support.Up) -> None:
     assert conditions == {"Valid": "True", "Started": "True", "Finished": "True"}
 
 
-def test_indexes_have_their_variables(server: up_support.Up, tmp_path: Path) -> None:
+def test_indexes_have_their_variables(server: up_support.UpServer, tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     matrix = {"city": ["oslo", "lima"], "floor": ["1", "2"]}
     word = "${task.index_matrix.city}/${task.index_matrix.floor}/${task.name}/${job.name}/$HOME"
@@ -128,7 +132,7 @@ def test_indexes_have_their_variables(server: up_support.Up, tmp_path: Path) -> 
     assert found["tasks"][0]["parallelIndex"]["matrixValues"] == {"city": "oslo", "floor": "1"}
 
 
-def test_first_failure_ends_the_others(server: up_support.Up) -> None:
+def test_first_failure_ends_the_others(server: up_support.UpServer) -> None:
     argv = ("sh", "-c", "[ ${task.index_num} != 1 ] && exec sleep 60; exit 3")
     apply(server, job("strict", *argv, template={"parallelism": {"withCount": 3}}))
     found = wait_phase(server, "strict", "Failed")
@@ -137,14 +141,14 @@ def test_first_failure_ends_the_others(server: up_support.Up) -> None:
     assert found["indexes"]["failedIndexes"] == "1"
 
 
-def test_first_success_ends_the_others(server: up_support.Up) -> None:
+def test_first_success_ends_the_others(server: up_support.UpServer) -> None:
     argv = ("sh", "-c", "[ ${task.index_num} != 1 ] && exec sleep 60; exit 0")
     parallelism = {"withCount": 3, "completionStrategy": "AnySuccessful"}
     apply(server, job("any", *argv, template={"parallelism": parallelism}))
     assert wait_phase(server, "any", "Succeeded")["indexes"]["succeeded"] == 1
 
 
-def test_some_may_fail(server: up_support.Up) -> None:
+def test_some_may_fail(server: up_support.UpServer) -> None:
     argv = ("sh", "-c", "[ ${task.index_num} -lt 8 ]")
     parallelism = {"withCount": 10, "completionStrategy": {"maxFailed": "20%"}}
     apply(server, job("some", *argv, template={"parallelism": parallelism}))
@@ -152,7 +156,7 @@ def test_some_may_fail(server: up_support.Up) -> None:
     assert found["indexes"]["failedIndexes"] == "8-9"
 
 
-def test_retries_are_per_index(server: up_support.Up, tmp_path: Path) -> None:
+def test_retries_are_per_index(server: up_support.UpServer, tmp_path: Path) -> None:
     marks = tmp_path / "mark-${task.index_num}"
     argv = ("sh", "-c", f"echo x >> {marks}; [ $(wc -l < {marks}) -gt ${{task.index_num}} ]")
     template = {"maxAttempts": 3, "retryDelaySeconds": 0, "parallelism": {"withCount": 3}}
@@ -162,7 +166,7 @@ def test_retries_are_per_index(server: up_support.Up, tmp_path: Path) -> None:
     assert found["createdTasks"] == 6
 
 
-def test_what_is_tried_again_is_said(server: up_support.Up) -> None:
+def test_what_is_tried_again_is_said(server: up_support.UpServer) -> None:
     argv = ("sh", "-c", "[ ${task.index_num} != 1 ]")
     retry = {"maxAttempts": 2, "delaySeconds": 600}
     apply(server, job("waiting", *argv, template={"retry": retry, "parallelism": {"withCount": 2}}))
@@ -171,7 +175,7 @@ def test_what_is_tried_again_is_said(server: up_support.Up) -> None:
     server.kubectl("delete", "kjob", "waiting")
 
 
-def test_finalizer_gets_the_results_in_order(server: up_support.Up) -> None:
+def test_finalizer_gets_the_results_in_order(server: up_support.UpServer) -> None:
     program = (
         "import json, os; "
         "found = json.load(open(os.environ['KILN_INPUT']))['results']; "
@@ -184,7 +188,7 @@ def test_finalizer_gets_the_results_in_order(server: up_support.Up) -> None:
     assert wait_phase(server, "sum", "Succeeded")["result"]["value"] == [0, 10, 20, 30]
 
 
-def test_kill_ends_what_runs(server: up_support.Up, tmp_path: Path) -> None:
+def test_kill_ends_what_runs(server: up_support.UpServer, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     argv = ("sh", "-c", f"echo $$ >> {pids}; exec sleep 300")
     template = {"parallelism": {"withCount": 2}, "timeouts": {"killGraceSeconds": 1}}
@@ -197,7 +201,7 @@ def test_kill_ends_what_runs(server: up_support.Up, tmp_path: Path) -> None:
     assert {c["type"]: c["status"] for c in found["conditions"]}["Stopped"] == "True"
 
 
-def test_deleted_job_ends_what_runs(server: up_support.Up, tmp_path: Path) -> None:
+def test_deleted_job_ends_what_runs(server: up_support.UpServer, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     template = {"timeouts": {"killGraceSeconds": 1}}
     apply(server, job("gone", "sh", "-c", f"echo $$ >> {pids}; exec sleep 300", template=template))
@@ -208,7 +212,7 @@ def test_deleted_job_ends_what_runs(server: up_support.Up, tmp_path: Path) -> No
     )
 
 
-def test_higher_run_does_again_what_failed(server: up_support.Up, tmp_path: Path) -> None:
+def test_higher_run_does_again_what_failed(server: up_support.UpServer, tmp_path: Path) -> None:
     log, gate = tmp_path / "log", tmp_path / "gate"
     argv = (
         "sh",
@@ -228,7 +232,7 @@ def test_higher_run_does_again_what_failed(server: up_support.Up, tmp_path: Path
     assert sorted(set(lines(log))) == ["0", "1", "2", "3"]
 
 
-def test_it_is_deleted_when_its_time_is_up(server: up_support.Up) -> None:
+def test_it_is_deleted_when_its_time_is_up(server: up_support.UpServer) -> None:
     apply(server, job("short-lived", "true", ttlSecondsAfterFinished=1))
     waiting.wait_until(
         lambda: "short-lived" not in server.kubectl("get", "kjob", "-o", "name").stdout,
@@ -245,7 +249,9 @@ def test_it_is_deleted_when_its_time_is_up(server: up_support.Up) -> None:
         ({"dependsOn": [{"name": "bad"}]}, "dependsOn"),
     ],
 )
-def test_what_cannot_be_is_refused(server: up_support.Up, spec: dict[str, Any], text: str) -> None:
+def test_what_cannot_be_is_refused(
+    server: up_support.UpServer, spec: dict[str, Any], text: str
+) -> None:
     made = job("bad", "true", **spec)
     done = server.kiln("apply", "-f", "-", stdin=json.dumps(made), check=False)
     assert done.returncode != 0
@@ -255,7 +261,7 @@ def test_what_cannot_be_is_refused(server: up_support.Up, spec: dict[str, Any], 
 # What a Job waits for
 
 
-def test_dependency_is_waited_for(server: up_support.Up, tmp_path: Path) -> None:
+def test_dependency_is_waited_for(server: up_support.UpServer, tmp_path: Path) -> None:
     log = tmp_path / "log"
     after = job("after", *append(log, "after"), dependsOn=[{"name": "before"}])
     apply(server, after)
@@ -266,7 +272,7 @@ def test_dependency_is_waited_for(server: up_support.Up, tmp_path: Path) -> None
     assert lines(log) == ["before", "after"]
 
 
-def test_message_says_what_it_waits_for_now(server: up_support.Up) -> None:
+def test_message_says_what_it_waits_for_now(server: up_support.UpServer) -> None:
     apply(server, job("behind", "true", dependsOn=[{"name": "ahead"}]))
     wait_for(server, "behind", lambda s: "Job ahead does not exist" in s.get("message", ""))
     apply(server, job("ahead", "sleep", "300", template={"timeouts": {"killGraceSeconds": 1}}))
@@ -274,7 +280,7 @@ def test_message_says_what_it_waits_for_now(server: up_support.Up) -> None:
     server.kubectl("delete", "kjob", "ahead", "behind")
 
 
-def test_failed_dependency_fails_it(server: up_support.Up) -> None:
+def test_failed_dependency_fails_it(server: up_support.UpServer) -> None:
     apply(
         server,
         job("bad-base", "false"),
@@ -287,7 +293,7 @@ def test_failed_dependency_fails_it(server: up_support.Up) -> None:
     wait_phase(server, "anyway", "Succeeded")
 
 
-def test_jobs_that_wait_for_each_other_fail(server: up_support.Up) -> None:
+def test_jobs_that_wait_for_each_other_fail(server: up_support.UpServer) -> None:
     apply(
         server,
         job("ring-1", "true", dependsOn=[{"name": "ring-2"}]),
@@ -299,7 +305,7 @@ def test_jobs_that_wait_for_each_other_fail(server: up_support.Up) -> None:
     assert any("wait for each other" in one["message"] for one in found)
 
 
-def test_indexes_of_a_list_that_a_task_returns(server: up_support.Up, tmp_path: Path) -> None:
+def test_indexes_of_a_list_that_a_task_returns(server: up_support.UpServer, tmp_path: Path) -> None:
     log = tmp_path / "log"
     template = {"parallelism": {"withResultOf": {"task": "lister", "path": "$.files"}}}
     apply(server, job("each", *append(log, "${task.index_item}"), template=template))
@@ -321,7 +327,7 @@ LIST_JOB = {
 """More of a template: its result has the list `results`."""
 
 
-def test_indexes_of_a_list_that_a_job_returns(server: up_support.Up, tmp_path: Path) -> None:
+def test_indexes_of_a_list_that_a_job_returns(server: up_support.UpServer, tmp_path: Path) -> None:
     log = tmp_path / "log"
     listed = {"parallelism": {"withResultOf": {"job": "numbers", "path": "$.results"}}}
     apply(server, job("of-numbers", *append(log, "${task.index_item}"), template=listed))
@@ -333,7 +339,7 @@ def test_indexes_of_a_list_that_a_job_returns(server: up_support.Up, tmp_path: P
     assert sorted(lines(log)) == ["0", "1", "2"]
 
 
-def test_list_of_a_job_without_a_result(server: up_support.Up) -> None:
+def test_list_of_a_job_without_a_result(server: up_support.UpServer) -> None:
     listed = {"parallelism": {"withResultOf": {"job": "many"}}}
     apply(
         server,
@@ -345,7 +351,7 @@ def test_list_of_a_job_without_a_result(server: up_support.Up) -> None:
     assert "Job many has no result: give it a finalizer" in found["message"]
 
 
-def test_cluster_may_come_later(server: up_support.Up) -> None:
+def test_cluster_may_come_later(server: up_support.UpServer) -> None:
     made = job("without-cluster", "true")
     made["spec"]["template"]["taskTemplate"]["clusterName"] = "late"
     apply(server, made)
@@ -359,7 +365,7 @@ def test_cluster_may_come_later(server: up_support.Up) -> None:
     server.kubectl("delete", "taskcluster", "late")
 
 
-def test_start_after(server: up_support.Up) -> None:
+def test_start_after(server: up_support.UpServer) -> None:
     at, far = (
         datetime.fromtimestamp(time.time() + after_s, UTC).isoformat(timespec="seconds")
         for after_s in (6, 3600)
@@ -375,7 +381,7 @@ def test_start_after(server: up_support.Up) -> None:
     assert datetime.fromisoformat(found["startTime"]) >= datetime.fromisoformat(at)
 
 
-def test_locks_exclude_each_other(server: up_support.Up, tmp_path: Path) -> None:
+def test_locks_exclude_each_other(server: up_support.UpServer, tmp_path: Path) -> None:
     log = tmp_path / "log"
     argv = ("sh", "-c", f"echo in >> {log}; sleep 0.3; echo out >> {log}")
     lock = {"locks": [{"name": "warehouse"}]}
@@ -403,7 +409,7 @@ spec:
     ("field", "tool"), [("on", "kiln"), ('"on"', "kiln"), ("phases", "kiln"), ("phases", "kubectl")]
 )
 def test_phases_of_a_hook_in_each_form(
-    server: up_support.Up, tmp_path: Path, field: str, tool: str
+    server: up_support.UpServer, tmp_path: Path, field: str, tool: str
 ) -> None:
     log, name = tmp_path / "log", f"hook-{tool}-{len(field)}"
     text = ON_WITHOUT_QUOTES.replace("LOG", str(log)).replace("FIELD", field).replace("NAME", name)
@@ -414,7 +420,7 @@ def test_phases_of_a_hook_in_each_form(
     waiting.wait_until(lambda: lines(log) == ["Failed"], what="the hook", timeout_s=PATIENCE_S)
 
 
-def test_hook_without_phases_says_what_to_write(server: up_support.Up) -> None:
+def test_hook_without_phases_says_what_to_write(server: up_support.UpServer) -> None:
     made = job("hookless", "true", template={"hooks": [{"taskTemplate": {"command": ["true"]}}]})
     refused = server.kiln("apply", "-f", "-", stdin=json.dumps(made), check=False)
     assert refused.returncode != 0
@@ -422,7 +428,7 @@ def test_hook_without_phases_says_what_to_write(server: up_support.Up) -> None:
     assert "give one of phases and on, which YAML reads as true" in refused.stderr
 
 
-def test_field_without_effect_is_warned_of(server: up_support.Up) -> None:
+def test_field_without_effect_is_warned_of(server: up_support.UpServer) -> None:
     template = {"forbidTaskForceDeletion": True}
     made = [job("forced", "true", template=template), config("forced", "true", template=template)]
     text = json.dumps({"kind": "List", "apiVersion": "v1", "items": made})
@@ -437,7 +443,7 @@ def test_field_without_effect_is_warned_of(server: up_support.Up) -> None:
 
 
 def test_deleted_job_with_the_finalizer_of_a_stranger(
-    server: up_support.Up, tmp_path: Path
+    server: up_support.UpServer, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
     script = f"trap 'echo end >> {log}; exit 1' TERM; echo begin >> {log}; sleep 60 & wait"
@@ -459,7 +465,7 @@ def test_deleted_job_with_the_finalizer_of_a_stranger(
     assert gone.returncode != 0
 
 
-def test_options_as_json_schema(server: up_support.Up) -> None:
+def test_options_as_json_schema(server: up_support.UpServer) -> None:
     options = [{"type": "Select", "name": "city", "select": {"values": ["oslo", "lima"]}}]
     apply(server, config("form", "true", option={"options": options}))
     schema = json.loads(server.kiln("run-job", "form", "--options-schema").stdout)
@@ -482,21 +488,21 @@ def steps(prefix: str, log: Path, *, load: str = "true", **spec: Any) -> list[di
     ]
 
 
-def stop(server: up_support.Up, *names: str) -> None:
+def stop(server: up_support.UpServer, *names: str) -> None:
     server.kiln("disable", *names)
     server.kiln("delete", *(f"jobconfig/{name}" for name in names))
 
 
-def jobs_of(server: up_support.Up, name: str) -> list[dict[str, Any]]:
+def jobs_of(server: up_support.UpServer, name: str) -> list[dict[str, Any]]:
     text = server.kubectl("get", "jobs.kilnwork.dev", "-o", "json").stdout
     return [one for one in json.loads(text)["items"] if one["metadata"]["name"].startswith(name)]
 
 
-def phases(server: up_support.Up, name: str) -> list[str]:
+def phases(server: up_support.UpServer, name: str) -> list[str]:
     return [(one.get("status") or {}).get("phase", "") for one in jobs_of(server, f"{name}-")]
 
 
-def test_jobs_of_one_tick_depend_on_each_other(server: up_support.Up, tmp_path: Path) -> None:
+def test_jobs_of_one_tick_depend_on_each_other(server: up_support.UpServer, tmp_path: Path) -> None:
     log = tmp_path / "log"
     made = steps("tick", log, load="sleep 1.5")
     apply(server, *reversed(made))
@@ -519,7 +525,7 @@ def test_jobs_of_one_tick_depend_on_each_other(server: up_support.Up, tmp_path: 
 
 
 def test_job_of_a_tick_fails_with_that_of_the_same_tick(
-    server: up_support.Up, tmp_path: Path
+    server: up_support.UpServer, tmp_path: Path
 ) -> None:
     apply(server, *steps("bad", tmp_path / "log", load="false"))
     waiting.wait_until(
@@ -536,7 +542,7 @@ def test_job_of_a_tick_fails_with_that_of_the_same_tick(
     assert not lines(tmp_path / "log")
 
 
-def test_job_waits_for_the_first_job_of_a_config(server: up_support.Up) -> None:
+def test_job_waits_for_the_first_job_of_a_config(server: up_support.UpServer) -> None:
     needs: dict[str, Any] = {"dependsOn": [{"kind": "JobConfig", "name": "by-hand"}]}
     apply(server, config("after-hand", "true", **needs))
     apply(server, run("waits-for-hand", "after-hand"))
@@ -551,7 +557,7 @@ def test_job_waits_for_the_first_job_of_a_config(server: up_support.Up) -> None:
     wait_phase(server, "at-once", "Succeeded")
 
 
-def test_jobconfigs_that_wait_for_each_other(server: up_support.Up) -> None:
+def test_jobconfigs_that_wait_for_each_other(server: up_support.UpServer) -> None:
     def needs(name: str) -> dict[str, Any]:
         return {"dependsOn": [{"kind": "JobConfig", "name": name}]}
 
@@ -568,7 +574,7 @@ def test_jobconfigs_that_wait_for_each_other(server: up_support.Up) -> None:
 
 
 def test_job_of_a_config_has_its_template_and_options(
-    server: up_support.Up, tmp_path: Path
+    server: up_support.UpServer, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
     options = [
@@ -592,7 +598,7 @@ def test_job_of_a_config_has_its_template_and_options(
 
 
 def test_job_that_could_not_be_used_is_looked_at_anew_in_a_higher_run(
-    server: up_support.Up,
+    server: up_support.UpServer,
 ) -> None:
     strict = {"type": "String", "name": "who", "required": True}
     apply(server, config("strict", "echo", "${option.who}", option={"options": [strict]}))
@@ -605,14 +611,14 @@ def test_job_that_could_not_be_used_is_looked_at_anew_in_a_higher_run(
     assert found["phase"] == "Succeeded"
 
 
-def test_config_may_come_later(server: up_support.Up) -> None:
+def test_config_may_come_later(server: up_support.UpServer) -> None:
     apply(server, run("early", "late-config"))
     wait_for(server, "early", lambda s: s.get("reason") == "WaitingForJobConfig")
     apply(server, config("late-config", "true"))
     wait_phase(server, "early", "Succeeded")
 
 
-def test_enqueue_keeps_the_order(server: up_support.Up, tmp_path: Path) -> None:
+def test_enqueue_keeps_the_order(server: up_support.UpServer, tmp_path: Path) -> None:
     log = tmp_path / "log"
     apply(server, config("in-turn", *append(log, "${job.name}"), policy="Enqueue"))
     apply(server, *(run(f"turn-{n}", "in-turn") for n in range(5)))
@@ -621,7 +627,7 @@ def test_enqueue_keeps_the_order(server: up_support.Up, tmp_path: Path) -> None:
     assert lines(log) == [f"turn-{number}" for number in range(5)]
 
 
-def test_forbid_refuses_a_second(server: up_support.Up) -> None:
+def test_forbid_refuses_a_second(server: up_support.UpServer) -> None:
     apply(server, config("alone", "sleep", "300", policy="Forbid"), run("alone-1", "alone"))
     wait_phase(server, "alone-1", "Running")
     apply(server, run("alone-2", "alone"))
@@ -638,7 +644,7 @@ def test_forbid_refuses_a_second(server: up_support.Up) -> None:
     )
 
 
-def test_replace_kills_the_older(server: up_support.Up) -> None:
+def test_replace_kills_the_older(server: up_support.UpServer) -> None:
     template = {"timeouts": {"killGraceSeconds": 1}}
     argv = ("sh", "-c", "[ ${job.name} = newer ] || exec sleep 300")
     apply(server, config("newest", *argv, policy="Replace", template=template))
@@ -649,7 +655,7 @@ def test_replace_kills_the_older(server: up_support.Up) -> None:
     assert "newer" in wait_phase(server, "older", "Killed")["message"]
 
 
-def test_schedule_makes_one_job_for_each_tick(server: up_support.Up, tmp_path: Path) -> None:
+def test_schedule_makes_one_job_for_each_tick(server: up_support.UpServer, tmp_path: Path) -> None:
     log = tmp_path / "log"
     schedule = {"cron": {"expression": "* * * * * * *"}}
     argv = append(log, "${job.name}=${job.scheduled_time}")
@@ -682,7 +688,7 @@ def test_schedule_makes_one_job_for_each_tick(server: up_support.Up, tmp_path: P
     server.kubectl("delete", "kjc", "each-second")
 
 
-def clash(server: up_support.Up, name: str, log: Path, *, lead_s: int) -> int:
+def clash(server: up_support.UpServer, name: str, log: Path, *, lead_s: int) -> int:
     """Enable a schedule the names of whose next two ticks are taken in so many seconds; return the
     first of these ticks. 0: the machine was slower than that.
 
@@ -705,7 +711,9 @@ def clash(server: up_support.Up, name: str, log: Path, *, lead_s: int) -> int:
     return 0
 
 
-def test_ticks_whose_names_are_taken_are_dropped(server: up_support.Up, tmp_path: Path) -> None:
+def test_ticks_whose_names_are_taken_are_dropped(
+    server: up_support.UpServer, tmp_path: Path
+) -> None:
     log = tmp_path / "log"
     leads = {f"clash-{lead_s}": lead_s for lead_s in (8, 24, 48)}
     tried = ((name, clash(server, name, log, lead_s=lead_s)) for name, lead_s in leads.items())
@@ -724,14 +732,14 @@ def test_ticks_whose_names_are_taken_are_dropped(server: up_support.Up, tmp_path
     server.kubectl("delete", "kjc", name)
 
 
-def test_invalid_config_says_so_and_harms_no_other(server: up_support.Up) -> None:
+def test_invalid_config_says_so_and_harms_no_other(server: up_support.UpServer) -> None:
     bad = config("not-cron", "true", schedule={"cron": {"expression": "61 * * * *"}})
     done = server.kiln("apply", "-f", "-", stdin=json.dumps(bad), check=False)
     assert done.returncode != 0
     assert "minute" in done.stderr
 
 
-def test_history_is_kept_to_its_limit(server: up_support.Up) -> None:
+def test_history_is_kept_to_its_limit(server: up_support.UpServer) -> None:
     limits = {"successfulJobsHistoryLimit": 1, "failedJobsHistoryLimit": 0}
     apply(server, config("history", "true", policy="Enqueue", **limits))
     apply(server, *(run(f"past-{n}", "history") for n in range(3)))
@@ -745,7 +753,7 @@ def test_history_is_kept_to_its_limit(server: up_support.Up) -> None:
     )
 
 
-def test_config_owns_the_service_of_its_function(server: up_support.Up) -> None:
+def test_config_owns_the_service_of_its_function(server: up_support.UpServer) -> None:
     group, plural = "serving.knative.dev", "services"
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     definition = {

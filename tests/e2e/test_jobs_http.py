@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from support import up
+from support import up_server
 
 RECORDS = 3000
 LINES = b"".join(
@@ -29,18 +29,20 @@ class Reply(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up.Up]:
-    with up.serving(tmp_path_factory.mktemp("http"), slots=2) as made:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_server.UpServer]:
+    with up_server.serving(tmp_path_factory.mktemp("http"), slots=2) as made:
         yield made
 
 
-def _connect(server: up.Up) -> tuple[http.client.HTTPConnection, dict[str, str]]:
+def _connect(server: up_server.UpServer) -> tuple[http.client.HTTPConnection, dict[str, str]]:
     address = server.http.removeprefix("http://")
     token = (server.data / "token").read_text().strip()
     return http.client.HTTPConnection(address, timeout=40), {"Authorization": f"Bearer {token}"}
 
 
-def _ask(server: up.Up, method: str, path: str, body: bytes | None = None, **headers: str) -> Reply:
+def _ask(
+    server: up_server.UpServer, method: str, path: str, body: bytes | None = None, **headers: str
+) -> Reply:
     connection, shown = _connect(server)
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     connection.request(method, path, body, {**shown, **named})
@@ -50,13 +52,13 @@ def _ask(server: up.Up, method: str, path: str, body: bytes | None = None, **hea
     return reply
 
 
-def _made(server: up.Up, query: str) -> str:
+def _made(server: up_server.UpServer, query: str) -> str:
     made = _ask(server, "POST", f"/jobs?{query}", LINES)
     assert made.status == 202, made.body
     return str(made.json["id"])
 
 
-def test_from_a_file_to_its_result(server: up.Up) -> None:
+def test_from_a_file_to_its_result(server: up_server.UpServer) -> None:
     job = _made(server, "itemsPerPart=100")
     done = _ask(server, "GET", f"/jobs/{job}?wait=30").json
     assert (done["status"], done["completions"], done["succeeded"]) == ("Complete", 31, 31)
@@ -72,7 +74,7 @@ def test_from_a_file_to_its_result(server: up.Up) -> None:
     assert [one["outcome"] for one in parts] == ["Succeeded"] * 30
 
 
-def test_metrics_count_jobs_by_phase(server: up.Up) -> None:
+def test_metrics_count_jobs_by_phase(server: up_server.UpServer) -> None:
     before = _ask(server, "GET", "/metrics").body.decode()
     job = _made(server, "suspend=true")
     try:
@@ -84,7 +86,7 @@ def test_metrics_count_jobs_by_phase(server: up.Up) -> None:
         assert _ask(server, "DELETE", f"/jobs/{job}").status < 300
 
 
-def test_watching_a_job_that_was_paused(server: up.Up) -> None:
+def test_watching_a_job_that_was_paused(server: up_server.UpServer) -> None:
     job = _made(server, "itemsPerPart=100&suspend=true&name=watched")
     connection, shown = _connect(server)
     connection.request("GET", "/jobs/watched/watch", headers=shown)
@@ -103,7 +105,7 @@ def test_watching_a_job_that_was_paused(server: up.Up) -> None:
     assert json.loads(seen.rstrip().splitlines()[-1].removeprefix("data: "))["status"] == "Complete"
 
 
-def test_cancelled_and_redriven(server: up.Up) -> None:
+def test_cancelled_and_redriven(server: up_server.UpServer) -> None:
     job = _made(server, "itemsPerPart=100&suspend=true")
     assert _ask(server, "POST", f"/jobs/{job}/cancel").status == 202
     assert _ask(server, "GET", f"/jobs/{job}?wait=30").json["phase"] == "Cancelled"
@@ -117,7 +119,7 @@ def test_cancelled_and_redriven(server: up.Up) -> None:
     assert _ask(server, "GET", f"/jobs/{job}").status == 404
 
 
-def test_a_key_lasts_over_a_restart(server: up.Up) -> None:
+def test_a_key_lasts_over_a_restart(server: up_server.UpServer) -> None:
     first = _ask(server, "POST", "/jobs?suspend=true", LINES, Idempotency_Key="k").json["id"]
     server.kill()
     server.start()
@@ -127,7 +129,7 @@ def test_a_key_lasts_over_a_restart(server: up.Up) -> None:
     assert other.status == 422
 
 
-def test_an_upload_goes_on_after_a_kill(server: up.Up) -> None:
+def test_an_upload_goes_on_after_a_kill(server: up_server.UpServer) -> None:
     begun = _ask(server, "POST", "/files", LINES[:50_000], Upload_Complete="?0").json
     server.kill()
     server.start()

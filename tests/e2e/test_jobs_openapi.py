@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support import up
+from support import up_server
 
 PROGRAM = os.environ.get("KILN_SCHEMATHESIS", "")
 EXAMPLES = os.environ.get("KILN_SCHEMATHESIS_EXAMPLES", "20")
@@ -20,15 +20,15 @@ SECONDS = 120
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up.Up]:
-    with up.serving(tmp_path_factory.mktemp("openapi")) as made:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_server.UpServer]:
+    with up_server.serving(tmp_path_factory.mktemp("openapi")) as made:
         yield made
 
 
 @pytest.mark.schemathesis
 @pytest.mark.timeout(SECONDS * 5)
 @pytest.mark.skipif(not PROGRAM, reason="KILN_SCHEMATHESIS names no program: make test-openapi")
-def test_the_page_holds(server: up.Up, tmp_path: Path) -> None:
+def test_the_page_holds(server: up_server.UpServer, tmp_path: Path) -> None:
     seed = os.environ.get("KILN_SEED") or str(secrets.randbelow(1 << 32))
     print(f"KILN_SEED={seed}")
     token = (server.data / "token").read_text().strip()

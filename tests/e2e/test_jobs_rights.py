@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support import up
+from support import up_server
 
 LINE = b'{"id":"1","value1":1,"value2":2,"op":"+"}\n'
 
@@ -15,8 +15,8 @@ pytestmark = pytest.mark.kubectl
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up.Up]:
-    with up.serving(tmp_path_factory.mktemp("rights"), slots=1) as made:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_server.UpServer]:
+    with up_server.serving(tmp_path_factory.mktemp("rights"), slots=1) as made:
         for role in ("view", "edit"):
             made.kubectl("create", "serviceaccount", role)
             binding = ("create", "rolebinding", role, f"--clusterrole={role}")
@@ -24,7 +24,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up.Up]:
         yield made
 
 
-def _status(server: up.Up, method: str, path: str, token: str, body: bytes | None = None) -> int:
+def _status(
+    server: up_server.UpServer, method: str, path: str, token: str, body: bytes | None = None
+) -> int:
     request = urllib.request.Request(
         server.http + path, body, {"Authorization": f"Bearer {token}"}, method=method
     )
@@ -48,7 +50,7 @@ def _status(server: up.Up, method: str, path: str, token: str, body: bytes | Non
     ],
 )
 def test_roles(
-    server: up.Up,
+    server: up_server.UpServer,
     method: str,
     path: str,
     body: bytes | None,
@@ -60,5 +62,5 @@ def test_roles(
     assert found == (viewer, editor)
 
 
-def test_nobody(server: up.Up) -> None:
+def test_nobody(server: up_server.UpServer) -> None:
     assert _status(server, "GET", "/jobs", "nonsense") == 401

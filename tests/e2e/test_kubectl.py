@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support import up as up_support
+from support import up_server as up_support
 from support import waiting
 
 pytestmark = [
@@ -27,7 +27,7 @@ spec:
 
 
 @pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
     """One for all: every test has names of its own."""
     with up_support.serving(tmp_path_factory.mktemp("up")) as server:
         yield server
@@ -43,7 +43,7 @@ def task(name: str) -> str:
     return TASK.replace("THIS", name)
 
 
-def test_apply_get_and_delete(up: up_support.Up, task: str, name: str) -> None:
+def test_apply_get_and_delete(up: up_support.UpServer, task: str, name: str) -> None:
     assert "created" in up.kubectl("apply", "-f", "-", stdin=task).stdout
     assert "unchanged" in up.kubectl("apply", "-f", "-", stdin=task).stdout
     up.kubectl("wait", f"task/{name}", "--for=jsonpath={.status.state}=Success", "--timeout=20s")
@@ -56,7 +56,7 @@ def test_apply_get_and_delete(up: up_support.Up, task: str, name: str) -> None:
 
 
 def test_changing_a_task_by_apply_and_by_merge_patch(
-    up: up_support.Up, task: str, name: str
+    up: up_support.UpServer, task: str, name: str
 ) -> None:
     up.kubectl("apply", "-f", "-", stdin=task)
     changed = task.replace("spec:", "spec:\n  ttlSecondsAfterFinished: 600")
@@ -68,7 +68,7 @@ def test_changing_a_task_by_apply_and_by_merge_patch(
 
 
 def test_logs_of_a_worker_pod_show_what_its_tasks_print(
-    up: up_support.Up, task: str, name: str
+    up: up_support.UpServer, task: str, name: str
 ) -> None:
     up.kubectl("apply", "-f", "-", stdin=task)
     up.kubectl("wait", f"task/{name}", "--for=jsonpath={.status.state}=Success", "--timeout=20s")
@@ -78,7 +78,7 @@ def test_logs_of_a_worker_pod_show_what_its_tasks_print(
     )
 
 
-def test_a_pod_runs_as_a_process_and_is_deleted(up: up_support.Up) -> None:
+def test_a_pod_runs_as_a_process_and_is_deleted(up: up_support.UpServer) -> None:
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -98,7 +98,7 @@ def test_a_pod_runs_as_a_process_and_is_deleted(up: up_support.Up) -> None:
 
 
 def test_a_service_account_may_do_only_what_its_role_says(
-    up: up_support.Up, task: str, name: str
+    up: up_support.UpServer, task: str, name: str
 ) -> None:
     up.kubectl("create", "serviceaccount", "reader")
     up.kubectl("create", "role", "reader", "--verb=get", "--resource=tasks.kilnwork.dev")
@@ -122,7 +122,7 @@ def test_a_service_account_may_do_only_what_its_role_says(
     )
 
 
-def test_kubectl_finds_unchanged_what_kiln_applied(up: up_support.Up, task: str) -> None:
+def test_kubectl_finds_unchanged_what_kiln_applied(up: up_support.UpServer, task: str) -> None:
     up.kiln("apply", "-f", "-", stdin=task)
     assert "unchanged" in up.kubectl("apply", "-f", "-", stdin=task).stdout
     assert "unchanged" in up.kiln("apply", "-f", "-", stdin=task).stdout

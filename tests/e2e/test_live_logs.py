@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support import up as up_support
+from support import up_server as up_support
 from support import waiting
 
 pytestmark = pytest.mark.timeout(300)  # a dozen programs start one after the other
@@ -24,7 +24,7 @@ EPHEMERAL = {
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
     with up_support.serving(tmp_path_factory.mktemp("logs"), slots=1) as made:
         yield made
 
@@ -33,7 +33,7 @@ def script(gate: Path, *, before: str, after: str) -> list[str]:
     return ["sh", "-c", f"echo {before}; until [ -e {gate} ]; do sleep 0.05; done; echo {after}"]
 
 
-def apply(server: up_support.Up, name: str, spec: dict[str, Any]) -> None:
+def apply(server: up_support.UpServer, name: str, spec: dict[str, Any]) -> None:
     task = {"apiVersion": KILNWORK, "kind": "Task", "metadata": {"name": name}, "spec": spec}
     server.kiln("apply", "-f", "-", stdin=json.dumps(task))
 
@@ -47,7 +47,9 @@ def in_pod(*commands: list[str], **pod: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def following(server: up_support.Up, name: str, out: Path) -> Iterator[subprocess.Popen[bytes]]:
+def following(
+    server: up_support.UpServer, name: str, out: Path
+) -> Iterator[subprocess.Popen[bytes]]:
     """`kiln logs -f`, which writes to a file; ended at the latest when this is left."""
     with out.open("wb") as file:
         process = subprocess.Popen(
@@ -67,7 +69,7 @@ def comes(out: Path, text: str) -> None:
 
 @pytest.mark.parametrize("runs_in", ["pod", "ephemeral container"])
 def test_output_comes_while_it_runs_and_stays_the_same_when_it_is_over(
-    server: up_support.Up, tmp_path: Path, runs_in: str
+    server: up_support.UpServer, tmp_path: Path, runs_in: str
 ) -> None:
     gate, out = tmp_path / "gate", tmp_path / "out"
     name = runs_in.split()[0]
@@ -89,7 +91,7 @@ def test_output_comes_while_it_runs_and_stays_the_same_when_it_is_over(
 
 
 def test_lines_of_several_containers_begin_with_their_names(
-    server: up_support.Up, tmp_path: Path
+    server: up_support.UpServer, tmp_path: Path
 ) -> None:
     gate, out = tmp_path / "gate", tmp_path / "out"
     commands = [script(gate, before=f"{n}a", after=f"{n}b") for n in (1, 2)]
@@ -107,7 +109,7 @@ def test_lines_of_several_containers_begin_with_their_names(
     assert server.kiln("logs", "several").stdout.splitlines() == lines
 
 
-def test_what_a_pod_waits_for_is_said_instead(server: up_support.Up, tmp_path: Path) -> None:
+def test_what_a_pod_waits_for_is_said_instead(server: up_support.UpServer, tmp_path: Path) -> None:
     apply(server, "waits", in_pod(["true"], nodeSelector={"is-not": "there"}))
     waiting.wait_until(
         lambda: server.get("tasks", "waits").get("status", {}).get("reason") == "Unschedulable",

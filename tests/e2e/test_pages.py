@@ -1,7 +1,7 @@
 """README, tutorials and how-tos by hand: their files, their commands, and what they say is printed.
 
 Two pages have tests of their own, with more to check: first-tasks in test_tutorial.py and
-from-aksjobscheduler in test_walkthrough.py. Those that need a Kubernetes cluster are read in
+migrate-from-aksjobscheduler in test_walkthrough.py. Those that need a Kubernetes cluster are in
 tests/cluster/test_pages.py. That each page is read somewhere is the last test here.
 """
 
@@ -14,7 +14,7 @@ import pytest
 
 from kilnwork.kit import ids, processes
 from support import page_reader, pages, waiting
-from support import up as up_support
+from support import up_server as up_support
 
 SET_UP = "make setup && source .venv/bin/activate"
 KILN_UP = "kiln up"
@@ -80,7 +80,7 @@ MAP_A_FILE = page_reader.Page(
 
 COMERS = [
     page_reader.Page(path=pages.DOCS / "how-to" / name)
-    for name in ("come-from-furiko.md", "come-from-cronjob.md")
+    for name in ("migrate-from-furiko.md", "migrate-from-cronjob.md")
 ]
 
 USE_KUBECTL = page_reader.Page(
@@ -114,7 +114,7 @@ def start_program(reader: page_reader.Reader, *argv: str) -> None:
 
 
 RETRY = page_reader.Page(
-    path=pages.DOCS / "how-to" / "retry-what-failed.md",
+    path=pages.DOCS / "how-to" / "retry-failed-tasks.md",
     instead={"$ID": "$(kiln tasks --data runs --function __main__:report -o name)"},
 )
 
@@ -161,7 +161,7 @@ PAGES = [
 ELSEWHERE = {
     "how-to/use-notebooks.md": "tests/e2e/test_notebook.py",
     "tutorial/first-tasks.md": "tests/e2e/test_tutorial.py",
-    "how-to/from-aksjobscheduler.md": "tests/e2e/test_walkthrough.py",
+    "how-to/migrate-from-aksjobscheduler.md": "tests/e2e/test_walkthrough.py",
     "how-to/run-on-a-cluster.md": "tests/cluster/test_pages.py",
     "how-to/attach-a-node.md": "tests/cluster/test_virtual_node.py",
 }
@@ -173,7 +173,7 @@ ELSEWHERE = {
     "page", PAGES, ids=lambda page: page.path.stem if isinstance(page, page_reader.Page) else None
 )
 def test_files_and_commands_do_what_the_page_says(
-    up: up_support.Up, page: page_reader.Page
+    up: up_support.UpServer, page: page_reader.Page
 ) -> None:
     mark = f"KILN_TEST_MARK={ids.new_uid()}"
     environment = {**up.environment, **dict([mark.split("=")])}
@@ -194,7 +194,7 @@ def test_every_tutorial_and_how_to_is_read_by_a_test() -> None:
     read |= {pages.DOCS / name for name in ELSEWHERE}
     written = {
         path
-        for path in pages.every()
+        for path in pages.all_pages()
         if path.name == "README.md" or path.parent.name in ("tutorial", "how-to")
     }
     assert {path.relative_to(pages.ROOT) for path in written - read} == {Path("docs/README.md")}

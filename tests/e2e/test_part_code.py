@@ -10,7 +10,7 @@ from kilnwork.api import filejobs
 from kilnwork.data import blobs
 from kilnwork.jobs.work import part
 from kilnwork.sdk import pickling, session
-from support import part_works
+from support import local_parts
 
 map_part = kiln.task(part.run)
 
@@ -27,7 +27,7 @@ def test_a_function_in_a_blob_maps_parts(tmp_path: Path) -> None:
         code = pickling.pack_by_value(counted, counted, along=True)
         digest, _ = session.current().blobs.put((code,))
         mapper = {"function": "test:counted", "code": blobs.text(digest)}
-        here = part_works.World(tmp_path / "job", content, itemsPerPart=2, mapper=mapper)
+        here = local_parts.World(tmp_path / "job", content, itemsPerPart=2, mapper=mapper)
         works = [here.work(each.number) for each in here.manifest.parts]
         done = [
             msgspec.convert(map_part.submit(msgspec.to_builtins(work)).result(30), filejobs.Commit)

@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 
 import kilnwork as kiln
-from support import up as up_support
+from support import up_server as up_support
 from support import waiting
 
 PATIENCE_S = 60
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
     with up_support.serving(tmp_path_factory.mktemp("calls"), slots=2) as made:
         yield made
 
 
 @pytest.fixture
-def session(server: up_support.Up) -> Iterator[kiln.Session]:
+def session(server: up_support.UpServer) -> Iterator[kiln.Session]:
     with kiln.connect(server.data / "kubeconfig") as made:
         yield made
 
@@ -87,7 +87,7 @@ def die(code: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def pods(server: up_support.Up, **labels: str) -> list[dict[str, Any]]:
+def pods(server: up_support.UpServer, **labels: str) -> list[dict[str, Any]]:
     """Pods of calls, and no workers."""
     wanted = {"kilnwork.dev/executor": "pod", **labels}
     return [
@@ -97,7 +97,7 @@ def pods(server: up_support.Up, **labels: str) -> list[dict[str, Any]]:
     ]
 
 
-def listed(server: up_support.Up, future: kiln.Future[Any]) -> dict[str, Any]:
+def listed(server: up_support.UpServer, future: kiln.Future[Any]) -> dict[str, Any]:
     """What `kiln tasks` says of it."""
     found = json.loads(server.kiln("tasks", "-o", "json").stdout)["items"]
     (task,) = [task for task in found if task["id"] == future.id]
@@ -112,7 +112,7 @@ def says(path: Path, text: str) -> None:
 
 
 @pytest.mark.usefixtures("session")
-def test_calls_of_pods_workers_and_drivers_mix(server: up_support.Up) -> None:
+def test_calls_of_pods_workers_and_drivers_mix(server: up_support.UpServer) -> None:
     number = on_a_worker.submit(0)
     future = nested.options(name="mixed").submit(number)
     assert future.result(PATIENCE_S) == [13, 12, "mixed"]
@@ -134,7 +134,7 @@ def test_what_it_raises_is_raised_after_its_retries(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("session")
-def test_cancel_ends_its_pod(server: up_support.Up, tmp_path: Path) -> None:
+def test_cancel_ends_its_pod(server: up_support.UpServer, tmp_path: Path) -> None:
     future = stay.submit(str(tmp_path))
     says(tmp_path / "1", "runs")
     future.cancel()
@@ -149,7 +149,7 @@ def test_cancel_ends_its_pod(server: up_support.Up, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("session")
 def test_a_timeout_ends_an_attempt_and_another_follows(
-    server: up_support.Up, tmp_path: Path
+    server: up_support.UpServer, tmp_path: Path
 ) -> None:
     """It counts from the start of the container, perhaps before the function has begun."""
     future = stay.options(timeout=1, retries=1, retry_delay=0).submit(str(tmp_path))
@@ -174,7 +174,7 @@ def test_what_the_api_server_refuses_says_why() -> None:
         future.result(PATIENCE_S)
 
 
-def test_a_task_may_have_a_call_in_a_pod(server: up_support.Up) -> None:
+def test_a_task_may_have_a_call_in_a_pod(server: up_support.UpServer) -> None:
     spec = {"call": {"function": "operator:add", "args": [1, 2]}, "pod": {"spec": {}}}
     manifest = {
         "apiVersion": "kilnwork.dev/v1alpha1",

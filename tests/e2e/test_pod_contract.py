@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from support import up as up_support
+from support import up_server as up_support
 from support import waiting
 
 CALL = '''
@@ -31,7 +31,7 @@ SIDECAR = "kilnwork.worker.sidecar"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
     with up_support.serving(tmp_path_factory.mktemp("pods"), slots=2) as made:
         (made.workdir / "call.py").write_text(CALL)
         yield made
@@ -58,16 +58,16 @@ def task(
     }
 
 
-def apply(server: up_support.Up, *objects: dict[str, Any]) -> None:
+def apply(server: up_support.UpServer, *objects: dict[str, Any]) -> None:
     server.kiln("apply", "-f", "-", stdin="\n---\n".join(map(json.dumps, objects)))
 
 
-def status(server: up_support.Up, name: str) -> dict[str, Any]:
+def status(server: up_support.UpServer, name: str) -> dict[str, Any]:
     found: dict[str, Any] = server.get("tasks", name).get("status", {})
     return found
 
 
-def ended(server: up_support.Up, name: str) -> dict[str, Any]:
+def ended(server: up_support.UpServer, name: str) -> dict[str, Any]:
     def look() -> dict[str, Any]:
         found = status(server, name)
         return found if "finishTime" in found else {}
@@ -79,12 +79,12 @@ def state(seen: Mapping[str, Any]) -> tuple[Any, Any]:
     return seen.get("state"), seen.get("reason")
 
 
-def running(server: up_support.Up, name: str, path: Path) -> None:
+def running(server: up_support.UpServer, name: str, path: Path) -> None:
     """Wait until the task has made that file."""
     waiting.wait_until(path.exists, what=f"{name} runs", timeout_s=60)
 
 
-def sidecar_of(server: up_support.Up, name: str) -> int:
+def sidecar_of(server: up_support.UpServer, name: str) -> int:
     """The process of the sidecar of a task, as this machine numbers it."""
     mark = f"KILN_TASK_ID={server.get('tasks', name)['metadata']['uid']}".encode()
 
@@ -97,7 +97,7 @@ def sidecar_of(server: up_support.Up, name: str) -> int:
     return waiting.wait_until(find, what=f"{name} has a sidecar")
 
 
-def test_a_pod_has_inputs_children_progress_and_a_result(server: up_support.Up) -> None:
+def test_a_pod_has_inputs_children_progress_and_a_result(server: up_support.UpServer) -> None:
     data = {"apiVersion": "kilnwork.dev/v1alpha1", "kind": "TaskObject"}
     thing = {**data, "metadata": {"name": "numbers"}, "data": {"first": 22}}
     seen = server.workdir / "seen"
@@ -147,7 +147,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str, str]] = {
 }  # fmt: skip
 
 
-def test_what_is_no_result_fails_the_task_and_says_why(server: up_support.Up) -> None:
+def test_what_is_no_result_fails_the_task_and_says_why(server: up_support.UpServer) -> None:
     bad = [
         task(f"bad-{name}", container(script), retry={"maxLosses": 0}, **spec)
         for name, (script, spec, _, _) in BAD.items()
@@ -159,7 +159,7 @@ def test_what_is_no_result_fails_the_task_and_says_why(server: up_support.Up) ->
         assert said in after["message"]
 
 
-def test_results_of_any_size_come_whole(server: up_support.Up) -> None:
+def test_results_of_any_size_come_whole(server: up_support.UpServer) -> None:
     def write(size: int) -> str:
         text = f'head -c {size - 2} /dev/zero | tr "\\0" 7'
         return f"(printf '\"'; {text}; printf '\"') > $KILN_OUTPUT"
@@ -186,7 +186,7 @@ def test_results_of_any_size_come_whole(server: up_support.Up) -> None:
     assert "value" not in ended(server, "number")["result"]  # no API server keeps more than 64 bits
 
 
-def test_any_container_writes_and_the_pod_decides(server: up_support.Up) -> None:
+def test_any_container_writes_and_the_pod_decides(server: up_support.UpServer) -> None:
     writes = container('echo \'"from b"\' > "$KILN_OUTPUT"', "b")
     two = task("two", container("sleep 0.1", "a"), writes)
     fails = task("one-fails", container("exit 3", "a"), writes)
@@ -205,7 +205,7 @@ def test_any_container_writes_and_the_pod_decides(server: up_support.Up) -> None
     assert ended(server, "init")["result"]["value"] == 5
 
 
-def test_a_template_may_say_that_it_needs_no_sidecar(server: up_support.Up) -> None:
+def test_a_template_may_say_that_it_needs_no_sidecar(server: up_support.UpServer) -> None:
     off = {"annotations": {"kilnwork.dev/sidecar": "false"}}
     apply(server, task("plain", container('echo "<$KILN_SOCKET$KILN_OUTPUT>"'), metadata=off))
     after = ended(server, "plain")
@@ -213,7 +213,9 @@ def test_a_template_may_say_that_it_needs_no_sidecar(server: up_support.Up) -> N
     assert server.kiln("logs", "plain").stdout == "<>\n"
 
 
-def test_a_sidecar_that_is_killed_comes_back_and_knows_its_children(server: up_support.Up) -> None:
+def test_a_sidecar_that_is_killed_comes_back_and_knows_its_children(
+    server: up_support.UpServer,
+) -> None:
     before, go = server.workdir / "before", server.workdir / "go"
     child = '{"spec": {"command": ["true"]}}'
     script = f"""
@@ -236,7 +238,7 @@ def test_a_sidecar_that_is_killed_comes_back_and_knows_its_children(server: up_s
     assert after["children"]["total"] == 2
 
 
-def test_a_result_that_is_lost_with_its_sidecar_is_a_loss(server: up_support.Up) -> None:
+def test_a_result_that_is_lost_with_its_sidecar_is_a_loss(server: up_support.UpServer) -> None:
     before, go = server.workdir / "lost-before", server.workdir / "lost-go"
     script = f"""
         echo $KILN_ATTEMPT > $KILN_OUTPUT; touch {before}
@@ -252,14 +254,14 @@ def test_a_result_that_is_lost_with_its_sidecar_is_a_loss(server: up_support.Up)
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[up_support.Up]:
+def own(tmp_path: Path) -> Iterator[up_support.UpServer]:
     """A server that may be killed."""
     with up_support.serving(tmp_path, slots=1) as made:
         (tmp_path / "call.py").write_text(CALL)
         yield made
 
 
-def test_a_pod_ends_while_the_server_is_away(own: up_support.Up, tmp_path: Path) -> None:
+def test_a_pod_ends_while_the_server_is_away(own: up_support.UpServer, tmp_path: Path) -> None:
     """All of it: sockets wait for the dispatcher, and the result waits in the status of the Pod."""
     before, go, over = (tmp_path / name for name in ("before", "go", "over"))
     script = f"""

@@ -11,19 +11,19 @@ import pytest
 
 import kilnwork as kiln
 from kilnwork.api import sync_set
-from support import up, waiting
+from support import up_server, waiting
 
 POND = "{apiVersion: kilnwork.dev/v1alpha1, kind: DataPond, metadata: {name: default}}"
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[up.Up]:
-    with up.serving(tmp_path, slots=2) as made:
+def server(tmp_path: Path) -> Iterator[up_server.UpServer]:
+    with up_server.serving(tmp_path, slots=2) as made:
         yield made
 
 
 @pytest.fixture
-def session(server: up.Up) -> Iterator[Any]:
+def session(server: up_server.UpServer) -> Iterator[Any]:
     with kiln.connect(server.data / "kubeconfig") as opened:
         yield opened
 
@@ -54,7 +54,7 @@ def running(run: kiln.SetRun) -> None:
 
 
 def test_code_goes_along_and_a_second_submit_is_the_next_generation(
-    server: up.Up, session: Any
+    server: up_server.UpServer, session: Any
 ) -> None:
     server.kiln("apply", "-f", "-", stdin=POND)
     results = []
@@ -100,7 +100,7 @@ def test_what_failed_of_a_run_runs_again(session: Any, tmp_path: Path) -> None:
 
 
 def test_a_result_that_is_too_long_for_the_status_is_read_from_the_manager(
-    server: up.Up, session: Any
+    server: up_server.UpServer, session: Any
 ) -> None:
     ss = kiln.SyncSet("long")
     ss.group("worker")
@@ -139,7 +139,9 @@ def test_a_run_is_paused_scaled_and_killed(session: Any, tmp_path: Path) -> None
     assert run.status().phase == sync_set.Phase.SUCCEEDED
 
 
-def test_how_a_run_ended_badly_is_raised(server: up.Up, session: Any, tmp_path: Path) -> None:
+def test_how_a_run_ended_badly_is_raised(
+    server: up_server.UpServer, session: Any, tmp_path: Path
+) -> None:
     door = tmp_path / "door"
     ss = waiting_set(door)
     first = ss.submit()

@@ -5,21 +5,21 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from support import up as up_support
+from support import up_server as up_support
 from support import waiting
 
 
-def status(server: up_support.Up, name: str) -> dict[str, Any]:
+def status(server: up_support.UpServer, name: str) -> dict[str, Any]:
     found: dict[str, Any] = server.get("tasks", name).get("status", {})
     return found
 
 
-def running(server: up_support.Up, name: str) -> None:
+def running(server: up_support.UpServer, name: str) -> None:
     """Wait until the Task runs."""
     waiting.wait_until(lambda: status(server, name).get("state") == "Running", what=f"{name} runs")
 
 
-def test_a_crash_of_the_server_interrupts_no_task(up: up_support.Up) -> None:
+def test_a_crash_of_the_server_interrupts_no_task(up: up_support.UpServer) -> None:
     script = 'sleep 3; echo "\\"done\\"" > "$KILN_OUTPUT"; echo printed'
     up.kiln("run", "--name", "t", "--", "sh", "-c", script)
     running(up, "t")
@@ -32,7 +32,7 @@ def test_a_crash_of_the_server_interrupts_no_task(up: up_support.Up) -> None:
     assert up.kiln("logs", "t").stdout == "printed\n"
 
 
-def test_stopping_the_server_in_order_is_charged_to_no_task(up: up_support.Up) -> None:
+def test_stopping_the_server_in_order_is_charged_to_no_task(up: up_support.UpServer) -> None:
     script = 'test "$KILN_ATTEMPT" -gt 1 || sleep 60'
     up.kiln("run", "--name", "t", "--", "sh", "-c", script)
     running(up, "t")
@@ -44,7 +44,7 @@ def test_stopping_the_server_in_order_is_charged_to_no_task(up: up_support.Up) -
     assert (after["state"], after["attempts"], after.get("losses", 0)) == ("Success", 2, 1)
 
 
-def test_numbers_ports_and_objects_go_on_after_a_restart(up: up_support.Up) -> None:
+def test_numbers_ports_and_objects_go_on_after_a_restart(up: up_support.UpServer) -> None:
     up.kiln("run", "--name", "t", "--watch", "--", "true")
     before = up.get("tasks", "t")
     endpoints = json.loads((up.data / "endpoints.json").read_text())
@@ -60,7 +60,7 @@ def test_numbers_ports_and_objects_go_on_after_a_restart(up: up_support.Up) -> N
 
 
 def test_another_workdir_reaches_workers_that_outlived_a_crash(
-    up: up_support.Up, tmp_path: Path
+    up: up_support.UpServer, tmp_path: Path
 ) -> None:
     up.kiln("run", "--watch", "--", "true")
     up.kill()
@@ -74,14 +74,14 @@ def test_another_workdir_reaches_workers_that_outlived_a_crash(
     waiting.wait_until(there, what="tasks run in the new working directory")
 
 
-def test_closing_the_terminal_stops_the_server_in_order(up: up_support.Up) -> None:
+def test_closing_the_terminal_stops_the_server_in_order(up: up_support.UpServer) -> None:
     assert up.process is not None
     up.process.send_signal(signal.SIGHUP)
     assert up.process.wait(25) == 0
     assert up.leftovers() == {}
 
 
-def test_a_crash_of_the_server_starts_no_pod_twice(up: up_support.Up) -> None:
+def test_a_crash_of_the_server_starts_no_pod_twice(up: up_support.UpServer) -> None:
     """However far its attempt was: declared only, created, running, over."""
     starts = up.workdir / "starts"
     names = [f"p{number}" for number in range(4)]
@@ -107,13 +107,15 @@ def test_a_crash_of_the_server_starts_no_pod_twice(up: up_support.Up) -> None:
     waiting.wait_until(lambda: held_pods(up) == [], what="no Pod is held any more")
 
 
-def held_pods(server: up_support.Up) -> list[str]:
+def held_pods(server: up_support.UpServer) -> list[str]:
     """Names of Pods with finalizers."""
     listed = json.loads(server.kiln("get", "pods", "-o", "json").stdout)
     return [p["metadata"]["name"] for p in listed["items"] if p["metadata"].get("finalizers")]
 
 
-def test_a_job_goes_on_waiting_for_that_of_a_jobconfig(up: up_support.Up, tmp_path: Path) -> None:
+def test_a_job_goes_on_waiting_for_that_of_a_jobconfig(
+    up: up_support.UpServer, tmp_path: Path
+) -> None:
     """What was chosen is in no memory: the one that takes over chooses the same."""
     gate, log = tmp_path / "gate", tmp_path / "log"
     waits = f"until [ -e {gate} ]; do sleep 0.1; done; echo load >> {log}"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kilnwork.cli import exits
-from support import up as up_support
+from support import up_server as up_support
 from support import waiting
 
 pytestmark = pytest.mark.timeout(120)
@@ -25,14 +25,14 @@ spec: {replicas: 2, slotsPerWorker: 1}
 
 
 @pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
     """One for all: every test has a TaskCluster of its own."""
     with up_support.serving(tmp_path_factory.mktemp("up")) as server:
         yield server
 
 
 @pytest.fixture
-def name(up: up_support.Up, request: pytest.FixtureRequest) -> Iterator[str]:
+def name(up: up_support.UpServer, request: pytest.FixtureRequest) -> Iterator[str]:
     """A TaskCluster of two workers with one slot each, which are connected."""
     found = str(request.node.name).removeprefix("test_").replace("_", "-")[:30].strip("-")
     up.kiln("apply", "-f", "-", stdin=CLUSTER.replace("THIS", found))
@@ -47,32 +47,32 @@ def gate(tmp_path: Path) -> Path:
     return tmp_path / "gate"
 
 
-def _run(up: up_support.Up, cluster: str, task: str, gate: Path | None = None) -> None:
+def _run(up: up_support.UpServer, cluster: str, task: str, gate: Path | None = None) -> None:
     """A task that ends when the gate is there, or at once without one."""
     script = "true" if gate is None else f"while [ ! -e {gate} ]; do sleep 0.1; done"
     up.kiln("run", "--cluster", cluster, "--name", task, "--", "sh", "-c", script)
 
 
-def _status(up: up_support.Up, task: str) -> dict[str, Any]:
+def _status(up: up_support.UpServer, task: str) -> dict[str, Any]:
     status: dict[str, Any] = up.get("tasks", task).get("status") or {}
     return status
 
 
-def _runs(up: up_support.Up, *tasks: str) -> None:
+def _runs(up: up_support.UpServer, *tasks: str) -> None:
     waiting.wait_until(
         lambda: all(_status(up, task).get("state") == "Running" for task in tasks),
         what=f"{tasks} run",
     )
 
 
-def _waits(up: up_support.Up, task: str) -> None:
+def _waits(up: up_support.UpServer, task: str) -> None:
     """Its state is written half a second after it came, unless it has started by then."""
     waiting.wait_until(
         lambda: _status(up, task).get("state") == "Pending", what=f"{task} is pending"
     )
 
 
-def test_busy_workers_finish_what_they_have(up: up_support.Up, name: str, gate: Path) -> None:
+def test_busy_workers_finish_what_they_have(up: up_support.UpServer, name: str, gate: Path) -> None:
     first, second, later = f"{name}-first", f"{name}-second", f"{name}-later"
     _run(up, name, first, gate)
     _run(up, name, second, gate.with_name("second"))
@@ -95,14 +95,14 @@ def test_busy_workers_finish_what_they_have(up: up_support.Up, name: str, gate: 
         assert (status["state"], status["attempts"], status.get("losses", 0)) == ("Success", 1, 0)
 
 
-def _pods(up: up_support.Up, cluster: str) -> list[str]:
+def _pods(up: up_support.UpServer, cluster: str) -> list[str]:
     """Names of its worker Pods that are not being deleted."""
     items = json.loads(up.kiln("get", "pods", "-o", "json").stdout)["items"]
     found = [p["metadata"] for p in items if p["metadata"]["name"].startswith(f"{cluster}-")]
     return [metadata["name"] for metadata in found if "deletionTimestamp" not in metadata]
 
 
-def test_the_idle_worker_goes_first(up: up_support.Up, name: str, gate: Path) -> None:
+def test_the_idle_worker_goes_first(up: up_support.UpServer, name: str, gate: Path) -> None:
     task = f"{name}-task"
     _run(up, name, task, gate)
     _runs(up, task)
@@ -116,7 +116,7 @@ def test_the_idle_worker_goes_first(up: up_support.Up, name: str, gate: Path) ->
 
 
 def test_what_waits_says_why_and_who_asks_in_vain_what_there_is(
-    up: up_support.Up, name: str, gate: Path
+    up: up_support.UpServer, name: str, gate: Path
 ) -> None:
     task = f"{name}-task"
     _run(up, name, task, gate)
@@ -137,7 +137,7 @@ def test_what_waits_says_why_and_who_asks_in_vain_what_there_is(
 
 @pytest.mark.kubectl
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on PATH")
-def test_kubectl_and_autoscalers_see_a_scale(up: up_support.Up, name: str) -> None:
+def test_kubectl_and_autoscalers_see_a_scale(up: up_support.UpServer, name: str) -> None:
     path = f"/apis/kilnwork.dev/v1alpha1/namespaces/default/taskclusters/{name}/scale"
     scale = json.loads(up.kubectl("get", "--raw", path).stdout)
     assert (scale["spec"]["replicas"], scale["status"]["replicas"]) == (2, 2)
@@ -151,7 +151,7 @@ def test_kubectl_and_autoscalers_see_a_scale(up: up_support.Up, name: str) -> No
     )
 
 
-def test_a_deleted_cluster_drains(up: up_support.Up, name: str, gate: Path) -> None:
+def test_a_deleted_cluster_drains(up: up_support.UpServer, name: str, gate: Path) -> None:
     running, waits = f"{name}-running", f"{name}-waits"
     for task in (f"{running}-0", f"{running}-1"):
         _run(up, name, task, gate)
@@ -171,7 +171,7 @@ def test_a_deleted_cluster_drains(up: up_support.Up, name: str, gate: Path) -> N
 
 
 def test_the_end_of_the_time_to_drain_stops_what_runs(
-    up: up_support.Up, name: str, gate: Path
+    up: up_support.UpServer, name: str, gate: Path
 ) -> None:
     task = f"{name}-task"
     _run(up, name, task, gate)
@@ -186,7 +186,7 @@ def test_the_end_of_the_time_to_drain_stops_what_runs(
     )
 
 
-def test_a_namespace_that_is_deleted_waits_for_no_drain(up: up_support.Up) -> None:
+def test_a_namespace_that_is_deleted_waits_for_no_drain(up: up_support.UpServer) -> None:
     space = "goes-at-once"
     made = f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {space}}}}}"
     up.kiln("apply", "-f", "-", stdin=made)
@@ -199,7 +199,7 @@ def test_a_namespace_that_is_deleted_waits_for_no_drain(up: up_support.Up) -> No
 
 
 def test_outdated_workers_are_replaced_while_the_queue_is_full(
-    up: up_support.Up, name: str, tmp_path: Path
+    up: up_support.UpServer, name: str, tmp_path: Path
 ) -> None:
     """Nothing ends but what the worker runs that drains, and others wait all the time."""
     script = f'cd {tmp_path}; echo "${{GREETING-old}}" > "$TASK_NAME"; '

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import kilnwork as kiln
-from support import up as up_support
+from support import up_server as up_support
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
     with up_support.serving(tmp_path_factory.mktemp("up"), slots=1) as made:
         yield made
 
@@ -58,7 +58,7 @@ def program() -> Any:
     return importlib.import_module("program_of_ours")
 
 
-def test_a_directory_goes_along(server: up_support.Up, project: Path) -> None:
+def test_a_directory_goes_along(server: up_support.UpServer, project: Path) -> None:
     ours = program()
     with kiln.connect(server.data, working_dir=project):
         project.rename(project.with_name("gone"))
@@ -66,7 +66,7 @@ def test_a_directory_goes_along(server: up_support.Up, project: Path) -> None:
         assert ours.parent.submit("in.txt").result(30) == ("a b\nc\n\nd e f\n", 6)
 
 
-def test_a_data_directory_in_the_directory_stays(server: up_support.Up) -> None:
+def test_a_data_directory_in_the_directory_stays(server: up_support.UpServer) -> None:
     with (
         pytest.warns(UserWarning, match=f"{server.data} is a data directory of kiln"),
         kiln.connect(server.data, working_dir=server.data.parent) as opened,
@@ -74,7 +74,7 @@ def test_a_data_directory_in_the_directory_stays(server: up_support.Up) -> None:
         assert opened.environment is not None
 
 
-def test_another_version_is_another_program(server: up_support.Up, project: Path) -> None:
+def test_another_version_is_another_program(server: up_support.UpServer, project: Path) -> None:
     ours = program()
     with kiln.connect(server.data, working_dir=project):
         assert ours.parent.submit("in.txt").result(30)[1] == 6
@@ -83,7 +83,7 @@ def test_another_version_is_another_program(server: up_support.Up, project: Path
         assert ours.parent.submit("in.txt").result(30)[1] == 206
 
 
-def test_modules_go_along(server: up_support.Up, project: Path) -> None:
+def test_modules_go_along(server: up_support.UpServer, project: Path) -> None:
     ours = program()
     with kiln.connect(server.data, modules=["lib_of_ours", "program_of_ours"]):
         parts = kiln.split(project / "in.txt", 3)
@@ -91,7 +91,7 @@ def test_modules_go_along(server: up_support.Up, project: Path) -> None:
         assert sum(kiln.get(ours.count.map(parts), timeout=20)) == 6
 
 
-def test_without_it_the_error_says_what_to_do(server: up_support.Up, project: Path) -> None:
+def test_without_it_the_error_says_what_to_do(server: up_support.UpServer, project: Path) -> None:
     ours = program()
     with kiln.connect(server.data), pytest.raises(ModuleNotFoundError) as told:
         ours.count.submit(["x"]).result(30)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from support import up, waiting
+from support import up_server, waiting
 
 BOOKS = Path(__file__).parent.parent.parent / "examples" / "16-custom-resource"
 
@@ -79,14 +79,14 @@ def serving() -> Iterator[int]:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[up.Up]:
+def server(tmp_path: Path) -> Iterator[up_server.UpServer]:
     """A server, the controller of Books, an executor of requests, and a program of a user."""
     commands = [
         [sys.executable, str(BOOKS / "printer.py")],
-        [up.KILN, "executor", "http", "--allow", "127.0.0.0/8"],
+        [up_server.KILN, "executor", "http", "--allow", "127.0.0.0/8"],
         [sys.executable, "-c", EXTERNAL],
     ]
-    with up.serving(tmp_path, slots=2) as made:
+    with up_server.serving(tmp_path, slots=2) as made:
         made.kiln("apply", "-f", str(BOOKS / "crd.yaml"))
         environment = {**os.environ, **made.environment}
         running = [
@@ -108,7 +108,7 @@ def port() -> Iterator[int]:
         yield made
 
 
-def test_a_worker_spawns_a_task_of_each_executor(server: up.Up, port: int) -> None:
+def test_a_worker_spawns_a_task_of_each_executor(server: up_server.UpServer, port: int) -> None:
     request = {"method": "GET", "url": f"http://127.0.0.1:{port}/"}
     book = {
         "apiVersion": "my.custom.domain/v1alpha1",

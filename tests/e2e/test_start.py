@@ -14,7 +14,7 @@ import pytest
 
 import kilnwork as kiln
 from kilnwork.kit import errors, processes
-from support import homes, waiting
+from support import driver_program, waiting
 
 
 @pytest.fixture(autouse=True)
@@ -207,14 +207,14 @@ KILLED = """
 
 
 @pytest.fixture
-def program(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[homes.Program]:
-    made = homes.Program(tmp_path, request.param)
+def program(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[driver_program.Program]:
+    made = driver_program.Program(tmp_path, request.param)
     yield made
     made.destroy()
 
 
 @pytest.mark.parametrize("program", [KILLED], indirect=True)
-def test_everything_ends_with_a_driver_that_is_killed(program: homes.Program) -> None:
+def test_everything_ends_with_a_driver_that_is_killed(program: driver_program.Program) -> None:
     program.start()
     assert program.line() == "ready"
     assert program.alive("kilnwork.worker")
@@ -224,7 +224,7 @@ def test_everything_ends_with_a_driver_that_is_killed(program: homes.Program) ->
 
 @pytest.mark.parametrize("program", [KILLED], indirect=True)
 def test_what_all_killed_at_once_have_left_is_swept_by_the_next(
-    program: homes.Program, scratch: Path
+    program: driver_program.Program, scratch: Path
 ) -> None:
     program.start()
     assert program.line() == "ready"
@@ -269,7 +269,7 @@ FORKED = """
 
 @pytest.mark.parametrize("program", [FORKED], indirect=True)
 def test_a_copy_of_the_driver_cannot_use_the_session_nor_keep_it_alive(
-    program: homes.Program,
+    program: driver_program.Program,
 ) -> None:
     program.start()
     assert program.line().startswith("NoSession: this process was forked")
@@ -295,13 +295,15 @@ LEFT_OPEN = """
 
 
 @pytest.mark.parametrize("program", [LEFT_OPEN], indirect=True)
-def test_a_session_that_nobody_closes_ends_with_the_program(program: homes.Program) -> None:
+def test_a_session_that_nobody_closes_ends_with_the_program(
+    program: driver_program.Program,
+) -> None:
     assert program.run() == "1\n"
     program.wait_gone()
 
 
 @pytest.mark.parametrize("program", [KILLED], indirect=True)
-def test_ctrl_c_reaches_the_driver_which_ends_the_rest(program: homes.Program) -> None:
+def test_ctrl_c_reaches_the_driver_which_ends_the_rest(program: driver_program.Program) -> None:
     program.start()
     assert program.line() == "ready"
     assert program.process is not None
@@ -331,7 +333,7 @@ CLOSED = """
 
 
 @pytest.mark.parametrize("program", [CLOSED], indirect=True)
-def test_a_driver_without_standard_streams(program: homes.Program, tmp_path: Path) -> None:
+def test_a_driver_without_standard_streams(program: driver_program.Program, tmp_path: Path) -> None:
     program.run(str(tmp_path / "found"))
     assert (tmp_path / "found").read_text() == "1"
     program.wait_gone()
@@ -359,7 +361,7 @@ NESTED = """
 
 
 @pytest.mark.parametrize("program", [NESTED], indirect=True)
-def test_a_session_inside_a_task_is_refused(program: homes.Program) -> None:
+def test_a_session_inside_a_task_is_refused(program: driver_program.Program) -> None:
     assert "below `if __name__" in program.run()
     program.wait_gone()
 
@@ -381,7 +383,7 @@ FIRST = """
 
 
 @pytest.mark.parametrize("program", [FIRST], indirect=True)
-def test_the_first_result_comes_soon(program: homes.Program) -> None:
+def test_the_first_result_comes_soon(program: driver_program.Program) -> None:
     """The aim is 0.35 s on an idle machine (`make bench` measures that); here it may be busy."""
     assert min(float(program.run()) for _ in range(3)) < 10
 
@@ -401,6 +403,6 @@ OPENSSL = """
 
 
 @pytest.mark.parametrize("program", [OPENSSL], indirect=True)
-def test_driver_and_slot_go_without_openssl(program: homes.Program) -> None:
+def test_driver_and_slot_go_without_openssl(program: driver_program.Program) -> None:
     """Neither a function's blob nor a secret needs it; it is 0.6 MiB in each process."""
     assert program.run().strip() == "False"

@@ -13,7 +13,7 @@ import kilnwork as kiln
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import errors, paths, processes
 from kilnwork.sdk import durable, home
-from support import homes, waiting
+from support import driver_program, waiting
 
 
 @pytest.fixture
@@ -220,14 +220,14 @@ DRIVER = """
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Iterator[homes.Program]:
-    made = homes.Program(tmp_path, DRIVER)
+def program(tmp_path: Path) -> Iterator[driver_program.Program]:
+    made = driver_program.Program(tmp_path, DRIVER)
     yield made
     made.destroy()
 
 
 def test_what_a_killed_driver_has_left_running_is_adopted(
-    program: homes.Program, directory: Path, tmp_path: Path
+    program: driver_program.Program, directory: Path, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
     program.start(str(directory), str(gate))
@@ -243,7 +243,7 @@ def test_what_a_killed_driver_has_left_running_is_adopted(
 
 
 def test_a_dispatcher_that_nobody_wrote_down_is_adopted(
-    program: homes.Program, directory: Path, tmp_path: Path
+    program: driver_program.Program, directory: Path, tmp_path: Path
 ) -> None:
     """Its driver was killed just after it had started it in place of another that had ended."""
     gate = tmp_path / "gate"
@@ -263,7 +263,7 @@ def test_a_dispatcher_that_nobody_wrote_down_is_adopted(
 
 
 def test_a_dispatcher_without_driver_and_work_leaves_by_itself(
-    program: homes.Program, directory: Path, tmp_path: Path
+    program: driver_program.Program, directory: Path, tmp_path: Path
 ) -> None:
     program.path.write_text(
         program.path.read_text().replace(

@@ -10,7 +10,7 @@ import pytest
 
 import kilnwork as kiln
 from kilnwork.kit import database_marker, paths, processes
-from support import homes, waiting
+from support import driver_program, waiting
 
 PROGRAM = """
     import os, signal, sys
@@ -58,7 +58,7 @@ add = kiln.task(operator.add)
 
 def killed_driver(tmp_path: Path, directory: Path, *step: str) -> None:
     """Run a driver until it kills itself."""
-    program = homes.Program(tmp_path, PROGRAM)
+    program = driver_program.Program(tmp_path, PROGRAM)
     program.mark = f"KILN_TEST_MARK={os.environ['KILN_TEST_MARK']}"
     program.start(str(directory), *step)
     assert program.process is not None

@@ -17,7 +17,7 @@ import yaml
 
 import kilnwork as kiln
 from kilnwork.kube import config
-from support import kube_sets, up, waiting
+from support import kube_sets, up_server, waiting
 
 FLOW = """
     do:
@@ -61,12 +61,12 @@ spec:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[up.Up]:
-    with up.serving(tmp_path, slots=2) as made:
+def server(tmp_path: Path) -> Iterator[up_server.UpServer]:
+    with up_server.serving(tmp_path, slots=2) as made:
         yield made
 
 
-def lake(server: up.Up, *, lines: int = 10) -> Path:
+def lake(server: up_server.UpServer, *, lines: int = 10) -> Path:
     """A directory with four files of `lines` lines each."""
     directory = server.workdir / "lake" / "trades"
     directory.mkdir(parents=True, exist_ok=True)
@@ -75,18 +75,18 @@ def lake(server: up.Up, *, lines: int = 10) -> Path:
     return directory.parent
 
 
-def apply(server: up.Up, *, backend: str = "auto", flow: str = FLOW) -> None:
+def apply(server: up_server.UpServer, *, backend: str = "auto", flow: str = FLOW) -> None:
     manifest = SET.format(lake=lake(server), backend=backend, flow=flow)
     server.kiln("apply", "-f", "-", stdin=manifest)
 
 
-def status(server: up.Up, name: str = "risk") -> dict[str, Any]:
+def status(server: up_server.UpServer, name: str = "risk") -> dict[str, Any]:
     found: dict[str, Any] = server.get("syncsets", name).get("status") or {}
     return found
 
 
 def wait_phase(
-    server: up.Up, phase: str, *, generation: int = 1, name: str = "risk"
+    server: up_server.UpServer, phase: str, *, generation: int = 1, name: str = "risk"
 ) -> dict[str, Any]:
     def reached() -> dict[str, Any] | None:
         found = status(server, name)
@@ -101,7 +101,7 @@ def wait_phase(
     return found
 
 
-def of_journal(server: up.Up, path: str) -> dict[str, Any]:
+def of_journal(server: up_server.UpServer, path: str) -> dict[str, Any]:
     """A document of `/v1`, about tasks as the journal has them."""
     token = config.load(server.data / "kubeconfig").token
     url = f"{server.http}/v1/namespaces/default/{path}"
@@ -116,7 +116,9 @@ def conditions(found: dict[str, Any]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
-def test_flow_runs_on_pinned_data_when_all_are_there(server: up.Up, backend: str) -> None:
+def test_flow_runs_on_pinned_data_when_all_are_there(
+    server: up_server.UpServer, backend: str
+) -> None:
     """Statements 1 to 3: one object; no step before all workers and data; workers at the data."""
     apply(server, backend=backend)
     found = wait_phase(server, "Succeeded")
@@ -140,7 +142,9 @@ def test_flow_runs_on_pinned_data_when_all_are_there(server: up.Up, backend: str
 
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
-def test_source_that_changes_changes_no_generation(server: up.Up, backend: str) -> None:
+def test_source_that_changes_changes_no_generation(
+    server: up_server.UpServer, backend: str
+) -> None:
     """Statement 4: all read the same, and so does a replay, whatever the source has by then."""
     flow = """
     do:
@@ -166,7 +170,9 @@ def test_source_that_changes_changes_no_generation(server: up.Up, backend: str) 
 
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
-def test_other_number_of_workers_divides_the_same_data_anew(server: up.Up, backend: str) -> None:
+def test_other_number_of_workers_divides_the_same_data_anew(
+    server: up_server.UpServer, backend: str
+) -> None:
     """Statement 5: as many shards as workers, of one digest; what the node has is not fetched."""
     made = yaml.safe_load_all(SET.format(lake=lake(server), backend=backend, flow=FLOW))
     pond, declared = made
@@ -184,7 +190,7 @@ def test_other_number_of_workers_divides_the_same_data_anew(server: up.Up, backe
     assert counters(server) == fetched
 
 
-def counters(server: up.Up) -> dict[str, int]:
+def counters(server: up_server.UpServer) -> dict[str, int]:
     """Bytes that the node has fetched, by where from."""
     said = json.loads(server.kiln("data", "default", "-o", "json").stdout)
     [node] = said["ponds"]["default"]
@@ -192,7 +198,7 @@ def counters(server: up.Up) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
-def test_set_owns_objects_that_are_no_pods(server: up.Up, backend: str) -> None:
+def test_set_owns_objects_that_are_no_pods(server: up_server.UpServer, backend: str) -> None:
     """Statement 6: made before the flow begins, and gone with the set."""
     made = yaml.safe_load_all(SET.format(lake=lake(server), backend=backend, flow=FLOW))
     pond, declared = made
@@ -214,7 +220,7 @@ def test_set_owns_objects_that_are_no_pods(server: up.Up, backend: str) -> None:
     )
 
 
-def test_set_is_paused_resumed_and_cancelled(server: up.Up) -> None:
+def test_set_is_paused_resumed_and_cancelled(server: up_server.UpServer) -> None:
     flow = """
     do:
       - first: {command: [sh, -c, 'until [ -e go ]; do sleep 0.05; done']}
@@ -231,7 +237,7 @@ def test_set_is_paused_resumed_and_cancelled(server: up.Up) -> None:
 
     waiting.wait_until(first_is_over, what="what ran has ended")
     assert status(server)["flow"]["steps"]["second"]["running"] == 0
-    assert "`kiln resume syncset/risk` lets it go on." in server.kiln("why", "kss/risk").stdout
+    assert "`kiln resume syncset/risk` resumes it." in server.kiln("why", "kss/risk").stdout
     server.kiln("resume", "syncset/risk")
 
     def second_runs() -> bool:
@@ -243,7 +249,7 @@ def test_set_is_paused_resumed_and_cancelled(server: up.Up) -> None:
     assert found["reason"] == "Killed"
     done = server.kiln("wait", "syncset/risk", check=False)
     assert done.returncode == 6
-    assert "`kiln retry syncset/risk --failed` runs again what failed" in done.stderr
+    assert "`kiln retry syncset/risk --failed` runs the failed steps again" in done.stderr
     assert "`kiln replay risk --generation 1` all of the same data and flow" in done.stderr
 
 
@@ -276,7 +282,7 @@ ONE_FAILS = """
 
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
-def test_what_failed_of_a_set_runs_again(server: up.Up, backend: str) -> None:
+def test_what_failed_of_a_set_runs_again(server: up_server.UpServer, backend: str) -> None:
     """One shard of 64 fails; mended, it runs again, and what comes after, on the same data."""
     apply(server, backend=backend, flow=ONE_FAILS)
 
@@ -312,7 +318,7 @@ def test_what_failed_of_a_set_runs_again(server: up.Up, backend: str) -> None:
     assert "SyncSet risk is Succeeded, nothing of it failed" in again.stderr
 
 
-def test_deleted_set_leaves_no_worker_and_no_data(server: up.Up) -> None:
+def test_deleted_set_leaves_no_worker_and_no_data(server: up_server.UpServer) -> None:
     apply(server, flow='\n    do: [{long: {command: [sleep, "600"]}}]\n')
     wait_phase(server, "Running")
     runs = next(server.data.glob("**/runs/default"))
@@ -325,7 +331,7 @@ def test_deleted_set_leaves_no_worker_and_no_data(server: up.Up) -> None:
 
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
-def test_server_that_is_killed_goes_on(server: up.Up, backend: str) -> None:
+def test_server_that_is_killed_goes_on(server: up_server.UpServer, backend: str) -> None:
     flow = """
     do:
       - first: {command: [sh, -c, 'echo x >> runs; echo 1 > $KILN_OUTPUT']}
@@ -349,7 +355,7 @@ def test_server_that_is_killed_goes_on(server: up.Up, backend: str) -> None:
     assert (server.workdir / "runs").read_text() == "x\n"
 
 
-def test_bad_input_is_refused_with_its_field(server: up.Up) -> None:
+def test_bad_input_is_refused_with_its_field(server: up_server.UpServer) -> None:
     text = SET.format(lake=lake(server), backend="pods", flow=FLOW)
     for old, new, wanted in (
         ("replicas: 2", "replicas: 2\n        min: 3", "groups[0].min: Invalid value"),
@@ -375,7 +381,7 @@ def test_bad_input_is_refused_with_its_field(server: up.Up) -> None:
     assert server.get("syncsets")["items"] == []
 
 
-def test_spec_is_frozen_within_a_generation(server: up.Up) -> None:
+def test_spec_is_frozen_within_a_generation(server: up_server.UpServer) -> None:
     apply(server, flow='\n    do: [{long: {command: [sleep, "600"]}}]\n')
     wait_phase(server, "Running")
     patch = {"spec": {"flow": {"do": [{"other": {"command": ["true"]}}]}}}
@@ -385,7 +391,7 @@ def test_spec_is_frozen_within_a_generation(server: up.Up) -> None:
     assert "cannot be changed within a generation: raise spec.generation" in done.stderr
 
 
-def test_logs_of_steps(server: up.Up) -> None:
+def test_logs_of_steps(server: up_server.UpServer) -> None:
     flow = """
     do:
       - price: {each: i, of: "[1, 2, 3]", command: [sh, -c, 'echo price of $KILN_TASK_ID']}
@@ -451,7 +457,7 @@ GROUP = (
 
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
-def test_what_a_set_writes_is_what_another_reads(server: up.Up, backend: str) -> None:
+def test_what_a_set_writes_is_what_another_reads(server: up_server.UpServer, backend: str) -> None:
     """Only of attempts that have succeeded, and only what is chosen; the reader may be first."""
     pond = SET.split("---")[0].format(lake=lake(server))
     sets = OUTPUTS.format(backend=backend, group=GROUP)
@@ -481,7 +487,7 @@ def drive() -> dict[str, list[str]]:
     return {"driver": [spawns_on(0)], "spawned": [one.result() for one in spawned]}
 
 
-def test_function_that_drives_has_a_worker_of_its_own(server: up.Up) -> None:
+def test_function_that_drives_has_a_worker_of_its_own(server: up_server.UpServer) -> None:
     """It waits there, and what it spawns runs on the workers of the set."""
     with kiln.SyncSet("driven") as ss:
         ss.group("worker", replicas=1)

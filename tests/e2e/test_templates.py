@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import kilnwork as kiln
-from support import up as up_support
+from support import up_server as up_support
 from support import waiting
 
 BOOKS = Path(__file__).parent.parent.parent / "examples" / "16-custom-resource"
@@ -33,7 +33,7 @@ print_book: kiln.TemplateTask[int] = kiln.manifest(BOOK, **RULES, result=int, ti
 
 
 @contextlib.contextmanager
-def printing(server: up_support.Up) -> Iterator[None]:
+def printing(server: up_support.UpServer) -> Iterator[None]:
     """Run the controller of Books, which ends with the server."""
     environment = {**os.environ, **server.environment}
     printer = subprocess.Popen([sys.executable, BOOKS / "printer.py"], env=environment)
@@ -45,7 +45,7 @@ def printing(server: up_support.Up) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
     with up_support.serving(tmp_path_factory.mktemp("templates"), slots=2) as made:
         made.kiln("apply", "-f", str(BOOKS / "crd.yaml"))
         with printing(made):
@@ -53,7 +53,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
 
 
 @pytest.fixture
-def session(server: up_support.Up) -> Iterator[kiln.Session]:
+def session(server: up_support.UpServer) -> Iterator[kiln.Session]:
     with kiln.connect(server.data / "kubeconfig") as made:
         yield made
 
@@ -117,7 +117,7 @@ def test_what_fails_says_why(session: kiln.Session) -> None:
 
 
 def test_arguments_keep_their_types_and_cancelling_deletes_the_object(
-    session: kiln.Session, server: up_support.Up
+    session: kiln.Session, server: up_support.UpServer
 ) -> None:
     def books() -> list[Any]:
         found = json.loads(server.kiln("get", "books", "-o", "json").stdout)["items"]
@@ -138,7 +138,7 @@ def test_arguments_keep_their_types_and_cancelling_deletes_the_object(
     waiting.wait_until(lambda: not books(), what="that Book is gone")
 
 
-def test_it_outlives_the_manager(session: kiln.Session, server: up_support.Up) -> None:
+def test_it_outlives_the_manager(session: kiln.Session, server: up_support.UpServer) -> None:
     future = print_book.submit(chapters=add.submit(14, 1), about="restart")
     waiting.wait_until(
         lambda: "restart" in server.kiln("get", "books", "-o", "json").stdout,

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from support import pages, waiting
-from support import up as up_support
+from support import up_server as up_support
 
 TUTORIAL = pages.DOCS / "tutorial" / "first-tasks.md"
 
@@ -39,7 +39,7 @@ LEASE_LEFT_S = 6.0
 """A restart that is faster than this is noticed by no task; the page says 8 s."""
 
 
-def shell(server: up_support.Up, command: str) -> str:
+def shell(server: up_support.UpServer, command: str) -> str:
     done = subprocess.run(
         ["bash", "-c", command],
         capture_output=True,
@@ -53,7 +53,7 @@ def shell(server: up_support.Up, command: str) -> str:
     return done.stdout
 
 
-def type_in(server: up_support.Up, command: str) -> None:
+def type_in(server: up_support.UpServer, command: str) -> None:
     """Run it and hold its output against what is promised."""
     promised = [text for start, text in PROMISED.items() if command.startswith(start)]
     if command.split()[1] in LOOKS and promised:
@@ -67,7 +67,7 @@ def type_in(server: up_support.Up, command: str) -> None:
     assert all(text in output for text in promised), f"$ {command}\n{output}"
 
 
-def break_it(server: up_support.Up) -> bool:
+def break_it(server: up_support.UpServer) -> bool:
     """Kill the server under the running task and start it; True if no lease can have ended."""
     waiting.wait_until(
         lambda: server.get("tasks", "survivor").get("status", {}).get("state") == "Running",
@@ -81,7 +81,7 @@ def break_it(server: up_support.Up) -> bool:
 
 @pytest.mark.timeout(150)
 @pytest.mark.curl
-def test_every_command_does_what_the_page_says(up: up_support.Up) -> None:
+def test_every_command_does_what_the_page_says(up: up_support.UpServer) -> None:
     commands = pages.console(TUTORIAL.read_text())
     assert [c for c in commands if c in BEFOREHAND] == list(BEFOREHAND)
     for start in PROMISED:
@@ -97,7 +97,7 @@ def test_every_command_does_what_the_page_says(up: up_support.Up) -> None:
     assert not unnoticed or up.get("tasks", "survivor")["status"]["attempts"] == 1
 
 
-def test_the_data_directory_holds_what_the_reference_says(up: up_support.Up) -> None:
+def test_the_data_directory_holds_what_the_reference_says(up: up_support.UpServer) -> None:
     up.kiln("run", "--watch", "--", "echo", "hello")
     up.kiln("upload", str(pages.DOCS.parent / "README.md"), "--watch", "--", "cat")
     page = (pages.DOCS / "reference" / "server.md").read_text()

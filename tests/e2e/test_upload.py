@@ -14,7 +14,7 @@ import pytest
 
 from kilnwork.cli import exits
 from support import pages, waiting
-from support import up as up_support
+from support import up_server as up_support
 
 SAMPLE = pages.ROOT / "examples" / "30-upload" / "sample_small_work.json"
 EXPECTED = SAMPLE.with_name("sample_small_work.results.json")
@@ -52,7 +52,7 @@ def gated(record):
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
     directory = tmp_path_factory.mktemp("up")
     gate = f"GATE = {str(directory / 'gate')!r}\n"
     (directory / "mappers.py").write_text(gate + MAPPERS)
@@ -64,15 +64,15 @@ def job_of(done: subprocess.CompletedProcess[str]) -> str:
     return done.stdout.strip()
 
 
-def shown(server: up_support.Up, job: str) -> Any:
+def shown(server: up_support.UpServer, job: str) -> Any:
     return json.loads(server.kiln("files", job, "-o", "json").stdout)
 
 
-def phase(server: up_support.Up, job: str) -> str:
+def phase(server: up_support.UpServer, job: str) -> str:
     return str(shown(server, job)["phase"])
 
 
-def test_a_pipe_of_gzip_becomes_one_ordered_result(server: up_support.Up) -> None:
+def test_a_pipe_of_gzip_becomes_one_ordered_result(server: up_support.UpServer) -> None:
     packed = gzip.compress(SAMPLE.read_bytes())
     done = subprocess.run(
         [up_support.KILN, "upload", "-", "--mapper", "calculator", "--items-per-part", "2",
@@ -84,7 +84,7 @@ def test_a_pipe_of_gzip_becomes_one_ordered_result(server: up_support.Up) -> Non
 
 
 def test_a_function_goes_along_and_bad_records_are_listed(
-    server: up_support.Up, tmp_path: Path
+    server: up_support.UpServer, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.jsonl"
     done = server.kiln("upload", str(SAMPLE), "--mapper", "mappers.py:half", "-o", str(out))
@@ -97,7 +97,7 @@ def test_a_function_goes_along_and_bad_records_are_listed(
     assert [entry.name for entry in tmp_path.iterdir()] == ["out.jsonl"]
 
 
-def test_a_directory_goes_along_without_the_tokens_in_it(server: up_support.Up) -> None:
+def test_a_directory_goes_along_without_the_tokens_in_it(server: up_support.UpServer) -> None:
     assert (server.data / "token").is_file()
     done = server.kiln("upload", str(SAMPLE), "--mapper", "mappers.py:beside", "-o", "-",
                        "--working-dir", str(server.data.parent))  # fmt: skip
@@ -107,7 +107,7 @@ def test_a_directory_goes_along_without_the_tokens_in_it(server: up_support.Up) 
     assert f"{server.data} is a data directory of kiln: it is not shipped" in done.stderr
 
 
-def test_a_program_maps_the_lines_of_a_text(server: up_support.Up, tmp_path: Path) -> None:
+def test_a_program_maps_the_lines_of_a_text(server: up_support.UpServer, tmp_path: Path) -> None:
     text = tmp_path / "a.log"
     text.write_text("".join(f"line {number}\n" for number in range(1000)))
     done = server.kiln("upload", str(text), "--items-per-part", "100", "-o", "-", "--",
@@ -115,7 +115,7 @@ def test_a_program_maps_the_lines_of_a_text(server: up_support.Up, tmp_path: Pat
     assert done.stdout == text.read_text().upper()
 
 
-def test_the_job_is_shown_listed_and_explained(server: up_support.Up) -> None:
+def test_the_job_is_shown_listed_and_explained(server: up_support.UpServer) -> None:
     done = server.kiln("upload", str(SAMPLE), "--mapper", "identity", "--name", "shown",
                        "--items-per-part", "5", "--watch")  # fmt: skip
     job = job_of(done)
@@ -142,7 +142,7 @@ def test_the_job_is_shown_listed_and_explained(server: up_support.Up) -> None:
 
 
 def test_a_result_goes_through_links_and_into_devices(
-    server: up_support.Up, tmp_path: Path
+    server: up_support.UpServer, tmp_path: Path
 ) -> None:
     (tmp_path / "link").symlink_to("out.jsonl")
     upload = ("upload", str(SAMPLE), "--mapper", "calculator")
@@ -159,14 +159,14 @@ def test_a_result_goes_through_links_and_into_devices(
 
 
 @pytest.mark.parametrize("size", [1, 9 * MIB], ids=["in one request", "in pieces"])
-def test_the_same_key_makes_one_job(server: up_support.Up, tmp_path: Path, size: int) -> None:
+def test_the_same_key_makes_one_job(server: up_support.UpServer, tmp_path: Path, size: int) -> None:
     file = tmp_path / "a.txt"
     file.write_bytes(b"a line\n" * (1 + size // 7))
     upload = ("upload", str(file), "--mapper", "identity", "--key", f"only-once-{size}")
     assert job_of(server.kiln(*upload)) == job_of(server.kiln(*upload))
 
 
-def test_a_pipe_outlives_the_server(server: up_support.Up) -> None:
+def test_a_pipe_outlives_the_server(server: up_support.UpServer) -> None:
     """What was read from a pipe is kept until the server has it."""
     line = b"x" * 1023 + b"\n"
     with subprocess.Popen(
@@ -184,7 +184,7 @@ def test_a_pipe_outlives_the_server(server: up_support.Up) -> None:
     assert out == line * (40 * 1024)
 
 
-def put(server: up_support.Up, path: str, data: bytes, **headers: str) -> Any:
+def put(server: up_support.UpServer, path: str, data: bytes, **headers: str) -> Any:
     """A raw request with the administrator's token: the headers of the answer."""
     request = urllib.request.Request(
         server.http + path,
@@ -199,7 +199,7 @@ def put(server: up_support.Up, path: str, data: bytes, **headers: str) -> Any:
         return answer.headers
 
 
-def begun(server: up_support.Up, data: bytes, *, size: int) -> str:
+def begun(server: up_support.UpServer, data: bytes, *, size: int) -> str:
     """An upload that broke off after some bytes: its id."""
     made = put(server, "/files", b"", **{"Upload-Complete": "?0", "Upload-Length": str(size)})
     path = made["Location"].removeprefix(server.http)
@@ -208,7 +208,7 @@ def begun(server: up_support.Up, data: bytes, *, size: int) -> str:
     return str(path.partition("?")[0].rpartition("/")[2])
 
 
-def test_an_upload_that_broke_off_goes_on(server: up_support.Up, tmp_path: Path) -> None:
+def test_an_upload_that_broke_off_goes_on(server: up_support.UpServer, tmp_path: Path) -> None:
     file = tmp_path / "big.txt"
     file.write_bytes(b"".join(b"%023d\n" % number for number in range(MIB)))  # 24 MiB
     upload = begun(server, file.read_bytes()[: 10 * MIB + 7], size=file.stat().st_size)
@@ -217,7 +217,7 @@ def test_an_upload_that_broke_off_goes_on(server: up_support.Up, tmp_path: Path)
     assert out.read_bytes() == file.read_bytes()
 
 
-def test_uploads_that_broke_off_are_listed_and_deleted(server: up_support.Up) -> None:
+def test_uploads_that_broke_off_are_listed_and_deleted(server: up_support.UpServer) -> None:
     upload = begun(server, bytes(4 * MIB), size=9 * MIB)
     [line] = [
         each.split()
@@ -233,7 +233,9 @@ def test_uploads_that_broke_off_are_listed_and_deleted(server: up_support.Up) ->
     server.kiln("delete", f"upload/{upload}", "--ignore-not-found")
 
 
-def test_another_file_is_not_taken_for_the_rest(server: up_support.Up, tmp_path: Path) -> None:
+def test_another_file_is_not_taken_for_the_rest(
+    server: up_support.UpServer, tmp_path: Path
+) -> None:
     file = tmp_path / "other.txt"
     file.write_text("one\ntwo\n")
     upload = begun(server, b"o" * 100, size=1000)
@@ -242,7 +244,7 @@ def test_another_file_is_not_taken_for_the_rest(server: up_support.Up, tmp_path:
     assert f"upload {upload} is of a file of 1,000 bytes" in done.stderr
 
 
-def test_ctrl_c_leaves_the_job_running(server: up_support.Up) -> None:
+def test_ctrl_c_leaves_the_job_running(server: up_support.UpServer) -> None:
     with subprocess.Popen(
         [up_support.KILN, "upload", str(SAMPLE), "--mapper", "mappers.py:stuck", "--watch",
          "--items-per-part", "1"],
@@ -255,12 +257,14 @@ def test_ctrl_c_leaves_the_job_running(server: up_support.Up) -> None:
         upload.send_signal(signal.SIGINT)
         _, said = upload.communicate(timeout=40)
     assert upload.returncode == exits.Exit.INTERRUPTED
-    assert f"job {job} goes on: `kiln wait {job}` waits for it" in said
+    assert f"job {job} continues: `kiln wait {job}` waits for it" in said
     server.kiln("cancel", job)
     assert server.kiln("wait", job, check=False).returncode == exits.Exit.TASK_FAILED
 
 
-def test_a_job_is_paused_changed_cancelled_redriven_and_deleted(server: up_support.Up) -> None:
+def test_a_job_is_paused_changed_cancelled_redriven_and_deleted(
+    server: up_support.UpServer,
+) -> None:
     upload = ("upload", str(SAMPLE), "--mapper", "mappers.py:unending", "--items-per-part", "1")
     job = job_of(server.kiln(*upload, "--paused"))
     assert phase(server, job) == "Paused"
@@ -287,7 +291,7 @@ def test_a_job_is_paused_changed_cancelled_redriven_and_deleted(server: up_suppo
     server.kiln("delete", job, "--ignore-not-found")
 
 
-def test_only_failed_parts_run_again(server: up_support.Up) -> None:
+def test_only_failed_parts_run_again(server: up_support.UpServer) -> None:
     upload = ("upload", str(SAMPLE), "--mapper", "mappers.py:gated", "--items-per-part", "1",
               "--retries", "0")  # fmt: skip
     done = server.kiln(*upload, "--watch", check=False)
@@ -310,7 +314,7 @@ def test_only_failed_parts_run_again(server: up_support.Up) -> None:
     assert runs == ["1", "2", *["1"] * 19]
 
 
-def test_tasks_of_a_job_are_like_all_others(server: up_support.Up) -> None:
+def test_tasks_of_a_job_are_like_all_others(server: up_support.UpServer) -> None:
     """Listed, found by name and id, explained, with logs; but run again by their job alone."""
     upload = ("upload", str(SAMPLE), "--mapper", "mappers.py:half", "--items-per-part", "7",
               "--bad-records", "fail", "--retries", "1", "--watch")  # fmt: skip
@@ -377,13 +381,13 @@ def test_tasks_of_a_job_are_like_all_others(server: up_support.Up) -> None:
     ],
 )
 def test_what_cannot_be_is_told(
-    server: up_support.Up, arguments: tuple[str, ...], code: int, said: str
+    server: up_support.UpServer, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
     done = server.kiln("upload", *arguments, check=False)
     assert (done.returncode, said in done.stderr) == (code, True), done.stderr
 
 
-def test_a_dry_run_makes_nothing(server: up_support.Up) -> None:
+def test_a_dry_run_makes_nothing(server: up_support.UpServer) -> None:
     before = server.kiln("files", "-o", "name").stdout
     done = server.kiln("upload", "x.tsv.gz", "--mapper", "pkg.mod:f", "--dry-run", check=False)
     assert done.returncode == exits.Exit.USAGE  # there is no such file

@@ -10,7 +10,7 @@ import pytest
 
 import kilnwork as kiln
 from kilnwork.kit import processes
-from support import up as up_support
+from support import up_server as up_support
 from support import waiting
 
 pytestmark = pytest.mark.timeout(120)
@@ -50,7 +50,7 @@ spec:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
     with up_support.serving(tmp_path_factory.mktemp("up"), slots=2) as made:
         made.kiln("apply", "-f", "-", stdin=OBJECTS)
         yield made
@@ -94,7 +94,7 @@ def _in_files(directory: Path) -> list[Path]:
     return [Path(line) for line in found.stdout.splitlines()]
 
 
-def test_calls_get_the_values_of_secrets_and_leave_nothing(server: up_support.Up) -> None:
+def test_calls_get_the_values_of_secrets_and_leave_nothing(server: up_support.UpServer) -> None:
     with kiln.connect(server.data) as session:
         assert session.has_secrets
         assert with_secret.submit().result(60) == (VALUE[::-1], "fast", VALUE[::-1])
@@ -104,7 +104,7 @@ def test_calls_get_the_values_of_secrets_and_leave_nothing(server: up_support.Up
     assert store <= {"control.db", "control.db-wal"}, store  # the Secret object itself
 
 
-def test_a_changed_secret_reaches_later_attempts(server: up_support.Up) -> None:
+def test_a_changed_secret_reaches_later_attempts(server: up_support.UpServer) -> None:
     with kiln.connect(server.data):
         changed = with_secret.options(env={"PASSWORD": kiln.SecretKey("db", "user")})
         assert changed.submit().result(60)[:2] == ("nna", None)
@@ -122,7 +122,7 @@ def test_a_changed_secret_reaches_later_attempts(server: up_support.Up) -> None:
     ],
 )
 def test_what_is_missing_fails_by_name(
-    server: up_support.Up, key: kiln.SecretKey, message: str
+    server: up_support.UpServer, key: kiln.SecretKey, message: str
 ) -> None:
     with kiln.connect(server.data):
         future = with_secret.options(env={"PASSWORD": key}).submit()
@@ -132,7 +132,7 @@ def test_what_is_missing_fails_by_name(
 
 
 def test_commands_get_the_values_of_secrets_and_config_maps(
-    server: up_support.Up, tmp_path: Path
+    server: up_support.UpServer, tmp_path: Path
 ) -> None:
     server.kiln("apply", "-f", "-", stdin=TASK.format(name="command", directory=tmp_path))
     server.kiln("wait", "command", "--timeout", "60s")
@@ -148,7 +148,7 @@ def test_commands_get_the_values_of_secrets_and_config_maps(
 
 
 def test_containers_of_their_own_get_them_from_the_node(
-    server: up_support.Up, tmp_path: Path
+    server: up_support.UpServer, tmp_path: Path
 ) -> None:
     cluster = "{apiVersion: kilnwork.dev/v1alpha1, kind: TaskCluster, metadata: {name: apart}, "
     cluster += "spec: {runtime: EphemeralContainers}}"
@@ -165,7 +165,7 @@ def test_containers_of_their_own_get_them_from_the_node(
     assert "secretKeyRef" in pods
 
 
-def test_other_namespaces_have_their_own(server: up_support.Up, tmp_path: Path) -> None:
+def test_other_namespaces_have_their_own(server: up_support.UpServer, tmp_path: Path) -> None:
     here = ("-n", "elsewhere")
     space = "{apiVersion: v1, kind: Namespace, metadata: {name: elsewhere}}"
     server.kiln("apply", "-f", "-", stdin=space)
@@ -187,7 +187,7 @@ def test_other_namespaces_have_their_own(server: up_support.Up, tmp_path: Path) 
     ],
 )
 def test_a_reference_that_cannot_be_is_refused(
-    server: up_support.Up, tmp_path: Path, entry: str, message: str
+    server: up_support.UpServer, tmp_path: Path, entry: str, message: str
 ) -> None:
     text = TASK.format(name="refused", directory=tmp_path).replace(
         "- {name: PLAIN, value: here}", f"- {entry}"

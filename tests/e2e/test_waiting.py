@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from kilnwork.kit import clock
-from support import up as up_support
+from support import up_server as up_support
 from support import waiting
 
 
 @pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
     """One for all: every test has names of its own."""
     with up_support.serving(tmp_path_factory.mktemp("up")) as server:
         yield server
 
 
-def apply(server: up_support.Up, kind: str, name: str, **rest: Any) -> None:
+def apply(server: up_support.UpServer, kind: str, name: str, **rest: Any) -> None:
     body = {
         "apiVersion": "kilnwork.dev/v1alpha1",
         "kind": kind,
@@ -34,12 +34,12 @@ SOON_S = 5.0
 """A second when nothing else runs; whoever looked only now and then would take longer."""
 
 
-def status(server: up_support.Up, name: str) -> dict[str, Any]:
+def status(server: up_support.UpServer, name: str) -> dict[str, Any]:
     found: dict[str, Any] = server.get("tasks", name).get("status", {})
     return found
 
 
-def waits_for(server: up_support.Up, name: str, reason: str, missing: str) -> None:
+def waits_for(server: up_support.UpServer, name: str, reason: str, missing: str) -> None:
     """The Task is Pending with this reason, and its message names what is missing."""
     waiting.wait_until(
         lambda: status(server, name).get("reason") == reason,
@@ -51,7 +51,7 @@ def waits_for(server: up_support.Up, name: str, reason: str, missing: str) -> No
     assert missing in server.kiln("why", name).stdout
 
 
-def started(server: up_support.Up, name: str) -> float:
+def started(server: up_support.UpServer, name: str) -> float:
     """When its first attempt began, to the microsecond, as the journal has it."""
     http = json.loads((server.data / "endpoints.json").read_text())["http"]
     token = (server.data / "token").read_text().strip()
@@ -62,13 +62,15 @@ def started(server: up_support.Up, name: str) -> float:
         return clock.parse_rfc3339(json.load(answer)["startTime"])
 
 
-def starts_soon(server: up_support.Up, name: str, created: float) -> None:
+def starts_soon(server: up_support.UpServer, name: str, created: float) -> None:
     """It starts soon after `created`, taken when what it waited for was there."""
     waiting.wait_until(lambda: status(server, name).get("state") == "Success", what=f"{name} runs")
     assert started(server, name) - created <= SOON_S
 
 
-def test_a_missing_object_is_named_and_its_creation_starts_the_task(up: up_support.Up) -> None:
+def test_a_missing_object_is_named_and_its_creation_starts_the_task(
+    up: up_support.UpServer,
+) -> None:
     script = 'cp "$KILN_INPUT" "$KILN_OUTPUT"'
     apply(up, "Task", "copies", spec={"command": ["sh", "-c", script], "inputObject": "points"})
     waits_for(up, "copies", "WaitingForObject", "points")
@@ -78,7 +80,7 @@ def test_a_missing_object_is_named_and_its_creation_starts_the_task(up: up_suppo
     assert status(up, "copies")["result"]["value"] == {"input": {"points": [[1, 2]]}}
 
 
-def test_a_missing_cluster_is_named(up: up_support.Up) -> None:
+def test_a_missing_cluster_is_named(up: up_support.UpServer) -> None:
     apply(up, "Task", "homeless", spec={"command": ["true"], "clusterName": "later"})
     waits_for(up, "homeless", "WaitingForCluster", "later")
     apply(up, "TaskCluster", "later", spec={"replicas": 1})
@@ -86,7 +88,7 @@ def test_a_missing_cluster_is_named(up: up_support.Up) -> None:
     starts_soon(up, "homeless", created)
 
 
-def test_a_missing_account_is_named(up: up_support.Up) -> None:
+def test_a_missing_account_is_named(up: up_support.UpServer) -> None:
     apply(up, "TaskCluster", "c", spec={"replicas": 1, "serviceAccountName": "nobody-yet"})
     apply(up, "Task", "nameless", spec={"command": ["true"], "clusterName": "c"})
     waits_for(up, "nameless", "WaitingForServiceAccount", "nobody-yet")
@@ -96,7 +98,7 @@ def test_a_missing_account_is_named(up: up_support.Up) -> None:
     starts_soon(up, "nameless", created)
 
 
-def test_a_result_of_another_task_is_an_input(up: up_support.Up) -> None:
+def test_a_result_of_another_task_is_an_input(up: up_support.UpServer) -> None:
     inputs = [{"name": "a", "task": "first", "path": "$.value"}]
     command = ["sh", "-c", 'cp "$KILN_INPUT" "$KILN_OUTPUT"']
     apply(up, "Task", "second", spec={"command": command, "inputs": inputs})
@@ -108,7 +110,7 @@ def test_a_result_of_another_task_is_an_input(up: up_support.Up) -> None:
     assert status(up, "second")["result"]["value"] == {"a": 7}
 
 
-def test_retries_follow_the_policy_and_are_counted(up: up_support.Up) -> None:
+def test_retries_follow_the_policy_and_are_counted(up: up_support.UpServer) -> None:
     script = 'test "$KILN_ATTEMPT" = 3 || exit 4'
     retry = {"maxAttempts": 3, "delaySeconds": 0.05}
     apply(up, "Task", "flaky", spec={"command": ["sh", "-c", script], "retry": retry})
@@ -116,7 +118,7 @@ def test_retries_follow_the_policy_and_are_counted(up: up_support.Up) -> None:
     assert status(up, "flaky")["attempts"] == 3
 
 
-def test_a_running_timeout_fails_the_task(up: up_support.Up) -> None:
+def test_a_running_timeout_fails_the_task(up: up_support.UpServer) -> None:
     apply(
         up,
         "Task",
@@ -127,7 +129,7 @@ def test_a_running_timeout_fails_the_task(up: up_support.Up) -> None:
     assert status(up, "endless")["reason"] == "TimedOut"
 
 
-def test_deleting_a_running_task_ends_its_process(up: up_support.Up) -> None:
+def test_deleting_a_running_task_ends_its_process(up: up_support.UpServer) -> None:
     up.kiln("run", "--name", "deleted", "--", "sleep", "985")
     waiting.wait_until(lambda: "sleep 985" in " ".join(up.leftovers().values()), what="it runs")
     up.kiln("delete", "task", "deleted")
@@ -137,7 +139,7 @@ def test_deleting_a_running_task_ends_its_process(up: up_support.Up) -> None:
 
 
 def test_a_worker_pod_that_is_deleted_is_replaced_and_its_task_runs_again(
-    up: up_support.Up,
+    up: up_support.UpServer,
 ) -> None:
     script = 'test "$KILN_ATTEMPT" -gt 1 || sleep 60'
     up.kiln("run", "--name", "moved", "--", "sh", "-c", script)
@@ -147,13 +149,13 @@ def test_a_worker_pod_that_is_deleted_is_replaced_and_its_task_runs_again(
     assert status(up, "moved")["attempts"] == 2
 
 
-def test_logs_outlive_the_worker(up: up_support.Up) -> None:
+def test_logs_outlive_the_worker(up: up_support.UpServer) -> None:
     up.kiln("run", "--name", "logged", "--watch", "--", "sh", "-c", "echo one; echo two >&2")
     up.kiln("delete", "pod", status(up, "logged")["podName"])
     assert up.kiln("logs", "logged").stdout == "one\ntwo\n"
 
 
-def test_a_deleted_cluster_fails_what_waits_for_it(up: up_support.Up) -> None:
+def test_a_deleted_cluster_fails_what_waits_for_it(up: up_support.UpServer) -> None:
     apply(up, "TaskCluster", "going", spec={"replicas": 1, "drainSeconds": 1})
     apply(up, "Task", "orphan", spec={"command": ["sleep", "60"], "clusterName": "going"})
     waiting.wait_until(lambda: status(up, "orphan").get("state") == "Running", what="it runs")

@@ -1,4 +1,4 @@
-"""docs/how-to/from-aksjobscheduler.md by hand: the README of the source system, line by line.
+"""docs/how-to/migrate-from-aksjobscheduler.md by hand: the README of its system, line by line.
 
 Its curl commands are those of that README, but for address, file and id.
 """
@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from support import pages, waiting
-from support import up as up_support
+from support import up_server as up_support
 
-PAGE = (pages.DOCS / "how-to" / "from-aksjobscheduler.md").read_text()
+PAGE = (pages.DOCS / "how-to" / "migrate-from-aksjobscheduler.md").read_text()
 COMMANDS = [command for command in pages.console(PAGE) if command != "kiln up --source-compat"]
 EXAMPLE = pages.ROOT / "examples" / "30-upload"
 
@@ -31,7 +31,7 @@ OLD_FIELDS = {
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
     """With parts small enough for a test, by the source system's own variable."""
     directory = tmp_path_factory.mktemp("walk")
     generate = [sys.executable, str(EXAMPLE / "generate.py"), str(LINES)]
@@ -41,7 +41,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
         yield made
 
 
-def shell(server: up_support.Up, command: str) -> str:
+def shell(server: up_support.UpServer, command: str) -> str:
     """What a command of the page prints, typed in the server's directory."""
     typed = command.replace("http://127.0.0.1:7444", server.http)
     done = subprocess.run(
@@ -57,13 +57,13 @@ def commands(start: str) -> list[str]:
     return [command for command in COMMANDS if command.startswith(start)]
 
 
-def document(server: up_support.Up, job: str) -> Any:
+def document(server: up_support.UpServer, job: str) -> Any:
     """A job's own, as somebody without a token sees it."""
     return json.loads(shell(server, f"curl -sS {server.http}/jobs/{job}"))
 
 
 @pytest.mark.curl
-def test_the_readme_works_line_by_line(server: up_support.Up) -> None:
+def test_the_readme_works_line_by_line(server: up_support.UpServer) -> None:
     [post] = commands("curl -X POST")
     job = shell(server, post)
     assert re.fullmatch(r"20\d\d-\d\d-\d+", job), "the id alone, as text"
@@ -91,7 +91,7 @@ def test_the_readme_works_line_by_line(server: up_support.Up) -> None:
 
 
 @pytest.mark.curl
-def test_nobody_without_a_token_runs_code(server: up_support.Up) -> None:
+def test_nobody_without_a_token_runs_code(server: up_support.UpServer) -> None:
     for what in ("mapper=identity", "command=id", "reducer=identity"):
         status = shell(
             server,
@@ -107,12 +107,12 @@ def test_nobody_without_a_token_runs_code(server: up_support.Up) -> None:
 
 
 @pytest.mark.curl
-def test_the_sample_is_byte_for_byte_that_of_the_source(server: up_support.Up) -> None:
+def test_the_sample_is_byte_for_byte_that_of_the_source(server: up_support.UpServer) -> None:
     for script in ("curl.sh", "run.sh"):
         shell(server, f"{EXAMPLE / script} {server.http}")
 
 
-def test_a_page_that_a_browser_shows_posts_nothing(server: up_support.Up) -> None:
+def test_a_page_that_a_browser_shows_posts_nothing(server: up_support.UpServer) -> None:
     status = shell(
         server,
         "curl -sS -o /dev/null -w '%{http_code}' -H 'Origin: http://evil.example' "
@@ -121,7 +121,7 @@ def test_a_page_that_a_browser_shows_posts_nothing(server: up_support.Up) -> Non
     assert status == "401"
 
 
-def test_over_tls_everybody_needs_a_token(server: up_support.Up) -> None:
+def test_over_tls_everybody_needs_a_token(server: up_support.UpServer) -> None:
     port = int(server.http.rpartition(":")[2]) - 1
     url = f"https://127.0.0.1:{port}/jobs"
     assert shell(server, f"curl -sSk -o /dev/null -w '%{{http_code}}' {url}") == "401"

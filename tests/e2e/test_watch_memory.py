@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from kilnwork.kube import config
-from support import up as ups
+from support import up_server as ups
 from support import waiting
 
 WATCHES = 1000
@@ -49,7 +49,7 @@ async def watch_and_leave(http: aiohttp.ClientSession, pid: int) -> float:
 
 
 @pytest.mark.timeout(180)
-async def test_watches_that_are_over_leave_no_memory_behind(up: ups.Up) -> None:
+async def test_watches_that_are_over_leave_no_memory_behind(up: ups.UpServer) -> None:
     settings = config.load(up.data / "kubeconfig")
     tls = ssl.create_default_context(cadata=settings.ca_data)
     session = aiohttp.ClientSession(

@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))  # as pytest has it
 
 from support import campaigns
-from support.mixed import run as mixed
+from support.mixed_load import run as mixed
 from support.programs import run as programs
 from support.sets import run as sets
 

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from support import campaigns
-from support.mixed import client, watching, writing
-from support.programs import checks, effects, expect, generate, nodes, values
+from support.mixed_load import client, load_watchers, load_writers
+from support.programs import checks, effects, generator, nodes, oracle, values
 from support.sets import journal
 
-KIND = writing.CONFIG_MAP
+KIND = load_writers.CONFIG_MAP
 STORY = [
-    writing.Write("ADDED", "a", 5),
-    writing.Write("MODIFIED", "b", 6),
-    writing.Write("DELETED", "b", 0),
-    writing.Write("ADDED", "c", 8),
+    load_writers.Write("ADDED", "a", 5),
+    load_writers.Write("MODIFIED", "b", 6),
+    load_writers.Write("DELETED", "b", 0),
+    load_writers.Write("ADDED", "c", 8),
 ]
 SEEN = [
     ("ADDED", "w0-1", "a", 5),
@@ -26,32 +26,35 @@ SEEN = [
 ]
 
 
-def problems(*segments: watching.Segment) -> list[str]:
+def problems(*segments: load_watchers.Segment) -> list[str]:
     server = client.Client(Path())
-    watcher = watching.Watcher(KIND, "1", server, bookmarks=True)
+    watcher = load_watchers.Watcher(KIND, "1", server, bookmarks=True)
     watcher.segments = list(segments)
-    writer = writing.Writer(0, 1, server)
+    writer = load_writers.Writer(0, 1, server)
     writer.log[KIND, "w0-1"] = STORY
-    return watching.problems(watcher, [writer])
+    return load_watchers.problems(watcher, [writer])
 
 
 def test_a_watcher_that_saw_everything_has_no_problem() -> None:
-    assert problems(watching.Segment(4, {}, SEEN)) == []
+    assert problems(load_watchers.Segment(4, {}, SEEN)) == []
 
 
 @pytest.mark.parametrize("lost", range(len(SEEN)))
 def test_an_event_that_was_not_sent_is_a_problem(lost: int) -> None:
-    assert problems(watching.Segment(4, {}, SEEN[:lost] + SEEN[lost + 1 :]))
+    assert problems(load_watchers.Segment(4, {}, SEEN[:lost] + SEEN[lost + 1 :]))
 
 
 def test_an_event_that_was_sent_twice_is_a_problem() -> None:
-    assert problems(watching.Segment(4, {}, [*SEEN[:2], SEEN[1], *SEEN[2:]]))
+    assert problems(load_watchers.Segment(4, {}, [*SEEN[:2], SEEN[1], *SEEN[2:]]))
 
 
 def test_a_list_stands_for_what_was_written_before_it() -> None:
-    first, second = watching.Segment(4, {}, SEEN[:1]), watching.Segment(6, {"w0-1": "b"}, SEEN[2:])
+    first, second = (
+        load_watchers.Segment(4, {}, SEEN[:1]),
+        load_watchers.Segment(6, {"w0-1": "b"}, SEEN[2:]),
+    )
     assert problems(first, second) == []
-    assert problems(first, watching.Segment(6, {"w0-1": "b"}, SEEN[3:]))
+    assert problems(first, load_watchers.Segment(6, {"w0-1": "b"}, SEEN[3:]))
 
 
 def line(at: int, kind: str, attempt: int = 1, task: str = "t") -> effects.Effect:
@@ -92,16 +95,16 @@ def test_the_model_says_who_fails_because_of_whom() -> None:
     accepts = nodes.Node("c2", "value", inputs=inputs, accept_failures=True)
     after = nodes.Node("c3", "value", inputs=(nodes.Input(ref="c1"),))
     made = program(fails, given_up, accepts, after)
-    found = expect.outcomes(made)
+    found = oracle.outcomes(made)
     assert found["c0"] == [["error", "Boom", "boom c0/2"]]
-    assert found["c1"] == found["c3"] == [expect.INPUT_FAILED]
+    assert found["c1"] == found["c3"] == [oracle.INPUT_FAILED]
     number = values.combine("c2", [["dict", [["deep", ["list", found["c0"]]]]]])
     assert found["c2"] == [values.plain(number)]
-    assert expect.roots(made, found) == {"c1": {"Boom"}, "c3": {"Boom"}}
+    assert oracle.roots(made, found) == {"c1": {"Boom"}, "c3": {"Boom"}}
 
 
 def test_a_seed_means_the_same_each_time() -> None:
-    assert generate.program(17) == generate.program(17) != generate.program(18)
+    assert generator.program(17) == generator.program(17) != generator.program(18)
 
 
 def test_a_campaign_goes_on_where_it_stopped(tmp_path: Path) -> None:

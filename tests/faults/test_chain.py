@@ -14,7 +14,7 @@ import pytest
 
 from kilnwork.api import task as api_task
 from kilnwork.kit import processes
-from support import up as up_support
+from support import up_server as up_support
 from support import waiting
 
 RUNS = int(os.environ.get("KILN_FAULT_RUNS", "4"))
@@ -25,8 +25,8 @@ SEEDS = [FIRST_SEED] if "KILN_FAULT_SEED" in os.environ else [FIRST_SEED + n for
 
 
 @pytest.fixture
-def counter(tmp_path: Path, examples: Path) -> Iterator[up_support.Up]:
-    server = up_support.Up(tmp_path / "data", workdir=examples / "01-counter")
+def counter(tmp_path: Path, examples: Path) -> Iterator[up_support.UpServer]:
+    server = up_support.UpServer(tmp_path / "data", workdir=examples / "01-counter")
     server.start()
     try:
         yield server
@@ -36,18 +36,18 @@ def counter(tmp_path: Path, examples: Path) -> Iterator[up_support.Up]:
         processes.signal_all(left, signal.SIGKILL)
 
 
-def states(server: up_support.Up) -> dict[str, str]:
+def states(server: up_support.UpServer) -> dict[str, str]:
     items = server.get("tasks")["items"]
     return {t["metadata"]["name"]: t.get("status", {}).get("state", "") for t in items}
 
 
-def victims(server: up_support.Up, kind: str) -> list[int]:
+def victims(server: up_support.UpServer, kind: str) -> list[int]:
     """Pids that a blow of this kind may hit."""
     marks = {"agent": "kilnwork.worker", "task": "counter.py"}
     return [pid for pid, command in server.leftovers().items() if marks[kind] in command]
 
 
-def strike(server: up_support.Up, chance: random.Random, *kinds: str) -> str:
+def strike(server: up_support.UpServer, chance: random.Random, *kinds: str) -> str:
     """SIGKILL the server (and start it again), an agent, or a task's process."""
     kind = chance.choice(kinds)
     if kind == "server":
@@ -65,7 +65,7 @@ def strike(server: up_support.Up, chance: random.Random, *kinds: str) -> str:
 @pytest.mark.faults
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_chain_survives_any_kill(counter: up_support.Up, seed: int) -> None:
+def test_a_chain_survives_any_kill(counter: up_support.UpServer, seed: int) -> None:
     print(f"seed {seed}: repeat with KILN_FAULT_SEED={seed}")
     chance = random.Random(seed)
     counter.kiln("apply", "-f", "cluster.yaml", "-f", "start.yaml")
@@ -93,7 +93,7 @@ def test_a_chain_survives_any_kill(counter: up_support.Up, seed: int) -> None:
 
 @pytest.mark.faults
 @pytest.mark.timeout(150)
-def test_nothing_is_left_75_seconds_after_a_crash(counter: up_support.Up) -> None:
+def test_nothing_is_left_75_seconds_after_a_crash(counter: up_support.UpServer) -> None:
     counter.kiln("apply", "-f", "cluster.yaml")
     counter.kiln("run", "--cluster", "counter", "--", "sleep", "600")
     waiting.wait_until(

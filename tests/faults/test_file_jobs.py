@@ -57,7 +57,7 @@ def test_a_file_job_survives_any_kill(world: file_faults.FaultFiles, seed: int) 
     job = world.post(data, wanted)
     notes = PARTS * LINES + ("reducer" in wanted) * PARTS * LINES // 10
     moments = sorted(chance.sample(range(notes), chance.randint(*BLOWS)))
-    blows = world.strike_at(moments, chance, job)
+    blows = world.kill_at(moments, chance, job)
     try:
         found = world.ended(job, timeout_s=120)
         world.assert_sound(job, data, whole)

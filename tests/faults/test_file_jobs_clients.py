@@ -17,8 +17,8 @@ from urllib import parse
 
 import pytest
 
-from support import up as up_support
 from support import up_files, waiting
+from support import up_server as up_support
 
 SEED = int(os.environ.get("KILN_FAULT_SEED", "20261121"))
 KILLS = 20 if "KILN_FAULT_FILES_RUNS" in os.environ else 4
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_files.UpFiles]:
     directory = tmp_path_factory.mktemp("clients")
-    server = up_support.Up(directory / "data", workdir=directory, slots=2)
+    server = up_support.UpServer(directory / "data", workdir=directory, slots=2)
     server.start()
     made = up_files.UpFiles(server)
     try:
@@ -93,7 +93,7 @@ def test_a_client_that_vanishes_anywhere_leaves_nothing(
     body, headers = WAYS[way]
     jobs, before = world.jobs(), world.stored()
     for cut in [0, len(body) - 1, *chance.sample(range(len(body)), 6)]:
-        with sent(world, "POST " + up_files.where(IDENTITY), body[:cut], **headers) as one:
+        with sent(world, "POST " + up_files.job_url(IDENTITY), body[:cut], **headers) as one:
             if chance.random() < 0.5:  # else it is gone at once
                 with contextlib.suppress(AssertionError):
                     waiting.wait_until(
@@ -103,11 +103,11 @@ def test_a_client_that_vanishes_anywhere_leaves_nothing(
                 one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # RST
         waiting.wait_until(lambda: world.stored() == before, what="nothing left")
     assert world.jobs() == jobs
-    with sent(world, "POST " + up_files.where(IDENTITY), body, **headers) as whole:
+    with sent(world, "POST " + up_files.job_url(IDENTITY), body, **headers) as whole:
         assert b" 202 " in whole.recv(200)
     [job] = set(world.jobs()) - set(jobs)
     world.ended(job)
-    world.assert_sound(job, LARGE, up_files.Whole(LARGE, [], LARGE.count(b"\n")))
+    world.assert_sound(job, LARGE, up_files.ExpectedResult(LARGE, [], LARGE.count(b"\n")))
 
 
 def test_an_upload_in_many_pieces_goes_on_after_every_blow(
@@ -145,7 +145,7 @@ def test_an_upload_in_many_pieces_goes_on_after_every_blow(
     made = world.ask("POST", f"/jobs?file={name}", json.dumps(IDENTITY).encode())
     job = made.json["id"]
     world.ended(job)
-    world.assert_sound(job, LARGE, up_files.Whole(LARGE, [], LARGE.count(b"\n")))
+    world.assert_sound(job, LARGE, up_files.ExpectedResult(LARGE, [], LARGE.count(b"\n")))
     assert world.ask("DELETE", path).status == 204
 
 
@@ -209,7 +209,7 @@ def test_a_server_killed_while_a_job_takes_a_file_has_one_job(
     [kept] = world.directory.glob(f"_uploads/default/{name}/data/bytes")
     assert kept.samefile(directory / "input")
     assert world.ask("DELETE", f"/files/{name}").status == 204
-    world.assert_sound(job, LARGE, up_files.Whole(LARGE, [], LARGE.count(b"\n")))
+    world.assert_sound(job, LARGE, up_files.ExpectedResult(LARGE, [], LARGE.count(b"\n")))
     remove_orphans(world)
 
 
@@ -218,10 +218,10 @@ def test_the_same_upload_by_many_at_once_is_one_job(world: up_files.UpFiles, dat
     key, jobs = f"many-{len(data)}", world.jobs()
     barrier = threading.Barrier(8)
 
-    def post() -> up_files.Answer:
+    def post() -> up_files.Response:
         barrier.wait()
         while True:
-            answer = world.ask("POST", up_files.where(IDENTITY), data, Idempotency_Key=key)
+            answer = world.ask("POST", up_files.job_url(IDENTITY), data, Idempotency_Key=key)
             if answer.status not in (409, 429):
                 return answer
             time.sleep(0.02)
@@ -236,7 +236,7 @@ def test_the_same_upload_by_many_at_once_is_one_job(world: up_files.UpFiles, dat
         *[True] * 7,
     ]
     world.ended(job)
-    world.assert_sound(job, data, up_files.Whole(data, [], data.count(b"\n")))
+    world.assert_sound(job, data, up_files.ExpectedResult(data, [], data.count(b"\n")))
 
 
 def test_a_server_killed_between_acceptance_and_answer_has_one_job(
@@ -247,7 +247,7 @@ def test_a_server_killed_between_acceptance_and_answer_has_one_job(
     for number in range(KILLS):
         data, jobs = chance.choice([SMALL, LARGE]), world.jobs()
         headers = {"Content_Length": str(len(data)), "Idempotency_Key": f"killed-{number}"}
-        with sent(world, "POST " + up_files.where(IDENTITY), data[:-1], **headers) as one:
+        with sent(world, "POST " + up_files.job_url(IDENTITY), data[:-1], **headers) as one:
             time.sleep(chance.uniform(0.05, 0.1))  # it takes them in meanwhile
             one.sendall(data[-1:])
             time.sleep(chance.choice([0, 0.002, 0.01, 0.03]) * chance.random())
@@ -256,7 +256,7 @@ def test_a_server_killed_between_acceptance_and_answer_has_one_job(
         known = set(world.jobs()) - set(jobs)
         accepted += len(known)
         again = world.ask(
-            "POST", up_files.where(IDENTITY), data, Idempotency_Key=f"killed-{number}"
+            "POST", up_files.job_url(IDENTITY), data, Idempotency_Key=f"killed-{number}"
         )
         assert again.status == 202
         assert ("idempotency-replayed" in again.headers) == bool(known)
@@ -265,6 +265,6 @@ def test_a_server_killed_between_acceptance_and_answer_has_one_job(
         made.append((again.json["id"], data))
     for job, data in made:
         world.ended(job)
-        world.assert_sound(job, data, up_files.Whole(data, [], data.count(b"\n")))
+        world.assert_sound(job, data, up_files.ExpectedResult(data, [], data.count(b"\n")))
     print(f"{accepted} of {KILLS} were accepted before the kill")
     remove_orphans(world)

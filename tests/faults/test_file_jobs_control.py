@@ -52,7 +52,7 @@ def records(world: file_faults.FaultFiles, found: Any) -> dict[str, bytes]:
 def perhaps(world: file_faults.FaultFiles, chance: random.Random, *kinds: str) -> None:
     kind = chance.choice([*kinds, ""])
     if kind:
-        print("blow:", world.strike(kind, chance))
+        print("blow:", world.kill_one(kind, chance))
 
 
 def purged(world: file_faults.FaultFiles, directory: str) -> None:
@@ -77,7 +77,7 @@ def test_after_a_cancel_nothing_commits_and_a_redrive_makes_it_whole(
     data = file_faults.held(file_faults.content(chance, LINES - 1), gate, LINES - 1)
     whole = file_faults.by_one_process(data, reduced=False)
     job = world.post(data, SPEC)
-    world.wait_noted(chance.randrange(LINES * 3 // 4), job)
+    world.wait_for_notes(chance.randrange(LINES * 3 // 4), job)
     perhaps(world, chance, "slot", "agent")
     told = world.act(job, "cancel")
     assert told["phase"] in ("Cancelling", "Cancelled")
@@ -110,7 +110,7 @@ def test_of_a_deleted_job_nothing_is_left(world: file_faults.FaultFiles, seed: i
     chance = dice(seed)
     job = world.post(file_faults.content(chance, LINES - 1), SPEC)
     directory = world.document(job)["storageBlobPrefix"]
-    world.wait_noted(chance.randrange(LINES), job)
+    world.wait_for_notes(chance.randrange(LINES), job)
     perhaps(world, chance, "slot", "zygote")
     assert world.ask("DELETE", f"/jobs/{job}").status == 202
     perhaps(world, chance, "server", file_faults.ALL, "agent")
@@ -145,30 +145,30 @@ def test_pause_resume_and_parallelism_hold_while_things_die(
         count: int = world.document(job)["progress"]["parts"]["running"]
         return count
 
-    world.strike("server", chance)
+    world.kill_one("server", chance)
     assert (world.document(job)["phase"], world.noted()) == ("Paused", [])
     change(b'{"suspend": false, "parallelism": 2}')
-    world.wait_noted(20, job)
-    world.strike("working", chance)
+    world.wait_for_notes(20, job)
+    world.kill_one("working", chance)
     world.act(job, "pause")
     gate.touch()
     waiting.wait_until(lambda: running() == 0, what="what ran has ended")
     assert world.document(job)["phase"] == "Paused"
     begun = {n // 5 for _, n in world.noted()}
-    world.strike("agent", chance)
-    world.strike("server", chance)
+    world.kill_one("agent", chance)
+    world.kill_one("server", chance)
     other = world.post(b'{"n":1}\n', SPEC)  # somebody works, but not on that job
     world.ended(other)
-    world.assert_sound(other, b'{"n":1}\n', up_files.Whole(b'{"n":1,"square":1}\n', [], 1))
+    world.assert_sound(other, b'{"n":1}\n', up_files.ExpectedResult(b'{"n":1,"square":1}\n', [], 1))
     late = {n // 5 for _, n in world.noted()} - begun
     assert len(late) <= 2  # those that two slots had already; if they were lost, once more
     noted = len(world.noted())
     change(b'{"parallelism": 1}')
     world.act(job, "resume")
     for step in range(1, 4):
-        world.wait_noted(noted + 10 * step, job)
+        world.wait_for_notes(noted + 10 * step, job)
         assert running() <= 1
-        world.strike("working", chance)
+        world.kill_one("working", chance)
     last.touch()
     change(b'{"parallelism": null}')
     waiting.wait_until(lambda: running() == 2 or world.over(job), what="both slots have a part")
@@ -182,8 +182,8 @@ def test_a_mapper_that_always_crashes_is_given_up_although_things_die(
     chance = dice(FIRST_SEED)
     spec = {**SPEC, "mapper": {"function": "fault_mappers:crashing"}, "maxCrashes": 4}
     job = world.post(b"".join(b'{"n":%d}\n' % n for n in range(1000)), spec)
-    world.wait_noted(1, job)
-    world.strike("server", chance)
+    world.wait_for_notes(1, job)
+    world.kill_one("server", chance)
     found = world.ended(job)
     assert (found["phase"], found["reason"]) == ("Failed", "MapperCrashes")
     assert "exit" in found["message"]
@@ -200,7 +200,7 @@ def test_bad_records_are_counted_once_although_things_die(
     data = file_faults.content(chance, LINES - 1)
     whole = file_faults.by_one_process(data, reduced=False)
     job = world.post(data, {**SPEC, "maxFailedRecords": len(whole.bad) + more})
-    world.strike_at([30, 90, 150], chance, job)
+    world.kill_at([30, 90, 150], chance, job)
     found = world.ended(job)
     if more == 0:
         world.assert_sound(job, data, whole)

@@ -67,9 +67,9 @@ def begin(world: file_faults.FaultFiles, gate: Path) -> tuple[str, bytes, int]:
     return job, data, slot
 
 
-def whole() -> up_files.Whole:
+def whole() -> up_files.ExpectedResult:
     result = b"".join(b'{"n":%d}\n' % n for n in range(100))
-    return up_files.Whole(result, [], 100)
+    return up_files.ExpectedResult(result, [], 100)
 
 
 def records(world: file_faults.FaultFiles, job: str) -> dict[str, bytes]:

@@ -44,8 +44,8 @@ def gated(gate: Path, at: int) -> bytes:
     )
 
 
-def whole(result: bytes = PLAIN) -> up_files.Whole:
-    return up_files.Whole(result, [], result.count(b"\n"))
+def whole(result: bytes = PLAIN) -> up_files.ExpectedResult:
+    return up_files.ExpectedResult(result, [], result.count(b"\n"))
 
 
 def done(world: file_faults.FaultFiles, job: str, count: int) -> None:
@@ -142,7 +142,7 @@ def test_odd_bytes_come_back_as_they_were(world: file_faults.FaultFiles, mapper:
     spec = {"mapper": does, "itemsPerPart": 3, "input": {"format": "text", "blank": "record"}}
     job = world.post(data, spec)
     world.ended(job)
-    world.assert_sound(job, data, up_files.Whole(data + b"\n", [], len(lines)))
+    world.assert_sound(job, data, up_files.ExpectedResult(data + b"\n", [], len(lines)))
 
 
 def test_what_is_no_text_is_reported_as_it_was(world: file_faults.FaultFiles) -> None:
@@ -150,7 +150,7 @@ def test_what_is_no_text_is_reported_as_it_was(world: file_faults.FaultFiles) ->
     job = world.post(data, {**SPEC, "itemsPerPart": 2})
     world.ended(job)
     good = b'{"n":1}\n{"n":4}\n{"n":5}\n'
-    world.assert_sound(job, data, up_files.Whole(good, [2, 3], 5))
+    world.assert_sound(job, data, up_files.ExpectedResult(good, [2, 3], 5))
     bad = [json.loads(line) for line in world.ask("GET", f"/jobs/{job}/errors").body.splitlines()]
     assert bad[0]["raw"] == '{"n":2\0}'
     assert bad[1]["base64"] == "//4="
@@ -161,7 +161,7 @@ def test_an_empty_file_is_refused_and_leaves_nothing(
     world: file_faults.FaultFiles, data: bytes
 ) -> None:
     jobs, stored = world.jobs(), world.stored()
-    answer = world.ask("POST", up_files.where(SPEC), data)
+    answer = world.ask("POST", up_files.job_url(SPEC), data)
     assert answer.status == 400
     assert "empty" in answer.json["detail"]
     assert (world.jobs(), world.stored()) == (jobs, stored)
@@ -173,6 +173,6 @@ def test_ten_thousand_parts_survive(world: file_faults.FaultFiles) -> None:
     chance = random.Random(1)
     data = b"".join(b'{"n":%d}\n' % n for n in range(10_000))
     job = world.post(data, {**SPEC, "itemsPerPart": 1})
-    world.strike_at([1000, 3000, 5000, 7000, 9000], chance, job)
+    world.kill_at([1000, 3000, 5000, 7000, 9000], chance, job)
     world.ended(job, timeout_s=200)
     world.assert_sound(job, data, whole(data))

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from support import small_disks, waiting
-from support import up as up_support
+from support import up_server as up_support
 
 pytestmark = pytest.mark.faults
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[up_support.Up]:
+def server(tmp_path: Path) -> Iterator[up_support.UpServer]:
     with small_disks.mounted(tmp_path) as disk:
-        made = up_support.Up(disk / "data", workdir=tmp_path)
+        made = up_support.UpServer(disk / "data", workdir=tmp_path)
         made.log = tmp_path / "server.log"
         try:
             made.start()
@@ -26,7 +26,7 @@ def server(tmp_path: Path) -> Iterator[up_support.Up]:
             made.stop()
 
 
-def readiness(server: up_support.Up) -> tuple[int, str]:
+def readiness(server: up_support.UpServer) -> tuple[int, str]:
     """Status and text of /readyz?verbose."""
     http = json.loads((server.data / "endpoints.json").read_text())["http"]
     try:
@@ -36,13 +36,13 @@ def readiness(server: up_support.Up) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def troubled(server: up_support.Up) -> str:
+def troubled(server: up_support.UpServer) -> str:
     """What /readyz says of a journal that cannot be written, with 503; "" as long as it can."""
     status, text = readiness(server)
     return text if status == 503 and "its journal" in text else ""
 
 
-def test_a_full_disk_is_said_and_survived(server: up_support.Up) -> None:
+def test_a_full_disk_is_said_and_survived(server: up_support.UpServer) -> None:
     gate = server.workdir / "gate"
     script = f"while ! test -e {gate}; do sleep 0.05; done"
     server.kiln("run", "--name", "t", "--", "sh", "-c", script)

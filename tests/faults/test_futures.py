@@ -43,7 +43,7 @@ def play(home: fault_home.FaultHome, chance: random.Random, tasks: int) -> list[
         kind, pick = chance.choice([*fault_home.KINDS, fault_home.ALL]), chance.randrange(8)
         if ended(home):
             break
-        blows.append(kind if home.strike(kind, pick=pick) else f"{kind} (none)")
+        blows.append(kind if home.kill_one(kind, pick=pick) else f"{kind} (none)")
     return blows
 
 

@@ -10,7 +10,7 @@ import pytest
 import kilnwork as kiln
 from kilnwork.data import errors as data_errors
 from kilnwork.kit import processes
-from support import fault_home, odd_tasks, small_disks, waiting
+from support import fault_home, misbehaving_tasks, small_disks, waiting
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(90)]
 
@@ -43,41 +43,43 @@ def runs(notes: Path) -> int:
 # tasks
 
 
-@pytest.mark.parametrize("leave", [odd_tasks.forks, odd_tasks.daemonises], ids=lambda t: t.__name__)
+@pytest.mark.parametrize(
+    "leave", [misbehaving_tasks.forks, misbehaving_tasks.daemonises], ids=lambda t: t.__name__
+)
 def test_what_a_task_leaves_behind_ends_with_the_session(leave: kiln.Task[[], int]) -> None:
     with kiln.start(slots=1):
         pid = leave.submit().result(timeout=30)
-        assert odd_tasks.double.submit(4).result(timeout=30) == 8
+        assert misbehaving_tasks.double.submit(4).result(timeout=30) == 8
     waiting.wait_until(lambda: gone(pid), what="what it left behind has ended")
 
 
 def test_a_task_that_ignores_everything_is_killed_with_its_child(home: Path) -> None:
     path = home / "pids"
-    future = odd_tasks.clings.submit(str(path))
+    future = misbehaving_tasks.clings.submit(str(path))
     waiting.wait_until(path.exists, what="it runs")
     pids = [int(word) for word in path.read_text().split()]
     future.cancel()
     with pytest.raises(kiln.Cancelled):
         future.result(timeout=30)
     assert [gone(pid) for pid in pids] == [True, True]  # proof comes before the word
-    assert odd_tasks.double.submit(4).result(timeout=30) == 8
+    assert misbehaving_tasks.double.submit(4).result(timeout=30) == 8
 
 
 # arguments
 
 
 def test_a_child_is_found_again_by_arguments_that_pickle_differently(home: Path) -> None:
-    pairs = [odd_tasks.Pair(reverse=False), odd_tasks.Pair(reverse=True)]
+    pairs = [misbehaving_tasks.Pair(reverse=False), misbehaving_tasks.Pair(reverse=True)]
     assert pairs[0] == pairs[1]
     assert pickle.dumps(pairs[0]) != pickle.dumps(pairs[1])
     notes = home / "notes"
-    assert odd_tasks.dies_once.submit(str(notes)).result(timeout=60) == 1
+    assert misbehaving_tasks.dies_once.submit(str(notes)).result(timeout=60) == 1
     assert runs(notes) == 1
 
 
 def test_a_child_with_other_json_arguments_is_another_child(home: Path) -> None:
     notes = home / "notes"
-    future = odd_tasks.dies_once_and_changes_its_mind.submit(str(notes))
+    future = misbehaving_tasks.dies_once_and_changes_its_mind.submit(str(notes))
     assert future.result(timeout=60) == [2, 2]
     assert runs(notes) == 2
 
@@ -91,7 +93,7 @@ def blobs(home: Path) -> list[Path]:
 
 
 def test_a_damaged_blob_is_told_and_never_used(home: Path) -> None:
-    future = odd_tasks.large.submit(7, 300_000)
+    future = misbehaving_tasks.large.submit(7, 300_000)
     waiting.wait_until(future.done, what="it is over")
     (blob,) = (path for path in blobs(home) if path.stat().st_size >= 300_000)
     blob.chmod(0o600)
@@ -100,14 +102,14 @@ def test_a_damaged_blob_is_told_and_never_used(home: Path) -> None:
         file.write(b"\0\1\2\3")
     with pytest.raises(data_errors.BlobDamaged):
         future.result(timeout=30)
-    error = odd_tasks.length.submit(future).exception(timeout=60)
+    error = misbehaving_tasks.length.submit(future).exception(timeout=60)
     assert error is not None
     assert "blob" in str(error).lower()
-    assert odd_tasks.double.submit(4).result(timeout=30) == 8
+    assert misbehaving_tasks.double.submit(4).result(timeout=30) == 8
 
 
 def test_a_missing_blob_is_told(home: Path) -> None:
-    future = odd_tasks.large.submit(8, 300_000)
+    future = misbehaving_tasks.large.submit(8, 300_000)
     waiting.wait_until(future.done, what="it is over")
     for blob in blobs(home):
         if blob.stat().st_size >= 300_000:
@@ -128,10 +130,10 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_delays_and_loses_nothing(disk: Path) -> None:
     ballast = disk / "ballast"
     with kiln.start(disk / "home", slots=2):
-        assert odd_tasks.double.submit(1).result(timeout=30) == 2
+        assert misbehaving_tasks.double.submit(1).result(timeout=30) == 2
         small_disks.fill(ballast)
         # What may be left of the journal's last page takes some; then nothing is accepted.
-        futures = [odd_tasks.double.submit(number) for number in range(2_000)]
+        futures = [misbehaving_tasks.double.submit(number) for number in range(2_000)]
         with pytest.raises(TimeoutError):
             futures[-1].result(timeout=1.5)
         ballast.unlink()
@@ -146,7 +148,7 @@ def test_a_full_disk_delays_and_loses_nothing(disk: Path) -> None:
 def test_a_volatile_dispatcher_that_is_killed_is_said(tmp_path: Path) -> None:
     with kiln.start(slots=1):
         [pid] = [pid for pid in processes.children(os.getpid()) if dispatches(pid)]
-        future = odd_tasks.clings.submit(str(tmp_path / "pids"))
+        future = misbehaving_tasks.clings.submit(str(tmp_path / "pids"))
         waiting.wait_until((tmp_path / "pids").exists, what="it runs")
         os.kill(pid, 9)
         with pytest.raises(kiln.DispatcherLost):

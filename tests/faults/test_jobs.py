@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from support import up as up_support
+from support import up_server as up_support
 from support import waiting
 
 RUNS = int(os.environ.get("KILN_FAULT_JOBS_RUNS", "2"))
@@ -28,8 +28,8 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[up_support.Up]:
-    made = up_support.Up(tmp_path / "data", workdir=tmp_path, slots=4)
+def server(tmp_path: Path) -> Iterator[up_support.UpServer]:
+    made = up_support.UpServer(tmp_path / "data", workdir=tmp_path, slots=4)
     made.start()
     try:
         yield made
@@ -62,14 +62,14 @@ def config(number: int, log: Path) -> dict[str, Any]:
     }
 
 
-def over(server: up_support.Up) -> bool:
+def over(server: up_support.UpServer) -> bool:
     """Whether no Job is under way."""
     phases = [one.get("status", {}).get("phase") for one in server.get("jobs")["items"]]
     final = {"Succeeded", "Failed", "Killed", "AdmissionError"}
     return bool(phases) and all(phase in final for phase in phases)
 
 
-def disable(server: up_support.Up, name: str) -> None:
+def disable(server: up_support.UpServer, name: str) -> None:
     """Disable a schedule, and wait until no tick of it is to come."""
     text = '{"spec": {"schedule": {"disabled": true}}}'
     server.kubectl("patch", "kjc", name, "--type", "merge", "-p", text)
@@ -83,7 +83,7 @@ def disable(server: up_support.Up, name: str) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_tick_runs_once_whatever_is_killed(
-    server: up_support.Up, tmp_path: Path, seed: int
+    server: up_support.UpServer, tmp_path: Path, seed: int
 ) -> None:
     print(f"seed {seed}: repeat with KILN_FAULT_SEED={seed}")
     chance, log = random.Random(seed), tmp_path / "log"
@@ -104,7 +104,7 @@ def test_every_tick_runs_once_whatever_is_killed(
     check_runs(log.read_text().split(), set(found))
 
 
-def check_ticks(server: up_support.Up, name: str, jobs: set[str], *, step: int) -> None:
+def check_ticks(server: up_support.UpServer, name: str, jobs: set[str], *, step: int) -> None:
     """Each tick between the first and the last has a Job."""
     ticks = sorted(int(one.rpartition("-")[2]) for one in jobs if one.startswith(f"{name}-"))
     assert len(ticks) >= 2

@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from support.mixed import run
+from support.mixed_load import run
 
 RUNS = int(os.environ.get("KILN_FAULT_MIXED", "1"))
 FIRST_SEED = int(os.environ.get("KILN_FAULT_SEED", "1"))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kilnwork.kit import processes
-from support import up as up_support
+from support import up_server as up_support
 from support import waiting
 
 pytestmark = [
@@ -26,8 +26,8 @@ APPEND = 'echo "$KILN_ATTEMPT" >> "$NOTES"; sleep "$1"; echo "\\"$KILN_ATTEMPT\\
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[up_support.Up]:
-    made = up_support.Up(tmp_path / "data", workdir=tmp_path, slots=2)
+def server(tmp_path: Path) -> Iterator[up_support.UpServer]:
+    made = up_support.UpServer(tmp_path / "data", workdir=tmp_path, slots=2)
     made.start()
     try:
         yield made
@@ -36,7 +36,7 @@ def server(tmp_path: Path) -> Iterator[up_support.Up]:
         processes.signal_all(made.leftovers(), signal.SIGKILL)
 
 
-def scale(server: up_support.Up, workers: int, slots: int) -> None:
+def scale(server: up_support.UpServer, workers: int, slots: int) -> None:
     """Give cluster `default` that many workers with that many slots, and wait for them."""
     cluster = (
         "apiVersion: kilnwork.dev/v1alpha1\nkind: TaskCluster\nmetadata: {name: default}\n"
@@ -49,13 +49,15 @@ def scale(server: up_support.Up, workers: int, slots: int) -> None:
     )
 
 
-def slots_of(server: up_support.Up) -> int:
+def slots_of(server: up_support.UpServer) -> int:
     status = server.get("taskclusters", "default").get("status", {})
     total: int = status.get("slots", {}).get("total", 0)
     return total
 
 
-def begin(server: up_support.Up, name: str, notes: Path, seconds: float, **retry: int) -> None:
+def begin(
+    server: up_support.UpServer, name: str, notes: Path, seconds: float, **retry: int
+) -> None:
     """Start a task that notes each attempt, and wait until it runs."""
     lines = [
         "apiVersion: kilnwork.dev/v1alpha1",
@@ -70,12 +72,12 @@ def begin(server: up_support.Up, name: str, notes: Path, seconds: float, **retry
     waiting.wait_until(lambda: notes.exists() and notes.read_text(), what=f"{name} runs")
 
 
-def status(server: up_support.Up, name: str) -> dict[str, Any]:
+def status(server: up_support.UpServer, name: str) -> dict[str, Any]:
     found: dict[str, Any] = server.get("tasks", name).get("status", {})
     return found
 
 
-def ended(server: up_support.Up, name: str, *, timeout_s: float = 60) -> dict[str, Any]:
+def ended(server: up_support.UpServer, name: str, *, timeout_s: float = 60) -> dict[str, Any]:
     def look() -> dict[str, Any]:
         now = status(server, name)
         return now if now.get("state") in {"Success", "Failed", "Killed"} else {}
@@ -83,7 +85,7 @@ def ended(server: up_support.Up, name: str, *, timeout_s: float = 60) -> dict[st
     return waiting.wait_until(look, what=f"{name} ends", timeout_s=timeout_s, every_s=0.3)
 
 
-def agent_of(server: up_support.Up, pod: str) -> int:
+def agent_of(server: up_support.UpServer, pod: str) -> int:
     """Pid of the agent of a worker Pod."""
     for pid, command in server.leftovers().items():
         environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
@@ -93,7 +95,7 @@ def agent_of(server: up_support.Up, pod: str) -> int:
 
 
 def test_an_agent_that_slept_past_its_lease_reports_in_vain(
-    server: up_support.Up, tmp_path: Path
+    server: up_support.UpServer, tmp_path: Path
 ) -> None:
     scale(server, 2, 1)
     notes = tmp_path / "notes"
@@ -118,7 +120,9 @@ def test_an_agent_that_slept_past_its_lease_reports_in_vain(
     )
 
 
-def test_a_server_that_slept_loses_and_fails_nothing(server: up_support.Up, tmp_path: Path) -> None:
+def test_a_server_that_slept_loses_and_fails_nothing(
+    server: up_support.UpServer, tmp_path: Path
+) -> None:
     scale(server, 1, 2)
     long, short = tmp_path / "long", tmp_path / "short"
     begin(server, "long", long, 22, losses=0)
@@ -134,7 +138,7 @@ def test_a_server_that_slept_loses_and_fails_nothing(server: up_support.Up, tmp_
 
 
 def test_a_server_that_was_away_for_longer_than_a_lease_charges_no_loss(
-    server: up_support.Up, tmp_path: Path
+    server: up_support.UpServer, tmp_path: Path
 ) -> None:
     scale(server, 1, 2)
     notes = tmp_path / "notes"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from support import lakes, ponds, small_disks, waiting
-from support import up as up_support
+from support import file_server, ponds, small_disks, waiting
+from support import up_server as up_support
 
 FILES = {f"t{number}.csv": f"{number}\n".encode() * 1000 for number in range(4)}
 SUM = sum(1000 * number for number in range(4))
@@ -19,31 +19,33 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
 
 
 @pytest.fixture
-def lake() -> Iterator[lakes.Lake]:
-    with lakes.Lake(FILES) as served:
+def lake() -> Iterator[file_server.FileServer]:
+    with file_server.FileServer(FILES) as served:
         yield served
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[up_support.Up]:
+def server(tmp_path: Path) -> Iterator[up_support.UpServer]:
     with up_support.serving(tmp_path, slots=2) as made:
         yield made
 
 
-def apply(server: up_support.Up, kind: str, name: str, spec: dict[str, Any]) -> None:
+def apply(server: up_support.UpServer, kind: str, name: str, spec: dict[str, Any]) -> None:
     body = {"kind": kind, "metadata": {"name": name}, "spec": spec}
     text = json.dumps({"apiVersion": "kilnwork.dev/v1alpha1", **body})
     server.kiln("apply", "-f", "-", stdin=text)
 
 
-def apply_pond(server: up_support.Up, lake: lakes.Lake, path: Path | None = None) -> None:
+def apply_pond(
+    server: up_support.UpServer, lake: file_server.FileServer, path: Path | None = None
+) -> None:
     source = {"name": "lake", "uri": lake.uri, "allowAddresses": [f"127.0.0.1:{lake.port}"]}
     more = {} if path is None else {"path": str(path)}
     apply(server, "DataPond", "default", {"sources": [source], **more})
     server.kiln("wait", "datapond/default", "--for=condition=Ready", "--timeout", "60s")
 
 
-def apply_set(server: up_support.Up) -> None:
+def apply_set(server: up_support.UpServer) -> None:
     """A flow that waits for the file `go`, and adds up all numbers."""
     snapshot = {
         "name": "trades",
@@ -62,7 +64,7 @@ def apply_set(server: up_support.Up) -> None:
 
 
 def until(
-    server: up_support.Up, holds: Callable[[dict[str, Any]], object], *, what: str
+    server: up_support.UpServer, holds: Callable[[dict[str, Any]], object], *, what: str
 ) -> dict[str, Any]:
     """Wait until the status of the set is such; gives it."""
 
@@ -73,7 +75,7 @@ def until(
     return waiting.wait_until(found, what=what, timeout_s=60.0)
 
 
-def over(server: up_support.Up, generation: int = 1) -> dict[str, Any]:
+def over(server: up_support.UpServer, generation: int = 1) -> dict[str, Any]:
     return until(
         server,
         lambda status: status.get("phase") in FINAL and status["generation"] == generation,
@@ -81,19 +83,19 @@ def over(server: up_support.Up, generation: int = 1) -> dict[str, Any]:
     )
 
 
-def succeed(server: up_support.Up) -> None:
+def succeed(server: up_support.UpServer) -> None:
     """The first generation reads all data; its snapshot stays in the pond."""
     (server.workdir / "go").touch()
     status = over(server)
     assert (status["phase"], status["result"]["value"]) == ("Succeeded", SUM), status
 
 
-def blob(server: up_support.Up, name: str) -> Path:
+def blob(server: up_support.UpServer, name: str) -> Path:
     digest = ponds.digest_of(FILES[name]).removeprefix("sha256:")
     return server.data / "ponds/default/default/blobs" / digest[:2] / digest
 
 
-def damage(server: up_support.Up) -> None:
+def damage(server: up_support.UpServer) -> None:
     """Flip a bit of one blob, and cut another one off."""
     flipped, cut = blob(server, "t1.csv"), blob(server, "t2.csv")
     with flipped.open("r+b") as file:
@@ -102,14 +104,14 @@ def damage(server: up_support.Up) -> None:
         file.truncate(1000)
 
 
-def quarantined(server: up_support.Up) -> int:
+def quarantined(server: up_support.UpServer) -> int:
     found = json.loads(server.kiln("data", "default", "-o", "json").stdout)
     count: int = found["ponds"]["default"][0]["counters"]["quarantined"]
     return count
 
 
 def test_damaged_blobs_are_set_aside_and_fetched_again(
-    server: up_support.Up, lake: lakes.Lake
+    server: up_support.UpServer, lake: file_server.FileServer
 ) -> None:
     apply_pond(server, lake)
     apply_set(server)
@@ -130,7 +132,7 @@ def test_damaged_blobs_are_set_aside_and_fetched_again(
 
 @pytest.mark.parametrize("reason", ["DataCorrupt", "SourceChanged"])
 def test_what_cannot_be_had_undamaged_fails_the_generation(
-    server: up_support.Up, lake: lakes.Lake, reason: str
+    server: up_support.UpServer, lake: file_server.FileServer, reason: str
 ) -> None:
     """A source that sends something else each time, or something else the second time too."""
     apply_pond(server, lake)
@@ -154,7 +156,7 @@ def test_what_cannot_be_had_undamaged_fails_the_generation(
 
 
 def test_a_flow_ends_when_its_data_is_found_corrupt(
-    server: up_support.Up, lake: lakes.Lake
+    server: up_support.UpServer, lake: file_server.FileServer
 ) -> None:
     """Found by another generation's delivery, or, as here, by a lease of somebody else."""
     apply_pond(server, lake)
@@ -172,7 +174,7 @@ def test_a_flow_ends_when_its_data_is_found_corrupt(
 
 
 def test_a_full_disk_is_said_and_the_set_goes_on_when_there_is_room(
-    server: up_support.Up, lake: lakes.Lake, tmp_path: Path
+    server: up_support.UpServer, lake: file_server.FileServer, tmp_path: Path
 ) -> None:
     lake.files = {**FILES, "t0.csv": b"0\n" * (1 << 20)}
     with small_disks.mounted(tmp_path) as disk:

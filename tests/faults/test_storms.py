@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kilnwork.kit import processes
-from support import up as up_support
+from support import up_server as up_support
 from support import waiting
 
 pytestmark = [
@@ -28,8 +28,8 @@ TASKS = 60
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[up_support.Up]:
-    made = up_support.Up(tmp_path / "data", workdir=tmp_path, slots=4)
+def server(tmp_path: Path) -> Iterator[up_support.UpServer]:
+    made = up_support.UpServer(tmp_path / "data", workdir=tmp_path, slots=4)
     made.start()
     try:
         yield made
@@ -38,7 +38,7 @@ def server(tmp_path: Path) -> Iterator[up_support.Up]:
         processes.signal_all(made.leftovers(), signal.SIGKILL)
 
 
-def apply(server: up_support.Up, *, losses: int) -> None:
+def apply(server: up_support.UpServer, *, losses: int) -> None:
     """Declare all tasks; each notes that it ran, and gives its number."""
     script = "echo x >> ran-$TASK_NAME; sleep 0.05; echo ${TASK_NAME#t-} > $KILN_OUTPUT"
     spec = {
@@ -50,7 +50,7 @@ def apply(server: up_support.Up, *, losses: int) -> None:
     server.kiln("apply", "-f", "-", stdin="\n---\n".join(map(json.dumps, tasks)))
 
 
-def all_ended(server: up_support.Up) -> dict[str, dict[str, Any]]:
+def all_ended(server: up_support.UpServer) -> dict[str, dict[str, Any]]:
     def look() -> dict[str, dict[str, Any]]:
         found = {t["metadata"]["name"]: t.get("status", {}) for t in server.get("tasks")["items"]}
         ended = [s for s in found.values() if s.get("state") in {"Success", "Failed", "Killed"}]
@@ -60,7 +60,7 @@ def all_ended(server: up_support.Up) -> dict[str, dict[str, Any]]:
 
 
 def test_a_server_that_dies_again_and_again_loses_and_repeats_nothing(
-    server: up_support.Up, tmp_path: Path
+    server: up_support.UpServer, tmp_path: Path
 ) -> None:
     chance = random.Random(11)
     apply(server, losses=0)
@@ -76,7 +76,9 @@ def test_a_server_that_dies_again_and_again_loses_and_repeats_nothing(
         assert (tmp_path / f"ran-{name}").read_text() == "x\n"
 
 
-def test_agents_that_die_cost_only_what_they_ran(server: up_support.Up, tmp_path: Path) -> None:
+def test_agents_that_die_cost_only_what_they_ran(
+    server: up_support.UpServer, tmp_path: Path
+) -> None:
     chance = random.Random(3)
     apply(server, losses=8)
     for _ in range(5):

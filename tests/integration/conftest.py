@@ -1,6 +1,7 @@
-"""A worker with slots and the script that is its dispatcher: for the tests of slots.
+"""Fixtures for tests of slots: a worker with slots, and the scripted dispatcher that it connects
+to.
 
-Modules with another hub or worker have fixtures of their own by these names.
+Modules with another hub or worker override these fixtures.
 """
 
 from collections.abc import AsyncIterator
@@ -13,7 +14,7 @@ from support import scripted_slots, worker_process
 
 @pytest.fixture
 async def hub() -> AsyncIterator[scripted_slots.SlotHub]:
-    """What slots and agents take for their dispatcher."""
+    """Return the scripted dispatcher of the slots and the agent."""
     async with scripted_slots.serving() as found:
         yield found
 
@@ -22,6 +23,6 @@ async def hub() -> AsyncIterator[scripted_slots.SlotHub]:
 async def worker(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> AsyncIterator[worker_process.WorkerProcess]:
-    """An agent with slots, attached to `hub`."""
+    """Return an agent with slots, connected to `hub`."""
     async with scripted_slots.working(hub, tmp_path) as found:
         yield found

@@ -1,6 +1,7 @@
-"""What is of the embedded API server alone: its directory, ports, restarts, scheduling, our kinds.
+"""Behaviour of the embedded API server alone: its directory, ports, restarts, scheduling, our
+kinds.
 
-What holds for any API server is tested on it by `tests/conformance`.
+Behaviour of every API server is tested in `tests/conformance`.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ import pytest
 from kilnwork.cli import embedded_kinds
 from kilnwork.controlplane import cluster, extensions
 from kilnwork.kit import asgi, errors
-from support import served, waiting
+from support import embedded_server, waiting
 
 CORE = "/api/v1/namespaces/default"
 CONFIG_MAPS = f"{CORE}/configmaps"
@@ -29,13 +30,13 @@ FIRST_ROLES = ("view", "edit", "admin")
 
 @pytest.fixture
 async def plane(tmp_path: Path) -> AsyncIterator[cluster.ControlPlane]:
-    async with served.control_plane(tmp_path / "data") as found:
+    async with embedded_server.control_plane(tmp_path / "data") as found:
         yield found
 
 
 @pytest.fixture
-async def http(plane: cluster.ControlPlane) -> AsyncIterator[served.Http]:
-    async with served.http(plane) as found:
+async def http(plane: cluster.ControlPlane) -> AsyncIterator[embedded_server.Http]:
+    async with embedded_server.http(plane) as found:
         yield found
 
 
@@ -55,7 +56,7 @@ def pod(name: str, **spec: Any) -> dict[str, Any]:
 # --- objects -----------------------------------------------------------------------------------
 
 
-async def test_concurrent_patches_all_count(http: served.Http) -> None:
+async def test_concurrent_patches_are_all_applied(http: embedded_server.Http) -> None:
     await http.post(CONFIG_MAPS, config_map("a"))
     responses = await asyncio.gather(
         *(http.patch(f"{CONFIG_MAPS}/a", {"data": {f"k{i}": str(i)}}) for i in range(30))
@@ -65,7 +66,7 @@ async def test_concurrent_patches_all_count(http: served.Http) -> None:
     assert len(data) == 31
 
 
-async def test_generation_counts_changes_of_the_spec_only(http: served.Http) -> None:
+async def test_generation_rises_only_with_the_spec(http: embedded_server.Http) -> None:
     await http.post(TASKS, task("t"))
     labelled = await http.patch(f"{TASKS}/t", {"metadata": {"labels": {"a": "b"}}})
     assert labelled.json["metadata"]["generation"] == 1
@@ -77,7 +78,7 @@ async def test_generation_counts_changes_of_the_spec_only(http: served.Http) -> 
     assert "generation" not in plain["metadata"]
 
 
-async def test_task_objects_are_immutable(http: served.Http) -> None:
+async def test_task_objects_are_immutable(http: embedded_server.Http) -> None:
     await http.post(TASK_OBJECTS, {"metadata": {"name": "o"}, "data": {"n": [1]}})
     changed = await http.patch(f"{TASK_OBJECTS}/o", {"data": {"n": [2]}})
     assert (changed.status, changed.json["reason"]) == (422, "Invalid")
@@ -98,15 +99,15 @@ async def test_task_objects_are_immutable(http: served.Http) -> None:
         ("GET", f"{TASKS}/t/nothing", None, 404, 'tasks.kilnwork.dev "t" not found'),
     ],
 )
-async def test_bad_requests_get_a_clear_status(
-    http: served.Http, method: str, path: str, body: Any, status: int, text: str
+async def test_bad_request_gets_a_status_with_its_reason(
+    http: embedded_server.Http, method: str, path: str, body: Any, status: int, text: str
 ) -> None:
     response = await http.send(method, path, body)
     assert (response.status, response.json["kind"]) == (status, "Status")
     assert text in response.message
 
 
-async def test_roles_take_strategic_merge(http: served.Http) -> None:
+async def test_roles_accept_strategic_merge_patches(http: embedded_server.Http) -> None:
     rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
     await http.post(f"{RBAC}/roles", {"metadata": {"name": "r"}, "rules": [rule]})
     patch = {"$setElementOrder/rules": [], "rules": [rule, rule | {"verbs": ["list"]}]}
@@ -120,21 +121,27 @@ async def test_roles_take_strategic_merge(http: served.Http) -> None:
 # --- watches -----------------------------------------------------------------------------------
 
 
-async def test_a_watch_from_another_directory_must_list_again(http: served.Http) -> None:
+async def test_watch_of_another_data_directory_is_expired(http: embedded_server.Http) -> None:
     async with http.watch(f"{TASKS}?resourceVersion=99999") as stream:
         type_, status = await stream.next()
         assert (type_, status["code"], status["reason"]) == ("ERROR", 410, "Expired")
         assert await stream.ended()
 
 
-async def test_a_restart_keeps_objects_numbers_and_watches(tmp_path: Path) -> None:
-    async with served.control_plane(tmp_path) as first, served.http(first) as http:
+async def test_restart_keeps_objects_numbers_and_watches(tmp_path: Path) -> None:
+    async with (
+        embedded_server.control_plane(tmp_path) as first,
+        embedded_server.http(first) as http,
+    ):
         first.publish()
         version = (await http.get(TASKS)).json["metadata"]["resourceVersion"]
         made = (await http.post(TASKS, task("a"))).json
         await http.post(TASKS, task("b"))
         await http.delete(f"{TASKS}/b")
-    async with served.control_plane(tmp_path) as second, served.http(second) as http:
+    async with (
+        embedded_server.control_plane(tmp_path) as second,
+        embedded_server.http(second) as http,
+    ):
         assert second.port == first.port
         assert (await http.get(f"{TASKS}/a")).json == made
         async with http.watch(f"{TASKS}?resourceVersion={version}") as stream:
@@ -144,7 +151,7 @@ async def test_a_restart_keeps_objects_numbers_and_watches(tmp_path: Path) -> No
         assert int(newer["metadata"]["resourceVersion"]) > int(version) + 3
 
 
-async def test_a_restart_adds_rules_of_new_kinds_to_the_first_roles(tmp_path: Path) -> None:
+async def test_restart_adds_rules_of_new_kinds_to_the_first_roles(tmp_path: Path) -> None:
     mine = {"apiGroups": ["example.com"], "resources": ["boats"], "verbs": ["get"]}
 
     async def start(extended: extensions.Extensions, *, change: bool = False) -> list[Any]:
@@ -154,7 +161,7 @@ async def test_a_restart_adds_rules_of_new_kinds_to_the_first_roles(tmp_path: Pa
         )
         await plane.start()
         try:
-            async with served.http(plane) as http:
+            async with embedded_server.http(plane) as http:
                 roles = [(await http.get(f"{ROLES}/{name}")).json for name in FIRST_ROLES]
                 if change:
                     changed = {"rules": [*roles[0]["rules"], mine]}
@@ -177,12 +184,12 @@ async def test_a_restart_adds_rules_of_new_kinds_to_the_first_roles(tmp_path: Pa
     assert await start(embedded_kinds.EXTENSIONS) == after
 
 
-async def test_a_stop_ends_watches(tmp_path: Path) -> None:
+async def test_stop_ends_watches(tmp_path: Path) -> None:
     plane = cluster.ControlPlane(
         cluster.ControlPlaneSettings(data_dir=tmp_path, port=0, installed=embedded_kinds.EXTENSIONS)
     )
     await plane.start()
-    async with served.http(plane) as http, http.watch(TASKS) as stream:
+    async with embedded_server.http(plane) as http, http.watch(TASKS) as stream:
         async with asyncio.timeout(30):
             await plane.stop()
         assert await stream.ended()
@@ -196,7 +203,7 @@ def node(name: str, *, ready: str = "True", **more: Any) -> dict[str, Any]:
     return {"metadata": {"name": name, **more}, "spec": {}, "status": status}
 
 
-async def test_pods_are_bound_to_a_ready_node(http: served.Http) -> None:
+async def test_pods_are_bound_to_a_ready_node(http: embedded_server.Http) -> None:
     await http.post(PODS, pod("p", nodeSelector={"disk": "fast"}))
 
     async def scheduled() -> Any:
@@ -224,7 +231,7 @@ async def test_pods_are_bound_to_a_ready_node(http: served.Http) -> None:
     assert (await scheduled())["status"] == "True"
 
 
-async def test_logs_of_a_pod_that_runs_nowhere_are_refused(http: served.Http) -> None:
+async def test_logs_of_a_pod_that_runs_nowhere_are_refused(http: embedded_server.Http) -> None:
     await http.post(PODS, pod("p"))
     response = await http.get(f"{PODS}/p/log")
     assert response.status == 400
@@ -235,7 +242,7 @@ async def test_logs_of_a_pod_that_runs_nowhere_are_refused(http: served.Http) ->
 # --- the server --------------------------------------------------------------------------------
 
 
-async def test_a_second_server_on_the_directory_is_refused_by_name(
+async def test_second_server_on_the_directory_is_refused_by_name(
     plane: cluster.ControlPlane,
 ) -> None:
     second = cluster.ControlPlane(
@@ -247,9 +254,7 @@ async def test_a_second_server_on_the_directory_is_refused_by_name(
         await second.start()
 
 
-async def test_a_port_in_use_is_refused_by_name(
-    plane: cluster.ControlPlane, tmp_path: Path
-) -> None:
+async def test_port_in_use_is_refused_by_name(plane: cluster.ControlPlane, tmp_path: Path) -> None:
     for port in (plane.port, plane.port - 1):
         second = cluster.ControlPlane(
             cluster.ControlPlaneSettings(
@@ -271,7 +276,7 @@ async def test_files_are_private(plane: cluster.ControlPlane) -> None:
     assert endpoints["channel"] == {"unix": "/x"}
 
 
-async def test_mounted_apps_are_on_both_ports_and_learn_who_comes(
+async def test_mounted_apps_serve_both_ports_and_get_the_user(
     plane: cluster.ControlPlane,
 ) -> None:
     async def mounted(scope: Any, receive: Any, send: Any) -> None:
@@ -285,14 +290,14 @@ async def test_mounted_apps_are_on_both_ports_and_learn_who_comes(
     token = (plane.data_dir / "token").read_text().strip()
     ca = plane.certificates.ca_certificate
     for address in (plane.address, plane.http_address):
-        async with served.Http(address, ca=ca, token=token) as http:
+        async with embedded_server.Http(address, ca=ca, token=token) as http:
             assert (await http.get("/v1/tasks")).json == "/v1/tasks kubernetes-admin"
-        async with served.Http(address, ca=ca, token=None) as stranger:
+        async with embedded_server.Http(address, ca=ca, token=None) as stranger:
             assert (await stranger.get("/v1/tasks")).json == "/v1/tasks anonymous"
             assert (await stranger.get("/v1beta")).status in (401, 403)
-        async with served.Http(address, ca=ca, token="wrong") as liar:
+        async with embedded_server.Http(address, ca=ca, token="wrong") as liar:
             assert (await liar.get("/v1")).json == "/v1 anonymous"
             assert (await liar.get("/v1beta")).status == 401
-    async with served.Http(plane.http_address, ca=ca, token=token) as http:
+    async with embedded_server.Http(plane.http_address, ca=ca, token=token) as http:
         assert (await http.get(PODS)).status == 404
         assert (await http.get("/healthz")).status == 200

@@ -1,6 +1,6 @@
-"""The sidecar of an attempt on the channel: what it gets, what it may ask for, and who may be one.
+"""The sidecar link of an attempt: what it receives, what it may request, and who may open it.
 
-A real hub with an executor in its process; the sidecar is frames alone.
+A real hub with an executor in its process; the sidecar sends raw frames.
 """
 
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ POD = api_task.PodTemplate(spec={"containers": []})
 
 
 class RawSidecar(raw_link.RawLink[messages.ToWorker]):
-    """The sidecar of an attempt; `connect` again is a reconnect."""
+    """The sidecar of an attempt; calling `connect` again reconnects."""
 
     welcome = messages.Welcome
 
@@ -40,27 +40,33 @@ class RawSidecar(raw_link.RawLink[messages.ToWorker]):
 
 
 class World:
-    """A hub, its executor `pod`, and one attempt that it has."""
+    """A hub, its executor `pod`, and one attempt of it."""
 
     def __init__(self, directory: Path) -> None:
         self.socket = hubs.socket_of(directory)
-        self.told: list[instructions.ForExecutor] = []
+        self.instructions: list[instructions.ForExecutor] = []
         self.link: executor_links.ExecutorLink
         self.hub = hubs.make(directory)
 
     async def start(self) -> None:
         await self.hub.start(self.socket)
-        self.link = await self.hub.join_executor("pod", capacity=9, receive=self.told.append)
+        self.link = await self.hub.join_executor(
+            "pod", capacity=9, receive=self.instructions.append
+        )
 
     async def attempt(self, inputs: bytes | None = None) -> attempts.AttemptRef:
-        """Of a new task, given to the executor."""
+        """Return an attempt of a new task, given to the executor."""
         spec = api_task.TaskSpec(pod=POD, cluster_name="c")
         task = model.Submission(
             task=ids.new_task_id(), namespace="ns", name="t", spec=spec, inputs=inputs
         )
         await self.hub.submit(task)
         ref = attempts.AttemptRef(task.task, 1, 1)
-        given = [told.ref for told in self.told if isinstance(told, instructions.RunAttempt)]
+        given = [
+            reported.ref
+            for reported in self.instructions
+            if isinstance(reported, instructions.RunAttempt)
+        ]
         assert ref in given
         return ref
 
@@ -92,7 +98,7 @@ async def test_inputs_come_first_and_again_after_a_reconnect(world: World) -> No
             assert (run.ref, run.inputs) == (ref, b'{"a": 1}')
 
 
-async def test_whoever_asks_for_a_child_has_started(world: World) -> None:
+async def test_attempt_that_spawns_a_child_counts_as_started(world: World) -> None:
     ref = await world.attempt()
     async with world.sidecar(ref) as sidecar:
         sidecar.say(spawn(ref), spawn(ref), messages.Progress(ref, 0.5, "half"))
@@ -109,20 +115,20 @@ async def test_whoever_asks_for_a_child_has_started(world: World) -> None:
     await world.link.finished(ref, attempts.Outcome(attempts.Ending.SUCCEEDED, "Succeeded"))
 
 
-async def test_after_the_end_of_its_attempt_it_is_told_so(world: World) -> None:
+async def test_link_of_an_ended_attempt_is_refused(world: World) -> None:
     ref = await world.attempt()
     async with world.sidecar(ref) as sidecar:
         await world.link.finished(ref, attempts.Outcome(attempts.Ending.SUCCEEDED, "Succeeded"))
         sidecar.say(spawn(ref), messages.GetTask(2, ref, ref.task, 0.0))
         for _ in range(2):
-            answer = await sidecar.expect(messages.Response)
-            assert (answer.status, b"is over" in answer.body) == (409, True)
+            response = await sidecar.expect(messages.Response)
+            assert (response.status, b"is over" in response.body) == (409, True)
     async with world.sidecar(ref) as sidecar:
         sidecar.say(messages.Renew(1))
         assert (await sidecar.expect(messages.Renewed)).number == 1
 
 
-async def test_it_speaks_for_no_other_attempt(world: World) -> None:
+async def test_link_cannot_speak_for_another_attempt(world: World) -> None:
     mine, other = await world.attempt(), await world.attempt()
     for message in (
         spawn(other),
@@ -138,8 +144,8 @@ async def test_it_speaks_for_no_other_attempt(world: World) -> None:
     assert (view.progress, view.children.total) == (None, 0)
 
 
-async def test_it_submits_and_reports_nothing(world: World) -> None:
-    """Its attempt is no call."""
+async def test_link_cannot_submit_calls_or_report_ends(world: World) -> None:
+    """Its attempt is not a call."""
     ref = await world.attempt()
     for message in (
         messages.CallsEnded(1, ()),
@@ -155,7 +161,7 @@ async def test_it_submits_and_reports_nothing(world: World) -> None:
 @pytest.mark.parametrize(
     ("namespace", "credential", "retry"), [("other", "secret", False), ("ns", "wrong", True)]
 )
-async def test_a_stranger_is_refused(
+async def test_link_without_a_valid_token_is_refused(
     world: World, namespace: str, credential: str, *, retry: bool
 ) -> None:
     ref = await world.attempt(b"{}")
@@ -167,7 +173,7 @@ async def test_a_stranger_is_refused(
     await sidecar.disconnect()
 
 
-async def test_a_closed_link_is_forgotten(world: World) -> None:
+async def test_closed_link_is_forgotten(world: World) -> None:
     ref = await world.attempt()
     memory = world.hub._core.machine.memory
     async with world.sidecar(ref):

@@ -1,4 +1,4 @@
-"""Blobs over HTTP: who may, what is kept, and a cache in front that tells nobody lies."""
+"""Blobs over HTTP: access rights, storage, and a cache in front that verifies what it returns."""
 
 import asyncio
 import contextlib
@@ -21,14 +21,14 @@ from kilnwork.kit import errors as kit_errors
 from kilnwork.server import blobs as blob_server
 from kilnwork.server import errors as server_errors
 from kilnwork.server import problems
-from support import descriptors, wires
+from support import file_descriptors, tcp_proxy
 
 LARGE = 3 << 20
 R = TypeVar("R")
 
 
 class Verifier:
-    """`w` is the token of cluster ns/c; `d` of a driver in ns; `f` may do other things."""
+    """Tokens: `w` of cluster ns/c; `d` of a driver in ns; `f` has other rights."""
 
     async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
         if credential == "later":
@@ -50,7 +50,7 @@ class Verifier:
 
 
 class Caller:
-    """A driver; `tokens` are shown one after the other, as the manager refuses them."""
+    """A driver that shows its `tokens` one after the other, as the manager refuses them."""
 
     def __init__(self, *tokens: str) -> None:
         self._tokens = list(tokens) or ["d"]
@@ -68,7 +68,7 @@ class Caller:
 
 
 class World:
-    """The server, what it was asked, and caches of it."""
+    """The server, the requests that it got, and caches in front of it."""
 
     def __init__(self, directory: Path) -> None:
         self.root = directory / "root"
@@ -76,14 +76,14 @@ class World:
         self.asked: list[str] = []
         self.served = 0
         self.instead: list[int] = []
-        """Statuses with which the next requests are answered."""
+        """Statuses of the next responses."""
         listening = serving.bind("127.0.0.1", 0)
         self.port = listening.getsockname()[1]
         self._app = blob_server.BlobsApp(self.root, Verifier())
-        self.listener = serving.Listener(self._answer, listening)
+        self.listener = serving.Listener(self._respond, listening)
         self.kept = blobs.Blobs(self.root / "ns", durable=True)
 
-    async def _answer(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+    async def _respond(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         self.asked.append(scope["method"])
         if self.instead:
             error = server_errors.HttpError("a test says so")
@@ -113,11 +113,14 @@ class World:
         self, method: str, path: str, body: bytes | None = None, /, **headers: str
     ) -> tuple[int, bytes, dict[str, str]]:
         connection = http1.Connection(self.connect())
-        told = {"Host": "x", **{name.replace("_", "-"): value for name, value in headers.items()}}
+        reported = {
+            "Host": "x",
+            **{name.replace("_", "-"): value for name, value in headers.items()},
+        }
         length = None if body is None else len(body)
-        connection.send(method, path, told, body=(body or b"",), length=length)
-        answer = connection.read_head(to=method)
-        found = answer.status, connection.read(most=1 << 30), answer.headers
+        connection.send(method, path, reported, body=(body or b"",), length=length)
+        response = connection.read_head(to=method)
+        found = response.status, connection.read(most=1 << 30), response.headers
         connection.close()
         return found
 
@@ -135,7 +138,7 @@ _clients = futures.ThreadPoolExecutor(16, "client")
 
 
 async def away(story: Callable[[], R]) -> R:
-    """In a thread: clients block."""
+    """Run a blocking client in a thread."""
     return await asyncio.get_running_loop().run_in_executor(_clients, story)
 
 
@@ -147,7 +150,7 @@ def name_of(content: bytes) -> str:
 
 
 @pytest.mark.parametrize("size", [0, 1, 70_000, LARGE])
-async def test_what_is_put_is_there_and_is_got(world: World, size: int) -> None:
+async def test_blob_is_stored_and_returned(world: World, size: int) -> None:
     content = os.urandom(size)
     path = f"/blobs/ns/{name_of(content)}"
     status, _, _ = await away(lambda: world.ask("PUT", path, content, authorization="Bearer d"))
@@ -185,13 +188,15 @@ ATTEMPT = "019aa0b2-0000-7000-8000-000000000000/1/"
         ({"x_kiln_token": "d"}, 404),
     ],
 )
-async def test_who_may(world: World, headers: dict[str, str], status: int) -> None:
+async def test_access_depends_on_token_and_namespace(
+    world: World, headers: dict[str, str], status: int
+) -> None:
     path = f"/blobs/ns/{name_of(b'nothing')}"
     assert (await away(lambda: world.ask("GET", path, **headers)))[0] == status
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "HEAD", "POST"])
-async def test_another_namespace_is_not_ours(world: World, method: str) -> None:
+async def test_blob_of_another_namespace_is_not_found(world: World, method: str) -> None:
     path = f"/blobs/other/{name_of(b'x')}"
     body = b"x" if method == "PUT" else None
     assert (await away(lambda: world.ask(method, path, body, x_kiln_token="d")))[0] == 401
@@ -211,11 +216,13 @@ async def test_another_namespace_is_not_ours(world: World, method: str) -> None:
         ("POST", "/blobs/ns/sha256:" + 64 * "0", 404),
     ],
 )
-async def test_what_is_no_blob(world: World, method: str, path: str, status: int) -> None:
+async def test_malformed_blob_names_are_refused(
+    world: World, method: str, path: str, status: int
+) -> None:
     assert (await away(lambda: world.ask(method, path, x_kiln_token="d")))[0] == status
 
 
-async def test_content_that_is_something_else_is_not_kept(world: World) -> None:
+async def test_content_with_another_digest_is_not_kept(world: World) -> None:
     path = f"/blobs/ns/{name_of(b'this')}"
     status, body, _ = await away(lambda: world.ask("PUT", path, b"that", x_kiln_token="d"))
     assert status == 400
@@ -224,7 +231,7 @@ async def test_content_that_is_something_else_is_not_kept(world: World) -> None:
     assert [p for p in world.kept.directory.iterdir() if p.is_file()] == []
 
 
-async def test_a_put_that_is_cut_off_leaves_nothing(world: World) -> None:
+async def test_put_that_is_cut_off_leaves_no_file(world: World) -> None:
     content = os.urandom(LARGE)
 
     def story() -> None:
@@ -240,13 +247,13 @@ async def test_a_put_that_is_cut_off_leaves_nothing(world: World) -> None:
     assert list(world.kept.entries()) == []
 
 
-async def test_who_reads_no_more_is_cut_off(
+async def test_stalled_reader_is_cut_off(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(asgi, "STALL_S", 0.1)
     size = 64 << 20
     digest = world.kept.put([bytes(size)])[0]
-    before = descriptors.opened()
+    before = file_descriptors.open_descriptors()
     with world.connect() as connection:
         head = f"GET /blobs/ns/{blobs.text(digest)} HTTP/1.1\r\nHost: x\r\nX-Kiln-Token: d\r\n\r\n"
         connection.sendall(head.encode())
@@ -258,10 +265,10 @@ async def test_who_reads_no_more_is_cut_off(
                 size -= len(piece)
     assert size > 0
     assert [r for r in caplog.records if r.levelno >= logging.ERROR] == []
-    assert descriptors.opened() == before
+    assert file_descriptors.open_descriptors() == before
 
 
-async def test_many_are_renewed_at_once(world: World) -> None:
+async def test_many_blobs_are_renewed_at_once(world: World) -> None:
     digests = [world.kept.put([bytes([n])])[0] for n in range(3)]
     for digest in digests:
         os.utime(world.kept.path(digest), (1, 1))
@@ -275,7 +282,7 @@ async def test_many_are_renewed_at_once(world: World) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 5, LARGE])
-async def test_a_cache_puts_there_and_reads_what_others_put(world: World, size: int) -> None:
+async def test_cache_uploads_and_reads_blobs_of_others(world: World, size: int) -> None:
     content = os.urandom(size)
     digest, _ = await away(lambda: world.cache("a").put([content]))
     assert world.kept.get(digest) == content
@@ -286,7 +293,7 @@ async def test_a_cache_puts_there_and_reads_what_others_put(world: World, size: 
     assert len(world.asked) == asked
 
 
-async def test_what_is_written_in_pieces_goes_there_too(world: World) -> None:
+async def test_blob_written_in_pieces_is_uploaded(world: World) -> None:
     def story() -> bytes:
         with world.cache().writer() as new:
             new.write(b"one")
@@ -296,7 +303,7 @@ async def test_what_is_written_in_pieces_goes_there_too(world: World) -> None:
     assert bytes(world.kept.get(await away(story))) == b"onetwo"
 
 
-async def test_putting_again_sends_nothing_again(world: World) -> None:
+async def test_second_put_uploads_nothing(world: World) -> None:
     cache, content = world.cache(), os.urandom(LARGE)
     for _ in range(3):
         await away(lambda: cache.put([content]))
@@ -305,7 +312,7 @@ async def test_putting_again_sends_nothing_again(world: World) -> None:
     assert world.asked == ["POST", "PUT", "POST"]
 
 
-async def test_of_many_that_miss_one_fetches(world: World) -> None:
+async def test_concurrent_misses_fetch_once(world: World) -> None:
     digest, _ = world.kept.put([os.urandom(LARGE)])
     caches = [world.cache() for _ in range(8)]
     got = await asyncio.gather(*(away(lambda c=c: c.get(digest).nbytes) for c in caches))  # type: ignore[misc]
@@ -313,28 +320,28 @@ async def test_of_many_that_miss_one_fetches(world: World) -> None:
     assert world.asked == ["GET"]
 
 
-async def test_a_damaged_copy_is_fetched_anew(world: World) -> None:
+async def test_damaged_copy_is_fetched_again(world: World) -> None:
     cache, content = world.cache(), os.urandom(LARGE)
     digest, _ = await away(lambda: cache.put([content]))
     cache.path(digest).write_bytes(b"rubbish")
     assert await away(lambda: bytes(world.cache().get(digest))) == content
 
 
-async def test_what_is_damaged_at_the_manager_is_said(world: World) -> None:
+async def test_damage_at_the_manager_is_an_error(world: World) -> None:
     digest, _ = world.kept.put([b"good"])
     world.kept.path(digest).write_bytes(b"evil")
     with pytest.raises(errors.BlobDamaged, match="damaged at the manager"):
         await away(lambda: world.cache().get(digest))
 
 
-async def test_what_nobody_has_is_missing(world: World) -> None:
+async def test_unknown_blob_is_missing(world: World) -> None:
     digest = hashlib.sha256(b"nothing").digest()
     with pytest.raises(errors.BlobMissing, match="the manager has no blob"):
         await away(lambda: world.cache().get(digest))
     assert await away(lambda: world.cache().touch(digest)) is False
 
 
-async def test_what_the_manager_lost_is_given_again(world: World) -> None:
+async def test_blob_that_the_manager_lost_is_uploaded_again(world: World) -> None:
     await away(lambda: world.cache().put([b"mine"]))
     digest = hashlib.sha256(b"mine").digest()
     world.kept.path(digest).unlink()
@@ -342,7 +349,7 @@ async def test_what_the_manager_lost_is_given_again(world: World) -> None:
     assert bytes(world.kept.get(digest)) == b"mine"
 
 
-async def test_a_full_cache_forgets_what_was_not_used_for_longest(world: World) -> None:
+async def test_full_cache_evicts_the_least_recently_used_blob(world: World) -> None:
     cache = world.cache(most_bytes=4 << 20)
     digests = []
     for age in range(8, 0, -1):
@@ -355,22 +362,22 @@ async def test_a_full_cache_forgets_what_was_not_used_for_longest(world: World) 
     assert await away(lambda: cache.get(digests[0]).nbytes) == 1 << 20
 
 
-async def test_a_manager_that_starts_is_waited_for(world: World) -> None:
+async def test_cache_waits_for_a_starting_manager(world: World) -> None:
     world.instead = [503, 502, 429]
     digest, _ = await away(lambda: world.cache().put([b"x"]))
     assert bytes(world.kept.get(digest)) == b"x"
 
 
-async def test_a_manager_that_is_not_there_is_named(world: World) -> None:
+async def test_unreachable_manager_is_named(world: World) -> None:
     await world.listener.stop(timeout_s=1)
     with pytest.raises(errors.BlobsUnreachable, match="is it running"):
         await away(lambda: world.cache().put([b"x"]))
 
 
-async def test_cut_connections_are_made_anew(world: World) -> None:
+async def test_cut_connections_are_opened_again(world: World) -> None:
     content = os.urandom(LARGE)
     digest, _ = world.kept.put([content])
-    async with wires.Wire(world.port) as wire:
+    async with tcp_proxy.TcpProxy(world.port) as wire:
         reading = asyncio.get_running_loop().run_in_executor(
             _clients, lambda: [_got(world, wire, digest, content) for _ in range(20)]
         )
@@ -380,31 +387,33 @@ async def test_cut_connections_are_made_anew(world: World) -> None:
         assert all(await reading)
 
 
-def _got(world: World, wire: wires.Wire, digest: bytes, content: bytes) -> bool:
+def _got(world: World, wire: tcp_proxy.TcpProxy, digest: bytes, content: bytes) -> bool:
     cache = world.cache(os.urandom(4).hex(), port=wire.port)
     return cache.get(digest) == content
 
 
-async def test_an_expired_token_is_renewed_once(world: World) -> None:
+async def test_expired_token_is_renewed_once(world: World) -> None:
     await away(lambda: world.cache(caller=Caller("old", "d")).put([b"x"]))
     assert world.asked == ["PUT", "PUT"]
     with pytest.raises(errors.BlobsRefused, match="Unauthorized"):
         await away(lambda: world.cache(caller=Caller("old", "older")).put([b"y"]))
 
 
-async def test_a_missing_right_is_named(world: World) -> None:
+async def test_missing_right_is_named(world: World) -> None:
     with pytest.raises(errors.BlobsRefused, match="you may not create tasks"):
         await away(lambda: world.cache(caller=Caller("f")).put([b"x"]))
 
 
-async def test_a_full_disk_is_said(world: World) -> None:
+async def test_full_disk_is_an_error(world: World) -> None:
     world.instead = [507]
     with pytest.raises(errors.BlobNotWritten, match="a test says so"):
         await away(lambda: world.cache().put([b"x"]))
 
 
-async def test_room_is_left_for_the_journal(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who may submit in one namespace cannot fill the disk for all."""
+async def test_disk_space_is_reserved_for_the_journal(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user who may submit in one namespace cannot fill the disk for all."""
     free = os.statvfs(world.directory)
     monkeypatch.setattr(disk_checks, "SPARE_BYTES", free.f_blocks * free.f_frsize)
     monkeypatch.setattr(disk_checks, "_SPARE_PART", 1)
@@ -413,7 +422,7 @@ async def test_room_is_left_for_the_journal(world: World, monkeypatch: pytest.Mo
     assert not list(world.kept.entries())
 
 
-async def test_no_file_is_left_open(world: World) -> None:
+async def test_no_file_descriptor_is_left_open(world: World) -> None:
     digest, _ = world.kept.put([os.urandom(LARGE)])
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
 

@@ -1,4 +1,4 @@
-"""Calls over real sockets, kept in a journal or in memory: what drivers and slots see."""
+"""Calls over real sockets, stored in a journal or in memory, as drivers and slots see them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,7 +12,7 @@ from kilnwork.channel import messages
 from kilnwork.dispatch.hub import hub, links
 from kilnwork.dispatch.journal import memory_store
 from kilnwork.kit import ids
-from support import hubs, raw_calls, raw_worker
+from support import hubs, raw_peers, raw_worker
 
 
 @pytest.fixture(params=["journal", "volatile"])
@@ -31,19 +31,19 @@ def a_worker(directory: Path, *, slots: int = 1) -> raw_worker.RawWorker:
     return raw_worker.RawWorker(socket_in(directory), slots=slots)
 
 
-def a_driver(directory: Path) -> raw_calls.RawDriver:
-    return raw_calls.RawDriver(socket_in(directory))
+def a_driver(directory: Path) -> raw_peers.RawDriver:
+    return raw_peers.RawDriver(socket_in(directory))
 
 
-async def test_a_call_runs_and_its_result_comes_back(dispatcher: hub.Hub, tmp_path: Path) -> None:
+async def test_call_runs_and_returns_its_result(dispatcher: hub.Hub, tmp_path: Path) -> None:
     async with a_worker(tmp_path) as worker, a_driver(tmp_path) as driver:
         driver.template()
         item = driver.item(b"[[1,2],{}]", name="sum")
         driver.submit(item)
         await driver.accepted(1)
-        slot = await raw_calls.open_slot(worker)
+        slot = await raw_peers.open_slot(worker)
         template = await slot.expect(messages.Template)
-        assert template.spec == raw_calls.ADD
+        assert template.spec == raw_peers.ADD
         run = await slot.run()
         wanted = calls.CallRun(
             attempts.AttemptRef(item.task, 1, 1), template.number, item.arguments, "sum"
@@ -60,16 +60,16 @@ async def test_a_call_runs_and_its_result_comes_back(dispatcher: hub.Hub, tmp_pa
 
 
 async def a_slot_at_work(
-    directory: Path, worker: raw_worker.RawWorker, driver: raw_calls.RawDriver
-) -> tuple[raw_calls.RawSlot, calls.CallRun]:
-    """A slot that has been given the driver's first call."""
+    directory: Path, worker: raw_worker.RawWorker, driver: raw_peers.RawDriver
+) -> tuple[raw_peers.RawSlot, calls.CallRun]:
+    """Return a slot that has got the driver's first call."""
     driver.template()
     driver.submit(driver.item())
-    slot = await raw_calls.open_slot(worker)
+    slot = await raw_peers.open_slot(worker)
     return slot, await slot.run()
 
 
-async def test_a_burst_is_sent_ahead_and_all_results_come_back(
+async def test_burst_is_sent_ahead_and_all_results_come_back(
     dispatcher: hub.Hub, tmp_path: Path
 ) -> None:
     async with a_worker(tmp_path, slots=2) as worker, a_driver(tmp_path) as driver:
@@ -78,7 +78,7 @@ async def test_a_burst_is_sent_ahead_and_all_results_come_back(
         items = [driver.item(b"[[%d],{}]" % number) for number in range(2000)]
         for at in range(0, len(items), 256):
             driver.submit(*items[at : at + 256])
-        other = await raw_calls.open_slot(worker)
+        other = await raw_peers.open_slot(worker)
         players = [asyncio.ensure_future(play(one)) for one in (slot, other)]
         results = await driver.results(2001)
         assert {results[item.number].payload for item in items} == {
@@ -92,20 +92,20 @@ async def test_a_burst_is_sent_ahead_and_all_results_come_back(
             await one.disconnect()
 
 
-async def play(slot: raw_calls.RawSlot) -> None:
+async def play(slot: raw_peers.RawSlot) -> None:
     """Return the arguments of every call, a frame of them at a time."""
     while True:
         runs = slot.waiting_runs or list((await slot.expect(messages.Calls)).runs)
         slot.waiting_runs = []
-        slot.done(*(raw_calls.ended_well(r.ref, r.arguments.data, seconds=1e-6) for r in runs))
+        slot.done(*(raw_peers.ended_well(r.ref, r.arguments.data, seconds=1e-6) for r in runs))
 
 
-async def test_a_slot_without_its_secret_is_refused(dispatcher: hub.Hub, tmp_path: Path) -> None:
+async def test_slot_without_its_secret_is_refused(dispatcher: hub.Hub, tmp_path: Path) -> None:
     async with a_worker(tmp_path) as worker, a_driver(tmp_path) as driver:
         driver.template()
         driver.submit(driver.item())
         asked = await worker.expect(messages.OpenSlot)
-        slot = raw_calls.RawSlot(worker.socket, asked.slot)
+        slot = raw_peers.RawSlot(worker.socket, asked.slot)
         await slot.connect()
         refused = await slot.expect(messages.Refused)
         assert (refused.reason, refused.retry) == ("NotYet", True)
@@ -114,13 +114,15 @@ async def test_a_slot_without_its_secret_is_refused(dispatcher: hub.Hub, tmp_pat
         refused = await refusal(slot)
         assert (refused.reason, refused.retry) == ("Credential", False)
         slot.secret = right
-        await raw_calls.connect(slot)
+        await raw_peers.connect(slot)
         assert (await slot.run()).ref.attempt == 1
         await slot.disconnect()
 
 
-async def refusal(slot: raw_calls.RawSlot) -> messages.Refused:
-    """The first refusal that is not about its agent's announcement, which may not be read yet."""
+async def refusal(slot: raw_peers.RawSlot) -> messages.Refused:
+    """Return the first refusal that is not about the agent's announcement, which may be unread
+    yet.
+    """
     for _ in range(200):
         await slot.connect()
         refused = await slot.expect(messages.Refused)
@@ -131,15 +133,13 @@ async def refusal(slot: raw_calls.RawSlot) -> messages.Refused:
     raise AssertionError("its announcement was never read")
 
 
-async def test_an_agent_announces_only_slots_that_it_was_asked_for(
-    dispatcher: hub.Hub, tmp_path: Path
-) -> None:
+async def test_agent_announces_only_requested_slots(dispatcher: hub.Hub, tmp_path: Path) -> None:
     async with a_worker(tmp_path) as worker, a_driver(tmp_path) as driver:
         slot, run = await a_slot_at_work(tmp_path, worker, driver)
         stranger = raw_worker.RawWorker(socket_in(tmp_path), name="w-1")
         async with stranger:
-            thief = raw_calls.RawSlot(stranger.socket, slot.slot)
-            own = raw_calls.RawSlot(stranger.socket, bytes(16))
+            thief = raw_peers.RawSlot(stranger.socket, slot.slot)
+            own = raw_peers.RawSlot(stranger.socket, bytes(16))
             stranger.say(thief.opening, own.opening, messages.Renew(1))
             await stranger.expect(messages.Renewed)
             for one, reason in ((thief, "Credential"), (own, "NotYet")):
@@ -150,11 +150,13 @@ async def test_an_agent_announces_only_slots_that_it_was_asked_for(
         await slot.disconnect()
 
 
-async def test_a_slot_reports_only_what_it_was_given(dispatcher: hub.Hub, tmp_path: Path) -> None:
+async def test_slot_reports_only_calls_that_it_was_given(
+    dispatcher: hub.Hub, tmp_path: Path
+) -> None:
     async with a_worker(tmp_path, slots=2) as worker, a_driver(tmp_path) as driver:
         slot, run = await a_slot_at_work(tmp_path, worker, driver)
         driver.submit(driver.item())
-        other = await raw_calls.open_slot(worker)
+        other = await raw_peers.open_slot(worker)
         await other.run()
         await other.acknowledged(other.succeed(run, b'"stolen"'))
         slot.succeed(run, b'"earned"')
@@ -164,7 +166,7 @@ async def test_a_slot_reports_only_what_it_was_given(dispatcher: hub.Hub, tmp_pa
             await one.disconnect()
 
 
-async def test_what_a_slot_says_of_a_call_is_seen(dispatcher: hub.Hub, tmp_path: Path) -> None:
+async def test_slot_reports_are_visible_in_views(dispatcher: hub.Hub, tmp_path: Path) -> None:
     async with a_worker(tmp_path) as worker, a_driver(tmp_path) as driver:
         slot, run = await a_slot_at_work(tmp_path, worker, driver)
         slot.serial += 1
@@ -187,9 +189,7 @@ async def test_what_a_slot_says_of_a_call_is_seen(dispatcher: hub.Hub, tmp_path:
         await slot.disconnect()
 
 
-async def test_a_driver_that_comes_back_finds_its_calls(
-    dispatcher: hub.Hub, tmp_path: Path
-) -> None:
+async def test_reconnected_driver_finds_its_calls(dispatcher: hub.Hub, tmp_path: Path) -> None:
     async with a_worker(tmp_path) as worker, a_driver(tmp_path) as driver:
         slot, run = await a_slot_at_work(tmp_path, worker, driver)
         items = [driver.item(), driver.item()]
@@ -210,12 +210,10 @@ async def test_a_driver_that_comes_back_finds_its_calls(
         await slot.disconnect()
 
 
-async def test_who_watches_gets_the_result_or_is_told_that_there_is_none(
-    dispatcher: hub.Hub, tmp_path: Path
-) -> None:
+async def test_watch_gets_the_result_or_pending(dispatcher: hub.Hub, tmp_path: Path) -> None:
     async with a_worker(tmp_path) as worker, a_driver(tmp_path) as driver:
         slot, run = await a_slot_at_work(tmp_path, worker, driver)
-        foreign = raw_calls.RawDriver(socket_in(tmp_path), namespace="other")
+        foreign = raw_peers.RawDriver(socket_in(tmp_path), namespace="other")
         async with a_driver(tmp_path) as second, foreign:
             watched = (calls.Watched(1, run.ref.task), calls.Watched(2, ids.new_task_id()))
             second.say(messages.Watch(watched))
@@ -229,11 +227,11 @@ async def test_who_watches_gets_the_result_or_is_told_that_there_is_none(
         await slot.disconnect()
 
 
-async def test_a_key_names_one_call_for_ever(dispatcher: hub.Hub, tmp_path: Path) -> None:
+async def test_key_names_one_call_for_ever(dispatcher: hub.Hub, tmp_path: Path) -> None:
     async with a_worker(tmp_path) as worker, a_driver(tmp_path) as driver:
         driver.template()
         driver.submit(driver.item(key="daily"))
-        slot = await raw_calls.open_slot(worker)
+        slot = await raw_peers.open_slot(worker)
         run = await slot.run()
         await slot.acknowledged(slot.succeed(run, b"1"))
         async with a_driver(tmp_path) as second:
@@ -246,7 +244,7 @@ async def test_a_key_names_one_call_for_ever(dispatcher: hub.Hub, tmp_path: Path
         await slot.disconnect()
 
 
-async def test_a_killed_call_is_stopped_in_its_slot(dispatcher: hub.Hub, tmp_path: Path) -> None:
+async def test_killed_call_is_stopped_in_its_slot(dispatcher: hub.Hub, tmp_path: Path) -> None:
     async with a_worker(tmp_path) as worker, a_driver(tmp_path) as driver:
         slot, run = await a_slot_at_work(tmp_path, worker, driver)
         driver.say(messages.Cancel((run.ref.task,)))
@@ -257,7 +255,9 @@ async def test_a_killed_call_is_stopped_in_its_slot(dispatcher: hub.Hub, tmp_pat
         await slot.disconnect()
 
 
-async def test_a_slot_that_dies_loses_only_what_it_ran(dispatcher: hub.Hub, tmp_path: Path) -> None:
+async def test_slot_that_dies_loses_only_its_running_call(
+    dispatcher: hub.Hub, tmp_path: Path
+) -> None:
     async with a_worker(tmp_path) as worker, a_driver(tmp_path) as driver:
         slot, run = await a_slot_at_work(tmp_path, worker, driver)
         await slot.disconnect()
@@ -270,22 +270,20 @@ async def test_a_slot_that_dies_loses_only_what_it_ran(dispatcher: hub.Hub, tmp_
         result = (await driver.results(1))[1]
         assert (result.state, result.reason) == (api_task.State.FAILED, "SlotDied")
         driver.submit(driver.item())
-        another = await raw_calls.open_slot(worker)
+        another = await raw_peers.open_slot(worker)
         another.succeed(await another.run())
         assert (await driver.results(1))[2].state is api_task.State.SUCCESS
         await another.disconnect()
 
 
-async def test_a_task_in_a_slot_submits_waits_and_runs_its_child(
-    dispatcher: hub.Hub, tmp_path: Path
-) -> None:
+async def test_task_runs_its_child_while_it_waits(dispatcher: hub.Hub, tmp_path: Path) -> None:
     async with a_worker(tmp_path) as worker, a_driver(tmp_path) as driver:
         slot, parent = await a_slot_at_work(tmp_path, worker, driver)
         child = calls.CallItem(
             1, ids.new_task_id(), 1, parent.arguments, ordinal=1, parent=parent.ref
         )
         slot.say(
-            messages.Template(1, raw_calls.ADD),
+            messages.Template(1, raw_peers.ADD),
             messages.Submit((child,)),
             messages.Waiting(parent.ref, (child.task,), in_place=True),
         )
@@ -302,9 +300,7 @@ async def test_a_task_in_a_slot_submits_waits_and_runs_its_child(
         await slot.disconnect()
 
 
-async def test_large_results_come_in_frames_that_a_receiver_can_begin_with(
-    dispatcher: hub.Hub, tmp_path: Path
-) -> None:
+async def test_large_results_are_split_into_frames(dispatcher: hub.Hub, tmp_path: Path) -> None:
     async with a_worker(tmp_path) as worker, a_driver(tmp_path) as driver:
         slot, run = await a_slot_at_work(tmp_path, worker, driver)
         slot.succeed(run, seconds=1e-6)
@@ -313,14 +309,14 @@ async def test_large_results_come_in_frames_that_a_receiver_can_begin_with(
         large = b'"' + b"x" * 60_000 + b'"'
         runs = [await slot.run() for _ in range(40)]
         for at in range(0, 40, 10):
-            slot.done(*(raw_calls.ended_well(one.ref, large) for one in runs[at : at + 10]))
+            slot.done(*(raw_peers.ended_well(one.ref, large) for one in runs[at : at + 10]))
         results = await driver.results(41)
         assert sum(len(r.payload.data) for r in results.values() if r.payload) > 40 * 60_000
         assert driver.largest_frame < 400_000
         await slot.disconnect()
 
 
-async def test_a_driver_that_does_not_read_loses_its_link_and_nothing_else(
+async def test_driver_that_does_not_read_loses_only_its_link(
     dispatcher: hub.Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(links, "MAX_UNREAD_BYTES", 100_000)
@@ -342,7 +338,7 @@ async def test_a_driver_that_does_not_read_loses_its_link_and_nothing_else(
         await slot.disconnect()
 
 
-async def test_no_more_is_accepted_while_too_much_waits(tmp_path: Path) -> None:
+async def test_full_backlog_delays_acceptance(tmp_path: Path) -> None:
     options = hub.HubOptions(max_backlog=5)
     async with (
         hubs.running(tmp_path, kept=memory_store.MemoryStore(), options=options),
@@ -355,7 +351,7 @@ async def test_no_more_is_accepted_while_too_much_waits(tmp_path: Path) -> None:
         with pytest.raises(TimeoutError):
             await driver.expect(messages.Accepted, timeout_s=0.1)
         async with a_worker(tmp_path) as worker:
-            slot = await raw_calls.open_slot(worker)
+            slot = await raw_peers.open_slot(worker)
             for _ in range(3):
                 slot.succeed(await slot.run(), seconds=1.0)
             await driver.accepted(8)
@@ -392,7 +388,7 @@ async def test_no_more_is_accepted_while_too_much_waits(tmp_path: Path) -> None:
     ],
     ids=["command", "code", "suspend", "arguments", "slot's", "hello"],
 )
-async def test_what_a_driver_may_not_say_costs_it_its_link(
+async def test_illegal_message_of_a_driver_closes_its_link(
     dispatcher: hub.Hub, tmp_path: Path, said: messages.FromPeer, reason: str
 ) -> None:
     async with a_driver(tmp_path) as driver:
@@ -402,10 +398,10 @@ async def test_what_a_driver_may_not_say_costs_it_its_link(
         await driver.closed()
 
 
-async def test_a_driver_without_a_token_is_refused_for_good(
+async def test_driver_without_a_token_is_refused_for_good(
     dispatcher: hub.Hub, tmp_path: Path
 ) -> None:
-    driver = raw_calls.RawDriver(socket_in(tmp_path), credential="guess")
+    driver = raw_peers.RawDriver(socket_in(tmp_path), credential="guess")
     await driver.connect()
     refused = await driver.expect(messages.Refused)
     assert (refused.reason, refused.retry) == ("Credential", False)
@@ -413,7 +409,7 @@ async def test_a_driver_without_a_token_is_refused_for_good(
     await driver.disconnect()
 
 
-async def test_who_leaves_tells_everybody(tmp_path: Path) -> None:
+async def test_stopping_hub_notifies_all_peers(tmp_path: Path) -> None:
     async with hubs.running(tmp_path, kept=memory_store.MemoryStore()) as dispatcher:
         worker, driver = a_worker(tmp_path), a_driver(tmp_path)
         async with worker, driver:

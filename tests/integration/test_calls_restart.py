@@ -1,4 +1,4 @@
-"""A dispatcher that starts anew from its journal takes up calls where they were."""
+"""Calls after a restart of the dispatcher: it restores them from its journal."""
 
 from pathlib import Path
 
@@ -7,19 +7,19 @@ from kilnwork.api import task as api_task
 from kilnwork.channel import messages
 from kilnwork.dispatch.hub import hub
 from kilnwork.kit import ids
-from support import hubs, raw_calls, raw_worker
+from support import hubs, raw_peers, raw_worker
 
 ONE = attempts.Payload(attempts.JSON, b"1")
 
 
 class Peers:
-    """A worker, its one slot and a driver, who outlive dispatchers."""
+    """A worker, its one slot and a driver, which outlive dispatchers."""
 
     def __init__(self, directory: Path) -> None:
         socket = directory / "run" / "channel.sock"
         self.worker = raw_worker.RawWorker(socket, slots=1)
-        self.driver = raw_calls.RawDriver(socket)
-        self.slot = raw_calls.RawSlot(socket, b"")
+        self.driver = raw_peers.RawDriver(socket)
+        self.slot = raw_peers.RawSlot(socket, b"")
 
     async def meet(self) -> None:
         await self.worker.connect()
@@ -29,14 +29,14 @@ class Peers:
         self.driver.template()
 
     async def open(self) -> None:
-        self.slot = await raw_calls.open_slot(self.worker)
+        self.slot = await raw_peers.open_slot(self.worker)
 
     async def leave(self) -> None:
         for peer in (self.slot, self.driver, self.worker):
             await peer.disconnect()
 
 
-async def test_what_runs_goes_on_and_what_waits_runs_later(tmp_path: Path) -> None:
+async def test_running_calls_go_on_and_waiting_calls_run_after_restart(tmp_path: Path) -> None:
     peers = Peers(tmp_path)
     driver = peers.driver
     async with hubs.running(tmp_path):
@@ -54,7 +54,7 @@ async def test_what_runs_goes_on_and_what_waits_runs_later(tmp_path: Path) -> No
         peers.slot.running = [run.ref]
         await peers.meet()
         driver.submit(first, second, again=True)
-        await raw_calls.connect(peers.slot)
+        await raw_peers.connect(peers.slot)
         peers.slot.succeed(run, b"1")
         assert (await driver.results(1))[1].payload == ONE
         later = await peers.slot.run()
@@ -65,7 +65,7 @@ async def test_what_runs_goes_on_and_what_waits_runs_later(tmp_path: Path) -> No
         await peers.leave()
 
 
-async def test_results_that_others_need_are_found_again(tmp_path: Path) -> None:
+async def test_results_that_other_calls_need_are_found_after_restart(tmp_path: Path) -> None:
     peers = Peers(tmp_path)
     driver = peers.driver
     async with hubs.running(tmp_path):
@@ -84,7 +84,7 @@ async def test_results_that_others_need_are_found_again(tmp_path: Path) -> None:
         assert (view.state, view.reason) == ("Pending", "WaitingForInput")
         peers.worker.processes = (peers.slot.opening,)
         await peers.meet()
-        await raw_calls.connect(peers.slot)
+        await raw_peers.connect(peers.slot)
         peers.slot.succeed(run, b"1")
         run = await peers.slot.run()
         value = (api_task.State.SUCCESS, "Succeeded", "", ONE)
@@ -93,7 +93,7 @@ async def test_results_that_others_need_are_found_again(tmp_path: Path) -> None:
         await peers.leave()
 
 
-async def test_a_call_that_delegated_takes_the_outcome_of_its_task(tmp_path: Path) -> None:
+async def test_delegating_call_takes_the_outcome_after_restart(tmp_path: Path) -> None:
     peers = Peers(tmp_path)
     driver = peers.driver
     async with hubs.running(tmp_path):
@@ -107,7 +107,7 @@ async def test_a_call_that_delegated_takes_the_outcome_of_its_task(tmp_path: Pat
             run.ref, attempts.Ending.SUCCEEDED, "Succeeded", "", None, 1.0, 0.1,
             delegate=child.task,
         )  # fmt: skip
-        peers.slot.say(messages.Template(1, raw_calls.ADD), messages.Submit((child,)))
+        peers.slot.say(messages.Template(1, raw_peers.ADD), messages.Submit((child,)))
         await peers.slot.acknowledged(peers.slot.done(end))
         run = await peers.slot.run()
         assert run.ref.task == child.task
@@ -119,13 +119,13 @@ async def test_a_call_that_delegated_takes_the_outcome_of_its_task(tmp_path: Pat
         peers.worker.processes = (peers.slot.opening,)
         await peers.meet()
         driver.say(messages.Watch((calls.Watched(9, item.task),)))
-        await raw_calls.connect(peers.slot)
+        await raw_peers.connect(peers.slot)
         peers.slot.succeed(run, b"1")
         assert (await driver.results(1))[9].payload == ONE
         await peers.leave()
 
 
-async def test_a_key_is_remembered(tmp_path: Path) -> None:
+async def test_key_is_remembered_after_restart(tmp_path: Path) -> None:
     peers = Peers(tmp_path)
     driver = peers.driver
     async with hubs.running(tmp_path):
@@ -148,8 +148,10 @@ async def test_a_key_is_remembered(tmp_path: Path) -> None:
         await driver.disconnect()
 
 
-async def test_a_worker_that_is_not_back_yet_holds_its_calls(tmp_path: Path) -> None:
-    """Until its lease has passed it may come back with them, so it is no idle worker."""
+async def test_worker_that_is_not_back_yet_keeps_its_calls(tmp_path: Path) -> None:
+    """Until its lease expires the worker may come back with its calls, so it does not count as
+    idle.
+    """
     peers = Peers(tmp_path)
     async with hubs.running(tmp_path) as dispatcher:
         await peers.meet()
@@ -165,7 +167,7 @@ async def test_a_worker_that_is_not_back_yet_holds_its_calls(tmp_path: Path) -> 
         peers.slot.running = [run.ref]
         await peers.meet()
         assert _holding(again) == [1]
-        await raw_calls.connect(peers.slot)
+        await raw_peers.connect(peers.slot)
         assert _holding(again) == [1]
         await peers.slot.acknowledged(peers.slot.succeed(run, b"1"))
         assert _holding(again) == [0]

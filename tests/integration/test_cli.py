@@ -1,4 +1,4 @@
-"""`kiln` against a whole `kiln up`: what a new user types, and what scripts rely on."""
+"""`kiln` against a whole `kiln up`: commands of new users, and output that scripts rely on."""
 
 import array
 import fcntl
@@ -18,16 +18,16 @@ import yaml
 from kilnwork.cli import exits, main
 from kilnwork.controlplane import lock
 from kilnwork.kit import processes
-from support import inner_kiln, terminal, waiting
+from support import in_process_cli, terminal, waiting
 
 READY_S = 20.0
 
 
-Kiln = inner_kiln.Kiln
+Kiln = in_process_cli.Kiln
 
 
 def start(data: Path, *args: str) -> "subprocess.Popen[str]":
-    """A `kiln up`, once it has said that it is ready or has ended."""
+    """Start `kiln up` and wait until it is ready or has ended."""
     command = [sys.executable, "-m", "kilnwork", "up", "--data", str(data), *args]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert server.stdout is not None
@@ -38,7 +38,7 @@ def start(data: Path, *args: str) -> "subprocess.Popen[str]":
 
 
 def end(server: "subprocess.Popen[str]", number: int = signal.SIGTERM) -> int:
-    """Stop it and read what is left of its output."""
+    """Stop the server and read the rest of its output."""
     if server.poll() is None:
         server.send_signal(number)
     server.communicate(timeout=40)
@@ -55,7 +55,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def kiln(data: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Kiln:
-    return inner_kiln.of(data, monkeypatch, capfd)
+    return in_process_cli.kiln_of(data, monkeypatch, capfd)
 
 
 def test_version_and_status(kiln: Kiln) -> None:
@@ -70,7 +70,7 @@ def test_version_and_status(kiln: Kiln) -> None:
     assert kiln("status", "--wait", "--timeout", "5s").code == 0
 
 
-def test_status_waits_for_a_server_that_is_still_to_come(
+def test_status_waits_for_a_server_that_starts_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
@@ -92,7 +92,7 @@ spec: {{replicas: {replicas}}}
 """
 
 
-def test_apply_says_what_it_did(kiln: Kiln, tmp_path: Path) -> None:
+def test_apply_reports_each_object(kiln: Kiln, tmp_path: Path) -> None:
     file = tmp_path / "both.yaml"
     file.write_text(OBJECT.format(name="one") + "---" + CLUSTER.format(name="idle", replicas=0))
     assert kiln("apply", "-f", str(file)).out == (
@@ -108,7 +108,7 @@ def test_apply_says_what_it_did(kiln: Kiln, tmp_path: Path) -> None:
     assert kiln("delete", "-f", str(file)).code == 0
 
 
-def test_apply_does_the_good_ones_and_names_the_bad(kiln: Kiln, tmp_path: Path) -> None:
+def test_apply_applies_valid_objects_and_names_invalid_ones(kiln: Kiln, tmp_path: Path) -> None:
     file = tmp_path / "mixed.yaml"
     head = "apiVersion: kilnwork.dev/v1alpha1\nkind: Task\nmetadata: {name: bad}\n"
     bad = f"{head}spec: {{comand: [x]}}\n"
@@ -136,12 +136,14 @@ def test_interrupting_a_read_of_standard_input(command: str, data: Path) -> None
 
 
 def _state(pid: int) -> str:
-    """Runs or sleeps (proc_pid_stat(5)): Python hears of no signal right before it reads."""
+    """Return the process state (proc_pid_stat(5)): Python notices no signal right before it
+    reads.
+    """
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def _unread(pipe: int) -> int:
-    """Bytes in a pipe (FIONREAD, ioctl_pipe in pipe(7))."""
+    """Return the number of unread bytes in a pipe (FIONREAD, ioctl_pipe in pipe(7))."""
     count = array.array("i", [0])
     fcntl.ioctl(pipe, termios.FIONREAD, count)
     return count[0]
@@ -156,7 +158,7 @@ def test_malformed_yaml_is_named_with_line_and_column(kiln: Kiln, tmp_path: Path
     assert kiln("get", "taskobject", "before").code == exits.Exit.NOT_FOUND
 
 
-def test_get_in_every_form(kiln: Kiln, tmp_path: Path) -> None:
+def test_get_supports_every_output_format(kiln: Kiln, tmp_path: Path) -> None:
     file = tmp_path / "object.yaml"
     file.write_text(OBJECT.format(name="seen"))
     kiln("apply", "-f", str(file))
@@ -178,7 +180,7 @@ def test_get_in_every_form(kiln: Kiln, tmp_path: Path) -> None:
     assert kiln("-n", "kube-system", "get", "ktobj").err == empty
 
 
-def test_run_shows_output_and_ends_as_the_task_ends(kiln: Kiln) -> None:
+def test_run_shows_output_and_exits_as_the_task(kiln: Kiln) -> None:
     good = kiln("run", "--watch", "--", "sh", "-c", "echo to-out; echo to-err >&2")
     assert (good.code, good.out) == (0, "to-out\nto-err\n")
     bad = kiln("run", "--watch", "--name", "three", "--", "sh", "-c", "exit 3")
@@ -197,7 +199,7 @@ def test_run_with_input_and_environment(kiln: Kiln, tmp_path: Path) -> None:
     assert done.out == "{'input': {'n': [1, 2]}} y\n"
 
 
-def test_run_dry_makes_nothing(kiln: Kiln) -> None:
+def test_dry_run_creates_no_object(kiln: Kiln) -> None:
     done = kiln("run", "--dry-run", "--name", "dry", "--retries", "2", "--timeout", "1m", "--", "x")
     assert yaml.safe_load(done.out)["spec"] == {
         "command": ["x"],
@@ -213,7 +215,7 @@ def test_logs_outlive_the_task_object(kiln: Kiln) -> None:
     assert kiln("logs", "talker", "--tail", "2").out == "2\n3\n"
     assert kiln("delete", "task", "talker").code == 0
     assert kiln("logs", uid).out == "1\n2\n3\n"
-    assert kiln("logs", "nobody").code == exits.Exit.NOT_FOUND
+    assert kiln("logs", "missing").code == exits.Exit.NOT_FOUND
 
 
 def test_wait_and_cancel(kiln: Kiln) -> None:
@@ -226,7 +228,7 @@ def test_wait_and_cancel(kiln: Kiln) -> None:
     assert "already Killed" in kiln("cancel", "sleeper").out
     killed = kiln("wait", "sleeper", "--for=state=Success")
     assert killed.code == exits.Exit.TASK_FAILED
-    assert kiln("wait", "nobody").code == exits.Exit.NOT_FOUND
+    assert kiln("wait", "missing").code == exits.Exit.NOT_FOUND
     assert kiln("wait", "sleeper", "--for=final", "--timeout", "0").code == 0
     by_default = kiln("wait", "sleeper", "--timeout", "0")
     assert by_default.code == exits.Exit.TASK_FAILED
@@ -235,7 +237,7 @@ def test_wait_and_cancel(kiln: Kiln) -> None:
     assert "choose another --name" in kiln("run", "--name", "sleeper", "--", "true").err
 
 
-def test_a_waiting_task_says_what_it_waits_for(kiln: Kiln) -> None:
+def test_waiting_task_shows_its_reason(kiln: Kiln) -> None:
     kiln("run", "--name", "early", "--input", "not-there-yet", "--", "true")
     assert kiln("wait", "early", "--for=state=Pending", "--timeout", "10s").code == 0
     assert "not-there-yet" in kiln("why", "early").out
@@ -276,7 +278,7 @@ COGS = "".join(
 )
 
 
-def test_what_is_gone_with_its_definition_is_deleted(kiln: Kiln, tmp_path: Path) -> None:
+def test_delete_waits_for_objects_whose_definition_goes(kiln: Kiln, tmp_path: Path) -> None:
     file = tmp_path / "cogs.yaml"
     for text in (DEFINITION, COGS):
         file.write_text(text)
@@ -296,9 +298,7 @@ def test_what_is_gone_with_its_definition_is_deleted(kiln: Kiln, tmp_path: Path)
         ("default", "executor mine is ready, 1 slots\n"),
     ],
 )
-def test_an_executor_says_that_its_namespace_is_missing(
-    data: Path, namespace: str, said: str
-) -> None:
+def test_executor_in_a_missing_namespace_is_an_error(data: Path, namespace: str, said: str) -> None:
     code = (
         "from kilnwork import executor\nasync def call(task): ...\n"
         f"executor.run('mine', call, namespace='{namespace}', kubeconfig='{data}/kubeconfig')"
@@ -330,28 +330,28 @@ def test_names_are_completed(kiln: Kiln, data: Path) -> None:
         assert found == (f"plain,{expected}\n", "")
 
 
-def test_tokens(kiln: Kiln, data: Path) -> None:
+def test_token_commands_create_and_list_tokens(kiln: Kiln, data: Path) -> None:
     assert kiln("token").out.strip() == (data / "token").read_text().strip()
     minted = kiln("token", "default")
     assert (minted.code, minted.out.count(".")) == (0, 2)
     assert kiln("token", "--duration", "1h").code == exits.Exit.USAGE
-    assert kiln("token", "nobody").code == exits.Exit.NOT_FOUND
+    assert kiln("token", "missing").code == exits.Exit.NOT_FOUND
 
 
-def test_an_unknown_kind_is_named(kiln: Kiln) -> None:
+def test_unknown_kind_is_named(kiln: Kiln) -> None:
     done = kiln("get", "tusks")
     assert (done.code, "knows no kind 'tusks'" in done.err) == (exits.Exit.USAGE, True)
 
 
 @pytest.mark.parametrize("verb", ["cancel", "retry", "suspend", "logs"])
-def test_an_unknown_kind_before_the_name_of_a_task_is_named(kiln: Kiln, verb: str) -> None:
+def test_unknown_kind_before_the_name_of_a_task_is_named(kiln: Kiln, verb: str) -> None:
     done = kiln(verb, "foo/x")
     assert done.code == exits.Exit.NOT_FOUND
-    assert "'foo' is no kind" in done.err
+    assert "'foo' is not a kind" in done.err
     assert "task/x, job/x, syncset/x, file/x" in done.err
 
 
-def test_watching_shows_what_comes(kiln: Kiln, data: Path) -> None:
+def test_get_watch_shows_new_objects(kiln: Kiln, data: Path) -> None:
     command = [sys.executable, "-m", "kilnwork", "get", "tasks", "--watch", "-o", "name"]
     environment = {**os.environ, "KUBECONFIG": str(data / "kubeconfig")}
     watcher = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
@@ -389,7 +389,7 @@ spec: {command: ["true"], inputObject: numbers-that-are-not-there}
 """
 
 
-def test_spawned_tasks_are_seen_by_the_same_commands(kiln: Kiln) -> None:
+def test_spawned_tasks_are_shown_by_the_same_commands(kiln: Kiln) -> None:
     done = kiln("run", "--watch", "--", sys.executable, "-c", SPAWNER)
     child, state = done.out.split()
     assert state == "Success"
@@ -412,7 +412,7 @@ def test_spawned_tasks_are_seen_by_the_same_commands(kiln: Kiln) -> None:
     assert (everywhere.code, "list one namespace" in everywhere.err) == (1, True)
 
 
-def test_a_task_object_by_the_end_of_its_uid(kiln: Kiln) -> None:
+def test_task_object_is_found_by_the_end_of_its_uid(kiln: Kiln) -> None:
     kiln("run", "--name", "short-lived", "--watch", "--", "true")
     listed = json.loads(kiln("tasks", "--limit", "1", "-o", "json").out)["items"]
     short = listed[0]["id"][-8:]
@@ -423,7 +423,7 @@ def test_a_task_object_by_the_end_of_its_uid(kiln: Kiln) -> None:
     assert kiln("delete", "task", short).code == 4
 
 
-def test_a_list_says_how_much_it_leaves_out(kiln: Kiln) -> None:
+def test_list_states_how_many_rows_it_leaves_out(kiln: Kiln) -> None:
     for number in range(2):
         kiln("run", "--watch", "--name", f"one-of-many-{number}", "--", "true")
     cut = kiln("tasks", "--limit", "1")
@@ -447,13 +447,13 @@ def test_a_list_says_how_much_it_leaves_out(kiln: Kiln) -> None:
 
 
 @pytest.mark.parametrize("name", ["why", "logs", "run", "result", "cancel", "wait"])
-def test_one_task_has_one_namespace(kiln: Kiln, name: str) -> None:
+def test_task_reference_and_namespace_option_must_agree(kiln: Kiln, name: str) -> None:
     refused = kiln(name, "-A", "x")
     assert (refused.code, "say -n NAMESPACE" in refused.err) == (2, True)
     assert "--all-namespaces" not in kiln(name, "--help").out
 
 
-def test_a_server_that_is_not_there(
+def test_unreachable_server_is_named(
     kiln: Kiln, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, data: Path
 ) -> None:
     text = (data / "kubeconfig").read_text()
@@ -470,7 +470,7 @@ def test_a_server_that_is_not_there(
     assert (done.code, "kiln up" in done.err) == (exits.Exit.UNREACHABLE, True)
 
 
-def test_a_second_server_on_the_directory_is_refused_by_name(kiln: Kiln, data: Path) -> None:
+def test_second_server_on_the_directory_is_refused_by_name(kiln: Kiln, data: Path) -> None:
     second = start(data, "--port", "0")
     _, err = second.communicate(timeout=READY_S)
     pid = json.loads((data / "endpoints.json").read_text())["pid"]
@@ -480,7 +480,7 @@ def test_a_second_server_on_the_directory_is_refused_by_name(kiln: Kiln, data: P
     assert kiln("status").code == 0
 
 
-def test_a_port_in_use_is_refused_by_number(data: Path, tmp_path: Path) -> None:
+def test_port_in_use_is_refused_by_number(data: Path, tmp_path: Path) -> None:
     url = json.loads((data / "endpoints.json").read_text())["kubernetes"]
     port = url.rpartition(":")[2]
     second = start(tmp_path / "other", "--port", port)
@@ -490,7 +490,7 @@ def test_a_port_in_use_is_refused_by_number(data: Path, tmp_path: Path) -> None:
     assert "--port" in err
 
 
-def test_down_stops_everything_and_may_be_repeated(
+def test_down_stops_everything_and_is_idempotent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     directory = tmp_path / "data"
@@ -514,7 +514,7 @@ def _runs(pid: int) -> bool:
     return found is not None and found.alive()
 
 
-def test_interrupting_a_start_leaves_nothing(tmp_path: Path) -> None:
+def test_interrupted_start_leaves_no_process(tmp_path: Path) -> None:
     directory = tmp_path / "data"
     command = [sys.executable, "-m", "kilnwork", "up", "--data", str(directory), "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -579,7 +579,7 @@ def test_progress_of_a_running_task_is_in_lists_and_in_why(kiln: Kiln) -> None:
         "delete tasks --all",
     ],
 )
-def test_a_namespace_that_does_not_exist_is_an_error(kiln: Kiln, line: str) -> None:
+def test_namespace_that_does_not_exist_is_an_error(kiln: Kiln, line: str) -> None:
     name, *rest = line.split()
     done = kiln(name, "-n", "nowhere", *rest)
     assert (done.code, done.out) == (exits.Exit.NOT_FOUND, "")
@@ -597,8 +597,8 @@ def test_applying_to_a_namespace_that_does_not_exist(kiln: Kiln, tmp_path: Path)
 def test_why_right_after_apply_names_what_is_missing(kiln: Kiln, tmp_path: Path) -> None:
     (tmp_path / "task.yaml").write_text(TASK)
     kiln("apply", "-f", str(tmp_path / "task.yaml"))
-    told = kiln("why", "needs-numbers").out
-    assert "TaskObject numbers-that-are-not-there does not exist" in told
+    reported = kiln("why", "needs-numbers").out
+    assert "TaskObject numbers-that-are-not-there does not exist" in reported
     kiln("delete", "task", "needs-numbers")
 
 
@@ -616,7 +616,7 @@ def test_managed_fields_are_shown_on_request(kiln: Kiln, tmp_path: Path) -> None
     kiln("delete", "task", "needs-numbers")
 
 
-def test_a_name_without_its_kind_is_not_deleted_but_found(kiln: Kiln) -> None:
+def test_name_without_a_kind_is_not_deleted(kiln: Kiln) -> None:
     kiln("run", "--name", "hello", "--watch", "--", "true")
     refused = kiln("delete", "hello")
     assert (refused.code, "write `kiln delete task hello`" in refused.err) == (4, True)
@@ -625,8 +625,8 @@ def test_a_name_without_its_kind_is_not_deleted_but_found(kiln: Kiln) -> None:
     assert kiln("delete", "task", "hello").code == 0
 
 
-def test_the_last_lines_come_before_the_end(kiln: Kiln, data: Path) -> None:
-    """On a terminal both are one text: what a task printed stands above how it ended."""
+def test_last_output_is_printed_before_the_end(kiln: Kiln, data: Path) -> None:
+    """On a terminal both streams are mixed: the output of a task is printed above its end."""
     environment = {**os.environ, "KUBECONFIG": str(data / "kubeconfig")}
     command = [sys.executable, "-m", "kilnwork", "run", "--watch", "--", "seq", "200000"]
     done = subprocess.run(

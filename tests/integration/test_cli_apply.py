@@ -1,4 +1,4 @@
-"""`kiln apply` checks all objects before it sends one, and says what the server would say."""
+"""`kiln apply` validates all objects before it sends one, with the messages of the server."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,22 +8,22 @@ import pytest
 import yaml
 
 from kilnwork.cli import exits
-from support import inner_kiln, up
+from support import in_process_cli, up_server
 
 COMMAND = {"command": ["true"]}
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up.Up]:
-    with up.serving(tmp_path_factory.mktemp("up"), slots=1) as made:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_server.UpServer]:
+    with up_server.serving(tmp_path_factory.mktemp("up"), slots=1) as made:
         yield made
 
 
 @pytest.fixture
 def kiln(
-    server: up.Up, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> inner_kiln.Kiln:
-    return inner_kiln.of(server.data, monkeypatch, capfd)
+    server: up_server.UpServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> in_process_cli.Kiln:
+    return in_process_cli.kiln_of(server.data, monkeypatch, capfd)
 
 
 def written(directory: Path, *objects: dict[str, Any]) -> str:
@@ -71,7 +71,9 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_same_words_as_the_server(kiln: inner_kiln.Kiln, tmp_path: Path, name: str) -> None:
+def test_error_text_equals_that_of_the_server(
+    kiln: in_process_cli.Kiln, tmp_path: Path, name: str
+) -> None:
     file = written(tmp_path, WRONG[name])
     ours, servers = kiln("apply", "-f", file), kiln("apply", "-f", file, "--validate=false")
     assert ours.code == servers.code == exits.Exit.FAILED
@@ -81,7 +83,7 @@ def test_same_words_as_the_server(kiln: inner_kiln.Kiln, tmp_path: Path, name: s
     assert "1 of the objects" in last
 
 
-def test_nothing_is_applied_if_one_is_wrong(kiln: inner_kiln.Kiln, tmp_path: Path) -> None:
+def test_no_object_is_applied_if_one_is_invalid(kiln: in_process_cli.Kiln, tmp_path: Path) -> None:
     file = written(tmp_path, config("good"), WRONG["cron"], config("also"), WRONG["variable"])
     done = kiln("apply", "-f", file)
     assert (done.code, done.out) == (exits.Exit.FAILED, "")
@@ -92,7 +94,9 @@ def test_nothing_is_applied_if_one_is_wrong(kiln: inner_kiln.Kiln, tmp_path: Pat
     assert kiln("get", "jobconfig", "also").code == exits.Exit.NOT_FOUND
 
 
-def test_change_is_checked_with_what_is_there(kiln: inner_kiln.Kiln, tmp_path: Path) -> None:
+def test_change_is_validated_against_the_stored_object(
+    kiln: in_process_cli.Kiln, tmp_path: Path
+) -> None:
     job = made("Job", "fixed", template={"taskTemplate": COMMAND}, suspend=True)
     assert kiln("apply", "-f", written(tmp_path, job)).code == 0
     other = {**job, "spec": {**job["spec"], "template": {"taskTemplate": {"command": ["false"]}}}}
@@ -105,7 +109,7 @@ def test_change_is_checked_with_what_is_there(kiln: inner_kiln.Kiln, tmp_path: P
 
 
 def test_unknown_fields_are_dropped_only_if_asked_for(
-    kiln: inner_kiln.Kiln, tmp_path: Path
+    kiln: in_process_cli.Kiln, tmp_path: Path
 ) -> None:
     file = written(tmp_path, made("Task", "odd", **COMMAND, comand="x", suspend=True))
     refused = kiln("apply", "-f", file)
@@ -115,7 +119,7 @@ def test_unknown_fields_are_dropped_only_if_asked_for(
 
 
 def test_job_of_a_config_is_checked_before_it_is_sent(
-    kiln: inner_kiln.Kiln, tmp_path: Path
+    kiln: in_process_cli.Kiln, tmp_path: Path
 ) -> None:
     assert kiln("apply", "-f", written(tmp_path, config("sound"))).code == 0
     done = kiln("run-job", "sound", "--name", "x" * 300, "--no-interactive")

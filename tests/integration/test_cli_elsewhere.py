@@ -12,7 +12,7 @@ from kilnwork.cli import exits, main
 
 
 class Bare(server.BaseHTTPRequestHandler):
-    """Answers as kube-apiserver does below a group that it does not serve."""
+    """Respond as kube-apiserver does below a group that it does not serve."""
 
     def do_GET(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -24,7 +24,7 @@ class Bare(server.BaseHTTPRequestHandler):
     do_POST = do_GET  # noqa: N815 - http.server's name
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -52,12 +52,12 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize(
     "command", ["get tasks", "run -- true", "why a", "delete task a", "wait task/a --for delete"]
 )
-def test_a_cluster_without_our_kinds_says_how_to_install_them(
+def test_missing_kinds_error_names_the_install_command(
     command: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     code = main.main(command.split())
-    said = capfd.readouterr().err
-    assert (code, "`kiln install | kubectl apply -f -`" in said) == (
+    output = capfd.readouterr().err
+    assert (code, "`kiln install | kubectl apply -f -`" in output) == (
         exits.Exit.UNREACHABLE,
         True,
-    ), said
+    ), output

@@ -1,4 +1,6 @@
-"""File jobs are named alike by every command: by id, by name, as `file/…`; `kiln get files` too."""
+"""File jobs have the same names in every command: an id, a name, or `file/…`; also `kiln get
+files`.
+"""
 
 import json
 import os
@@ -11,8 +13,8 @@ import pytest
 
 from kilnwork.api import filejobs
 from kilnwork.cli import exits
-from support import inner_kiln, pages, waiting
-from support import up as up_support
+from support import in_process_cli, pages, waiting
+from support import up_server as up_support
 
 SAMPLE = pages.ROOT / "examples" / "30-upload" / "sample_small_work.json"
 
@@ -36,7 +38,7 @@ NUMBER = 7
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
     directory = tmp_path_factory.mktemp("up")
     (directory / "mappers.py").write_text(MAPPERS)
     with up_support.serving(directory, slots=2) as made:
@@ -45,15 +47,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
 
 @pytest.fixture
 def kiln(
-    server: up_support.Up, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> inner_kiln.Kiln:
+    server: up_support.UpServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> in_process_cli.Kiln:
     monkeypatch.chdir(server.workdir)
-    return inner_kiln.of(server.data, monkeypatch, capfd)
+    return in_process_cli.kiln_of(server.data, monkeypatch, capfd)
 
 
 @pytest.fixture(scope="module")
-def job(server: up_support.Up) -> str:
-    """The id of a job of five parts that is over and called `loud`."""
+def job(server: up_support.UpServer) -> str:
+    """Return the id of a finished job of five parts called `loud`."""
     done = server.kiln("upload", str(SAMPLE), "--mapper", "mappers.py:loud", "--name", "loud",
                        "--items-per-part", "5", "--watch")  # fmt: skip
     return done.stdout.strip()
@@ -69,7 +71,9 @@ spec: {}
 """
 
 
-def test_a_job_without_one_good_record_is_loud_wherever_it_is_told(kiln: inner_kiln.Kiln) -> None:
+def test_job_without_a_good_record_is_reported_by_every_command(
+    kiln: in_process_cli.Kiln,
+) -> None:
     upload = ("upload", str(SAMPLE), "--mapper", "mappers.py:broken")
     done = kiln(*upload, "--watch")
     job = done.out.strip()
@@ -87,13 +91,13 @@ def test_a_job_without_one_good_record_is_loud_wherever_it_is_told(kiln: inner_k
     assert (few.code, "KeyError: 'nope'" in few.err) == (exits.Exit.TASK_FAILED, True)
 
 
-def upload_stuck(kiln: inner_kiln.Kiln, name: str) -> str:
+def upload_stuck(kiln: in_process_cli.Kiln, name: str) -> str:
     return kiln("upload", str(SAMPLE), "--mapper", "mappers.py:stuck", "--name", name).out.strip()
 
 
 @pytest.mark.parametrize("word", ["{}", "f-{short}", "loud", "file/{}", "files/loud"])
-def test_every_command_takes_every_way_to_name_a_job(
-    kiln: inner_kiln.Kiln, job: str, word: str
+def test_every_command_accepts_every_form_of_job_name(
+    kiln: in_process_cli.Kiln, job: str, word: str
 ) -> None:
     word = word.format(job, short=job[8:16])
     assert f"job {job} is Succeeded" in kiln("wait", word).out
@@ -105,13 +109,13 @@ def test_every_command_takes_every_way_to_name_a_job(
     assert "succeeded in" in kiln("why", f"{word}-2").out
 
 
-def test_the_logs_of_a_job_are_those_of_a_part(kiln: inner_kiln.Kiln, job: str) -> None:
+def test_logs_of_a_job_are_those_of_a_part(kiln: in_process_cli.Kiln, job: str) -> None:
     done = kiln("logs", "loud")
     assert "record 1\n" in done.out
     assert f"this is part 1 of 5: `kiln logs {job}-2` shows the next" in done.err
 
 
-def test_get_lists_file_jobs(kiln: inner_kiln.Kiln, job: str) -> None:
+def test_get_lists_file_jobs(kiln: in_process_cli.Kiln, job: str) -> None:
     rows, same = (kiln(*words).out.splitlines() for words in (("get", "files"), ("files",)))
     but_age = slice(0, -1)  # of the one a moment later
     assert [each.split()[but_age] for each in rows] == [each.split()[but_age] for each in same]
@@ -124,7 +128,7 @@ def test_get_lists_file_jobs(kiln: inner_kiln.Kiln, job: str) -> None:
     assert (mixed.code, "`kiln files`" in mixed.err) == (exits.Exit.USAGE, True)
 
 
-def test_parts_are_listed_by_state_in_any_case(kiln: inner_kiln.Kiln, job: str) -> None:
+def test_parts_are_listed_by_state_in_any_case(kiln: in_process_cli.Kiln, job: str) -> None:
     some = kiln("files", job, "--parts", "--state", "succeeded", "--no-headers").out
     assert len(some.splitlines()) == 5
     none = kiln("files", job, "--parts", "--state", "Failed")
@@ -132,16 +136,18 @@ def test_parts_are_listed_by_state_in_any_case(kiln: inner_kiln.Kiln, job: str) 
     assert "known are Waiting" in kiln("files", job, "--parts", "--state", "nonsense").err
 
 
-def test_jobs_of_kubernetes_are_told_from_file_jobs(kiln: inner_kiln.Kiln) -> None:
+def test_job_objects_are_distinguished_from_file_jobs(kiln: in_process_cli.Kiln) -> None:
     for line in ("why job/loud", "logs job/loud", "cancel job/loud", "jobs loud"):
-        told = kiln(*line.split())
-        assert (told.code, "`kiln files`" in told.err) == (exits.Exit.NOT_FOUND, True), line
+        reported = kiln(*line.split())
+        assert (reported.code, "`kiln files`" in reported.err) == (exits.Exit.NOT_FOUND, True), line
     none = kiln("get", "jobs")
     assert (none.code, "`kiln files`" in none.err) == (exits.Exit.OK, True)
 
 
 @pytest.mark.parametrize("command", ["files", "results {} --part 1"])
-def test_output_that_nobody_takes_is_no_bug(server: up_support.Up, job: str, command: str) -> None:
+def test_closed_output_pipe_is_not_an_error(
+    server: up_support.UpServer, job: str, command: str
+) -> None:
     arguments = [up_support.KILN, *command.format(job).split()]
 
     def run(argv: list[str], stdout: int | None) -> tuple[int, str]:
@@ -151,8 +157,8 @@ def test_output_that_nobody_takes_is_no_bug(server: up_support.Up, job: str, com
         return done.returncode, done.stderr.decode()
 
     full = os.open("/dev/full", os.O_WRONLY)
-    said = "error: the output cannot be written: No space left on device\n"
-    assert run(arguments, full) == (exits.Exit.FAILED, said)
+    output = "error: the output cannot be written: No space left on device\n"
+    assert run(arguments, full) == (exits.Exit.FAILED, output)
     reading, writing = os.pipe()
     os.close(reading)
     assert run(arguments, writing) == (exits.Exit.OK, "")
@@ -161,7 +167,7 @@ def test_output_that_nobody_takes_is_no_bug(server: up_support.Up, job: str, com
     os.close(writing)
 
 
-def test_stopping_and_deleting_by_name(kiln: inner_kiln.Kiln) -> None:
+def test_stopping_and_deleting_by_name(kiln: in_process_cli.Kiln) -> None:
     first, second = upload_stuck(kiln, "twice"), upload_stuck(kiln, "twice")
     short = filejobs.short_id(second)
     which = f"2 file jobs are called 'twice': name one by its id, the newest first: {short}, f-"
@@ -187,8 +193,8 @@ def test_stopping_and_deleting_by_name(kiln: inner_kiln.Kiln) -> None:
     assert kiln("delete", "file/twice", "--ignore-not-found").out == ""
 
 
-def test_all_file_jobs_of_a_namespace_are_deleted_when_that_is_said(
-    kiln: inner_kiln.Kiln, tmp_path: Path
+def test_delete_all_deletes_all_file_jobs_of_a_namespace(
+    kiln: in_process_cli.Kiln, tmp_path: Path
 ) -> None:
     (tmp_path / "apart.yaml").write_text(APART)
     kiln("apply", "-f", str(tmp_path / "apart.yaml"))
@@ -203,7 +209,7 @@ def test_all_file_jobs_of_a_namespace_are_deleted_when_that_is_said(
     assert "no file jobs" in kiln("files", "-n", "apart").err
 
 
-def test_names_of_jobs_are_completed(server: up_support.Up, job: str) -> None:
+def test_names_of_jobs_are_completed(server: up_support.UpServer, job: str) -> None:
     for command, typed, wanted in (
         ("results", "lo", "loud"), ("wait", job[:9], job), ("why", "file/lo", "file/loud"),
         ("get", "files lo", "loud"), ("delete", "file/lo", "file/loud"), ("get", "fil", "files"),
@@ -232,8 +238,8 @@ def test_names_of_jobs_are_completed(server: up_support.Up, job: str) -> None:
         ("lacking:row", "Install nosuchpackage where the workers run"),
     ],
 )
-def test_a_mapper_that_workers_cannot_import_is_refused_before_the_upload(
-    kiln: inner_kiln.Kiln, server: up_support.Up, mapper: str, words: str
+def test_mapper_that_workers_cannot_import_is_refused_before_the_upload(
+    kiln: in_process_cli.Kiln, server: up_support.UpServer, mapper: str, words: str
 ) -> None:
     (server.workdir / "lacking.py").write_text("import nosuchpackage\n")
     before = kiln("files", "-o", "name").out
@@ -246,7 +252,7 @@ def test_a_mapper_that_workers_cannot_import_is_refused_before_the_upload(
     assert (reducer.code, words in reducer.err) == (exits.Exit.USAGE, True)
 
 
-def test_a_mapper_is_found_where_workers_find_it(kiln: inner_kiln.Kiln, tmp_path: Path) -> None:
+def test_mapper_is_looked_up_as_workers_do(kiln: in_process_cli.Kiln, tmp_path: Path) -> None:
     assert kiln("upload", str(SAMPLE), "--mapper", "mappers:loud", "--watch").code == 0
     (tmp_path / "sent").mkdir()
     (tmp_path / "sent" / "sent_along.py").write_text("def row(record):\n    return 1\n")

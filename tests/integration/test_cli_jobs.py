@@ -1,4 +1,4 @@
-"""`kiln run-job`, `jobs`, `schedule`, `backfill`, and what other commands do with `job/NAME`."""
+"""`kiln run-job`, `jobs`, `schedule`, `backfill`, and other commands with `job/NAME`."""
 
 import datetime as dt
 import json
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kilnwork.cli import exits
-from support import inner_kiln, terminal, up, waiting
+from support import in_process_cli, terminal, up_server, waiting
 
 PATIENCE_S = 30.0
 OK = exits.Exit.OK
@@ -57,20 +57,20 @@ CONFIGS = [
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up.Up]:
-    with up.serving(tmp_path_factory.mktemp("up"), slots=4) as made:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_server.UpServer]:
+    with up_server.serving(tmp_path_factory.mktemp("up"), slots=4) as made:
         made.kiln("apply", "-f", "-", stdin="\n---\n".join(json.dumps(one) for one in CONFIGS))
         yield made
 
 
 @pytest.fixture
 def kiln(
-    server: up.Up, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> inner_kiln.Kiln:
-    return inner_kiln.of(server.data, monkeypatch, capfd)
+    server: up_server.UpServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> in_process_cli.Kiln:
+    return in_process_cli.kiln_of(server.data, monkeypatch, capfd)
 
 
-def wait_for(server: up.Up, name: str, phase: str) -> None:
+def wait_for(server: up_server.UpServer, name: str, phase: str) -> None:
     def reached() -> bool:
         return bool(server.get("jobs", name).get("status", {}).get("phase") == phase)
 
@@ -78,8 +78,8 @@ def wait_for(server: up.Up, name: str, phase: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def failed(server: up.Up) -> str:
-    """A Job of three indexes, of which `bad` has failed."""
+def failed(server: up_server.UpServer) -> str:
+    """Return a Job of three indexes, of which `bad` has failed."""
     server.kiln("run-job", "parts", "--name", "failed")
     wait_for(server, "failed", "Failed")
     return "failed"
@@ -88,14 +88,14 @@ def failed(server: up.Up) -> str:
 # Running JobConfigs
 
 
-def test_values_of_options_reach_the_job(kiln: inner_kiln.Kiln) -> None:
+def test_values_of_options_reach_the_job(kiln: in_process_cli.Kiln) -> None:
     done = kiln("run-job", "greet", "--name", "one", "--option", "who=Ada", "--option", "times=3")
     assert (done.code, done.out) == (OK, "job.kilnwork.dev/one created\n")
     assert kiln("wait", "job/one", "--for", "Succeeded").code == OK
     assert kiln("result", "job/one").out == '"Ada 3"\n'
 
 
-def test_values_of_a_file(kiln: inner_kiln.Kiln, tmp_path: Path) -> None:
+def test_option_values_are_read_from_a_file(kiln: in_process_cli.Kiln, tmp_path: Path) -> None:
     values = tmp_path / "values.yaml"
     values.write_text("who: Bo\ntimes: 2\n")
     asked = (
@@ -125,8 +125,8 @@ def test_values_of_a_file(kiln: inner_kiln.Kiln, tmp_path: Path) -> None:
         (("--option", "who"), "write NAME=VALUE"),
     ],
 )
-def test_what_is_no_value_is_refused_before_a_job_is_made(
-    kiln: inner_kiln.Kiln, given: tuple[str, ...], text: str
+def test_invalid_option_value_is_refused_before_creation(
+    kiln: in_process_cli.Kiln, given: tuple[str, ...], text: str
 ) -> None:
     before = kiln("jobs", "--config", "greet", "-o", "name").out
     done = kiln("run-job", "greet", *given)
@@ -135,13 +135,15 @@ def test_what_is_no_value_is_refused_before_a_job_is_made(
     assert kiln("jobs", "--config", "greet", "-o", "name").out == before
 
 
-def test_a_terminal_is_asked_for_values(kiln: inner_kiln.Kiln, server: up.Up) -> None:
-    argv = [up.KILN, "run-job", "greet", "--name", "asked", "--option", "loud=yes"]
+def test_run_prompts_for_values_on_a_terminal(
+    kiln: in_process_cli.Kiln, server: up_server.UpServer
+) -> None:
+    argv = [up_server.KILN, "run-job", "greet", "--name", "asked", "--option", "loud=yes"]
     asked = terminal.Terminal(argv, server.environment)
-    asked.answer("Whom to greet (who) [required]: ", "")
-    asked.answer("Whom to greet (who) [required]: ", "Ada")
-    asked.answer("times, a whole number [1]: ", "many")
-    asked.answer("times, a whole number [1]: ", "")
+    asked.respond("Whom to greet (who) [required]: ", "")
+    asked.respond("Whom to greet (who) [required]: ", "Ada")
+    asked.respond("times, a whole number [1]: ", "many")
+    asked.respond("times, a whole number [1]: ", "")
     assert asked.end() == OK
     assert "option.who is needed" in asked.shown
     assert 'option.times must be a whole number, not "many"' in asked.shown
@@ -150,16 +152,18 @@ def test_a_terminal_is_asked_for_values(kiln: inner_kiln.Kiln, server: up.Up) ->
     }  # fmt: skip
 
 
-def test_a_terminal_shows_a_bar(server: up.Up) -> None:
+def test_progress_bar_is_shown_on_a_terminal(server: up_server.UpServer) -> None:
     slow = template("sh", "-c", "sleep 1.2", parallelism={"withCount": 8})
     server.kiln("apply", "-f", "-", stdin=json.dumps(config("slow", slow)))
-    shown = terminal.Terminal([up.KILN, "run-job", "slow", "--watch"], server.environment)
+    shown = terminal.Terminal([up_server.KILN, "run-job", "slow", "--watch"], server.environment)
     assert shown.end() == OK
     assert "of 8 indexes" in shown.shown
     assert "8 of 8 indexes have succeeded" in shown.shown
 
 
-def test_a_job_for_later_waits_in_the_queue(kiln: inner_kiln.Kiln, server: up.Up) -> None:
+def test_job_with_a_later_start_waits_in_the_queue(
+    kiln: in_process_cli.Kiln, server: up_server.UpServer
+) -> None:
     assert (
         kiln("run-job", "sleep", "--name", "later", "--after", "1h", "--priority", "7").code == OK
     )
@@ -172,7 +176,7 @@ def test_a_job_for_later_waits_in_the_queue(kiln: inner_kiln.Kiln, server: up.Up
     assert "later " in kiln("jobs", "--state", "Killed").out
 
 
-def test_watch_ends_as_the_job_ends(kiln: inner_kiln.Kiln) -> None:
+def test_watch_ends_as_the_job_ends(kiln: in_process_cli.Kiln) -> None:
     good = kiln("run-job", "greet", "--option", "who=Ada", "--watch")
     assert (good.code, good.out) == (OK, "")
     assert "is Succeeded" in good.err
@@ -194,7 +198,7 @@ def test_watch_ends_as_the_job_ends(kiln: inner_kiln.Kiln) -> None:
     ],
 )
 def test_names_of_configs_and_options_are_completed(
-    kiln: inner_kiln.Kiln,
+    kiln: in_process_cli.Kiln,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     line: str,
@@ -209,8 +213,8 @@ def test_names_of_configs_and_options_are_completed(
     assert found == offered
 
 
-def test_a_config_that_is_not_there(kiln: inner_kiln.Kiln) -> None:
-    for command in (("run-job", "nobody"), ("disable", "nobody"), ("schedule", "nobody")):
+def test_missing_config_is_named(kiln: in_process_cli.Kiln) -> None:
+    for command in (("run-job", "missing"), ("disable", "missing"), ("schedule", "missing")):
         done = kiln(*command)
         assert (done.code, "there is no JobConfig" in done.err) == (exits.Exit.NOT_FOUND, True)
 
@@ -218,7 +222,7 @@ def test_a_config_that_is_not_there(kiln: inner_kiln.Kiln) -> None:
 # Looking
 
 
-def test_jobs_and_their_indexes_are_listed(kiln: inner_kiln.Kiln, failed: str) -> None:
+def test_jobs_and_their_indexes_are_listed(kiln: in_process_cli.Kiln, failed: str) -> None:
     header, *rows = kiln("jobs", "--config", "parts").out.splitlines()
     [row] = [line for line in rows if line.split()[0] == failed]  # other tests make some too
     assert header.split() == ["NAME", "CONFIG", "PHASE", "INDEXES", "AGE", "TOOK"]
@@ -243,7 +247,7 @@ def test_jobs_and_their_indexes_are_listed(kiln: inner_kiln.Kiln, failed: str) -
     assert (len(page.out.splitlines()), "the first 2" in page.err) == (3, True)
 
 
-def test_why_of_jobs_and_configs(kiln: inner_kiln.Kiln, failed: str) -> None:
+def test_why_of_jobs_and_configs(kiln: in_process_cli.Kiln, failed: str) -> None:
     why = kiln("why", f"job/{failed}").out
     assert "Job failed is Failed (IndexesFailed)" in why
     assert "Failed: 1." in why
@@ -252,7 +256,7 @@ def test_why_of_jobs_and_configs(kiln: inner_kiln.Kiln, failed: str) -> None:
     assert "it runs next at" in kiln("why", "jobconfig/daily").out
 
 
-def test_logs_of_indexes(kiln: inner_kiln.Kiln, failed: str) -> None:
+def test_logs_of_indexes(kiln: in_process_cli.Kiln, failed: str) -> None:
     everything = kiln("logs", f"job/{failed}").out
     assert everything.splitlines()[0] == "[bad] out bad", "what failed comes first"
     assert sorted(everything.splitlines()) == ["[a] out a", "[bad] out bad", "[c] out c"]
@@ -265,7 +269,9 @@ def test_logs_of_indexes(kiln: inner_kiln.Kiln, failed: str) -> None:
     assert (missing.code, "no index '9'" in missing.err) == (exits.Exit.NOT_FOUND, True)
 
 
-def test_logs_of_a_job_of_one_index_are_waited_for(kiln: inner_kiln.Kiln, server: up.Up) -> None:
+def test_logs_of_a_job_of_one_index_are_waited_for(
+    kiln: in_process_cli.Kiln, server: up_server.UpServer
+) -> None:
     made = {
         "apiVersion": "kilnwork.dev/v1alpha1",
         "kind": "Job",
@@ -280,7 +286,7 @@ def test_logs_of_a_job_of_one_index_are_waited_for(kiln: inner_kiln.Kiln, server
     early = kiln("logs", "job/after")
     assert (early.code, "WaitingForDependency" in early.err) == (exits.Exit.FAILED, True)
     follower = subprocess.Popen(
-        [up.KILN, "logs", "-f", "job/after"],
+        [up_server.KILN, "logs", "-f", "job/after"],
         env=server.environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -292,7 +298,9 @@ def test_logs_of_a_job_of_one_index_are_waited_for(kiln: inner_kiln.Kiln, server
     assert "kiln result job/after" in kiln("result", "after").err
 
 
-def test_a_task_of_that_name_is_not_the_index(kiln: inner_kiln.Kiln, server: up.Up) -> None:
+def test_task_of_that_name_is_not_the_index(
+    kiln: in_process_cli.Kiln, server: up_server.UpServer
+) -> None:
     stranger = {
         "apiVersion": "kilnwork.dev/v1alpha1",
         "kind": "Task",
@@ -309,7 +317,7 @@ def test_a_task_of_that_name_is_not_the_index(kiln: inner_kiln.Kiln, server: up.
     assert kiln("result", "job/mine").out == "1\n"
 
 
-def test_results_are_of_jobs_that_have_one(kiln: inner_kiln.Kiln, failed: str) -> None:
+def test_result_of_a_job_without_one_is_an_error(kiln: in_process_cli.Kiln, failed: str) -> None:
     done = kiln("result", f"job/{failed}")
     assert (done.code, "is Failed" in done.err) == (exits.Exit.TASK_FAILED, True)
 
@@ -317,7 +325,7 @@ def test_results_are_of_jobs_that_have_one(kiln: inner_kiln.Kiln, failed: str) -
 # Changing
 
 
-def test_retry_runs_what_failed(kiln: inner_kiln.Kiln, server: up.Up) -> None:
+def test_retry_runs_failed_indexes(kiln: in_process_cli.Kiln, server: up_server.UpServer) -> None:
     assert kiln("run-job", "parts", "--name", "again", "--watch").code == exits.Exit.TASK_FAILED
     done = kiln("retry", "job/again", "--failed", "--wait")
     assert "starts again as run 2" in done.out
@@ -328,7 +336,7 @@ def test_retry_runs_what_failed(kiln: inner_kiln.Kiln, server: up.Up) -> None:
 
 
 def test_retry_of_a_job_that_succeeded_runs_its_failed_indexes(
-    kiln: inner_kiln.Kiln, server: up.Up
+    kiln: in_process_cli.Kiln, server: up_server.UpServer
 ) -> None:
     tolerant = json.loads(json.dumps(PARTS))
     tolerant["parallelism"]["completionStrategy"] = {"maxFailed": 1}
@@ -342,19 +350,21 @@ def test_retry_of_a_job_that_succeeded_runs_its_failed_indexes(
     assert (refused.code, "nothing of it is left" in refused.err) == (exits.Exit.FAILED, True)
 
 
-def _indexes(kiln: inner_kiln.Kiln, name: str) -> list[dict[str, Any]]:
+def _indexes(kiln: in_process_cli.Kiln, name: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(kiln("jobs", name, "--indexes", "-o", "json").out)[
         "items"
     ]
     return found
 
 
-def test_a_job_is_suspended_and_cancelled(kiln: inner_kiln.Kiln, server: up.Up) -> None:
+def test_job_is_suspended_and_cancelled(
+    kiln: in_process_cli.Kiln, server: up_server.UpServer
+) -> None:
     assert kiln("run-job", "sleep", "--name", "held").code == OK
     wait_for(server, "held", "Running")
     assert kiln("pause", "job/held").out == "Job held is suspended\n"
     assert server.get("jobs", "held")["spec"]["suspend"] is True
-    assert kiln("resume", "job/held").out == "Job held goes on\n"
+    assert kiln("resume", "job/held").out == "Job held is resumed\n"
     refused = kiln("retry", "job/held")
     assert (refused.code, "not over" in refused.err) == (exits.Exit.FAILED, True)
     later = kiln("cancel", "job/held", "--at", "2099-01-01T00:00Z")
@@ -366,7 +376,9 @@ def test_a_job_is_suspended_and_cancelled(kiln: inner_kiln.Kiln, server: up.Up) 
     assert kiln("jobs", "held").code == exits.Exit.NOT_FOUND
 
 
-def test_a_job_is_named_where_only_it_can_be_meant(kiln: inner_kiln.Kiln, failed: str) -> None:
+def test_job_name_without_kind_is_accepted_where_unambiguous(
+    kiln: in_process_cli.Kiln, failed: str
+) -> None:
     assert f"job/{failed} starts again as run 2" in kiln("retry", failed, "--wait").out
     assert f"Job {failed} is already Failed" in kiln("suspend", failed).err
     assert kiln("wait", failed, "--for", "Failed").code == OK
@@ -376,8 +388,8 @@ def test_a_job_is_named_where_only_it_can_be_meant(kiln: inner_kiln.Kiln, failed
     assert (never.code, "will not be Succeeded" in never.err) == (exits.Exit.TASK_FAILED, True)
 
 
-def test_a_name_of_a_file_job_and_a_job_is_ambiguous(
-    kiln: inner_kiln.Kiln, tmp_path: Path, failed: str
+def test_name_shared_by_file_job_and_job_is_ambiguous(
+    kiln: in_process_cli.Kiln, tmp_path: Path, failed: str
 ) -> None:
     records = tmp_path / "two.jsonl"
     records.write_text('{"expression": "1 + 1"}\n')
@@ -393,7 +405,9 @@ def test_a_name_of_a_file_job_and_a_job_is_ambiguous(
 # Schedules
 
 
-def test_schedules_are_shown_and_switched(kiln: inner_kiln.Kiln, server: up.Up) -> None:
+def test_schedules_are_shown_and_switched(
+    kiln: in_process_cli.Kiln, server: up_server.UpServer
+) -> None:
     shown = kiln("schedule", "daily", "--next", "2").out.splitlines()
     assert shown[0] == "daily: 0 2 * * * in Europe/Zurich"
     assert len([line for line in shown if " 02:00:00 +0" in line]) == 2
@@ -408,10 +422,10 @@ def test_schedules_are_shown_and_switched(kiln: inner_kiln.Kiln, server: up.Up) 
     assert (refused.code, "has no schedule" in refused.err) == (exits.Exit.FAILED, True)
 
 
-def test_an_expression_needs_no_server(
+def test_schedule_expression_is_checked_without_a_server(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    kiln = inner_kiln.of(tmp_path, monkeypatch, capfd)
+    kiln = in_process_cli.kiln_of(tmp_path, monkeypatch, capfd)
     done = kiln("schedule", "--cron", "30 4 1 1 *", "--timezone", "UTC+8", "--next", "1")
     assert (done.code, " 01-01 04:30:00 +0800" in done.out.replace("-01-01", " 01-01")) == (
         OK,
@@ -423,7 +437,9 @@ def test_an_expression_needs_no_server(
     assert (nowhere.code, "--timezone: " in nowhere.err) == (exits.Exit.USAGE, True)
 
 
-def test_backfill_makes_each_tick_once(kiln: inner_kiln.Kiln, server: up.Up) -> None:
+def test_backfill_creates_each_tick_once(
+    kiln: in_process_cli.Kiln, server: up_server.UpServer
+) -> None:
     asked = ("backfill", "daily", "--from", "2026-01-01", "--to", "2026-01-03")
     dry = kiln(*asked, "--dry-run")
     assert dry.out.count("would be created") == 3
@@ -447,11 +463,11 @@ def test_backfill_makes_each_tick_once(kiln: inner_kiln.Kiln, server: up.Up) -> 
         (("--from", "2026-01-01", "--to", "2026-01-09", "--limit", "3"), "more than 3 ticks"),
         (("--from", "2025-01-01", "--to", "2025-01-31"), "--concurrency-policy Allow"),
         (("--from", "2026-01-01T03:00", "--to", "2026-01-01T04:00"), "has no tick"),
-        (("--from", "yesterday", "--to", "2026-01-01"), "is no time"),
+        (("--from", "yesterday", "--to", "2026-01-01"), "is not a time"),
     ],
 )
-def test_backfill_refuses_what_is_not_meant(
-    kiln: inner_kiln.Kiln, asked: tuple[str, ...], text: str
+def test_backfill_refuses_ambiguous_ranges(
+    kiln: in_process_cli.Kiln, asked: tuple[str, ...], text: str
 ) -> None:
     done = kiln("backfill", "daily", *asked)
     assert (done.code != OK, text in done.err) == (True, True), done

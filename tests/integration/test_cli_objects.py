@@ -1,4 +1,4 @@
-"""`kiln apply` of a Task that makes an object: the server checks that object first."""
+"""`kiln apply` of a Task that creates an object: the server validates that object first."""
 
 import asyncio
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import yaml
 
 from kilnwork.api import kinds
 from kilnwork.kube import client, config, errors
-from support import inner_kiln, object_subject, up
+from support import in_process_cli, object_subject, up_server
 
 SCHEMA = {
     "type": "object",
@@ -21,16 +21,16 @@ SCHEMA = {
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up.Up]:
-    with up.serving(tmp_path_factory.mktemp("up"), slots=1) as made:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_server.UpServer]:
+    with up_server.serving(tmp_path_factory.mktemp("up"), slots=1) as made:
         yield made
 
 
 @pytest.fixture
 def kiln(
-    server: up.Up, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> inner_kiln.Kiln:
-    return inner_kiln.of(server.data, monkeypatch, capfd)
+    server: up_server.UpServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> in_process_cli.Kiln:
+    return in_process_cli.kiln_of(server.data, monkeypatch, capfd)
 
 
 def written(directory: Path, *objects: dict[str, Any]) -> str:
@@ -55,15 +55,15 @@ def task(name: str, kind: str, chapters: Any, **spec: Any) -> dict[str, Any]:
     }
 
 
-async def creating(server: up.Up, task: dict[str, Any]) -> None:
+async def creating(server: up_server.UpServer, task: dict[str, Any]) -> None:
     """Create a Task without the command line."""
     loaded = config.load(server.data / "kubeconfig")
     async with client.Client(loaded, user_agent="test") as kube:
         await kube.create(kinds.TASKS, task, "default")
 
 
-def test_an_object_that_would_be_refused_is_refused_before_the_task(
-    server: up.Up, kiln: inner_kiln.Kiln, tmp_path: Path
+def test_invalid_object_is_refused_before_its_task(
+    server: up_server.UpServer, kiln: in_process_cli.Kiln, tmp_path: Path
 ) -> None:
     definition = {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -96,14 +96,14 @@ def test_an_object_that_would_be_refused_is_refused_before_the_task(
     assert "with names in the place of its inputs" in warned.err
 
 
-def test_a_kind_that_is_not_there_yet_is_a_warning(kiln: inner_kiln.Kiln, tmp_path: Path) -> None:
+def test_missing_kind_is_a_warning(kiln: in_process_cli.Kiln, tmp_path: Path) -> None:
     made = kiln("apply", "-f", written(tmp_path, task("later", "Tome", 3)))
     assert made.code == 0
     assert "its object is not checked: the server serves no kind Tome" in made.err
 
 
-def test_what_no_attempt_could_make_the_server_refuses(
-    kiln: inner_kiln.Kiln, tmp_path: Path
+def test_server_refuses_objects_that_no_attempt_could_create(
+    kiln: in_process_cli.Kiln, tmp_path: Path
 ) -> None:
     wrong = task("wrong", "${task.name}", 3)
     refused = kiln("apply", "-f", written(tmp_path, wrong))

@@ -1,4 +1,4 @@
-"""`kiln prune` and `kiln delete task ID`: room on the disk of the server; what calls have used."""
+"""`kiln prune` and `kiln delete task ID`: disk space of the server, and the usage of calls."""
 
 import json
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import kilnwork as kiln
-from support import up as up_support
+from support import up_server as up_support
 
 
 @kiln.task
@@ -18,19 +18,19 @@ def hold(mebibytes: int) -> int:
 
 
 @pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
     with up_support.serving(tmp_path_factory.mktemp("up"), slots=1) as made:
         yield made
 
 
-def _listed(up: up_support.Up, task: str) -> list[dict[str, Any]]:
-    """What `kiln tasks` has of it: other tests have tasks on this server too."""
+def _listed(up: up_support.UpServer, task: str) -> list[dict[str, Any]]:
+    """Return the row of the task in `kiln tasks`; other tests have tasks on this server too."""
     items = json.loads(up.kiln("tasks", "-o", "json").stdout)["items"]
     return [item for item in items if item["id"] == task]
 
 
-def test_a_call_that_is_over_shows_what_it_used_and_is_deleted(
-    up: up_support.Up, monkeypatch: pytest.MonkeyPatch
+def test_finished_call_shows_its_usage_and_is_deleted(
+    up: up_support.UpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(up.data / "kubeconfig"))
     with kiln.connect():
@@ -51,14 +51,14 @@ def test_a_call_that_is_over_shows_what_it_used_and_is_deleted(
     assert _listed(up, future.id) == []
 
 
-def test_pruning_says_what_may_go(up: up_support.Up, tmp_path: Path) -> None:
+def test_prune_lists_what_it_would_delete(up: up_support.UpServer, tmp_path: Path) -> None:
     done = up.kiln("prune", check=False)
     assert done.returncode != 0
-    assert "say what may go: --older-than, --keep or --free" in done.stderr
+    assert "name what to delete: --older-than, --keep or --free" in done.stderr
     assert up.kiln("prune", "--older-than", "1d", "-A").stdout.startswith("0 tasks forgotten")
 
 
-def test_a_task_object_says_what_it_used(up: up_support.Up) -> None:
+def test_task_object_shows_its_usage(up: up_support.UpServer) -> None:
     code = "held = b'x' * (300 << 20)"
     up.kiln("run", "--name", "large", "--watch", "--", "python3", "-c", code)
     text = up.kiln("why", "large").stdout

@@ -1,6 +1,7 @@
-"""`kiln` with a client certificate: the manager is shown a token of an account, or nothing.
+"""`kiln` with a client certificate: the manager gets a token of an account, or none.
 
-The API server and the manager behind its proxy are scripted: what they refuse is what is tested.
+The API server and the manager behind its proxy are scripted; the tests check how refusals are
+handled.
 """
 
 import json
@@ -26,21 +27,22 @@ TOKENS = "/api/v1/namespaces/ns/serviceaccounts/"
 
 
 class World(server.ThreadingHTTPServer):
-    """`accounts`: whose tokens may be asked for; of all others that is refused. `missing`: of all
-    others there is none."""
+    """Scripted rights. `accounts`: accounts whose tokens may be requested; others are forbidden.
+    `missing`: the others do not exist.
+    """
 
     daemon_threads = True
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Answers)
+        super().__init__(("127.0.0.1", 0), RefusingHandler)
         self.accounts: set[str] = set()
         self.missing = False
         self.made = 0
         self.shown: list[tuple[str, str]] = []
 
 
-class Answers(server.BaseHTTPRequestHandler):
-    """An API server with one Task, and a manager behind it that knows its output."""
+class RefusingHandler(server.BaseHTTPRequestHandler):
+    """An API server with one Task, and a manager behind it that has its output."""
 
     server: World
 
@@ -87,7 +89,7 @@ class Answers(server.BaseHTTPRequestHandler):
             self._send(200, {"items": []})
 
     def _refuse(self, status: int, reason: str, message: str, *, name: str = "") -> None:
-        """As API servers do: `details` name the object that is missing."""
+        """Respond as API servers do: `details` name the missing object."""
         body = {"kind": "Status", "status": "Failure", "code": status, "reason": reason}
         self._send(status, {**body, "message": message, "details": {"name": name}})
 
@@ -101,7 +103,7 @@ class Answers(server.BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -154,7 +156,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize("missing", [True, False])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_says_what_is_refused(
+def test_every_command_names_the_missing_right(
     world: World,
     capfd: pytest.CaptureFixture[str],
     command: str,
@@ -162,12 +164,12 @@ def test_every_command_says_what_is_refused(
 ) -> None:
     world.missing = missing
     code = main.main(command.split())
-    said = capfd.readouterr()
-    assert (code, said.out) == (exits.Exit.FORBIDDEN, ""), said
-    assert "error: " in said.err
-    assert "kilnwork-reader" in said.err
-    assert ("--only drivers --drivers-in ns" in said.err) == missing
-    assert "Traceback" not in said.err
+    output = capfd.readouterr()
+    assert (code, output.out) == (exits.Exit.FORBIDDEN, ""), output
+    assert "error: " in output.err
+    assert "kilnwork-reader" in output.err
+    assert ("--only drivers --drivers-in ns" in output.err) == missing
+    assert "Traceback" not in output.err
     assert world.made == 0
 
 
@@ -184,7 +186,7 @@ def test_why_of_an_object_needs_no_manager(world: World, capfd: pytest.CaptureFi
         ({manager.READER_ACCOUNT}, f"of {manager.READER_ACCOUNT}"),
     ],
 )
-def test_the_token_that_may_do_most_is_shown_with_the_name_of_the_user(
+def test_strongest_token_is_shown_with_its_user(
     world: World, capfd: pytest.CaptureFixture[str], accounts: set[str], shown: str
 ) -> None:
     world.accounts = accounts

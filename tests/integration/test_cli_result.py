@@ -17,7 +17,7 @@ from click import shell_completion
 import kilnwork as kiln
 from kilnwork.cli import main
 from kilnwork.kube import config
-from support import up as up_support
+from support import up_server as up_support
 from support import waiting
 
 API = "kilnwork.dev/v1alpha1"
@@ -47,23 +47,23 @@ def fail() -> None:
 
 
 @pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
     with up_support.serving(tmp_path_factory.mktemp("up"), slots=2) as made:
         yield made
 
 
-def ran(up: up_support.Up, name: str, script: str, *options: str) -> None:
+def ran(up: up_support.UpServer, name: str, script: str, *options: str) -> None:
     up.kiln("run", "--watch", "--name", name, *options, "--", "sh", "-c", script)
 
 
-def apply(up: up_support.Up, name: str, spec: dict[str, Any]) -> None:
+def apply(up: up_support.UpServer, name: str, spec: dict[str, Any]) -> None:
     metadata = {"name": name}
     task = {"apiVersion": API, "kind": "Task", "metadata": metadata, "spec": spec}
     up.kiln("apply", "-f", "-", stdin=json.dumps(task))
 
 
-def patch_status(up: up_support.Up, name: str, status: dict[str, Any]) -> None:
-    """As a manager would write it."""
+def patch_status(up: up_support.UpServer, name: str, status: dict[str, Any]) -> None:
+    """Write the status as a manager would."""
     settings = config.load(up.data / "kubeconfig")
     request = urllib.request.Request(
         f"{settings.server}/apis/{API}/namespaces/default/tasks/{name}/status",
@@ -78,52 +78,52 @@ def patch_status(up: up_support.Up, name: str, status: dict[str, Any]) -> None:
     urllib.request.urlopen(request, timeout=30, context=tls).close()
 
 
-def suspended(up: up_support.Up, name: str) -> None:
+def suspended(up: up_support.UpServer, name: str) -> None:
     def look() -> bool:
         return bool(up.get("tasks", name).get("status", {}).get("reason") == "Suspended")
 
     waiting.wait_until(look, what=f"{name} is suspended")
 
 
-def result(up: up_support.Up, *words: str) -> subprocess.CompletedProcess[bytes]:
+def result(up: up_support.UpServer, *words: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
         [up_support.KILN, "result", *words],
         env=up.environment, capture_output=True, timeout=60, check=False,
     )  # fmt: skip
 
 
-def test_json_of_a_command_is_printed(up: up_support.Up) -> None:
+def test_json_of_a_command_is_printed(up: up_support.UpServer) -> None:
     ran(up, "json", 'echo "{\\"a\\":  1}" > "$KILN_OUTPUT"')
     found = result(up, "json")
     assert (found.returncode, found.stdout) == (0, b'{"a":  1}\n')
 
 
-def test_a_file_gets_the_bytes_and_nothing_else(up: up_support.Up, tmp_path: Path) -> None:
+def test_result_file_has_only_the_bytes(up: up_support.UpServer, tmp_path: Path) -> None:
     ran(up, "file", 'printf "[1]" > "$KILN_OUTPUT"')
     target = tmp_path / "result.json"
     found = result(up, "file", "-o", str(target))
     assert (found.returncode, found.stdout, target.read_bytes()) == (0, b"", b"[1]")
 
 
-def test_a_task_without_a_result_prints_nothing(up: up_support.Up) -> None:
+def test_task_without_a_result_prints_nothing(up: up_support.UpServer) -> None:
     ran(up, "silent", "true")
     found = result(up, "silent")
     assert (found.returncode, found.stdout) == (0, b"")
     assert b"task silent has no result" in found.stderr
 
 
-def test_what_is_not_over_or_failed_has_none(up: up_support.Up) -> None:
+def test_unfinished_or_failed_task_has_no_result(up: up_support.UpServer) -> None:
     up.kiln("run", "--name", "goes-on", "--", "sleep", "600")
     early = result(up, "goes-on")
     assert early.returncode == 1
     assert b"has no result yet: `kiln wait goes-on` waits" in early.stderr
     up.kiln("cancel", "--wait", "goes-on")
     assert result(up, "goes-on").returncode == 6
-    unknown = result(up, "nobody")
+    unknown = result(up, "missing")
     assert (unknown.returncode, b"`kiln tasks` lists" in unknown.stderr) == (4, True)
 
 
-def test_a_task_that_waits_for_an_input_says_for_which(up: up_support.Up) -> None:
+def test_result_of_a_waiting_task_names_its_input(up: up_support.UpServer) -> None:
     apply(up, "waits", {"command": ["true"], "inputObject": "not-there"})
     found = result(up, "task/waits")
     assert found.returncode == 1
@@ -131,7 +131,9 @@ def test_a_task_that_waits_for_an_input_says_for_which(up: up_support.Up) -> Non
     assert b"and has no result yet: `kiln wait waits` waits" in found.stderr
 
 
-def test_what_the_journal_has_lost_stands_in_the_task_if_it_is_small(up: up_support.Up) -> None:
+def test_small_result_is_read_from_status_if_the_journal_lost_it(
+    up: up_support.UpServer,
+) -> None:
     for name, kept in (("small", {"value": [1, "a"]}), ("large", {"sizeBytes": 100_000})):
         apply(up, name, {"command": ["true"], "suspend": True})
         suspended(up, name)
@@ -142,15 +144,17 @@ def test_what_the_journal_has_lost_stands_in_the_task_if_it_is_small(up: up_supp
     assert (large.returncode, b"the journal that held it was lost" in large.stderr) == (4, True)
 
 
-def test_the_name_of_a_file_job_leads_to_its_results(up: up_support.Up, tmp_path: Path) -> None:
+def test_result_of_a_file_job_name_prints_its_results(
+    up: up_support.UpServer, tmp_path: Path
+) -> None:
     (tmp_path / "f.txt").write_text("a\nb\n")
     up.kiln("upload", str(tmp_path / "f.txt"), "--name", "letters", "--watch", "--", "cat")
     found = result(up, "letters")
     assert (found.returncode, b"`kiln results letters`" in found.stderr) == (4, True)
 
 
-def test_calls_give_json_pickles_and_lists(
-    up: up_support.Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_call_results_are_json_pickles_and_lists(
+    up: up_support.UpServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(up.data / "kubeconfig"))
     with kiln.connect():
@@ -167,7 +171,7 @@ def test_calls_give_json_pickles_and_lists(
     assert (failed.returncode, b"ValueError: no luck" in failed.stderr) == (6, True)
 
 
-def test_the_response_has_type_and_digest(up: up_support.Up) -> None:
+def test_response_has_type_and_digest(up: up_support.UpServer) -> None:
     ran(up, "typed", 'printf "[2]" > "$KILN_OUTPUT"')
     token = (up.data / "token").read_text().strip()
     request = urllib.request.Request(
@@ -181,7 +185,7 @@ def test_the_response_has_type_and_digest(up: up_support.Up) -> None:
     assert response.headers["repr-digest"] == f"sha-256=:{digest}:"
 
 
-def test_of_the_directory_of_a_start(tmp_path: Path) -> None:
+def test_result_is_read_from_a_directory_of_kiln_start(tmp_path: Path) -> None:
     directory = tmp_path / "runs"
     with kiln.start(directory, slots=1):
         small, large = text.submit(3), text.submit(LARGE)
@@ -204,10 +208,10 @@ def test_of_the_directory_of_a_start(tmp_path: Path) -> None:
     )  # fmt: skip
     assert (several.returncode, "write more of it" in several.stderr) == (1, True), several.stderr
     unknown = subprocess.run(
-        [up_support.KILN, "result", "nobody", "--from", str(directory)],
+        [up_support.KILN, "result", "missing", "--from", str(directory)],
         capture_output=True, timeout=60, check=False, text=True,
     )  # fmt: skip
-    assert (unknown.returncode, "has no task 'nobody'" in unknown.stderr) == (4, True)
+    assert (unknown.returncode, "has no task 'missing'" in unknown.stderr) == (4, True)
     for future in (small, large):
         assert f"{future.id} ({text.__module__}:text, Success)" in unknown.stderr
     assert small.id in completed(
@@ -217,7 +221,7 @@ def test_of_the_directory_of_a_start(tmp_path: Path) -> None:
 
 
 def completed(*words: str) -> list[str]:
-    """What the shell offers for `kiln result WORDS`, of which the last is begun."""
+    """Return the shell completions of `kiln result WORDS`, whose last word is incomplete."""
     asked = shell_completion.ShellComplete(main.kiln, {}, "kiln", "_KILN_COMPLETE")
     found = asked.get_completions(["result", *words[:-1]], words[-1])
     return [item.value for item in found]

@@ -10,7 +10,7 @@ import pytest
 
 import kilnwork as sdk
 from kilnwork.cli import exits
-from support import inner_kiln, up, waiting
+from support import in_process_cli, up_server, waiting
 
 OK, FAILED = exits.Exit.OK, exits.Exit.TASK_FAILED
 
@@ -28,16 +28,16 @@ done
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up.Up]:
-    with up.serving(tmp_path_factory.mktemp("up"), slots=4) as made:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_server.UpServer]:
+    with up_server.serving(tmp_path_factory.mktemp("up"), slots=4) as made:
         yield made
 
 
 @pytest.fixture
 def kiln(
-    server: up.Up, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> inner_kiln.Kiln:
-    return inner_kiln.of(server.data, monkeypatch, capfd)
+    server: up_server.UpServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> in_process_cli.Kiln:
+    return in_process_cli.kiln_of(server.data, monkeypatch, capfd)
 
 
 def of_kind(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -49,13 +49,13 @@ def of_kind(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def apply(server: up.Up, *items: dict[str, Any]) -> None:
+def apply(server: up_server.UpServer, *items: dict[str, Any]) -> None:
     server.kiln("apply", "-f", "-", stdin="\n---\n".join(map(json.dumps, items)))
 
 
 @pytest.mark.curl
-def test_a_parent_runs_again_with_the_child_that_failed(
-    server: up.Up, kiln: inner_kiln.Kiln, tmp_path: Path
+def test_retry_runs_a_parent_and_its_failed_child(
+    server: up_server.UpServer, kiln: in_process_cli.Kiln, tmp_path: Path
 ) -> None:
     log, gate = tmp_path / "log", tmp_path / "gate"
     script = PARENT.replace("LOG", str(log)).replace("GATE", str(gate))
@@ -63,7 +63,7 @@ def test_a_parent_runs_again_with_the_child_that_failed(
     assert kiln("wait", "parent").code == FAILED
     gate.touch()
     assert kiln("retry", "badly", "--failed", "--wait").out == (
-        "parent starts again: badly runs again when that asks for it\n"
+        "parent starts again and will run badly again\n"
     )
     assert kiln("wait", "parent").code == OK
     assert sorted(log.read_text().split()) == ["badly", "badly", "well"]
@@ -73,8 +73,8 @@ def test_a_parent_runs_again_with_the_child_that_failed(
     assert (refused.code, "nothing of it failed" in refused.err) == (exits.Exit.FAILED, True)
 
 
-def test_objects_that_failed_for_one_another_run_again_in_order(
-    server: up.Up, kiln: inner_kiln.Kiln, tmp_path: Path
+def test_retry_runs_dependent_task_objects_in_order(
+    server: up_server.UpServer, kiln: in_process_cli.Kiln, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
     made = {"command": ["sh", "-c", f"test -e {gate} && echo 5 > $KILN_OUTPUT"]}
@@ -95,8 +95,8 @@ def test_objects_that_failed_for_one_another_run_again_in_order(
     assert server.get("tasks", "well")["status"]["run"] == 1
 
 
-def test_a_job_runs_again_before_the_one_that_depends_on_it(
-    server: up.Up, kiln: inner_kiln.Kiln, tmp_path: Path
+def test_retry_runs_a_job_before_its_dependent(
+    server: up_server.UpServer, kiln: in_process_cli.Kiln, tmp_path: Path
 ) -> None:
     log, gate = tmp_path / "log", tmp_path / "gate"
     first = ["sh", "-c", f"echo x >> {log}; test -e {gate}"]
@@ -117,15 +117,17 @@ def test_a_job_runs_again_before_the_one_that_depends_on_it(
     )
 
 
-def test_the_task_of_a_job_is_the_jobs(server: up.Up, kiln: inner_kiln.Kiln) -> None:
+def test_task_of_a_job_is_retried_through_its_job(
+    server: up_server.UpServer, kiln: in_process_cli.Kiln
+) -> None:
     apply(server, of_kind("Job", "bad", {"template": {"taskTemplate": {"command": ["false"]}}}))
     assert kiln("wait", "job/bad").code == FAILED
     refused = kiln("retry", "bad-0", "--failed")
     assert (refused.code, "works for a job" in refused.err) == (exits.Exit.FAILED, True)
 
 
-def test_the_task_of_a_deleted_job_does_not_run_again(
-    server: up.Up, kiln: inner_kiln.Kiln, tmp_path: Path
+def test_task_of_a_deleted_job_does_not_run_again(
+    server: up_server.UpServer, kiln: in_process_cli.Kiln, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
     command = ["sh", "-c", f"echo x >> {log}; false"]
@@ -149,8 +151,8 @@ def test_the_task_of_a_deleted_job_does_not_run_again(
     assert "gone-0" not in kiln("tasks").out
 
 
-def test_a_suspended_job_that_has_ended_is_resumed_and_runs_again(
-    server: up.Up, kiln: inner_kiln.Kiln, tmp_path: Path
+def test_suspended_job_that_has_ended_is_resumed_and_runs_again(
+    server: up_server.UpServer, kiln: in_process_cli.Kiln, tmp_path: Path
 ) -> None:
     gate, begun = tmp_path / "gate", tmp_path / "begun"
     command = ["sh", "-c", f"touch {begun}; while ! test -e {gate}; do sleep 0.05; done; false"]
@@ -171,8 +173,8 @@ def test_a_suspended_job_that_has_ended_is_resumed_and_runs_again(
     assert server.get("jobs", "held")["status"]["run"] == 2
 
 
-def test_a_second_retry_follows_the_first(
-    server: up.Up, kiln: inner_kiln.Kiln, tmp_path: Path
+def test_second_retry_follows_the_first(
+    server: up_server.UpServer, kiln: in_process_cli.Kiln, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
     script = f"test $KILN_RUN = 2 || exit 1; while ! test -e {gate}; do sleep 0.05; done"
@@ -199,9 +201,9 @@ def fail_once_then_wait(directory: str) -> None:
 
 
 @pytest.mark.parametrize("option", [(), ("--failed",)], ids=["plain", "failed"])
-def test_a_second_retry_of_a_call_follows_the_first(
-    server: up.Up,
-    kiln: inner_kiln.Kiln,
+def test_second_retry_of_a_call_follows_the_first(
+    server: up_server.UpServer,
+    kiln: in_process_cli.Kiln,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     option: tuple[str, ...],
@@ -220,9 +222,11 @@ def test_a_second_retry_of_a_call_follows_the_first(
     assert kiln("wait", future.id).code == OK
 
 
-def test_tasks_are_suspended_and_go_on(server: up.Up, kiln: inner_kiln.Kiln) -> None:
+def test_tasks_are_suspended_and_resumed(
+    server: up_server.UpServer, kiln: in_process_cli.Kiln
+) -> None:
     apply(server, of_kind("Task", "held", {"command": ["true"], "suspend": True}))
-    assert kiln("resume", "held").out == "held goes on\n"
+    assert kiln("resume", "held").out == "held is resumed\n"
     assert kiln("wait", "held").code == OK
     over = kiln("suspend", "held")
     assert (over.code, "is already Success" in over.err) == (exits.Exit.FAILED, True)
@@ -230,7 +234,7 @@ def test_tasks_are_suspended_and_go_on(server: up.Up, kiln: inner_kiln.Kiln) -> 
 
 @pytest.mark.parametrize(("alias", "command"), [("kill", "cancel"), ("pause", "suspend")])
 def test_former_names_work_and_are_not_listed(
-    server: up.Up, kiln: inner_kiln.Kiln, alias: str, command: str
+    server: up_server.UpServer, kiln: in_process_cli.Kiln, alias: str, command: str
 ) -> None:
     name = f"by-{alias}"
     apply(server, of_kind("Task", name, {"command": ["true"], "suspend": True}))
@@ -240,7 +244,7 @@ def test_former_names_work_and_are_not_listed(
     assert f"  {command} " in kiln("--help").out
 
 
-def test_what_excludes_each_other_is_refused(kiln: inner_kiln.Kiln) -> None:
+def test_mutually_exclusive_options_are_refused(kiln: in_process_cli.Kiln) -> None:
     assert kiln("retry", "x", "--failed", "--force").code == exits.Exit.USAGE
     refused = kiln("retry", "syncset/x")
     assert (refused.code, "kiln replay x" in refused.err) == (exits.Exit.USAGE, True)

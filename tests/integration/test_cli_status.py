@@ -1,4 +1,4 @@
-"""`kiln status`: file jobs beside tasks, what somebody may see, and what is missing."""
+"""`kiln status`: file jobs beside tasks, users with few rights, and missing servers."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -9,8 +9,8 @@ import pytest
 
 from kilnwork.api import filejobs
 from kilnwork.cli import exits
-from support import inner_kiln
-from support import up as up_support
+from support import in_process_cli
+from support import up_server as up_support
 
 RIGHTS = """
 {apiVersion: v1, kind: Namespace, metadata: {name: other}}
@@ -41,7 +41,7 @@ subjects: [{kind: ServiceAccount, name: files, namespace: default}]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
     directory = tmp_path_factory.mktemp("up")
     (directory / "rights.yaml").write_text(RIGHTS)
     (directory / "in.jsonl").write_text("1\n2\n3\n")
@@ -52,17 +52,17 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
 
 @pytest.fixture
 def kiln(
-    server: up_support.Up, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> inner_kiln.Kiln:
+    server: up_support.UpServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> in_process_cli.Kiln:
     monkeypatch.chdir(server.workdir)
-    return inner_kiln.of(server.data, monkeypatch, capfd)
+    return in_process_cli.kiln_of(server.data, monkeypatch, capfd)
 
 
 @pytest.fixture
 def as_account(
-    server: up_support.Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: up_support.UpServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], None]:
-    """Be this ServiceAccount from now on."""
+    """Use the kubeconfig of this ServiceAccount from now on."""
 
     def become(account: str) -> None:
         token = server.kiln("token", account).stdout.strip()
@@ -75,7 +75,7 @@ def as_account(
     return become
 
 
-def test_file_jobs_are_counted_and_the_newest_shown(kiln: inner_kiln.Kiln) -> None:
+def test_file_jobs_are_counted_and_the_newest_shown(kiln: in_process_cli.Kiln) -> None:
     assert "files:  none\n" in kiln("status").out
     over = kiln("upload", "in.jsonl", "--mapper", "identity", "--name", "over", "--watch").out
     held = kiln("upload", "in.jsonl", "--mapper", "identity", "--name", "held", "--paused").out
@@ -94,7 +94,7 @@ def test_file_jobs_are_counted_and_the_newest_shown(kiln: inner_kiln.Kiln) -> No
 
 
 def test_tasks_are_counted_by_function_and_state(
-    server: up_support.Up, kiln: inner_kiln.Kiln
+    server: up_support.UpServer, kiln: in_process_cli.Kiln
 ) -> None:
     call = {"function": "math:sqrt", "args": [4]}
     waits = {"command": ["true"], "inputObject": "missing"}
@@ -119,8 +119,8 @@ def test_tasks_are_counted_by_function_and_state(
     kiln("delete", "task", "root", "far")
 
 
-def test_what_may_not_be_seen_is_said_and_the_rest_shown(
-    kiln: inner_kiln.Kiln, as_account: Callable[[str], None]
+def test_status_names_missing_rights_and_shows_the_rest(
+    kiln: in_process_cli.Kiln, as_account: Callable[[str], None]
 ) -> None:
     kiln("upload", "in.jsonl", "--mapper", "identity", "--name", "seen", "--paused")
     as_account("files")
@@ -139,15 +139,15 @@ def test_what_may_not_be_seen_is_said_and_the_rest_shown(
     assert (done.code, "files: not shown: " in done.out) == (0, True)
 
 
-def test_who_may_see_one_namespace_sees_that_and_is_told_so(
-    kiln: inner_kiln.Kiln, as_account: Callable[[str], None]
+def test_status_is_limited_to_the_permitted_namespace(
+    kiln: in_process_cli.Kiln, as_account: Callable[[str], None]
 ) -> None:
     as_account("viewer")
     done = kiln("status")
     assert (done.code, done.err) == (0, "")
     assert "(in namespace default)" in done.out
     assert "nodes: not shown: " in done.out
-    assert "Only namespace default: you may not see all; -n names another." in done.out
+    assert "Shows only namespace default: you may not read all; use -n for another one." in done.out
     facts = json.loads(kiln("status", "-o", "json").out)
     assert [cluster["namespace"] for cluster in facts["clusters"]] == ["default"]
     assert (facts["onlyIn"], set(facts["missing"])) == ("default", {"nodes"})
@@ -156,7 +156,7 @@ def test_who_may_see_one_namespace_sees_that_and_is_told_so(
 
 
 def test_file_jobs_of_all_namespaces(
-    kiln: inner_kiln.Kiln, as_account: Callable[[str], None]
+    kiln: in_process_cli.Kiln, as_account: Callable[[str], None]
 ) -> None:
     kiln("upload", "in.jsonl", "--mapper", "identity", "--name", "far", "--paused")
     header, row, *_ = kiln("files", "-A").out.splitlines()

@@ -1,4 +1,4 @@
-"""The TaskCluster controller on the real API server; its dispatcher says what the test wants."""
+"""The TaskCluster controller on the real API server, with a fake dispatcher."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,36 +11,38 @@ from kilnwork.api import kinds, resource
 from kilnwork.controllers import unserved_namespaces
 from kilnwork.kit import clock
 from kilnwork.kube import errors
-from support import controlled, waiting
+from support import controller_world, waiting
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[controlled.World]:
-    async with controlled.running(tmp_path) as made:
+async def world(tmp_path: Path) -> AsyncIterator[controller_world.World]:
+    async with controller_world.running(tmp_path) as made:
         yield made
 
 
-async def test_cluster_gets_its_secret_and_pods(world: controlled.World) -> None:
+async def test_cluster_gets_its_secret_and_pods(world: controller_world.World) -> None:
     await world.cluster("counter", replicas=3, deploymentName="dep", slotsPerWorker=2)
-    pods = await world.has_pods("dep-0", "dep-1", "dep-2")
-    secret = await world.kube.get(resource.SECRETS, "counter-channel", controlled.NS)
+    pods = await world.wait_for_pods("dep-0", "dep-1", "dep-2")
+    secret = await world.kube.get(resource.SECRETS, "counter-channel", controller_world.NS)
     mounted = pods["dep-0"]["spec"]["volumes"][0]["secret"]["secretName"]
     assert mounted == "counter-channel"
     assert secret["metadata"]["ownerReferences"][0]["name"] == "counter"
 
 
-async def test_longest_cluster_name_gets_pods(world: controlled.World) -> None:
-    await world.cluster(controlled.LONG)
+async def test_longest_cluster_name_gets_pods(world: controller_world.World) -> None:
+    await world.cluster(controller_world.LONG)
     pods = await waiting.wait_until_async(world.pods, what="a Pod")
     assert all(len(name) <= 63 for name in pods)
 
 
-async def test_deleted_pod_is_replaced_and_its_worker_given_up(world: controlled.World) -> None:
+async def test_deleted_pod_is_replaced_and_its_worker_is_lost(
+    world: controller_world.World,
+) -> None:
     await world.cluster()
-    first = (await world.has_pods("default-0"))["default-0"]
-    world.hub.tell_cluster((controlled.NS, "default"), controlled.worker(first))
-    await world.kube.delete(resource.PODS, "default-0", controlled.NS)
-    await waiting.wait_until_async(lambda: world.hub.gone, what="worker given up")
+    first = (await world.wait_for_pods("default-0"))["default-0"]
+    world.hub.publish_cluster((controller_world.NS, "default"), controller_world.worker(first))
+    await world.kube.delete(resource.PODS, "default-0", controller_world.NS)
+    await waiting.wait_until_async(lambda: world.hub.gone, what="worker is removed")
     assert world.hub.gone[0] == first["metadata"]["uid"]
 
     async def replaced() -> bool:
@@ -50,12 +52,12 @@ async def test_deleted_pod_is_replaced_and_its_worker_given_up(world: controlled
     await waiting.wait_until_async(replaced, what="replaced")
 
 
-async def test_failed_pod_is_replaced(world: controlled.World) -> None:
+async def test_failed_pod_is_replaced(world: controller_world.World) -> None:
     await world.cluster()
-    first = (await world.has_pods("default-0"))["default-0"]
+    first = (await world.wait_for_pods("default-0"))["default-0"]
     patch = {"status": {"phase": "Failed", "reason": "Evicted"}}
     await world.kube.merge_patch(
-        resource.PODS, "default-0", patch, controlled.NS, subresource="status"
+        resource.PODS, "default-0", patch, controller_world.NS, subresource="status"
     )
 
     async def replaced() -> bool:
@@ -65,53 +67,55 @@ async def test_failed_pod_is_replaced(world: controlled.World) -> None:
     await waiting.wait_until_async(replaced, what="replaced")
 
 
-async def test_fewer_replicas_delete_the_last_pods(world: controlled.World) -> None:
+async def test_fewer_replicas_delete_the_last_pods(world: controller_world.World) -> None:
     await world.cluster(replicas=3)
-    before = await world.has_pods("default-0", "default-1", "default-2")
+    before = await world.wait_for_pods("default-0", "default-1", "default-2")
     await world.scale("default", 1)
-    left = await world.has_pods("default-0")
+    left = await world.wait_for_pods("default-0")
     assert left["default-0"]["metadata"]["uid"] == before["default-0"]["metadata"]["uid"]
 
 
-async def test_idle_pods_go_first_and_busy_ones_when_their_tasks_have_ended(
-    world: controlled.World,
+async def test_scale_down_deletes_idle_pods_first(
+    world: controller_world.World,
 ) -> None:
     await world.cluster(replicas=3)
-    pods = await world.has_pods("default-0", "default-1", "default-2")
-    key = (controlled.NS, "default")
-    busy = [controlled.worker(pods[f"default-{n}"], busy=1) for n in (1, 2)]
-    world.hub.tell_cluster(key, controlled.worker(pods["default-0"]), *busy)
+    pods = await world.wait_for_pods("default-0", "default-1", "default-2")
+    key = (controller_world.NS, "default")
+    busy = [controller_world.worker(pods[f"default-{n}"], busy=1) for n in (1, 2)]
+    world.hub.publish_cluster(key, controller_world.worker(pods["default-0"]), *busy)
     await world.scale("default", 1)
-    left = await world.has_pods("default-1", "default-2")
+    left = await world.wait_for_pods("default-1", "default-2")
     assert left["default-2"]["metadata"]["uid"] in world.hub.clusters[key].draining
-    done = controlled.worker(left["default-2"])
+    done = controller_world.worker(left["default-2"])
     draining = world.hub.clusters[key].draining
-    world.hub.tell_cluster(key, busy[0], done, draining=draining)
-    await world.has_pods("default-1")
+    world.hub.publish_cluster(key, busy[0], done, draining=draining)
+    await world.wait_for_pods("default-1")
 
 
-async def test_pods_that_stay_terminating_are_replaced(world: controlled.World) -> None:
+async def test_pods_that_stay_terminating_are_replaced(world: controller_world.World) -> None:
     await world.cluster(replicas=2)
-    await world.has_pods("default-0", "default-1")
+    await world.wait_for_pods("default-0", "default-1")
     held = {"metadata": {"finalizers": ["test.kilnwork.dev/held"]}}
-    await world.kube.merge_patch(resource.PODS, "default-0", held, controlled.NS)
-    await world.kube.delete(resource.PODS, "default-0", controlled.NS)
-    await world.has_pods("default-0", "default-1", "default-2")
+    await world.kube.merge_patch(resource.PODS, "default-0", held, controller_world.NS)
+    await world.kube.delete(resource.PODS, "default-0", controller_world.NS)
+    await world.wait_for_pods("default-0", "default-1", "default-2")
     freed: dict[str, Any] = {"metadata": {"finalizers": None}}
-    await world.kube.merge_patch(resource.PODS, "default-0", freed, controlled.NS)
-    await world.has_pods("default-1", "default-2")
+    await world.kube.merge_patch(resource.PODS, "default-0", freed, controller_world.NS)
+    await world.wait_for_pods("default-1", "default-2")
 
 
-async def test_status_tells_workers_slots_and_queue(world: controlled.World) -> None:
+async def test_status_counts_workers_slots_and_queue(world: controller_world.World) -> None:
     await world.cluster()
-    pod = (await world.has_pods("default-0"))["default-0"]
-    world.hub.tell_cluster((controlled.NS, "default"), controlled.worker(pod, busy=1), queued=3)
+    pod = (await world.wait_for_pods("default-0"))["default-0"]
+    world.hub.publish_cluster(
+        (controller_world.NS, "default"), controller_world.worker(pod, busy=1), queued=3
+    )
 
-    async def told() -> bool:
+    async def reported() -> bool:
         status = await world.status("default", kinds.TASK_CLUSTERS)
         return status.get("readyReplicas") == 1 and status["slots"] == {"total": 2, "busy": 1}
 
-    await waiting.wait_until_async(told, what="status")
+    await waiting.wait_until_async(reported, what="status")
     status = await world.status("default", kinds.TASK_CLUSTERS)
     assert status["queued"] == 3
     assert {c["type"]: c["status"] for c in status["conditions"]} == {
@@ -120,19 +124,19 @@ async def test_status_tells_workers_slots_and_queue(world: controlled.World) -> 
     }
 
 
-async def test_name_that_is_taken_is_told(world: controlled.World) -> None:
-    pod = controlled.body(
+async def test_taken_name_is_reported(world: controller_world.World) -> None:
+    pod = controller_world.body(
         resource.PODS, "default-0", spec={"containers": [{"name": "x", "image": "x"}]}
     )
-    await world.kube.create(resource.PODS, pod, controlled.NS)
+    await world.kube.create(resource.PODS, pod, controller_world.NS)
     await world.cluster()
 
-    async def told() -> bool:
+    async def reported() -> bool:
         status = await world.status("default", kinds.TASK_CLUSTERS)
         return any(c["reason"] == "PodNameTaken" for c in status.get("conditions", ()))
 
-    await waiting.wait_until_async(told, what="PodNameTaken")
-    await world.kube.delete(resource.PODS, "default-0", controlled.NS)
+    await waiting.wait_until_async(reported, what="PodNameTaken")
+    await world.kube.delete(resource.PODS, "default-0", controller_world.NS)
 
     async def made() -> bool:
         found = (await world.pods()).get("default-0")
@@ -141,11 +145,11 @@ async def test_name_that_is_taken_is_told(world: controlled.World) -> None:
     await waiting.wait_until_async(made, what="worker Pod")
 
 
-async def test_new_slots_replace_idle_pods(world: controlled.World) -> None:
+async def test_new_slots_replace_idle_pods(world: controller_world.World) -> None:
     await world.cluster(replicas=1)
-    await world.has_pods("default-0")
+    await world.wait_for_pods("default-0")
     patch = {"spec": {"slotsPerWorker": 5}}
-    await world.kube.merge_patch(kinds.TASK_CLUSTERS, "default", patch, controlled.NS)
+    await world.kube.merge_patch(kinds.TASK_CLUSTERS, "default", patch, controller_world.NS)
 
     async def renewed() -> bool:
         found = (await world.pods()).get("default-0")
@@ -157,18 +161,20 @@ async def test_new_slots_replace_idle_pods(world: controlled.World) -> None:
     await waiting.wait_until_async(renewed, what="new Pod")
 
 
-async def test_no_worker_goes_for_a_template_that_is_refused(world: controlled.World) -> None:
+async def test_refused_template_deletes_no_worker(world: controller_world.World) -> None:
     await world.cluster(replicas=1)
-    await world.has_pods("default-0")
+    await world.wait_for_pods("default-0")
     before = (await world.pods())["default-0"]["metadata"]["uid"]
 
     async def template(memory: str) -> None:
         worker = {"name": "worker", "resources": {"limits": {"memory": memory}}}
         patch = {"spec": {"template": {"spec": {"containers": [worker]}}}}
-        await world.kube.merge_patch(kinds.TASK_CLUSTERS, "default", patch, controlled.NS)
+        await world.kube.merge_patch(kinds.TASK_CLUSTERS, "default", patch, controller_world.NS)
 
     async def refused() -> bool:
-        status = (await world.kube.get(kinds.TASK_CLUSTERS, "default", controlled.NS))["status"]
+        status = (await world.kube.get(kinds.TASK_CLUSTERS, "default", controller_world.NS))[
+            "status"
+        ]
         return any(c["reason"] == "PodRefused" for c in status["conditions"])
 
     await template("-1Gi")
@@ -183,17 +189,17 @@ async def test_no_worker_goes_for_a_template_that_is_refused(world: controlled.W
     await waiting.wait_until_async(renewed, what="new Pod")
 
 
-async def test_deleted_secret_is_made_anew_and_only_the_new_token_counts(
-    world: controlled.World,
+async def test_deleted_secret_is_created_again_with_a_new_token(
+    world: controller_world.World,
 ) -> None:
     await world.cluster()
-    await world.has_pods("default-0")
-    before = await world.kube.get(resource.SECRETS, "default-channel", controlled.NS)
-    await world.kube.delete(resource.SECRETS, "default-channel", controlled.NS)
+    await world.wait_for_pods("default-0")
+    before = await world.kube.get(resource.SECRETS, "default-channel", controller_world.NS)
+    await world.kube.delete(resource.SECRETS, "default-channel", controller_world.NS)
 
     async def made() -> dict[str, Any] | None:
         try:
-            found = await world.kube.get(resource.SECRETS, "default-channel", controlled.NS)
+            found = await world.kube.get(resource.SECRETS, "default-channel", controller_world.NS)
         except errors.NotFound:
             return None
         return found if found["data"] != before["data"] else None
@@ -201,43 +207,49 @@ async def test_deleted_secret_is_made_anew_and_only_the_new_token_counts(
     assert await waiting.wait_until_async(made, what="new Secret")
 
 
-async def test_deleted_cluster_is_closed_also_after_a_restart(world: controlled.World) -> None:
+async def test_deleted_cluster_is_closed_after_a_restart(
+    world: controller_world.World,
+) -> None:
     await world.cluster("gone")
-    await world.kube.delete(kinds.TASK_CLUSTERS, "gone", controlled.NS)
+    await world.kube.delete(kinds.TASK_CLUSTERS, "gone", controller_world.NS)
     await waiting.wait_until_async(
-        lambda: (controlled.NS, "gone") in world.hub.closed, what="closed"
+        lambda: (controller_world.NS, "gone") in world.hub.closed, what="closed"
     )
     await world.controllers.stop()
     world.hub.closed.clear()
-    world.hub.tell_cluster((controlled.NS, "gone"), queued=1)
+    world.hub.publish_cluster((controller_world.NS, "gone"), queued=1)
     await world.restart()
     await waiting.wait_until_async(
-        lambda: (controlled.NS, "gone") in world.hub.closed, what="closed again"
+        lambda: (controller_world.NS, "gone") in world.hub.closed, what="closed again"
     )
 
 
-async def test_a_deleted_cluster_stays_until_what_runs_has_ended(world: controlled.World) -> None:
+async def test_deleted_cluster_stays_until_its_tasks_have_ended(
+    world: controller_world.World,
+) -> None:
     await world.cluster("busy")
-    pod = (await world.has_pods("busy-0"))["busy-0"]
-    key = (controlled.NS, "busy")
-    world.hub.tell_cluster(key, controlled.worker(pod, busy=1), queued=1)
+    pod = (await world.wait_for_pods("busy-0"))["busy-0"]
+    key = (controller_world.NS, "busy")
+    world.hub.publish_cluster(key, controller_world.worker(pod, busy=1), queued=1)
 
     async def held() -> bool:
-        found = await world.kube.get(kinds.TASK_CLUSTERS, "busy", controlled.NS)
+        found = await world.kube.get(kinds.TASK_CLUSTERS, "busy", controller_world.NS)
         return bool(found["metadata"].get("finalizers") == ["kilnwork.dev/drain"])
 
     await waiting.wait_until_async(held, what="the finalizer")
-    await world.kube.delete(kinds.TASK_CLUSTERS, "busy", controlled.NS)
+    await world.kube.delete(kinds.TASK_CLUSTERS, "busy", controller_world.NS)
     await waiting.wait_until_async(lambda: key in world.hub.closing, what="the queue is closed")
     assert key not in world.hub.closed
     assert world.hub.clusters[key].draining == {pod["metadata"]["uid"]}
 
-    async def told() -> bool:
+    async def reported() -> bool:
         status = await world.status("busy", kinds.TASK_CLUSTERS)
         return any(c["reason"] == "Draining" for c in status["conditions"])
 
-    await waiting.wait_until_async(told, what="it says so")
-    world.hub.tell_cluster(key, controlled.worker(pod), draining=world.hub.clusters[key].draining)
+    await waiting.wait_until_async(reported, what="it says so")
+    world.hub.publish_cluster(
+        key, controller_world.worker(pod), draining=world.hub.clusters[key].draining
+    )
     await waiting.wait_until_async(lambda: key in world.hub.closed, what="closed")
 
     async def gone() -> bool:
@@ -246,71 +258,71 @@ async def test_a_deleted_cluster_stays_until_what_runs_has_ended(world: controll
     await waiting.wait_until_async(gone, what="cluster and Pods are gone")
 
 
-async def test_a_cluster_without_work_goes_without_a_manager(world: controlled.World) -> None:
+async def test_idle_cluster_is_deleted_without_a_manager(world: controller_world.World) -> None:
     await world.cluster("idle")
-    await world.has_pods("idle-0")
+    await world.wait_for_pods("idle-0")
     await world.controllers.stop()
-    await world.kube.delete(kinds.TASK_CLUSTERS, "idle", controlled.NS)
+    await world.kube.delete(kinds.TASK_CLUSTERS, "idle", controller_world.NS)
     with pytest.raises(errors.NotFound):
-        await world.kube.get(kinds.TASK_CLUSTERS, "idle", controlled.NS)
+        await world.kube.get(kinds.TASK_CLUSTERS, "idle", controller_world.NS)
 
 
-async def test_a_namespace_that_is_served_no_more_says_so_and_its_workers_go(
-    world: controlled.World,
+async def test_namespace_that_is_no_longer_served_loses_its_workers(
+    world: controller_world.World,
 ) -> None:
     await world.cluster("left", replicas=2)
-    pod = (await world.has_pods("left-0", "left-1"))["left-0"]
-    world.hub.tell_cluster((controlled.NS, "left"), controlled.worker(pod, busy=1))
+    pod = (await world.wait_for_pods("left-0", "left-1"))["left-0"]
+    world.hub.publish_cluster((controller_world.NS, "left"), controller_world.worker(pod, busy=1))
 
     async def held() -> bool:
-        found = await world.kube.get(kinds.TASK_CLUSTERS, "left", controlled.NS)
+        found = await world.kube.get(kinds.TASK_CLUSTERS, "left", controller_world.NS)
         return bool(found["metadata"].get("finalizers"))
 
     await waiting.wait_until_async(held, what="the finalizer")
     await world.controllers.stop()
     for _ in range(2):
-        await unserved_namespaces.leave(world.kube, controlled.NS, time=clock.SystemClock())
+        await unserved_namespaces.leave(world.kube, controller_world.NS, time=clock.SystemClock())
     status = await world.status("left", kinds.TASK_CLUSTERS)
     assert {(c["status"], c["reason"]) for c in status["conditions"]} == {("False", "NotServed")}
     assert not await held()
-    await world.has_no_pods()
+    await world.wait_for_no_pods()
 
 
-async def start_default(world: controlled.World, *, slots: int = 2) -> None:
-    """Start and stop what makes TaskCluster `default`."""
+async def start_default(world: controller_world.World, *, slots: int = 2) -> None:
+    """Start and stop the controller that creates TaskCluster `default`."""
     made = controllers.DefaultCluster(world.kube, slots=slots, time=clock.SystemClock())
     await made.start()
     await made.stop()
 
 
-async def slots_of_default(world: controlled.World) -> int | None:
-    """Slots of TaskCluster `default`; None when there is none."""
+async def slots_of_default(world: controller_world.World) -> int | None:
+    """Return the slots of TaskCluster `default`; None if it does not exist."""
     try:
-        found = await world.kube.get(kinds.TASK_CLUSTERS, "default", controlled.NS)
+        found = await world.kube.get(kinds.TASK_CLUSTERS, "default", controller_world.NS)
     except errors.NotFound:
         return None
     slots: int = found["spec"]["slotsPerWorker"]
     return slots
 
 
-async def test_default_cluster_is_made_once(world: controlled.World) -> None:
+async def test_default_cluster_is_created_once(world: controller_world.World) -> None:
     await start_default(world)
     assert await slots_of_default(world) == 2
-    await world.kube.delete(kinds.TASK_CLUSTERS, "default", controlled.NS)
+    await world.kube.delete(kinds.TASK_CLUSTERS, "default", controller_world.NS)
     await waiting.wait_until_async(lambda: gone(world), what="the cluster is gone")
     await start_default(world)
     assert await slots_of_default(world) is None
 
 
-async def gone(world: controlled.World) -> bool:
+async def gone(world: controller_world.World) -> bool:
     return await slots_of_default(world) is None
 
 
 @pytest.mark.parametrize("again", ["while it runs", "while it is stopped"])
-async def test_default_cluster_comes_back_with_its_definition(
-    world: controlled.World, again: str
+async def test_default_cluster_is_created_again_with_its_definition(
+    world: controller_world.World, again: str
 ) -> None:
-    """Once: deleted by itself it stays away."""
+    """Only then: a default cluster that a user deletes is not created again."""
     name = kinds.TASK_CLUSTERS.qualified
     definition = await world.kube.get(resource.CUSTOM_RESOURCE_DEFINITIONS, name)
     made = controllers.DefaultCluster(world.kube, slots=2, time=clock.SystemClock())
@@ -340,24 +352,24 @@ async def test_default_cluster_comes_back_with_its_definition(
         return await slots_of_default(world) == 2
 
     await waiting.wait_until_async(back, what="the cluster is back")
-    await world.kube.delete(kinds.TASK_CLUSTERS, "default", controlled.NS)
+    await world.kube.delete(kinds.TASK_CLUSTERS, "default", controller_world.NS)
     await waiting.wait_until_async(lambda: gone(world), what="the cluster is gone")
     await made.stop()
     await start_default(world)
     assert await gone(world)
 
 
-async def test_default_cluster_made_by_an_earlier_version_is_not_made_again(
-    world: controlled.World,
+async def test_default_cluster_of_an_earlier_version_is_not_created_again(
+    world: controller_world.World,
 ) -> None:
     patch = {"metadata": {"annotations": {"kilnwork.dev/default-cluster": "made"}}}
-    await world.kube.merge_patch(resource.NAMESPACES, controlled.NS, patch)
+    await world.kube.merge_patch(resource.NAMESPACES, controller_world.NS, patch)
     await start_default(world)
     assert await gone(world)
 
 
-async def test_default_cluster_that_exists_is_left_as_it_is(world: controlled.World) -> None:
+async def test_existing_default_cluster_is_unchanged(world: controller_world.World) -> None:
     await world.cluster("default", replicas=2)
     await start_default(world, slots=7)
-    found = await world.kube.get(kinds.TASK_CLUSTERS, "default", controlled.NS)
+    found = await world.kube.get(kinds.TASK_CLUSTERS, "default", controller_world.NS)
     assert found["spec"]["replicas"] == 2

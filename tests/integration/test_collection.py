@@ -1,4 +1,6 @@
-"""Blobs on disk and tasks in a store: what any task or template refers to stays, all else goes."""
+"""Garbage collection of blobs: what a task or template refers to stays, everything else is
+removed.
+"""
 
 import os
 import time
@@ -15,7 +17,7 @@ from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import blob_collection, hub
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import clock as clocks
-from support import hubs, raw_calls, raw_worker
+from support import hubs, raw_peers, raw_worker
 
 HOUR = 3600.0
 WEEK = 7 * 24 * HOUR
@@ -43,7 +45,7 @@ async def dispatcher(
 
 
 class Values:
-    """The blobs of the namespace, all of them many hours old."""
+    """The blobs of the namespace, all many hours old."""
 
     def __init__(self, directory: Path) -> None:
         self.kept = blobs.Blobs(directory / "blobs" / "ns", durable=False)
@@ -56,11 +58,11 @@ class Values:
         return digest
 
     def payload(self) -> attempts.Payload:
-        """A value in a blob that refers to two more."""
+        """Return a value in a blob that refers to two more."""
         return attempts.Payload(attempts.PICKLE, b"", self.one(), 4, (self.one(), self.one()))
 
     def inline(self) -> attempts.Payload:
-        """A value that is no blob, and refers to one."""
+        """Return a value that is not a blob and refers to one."""
         return attempts.Payload(attempts.PICKLE, b"small", blobs=(self.one(),))
 
     def age(self) -> None:
@@ -76,7 +78,7 @@ def named(*payloads: attempts.Payload) -> set[bytes]:
 
 
 async def collected(dispatcher: hub.Hub, clock: clocks.ManualClock, values: Values) -> set[bytes]:
-    """What is left after a look."""
+    """Run a collection; return the remaining blobs."""
     clock.advance(blob_collection.MIN_STEADY_S)
     await dispatcher.forget_old()
     return values.there()
@@ -87,10 +89,10 @@ def durable(dispatcher: hub.Hub) -> bool:
 
 
 def succeeded(run: calls.CallRun, result: attempts.Payload) -> calls.CallEnd:
-    return msgspec.structs.replace(raw_calls.ended_well(run.ref), payload=result)
+    return msgspec.structs.replace(raw_peers.ended_well(run.ref), payload=result)
 
 
-async def test_what_tasks_and_templates_refer_to_stays(
+async def test_blobs_of_tasks_and_templates_are_kept(
     dispatcher: hub.Hub, tmp_path: Path, clock: clocks.ManualClock
 ) -> None:
     values, socket = Values(tmp_path), tmp_path / "run" / "channel.sock"
@@ -99,12 +101,12 @@ async def test_what_tasks_and_templates_refer_to_stays(
     running, queued, small = values.payload(), values.payload(), values.inline()
     async with (
         raw_worker.RawWorker(socket, slots=1) as worker,
-        raw_calls.RawDriver(socket) as driver,
+        raw_peers.RawDriver(socket) as driver,
     ):
         driver.template(1, api_task.TaskSpec(call=call))
         driver.submit(*(driver.item(arguments=each) for each in (running, queued, small)))
         await driver.accepted(3)
-        slot = await raw_calls.open_slot(worker)
+        slot = await raw_peers.open_slot(worker)
         run = await slot.run()
         kept = named(running, queued, small) | {code, environment}
         assert await collected(dispatcher, clock, values) == kept
@@ -117,7 +119,7 @@ async def test_what_tasks_and_templates_refer_to_stays(
         await slot.disconnect()
 
 
-async def test_what_is_forgotten_goes_after_a_restart_too(
+async def test_blobs_of_forgotten_tasks_are_removed_after_restart(
     tmp_path: Path, clock: clocks.ManualClock
 ) -> None:
     values, socket = Values(tmp_path), tmp_path / "run" / "channel.sock"
@@ -126,12 +128,12 @@ async def test_what_is_forgotten_goes_after_a_restart_too(
     await made.start(socket)
     async with (
         raw_worker.RawWorker(socket, slots=1) as worker,
-        raw_calls.RawDriver(socket) as driver,
+        raw_peers.RawDriver(socket) as driver,
     ):
         driver.template()
         driver.submit(driver.item(arguments=first), driver.item(arguments=second))
         await driver.accepted(2)
-        slot = await raw_calls.open_slot(worker)
+        slot = await raw_peers.open_slot(worker)
         await slot.acknowledged(slot.done(succeeded(await slot.run(), result)))
         await slot.disconnect()
     await made.stop()
@@ -143,7 +145,7 @@ async def test_what_is_forgotten_goes_after_a_restart_too(
     await again.stop()
 
 
-async def test_a_prune_frees_what_only_the_forgotten_had(
+async def test_prune_removes_blobs_of_forgotten_tasks_only(
     tmp_path: Path, clock: clocks.ManualClock
 ) -> None:
     values, socket = Values(tmp_path), tmp_path / "run" / "channel.sock"
@@ -152,14 +154,14 @@ async def test_a_prune_frees_what_only_the_forgotten_had(
     await made.start(socket)
     async with (
         raw_worker.RawWorker(socket, slots=1) as worker,
-        raw_calls.RawDriver(socket) as driver,
+        raw_peers.RawDriver(socket) as driver,
     ):
         driver.template()
         over = msgspec.structs.replace(over, blobs=(*over.blobs, shared))
         waiting = msgspec.structs.replace(waiting, blobs=(*waiting.blobs, shared))
         driver.submit(driver.item(arguments=over), driver.item(arguments=waiting))
         await driver.accepted(2)
-        slot = await raw_calls.open_slot(worker)
+        slot = await raw_peers.open_slot(worker)
         run = await slot.run()
         fresh, _ = values.kept.put([b"a result"])
         result = attempts.Payload(attempts.PICKLE, b"", fresh, 8)
@@ -180,7 +182,7 @@ async def test_namespaces_are_directories(
     dispatcher: hub.Hub, tmp_path: Path, clock: clocks.ManualClock
 ) -> None:
     other = blobs.Blobs(tmp_path / "blobs" / "other", durable=False)
-    digest, _ = other.put([b"nobody's"])
+    digest, _ = other.put([b"unused"])
     os.utime(other.path(digest), (1.0, 1.0))
     assert await collected(dispatcher, clock, Values(tmp_path)) == set()
     assert list(other.entries()) == []

@@ -1,7 +1,7 @@
-"""Connections to a manager through an API server: tokens, renewed in time, and what can be wrong.
+"""Connections to a manager through an API server: tokens, their renewal, and errors.
 
-The API server here is a few lines that do what the real one does (tests/cluster/test_drivers.py):
-it keeps `Authorization` for itself and passes on what its proxy path is asked for.
+The API server here is a small fake of the real one (tests/cluster/test_drivers.py): it consumes
+`Authorization` and forwards requests to its proxy path.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from kilnwork.endpoints import connector
 from kilnwork.kit import asgi, clock, errors, serving
 from kilnwork.kube import config
 from kilnwork.sdk import driver
-from support import certificates, far_manager, wires
+from support import certificates, remote_manager, tcp_proxy
 
 R = TypeVar("R")
 PROXY = names.proxy_path()
@@ -27,18 +27,18 @@ _clients = futures.ThreadPoolExecutor(4, "client")
 
 
 async def away(story: Callable[[], R]) -> R:
-    """In a thread: drivers block."""
+    """Run a blocking driver in a thread."""
     return await asyncio.get_running_loop().run_in_executor(_clients, story)
 
 
 class Cluster:
-    """An API server with a manager behind it. What a test wants otherwise it puts in `answers`."""
+    """An API server with a manager behind it. `responses` overrides responses by path prefix."""
 
-    def __init__(self, directory: Path, far: far_manager.FarManager) -> None:
+    def __init__(self, directory: Path, far: remote_manager.RemoteManager) -> None:
         self.far = far
         self.known = {"mine"}
         self.minted: list[str] = []
-        self.answers: dict[str, tuple[int, Any]] = {}
+        self.responses: dict[str, tuple[int, Any]] = {}
         authority = certificates.Authority()
         pair = authority.issue_file("server", directory)
         listening = serving.bind("127.0.0.1", 0)
@@ -50,7 +50,7 @@ class Cluster:
 
     async def _app(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         path, response = scope["path"], asgi.Response(send)
-        for prefix, (status, document) in self.answers.items():
+        for prefix, (status, document) in self.responses.items():
             if path.startswith(prefix):
                 await response.json(document, status=status)
                 return
@@ -58,7 +58,7 @@ class Cluster:
             await response.json({"gitVersion": "v1.33.0"})
         elif path.endswith(f"/serviceaccounts/{names.DRIVER_ACCOUNT}/token"):
             self.minted.append(path)
-            made = {"spec": {"expirationSeconds": 600}, "status": {"token": far_manager.SECRET}}
+            made = {"spec": {"expirationSeconds": 600}, "status": {"token": remote_manager.SECRET}}
             await response.json(made, status=201)
         elif path == PROXY + "/v1/endpoints":
             await response.json({"channel": {"unix": ""}})
@@ -72,21 +72,21 @@ class Cluster:
     def to_manager(
         self, *, time: clock.Clock | None = None, **more: Any
     ) -> connector.ManagerConnector:
-        """To the manager, not found yet."""
+        """Return a connector to the manager, which it has not resolved yet."""
         settings = config.Config(server=self.settings.server, ca_data=self.settings.ca_data, **more)
         return connector.ManagerConnector(lambda: settings, namespace="ns", clock=time)
 
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with far_manager.serving_in(tmp_path) as far:
+    async with remote_manager.running(tmp_path) as far:
         made = Cluster(tmp_path, far)
         await made.listener.start()
         yield made
         await made.listener.stop(timeout_s=1)
 
 
-async def test_a_token_of_the_driver_account_is_asked_for_once(cluster: Cluster) -> None:
+async def test_driver_account_token_is_requested_once(cluster: Cluster) -> None:
     to = cluster.to_manager()
 
     def story() -> None:
@@ -109,11 +109,11 @@ async def test_a_token_of_the_driver_account_is_asked_for_once(cluster: Cluster)
     ]
 
 
-async def test_the_token_is_renewed_before_it_expires(cluster: Cluster) -> None:
+async def test_token_is_renewed_before_it_expires(cluster: Cluster) -> None:
     time = clock.ManualClock()
     to = cluster.to_manager(time=time)
     await away(to.find)
-    assert await away(to.token) == far_manager.SECRET
+    assert await away(to.token) == remote_manager.SECRET
     time.advance(0.7 * 600)
     await away(to.token)
     assert len(cluster.minted) == 1
@@ -122,41 +122,41 @@ async def test_the_token_is_renewed_before_it_expires(cluster: Cluster) -> None:
     assert len(cluster.minted) == 2
 
 
-async def test_what_is_refused_is_asked_for_anew(cluster: Cluster) -> None:
+async def test_refused_token_is_requested_again(cluster: Cluster) -> None:
     to = cluster.to_manager()
     await away(to.find)
-    cluster.far.answer_instead = 401
+    cluster.far.forced_status = 401
     with pytest.raises(errors.ConfigurationError, match="refuses the channel: a test says so"):
         await away(lambda: tunnel.open_channel(to))
     assert len(cluster.minted) == 2
-    cluster.far.answer_instead = None
+    cluster.far.forced_status = None
     (await away(lambda: tunnel.open_channel(to))).close()
 
 
-async def test_a_token_that_cannot_be_renewed_now_is_asked_for_again(cluster: Cluster) -> None:
+async def test_failed_renewal_of_a_token_is_retried(cluster: Cluster) -> None:
     to = cluster.to_manager()
     await away(to.find)
     to.refused()
-    cluster.answers["/api/v1/namespaces/ns/serviceaccounts"] = 503, {"message": "etcd is away"}
+    cluster.responses["/api/v1/namespaces/ns/serviceaccounts"] = 503, {"message": "etcd is away"}
     with pytest.raises(OSError, match="is not ready: etcd is away"):  # links try again after these
         await away(lambda: tunnel.open_channel(to))
-    cluster.answers.clear()
+    cluster.responses.clear()
     (await away(lambda: tunnel.open_channel(to))).close()
 
 
-async def test_a_token_of_our_own_is_shown_to_both(cluster: Cluster) -> None:
-    to = cluster.to_manager(token=far_manager.SECRET)
+async def test_own_token_is_sent_to_api_server_and_manager(cluster: Cluster) -> None:
+    to = cluster.to_manager(token=remote_manager.SECRET)
     await away(to.find)
     shown = to.headers()
-    assert shown["Authorization"] == f"Bearer {far_manager.SECRET}"
-    assert shown[names.TOKEN_HEADER] == far_manager.SECRET
+    assert shown["Authorization"] == f"Bearer {remote_manager.SECRET}"
+    assert shown[names.TOKEN_HEADER] == remote_manager.SECRET
     assert cluster.minted == []
 
 
-async def test_a_manager_that_is_not_ready_is_tried_again(cluster: Cluster) -> None:
+async def test_connection_to_an_unready_manager_is_retried(cluster: Cluster) -> None:
     to = cluster.to_manager()
     await away(to.find)
-    cluster.far.answer_instead = 503
+    cluster.far.forced_status = 503
     opened = driver.Driver(
         connect=lambda: tunnel.open_channel(to), credential=to.token, namespace="ns"
     )
@@ -166,7 +166,7 @@ async def test_a_manager_that_is_not_ready_is_tried_again(cluster: Cluster) -> N
     async with asyncio.timeout(30):
         while len(cluster.far.requests) < 3:
             await asyncio.sleep(0.01)
-    cluster.far.answer_instead = None
+    cluster.far.forced_status = None
     await opening
     await away(opened.close)
 
@@ -190,21 +190,21 @@ STATUS = {"kind": "Status", "message": "said so"}
         ("/v1/endpoints", 200, {"other": 1}, "no kiln server"),
     ],
 )
-async def test_what_stands_in_the_way_is_said(
+async def test_connection_error_names_its_cause(
     cluster: Cluster, path: str, status: int, document: dict[str, Any], words: str
 ) -> None:
-    cluster.answers[path] = status, document
+    cluster.responses[path] = status, document
     with pytest.raises(errors.ConfigurationError, match=words):
         await away(cluster.to_manager().find)
 
 
-async def test_acting_as_somebody_else_is_refused(cluster: Cluster) -> None:
+async def test_impersonation_is_refused(cluster: Cluster) -> None:
     to = cluster.to_manager(token="mine", impersonate=config.Impersonation(user="else"))
     with pytest.raises(errors.ConfigurationError, match="acts as another user"):
         await away(to.find)
 
 
-async def test_a_kubeconfig_that_changes_is_read_again(cluster: Cluster) -> None:
+async def test_changed_kubeconfig_is_read_again(cluster: Cluster) -> None:
     settings = [cluster.settings]
     to = connector.ManagerConnector(lambda: settings[-1], namespace="ns")
     await away(to.find)
@@ -215,7 +215,7 @@ async def test_a_kubeconfig_that_changes_is_read_again(cluster: Cluster) -> None
     assert to.token() == "new"
 
 
-def test_a_server_that_is_not_there_is_named() -> None:
+def test_unreachable_server_is_named() -> None:
     to = connector.ManagerConnector(
         lambda: config.Config(server="https://127.0.0.1:1", token="x"), namespace="ns"
     )
@@ -223,10 +223,10 @@ def test_a_server_that_is_not_there_is_named() -> None:
         to.find()
 
 
-async def test_through_a_proxy_of_the_kubeconfig(cluster: Cluster) -> None:
-    async with wires.Proxy() as proxy:
+async def test_proxy_of_the_kubeconfig_is_used(cluster: Cluster) -> None:
+    async with tcp_proxy.HttpProxy() as proxy:
         to = cluster.to_manager(
-            token=far_manager.SECRET, proxy_url=f"http://127.0.0.1:{proxy.port}"
+            token=remote_manager.SECRET, proxy_url=f"http://127.0.0.1:{proxy.port}"
         )
         await away(to.find)
         (await away(lambda: tunnel.open_channel(to))).close()

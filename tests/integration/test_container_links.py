@@ -1,6 +1,7 @@
-"""Attempts as containers between a worker and the executor: who hears what, over a real socket.
+"""Attempts as containers between a worker and the executor: notifications of both, over a real
+socket.
 
-A real hub; the worker is frames alone, the executor is the test.
+A real hub; the worker sends raw frames, the test is the executor.
 """
 
 from collections.abc import AsyncIterator
@@ -22,16 +23,16 @@ OVER = attempts.Outcome(attempts.Ending.FAILED, "NonZeroExit", "exit code 3", 3,
 
 
 class World:
-    """A hub, a worker, and what the executor is told."""
+    """A hub, a worker, and the instructions that the executor got."""
 
     def __init__(self, directory: Path, hub: hubs_hub.Hub) -> None:
         self.socket = hubs.socket_of(directory)
         self.hub = hub
-        self.told: list[instructions.ForExecutor] = []
+        self.instructions: list[instructions.ForExecutor] = []
         self.worker = raw_worker.RawWorker(self.socket)
 
     async def attempt(self) -> attempts.AttemptRef:
-        """Of a new task, given to the worker."""
+        """Return an attempt of a new task, given to the worker."""
         spec = api_task.TaskSpec(command=("true",))
         task = model.Submission(task=ids.new_task_id(), namespace="ns", name="t", spec=spec)
         await self.hub.submit(task)
@@ -39,7 +40,7 @@ class World:
 
     async def hears(self, kind: type, count: int = 1) -> instructions.ForExecutor:
         def look() -> list[instructions.ForExecutor]:
-            found = [one for one in self.told if isinstance(one, kind)]
+            found = [one for one in self.instructions if isinstance(one, kind)]
             return found if len(found) == count else []
 
         return (await waiting.wait_until_async(look, what=f"{count} {kind.__name__}"))[-1]
@@ -49,18 +50,18 @@ class World:
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     async with hubs.running(tmp_path) as hub:
         made = World(tmp_path, hub)
-        hub.containers.join(made.told.append)
+        hub.containers.join(made.instructions.append)
         async with made.worker:
             yield made
 
 
-async def test_a_worker_asks_and_hears_of_start_and_end(world: World) -> None:
+async def test_worker_is_notified_of_start_and_end(world: World) -> None:
     ref = await world.attempt()
     world.worker.say(messages.StartContainer(ref, ENVIRONMENT))
-    told = await world.hears(instructions.RunContainer)
-    assert isinstance(told, instructions.RunContainer)
-    assert (told.ref, told.pod, told.pod_uid) == (ref, "w-0", "uid-w-0")
-    assert (told.environment, told.task.spec.command) == (ENVIRONMENT, ("true",))
+    reported = await world.hears(instructions.RunContainer)
+    assert isinstance(reported, instructions.RunContainer)
+    assert (reported.ref, reported.pod, reported.pod_uid) == (ref, "w-0", "uid-w-0")
+    assert (reported.environment, reported.task.spec.command) == (ENVIRONMENT, ("true",))
     world.hub.containers.observed(ref, model.Observed("ImagePull", "no such image"))
     view = hubs.view(world.hub, ref.task)
     assert (view.state, view.reason, view.message) == ("Staging", "ImagePull", "no such image")
@@ -75,7 +76,7 @@ async def test_a_worker_asks_and_hears_of_start_and_end(world: World) -> None:
     assert hubs.view(world.hub, ref.task).reason == "NonZeroExit"
 
 
-async def test_nobody_asks_for_what_it_does_not_have(world: World) -> None:
+async def test_worker_cannot_request_attempts_that_it_does_not_have(world: World) -> None:
     ref = await world.attempt()
     async with raw_worker.RawWorker(world.socket, name="w-1") as stranger:
         stranger.say(messages.StartContainer(ref, ENVIRONMENT))
@@ -83,15 +84,15 @@ async def test_nobody_asks_for_what_it_does_not_have(world: World) -> None:
     world.worker.say(messages.StartContainer(attempts.AttemptRef(ref.task, 1, 2), ENVIRONMENT))
     world.worker.say(messages.StartContainer(ref, ENVIRONMENT))
     await world.hears(instructions.RunContainer)
-    assert len(world.told) == 1
+    assert len(world.instructions) == 1
 
 
-async def test_on_a_new_link_it_asks_again_and_hears_there(world: World) -> None:
+async def test_notifications_follow_the_newest_link(world: World) -> None:
     ref = await world.attempt()
     world.worker.say(messages.StartContainer(ref, ENVIRONMENT))
     await world.hears(instructions.RunContainer)
     await world.worker.disconnect()
-    await world.hub.containers.finished(ref, OVER)  # nobody is there to hear it
+    await world.hub.containers.finished(ref, OVER)  # no link is there to receive it
     world.worker.running = [ref]
     await world.worker.connect()
     world.worker.say(messages.StartContainer(ref, ENVIRONMENT))
@@ -103,7 +104,7 @@ async def test_on_a_new_link_it_asks_again_and_hears_there(world: World) -> None
     assert (await world.worker.expect(messages.ContainerSeen)).outcome == OVER
 
 
-async def test_a_container_that_is_left_is_killed_by_the_worker_of_its_pod(world: World) -> None:
+async def test_leftover_container_is_killed_by_the_worker_of_its_pod(world: World) -> None:
     ref = await world.attempt()
     assert not world.hub.containers.kill("uid-w-9", ref, "abc")
     assert world.hub.containers.kill("uid-w-0", ref, "abc")

@@ -1,4 +1,4 @@
-"""Users' own kinds, and those that come with the server, across restarts of it."""
+"""Users' own kinds and the kinds that come with the server, across restarts."""
 
 import asyncio
 import logging
@@ -10,7 +10,7 @@ import pytest
 from conformance import test_crds
 from kilnwork.cli import exits, main
 from kilnwork.cli.wiring import embedded
-from support import served, waiting
+from support import embedded_server, waiting
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WIDGETS = "/apis/w.test/v1/namespaces/default/widgets"
@@ -25,9 +25,12 @@ def widget(name: str) -> dict[str, Any]:
     }
 
 
-async def test_a_kind_is_served_again_after_a_restart(tmp_path: Path) -> None:
-    """At once, with its objects; a clean-up that was begun goes on."""
-    async with served.control_plane(tmp_path / "data") as plane, served.http(plane) as http:
+async def test_kind_is_served_again_after_a_restart(tmp_path: Path) -> None:
+    """At once, with its objects; a clean-up that had begun continues."""
+    async with (
+        embedded_server.control_plane(tmp_path / "data") as plane,
+        embedded_server.http(plane) as http,
+    ):
         assert (await http.post(CRDS, test_crds.definition("w.test"))).status == 201
 
         async def is_served() -> bool:
@@ -39,10 +42,16 @@ async def test_a_kind_is_served_again_after_a_restart(tmp_path: Path) -> None:
         owner |= {"name": "a", "uid": made["metadata"]["uid"]}
         owned = {"metadata": {"name": "c", "ownerReferences": [owner]}}
         await http.post("/api/v1/namespaces/default/configmaps", owned)
-    async with served.control_plane(tmp_path / "data") as plane, served.http(plane) as http:
+    async with (
+        embedded_server.control_plane(tmp_path / "data") as plane,
+        embedded_server.http(plane) as http,
+    ):
         assert (await http.get(f"{WIDGETS}/a")).json == made
         assert (await http.delete(f"{CRDS}/widgets.w.test")).status == 200
-    async with served.control_plane(tmp_path / "data") as plane, served.http(plane) as http:
+    async with (
+        embedded_server.control_plane(tmp_path / "data") as plane,
+        embedded_server.http(plane) as http,
+    ):
 
         async def is_ending() -> bool:
             return "deletionTimestamp" in (await http.get(f"{WIDGETS}/a")).json["metadata"]
@@ -57,15 +66,20 @@ async def test_a_kind_is_served_again_after_a_restart(tmp_path: Path) -> None:
         await waiting.wait_until_async(all_gone, what="kind, object and dependent are gone")
 
 
-async def test_built_in_kinds_cannot_be_taken_away(tmp_path: Path) -> None:
-    """A definition of their name serves nothing, and takes nothing with it when it goes."""
+async def test_definition_of_a_built_in_kind_is_not_served(tmp_path: Path) -> None:
+    """A definition with the name of a built-in kind serves nothing, and its deletion removes
+    nothing.
+    """
     roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
     wanted = test_crds.definition("rbac.authorization.k8s.io")
     wanted["metadata"]["name"] = "clusterroles.rbac.authorization.k8s.io"
     wanted["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, a test"}
     wanted["spec"]["names"] = {"kind": "ClusterRole", "plural": "clusterroles"}
     path = f"{CRDS}/{wanted['metadata']['name']}"
-    async with served.control_plane(tmp_path / "data") as plane, served.http(plane) as http:
+    async with (
+        embedded_server.control_plane(tmp_path / "data") as plane,
+        embedded_server.http(plane) as http,
+    ):
         before = len((await http.get(roles)).json["items"])
         assert before > 0
         assert (await http.post(CRDS, wanted)).status == 201
@@ -93,50 +107,57 @@ TASKS = "/apis/kilnwork.dev/v1alpha1/namespaces/default/tasks"
 
 
 def named_as_ours(plural: str = "tazks", **spec: Any) -> dict[str, Any]:
-    """A definition of somebody else in our group, for kind Task."""
+    """A foreign definition in our group, for kind Task."""
     names = {"kind": "Task", "plural": plural}
     made = test_crds.definition("kilnwork.dev", names=names, **spec)
     made["spec"]["versions"][0]["name"] = "v1alpha1"
     return made
 
 
-async def gone(http: served.Http, path: str) -> None:
+async def gone(http: embedded_server.Http, path: str) -> None:
     async def is_gone() -> bool:
         return (await http.get(path)).status == 404
 
     await waiting.wait_until_async(is_gone, what=f"{path} is gone")
 
 
-async def established(http: served.Http, path: str) -> bool:
+async def established(http: embedded_server.Http, path: str) -> bool:
     conditions = ((await http.get(path)).json.get("status") or {}).get("conditions") or ()
     return ("Established", "True") in {(c["type"], c["status"]) for c in conditions}
 
 
 async def replace_ours(data: Path, other: dict[str, Any]) -> None:
-    """Delete our definition of Task and make another in its place."""
-    async with served.control_plane(data) as plane, served.http(plane) as http:
-        assert plane.trouble is None
+    """Delete our definition of Task and create another in its place."""
+    async with embedded_server.control_plane(data) as plane, embedded_server.http(plane) as http:
+        assert plane.installed_problem is None
         await http.delete(OURS)
         await gone(http, OURS)
-        assert "tasks.kilnwork.dev was deleted: start the server again" in str(plane.trouble)
+        assert "tasks.kilnwork.dev was deleted: start the server again" in str(
+            plane.installed_problem
+        )
         assert (await http.post(CRDS, other)).status == 201
         path = f"{CRDS}/{other['metadata']['name']}"
         await waiting.wait_until_async(lambda: established(http, path), what="it is established")
 
 
-async def test_names_of_our_kinds_that_another_has_stay_there(
+async def test_name_conflict_keeps_the_definition_that_came_first(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One of the two is served, as their statuses say; ours is as soon as the other goes."""
+    """One of the two is served, as their statuses say; ours is served as soon as the other is
+    deleted.
+    """
     theirs = f"{CRDS}/tazks.kilnwork.dev"
     with caplog.at_level(logging.WARNING):
         await replace_ours(tmp_path / "data", named_as_ours())
-        async with served.control_plane(tmp_path / "data") as plane, served.http(plane) as http:
+        async with (
+            embedded_server.control_plane(tmp_path / "data") as plane,
+            embedded_server.http(plane) as http,
+        ):
             assert await established(http, theirs)
             assert not await established(http, OURS)
             assert (await http.get(TASKS)).status == 404
             assert (await http.get(TASKS.replace("tasks", "tazks"))).status == 200
-            assert "`kubectl delete crd tazks.kilnwork.dev`" in str(plane.trouble)
+            assert "`kubectl delete crd tazks.kilnwork.dev`" in str(plane.installed_problem)
             assert not plane.serves_installed
             whys = [vars(r)["why"] for r in caplog.records if "why" in vars(r)]
             assert [why.partition(" tasks.kilnwork.dev")[0] for why in whys] == [
@@ -147,46 +168,61 @@ async def test_names_of_our_kinds_that_another_has_stay_there(
             await http.delete(theirs)
             await waiting.wait_until_async(lambda: established(http, OURS), what="ours is served")
             assert (await http.get(TASKS)).status == 200
-            assert plane.trouble is None
+            assert plane.installed_problem is None
 
 
-async def test_a_definition_that_cannot_be_made_ours_is_named(tmp_path: Path) -> None:
-    """With what to do; after that our kind is back at the next start."""
+async def test_definition_that_cannot_be_adopted_is_named(tmp_path: Path) -> None:
+    """The message has the remedy; after that our kind is back at the next start."""
     await replace_ours(tmp_path / "data", named_as_ours("tasks", scope="Cluster"))
-    async with served.control_plane(tmp_path / "data") as plane, served.http(plane) as http:
-        assert "spec.scope: Invalid value" in str(plane.trouble)
-        assert "`kubectl delete crd tasks.kilnwork.dev`, then start" in str(plane.trouble)
+    async with (
+        embedded_server.control_plane(tmp_path / "data") as plane,
+        embedded_server.http(plane) as http,
+    ):
+        assert "spec.scope: Invalid value" in str(plane.installed_problem)
+        assert "`kubectl delete crd tasks.kilnwork.dev`, then start" in str(plane.installed_problem)
         assert not plane.serves_installed
         await http.delete(OURS)
         await gone(http, OURS)
-    async with served.control_plane(tmp_path / "data") as plane, served.http(plane) as http:
-        assert plane.trouble is None
+    async with (
+        embedded_server.control_plane(tmp_path / "data") as plane,
+        embedded_server.http(plane) as http,
+    ):
+        assert plane.installed_problem is None
         assert (await http.get(TASKS)).status == 200
 
 
-async def test_our_kind_is_back_at_the_start_after_its_deletion(tmp_path: Path) -> None:
-    """Not before: until it is gone, it takes no new objects."""
+async def test_deleted_kind_of_ours_is_back_after_a_restart(tmp_path: Path) -> None:
+    """Not before: until it is removed, it accepts no new objects."""
     task = {"apiVersion": "kilnwork.dev/v1alpha1", "kind": "Task", "spec": {"command": ["true"]}}
     held = task | {"metadata": {"name": "held", "finalizers": ["a.b/c"]}}
     new = task | {"metadata": {"name": "new"}}
-    async with served.control_plane(tmp_path / "data") as plane, served.http(plane) as http:
+    async with (
+        embedded_server.control_plane(tmp_path / "data") as plane,
+        embedded_server.http(plane) as http,
+    ):
         assert (await http.post(TASKS, held)).status == 201
         assert (await http.delete(OURS)).status == 200
-    async with served.control_plane(tmp_path / "data") as plane, served.http(plane) as http:
-        assert "tasks.kilnwork.dev is being deleted" in str(plane.trouble)
+    async with (
+        embedded_server.control_plane(tmp_path / "data") as plane,
+        embedded_server.http(plane) as http,
+    ):
+        assert "tasks.kilnwork.dev is being deleted" in str(plane.installed_problem)
         refused = await http.post(TASKS, new)
         assert (refused.status, refused.json["reason"]) == (405, "MethodNotAllowed")
         await http.patch(f"{TASKS}/held", {"metadata": {"finalizers": None}})
         await gone(http, OURS)
-    async with served.control_plane(tmp_path / "data") as plane, served.http(plane) as http:
-        assert plane.trouble is None
+    async with (
+        embedded_server.control_plane(tmp_path / "data") as plane,
+        embedded_server.http(plane) as http,
+    ):
+        assert plane.installed_problem is None
         assert (await http.post(TASKS, new)).status == 201
 
 
-async def test_a_server_without_its_kinds_is_up_and_not_ready(
+async def test_server_without_its_kinds_is_up_and_not_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """So that the definitions can be mended; commands say that a restart does it."""
+    """So that the definitions can be repaired; commands say that a restart does it."""
     await replace_ours(tmp_path / "data", named_as_ours())
     settings = embedded.EmbeddedSettings(
         data_dir=tmp_path / "data", port=0, workdir=tmp_path, slots=1
@@ -195,7 +231,7 @@ async def test_a_server_without_its_kinds_is_up_and_not_ready(
     ca = tmp_path / "data" / "pki" / "ca.crt"
     try:
         await server.start(say=lambda _: None)
-        async with served.Http(server.http_url, ca=ca, token=None) as http:
+        async with embedded_server.Http(server.http_url, ca=ca, token=None) as http:
             ready = await http.get("/readyz")
         assert ready.status == 503
         assert "[-]API server not ready: tazks.kilnwork.dev has names of tasks" in ready.json
@@ -204,6 +240,6 @@ async def test_a_server_without_its_kinds_is_up_and_not_ready(
         code = await asyncio.to_thread(main.main, ["run", "--", "true"])
     finally:
         await server.stop(say=lambda _: None)
-    said = capfd.readouterr().err
-    assert (code, "a restart of `kiln up`" in said) == (exits.Exit.UNREACHABLE, True), said
-    assert "kiln install" not in said
+    output = capfd.readouterr().err
+    assert (code, "a restart of `kiln up`" in output) == (exits.Exit.UNREACHABLE, True), output
+    assert "kiln install" not in output

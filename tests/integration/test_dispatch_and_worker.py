@@ -1,4 +1,4 @@
-"""The real dispatcher and the real worker process on one socket: what neither can show alone."""
+"""The real dispatcher and the real worker process on one socket: behaviour that needs both."""
 
 import asyncio
 import json
@@ -11,11 +11,11 @@ import pytest
 from kilnwork.api import task
 from kilnwork.dispatch import model
 from kilnwork.kit import ids
-from support import hubs, short, waiting, worker_process
+from support import hubs, short_paths, waiting, worker_process
 
 
-class House:
-    """A journal directory with a dispatcher on it that may be restarted, and a worker."""
+class World:
+    """A journal directory with a dispatcher that may be restarted, and a worker."""
 
     def __init__(self, directory: Path, run: Path) -> None:
         self.directory = directory
@@ -41,7 +41,7 @@ class House:
         await self.hub.submit(submission)
         return submission.task
 
-    async def becomes(
+    async def wait_for_state(
         self, asked: ids.TaskId, *, what: Callable[[model.TaskView], bool], timeout_s: float = 30.0
     ) -> model.TaskView:
         def look() -> model.TaskView | None:
@@ -58,16 +58,16 @@ class House:
         return found
 
     async def ends(self, asked: ids.TaskId) -> model.TaskView:
-        return await self.becomes(asked, what=lambda view: view.state.final)
+        return await self.wait_for_state(asked, what=lambda view: view.state.final)
 
     async def runs(self, asked: ids.TaskId) -> model.TaskView:
-        return await self.becomes(asked, what=lambda view: view.state is task.State.RUNNING)
+        return await self.wait_for_state(asked, what=lambda view: view.state is task.State.RUNNING)
 
 
 @asynccontextmanager
-async def house_in(directory: Path) -> AsyncIterator[House]:
-    run = short.directory()
-    made = House(directory, run)
+async def running(directory: Path) -> AsyncIterator[World]:
+    run = short_paths.directory()
+    made = World(directory, run)
     await made.hub.start(made.socket)
     made.worker.start()
     try:
@@ -79,102 +79,102 @@ async def house_in(directory: Path) -> AsyncIterator[House]:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with house_in(tmp_path) as made:
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with running(tmp_path) as made:
         yield made
 
 
-async def test_a_command_succeeds_with_its_result(house: House) -> None:
-    asked = await house.submit("sh", "-c", "echo hello; echo '[1, 2]' > $KILN_OUTPUT")
-    view = await house.ends(asked)
+async def test_command_succeeds_with_its_result(world: World) -> None:
+    asked = await world.submit("sh", "-c", "echo hello; echo '[1, 2]' > $KILN_OUTPUT")
+    view = await world.ends(asked)
     assert (view.state, view.exit_code, view.attempt) == (task.State.SUCCESS, 0, 1)
     assert view.result is not None
     assert json.loads(view.result.data) == [1, 2]
     assert (view.worker, view.node) == ("counter-0", "node-0")
-    assert house.hub.log_file(view.task, run=1, attempt=1).read_bytes() == b"hello\n"
+    assert world.hub.log_file(view.task, run=1, attempt=1).read_bytes() == b"hello\n"
 
 
-async def test_more_tasks_than_slots_all_succeed(house: House) -> None:
-    asked = [await house.submit("true") for _ in range(40)]
-    views = [await house.ends(one) for one in asked]
+async def test_more_tasks_than_slots_all_succeed(world: World) -> None:
+    asked = [await world.submit("true") for _ in range(40)]
+    views = [await world.ends(one) for one in asked]
     assert {view.state for view in views} == {task.State.SUCCESS}
 
 
-async def test_exit_75_is_tried_again_within_the_budget(house: House) -> None:
+async def test_exit_75_is_tried_again_within_the_budget(world: World) -> None:
     retry = task.Retry(max_attempts=2, delay_seconds=0.0)
-    view = await house.ends(await house.submit("sh", "-c", "exit 75", retry=retry))
+    view = await world.ends(await world.submit("sh", "-c", "exit 75", retry=retry))
     assert (view.state, view.reason, view.attempt) == (task.State.FAILED, "RetryRequested", 2)
 
 
-async def test_a_strangers_sigkill_costs_a_loss_not_the_task(house: House) -> None:
+async def test_sigkill_by_another_process_is_a_loss(world: World) -> None:
     script = '[ "$KILN_ATTEMPT" = 2 ] || kill -KILL $$'
-    view = await house.ends(await house.submit("sh", "-c", script))
+    view = await world.ends(await world.submit("sh", "-c", script))
     assert (view.state, view.losses, view.attempt) == (task.State.SUCCESS, 1, 2)
     assert view.loss.startswith("ProcessKilled: ended by SIGKILL")
 
 
-async def test_a_running_task_is_killed_with_proof(house: House) -> None:
-    asked = await house.submit("sh", "-c", "sleep 60 & setsid sleep 60; sleep 60")
-    await house.runs(asked)
-    await house.hub.kill(asked, reason="Killed")
-    view = await house.ends(asked)
+async def test_running_task_is_killed_with_proof(world: World) -> None:
+    asked = await world.submit("sh", "-c", "sleep 60 & setsid sleep 60; sleep 60")
+    await world.runs(asked)
+    await world.hub.kill(asked, reason="Killed")
+    view = await world.ends(asked)
     assert (view.state, view.stopped) == (task.State.KILLED, True)
-    assert house.worker.alive() == {house.worker.pid}
+    assert world.worker.alive() == {world.worker.pid}
 
 
-async def test_a_timeout_stops_the_attempt(house: House) -> None:
+async def test_timeout_stops_the_attempt(world: World) -> None:
     limits = task.Timeouts(running_seconds=0.3, kill_grace_seconds=0.2)
-    view = await house.ends(await house.submit("sleep", "60", timeouts=limits))
+    view = await world.ends(await world.submit("sleep", "60", timeouts=limits))
     assert (view.state, view.reason) == (task.State.FAILED, "TimedOut")
 
 
-async def test_a_task_outlives_the_dispatcher(house: House) -> None:
-    flag = house.directory / "go"
+async def test_task_outlives_the_dispatcher(world: World) -> None:
+    flag = world.directory / "go"
     script = f"echo one; until [ -e {flag} ]; do sleep 0.02; done; echo two"
-    asked = await house.submit("sh", "-c", script)
-    await house.runs(asked)
-    await house.restart()
+    asked = await world.submit("sh", "-c", script)
+    await world.runs(asked)
+    await world.restart()
     flag.touch()
-    view = await house.ends(asked)
+    view = await world.ends(asked)
     assert (view.state, view.attempt) == (task.State.SUCCESS, 1)
-    assert house.hub.log_file(view.task, run=1, attempt=1).read_bytes() == b"one\ntwo\n"
+    assert world.hub.log_file(view.task, run=1, attempt=1).read_bytes() == b"one\ntwo\n"
 
 
-async def test_what_ends_while_the_dispatcher_is_away_counts(house: House) -> None:
-    flag = house.directory / "go"
+async def test_task_ending_while_the_dispatcher_is_away_counts(world: World) -> None:
+    flag = world.directory / "go"
     script = f"until [ -e {flag} ]; do sleep 0.02; done; echo '{{}}' > $KILN_OUTPUT"
-    asked = await house.submit("sh", "-c", script)
-    await house.runs(asked)
-    await house.hub.stop()
+    asked = await world.submit("sh", "-c", script)
+    await world.runs(asked)
+    await world.hub.stop()
     flag.touch()
     await waiting.wait_until_async(
-        lambda: house.worker.alive() == {house.worker.pid}, what="the command has ended"
+        lambda: world.worker.alive() == {world.worker.pid}, what="the command has ended"
     )
-    await house.restart()
-    view = await house.ends(asked)
+    await world.restart()
+    view = await world.ends(asked)
     assert (view.state, view.attempt) == (task.State.SUCCESS, 1)
 
 
-async def test_a_killed_worker_is_a_loss_as_soon_as_its_pod_starts_it_anew(house: House) -> None:
-    asked = await house.submit("sh", "-c", '[ "$KILN_ATTEMPT" = 2 ] || sleep 60')
-    await house.runs(asked)
-    house.worker.destroy()
-    house.worker.start()
-    view = await house.ends(asked)
+async def test_restarted_worker_container_loses_its_attempts(world: World) -> None:
+    asked = await world.submit("sh", "-c", '[ "$KILN_ATTEMPT" = 2 ] || sleep 60')
+    await world.runs(asked)
+    world.worker.destroy()
+    world.worker.start()
+    view = await world.ends(asked)
     assert (view.state, view.attempt, view.losses) == (task.State.SUCCESS, 2, 1)
 
 
-async def test_a_worker_that_is_asked_to_stop_gives_its_tasks_back(house: House) -> None:
-    asked = await house.submit("sh", "-c", '[ "$KILN_ATTEMPT" = 2 ] || sleep 60')
-    await house.runs(asked)
-    assert await asyncio.to_thread(house.worker.stop) == 0
-    await house.becomes(asked, what=lambda v: v.state is task.State.PENDING)
-    house.worker.start()
-    assert (await house.ends(asked)).state is task.State.SUCCESS
+async def test_stopping_worker_returns_its_tasks(world: World) -> None:
+    asked = await world.submit("sh", "-c", '[ "$KILN_ATTEMPT" = 2 ] || sleep 60')
+    await world.runs(asked)
+    assert await asyncio.to_thread(world.worker.stop) == 0
+    await world.wait_for_state(asked, what=lambda v: v.state is task.State.PENDING)
+    world.worker.start()
+    assert (await world.ends(asked)).state is task.State.SUCCESS
 
 
 @pytest.mark.curl
-async def test_a_task_spawns_children_with_curl_and_waits_for_them(house: House) -> None:
+async def test_task_spawns_children_with_curl_and_waits_for_them(world: World) -> None:
     script = """
     set -e
     call() { curl -sS --fail-with-body --unix-socket "$KILN_SOCKET" "$@"; }
@@ -182,43 +182,43 @@ async def test_a_task_spawns_children_with_curl_and_waits_for_them(house: House)
         ["sh", "-c", "echo $TASK_NAME; echo 42 > $KILN_OUTPUT"]}}' | cut -d '"' -f 4)
     call "http://t/tasks/$id?wait=10" > $KILN_OUTPUT
     """
-    view = await house.ends(await house.submit("sh", "-c", script))
+    view = await world.ends(await world.submit("sh", "-c", script))
     assert view.state is task.State.SUCCESS, view
     assert view.result is not None
     child = json.loads(view.result.data)
     assert child["state"] == "Success"
     assert child["result"] in (42, {"value": 42}) or child["result"]["value"] == 42
     assert view.children.total == 1
-    kid = house.hub.view(ids.task_id(child["id"]))
+    kid = world.hub.view(ids.task_id(child["id"]))
     assert kid is None or kid.name == "kid"
 
 
-async def test_a_worker_with_a_wrong_token_is_not_believed(tmp_path: Path) -> None:
-    async with house_in(tmp_path) as house:
+async def test_worker_with_a_wrong_token_is_refused(tmp_path: Path) -> None:
+    async with running(tmp_path) as world:
         (tmp_path / "token").write_text("guess")
-        asked = await house.submit("true")
+        asked = await world.submit("true")
         await asyncio.sleep(0.3)
-        view = house.hub.view(asked)
+        view = world.hub.view(asked)
         assert view is not None
         assert view.state is task.State.PENDING
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_whatever_is_killed_every_task_succeeds_once(house: House, seed: int) -> None:
-    """Kill worker or dispatcher again and again while tasks run: none is lost, none fails."""
+async def test_each_task_succeeds_once_under_random_kills(world: World, seed: int) -> None:
+    """Worker and dispatcher are killed repeatedly while tasks run: none is lost, none fails."""
     entropy = ids.Entropy(seed)
     script = "sleep 0.1; echo $KILN_TASK_ID >> done"
     retry = task.Retry(max_losses=100, delay_seconds=0.0)
-    asked = [await house.submit("sh", "-c", script, retry=retry) for _ in range(30)]
+    asked = [await world.submit("sh", "-c", script, retry=retry) for _ in range(30)]
     for _ in range(6):
         await asyncio.sleep(entropy.random() * 0.3)
         if entropy.random() < 0.5:
-            house.worker.destroy()
-            house.worker.start()
+            world.worker.destroy()
+            world.worker.start()
         else:
-            await house.restart()
-    views = [await house.ends(one) for one in asked]
+            await world.restart()
+    views = [await world.ends(one) for one in asked]
     assert {view.state for view in views} == {task.State.SUCCESS}, f"seed {seed}"
-    done = (house.directory / "done").read_text().split()
+    done = (world.directory / "done").read_text().split()
     assert set(done) == {ids.task_text(one) for one in asked}
     assert len(done) <= sum(view.attempt for view in views)

@@ -1,4 +1,4 @@
-"""`python -m kilnwork.dispatch`: how it ends, what it says then, what it leaves."""
+"""`python -m kilnwork.dispatch` as a process: its ends, its messages, its leftovers."""
 
 import os
 import select
@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from kilnwork.channel import frames, messages
-from support import short
+from support import short_paths
 
 
 class Process:
-    """A dispatcher of a directory, or of a pipe whose other end is `owner`."""
+    """A dispatcher process of a directory, or of a pipe whose other end is `owner`."""
 
     def __init__(self, directory: Path, *arguments: str, volatile: bool = False) -> None:
         self.directory = directory
@@ -53,12 +53,12 @@ class Process:
         return link
 
     def end(self) -> tuple[int, str]:
-        """Its exit code and what it said last."""
-        _, said = self.child.communicate(timeout=30)
-        return self.child.returncode, said
+        """Return its exit code and its last message."""
+        _, output = self.child.communicate(timeout=30)
+        return self.child.returncode, output
 
     def clear(self) -> None:
-        """Whatever happened, nothing is left."""
+        """Kill the process."""
         self.child.kill()
         self.child.communicate()
         os.close(self.owner)
@@ -74,7 +74,7 @@ def read(link: socket.socket) -> messages.ToDriver:
 
 @pytest.fixture
 def short_tmp() -> Iterator[Path]:
-    directory = short.directory()
+    directory = short_paths.directory()
     yield directory
     shutil.rmtree(directory)
 
@@ -87,7 +87,7 @@ def started(short_tmp: Path) -> Iterator[list[Process]]:
         process.clear()
 
 
-def test_it_leaves_when_told_and_says_so(short_tmp: Path, started: list[Process]) -> None:
+def test_sigterm_ends_it_with_a_message(short_tmp: Path, started: list[Process]) -> None:
     process = Process(short_tmp)
     started.append(process)
     with process.driver() as link:
@@ -101,13 +101,13 @@ def test_it_leaves_when_told_and_says_so(short_tmp: Path, started: list[Process]
     assert stat.S_IMODE(journal.stat().st_mode) == 0o600
 
 
-def test_a_second_one_names_the_first(short_tmp: Path, started: list[Process]) -> None:
+def test_second_dispatcher_names_the_first(short_tmp: Path, started: list[Process]) -> None:
     started.append(Process(short_tmp))
     started[0].driver().close()
     started.append(Process(short_tmp))
-    code, said = started[1].end()
+    code, output = started[1].end()
     assert code == 3
-    assert f"in use by process {started[0].child.pid}" in said.splitlines()[-1]
+    assert f"in use by process {started[0].child.pid}" in output.splitlines()[-1]
 
 
 def test_bad_arguments_are_named(short_tmp: Path, started: list[Process]) -> None:
@@ -116,7 +116,7 @@ def test_bad_arguments_are_named(short_tmp: Path, started: list[Process]) -> Non
     assert process.end() == (2, "--idle-seconds: 'soon' is no number of seconds\n")
 
 
-def test_a_volatile_one_ends_with_its_owner(short_tmp: Path, started: list[Process]) -> None:
+def test_volatile_dispatcher_ends_with_its_owner(short_tmp: Path, started: list[Process]) -> None:
     scratch = short_tmp / "scratch"
     scratch.mkdir()
     (scratch / "file").write_text("x")
@@ -130,7 +130,7 @@ def test_a_volatile_one_ends_with_its_owner(short_tmp: Path, started: list[Proce
     assert not scratch.exists()
 
 
-def test_an_idle_one_leaves_after_its_time(short_tmp: Path, started: list[Process]) -> None:
+def test_idle_dispatcher_ends_after_its_time(short_tmp: Path, started: list[Process]) -> None:
     process = Process(short_tmp, "--idle-seconds", "1")  # for its driver to be let in, too
     started.append(process)
     with process.driver() as link:
@@ -138,7 +138,7 @@ def test_an_idle_one_leaves_after_its_time(short_tmp: Path, started: list[Proces
     assert process.end() == (0, "")
 
 
-def test_a_hurried_one_leaves_as_soon_as_its_driver_has(
+def test_sigusr1_ends_it_once_its_driver_disconnects(
     short_tmp: Path, started: list[Process]
 ) -> None:
     process = Process(short_tmp, "--idle-seconds", "3600")
@@ -149,7 +149,7 @@ def test_a_hurried_one_leaves_as_soon_as_its_driver_has(
     assert process.end() == (0, "")
 
 
-def test_a_hurried_one_stays_for_a_later_driver(short_tmp: Path, started: list[Process]) -> None:
+def test_after_sigusr1_it_stays_for_a_later_driver(short_tmp: Path, started: list[Process]) -> None:
     process = Process(short_tmp, "--idle-seconds", "3600")
     started.append(process)
     first, second = process.driver(), process.driver()
@@ -161,12 +161,12 @@ def test_a_hurried_one_stays_for_a_later_driver(short_tmp: Path, started: list[P
         assert process.child.poll() is None
 
 
-def test_a_damaged_journal_is_named(short_tmp: Path, started: list[Process]) -> None:
+def test_damaged_journal_is_named(short_tmp: Path, started: list[Process]) -> None:
     home = short_tmp / "home"
     home.mkdir()
     (home / "journal.db").write_bytes(b"no database at all, but long enough" * 100)
     process = Process(short_tmp)
     started.append(process)
-    code, said = process.end()
-    assert (code, said.count("\n")) == (1, 1)
-    assert "journal.db is no journal of kilnwork" in said
+    code, output = process.end()
+    assert (code, output.count("\n")) == (1, 1)
+    assert "journal.db is no journal of kilnwork" in output

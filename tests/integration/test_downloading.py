@@ -1,4 +1,4 @@
-"""Downloads and uploads of the command line over connections that break, on a scripted server."""
+"""Downloads and uploads of the command line over breaking connections, with a scripted server."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ JOB = "2026-11-1"
 
 
 class Flaky:
-    """Serves one result and takes one upload; `cuts`: after so many bytes a connection breaks."""
+    """Server of one result and one upload; `cuts`: bytes after which a connection breaks."""
 
     def __init__(self) -> None:
         self.cuts: list[int] = []
@@ -38,16 +38,16 @@ class Flaky:
         start = 0
         if asked is not None and request.headers.get("If-Range") == self.etag:
             start = int(asked.removeprefix("bytes=").removesuffix("-"))
-        answer = web.StreamResponse(status=206 if start else 200)
-        answer.headers["ETag"] = self.etag
-        answer.content_length = len(CONTENT) - start
-        await answer.prepare(request)
-        await self._send(request, answer, CONTENT[start:])
-        return answer
+        response = web.StreamResponse(status=206 if start else 200)
+        response.headers["ETag"] = self.etag
+        response.content_length = len(CONTENT) - start
+        await response.prepare(request)
+        await self._send(request, response, CONTENT[start:])
+        return response
 
-    async def _send(self, request: web.Request, answer: web.StreamResponse, data: bytes) -> None:
+    async def _send(self, request: web.Request, response: web.StreamResponse, data: bytes) -> None:
         count = self.cuts.pop(0) if self.cuts else len(data)
-        await answer.write(data[:count])
+        await response.write(data[:count])
         if count < len(data):
             await asyncio.sleep(0.05)
             assert request.transport is not None
@@ -57,8 +57,11 @@ class Flaky:
         return web.Response(status=201, headers={"Location": "/files/up-1?namespace=default"})
 
     async def looked(self, _: web.Request) -> web.Response:
-        said = {"Upload-Offset": str(len(self.kept)), "Upload-Complete": f"?{int(self.complete)}"}
-        return web.Response(headers=said)
+        headers = {
+            "Upload-Offset": str(len(self.kept)),
+            "Upload-Complete": f"?{int(self.complete)}",
+        }
+        return web.Response(headers=headers)
 
     async def appended(self, request: web.Request) -> web.Response:
         if self.refusals:
@@ -96,7 +99,7 @@ async def flaky() -> AsyncIterator[tuple[Flaky, session.Session]]:
     await runner.cleanup()
 
 
-async def test_a_download_goes_on_where_it_broke_off(
+async def test_download_resumes_where_it_broke_off(
     flaky: tuple[Flaky, session.Session], tmp_path: Path
 ) -> None:
     served, opened = flaky
@@ -109,7 +112,7 @@ async def test_a_download_goes_on_where_it_broke_off(
     assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
 
 
-async def test_a_result_that_changed_meanwhile_is_not_put_together(
+async def test_result_that_changed_meanwhile_is_not_resumed(
     flaky: tuple[Flaky, session.Session], tmp_path: Path
 ) -> None:
     served, opened = flaky
@@ -131,7 +134,7 @@ async def test_a_result_that_changed_meanwhile_is_not_put_together(
 
 
 @pytest.mark.parametrize("cuts", [[], [0], [7], [uploads.PIECE_BYTES], [1, 2, 3]])
-async def test_an_upload_goes_on_from_what_the_server_has(
+async def test_upload_resumes_at_the_offset_of_the_server(
     flaky: tuple[Flaky, session.Session], tmp_path: Path, cuts: list[int]
 ) -> None:
     served, opened = flaky
@@ -146,7 +149,7 @@ async def test_an_upload_goes_on_from_what_the_server_has(
     assert served.complete
 
 
-async def test_a_full_disk_is_told_at_once(
+async def test_full_disk_fails_at_once(
     flaky: tuple[Flaky, session.Session], tmp_path: Path
 ) -> None:
     served, opened = flaky
@@ -160,22 +163,22 @@ async def test_a_full_disk_is_told_at_once(
     assert caught.value.status == 507
 
 
-async def test_while_the_server_is_away_it_says_so(
+async def test_unreachable_server_is_reported_while_waiting(
     flaky: tuple[Flaky, session.Session], tmp_path: Path, monkeypatch: Any
 ) -> None:
     served, opened = flaky
-    said: list[str] = []
-    monkeypatch.setattr(wait_notice.Waiting, "say", lambda _, text: said.append(text))
+    headers: list[str] = []
+    monkeypatch.setattr(wait_notice.Waiting, "say", lambda _, text: headers.append(text))
     served.refusals = [503]
     (tmp_path / "in").write_bytes(CONTENT)
     with contextlib.closing(uploads.Source(str(tmp_path / "in"))) as source:
         await uploads.Upload(opened, source).run()
     assert bytes(served.kept) == CONTENT
-    assert said[0] == "uploading: trying for 120 s: no room"
-    assert said[-1].startswith("uploading  [##########] 100%")
+    assert headers[0] == "uploading: trying for 120 s: no room"
+    assert headers[-1].startswith("uploading  [##########] 100%")
 
 
-async def test_a_file_that_changes_while_it_is_sent_is_told(
+async def test_file_that_changes_during_upload_is_an_error(
     flaky: tuple[Flaky, session.Session], tmp_path: Path, monkeypatch: Any
 ) -> None:
     _, opened = flaky
@@ -190,7 +193,7 @@ async def test_a_file_that_changes_while_it_is_sent_is_told(
             await uploads.Upload(opened, source).run()
 
 
-async def test_an_upload_that_is_complete_needs_nothing(
+async def test_complete_upload_sends_nothing(
     flaky: tuple[Flaky, session.Session], tmp_path: Path
 ) -> None:
     served, opened = flaky

@@ -1,4 +1,4 @@
-"""Ephemeral containers on our node: started once in a Pod that runs, watched, ended with it."""
+"""Ephemeral containers on our node: started once in a running Pod, observed, ended with it."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ import pytest_asyncio
 from kilnwork.api import resource
 from kilnwork.controlplane import cluster
 from kilnwork.kube import client, errors
-from support import short, waiting
+from support import short_paths, waiting
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -29,7 +29,7 @@ class World:
     """A control plane with a node, and an administrator's client."""
 
     def __init__(self) -> None:
-        self.data = short.directory()
+        self.data = short_paths.directory()
         self.plane: cluster.ControlPlane
         self.kube: client.Client
 
@@ -66,14 +66,16 @@ async def world() -> AsyncIterator[World]:
 
 
 class Pod:
-    """One Pod, by its name."""
+    """One Pod, identified by its name."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
 
     async def create(self, **spec: Any) -> None:
-        """With a main container that runs until it is ended, unless `spec` says another."""
+        """Create the Pod with a main container that runs until it is ended, unless `spec` has
+        another.
+        """
         spec = {
             "containers": [shell("main", "while :; do sleep 0.05; done")],
             "restartPolicy": "Never",
@@ -91,7 +93,7 @@ class Pod:
         await self.world.kube.create(resource.PODS, obj, NS)
 
     async def add(self, *containers: Spec) -> None:
-        """As kubectl debug does."""
+        """Add an ephemeral container as kubectl debug does."""
         body = msgspec.json.encode({"spec": {"ephemeralContainers": containers}})
         path = f"{resource.PODS.base(NS)}/{self.name}/ephemeralcontainers"
         await self.world.kube.raw("PATCH", path, body=body, content_type=STRATEGIC)
@@ -100,12 +102,12 @@ class Pod:
         return await self.world.kube.get(resource.PODS, self.name, NS)
 
     async def states(self) -> dict[str, Spec]:
-        """Of its ephemeral containers."""
+        """Return the states of its ephemeral containers."""
         found = (await self.read())["status"].get("ephemeralContainerStatuses") or ()
         return {status["name"]: status["state"] for status in found}
 
     async def until(self, name: str, state: str) -> Spec:
-        """Wait for the state of an ephemeral container; what the status says of it."""
+        """Wait for the state of an ephemeral container; return that part of the status."""
         found: Spec = {}
 
         async def look() -> bool:
@@ -147,7 +149,7 @@ class Pod:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def pod(world: World, request: pytest.FixtureRequest) -> AsyncIterator[Pod]:
-    """A Pod that runs nothing yet, named for the test."""
+    """Return a Pod named after the test, which does not exist yet."""
     made = Pod(world, request.node.name.removeprefix("test_").replace("_", "-")[:50].strip("-"))
     yield made
     with contextlib.suppress(errors.NotFound):
@@ -158,7 +160,7 @@ def shell(name: str, script: str, **more: Any) -> Spec:
     return {"name": name, "image": "label", "command": ["sh", "-c", script], **more}
 
 
-async def test_one_runs_beside_the_containers_and_its_end_is_told(pod: Pod) -> None:
+async def test_ephemeral_container_runs_and_its_end_is_reported(pod: Pod) -> None:
     await pod.create()
     await pod.until_phase("Running")
     await pod.add(shell("good", "echo well; exit 0"), shell("bad", "exit 4"))
@@ -176,7 +178,7 @@ async def test_one_runs_beside_the_containers_and_its_end_is_told(pod: Pod) -> N
     assert ready["status"] == "True"
 
 
-async def test_its_environment_arguments_directory_and_mounts_are_honoured(pod: Pod) -> None:
+async def test_environment_arguments_workdir_and_mounts_are_applied(pod: Pod) -> None:
     at = "$CONTAINER_SANDBOX_MOUNT_POINT/v"
     await pod.create(containers=[shell("main", f'echo m > "{at}/m"; {WAITS}', volumeMounts=MOUNT)])
     await pod.until_phase("Running")
@@ -196,7 +198,7 @@ async def test_its_environment_arguments_directory_and_mounts_are_honoured(pod: 
     assert await pod.log("next") == "e\n"
 
 
-async def test_it_gets_no_files_of_the_service_account(pod: Pod) -> None:
+async def test_no_service_account_files_are_mounted(pod: Pod) -> None:
     where = '"$CONTAINER_SANDBOX_MOUNT_POINT/var/run/secrets/kubernetes.io/serviceaccount"'
     await pod.create(
         automountServiceAccountToken=True, containers=[shell("main", f"ls {where}; {WAITS}")]
@@ -211,7 +213,7 @@ async def test_it_gets_no_files_of_the_service_account(pod: Pod) -> None:
     await waiting.wait_until_async(listed, what="the container has them")
 
 
-async def test_a_program_that_is_not_there_ends_it(pod: Pod) -> None:
+async def test_missing_program_ends_the_container(pod: Pod) -> None:
     await pod.create()
     await pod.add({"name": "e", "image": "label", "command": ["/nowhere/program"]})
     ended = await pod.until("e", "terminated")
@@ -219,7 +221,7 @@ async def test_a_program_that_is_not_there_ends_it(pod: Pod) -> None:
     assert "/nowhere/program" in ended["message"]
 
 
-async def test_one_that_cannot_run_waits_and_the_pod_goes_on(pod: Pod) -> None:
+async def test_container_that_cannot_run_waits_and_the_pod_goes_on(pod: Pod) -> None:
     await pod.create()
     await pod.until_phase("Running")
     profile = {"seccompProfile": {"type": "Localhost", "localhostProfile": "x"}}
@@ -230,10 +232,10 @@ async def test_one_that_cannot_run_waits_and_the_pod_goes_on(pod: Pod) -> None:
     )
     assert "no command" in (await pod.until("no-command", "waiting"))["message"]
 
-    async def told() -> bool:
+    async def reported() -> bool:
         return "message" in (await pod.states())["refused"]["waiting"]
 
-    await waiting.wait_until_async(told, what="the reason")
+    await waiting.wait_until_async(reported, what="the reason")
     state = await pod.until("refused", "waiting")
     assert state["reason"] == "CreateContainerConfigError"
     assert state["message"].startswith(
@@ -246,7 +248,7 @@ async def test_one_that_cannot_run_waits_and_the_pod_goes_on(pod: Pod) -> None:
     assert (await pod.read())["status"]["phase"] == "Running"
 
 
-async def test_it_runs_while_an_init_container_does(pod: Pod) -> None:
+async def test_container_runs_beside_an_init_container(pod: Pod) -> None:
     await pod.create(initContainers=[shell("init", WAITS)])
     await pod.add(shell("e", "echo early"))
     await pod.until("e", "terminated")
@@ -255,7 +257,7 @@ async def test_it_runs_while_an_init_container_does(pod: Pod) -> None:
     assert status["containerStatuses"][0]["state"]["waiting"]["reason"] == "PodInitializing"
 
 
-async def test_the_end_of_the_containers_ends_it_and_then_the_pod(pod: Pod) -> None:
+async def test_end_of_the_main_containers_ends_it_and_the_pod(pod: Pod) -> None:
     at = '"$CONTAINER_SANDBOX_MOUNT_POINT/v/go"'
     main = shell("main", f"until [ -e {at} ]; do sleep 0.05; done", volumeMounts=MOUNT)
     await pod.create(containers=[main])
@@ -272,7 +274,7 @@ async def test_the_end_of_the_containers_ends_it_and_then_the_pod(pod: Pod) -> N
     )
 
 
-async def test_the_deletion_of_the_pod_ends_it_with_the_others(pod: Pod) -> None:
+async def test_pod_deletion_ends_all_containers(pod: Pod) -> None:
     await pod.create(terminationGracePeriodSeconds=2)
     ends = pod.world.data / "polite"
     polite = f"trap 'echo bye > {ends}; exit 0' TERM; while :; do sleep 0.05; done"
@@ -285,7 +287,7 @@ async def test_the_deletion_of_the_pod_ends_it_with_the_others(pod: Pod) -> None
     assert time.monotonic() - began > 1.5
 
 
-async def test_its_end_is_told_while_the_node_goes_down_and_a_container_waits_for_it(
+async def test_end_is_reported_while_the_node_shuts_down(
     pod: Pod,
 ) -> None:
     world, go = pod.world, pod.world.data / "go-down"
@@ -301,14 +303,14 @@ async def test_its_end_is_told_while_the_node_goes_down_and_a_container_waits_fo
     await world.plane.start_node()
 
 
-async def test_a_signal_is_told(pod: Pod) -> None:
+async def test_exit_by_signal_is_reported(pod: Pod) -> None:
     await pod.create()
     await pod.add(shell("e", "kill -KILL $$$$"))
     ended = await pod.until("e", "terminated")
     assert (ended["exitCode"], ended["signal"], ended["reason"]) == (137, 9, "Error")
 
 
-async def test_none_starts_twice_when_the_server_starts_again(pod: Pod) -> None:
+async def test_no_container_starts_twice_after_a_server_restart(pod: Pod) -> None:
     world, starts = pod.world, pod.world.data / "starts"
     await pod.create(restartPolicy="Always")
     go_on = f"until [ -e {world.data}/finish ]; do sleep 0.05; done; exit 5"
@@ -329,7 +331,7 @@ async def test_none_starts_twice_when_the_server_starts_again(pod: Pod) -> None:
     assert await pod.log("ended") == ""
 
 
-async def test_eight_at_a_time_all_end_and_none_is_lost(pod: Pod) -> None:
+async def test_eight_concurrent_containers_all_end(pod: Pod) -> None:
     counted = pod.world.data / "counted"
     await pod.create()
     await pod.until_phase("Running")
@@ -345,14 +347,14 @@ async def test_eight_at_a_time_all_end_and_none_is_lost(pod: Pod) -> None:
     assert (await pod.read())["status"]["phase"] == "Running"
 
 
-async def test_a_container_costs_its_addition_and_at_most_two_writes_of_the_status(
+async def test_container_costs_at_most_two_status_writes(
     pod: Pod,
 ) -> None:
     await pod.create()
     version = (await pod.until_phase("Running"))["metadata"]["resourceVersion"]
     ended: list[str] = []
     writes = 0
-    told = asyncio.Event()
+    reported = asyncio.Event()
 
     async def watch() -> None:
         nonlocal writes
@@ -369,7 +371,7 @@ async def test_a_container_costs_its_addition_and_at_most_two_writes_of_the_stat
                 states = found.get("ephemeralContainerStatuses") or ()
                 writes += change.object is not None
                 ended[:] = [s["name"] for s in states if "terminated" in s["state"]]
-                told.set()
+                reported.set()
 
     watching = asyncio.create_task(watch())
     try:
@@ -377,8 +379,8 @@ async def test_a_container_costs_its_addition_and_at_most_two_writes_of_the_stat
             await pod.add(shell(f"e{number}", "true"))
             async with asyncio.timeout(30):
                 while len(ended) <= number:
-                    told.clear()
-                    await told.wait()
+                    reported.clear()
+                    await reported.wait()
     finally:
         watching.cancel()
         await asyncio.wait({watching})

@@ -1,4 +1,4 @@
-"""exec and attach on the local node when somebody fails: client, container, shim, server."""
+"""exec and attach on the local node when one side fails: client, container, shim, server."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ POD = "/api/v1/namespaces/default/pods/p"
 
 
 class World:
-    """A control plane with its node, one Pod that waits, and kubectl."""
+    """A control plane with its node, one waiting Pod, and kubectl."""
 
     def __init__(self, directory: Path, server: kube_servers.Ours, transport: str) -> None:
         self.directory = directory
@@ -48,7 +48,7 @@ class World:
         kube_execs.until_running(self.admin, "default", "p")
 
     def started(self, process: subprocess.Popen[bytes]) -> int:
-        """The pid that a command prints first."""
+        """Return the pid that a command prints first."""
         assert process.stdout is not None
         return int(process.stdout.readline())
 
@@ -70,12 +70,12 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 
 
 def end(process: subprocess.Popen[bytes], *, timeout_s: float = 30.0) -> tuple[int, str]:
-    """Exit code and what it said to standard error."""
-    _, said = process.communicate(timeout=timeout_s)
-    return process.returncode, said.decode()
+    """Return the exit code and the standard error."""
+    _, output = process.communicate(timeout=timeout_s)
+    return process.returncode, output.decode()
 
 
-def test_a_client_that_is_killed_hangs_up(world: World) -> None:
+def test_killed_client_hangs_up_the_process(world: World) -> None:
     process = world.kubectl.start("exec", "p", "--", "sh", "-c", "echo $$; exec sleep 301")
     pid = world.started(process)
     process.kill()
@@ -93,21 +93,21 @@ def test_nohup_survives_the_client(world: World) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-def test_words_that_are_not_utf_8_arrive(world: World) -> None:
+def test_arguments_that_are_not_utf_8_arrive(world: World) -> None:
     word = os.fsdecode(b"\xff\xfe")
     assert world.kubectl.run("exec", "p", "--", "printf", "%s", word).stdout == b"\xff\xfe"
 
 
-def test_it_ends_with_the_pod(world: World) -> None:
+def test_session_ends_with_the_pod(world: World) -> None:
     process = world.kubectl.start("exec", "p", "--", "sh", "-c", "echo $$; exec sleep 301")
     pid = world.started(process)
     world.admin.delete(f"{POD}?gracePeriodSeconds=0").ok()
-    code, said = end(process)
-    assert (code, said) == (137, "command terminated with exit code 137\n")
+    code, output = end(process)
+    assert (code, output) == (137, "command terminated with exit code 137\n")
     world.until_gone(pid)
 
 
-def test_input_that_nobody_reads_does_not_hold_up_the_end(world: World) -> None:
+def test_unread_input_does_not_delay_the_end(world: World) -> None:
     content = os.urandom(8_000_000)
     done = world.kubectl.run(
         "exec", "-i", "p", "--", "sh", "-c", "sleep 0.3; echo hi", stdin=content
@@ -115,8 +115,8 @@ def test_input_that_nobody_reads_does_not_hold_up_the_end(world: World) -> None:
     assert (done.returncode, done.stdout) == (0, b"hi\n")
 
 
-def test_a_client_that_reads_slowly_holds_the_process_back(world: World) -> None:
-    """Nothing between the two keeps what is not read."""
+def test_slow_client_blocks_the_process(world: World) -> None:
+    """No component between the two buffers unread data."""
     size = 200_000_000
     before = resident()
     argv = ("exec", "p", "--", "sh", "-c", f"head -c {size} /dev/zero; echo done >&2")
@@ -132,7 +132,7 @@ def test_a_client_that_reads_slowly_holds_the_process_back(world: World) -> None
     assert end(process) == (0, "done\n")
 
 
-def test_a_process_that_reads_slowly_holds_the_client_back(world: World) -> None:
+def test_slow_process_blocks_the_client(world: World) -> None:
     size = 200_000_000
     script = "read go; sleep 1; wc -c"
     with world.kubectl.start("exec", "-i", "p", "--", "sh", "-c", script) as process:
@@ -157,12 +157,12 @@ def fill(pipe: IO[bytes], size: int) -> None:
 
 
 def resident() -> int:
-    """Bytes of memory of this process, which the control plane runs in."""
+    """Return the resident memory in bytes of this process, which runs the control plane."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_a_shim_that_is_killed_leaves_the_end_unknown(world: World) -> None:
+def test_killed_shim_leaves_the_exit_code_unknown(world: World) -> None:
     process = world.kubectl.start("exec", "-i", "p", "--", "sh", "-c", "echo $$; cat")
     pid = world.started(process)
     [shim] = [
@@ -171,9 +171,9 @@ def test_a_shim_that_is_killed_leaves_the_end_unknown(world: World) -> None:
         if str(world.directory / "data" / "shim").encode() in command(found)
     ]
     os.kill(shim, signal.SIGKILL)
-    code, said = end(process)
+    code, output = end(process)
     assert code == 1
-    assert "the end of the command was not seen" in said
+    assert "the end of the command was not seen" in output
     world.until_gone(pid)
     waiting.wait_until(
         lambda: world.kubectl.run("exec", "p", "--", "true").returncode == 0,
@@ -210,7 +210,7 @@ def test_stopping_everything_ends_sessions(tmp_path: Path) -> None:
 
 
 def upgraded(world: World, what: str) -> ssl.SSLSocket:
-    """A raw connection after the 101 for SPDY."""
+    """Return a raw connection after the 101 for SPDY."""
     host, _, port = world.server.url.removeprefix("https://").partition(":")
     tls = ssl.create_default_context(cadata=world.server.ca)
     plain = socket.create_connection((host, int(port)), timeout=10)
@@ -241,14 +241,14 @@ def all_of(connection: ssl.SSLSocket) -> bytes:
 
 @pytest.mark.parametrize("what", ["exec", "portforward"])
 @pytest.mark.parametrize("content", [b"\x80\x02GET / HTTP", b"\x80\x03\x00\x01\xff\xff\xff\xff"])
-def test_who_breaks_the_protocol_is_cut_off(world: World, what: str, content: bytes) -> None:
+def test_protocol_violation_closes_the_connection(world: World, what: str, content: bytes) -> None:
     with upgraded(world, what) as connection:
         connection.sendall(content)
         assert all_of(connection) == b""
     assert world.kubectl.run("exec", "p", "--", "true").returncode == 0
 
 
-def test_streams_that_were_not_asked_for_are_refused(world: World) -> None:
+def test_unrequested_streams_are_refused(world: World) -> None:
     with upgraded(world, "exec") as connection:
         writer, reader = spdy.FrameWriter(), spdy.FrameReader()
         kinds = ["error", "stderr", "stdin", "stdin", "stdout"]
@@ -259,8 +259,8 @@ def test_streams_that_were_not_asked_for_are_refused(world: World) -> None:
     refused = [f.stream for f in frames if isinstance(f, spdy.RstStream) and f.status == 3]
     assert refused == [3, 7]
     assert [f.stream for f in frames if isinstance(f, spdy.SynReply)] == [1, 5, 9]
-    output = b"".join(f.data for f in frames if isinstance(f, spdy.Data) and f.stream == 9)
+    output = b"".join(f.data for f in frames if isinstance(f, spdy.DataPiece) and f.stream == 9)
     assert output == b"some words"
     assert b'"status":"Success"' in b"".join(
-        f.data for f in frames if isinstance(f, spdy.Data) and f.stream == 1
+        f.data for f in frames if isinstance(f, spdy.DataPiece) and f.stream == 1
     )

@@ -1,6 +1,6 @@
-"""Every field of a Pod, a Task and a TaskCluster does what the table of fields states.
+"""Every field of a Pod, a Task and a TaskCluster behaves as the table of fields states.
 
-One control plane for all. Most writes are dry runs, so that nothing of them has to be run.
+One control plane for all tests. Most writes are dry runs, so that nothing has to run.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from kilnwork.controlplane import cluster
 from kilnwork.controlplane.node import pod_fields, statuses
 from kilnwork.kit import clock, http_types
 from kilnwork.kube import client, errors, transport
-from support import field_samples, short, waiting
+from support import field_samples, short_paths, waiting
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -29,10 +29,10 @@ NS = "default"
 
 
 class World:
-    """A control plane with a node, an admin who keeps warnings, and a client for the rest."""
+    """A control plane with a node, an administrator that keeps warnings, and another client."""
 
     def __init__(self) -> None:
-        self.data = short.directory()
+        self.data = short_paths.directory()
         self.warnings: list[str] = []
         self.http: transport.Transport
         self.kube: client.Client
@@ -40,7 +40,7 @@ class World:
     async def write(
         self, kind: resource.Resource, obj: dict[str, Any], *, dry_run: bool = True
     ) -> str:
-        """Create it; why it was refused, empty if it was not. Fills `warnings`."""
+        """Create an object; return why it was refused, or "". Sets `warnings`."""
         self.warnings.clear()
         body = {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
         request = http_types.ClientRequest(
@@ -57,7 +57,7 @@ class World:
         return ""
 
     async def add(self, pod: str, *containers: dict[str, Any], dry_run: bool = True) -> str:
-        """Add ephemeral containers; why that was refused. Fills `warnings`."""
+        """Add ephemeral containers; return why they were refused, or "". Sets `warnings`."""
         self.warnings.clear()
         request = http_types.ClientRequest(
             method="PATCH",
@@ -80,15 +80,15 @@ class World:
         assert refused == ""
 
     async def status(self, name: str, *, has: str) -> dict[str, Any]:
-        """Wait until the status of a Pod has this text somewhere; the status."""
+        """Wait until the status of a Pod contains this text; return the status."""
         found: dict[str, Any] = {}
 
-        async def told() -> bool:
+        async def reported() -> bool:
             nonlocal found
             found = (await self.kube.get(resource.PODS, name, NS))["status"]
             return has in str(found)
 
-        await waiting.wait_until_async(told, what=f"{name}: {has}", timeout_s=60)
+        await waiting.wait_until_async(reported, what=f"{name}: {has}", timeout_s=60)
         return found
 
 
@@ -127,18 +127,18 @@ def effect_of(path: str, rows: field_effects.Table) -> Effect | None:
 
 
 def plain(path: str) -> str:
-    """A path without positions in lists."""
+    """Return the path without positions in lists."""
     return re.sub(r"\[\d+\]", "[]", path)
 
 
 def warned_of(warnings: list[str], path: str) -> list[str]:
-    """Warnings about this field, or about one that it is in."""
+    """Return the warnings about this field, or about one that contains it."""
     named = [(plain(text.partition(": ")[0]), text) for text in warnings]
     return [text for at, text in named if f"{path}.".startswith((f"{at}.", f"{at}[]."))]
 
 
 async def outcome(world: World, path: str, effect: Effect | None, refused: str) -> str:
-    """What is not as the table states, empty if it is."""
+    """Return how the behaviour differs from the table, or ""."""
     warned = warned_of(world.warnings, path)
     if effect is Effect.INVALID:
         return "" if path.split("[]")[0] in refused else "not refused with its path"
@@ -186,12 +186,12 @@ async def test_every_field_of_our_kinds_does_what_the_table_states(
     assert wrong == {}
 
 
-async def test_no_row_is_of_a_field_that_does_not_exist() -> None:
+async def test_tables_have_only_existing_fields() -> None:
     used = {_row(path) for path in field_samples.pod_fields()}
     assert [row.path for row in pod_fields.ROWS if row.path not in used] == []
 
 
-async def test_what_a_taskcluster_replaces_in_its_template_is_warned_of(world: World) -> None:
+async def test_taskcluster_warns_of_template_fields_that_it_replaces(world: World) -> None:
     worker = {"name": "worker", "image": "x", "command": ["mine"], "args": ["a"], "tty": True}
     worker["resources"] = {"limits": {"memory": "1Gi"}}  # which a worker keeps by itself
     template = {
@@ -226,7 +226,7 @@ async def test_fields_that_the_node_refuses_fail_the_pod_with_their_path(world: 
 
 
 def refused_fields(*, of_ephemeral: bool) -> dict[str, str]:
-    """A field for each row of what the node refuses."""
+    """Return one field for each row of what the node refuses."""
     rows = [row.path for row in pod_fields.ROWS if row.cluster is Effect.REFUSED]
     rows = [row for row in rows if row.startswith(field_samples.EPHEMERAL) is of_ephemeral]
     chosen = {_row(path): path for path in field_samples.pod_fields() if _row(path) in rows}
@@ -234,7 +234,7 @@ def refused_fields(*, of_ephemeral: bool) -> dict[str, str]:
     return chosen
 
 
-async def test_an_ephemeral_container_with_a_refused_field_waits(world: World) -> None:
+async def test_ephemeral_container_with_a_refused_field_waits(world: World) -> None:
     chosen = refused_fields(of_ephemeral=True)
     volumes = {"volumes": [{**field_samples.VOLUME, "emptyDir": {}}]}
     await world.pod("watched", {**shell("sleep 600"), **volumes})
@@ -252,7 +252,7 @@ async def test_an_ephemeral_container_with_a_refused_field_waits(world: World) -
         assert status["phase"] == "Running"
 
 
-async def test_an_event_names_fields_of_an_ephemeral_container_without_effect(
+async def test_event_names_fields_of_an_ephemeral_container_without_effect(
     world: World,
 ) -> None:
     await world.pod("looked-into", shell("sleep 600"))
@@ -262,11 +262,11 @@ async def test_an_event_names_fields_of_an_ephemeral_container_without_effect(
     field = "spec.ephemeralContainers[0].securityContext.privileged: has no effect here"
     assert [text.partition(": a ")[0] for text in world.warnings] == [field]
 
-    async def told() -> bool:
+    async def reported() -> bool:
         found = await world.kube.list(resource.EVENTS, NS, type=dict[str, Any])
         return any(e["message"].startswith(field) for e in found.items)
 
-    await waiting.wait_until_async(told, what="the event")
+    await waiting.wait_until_async(reported, what="the event")
 
 
 def _row(path: str) -> str:
@@ -274,7 +274,7 @@ def _row(path: str) -> str:
     return "" if row is None else row.path
 
 
-async def test_a_condition_and_an_event_name_fields_without_effect_on_the_node(
+async def test_condition_and_an_event_name_fields_without_effect_on_the_node(
     world: World,
 ) -> None:
     spec = {
@@ -301,25 +301,25 @@ async def test_a_condition_and_an_event_name_fields_without_effect_on_the_node(
     ]
     assert condition["status"] == "True"
 
-    async def told() -> bool:
+    async def reported() -> bool:
         found = await world.kube.list(resource.EVENTS, NS, type=dict[str, Any])
         return any(
             e["involvedObject"]["name"] == "ignored" and e["reason"] == "FieldsIgnored"
             for e in found.items
         )
 
-    await waiting.wait_until_async(told, what="the event")
+    await waiting.wait_until_async(reported, what="the event")
 
 
-async def test_a_pod_that_asks_for_nothing_special_has_no_such_condition(world: World) -> None:
+async def test_plain_pod_has_no_condition_about_fields(world: World) -> None:
     await world.pod("plain", field_samples.POD)
     assert world.warnings == []
     status = await world.status("plain", has="Succeeded")
     assert statuses.FIELDS_IGNORED not in str(status)
 
 
-async def test_the_tables_agree_on_what_a_node_does() -> None:
-    """The node is the same on both sides; they differ in the scheduler and the API server alone."""
+async def test_tables_agree_on_the_fields_of_a_node() -> None:
+    """The node is the same on both sides; only the scheduler and the API server differ."""
     for row in pod_fields.ROWS:
         if row.embedded is not row.cluster:
             allowed = (Effect.SCHEDULED, Effect.IGNORED)
@@ -331,7 +331,7 @@ def shell(script: str, **container: Any) -> dict[str, Any]:
     return {**field_samples.POD, "containers": [main]}
 
 
-async def test_privileges_are_given_up_by_the_container_and_what_is_run_in_it(
+async def test_privileges_are_dropped_in_the_container_and_in_exec(
     world: World,
 ) -> None:
     spec = shell(
@@ -354,7 +354,7 @@ async def test_privileges_are_given_up_by_the_container_and_what_is_run_in_it(
         assert int(facts["CapEff"], 16) == 0
 
 
-async def test_another_user_than_the_nodes_is_not_run(world: World) -> None:
+async def test_container_of_another_user_is_refused(world: World) -> None:
     mine, other = os.geteuid(), os.geteuid() + 1
     await world.pod("mine", {**field_samples.POD, "securityContext": {"runAsUser": mine}})
     await world.pod("other", shell("true", securityContext={"runAsUser": other}))
@@ -365,14 +365,14 @@ async def test_another_user_than_the_nodes_is_not_run(world: World) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only a node that runs as root must refuse")
-async def test_run_as_non_root_is_not_run_as_root(world: World) -> None:
+async def test_run_as_non_root_refuses_root(world: World) -> None:
     await world.pod("careful", {**field_samples.POD, "securityContext": {"runAsNonRoot": True}})
     status = await world.status("careful", has="CreateContainerConfigError")
     state = status["containerStatuses"][0]["state"]["waiting"]
     assert state["message"].startswith("spec.securityContext.runAsNonRoot: container has run")
 
 
-async def test_a_termination_message_falls_back_to_the_log(world: World) -> None:
+async def test_termination_message_falls_back_to_the_log(world: World) -> None:
     policy = {"terminationMessagePolicy": "FallbackToLogsOnError"}
     await world.pod("talks", shell("echo what went wrong; exit 3", **policy))
     status = await world.status("talks", has="Failed")
@@ -380,7 +380,7 @@ async def test_a_termination_message_falls_back_to_the_log(world: World) -> None
     assert (ended["exitCode"], ended["message"]) == (3, "what went wrong\n")
 
 
-async def test_a_taint_of_the_node_is_kept_by_the_scheduler_and_drives_pods_out(
+async def test_node_taint_is_respected_and_evicts_pods(
     world: World,
 ) -> None:
     node = (await world.kube.list(resource.NODES, type=dict[str, Any])).items[0]["metadata"]["name"]

@@ -1,5 +1,4 @@
-"""File jobs on a manager by itself: workers that share no directory with it, and who may do
-what."""
+"""File jobs on a manager by itself: workers without a shared directory, and rights of users."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,7 +13,7 @@ from kilnwork.cli.installation import rights
 from kilnwork.cli.wiring import embedded, in_cluster
 from kilnwork.controlplane import cluster
 from kilnwork.kube import client
-from support import pages, ports, served
+from support import embedded_server, free_ports, pages
 
 NS = "default"
 SAMPLE = pages.ROOT / "examples" / "30-upload" / "sample_small_work.json"
@@ -23,7 +22,7 @@ EXPECTED = SAMPLE.with_name("sample_small_work.results.json").read_bytes()
 
 @pytest.fixture
 async def plane(tmp_path: Path) -> AsyncIterator[cluster.ControlPlane]:
-    async with served.control_plane(tmp_path / "plane") as made:
+    async with embedded_server.control_plane(tmp_path / "plane") as made:
         yield made
 
 
@@ -34,15 +33,15 @@ async def kube(plane: cluster.ControlPlane) -> AsyncIterator[client.Client]:
 
 
 def quiet(_: str) -> None:
-    """Nobody listens to what it does."""
+    """Kube events are dropped."""
 
 
 @pytest.fixture
 async def manager(
     plane: cluster.ControlPlane, kube: client.Client, tmp_path: Path
 ) -> AsyncIterator[in_cluster.InClusterServer]:
-    """One whose workers come over TLS."""
-    port = ports.free()
+    """Run a manager whose workers connect over TLS."""
+    port = free_ports.free()
     settings = in_cluster.InClusterSettings(
         data_dir=tmp_path / "manager",
         kube=plane.admin_config(),
@@ -66,7 +65,7 @@ async def manager(
 
 
 class Caller:
-    """Somebody with a token, or without."""
+    """A client with a token, or without one."""
 
     def __init__(self, manager: in_cluster.InClusterServer, token: str = "") -> None:
         self._url = f"https://127.0.0.1:{manager.port}"
@@ -77,16 +76,16 @@ class Caller:
     ) -> tuple[int, bytes, Any]:
         async with (
             aiohttp.ClientSession(headers=self._headers) as http,
-            http.request(method, self._url + path, data=data, ssl=False) as answer,
+            http.request(method, self._url + path, data=data, ssl=False) as response,
         ):
-            body = await answer.read()
-            plain = answer.content_type in ("application/json", "application/problem+json")
-            document = await answer.json(content_type=None) if plain else None
-            return answer.status, body, document
+            body = await response.read()
+            plain = response.content_type in ("application/json", "application/problem+json")
+            document = await response.json(content_type=None) if plain else None
+            return response.status, body, document
 
 
 async def account(kube: client.Client, name: str, *allowed: rights.Right) -> str:
-    """The token of a new account that may do this in the namespace."""
+    """Return the token of a new account with this right in the namespace."""
     await kube.create(resource.SERVICE_ACCOUNTS, {"metadata": {"name": name, "namespace": NS}})
     if allowed:
         role = rights.cluster_role(name, allowed)
@@ -100,12 +99,12 @@ async def account(kube: client.Client, name: str, *allowed: rights.Right) -> str
         }  # fmt: skip
         await kube.create(resource.ROLE_BINDINGS, binding)
     asked = {"kind": "TokenRequest", "spec": {}}
-    answer = await kube.create_sub(resource.SERVICE_ACCOUNTS, name, "token", asked, NS)
-    return str(answer["status"]["token"])
+    response = await kube.create_sub(resource.SERVICE_ACCOUNTS, name, "token", asked, NS)
+    return str(response["status"]["token"])
 
 
 async def over(caller: Caller, job: str) -> Any:
-    """The document of a job once it is over."""
+    """Return the document of a job once it has finished."""
     async with asyncio.timeout(30):
         while True:
             _, _, document = await caller.ask("GET", f"/jobs/{job}")
@@ -114,7 +113,7 @@ async def over(caller: Caller, job: str) -> Any:
             await asyncio.sleep(0.05)
 
 
-async def test_workers_elsewhere_map_a_file(
+async def test_remote_workers_map_a_file(
     plane: cluster.ControlPlane, kube: client.Client, manager: in_cluster.InClusterServer
 ) -> None:
     await plane.start_node()
@@ -126,16 +125,16 @@ async def test_workers_elsewhere_map_a_file(
     assert await caller.ask("GET", f"/jobs/{made['id']}/results") == (200, EXPECTED, None)
 
 
-async def test_only_who_may_do_so_sees_and_makes_jobs(
+async def test_jobs_are_seen_and_created_only_with_rights(
     kube: client.Client, manager: in_cluster.InClusterServer
 ) -> None:
-    nobody = Caller(manager)
-    stranger = Caller(manager, await account(kube, "stranger"))
+    anonymous = Caller(manager)
+    outsider = Caller(manager, await account(kube, "stranger"))
     viewer = Caller(manager, await account(kube, "viewer", *rights.VIEW))
     driver = Caller(manager, await account(kube, "driver", *rights.DRIVE))
     data = SAMPLE.read_bytes()
-    assert (await nobody.ask("POST", "/jobs", data=data))[0] == 401
-    assert (await stranger.ask("POST", "/jobs", data=data))[0] == 403
+    assert (await anonymous.ask("POST", "/jobs", data=data))[0] == 401
+    assert (await outsider.ask("POST", "/jobs", data=data))[0] == 403
     status, _, refused = await viewer.ask("POST", "/jobs", data=data)
     assert status == 403
     assert 'cannot create resource "jobs" in API group "kilnwork.dev"' in refused["detail"]
@@ -144,8 +143,8 @@ async def test_only_who_may_do_so_sees_and_makes_jobs(
     path = f"/jobs/{made['id']}"
     assert (await viewer.ask("GET", path))[0] == 200
     assert (await viewer.ask("GET", f"{path}/input"))[1] == data
-    assert (await stranger.ask("GET", path))[0] == 403
-    assert (await nobody.ask("GET", "/jobs"))[0] == 401
+    assert (await outsider.ask("GET", path))[0] == 403
+    assert (await anonymous.ask("GET", "/jobs"))[0] == 401
     assert (await viewer.ask("POST", f"{path}/cancel"))[0] == 403
     assert (await driver.ask("POST", f"{path}/cancel"))[0] == 202
     assert (await viewer.ask("DELETE", path))[0] == 403

@@ -1,4 +1,4 @@
-"""Whatever drivers and slots send, only their own link suffers."""
+"""Malicious drivers and slots: they can harm only their own link."""
 
 import asyncio
 import random
@@ -20,7 +20,7 @@ from kilnwork.dispatch.hub import hub
 from kilnwork.dispatch.journal import memory_store, port
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import ids
-from support import hubs, raw_calls, raw_worker
+from support import hubs, raw_peers, raw_worker
 
 EXAMPLES = 30
 """Streams that are tried on one dispatcher; each opens its own link."""
@@ -37,7 +37,7 @@ class OneSecret:
 
 
 class Home:
-    """A dispatcher, a worker that opens what it is asked to, and a driver whose calls must run."""
+    """A dispatcher, a worker that opens requested slots, and a driver whose calls must run."""
 
     def __init__(self, directory: Path, kept: port.Store) -> None:
         self.failures: list[BaseException] = []
@@ -45,12 +45,12 @@ class Home:
         options = hub.HubOptions(on_failure=self.failures.append)
         self.hub = hubs.make(directory, kept=kept, options=options)
         self.worker = raw_worker.RawWorker(self.socket, slots=3)
-        self.driver = raw_calls.RawDriver(self.socket)
+        self.driver = raw_peers.RawDriver(self.socket)
         self.tasks: list[ids.TaskId] = []
         self.refs: list[attempts.AttemptRef] = []
 
     async def begin(self) -> None:
-        """Start, and learn of some tasks that a hostile peer may have heard of."""
+        """Start, and create some tasks whose ids a hostile peer may know."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, facts: self.failures.append(_error(facts)))
         await self.hub.start(self.socket)
@@ -60,9 +60,9 @@ class Home:
         await self.driver.expect(messages.Attached)
         self.driver.template()
         self.driver.submit(*(self.driver.item() for _ in range(3)))
-        self.hostile = await raw_calls.open_slot(self.worker)
-        self.honest = await raw_calls.open_slot(self.worker)
-        idle = await raw_calls.open_slot(self.worker)
+        self.hostile = await raw_peers.open_slot(self.worker)
+        self.honest = await raw_peers.open_slot(self.worker)
+        idle = await raw_peers.open_slot(self.worker)
         self.refs = [(await slot.run()).ref for slot in (self.hostile, self.honest, idle)]
         self.tasks = [ref.task for ref in self.refs]
         idle.succeed(calls.CallRun(self.refs[2], 1, raw_calls_payload(), ""))
@@ -74,8 +74,8 @@ class Home:
             await peer.disconnect()
         await self.hub.stop()
 
-    async def end_slot(self, slot: raw_calls.RawSlot) -> None:
-        """A slot's process is over; what it had was a matter between it and its own cluster."""
+    async def end_slot(self, slot: raw_peers.RawSlot) -> None:
+        """End a slot's process; its calls concern only its own cluster."""
         await slot.disconnect()
         self.worker.serial += 1
         self.worker.say(
@@ -87,7 +87,7 @@ class Home:
         await self.worker.expect(messages.Renewed)
 
     async def still_works(self) -> None:
-        """An honest driver's call runs in an honest slot, and its result comes back."""
+        """Check that a call of an honest driver runs in an honest slot and returns its result."""
         if self.failures:
             raise self.failures[0]
         item = self.driver.item()
@@ -100,7 +100,7 @@ class Home:
 
 
 def _error(facts: dict[str, Any]) -> BaseException:
-    """What nobody caught on the dispatcher's loop."""
+    """Exceptions that reached the dispatcher's loop unhandled."""
     return facts.get("exception") or RuntimeError(facts["message"])
 
 
@@ -119,7 +119,7 @@ async def a_home(directory: Path, kept: port.Store) -> AsyncIterator[Home]:
 
 
 class Liar:
-    """Says what its kind may say, about anything."""
+    """Generates messages that its kind of peer may send, about anything."""
 
     def __init__(self, home: Home, seed: int) -> None:
         self.random = random.Random(seed)
@@ -220,7 +220,7 @@ class Liar:
         return made
 
     def damaged(self, stream: list[bytes]) -> bytes:
-        """Frames in another order, twice, cut short, or followed by rubbish."""
+        """Return the frames in another order, repeated, truncated, or followed by garbage."""
         pick = self.random
         kind = pick.choice(["whole", "shuffled", "twice", "cut", "flipped", "rubbish", "giant"])
         if kind == "shuffled":
@@ -252,7 +252,7 @@ def _frame(message: Any) -> list[bytes]:
 
 
 async def settle(peer: Any) -> None:
-    """Read until the dispatcher has closed the link, or has nothing more to say."""
+    """Read until the dispatcher has closed the link, or has nothing more to send."""
     try:
         async with asyncio.timeout(0.01):
             while True:
@@ -274,7 +274,7 @@ def kept(tmp_path: Path, request: pytest.FixtureRequest) -> port.Store:
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-def test_a_lying_driver_harms_only_itself(seed: int, tmp_path_factory: Any, kept: Any) -> None:
+def test_lying_driver_harms_only_itself(seed: int, tmp_path_factory: Any, kept: Any) -> None:
     asyncio.run(lie_as_drivers(tmp_path_factory.mktemp("home"), seed, durable=_durable(kept)))
 
 
@@ -284,7 +284,7 @@ def test_a_lying_driver_harms_only_itself(seed: int, tmp_path_factory: Any, kept
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-def test_a_lying_slot_harms_only_itself(seed: int, tmp_path_factory: Any, kept: Any) -> None:
+def test_lying_slot_harms_only_itself(seed: int, tmp_path_factory: Any, kept: Any) -> None:
     asyncio.run(lie_as_slot(tmp_path_factory.mktemp("home"), seed, durable=_durable(kept)))
 
 
@@ -300,12 +300,12 @@ async def lie_as_drivers(directory: Path, seed: int, *, durable: bool) -> None:
     async with a_home(directory, _store(directory, durable=durable)) as home:
         for number in range(EXAMPLES):
             liar = Liar(home, seed + number)
-            async with raw_calls.RawDriver(home.socket) as driver:
+            async with raw_peers.RawDriver(home.socket) as driver:
                 driver.template()
-                said = [liar.of_submitter() for _ in range(liar.random.randrange(12))]
-                driver.send(liar.damaged(encoded(said)))
+                messages_sent = [liar.of_submitter() for _ in range(liar.random.randrange(12))]
+                driver.send(liar.damaged(encoded(messages_sent)))
                 await settle(driver)
-        await home.end_slot(home.hostile)  # it answers nobody who wants something stopped
+        await home.end_slot(home.hostile)  # it does not respond to a request to stop
         await home.end_slot(home.honest)
         await home.still_works()
 
@@ -316,10 +316,10 @@ async def lie_as_slot(directory: Path, seed: int, *, durable: bool) -> None:
         for number in range(EXAMPLES):
             liar = Liar(home, seed + number)
             slot.running = list(liar.some(liar.ref))
-            await raw_calls.connect(slot)
-            slot.say(messages.Template(1, raw_calls.ADD))
-            said = [liar.of_slot() for _ in range(liar.random.randrange(12))]
-            slot.send(liar.damaged(encoded(said)))
+            await raw_peers.connect(slot)
+            slot.say(messages.Template(1, raw_peers.ADD))
+            messages_sent = [liar.of_slot() for _ in range(liar.random.randrange(12))]
+            slot.send(liar.damaged(encoded(messages_sent)))
             await settle(slot)
         await home.end_slot(slot)
         await home.still_works()
@@ -327,25 +327,25 @@ async def lie_as_slot(directory: Path, seed: int, *, durable: bool) -> None:
 
 @given(data=st.binary(max_size=300))
 @settings(max_examples=30, deadline=None)
-def test_random_bytes_after_a_hello_harm_nobody(data: bytes, tmp_path_factory: Any) -> None:
+def test_random_bytes_after_a_hello_harm_no_other_peer(data: bytes, tmp_path_factory: Any) -> None:
     async def send() -> None:
         directory = tmp_path_factory.mktemp("home")
         dispatcher = Home(directory, memory_store.MemoryStore())
         await dispatcher.hub.start(dispatcher.socket)
-        async with raw_calls.RawDriver(dispatcher.socket) as driver:
+        async with raw_peers.RawDriver(dispatcher.socket) as driver:
             driver.send(data)
             await settle(driver)
-        async with raw_calls.RawDriver(dispatcher.socket):
+        async with raw_peers.RawDriver(dispatcher.socket):
             assert not dispatcher.failures
         await dispatcher.hub.stop()
 
     asyncio.run(send())
 
 
-async def test_what_is_nearly_right_is_named(tmp_path: Path) -> None:
+async def test_malformed_field_is_named(tmp_path: Path) -> None:
     home = Home(tmp_path, memory_store.MemoryStore())
     await home.hub.start(home.socket)
-    async with raw_calls.RawDriver(home.socket) as driver:
+    async with raw_peers.RawDriver(home.socket) as driver:
         body = msgspec.msgpack.encode(["submit", [[1, b"short", 1, ["application/json", b""]]]])
         driver.send(struct.pack(">I", len(body)) + body)
         refused = await driver.expect(messages.Refused)

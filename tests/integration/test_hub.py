@@ -1,4 +1,4 @@
-"""The hub over a real socket and a real journal: what callers and workers see."""
+"""The hub over a real socket and a real journal, as its callers and workers see it."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,7 @@ async def state_of(dispatcher: hub.Hub, task: ids.TaskId, wanted: api_task.State
     return view
 
 
-async def test_a_task_runs_and_its_result_is_seen(dispatcher: hub.Hub, directory: Path) -> None:
+async def test_task_runs_and_its_result_is_stored(dispatcher: hub.Hub, directory: Path) -> None:
     async with a_worker(directory) as worker:
         submission = a_task()
         view = await dispatcher.submit(submission)
@@ -71,7 +71,7 @@ async def test_a_task_runs_and_its_result_is_seen(dispatcher: hub.Hub, directory
         assert (done.worker, done.node, done.attempt, done.stopped) == ("w-0", "node-1", 1, True)
 
 
-async def test_the_same_submit_changes_nothing(dispatcher: hub.Hub, directory: Path) -> None:
+async def test_repeated_submit_changes_nothing(dispatcher: hub.Hub, directory: Path) -> None:
     submission = a_task()
     first = await asyncio.gather(*(dispatcher.submit(submission) for _ in range(5)))
     assert {view.created for view in first} == {first[0].created}
@@ -102,7 +102,7 @@ async def test_running_a_success_again_needs_force(dispatcher: hub.Hub, director
         assert rerun.ref == attempts.AttemptRef(submission.task, 2, 1)
 
 
-async def test_a_failure_is_retried_within_its_budget(dispatcher: hub.Hub, directory: Path) -> None:
+async def test_failure_is_retried_within_its_budget(dispatcher: hub.Hub, directory: Path) -> None:
     retry = api_task.Retry(max_attempts=2, delay_seconds=0.05)
     submission = a_task(retry=retry)
     async with a_worker(directory) as worker:
@@ -116,7 +116,7 @@ async def test_a_failure_is_retried_within_its_budget(dispatcher: hub.Hub, direc
         assert (view.failures, view.reason, view.exit_code) == (2, "NonZeroExit", 1)
 
 
-async def test_a_late_report_is_acknowledged_and_refused(
+async def test_late_report_is_acknowledged_and_refused(
     dispatcher: hub.Hub, directory: Path
 ) -> None:
     submission = a_task(retry=api_task.Retry(max_attempts=2, delay_seconds=0))
@@ -132,7 +132,7 @@ async def test_a_late_report_is_acknowledged_and_refused(
         assert not view.state.final
 
 
-async def test_a_pending_task_is_killed_at_once(dispatcher: hub.Hub) -> None:
+async def test_pending_task_is_killed_at_once(dispatcher: hub.Hub) -> None:
     submission = a_task()
     await dispatcher.submit(submission)
     await dispatcher.kill(submission.task, reason=reasons.Reason.KILLED)
@@ -140,7 +140,7 @@ async def test_a_pending_task_is_killed_at_once(dispatcher: hub.Hub) -> None:
     assert (view.state, view.reason, view.stopped) == (api_task.State.KILLED, "Killed", True)
 
 
-async def test_a_running_task_is_killed_with_proof(dispatcher: hub.Hub, directory: Path) -> None:
+async def test_running_task_is_killed_with_proof(dispatcher: hub.Hub, directory: Path) -> None:
     submission = a_task()
     async with a_worker(directory) as worker:
         await dispatcher.submit(submission)
@@ -156,7 +156,9 @@ async def test_a_running_task_is_killed_with_proof(dispatcher: hub.Hub, director
         assert killed.stopped is True
 
 
-async def test_changes_are_told_in_order_and_once(dispatcher: hub.Hub, directory: Path) -> None:
+async def test_changes_are_published_in_order_and_once(
+    dispatcher: hub.Hub, directory: Path
+) -> None:
     since, views = await dispatcher.changes(0)
     assert views == []
     waiter = asyncio.ensure_future(dispatcher.changes(since))
@@ -170,7 +172,7 @@ async def test_changes_are_told_in_order_and_once(dispatcher: hub.Hub, directory
     assert [known.task for known in everything] == [submission.task]
 
 
-async def test_who_waits_says_for_what(dispatcher: hub.Hub, directory: Path) -> None:
+async def test_waiting_task_shows_its_reason(dispatcher: hub.Hub, directory: Path) -> None:
     first, second = a_task("first"), a_task("second")
     assert (await dispatcher.submit(first)).reason == "NoWorker"
     await dispatcher.submit(second)
@@ -205,7 +207,9 @@ def spawn(
     return messages.Spawn(serial, parent, ordinal, key, name, spec, None)
 
 
-async def test_a_child_is_made_once_and_asked_about(dispatcher: hub.Hub, directory: Path) -> None:
+async def test_child_is_created_once_and_can_be_queried(
+    dispatcher: hub.Hub, directory: Path
+) -> None:
     async with a_worker(directory) as worker:
         submission = a_task()
         await dispatcher.submit(submission)
@@ -224,10 +228,10 @@ async def test_a_child_is_made_once_and_asked_about(dispatcher: hub.Hub, directo
         assert child.name == ids.task_text(child.ref.task)
         worker.say(messages.GetTask(12, parent, child.ref.task, 5.0))
         worker.succeed(child.ref, b"[1]")
-        answer = await worker.expect(messages.Response)
-        assert answer.status == 200
-        assert b'"state":"Success"' in answer.body
-        assert b'"result":[1]' in answer.body
+        response = await worker.expect(messages.Response)
+        assert response.status == 200
+        assert b'"state":"Success"' in response.body
+        assert b'"result":[1]' in response.body
         view = hubs.view(dispatcher, submission.task)
         assert view.children == api_task.ChildCounts(total=1, succeeded=1)
         worker.say(spawn(parent, 13))
@@ -235,7 +239,7 @@ async def test_a_child_is_made_once_and_asked_about(dispatcher: hub.Hub, directo
         assert (after.status, after.body) == (200, made.body)
 
 
-async def test_the_next_attempt_finds_the_children(dispatcher: hub.Hub, directory: Path) -> None:
+async def test_next_attempt_finds_the_children(dispatcher: hub.Hub, directory: Path) -> None:
     retry = api_task.Retry(max_attempts=2, delay_seconds=0)
     async with a_worker(directory, slots=9) as worker:
         submission = a_task(retry=retry)
@@ -268,7 +272,7 @@ async def test_the_next_attempt_finds_the_children(dispatcher: hub.Hub, director
         assert ids.task_text(dropped.ref.task) in first[2].body.decode()
 
 
-async def test_a_kill_reaches_children_of_children(dispatcher: hub.Hub, directory: Path) -> None:
+async def test_kill_ends_descendants(dispatcher: hub.Hub, directory: Path) -> None:
     async with a_worker(directory, slots=9) as worker:
         submission = a_task()
         await dispatcher.submit(submission)
@@ -286,7 +290,7 @@ async def test_a_kill_reaches_children_of_children(dispatcher: hub.Hub, director
         assert stops == set(refs)
 
 
-async def test_a_task_may_not_ask_for_what_only_an_object_can_have(
+async def test_spawned_task_cannot_use_fields_of_task_objects(
     dispatcher: hub.Hub, directory: Path
 ) -> None:
     async with a_worker(directory) as worker:
@@ -295,12 +299,12 @@ async def test_a_task_may_not_ask_for_what_only_an_object_can_have(
         worker.started(parent)
         spec = api_task.TaskSpec(command=("true",), input_object="x")
         worker.say(messages.Spawn(5, parent, 1, None, None, spec, None))
-        answer = await worker.expect(messages.Response)
-        assert answer.status == 422
-        assert b"inputObject" in answer.body
+        response = await worker.expect(messages.Response)
+        assert response.status == 422
+        assert b"inputObject" in response.body
 
 
-async def test_an_image_of_a_child_is_honoured_or_refused(directory: Path) -> None:
+async def test_image_of_a_child_is_used_or_refused(directory: Path) -> None:
     asked = []
 
     def rule(namespace: str, spec: api_task.TaskSpec) -> model.ImageUse:
@@ -321,11 +325,11 @@ async def test_an_image_of_a_child_is_honoured_or_refused(directory: Path) -> No
             spec = api_task.TaskSpec(command=("true",), image=image)
             key = image or "plain"
             worker.say(messages.Spawn(serial, parent, 0, key, None, spec, None))
-        answers = [await worker.expect(messages.Response) for _ in range(5)]
-        answers.sort(key=lambda answer: answer.serial)  # a refusal is not stored first
-        assert [answer.status for answer in answers] == [201, 201, 200, 201, 503]
-        assert answers[1].body == answers[2].body
-        bodies = [msgspec.json.decode(answer.body) for answer in answers]
+        responses = [await worker.expect(messages.Response) for _ in range(5)]
+        responses.sort(key=lambda response: response.serial)  # a refusal is not stored first
+        assert [response.status for response in responses] == [201, 201, 200, 201, 503]
+        assert responses[1].body == responses[2].body
+        bodies = [msgspec.json.decode(response.body) for response in responses]
         assert [body.get("warnings") for body in bodies] == [
             None,
             None,
@@ -339,7 +343,7 @@ async def test_an_image_of_a_child_is_honoured_or_refused(directory: Path) -> No
         assert asked == [("ns", image) for image in ("mine", "mine", "label", "none")]
 
 
-async def test_a_reconnect_keeps_what_runs(dispatcher: hub.Hub, directory: Path) -> None:
+async def test_reconnect_keeps_running_attempts(dispatcher: hub.Hub, directory: Path) -> None:
     submission = a_task()
     worker = a_worker(directory)
     async with worker:
@@ -361,9 +365,7 @@ async def test_a_reconnect_keeps_what_runs(dispatcher: hub.Hub, directory: Path)
     await worker.disconnect()
 
 
-async def test_a_run_that_was_never_read_is_sent_again(
-    dispatcher: hub.Hub, directory: Path
-) -> None:
+async def test_unread_run_is_sent_again(dispatcher: hub.Hub, directory: Path) -> None:
     worker = a_worker(directory)
     async with worker:
         await dispatcher.submit(a_task())
@@ -373,7 +375,7 @@ async def test_a_run_that_was_never_read_is_sent_again(
     await worker.disconnect()
 
 
-async def test_a_restarted_container_loses_its_attempts_at_once(
+async def test_restarted_container_loses_its_attempts_at_once(
     dispatcher: hub.Hub, directory: Path
 ) -> None:
     submission = a_task()
@@ -388,9 +390,7 @@ async def test_a_restarted_container_loses_its_attempts_at_once(
         assert view.loss.startswith("WorkerLost: ")
 
 
-async def test_a_pod_that_is_gone_loses_its_attempts_at_once(
-    dispatcher: hub.Hub, directory: Path
-) -> None:
+async def test_deleted_pod_loses_its_attempts_at_once(dispatcher: hub.Hub, directory: Path) -> None:
     async with a_worker(directory) as worker:
         await dispatcher.submit(a_task())
         first = await worker.expect(messages.Run)
@@ -401,7 +401,7 @@ async def test_a_pod_that_is_gone_loses_its_attempts_at_once(
             await worker.closed()
 
 
-async def test_a_container_that_ended_loses_its_attempts_but_no_later_ones(
+async def test_container_that_ended_loses_its_attempts_but_no_later_ones(
     dispatcher: hub.Hub, directory: Path
 ) -> None:
     async with a_worker(directory) as worker:
@@ -429,7 +429,7 @@ def ready(dispatcher: hub.Hub) -> bool:
     return seen is not None and any(worker.ready for worker in seen.workers)
 
 
-async def test_a_lease_that_ends_fences_the_worker(directory: Path) -> None:
+async def test_expired_lease_fences_the_worker(directory: Path) -> None:
     clock = clocks.ManualClock()
     async with hubs.running(directory, clock=clock) as dispatcher:
         submission = a_task()
@@ -458,7 +458,7 @@ async def test_after_a_stall_every_lease_gets_a_full_term(directory: Path) -> No
         assert view.state is api_task.State.RUNNING
 
 
-async def test_an_attempt_that_runs_too_long_is_stopped_and_retried(directory: Path) -> None:
+async def test_attempt_that_runs_too_long_is_stopped_and_retried(directory: Path) -> None:
     clock = clocks.ManualClock()
     timeouts = api_task.Timeouts(running_seconds=5.0)
     retry = api_task.Retry(max_attempts=2, delay_seconds=0, on=("timeout",))
@@ -479,7 +479,7 @@ async def test_an_attempt_that_runs_too_long_is_stopped_and_retried(directory: P
         assert (await worker.expect(messages.Run)).ref.attempt == 2
 
 
-async def test_a_deleted_cluster_fails_its_tasks(dispatcher: hub.Hub, directory: Path) -> None:
+async def test_deleted_cluster_fails_its_tasks(dispatcher: hub.Hub, directory: Path) -> None:
     waits = a_task("waits", cluster_name="other")
     await dispatcher.submit(waits)
     async with a_worker(directory) as worker:
@@ -514,7 +514,7 @@ async def test_clusters_show_workers_and_queue(dispatcher: hub.Hub, directory: P
     [b"\xff\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\x03abc", b"GET / HTTP/1.1\r\n\r\n"],
     ids=["giant", "empty", "noise", "http"],
 )
-async def test_rubbish_closes_only_its_own_link(
+async def test_malformed_frames_close_only_their_link(
     dispatcher: hub.Hub, directory: Path, rubbish: bytes
 ) -> None:
     async with a_worker(directory) as good:
@@ -533,7 +533,7 @@ async def test_rubbish_closes_only_its_own_link(
         assert (await good.expect(messages.Renewed)).number == 7
 
 
-async def test_random_bytes_never_hurt_others(dispatcher: hub.Hub, directory: Path) -> None:
+async def test_random_bytes_harm_no_other_link(dispatcher: hub.Hub, directory: Path) -> None:
     async with a_worker(directory) as good:
         for _ in range(50):
             bad = a_worker(directory, "bad")
@@ -556,7 +556,7 @@ Change = Callable[[raw_worker.RawWorker], None]
         ("epoch", 99, "Epoch"),
     ],
 )
-async def test_who_is_not_believed_is_told_why(
+async def test_unauthenticated_peer_gets_the_reason(
     dispatcher: hub.Hub, directory: Path, attribute: str, value: object, reason: str
 ) -> None:
     worker = a_worker(directory)
@@ -568,7 +568,7 @@ async def test_who_is_not_believed_is_told_why(
     assert dispatcher.cluster("ns", "default") is None
 
 
-async def test_a_restart_takes_up_everything(directory: Path) -> None:
+async def test_restart_restores_all_tasks(directory: Path) -> None:
     waits, runs, done = a_task("waits"), a_task("runs"), a_task("done")
     worker = a_worker(directory, slots=1)
     async with hubs.running(directory) as dispatcher, worker:
@@ -595,7 +595,7 @@ async def test_a_restart_takes_up_everything(directory: Path) -> None:
         await worker.disconnect()
 
 
-async def test_a_restart_keeps_the_order_of_submission(directory: Path) -> None:
+async def test_restart_keeps_the_order_of_submission(directory: Path) -> None:
     names = ["c", "a", "b"]
     async with hubs.running(directory) as first:
         for name in names:
@@ -607,7 +607,7 @@ async def test_a_restart_keeps_the_order_of_submission(directory: Path) -> None:
             worker.succeed(run.ref)
 
 
-async def test_workers_of_which_no_attempt_is_left_leave_no_row(directory: Path) -> None:
+async def test_workers_without_attempts_leave_no_row(directory: Path) -> None:
     async with hubs.running(directory) as running:
         async with a_worker(directory) as worker:
             submission = a_task()
@@ -628,7 +628,7 @@ async def test_workers_of_which_no_attempt_is_left_leave_no_row(directory: Path)
         assert journal.execute(count).fetchone() == (1,)
 
 
-async def test_a_restart_holds_back_what_was_held_back(directory: Path) -> None:
+async def test_suspended_tasks_stay_suspended_after_restart(directory: Path) -> None:
     submission = a_task()
     async with hubs.running(directory) as first:
         await first.submit(submission)
@@ -642,7 +642,7 @@ async def test_a_restart_holds_back_what_was_held_back(directory: Path) -> None:
         await worker.expect(messages.Run)
 
 
-async def test_waiting_goes_on_counting_over_a_restart(directory: Path) -> None:
+async def test_waiting_time_counts_across_a_restart(directory: Path) -> None:
     clock = clocks.ManualClock()
     limits = api_task.Timeouts(pending_seconds=10)
     submission = msgspec.structs.replace(a_task(timeouts=limits), pending_since=clock.wall() - 4)
@@ -656,7 +656,7 @@ async def test_waiting_goes_on_counting_over_a_restart(directory: Path) -> None:
         assert view.reason == reasons.Reason.PENDING_TIMED_OUT
 
 
-async def test_a_loss_while_the_dispatcher_was_away_counts_nothing(directory: Path) -> None:
+async def test_loss_while_the_dispatcher_was_away_is_not_counted(directory: Path) -> None:
     submission = a_task(retry=api_task.Retry(max_losses=0))
     async with hubs.running(directory) as dispatcher, a_worker(directory) as worker:
         await dispatcher.submit(submission)
@@ -668,13 +668,13 @@ async def test_a_loss_while_the_dispatcher_was_away_counts_nothing(directory: Pa
 
 
 def pass_seconds(clock: clocks.ManualClock, dispatcher: hub.Hub, seconds: int) -> None:
-    """One at a time, so that nobody seems to have been away."""
+    """Renew one lease at a time, so that no worker seems to have been away."""
     for _ in range(seconds):
         clock.advance(1.0)
         dispatcher.tick()
 
 
-async def test_a_shorter_lease_than_before_ends_none_that_was_granted(directory: Path) -> None:
+async def test_shorter_lease_setting_ends_no_granted_lease(directory: Path) -> None:
     submission = a_task(retry=api_task.Retry(max_losses=0))
     longer = hub.HubOptions(lease_s=90.0)
     async with hubs.running(directory, options=longer) as dispatcher, a_worker(directory) as worker:
@@ -691,7 +691,7 @@ async def test_a_shorter_lease_than_before_ends_none_that_was_granted(directory:
         assert "did not come back within 90 s" in view.loss
 
 
-async def test_a_worker_that_could_not_renew_counts_nothing_against_its_tasks(
+async def test_loss_of_a_worker_that_could_not_renew_is_not_counted(
     dispatcher: hub.Hub, directory: Path
 ) -> None:
     retry = api_task.Retry(max_losses=0)
@@ -715,7 +715,7 @@ async def test_two_dispatchers_cannot_share_a_journal(dispatcher: hub.Hub, direc
     assert (await dispatcher.submit(a_task())).state is api_task.State.PENDING
 
 
-async def test_a_stopped_hub_says_so(directory: Path) -> None:
+async def test_stopped_hub_raises(directory: Path) -> None:
     async with hubs.running(directory) as dispatcher:
         since, _ = await dispatcher.changes(0)
         waiter = asyncio.ensure_future(dispatcher.changes(since))
@@ -726,15 +726,15 @@ async def test_a_stopped_hub_says_so(directory: Path) -> None:
         await dispatcher.submit(a_task())
 
 
-async def test_a_task_too_large_for_the_channel_is_refused(dispatcher: hub.Hub) -> None:
+async def test_task_too_large_for_the_channel_is_refused(dispatcher: hub.Hub) -> None:
     with pytest.raises(errors.TaskTooLarge, match="at most"):
         await dispatcher.submit(a_task(args=("x" * 800_000,)))
 
 
-async def test_a_child_is_made_before_its_parent_is_reported_as_started(
+async def test_child_is_created_before_its_parent_is_reported_as_started(
     dispatcher: hub.Hub, directory: Path
 ) -> None:
-    """Containers of a worker are seen to start by its API server, and may be quicker."""
+    """The API server observes starts of containers of a worker, and may be slower than they are."""
     async with a_worker(directory) as worker:
         submission = a_task()
         await dispatcher.submit(submission)
@@ -748,7 +748,7 @@ async def test_a_child_is_made_before_its_parent_is_reported_as_started(
 
 
 @pytest.mark.parametrize("accepted", ["before the stop", "after it"])
-async def test_a_connection_that_arrives_while_it_stops_is_closed(
+async def test_connection_accepted_during_stop_is_closed(
     dispatcher: hub.Hub, accepted: str
 ) -> None:
     link = dispatcher.new_link() if accepted == "before the stop" else None

@@ -1,4 +1,4 @@
-"""Tasks that are submitted, followed, held back and killed by the many."""
+"""Many tasks at once: submitted, followed, suspended and killed by the hub's participants."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ async def submitted(
     return there
 
 
-async def test_followers_hear_of_their_tasks_only_and_of_ends_once_kept(tmp_path: Path) -> None:
+async def test_followers_get_their_tasks_only_and_ends_after_commit(tmp_path: Path) -> None:
     dispatcher = await started(tmp_path)
     heard: list[subscriptions.Change] = []
     mine, other = submission(1), submission(2)
@@ -59,7 +59,7 @@ async def test_followers_hear_of_their_tasks_only_and_of_ends_once_kept(tmp_path
     await dispatcher.stop()
 
 
-async def test_what_was_there_before_is_given_back(tmp_path: Path) -> None:
+async def test_existing_tasks_are_returned(tmp_path: Path) -> None:
     dispatcher = await started(tmp_path)
     first = submission(1)
     await submitted(dispatcher, [first], new=True)
@@ -82,7 +82,7 @@ async def test_what_was_there_before_is_given_back(tmp_path: Path) -> None:
     await dispatcher.stop()
 
 
-async def test_sources_take_turns_also_after_a_restart(tmp_path: Path) -> None:
+async def test_sources_take_turns_after_a_restart(tmp_path: Path) -> None:
     dispatcher = await started(tmp_path)
     many = [submission(number, source=b"a") for number in range(1, 9)]
     few = [submission(number, source=b"b") for number in range(11, 13)]
@@ -99,7 +99,7 @@ async def test_sources_take_turns_also_after_a_restart(tmp_path: Path) -> None:
     await dispatcher.stop()
 
 
-def test_a_change_says_whether_a_worker_has_it() -> None:
+def test_change_states_whether_a_worker_has_the_task() -> None:
     states = {
         state: subscriptions.Change(
             ids.TaskId(b"1" * 16), 1, state, "", "", 1, 0, 0, "", None, False
@@ -119,7 +119,7 @@ def test_a_change_says_whether_a_worker_has_it() -> None:
 
 
 async def test_calls_that_share_their_spec_are_rows_without_one(tmp_path: Path) -> None:
-    """And are refused one by one if they are too large; after a restart they are what they were."""
+    """Oversized ones are refused one by one; after a restart they are unchanged."""
     spec = api_task.TaskSpec(call=api_task.Call(function="sums:add"), run=2)
     dispatcher = await started(tmp_path)
     sizes = (10, 800_000, 20)

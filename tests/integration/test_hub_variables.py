@@ -1,4 +1,4 @@
-"""Values of variables go to whoever holds the attempt, and to nobody else."""
+"""Values of variables go to the holder of the attempt, and to no other worker."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
@@ -24,7 +24,7 @@ ENV = (
 
 
 class Secrets:
-    """`hub.variables.VariableSource`: what each namespace has, and how often it was read."""
+    """A `hub.variables.VariableSource`: the Secrets of each namespace, and a count of reads."""
 
     def __init__(self) -> None:
         self.known = {("ns", "db"): {"token": b"t-1", "other": b"not asked for"}}
@@ -66,7 +66,7 @@ def _reason(dispatcher: hub.Hub, run: messages.Run, wanted: str) -> model.TaskVi
     return view if view.reason == wanted else None
 
 
-async def test_the_holder_of_an_attempt_gets_what_its_spec_names(
+async def test_holder_of_an_attempt_gets_the_values_of_its_spec(
     dispatcher: hub.Hub, tmp_path: Path, secrets: Secrets
 ) -> None:
     async with _worker(tmp_path, "w-0") as worker:
@@ -74,29 +74,29 @@ async def test_the_holder_of_an_attempt_gets_what_its_spec_names(
         run = await worker.expect(messages.Run)
         assert run.spec.env == ENV
         worker.say(messages.GetVariables(7, run.ref), messages.GetVariables(8, run.ref))
-        answers = [await worker.expect(messages.Response) for _ in range(2)]
-        assert {(a.serial, a.status) for a in answers} == {(7, 200), (8, 200)}
-        assert all(variables.decode(a.body) == {"TOKEN": "t-1"} for a in answers)
+        responses = [await worker.expect(messages.Response) for _ in range(2)]
+        assert {(a.serial, a.status) for a in responses} == {(7, 200), (8, 200)}
+        assert all(variables.decode(a.body) == {"TOKEN": "t-1"} for a in responses)
         assert secrets.reads["ns", "db"] <= 2
         worker.say(messages.GetVariables(9, run.ref))
         await worker.expect(messages.Response)
-        assert secrets.reads["ns", "db"] <= 2  # as it was a moment ago
+        assert secrets.reads["ns", "db"] <= 2  # values are cached for a moment
 
 
-async def test_another_worker_gets_nothing(dispatcher: hub.Hub, tmp_path: Path) -> None:
+async def test_other_workers_get_no_values(dispatcher: hub.Hub, tmp_path: Path) -> None:
     async with _worker(tmp_path, "w-0") as worker:
         await dispatcher.submit(_task())
         run = await worker.expect(messages.Run)
         async with _worker(tmp_path, "w-1") as other:
             other.say(messages.GetVariables(1, run.ref))
-            answer = await other.expect(messages.Response)
-            assert (answer.status, b"t-1" in answer.body) == (409, False)
+            response = await other.expect(messages.Response)
+            assert (response.status, b"t-1" in response.body) == (409, False)
         worker.succeed(run.ref, b"1")
         worker.say(messages.GetVariables(2, run.ref))
         assert (await worker.expect(messages.Response)).status == 409
 
 
-async def test_a_source_that_is_away_is_asked_again(
+async def test_unavailable_source_is_queried_again(
     dispatcher: hub.Hub, tmp_path: Path, secrets: Secrets
 ) -> None:
     secrets.failures = 1_000
@@ -110,14 +110,14 @@ async def test_a_source_that_is_away_is_asked_again(
         assert waits is not None
         assert waits.message == "the API server is away"
         secrets.failures = 0
-        answer = await worker.expect(messages.Response)
-        assert variables.decode(answer.body) == {"TOKEN": "t-1"}
+        response = await worker.expect(messages.Response)
+        assert variables.decode(response.body) == {"TOKEN": "t-1"}
         await waiting.wait_until_async(
             lambda: _reason(dispatcher, run, "Started"), what="it goes on"
         )
 
 
-async def test_what_is_missing_is_told_without_values(
+async def test_missing_variable_is_named_without_values(
     dispatcher: hub.Hub, tmp_path: Path, secrets: Secrets
 ) -> None:
     secrets.known["ns", "db"].pop("token")
@@ -125,7 +125,7 @@ async def test_what_is_missing_is_told_without_values(
         await dispatcher.submit(_task())
         run = await worker.expect(messages.Run)
         worker.say(messages.GetVariables(1, run.ref))
-        answer = await worker.expect(messages.Response)
-        assert answer.status == variables.MISSING
-        said = variables.refusal(answer.body)
-        assert said == "variable TOKEN: key token of Secret db does not exist"
+        response = await worker.expect(messages.Response)
+        assert response.status == variables.MISSING
+        message = variables.refusal(response.body)
+        assert message == "variable TOKEN: key token of Secret db does not exist"

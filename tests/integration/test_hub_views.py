@@ -1,4 +1,4 @@
-"""What is read of a task for those who follow it: nothing of what this dispatcher has written."""
+"""Views for followers of tasks: the dispatcher does not read back what it has written."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ SUCCEEDED = attempts.Outcome(attempts.Ending.SUCCEEDED, "Succeeded")
 
 
 class Counting(memory_store.MemoryStore):
-    """Counts how often the row of a task is read."""
+    """Journal that counts reads of task rows."""
 
     reads = 0
 
@@ -29,19 +29,19 @@ class Counting(memory_store.MemoryStore):
 
 
 async def followed(dispatcher: hub.Hub, since: int) -> tuple[int, model.TaskView]:
-    """The newest change of the only task."""
+    """Return the newest change of the only task."""
     since, changed = await dispatcher.changes(since)
     return since, changed[-1]
 
 
 def stored(kept: Counting, view: model.TaskView) -> model.TaskView:
-    """The same view, as it is read from what is stored."""
+    """Return the view as it is read from the journal."""
     row = kept.task_row(view.task)
     assert row is not None
     return kept.view(row, seq=view.seq)
 
 
-async def test_whoever_follows_a_task_costs_no_reading(tmp_path: Path) -> None:
+async def test_following_a_task_does_not_read_the_journal(tmp_path: Path) -> None:
     kept = Counting()
     async with hubs.running(tmp_path, kept=kept) as dispatcher:
         given: list[instructions.ForExecutor] = []
@@ -70,7 +70,7 @@ async def test_whoever_follows_a_task_costs_no_reading(tmp_path: Path) -> None:
         assert view == stored(kept, view)
 
 
-async def test_what_was_kept_of_a_run_gives_way_to_the_next_one(tmp_path: Path) -> None:
+async def test_next_run_replaces_what_was_kept_of_the_last(tmp_path: Path) -> None:
     kept = Counting()
     async with hubs.running(tmp_path, kept=kept) as dispatcher:
         link = await dispatcher.join_executor("pod", capacity=9, receive=lambda _: None)
@@ -86,7 +86,7 @@ async def test_what_was_kept_of_a_run_gives_way_to_the_next_one(tmp_path: Path) 
         assert hubs.view(dispatcher, task.task).run == 2
 
 
-async def test_of_many_that_are_over_the_newest_are_kept(
+async def test_newest_finished_tasks_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(task_views, "MAX_ENDED", 2)

@@ -1,4 +1,4 @@
-"""The Jobs API over real HTTP, but for uploads: documents, pages, downloads, control, watching."""
+"""The Jobs API over real HTTP, except uploads: documents, pages, downloads, actions, watches."""
 
 import asyncio
 import hashlib
@@ -27,7 +27,7 @@ async def _job(world: jobs_http.World, query: str = "itemsPerPart=1") -> str:
     return str(made.json["id"])
 
 
-async def test_a_document(world: jobs_http.World) -> None:
+async def test_get_returns_the_job_document(world: jobs_http.World) -> None:
     job = await _job(world, "itemsPerPart=1&parallelism=2&name=mine")
     shown = (await world.ask("GET", f"/jobs/{job}")).json
     assert shown["status"] == "Not Started"
@@ -40,7 +40,7 @@ async def test_a_document(world: jobs_http.World) -> None:
     assert "runningOnAci" not in shown
 
 
-async def test_at_the_end_all_is_done(world: jobs_http.World) -> None:
+async def test_finished_job_shows_full_progress(world: jobs_http.World) -> None:
     job = await _job(world)
     world.jobs.move(job, succeeded=2, failed=1, done_bytes=len(LINES))
     world.jobs.publish(job, b"{}\n")
@@ -60,7 +60,7 @@ async def test_at_the_end_all_is_done(world: jobs_http.World) -> None:
         ({"phase": filejobs.FileJobPhase.RUNNING}, "Not Started"),
     ],
 )
-async def test_words_of_the_source(
+async def test_status_uses_the_words_of_the_original_api(
     world: jobs_http.World, fields: dict[str, Any], status: str
 ) -> None:
     job = await _job(world)
@@ -68,7 +68,7 @@ async def test_words_of_the_source(
     assert (await world.ask("GET", f"/jobs/{job}")).json["status"] == status
 
 
-async def test_a_document_has_a_tag(world: jobs_http.World) -> None:
+async def test_job_document_has_an_etag(world: jobs_http.World) -> None:
     job = await _job(world)
     first = await world.ask("GET", f"/jobs/{job}")
     same = await world.ask("GET", f"/jobs/{job}", If_None_Match=f'"x", {first.headers["etag"]}')
@@ -79,7 +79,7 @@ async def test_a_document_has_a_tag(world: jobs_http.World) -> None:
     assert later.headers["etag"] != first.headers["etag"]
 
 
-async def test_waiting_for_the_end(world: jobs_http.World) -> None:
+async def test_wait_returns_at_the_end(world: jobs_http.World) -> None:
     job = await _job(world)
     asked = asyncio.create_task(world.ask("GET", f"/jobs/{job}?wait=50"))
     await asyncio.sleep(0)
@@ -88,7 +88,7 @@ async def test_waiting_for_the_end(world: jobs_http.World) -> None:
     assert (await asked).json["phase"] == "Succeeded"
 
 
-async def test_pages(world: jobs_http.World) -> None:
+async def test_job_list_is_paged(world: jobs_http.World) -> None:
     jobs = [await _job(world, f"name=n{number % 2}") for number in range(5)]
     seen: list[str] = []
     path = "/jobs?limit=2"
@@ -104,7 +104,7 @@ async def test_pages(world: jobs_http.World) -> None:
     assert (await world.ask("GET", "/jobs?namespace=other")).json == []
 
 
-async def test_jobs_of_all_namespaces_are_for_who_may_list_them_all(
+async def test_jobs_of_all_namespaces_need_the_right_to_list_them(
     world: jobs_http.World,
 ) -> None:
     jobs = [await _job(world), await _job(world, "namespace=team&name=theirs")]
@@ -122,7 +122,7 @@ async def test_jobs_of_all_namespaces_are_for_who_may_list_them_all(
     assert (await world.ask("GET", every, token="reader")).status == 403
 
 
-async def test_parts_in_pages(world: jobs_http.World) -> None:
+async def test_part_list_is_paged(world: jobs_http.World) -> None:
     job = await _job(world)
     world.jobs.commit_part(job, 2, b"{}\n")
     first = await world.ask("GET", f"/jobs/{job}/parts?limit=2")
@@ -136,7 +136,7 @@ async def test_parts_in_pages(world: jobs_http.World) -> None:
     assert [one["part"] for one in done.json] == [2]
 
 
-async def test_the_manifest(world: jobs_http.World) -> None:
+async def test_manifest_lists_the_files(world: jobs_http.World) -> None:
     job = await _job(world)
     shown = (await world.ask("GET", f"/jobs/{job}/manifest")).json
     assert (shown["bytes"], shown["lines"], len(shown["parts"])) == (33, 3, 3)
@@ -149,7 +149,7 @@ async def test_the_manifest(world: jobs_http.World) -> None:
     assert (done["result"]["key"], done["result"]["bytes"]) == ("out/2-1-1.ndjson", 3)
 
 
-async def test_no_result_before_the_end(world: jobs_http.World) -> None:
+async def test_result_before_the_end_is_refused(world: jobs_http.World) -> None:
     job = await _job(world)
     world.jobs.commit_part(job, 3, b"third\n")
     early = await world.ask("GET", f"/jobs/{job}/results")
@@ -163,7 +163,7 @@ async def test_no_result_before_the_end(world: jobs_http.World) -> None:
     assert (await world.ask("GET", "/jobs/none/results")).status == 404
 
 
-async def test_a_failed_job_shows_what_it_has(world: jobs_http.World) -> None:
+async def test_failed_job_returns_its_partial_results(world: jobs_http.World) -> None:
     job = await _job(world)
     world.jobs.commit_part(job, 3, b"third\n", b'{"line":3}\n')
     world.jobs.commit_part(job, 1, b"first\n", b'{"line":1}\n')
@@ -185,7 +185,7 @@ async def test_errors_before_the_end_are_partial(world: jobs_http.World) -> None
     assert b"partial=: give a value, or leave it out" in empty.body
 
 
-async def test_results_in_ranges(world: jobs_http.World) -> None:
+async def test_results_support_ranges(world: jobs_http.World) -> None:
     job = await _job(world)
     result = bytes(range(256)) * 20_000  # five pieces
     world.jobs.publish(job, result)
@@ -217,8 +217,8 @@ async def test_results_in_ranges(world: jobs_http.World) -> None:
     assert (head.status, head.headers["content-length"]) == (200, "5120000")
 
 
-async def test_the_input(world: jobs_http.World) -> None:
-    """A small one is shown although it is not in the store."""
+async def test_input_is_returned(world: jobs_http.World) -> None:
+    """A small input is returned although it is not in the store."""
     job = await _job(world)
     assert (await world.ask("GET", f"/jobs/{job}/input")).body == LINES
     part = await world.ask("GET", f"/jobs/{job}/input", Range="bytes=11-21")
@@ -236,7 +236,7 @@ async def test_ranges_over_several_parts(world: jobs_http.World) -> None:
             assert part.body == b"0123456789"[first : last + 1]
 
 
-async def test_a_result_that_is_the_outputs_of_its_parts(world: jobs_http.World) -> None:
+async def test_unmerged_result_joins_the_outputs_of_parts(world: jobs_http.World) -> None:
     job = await _job(world)
     outputs = (b"0123", b"", b"456789\n")
     for number, data in enumerate(outputs, 1):
@@ -252,8 +252,10 @@ async def test_a_result_that_is_the_outputs_of_its_parts(world: jobs_http.World)
 
 
 @pytest.mark.parametrize("parts", [32, 100])
-async def test_a_download_of_many_files_is_whole_or_cut(world: jobs_http.World, parts: int) -> None:
-    """Those that are open may be deleted; an answer that lacks others is no complete one."""
+async def test_download_of_many_files_is_complete_or_cut_off(
+    world: jobs_http.World, parts: int
+) -> None:
+    """Open files may be deleted; a response that lacks other files is cut off, not complete."""
     made = await world.ask("POST", "/jobs?itemsPerPart=1", LINES[:11] * parts)
     job = str(made.json["id"])
     output = b"x" * (1 << 20)
@@ -275,14 +277,14 @@ async def test_a_download_of_many_files_is_whole_or_cut(world: jobs_http.World, 
     writer.close()
 
 
-async def test_an_empty_result(world: jobs_http.World) -> None:
+async def test_empty_result_is_returned(world: jobs_http.World) -> None:
     job = await _job(world)
     world.jobs.publish(job, b"")
     shown = await world.ask("GET", f"/jobs/{job}/results")
     assert (shown.status, shown.body, shown.headers["content-length"]) == (200, b"", "0")
 
 
-async def test_what_was_altered_is_not_sent(world: jobs_http.World) -> None:
+async def test_altered_result_is_not_sent(world: jobs_http.World) -> None:
     job = await _job(world)
     view = world.jobs.publish(job, b"0123456789\n")
     world.jobs.store.put(f"{view.directory}/result/1-1", b"01234\n")
@@ -292,7 +294,7 @@ async def test_what_was_altered_is_not_sent(world: jobs_http.World) -> None:
     assert (await world.ask("GET", f"/jobs/{job}/results")).status == 410
 
 
-async def test_a_download_goes_on_after_the_job_is_deleted(world: jobs_http.World) -> None:
+async def test_download_goes_on_after_the_job_is_deleted(world: jobs_http.World) -> None:
     job = await _job(world)
     result = b"x" * (32 << 20)
     view = world.jobs.publish(job, result)
@@ -307,7 +309,7 @@ async def test_a_download_goes_on_after_the_job_is_deleted(world: jobs_http.Worl
 
 
 @pytest.mark.parametrize("act", ["cancel", "pause", "resume", "redrive"])
-async def test_acts(world: jobs_http.World, act: str) -> None:
+async def test_job_actions_are_passed_on(world: jobs_http.World, act: str) -> None:
     job = await _job(world)
     done = await world.ask("POST", f"/jobs/{job}/{act}")
     assert done.status == 202
@@ -318,7 +320,7 @@ async def test_acts(world: jobs_http.World, act: str) -> None:
     assert (await world.ask("GET", f"/jobs/{job}/{act}")).headers["allow"] == "OPTIONS, POST"
 
 
-async def test_not_now(world: jobs_http.World) -> None:
+async def test_action_on_a_finished_job_is_a_conflict(world: jobs_http.World) -> None:
     job = await _job(world)
     world.jobs.publish(job, b"")
     refused = await world.ask("POST", f"/jobs/{job}/pause")
@@ -326,7 +328,7 @@ async def test_not_now(world: jobs_http.World) -> None:
     assert "is over" in refused.json["detail"]
 
 
-async def test_changes(world: jobs_http.World) -> None:
+async def test_patch_changes_the_spec(world: jobs_http.World) -> None:
     job = await _job(world)
     kind = "application/merge-patch+json"
     path = f"/jobs/{job}"
@@ -354,7 +356,7 @@ async def test_changes(world: jobs_http.World) -> None:
     assert (refused.status, refused.headers["accept-patch"]) == (415, kind)
 
 
-async def test_delete(world: jobs_http.World) -> None:
+async def test_delete_removes_the_job(world: jobs_http.World) -> None:
     job = await _job(world)
     assert (await world.ask("DELETE", f"/jobs/{job}", token="reader")).status == 403
     gone = await world.ask("DELETE", f"/jobs/{job}")
@@ -363,7 +365,7 @@ async def test_delete(world: jobs_http.World) -> None:
     assert (await world.ask("GET", f"/jobs/{job}")).status == 404
 
 
-async def test_methods(world: jobs_http.World) -> None:
+async def test_wrong_methods_are_refused_with_allow(world: jobs_http.World) -> None:
     job = await _job(world)
     options = await world.ask("OPTIONS", f"/jobs/{job}")
     assert (options.status, options.headers["allow"]) == (204, "DELETE, GET, HEAD, OPTIONS, PATCH")
@@ -376,7 +378,7 @@ async def test_methods(world: jobs_http.World) -> None:
     assert (nothing.status, nothing.json["title"]) == (404, "NotFound")
 
 
-async def test_the_page_lists_what_is_routed(world: jobs_http.World) -> None:
+async def test_documentation_lists_all_routes(world: jobs_http.World) -> None:
     page = (await world.ask("GET", "/jobs/openapi.json")).json
     for path, item in page["paths"].items():
         listed = {name.upper() for name in item if name != "parameters"} | {"OPTIONS"}
@@ -386,7 +388,7 @@ async def test_the_page_lists_what_is_routed(world: jobs_http.World) -> None:
         assert set(allowed.split(", ")) == listed, path
 
 
-async def test_no_token(world: jobs_http.World) -> None:
+async def test_request_without_a_token_is_refused(world: jobs_http.World) -> None:
     refused = await world.ask("GET", "/jobs", token="")
     assert (refused.status, refused.headers["www-authenticate"]) == (401, "Bearer")
     assert "kiln token" in refused.json["detail"]
@@ -399,7 +401,7 @@ async def test_unknown_parameters_are_named(world: jobs_http.World) -> None:
 
 
 class Stream:
-    """A watch, event by event."""
+    """A watch, read event by event."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._chunks = jobs_http.chunks(reader)
@@ -426,7 +428,7 @@ async def _watch(world: jobs_http.World, job: str, last: str | None = None) -> S
     return Stream(reader, writer)
 
 
-async def test_watching_to_the_end(world: jobs_http.World) -> None:
+async def test_watch_streams_until_the_end(world: jobs_http.World) -> None:
     job = await _job(world)
     stream = await _watch(world, job)
     first = await stream.event()
@@ -443,7 +445,7 @@ async def test_watching_to_the_end(world: jobs_http.World) -> None:
     assert ended.status == 204  # an EventSource stops
 
 
-async def test_the_end_is_told_at_once(
+async def test_watch_reports_the_end_at_once(
     world: jobs_http.World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "PAUSE_S", 3600.0)
@@ -456,7 +458,7 @@ async def test_the_end_is_told_at_once(
     stream.writer.close()
 
 
-async def test_watching_goes_on_where_it_was(world: jobs_http.World) -> None:
+async def test_watch_resumes_at_the_last_event(world: jobs_http.World) -> None:
     job = await _job(world)
     stream = await _watch(world, job, "1")
     assert (await stream.comment()).startswith(": nothing new")
@@ -470,7 +472,7 @@ async def test_watching_goes_on_where_it_was(world: jobs_http.World) -> None:
     stream.writer.close()
 
 
-async def test_a_quiet_watch_is_kept_open(
+async def test_quiet_watch_is_kept_open(
     world: jobs_http.World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "HEARTBEAT_S", 0.02)
@@ -491,8 +493,8 @@ async def compat(tmp_path: Path) -> AsyncIterator[jobs_http.World]:
         yield running
 
 
-async def test_as_the_source_answered(compat: jobs_http.World) -> None:
-    """Nobody has a token: the id as text, the document of its README first."""
+async def test_compatible_mode_responds_as_the_original_api(compat: jobs_http.World) -> None:
+    """Without tokens: the id as text, then the document as the README of that API shows it."""
     kind = "multipart/form-data; boundary=xyz"
     made = await compat.ask(
         "POST", "/jobs?gpu=K80&x=1", jobs_http.form(LINES), token="", Content_Type=kind
@@ -513,7 +515,9 @@ async def test_as_the_source_answered(compat: jobs_http.World) -> None:
     assert (await compat.ask("DELETE", f"/jobs/{job}", token="")).status == 202
 
 
-async def test_without_a_token_only_what_the_source_offered(compat: jobs_http.World) -> None:
+async def test_request_without_a_token_is_limited_to_the_original_api(
+    compat: jobs_http.World,
+) -> None:
     for query in ("command=cat", "itemsPerPart=1", "spec=%7B%7D", "mapper=identity"):
         refused = await compat.ask("POST", f"/jobs?{query}", LINES, token="")
         refused.assert_problem(401, f"{query.partition('=')[0]} needs a token")
@@ -539,7 +543,7 @@ async def test_without_a_token_only_what_the_source_offered(compat: jobs_http.Wo
         assert (await compat.ask(method, path, token="")).status == 401, path
 
 
-async def test_pages_of_a_browser_may_not(compat: jobs_http.World) -> None:
+async def test_requests_of_browser_pages_are_refused(compat: jobs_http.World) -> None:
     for headers in ({"Origin": "http://evil.example"}, {"Sec_Fetch_Site": "cross-site"}):
         assert (await compat.ask("POST", "/jobs", LINES, token="", **headers)).status == 401
     reader, writer = await asyncio.open_connection("127.0.0.1", compat.port)
@@ -548,7 +552,7 @@ async def test_pages_of_a_browser_may_not(compat: jobs_http.World) -> None:
     writer.close()
 
 
-async def test_with_a_token_everything(compat: jobs_http.World) -> None:
+async def test_token_allows_all_parameters_in_compatible_mode(compat: jobs_http.World) -> None:
     made = await compat.ask("POST", "/jobs?itemsPerPart=1&mapper=identity", LINES)
     assert made.headers["content-type"].startswith("text/plain")
     made = await compat.ask("POST", "/jobs?itemsPerPart=1", LINES, Accept="application/json")

@@ -1,4 +1,4 @@
-"""The Jobs API against clients that mean harm or know no better: no 5xx, and a loop that turns."""
+"""The Jobs API against malicious and careless clients: no 5xx, and a loop that is never blocked."""
 
 import asyncio
 import gc
@@ -21,7 +21,7 @@ DIGITS = "9" * 5000
 """More than Python's `int` reads."""
 
 FORM = "multipart/form-data; boundary=xyz"
-LONGEST_TURN_S = 0.25
+MAX_TURN_S = 0.25
 """Of the event loop, as work of its thread; what is guarded against took seconds."""
 
 
@@ -32,7 +32,9 @@ async def world(tmp_path: Path) -> AsyncIterator[jobs_http.World]:
 
 
 async def _longest_turn_s(world: jobs_http.World, path: str, body: bytes, **headers: str) -> float:
-    """How long the server's loop, which is ours too, worked at once to take a request in."""
+    """Return how long one turn of the server's loop (which is ours too) took while it read a
+    request.
+    """
     longest, last = 0.0, time.thread_time()
     asked = asyncio.create_task(world.ask("POST", path, body, **headers))
     while not asked.done():
@@ -51,7 +53,9 @@ async def _longest_turn_s(world: jobs_http.World, path: str, body: bytes, **head
         f"/jobs/JOB/parts?after={DIGITS}",
     ],
 )
-async def test_numbers_of_thousands_of_digits(world: jobs_http.World, path: str) -> None:
+async def test_numbers_of_thousands_of_digits_are_refused(
+    world: jobs_http.World, path: str
+) -> None:
     job = (await world.ask("POST", "/jobs", LINES)).json["id"]
     assert (await world.ask("GET", path.replace("JOB", job))).status == 400
 
@@ -59,8 +63,8 @@ async def test_numbers_of_thousands_of_digits(world: jobs_http.World, path: str)
 @pytest.mark.parametrize(
     "query", ["name=a&name=b", "mapper=identity&x=1&mapper=a:b", "&name=&name"]
 )
-async def test_what_is_said_twice_is_refused(world: jobs_http.World, query: str) -> None:
-    """Whoever looks at requests before us, a proxy say, may go by the other one."""
+async def test_repeated_parameter_is_refused(world: jobs_http.World, query: str) -> None:
+    """A proxy in front of us might use the other value."""
     refused = await world.ask("POST", f"/jobs?{query}", LINES)
     refused.assert_problem(400, "more than once")
     field = b'--xyz\r\nContent-Disposition: form-data; name="priority"\r\n\r\n1\r\n'
@@ -70,12 +74,12 @@ async def test_what_is_said_twice_is_refused(world: jobs_http.World, query: str)
 
 
 @pytest.mark.parametrize("number", [DIGITS, "٣", "0", "-1"])
-async def test_batches_of_no_size(world: jobs_http.World, number: str) -> None:
+async def test_batch_size_zero_is_refused(world: jobs_http.World, number: str) -> None:
     data = jobs_http.form(LINES, mapper="a:b", batchRecords=number)
     assert (await world.ask("POST", "/jobs", data, Content_Type=FORM)).status == 400
 
 
-async def test_an_event_that_never_was(world: jobs_http.World) -> None:
+async def test_unknown_last_event_id_restarts_the_watch(world: jobs_http.World) -> None:
     job = (await world.ask("POST", "/jobs", LINES)).json["id"]
     world.jobs.publish(job, b"{}\n")
     watched = await world.ask("GET", f"/jobs/{job}/watch", Last_Event_ID=DIGITS)
@@ -83,34 +87,36 @@ async def test_an_event_that_never_was(world: jobs_http.World) -> None:
     assert watched.body.startswith(b"event: job\n")
 
 
-async def test_a_small_archive_is_not_unpacked_on_the_loop(world: jobs_http.World) -> None:
+async def test_small_archive_is_not_unpacked_on_the_loop(world: jobs_http.World) -> None:
     archive = gzip.compress(b"\n" * 15_000_000)
     assert len(archive) < 64 << 10
-    assert await _longest_turn_s(world, "/jobs", archive) < LONGEST_TURN_S
+    assert await _longest_turn_s(world, "/jobs", archive) < MAX_TURN_S
 
 
-async def test_a_header_of_many_columns(world: jobs_http.World) -> None:
+async def test_csv_header_of_many_columns_is_refused(world: jobs_http.World) -> None:
     columns = b",".join(b"%x" % number for number in range(11_000)) + b"\n1\n"
     assert len(columns) < 64 << 10
-    assert await _longest_turn_s(world, "/jobs?format=csv", columns) < LONGEST_TURN_S
+    assert await _longest_turn_s(world, "/jobs?format=csv", columns) < MAX_TURN_S
 
 
-async def test_a_command_of_half_a_mebibyte(world: jobs_http.World) -> None:
+async def test_oversized_command_is_refused(world: jobs_http.World) -> None:
     data = jobs_http.form(LINES, command="a" * 500_000)
-    assert await _longest_turn_s(world, "/jobs", data, Content_Type=FORM) < LONGEST_TURN_S
+    assert await _longest_turn_s(world, "/jobs", data, Content_Type=FORM) < MAX_TURN_S
     data = jobs_http.form(LINES, command="a" * 20_000)
     refused = await world.ask("POST", "/jobs", data, Content_Type=FORM)
     refused.assert_problem(400, "JSON array")
 
 
-async def test_a_spec_is_short(world: jobs_http.World) -> None:
+async def test_oversized_spec_is_refused(world: jobs_http.World) -> None:
     data = jobs_http.form(LINES, command='["' + "a" * 100_000 + '"]')
     refused = await world.ask("POST", "/jobs", data, Content_Type=FORM)
     refused.assert_problem(400, "65,536 bytes")
 
 
-async def test_what_was_refused_is_not_kept_in_memory(world: jobs_http.World) -> None:
-    """Not until the next collection either: few objects, many bytes, so that none is due."""
+async def test_refused_uploads_do_not_stay_in_memory(world: jobs_http.World) -> None:
+    """They are few objects with many bytes, so no garbage collection is due that would free
+    them.
+    """
     endless = b'["' + b"a" * (20 << 20)
     assert (await world.ask("POST", "/jobs?format=json", endless)).status == 422
     gc.disable()
@@ -118,7 +124,7 @@ async def test_what_was_refused_is_not_kept_in_memory(world: jobs_http.World) ->
     try:
         for _ in range(6):
             assert (await world.ask("POST", "/jobs?format=json", endless)).status == 422
-        await waiting.wait_until_async(  # the last answer goes out before its request is over
+        await waiting.wait_until_async(  # the last response is sent before its request ends
             lambda: tracemalloc.get_traced_memory()[0] < 10 << 20, what="memory is free"
         )
     finally:
@@ -127,11 +133,11 @@ async def test_what_was_refused_is_not_kept_in_memory(world: jobs_http.World) ->
 
 
 @pytest.mark.parametrize("name", ["n" * 254, "%1b]0;owned%07", "a%0ab", "%c2%9b31m"])
-async def test_names_that_no_terminal_should_show(world: jobs_http.World, name: str) -> None:
+async def test_names_with_control_characters_are_refused(world: jobs_http.World, name: str) -> None:
     assert (await world.ask("POST", f"/jobs?name={name}", LINES)).status == 400
 
 
-async def test_a_form_of_very_many_fields(world: jobs_http.World) -> None:
+async def test_form_of_very_many_fields_is_refused(world: jobs_http.World) -> None:
     fields = b"".join(
         b'--xyz\r\nContent-Disposition: form-data; name="x%d"\r\n\r\n\r\n' % number
         for number in range(1000)
@@ -140,17 +146,17 @@ async def test_a_form_of_very_many_fields(world: jobs_http.World) -> None:
     refused.assert_problem(400, "100 fields")
 
 
-async def test_a_boundary_longer_than_any(world: jobs_http.World) -> None:
+async def test_overlong_boundary_is_refused(world: jobs_http.World) -> None:
     kind = "multipart/form-data; boundary=" + "x" * 300
     data = jobs_http.form(LINES, boundary="x" * 300)
     assert (await world.ask("POST", "/jobs", data, Content_Type=kind)).status == 400
 
 
 @pytest.mark.parametrize("left", [None, 20])
-async def test_a_file_that_lost_a_piece_is_no_input(
+async def test_truncated_upload_is_not_used_as_input(
     world: jobs_http.World, left: int | None
 ) -> None:
-    """Somebody deletes it while it is copied, or in the store: never a job of what is left."""
+    """A file deleted during the copy or in the store must not become a job of the rest."""
     begun = await world.ask("POST", "/files", LINES[:11], Upload_Complete="?0")
     path = begun.headers["location"]
     more = {"Upload_Offset": "11", "Upload_Complete": "?1"}
@@ -169,7 +175,7 @@ async def test_a_file_that_lost_a_piece_is_no_input(
     assert world.jobs.created == []
 
 
-async def test_a_file_that_is_deleted_stays_so(world: jobs_http.World) -> None:
+async def test_deleted_upload_stays_deleted(world: jobs_http.World) -> None:
     begun = await world.ask("POST", "/files", Upload_Complete="?0")
     path = begun.headers["location"]
     reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
@@ -186,7 +192,7 @@ async def test_a_file_that_is_deleted_stays_so(world: jobs_http.World) -> None:
     assert world.stored() == []
 
 
-async def test_a_file_gets_no_longer_than_was_said(world: jobs_http.World) -> None:
+async def test_upload_cannot_exceed_its_declared_length(world: jobs_http.World) -> None:
     begun = await world.ask("POST", "/files", Upload_Complete="?0", Upload_Length="10")
     path, kind = begun.headers["location"], "application/partial-upload"
     refused = await world.ask(
@@ -197,28 +203,28 @@ async def test_a_file_gets_no_longer_than_was_said(world: jobs_http.World) -> No
     assert (await world.ask("POST", "/files", b"x" * 11, Upload_Length="10")).status == 413
 
 
-async def test_what_the_store_refuses_is_in_the_log(
+async def test_store_error_is_logged_and_not_sent(
     world: jobs_http.World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The answer sends people there; it does not tell clients of our directories."""
+    """The response refers to the log; it does not show our directories to clients."""
     directory = world.directory / "files"
     directory.write_bytes(b"in the way")
     refused = await world.ask("POST", "/jobs", LINES * 5000)
     assert refused.status == 500
     assert str(directory) not in refused.body.decode()
-    (told,) = [record for record in caplog.records if record.message == "request failed"]
-    assert told.exc_info is not None
-    assert str(directory) in str(told.exc_info[1])
+    (reported,) = [record for record in caplog.records if record.message == "request failed"]
+    assert reported.exc_info is not None
+    assert str(directory) in str(reported.exc_info[1])
 
 
-async def test_what_is_refused_for_now_leaves_no_file(tmp_path: Path) -> None:
+async def test_temporarily_refused_upload_leaves_no_file(tmp_path: Path) -> None:
     async with jobs_http.World(tmp_path, settings.JobsApiSettings(uploads=0)).running() as world:
         assert (await world.ask("POST", "/files", LINES)).status == 429
         assert world.stored() == []
 
 
 def _archive(piece: bytes, count: int, *, before: bytes = b"", after: bytes = b"") -> bytes:
-    """gzip of `piece` so many times, which is never in memory as a whole."""
+    """Return gzip of `piece` repeated, which is never in memory as a whole."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
     packed = [packer.compress(before), *(packer.compress(piece) for _ in range(count))]
     return b"".join([*packed, packer.compress(after), packer.flush()])
@@ -229,7 +235,7 @@ LINE_ENDS = _archive(b"\n" * (1 << 20), 96)
 
 
 @pytest.mark.parametrize("way", ["body", "coding", "form", "file"])
-async def test_what_unpacks_to_far_more_is_refused(world: jobs_http.World, way: str) -> None:
+async def test_decompression_bomb_is_refused(world: jobs_http.World, way: str) -> None:
     match way:
         case "coding":
             refused = await world.ask("POST", "/jobs", LINE_ENDS, Content_Encoding="gzip")
@@ -244,31 +250,31 @@ async def test_what_unpacks_to_far_more_is_refused(world: jobs_http.World, way: 
             refused = await world.ask("POST", "/jobs", LINE_ENDS)
     assert refused.status == 413
     assert refused.headers["content-type"] == "application/problem+json"
-    told = refused.json
-    assert (told["field"], told["limit"]) == ("file", 100)
-    assert told["seen"] > 900
-    assert "--max-unpack-ratio" in told["remedy"]
-    assert "more than 100 times its size" in told["detail"]
+    reported = refused.json
+    assert (reported["field"], reported["limit"]) == ("file", 100)
+    assert reported["seen"] > 900
+    assert "--max-unpack-ratio" in reported["remedy"]
+    assert "more than 100 times its size" in reported["detail"]
     assert world.stored() == []
     assert (await world.ask("GET", "/jobs")).json == []
 
 
-async def test_an_operator_says_what_may_be_unpacked(tmp_path: Path) -> None:
+async def test_decompression_limit_is_configurable(tmp_path: Path) -> None:
     chosen = settings.JobsApiSettings(unpack_ratio=None, unpacked_bytes=1 << 20)
     async with jobs_http.World(tmp_path, chosen).running() as world:
         refused = await world.ask("POST", "/jobs", _archive(b"{}\n" * 1000, 400))
         assert refused.status == 413
-        told = refused.json
-        assert (told["limit"], told["unit"]) == (1 << 20, "bytes unpacked")
-        assert 1 << 20 < told["seen"] <= 2 << 20
-        assert "--max-unpacked" in told["remedy"]
+        reported = refused.json
+        assert (reported["limit"], reported["unit"]) == (1 << 20, "bytes unpacked")
+        assert 1 << 20 < reported["seen"] <= 2 << 20
+        assert "--max-unpacked" in reported["remedy"]
         assert world.stored() == []
         made = await world.ask("POST", "/jobs?itemsPerPart=1000", _archive(b"{}\n" * 1000, 300))
         assert made.status == 202
 
 
-async def test_other_requests_go_on_while_archives_are_unpacked(tmp_path: Path) -> None:
-    """The loop turns: what is late is late by a few switches of threads, not by a whole file."""
+async def test_unpacking_does_not_block_other_requests(tmp_path: Path) -> None:
+    """Delays are those of a few thread switches, not of a whole file."""
     packed = _archive(b"1," * (1 << 19), 4, before=b"[", after=b"1]")
     async with jobs_http.World(tmp_path, None).running() as world:
         uploads = [
@@ -283,7 +289,7 @@ async def test_other_requests_go_on_while_archives_are_unpacked(tmp_path: Path) 
             await asyncio.sleep(0.005)
         assert {(await one).status for one in uploads} == {202}
     most = sorted(late)[len(late) * 9 // 10]
-    assert most < LONGEST_TURN_S, f"{most:.3f} s, of {len(late)}"
+    assert most < MAX_TURN_S, f"{most:.3f} s, of {len(late)}"
 
 
 @pytest.mark.parametrize(
@@ -296,7 +302,7 @@ async def test_other_requests_go_on_while_archives_are_unpacked(tmp_path: Path) 
         ("POST", "/jobs?file=FILE", "application/json"),
     ],
 )
-async def test_a_coding_that_nobody_undoes(
+async def test_unsupported_content_encoding_is_refused(
     world: jobs_http.World, method: str, path: str, kind: str
 ) -> None:
     job = (await world.ask("POST", "/jobs", LINES)).json["id"]
@@ -308,7 +314,7 @@ async def test_a_coding_that_nobody_undoes(
     assert "Content-Encoding: gzip" in refused.json["detail"]
 
 
-async def test_an_array_that_is_nested_too_deep(world: jobs_http.World) -> None:
+async def test_array_nested_too_deep_is_refused(world: jobs_http.World) -> None:
     packed = _archive(b"[" * (1 << 20), 15, before=b"[1,")
     refused = await world.ask("POST", "/jobs?format=json", packed)
     refused.assert_problem(422, "element 2 of the JSON array is nested more than 1,000 deep")
@@ -316,20 +322,20 @@ async def test_an_array_that_is_nested_too_deep(world: jobs_http.World) -> None:
     assert (await world.ask("POST", "/jobs?format=json", fine)).status == 202
 
 
-async def test_a_first_row_that_every_part_would_carry(world: jobs_http.World) -> None:
+async def test_oversized_csv_header_is_refused(world: jobs_http.World) -> None:
     columns = b",".join(b"%x" % number for number in range(60_000)) + b"\n1\n"
     refused = await world.ask("POST", "/jobs?format=csv", columns)
     refused.assert_problem(422, "262,144")
 
 
-async def test_more_parts_than_there_may_be(world: jobs_http.World) -> None:
+async def test_too_many_parts_are_refused(world: jobs_http.World) -> None:
     refused = await world.ask("POST", "/jobs?itemsPerPart=1&maxParts=10001", LINES)
     refused.assert_problem(400, "maxParts=10001")
     made = await world.ask("POST", "/jobs?itemsPerPart=1&maxParts=2", LINES)
     assert (made.status, made.json["parts"]) == (202, 2)
 
 
-async def test_a_part_of_a_form_with_endless_headers(world: jobs_http.World) -> None:
+async def test_form_part_with_endless_headers_is_refused(world: jobs_http.World) -> None:
     head = b'--xyz\r\nContent-Disposition: form-data; name="file"; filename="' + b"a" * 40_000
     refused = await world.ask(
         "POST", "/jobs", head + b'"\r\n\r\n{}\r\n--xyz--\r\n', Content_Type=FORM
@@ -337,15 +343,15 @@ async def test_a_part_of_a_form_with_endless_headers(world: jobs_http.World) -> 
     refused.assert_problem(400, "form")
 
 
-async def test_an_action_takes_no_body(world: jobs_http.World) -> None:
+async def test_action_with_a_body_is_refused(world: jobs_http.World) -> None:
     job = (await world.ask("POST", "/jobs", LINES)).json["id"]
     refused = await world.ask("POST", f"/jobs/{job}/pause", b'{"reason": "lunch"}')
     assert refused.status == 400
     assert (await world.ask("POST", f"/jobs/{job}/pause", b"{}")).status == 202
 
 
-async def test_an_archive_of_very_many_members(world: jobs_http.World) -> None:
-    """gzip(1) reads them as one file; none of them is handled by itself."""
+async def test_gzip_of_very_many_members_is_accepted(world: jobs_http.World) -> None:
+    """gzip(1) reads the members as one file; no work is done per member."""
     packed = gzip.compress(b"\n") * 50_000
     assert len(list(gzip_unpacker.Unpacker().feed(packed))) == 1
     made = await world.ask("POST", "/jobs", packed)
@@ -353,13 +359,13 @@ async def test_an_archive_of_very_many_members(world: jobs_http.World) -> None:
     assert (await world.ask("POST", "/jobs", gzip.compress(b"") * 50_000)).status == 400
 
 
-async def test_other_messages_of_several_parts(world: jobs_http.World) -> None:
+async def test_other_multipart_types_are_refused(world: jobs_http.World) -> None:
     mixed = "multipart/mixed; boundary=xyz"
     refused = await world.ask("POST", "/jobs", jobs_http.form(LINES), Content_Type=mixed)
     refused.assert_problem(415, "multipart/form-data")
 
 
-async def test_a_transfer_coding_that_nobody_undoes(world: jobs_http.World) -> None:
+async def test_unsupported_transfer_encoding_is_refused(world: jobs_http.World) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
     writer.write(jobs_http.head("POST", "/jobs", length=None, Transfer_Encoding="gzip, chunked"))
     writer.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(LINES), LINES))

@@ -1,4 +1,4 @@
-"""`/files` over real HTTP: uploads that go on where they broke off, and jobs made of them."""
+"""`/files` over real HTTP: resumable uploads, and jobs created from them."""
 
 import asyncio
 import gzip
@@ -48,7 +48,7 @@ async def _more(
     )
 
 
-async def test_a_file_in_three_requests_is_a_job(world: jobs_http.World) -> None:
+async def test_file_in_three_requests_is_a_job(world: jobs_http.World) -> None:
     path = await _begun(world, LARGE[:1000], len(LARGE))
     assert (await _more(world, path, LARGE[1000:2000], at=1000)).status == 204
     head = await world.ask("HEAD", path)
@@ -69,7 +69,7 @@ async def test_a_file_in_three_requests_is_a_job(world: jobs_http.World) -> None
     assert len(new.manifest.parts) == 3
 
 
-async def test_a_file_at_once(world: jobs_http.World) -> None:
+async def test_file_can_be_uploaded_in_one_request(world: jobs_http.World) -> None:
     whole = await world.ask("POST", "/files", LINES)
     assert (whole.json["complete"], whole.json["offset"]) == (True, len(LINES))
     spec = b'{"itemsPerPart":2,"mapper":{"builtin":"identity"}}'
@@ -86,7 +86,7 @@ async def _job_of(world: jobs_http.World, file: str, query: str = "") -> Path:
     return world.directory / "files" / "default" / world.jobs.created[-1].id.dashed / "input"
 
 
-async def test_a_job_takes_the_file_without_a_copy(world: jobs_http.World) -> None:
+async def test_job_uses_the_upload_without_a_copy(world: jobs_http.World) -> None:
     path = await _begun(world, LARGE[:70_000])
     await _more(world, path, LARGE[70_000:], at=70_000, last=True)
     file = path.rpartition("/")[2]
@@ -102,7 +102,7 @@ async def test_a_job_takes_the_file_without_a_copy(world: jobs_http.World) -> No
 
 
 @pytest.mark.parametrize("change", ["gzip", "mark", "array"])
-async def test_a_job_copies_what_it_rewrites(world: jobs_http.World, change: str) -> None:
+async def test_job_copies_an_upload_that_it_converts(world: jobs_http.World, change: str) -> None:
     sent, query = {
         "gzip": (gzip.compress(random.Random(1).randbytes(100_000).hex().encode()), ""),
         "mark": (b"\xef\xbb\xbf" + LARGE, ""),
@@ -115,7 +115,7 @@ async def test_a_job_copies_what_it_rewrites(world: jobs_http.World, change: str
         assert kept.read_bytes() == LARGE
 
 
-async def test_a_client_that_leaves_makes_no_job(
+async def test_client_that_disconnects_creates_no_job(
     world: jobs_http.World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "_STEP_BYTES", 1)
@@ -125,13 +125,13 @@ async def test_a_client_that_leaves_makes_no_job(
     writer.write(jobs_http.head("POST", f"/jobs?file={file}"))
     await writer.drain()
     writer.transport.abort()
-    assert (await world.ask("DELETE", "/jobs/nobody")).status == 404  # it is being served
+    assert (await world.ask("DELETE", "/jobs/missing")).status == 404  # it is being served
     assert (await world.ask("GET", f"/files/{file}")).status == 200
     assert world.jobs.created == []
     assert world.stored() == before
 
 
-async def test_a_file_that_is_deleted_meanwhile(world: jobs_http.World) -> None:
+async def test_upload_deleted_meanwhile_is_an_error(world: jobs_http.World) -> None:
     file = (await world.ask("POST", "/files", LARGE)).json["id"]
     (bytes_,) = world.directory.rglob("data/bytes")
     bytes_.write_bytes(LARGE[:-1])
@@ -143,8 +143,8 @@ async def test_a_file_that_is_deleted_meanwhile(world: jobs_http.World) -> None:
     assert not [name for name in world.stored() if name.endswith("input")]
 
 
-async def test_the_same_key_with_the_same_content(world: jobs_http.World) -> None:
-    """Uploaded once more, or sent at once: it is the content that counts."""
+async def test_idempotency_key_compares_the_content(world: jobs_http.World) -> None:
+    """Uploaded again, or sent in one request: only the content matters."""
     files_ = [(await world.ask("POST", "/files", LARGE)).json["id"] for _ in range(2)]
     first = await world.ask("POST", f"/jobs?file={files_[0]}", Idempotency_Key="k")
     stored = world.stored()
@@ -161,7 +161,7 @@ async def test_the_same_key_with_the_same_content(world: jobs_http.World) -> Non
     assert world.stored() == stored
 
 
-async def test_from_where_to_go_on(world: jobs_http.World) -> None:
+async def test_offset_of_an_upload_is_reported(world: jobs_http.World) -> None:
     path = await _begun(world, LINES)
     wrong = await _more(world, path, b"x", at=5)
     assert wrong.status == 409
@@ -173,7 +173,7 @@ async def test_from_where_to_go_on(world: jobs_http.World) -> None:
     assert (over.status, over.json["type"]) == (409, PROBLEMS + "completed-upload")
 
 
-async def test_lengths_that_disagree(world: jobs_http.World) -> None:
+async def test_disagreeing_lengths_are_refused(world: jobs_http.World) -> None:
     path = await _begun(world, LINES, 40)
     short = await _more(world, path, b"x", at=len(LINES), last=True)
     assert (short.status, short.json["type"]) == (400, PROBLEMS + "inconsistent-upload-length")
@@ -195,12 +195,14 @@ async def test_lengths_that_disagree(world: jobs_http.World) -> None:
         ({"Content_Type": PARTIAL, "Upload_Offset": "0", "Upload_Complete": "yes"}, 400),
     ],
 )
-async def test_wrong_requests(world: jobs_http.World, headers: dict[str, str], status: int) -> None:
+async def test_malformed_upload_requests_are_refused(
+    world: jobs_http.World, headers: dict[str, str], status: int
+) -> None:
     path = await _begun(world)
     assert (await world.ask("PATCH", path, b"x", token="good", **headers)).status == status
 
 
-async def test_what_came_before_a_break_is_kept(world: jobs_http.World) -> None:
+async def test_bytes_before_a_disconnect_are_kept(world: jobs_http.World) -> None:
     path = await _begun(world)
     _, writer = await asyncio.open_connection("127.0.0.1", world.port)
     writer.write(
@@ -231,7 +233,7 @@ async def test_what_came_before_a_break_is_kept(world: jobs_http.World) -> None:
     assert world.jobs.created[0].manifest.bytes == len(LARGE)
 
 
-async def test_two_who_append_at_once(world: jobs_http.World) -> None:
+async def test_concurrent_appends_are_refused(world: jobs_http.World) -> None:
     path = await _begun(world)
     both = await asyncio.gather(
         *(_more(world, path, bytes([65 + n]) * 70_000, at=0) for n in range(2))
@@ -240,7 +242,7 @@ async def test_two_who_append_at_once(world: jobs_http.World) -> None:
     assert (await world.ask("GET", path)).json["offset"] == 70_000
 
 
-async def test_listed_and_deleted(world: jobs_http.World) -> None:
+async def test_uploads_are_listed_and_deleted(world: jobs_http.World) -> None:
     path = await _begun(world, LINES)
     (one,) = (await world.ask("GET", "/files")).json
     assert path == f"/files/{one['id']}"
@@ -254,12 +256,12 @@ async def test_listed_and_deleted(world: jobs_http.World) -> None:
 
 
 @pytest.mark.parametrize("ref", ["x", "..%2f..%2fetc", "_uploads", "%00"])
-async def test_names_that_are_none(world: jobs_http.World, ref: str) -> None:
+async def test_malformed_upload_ids_are_not_found(world: jobs_http.World, ref: str) -> None:
     assert (await world.ask("GET", f"/files/{ref}")).status == 404
     assert (await world.ask("POST", f"/jobs?file={ref}")).status == 404
 
 
-async def test_too_large(tmp_path: Path) -> None:
+async def test_oversized_upload_is_refused(tmp_path: Path) -> None:
     chosen = settings.JobsApiSettings(most_body_bytes=1000)
     async with jobs_http.World(tmp_path, chosen).running() as world:
         begun = await world.ask("POST", "/files", Upload_Complete="?0", Upload_Length="1001")
@@ -269,7 +271,7 @@ async def test_too_large(tmp_path: Path) -> None:
         assert (await world.ask("HEAD", path)).headers["upload-limit"].startswith("max-size=1000,")
 
 
-async def test_old_ones_are_forgotten(
+async def test_old_uploads_are_removed(
     world: jobs_http.World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await _begun(world, LINES)
@@ -279,8 +281,8 @@ async def test_old_ones_are_forgotten(
     assert world.stored() == []
 
 
-async def test_what_still_comes_is_not_old(world: jobs_http.World, tmp_path: Path) -> None:
-    """An upload that takes longer than a day is not lost in the middle."""
+async def test_upload_in_progress_is_not_removed(world: jobs_http.World, tmp_path: Path) -> None:
+    """An upload that takes longer than a day is not lost halfway."""
     path = await _begun(world, LINES)
     uploaded = uploads.Uploads(local.LocalStore(tmp_path / "files"))
     (kept,) = uploaded.list("default")
@@ -293,7 +295,7 @@ async def test_what_still_comes_is_not_old(world: jobs_http.World, tmp_path: Pat
     assert (await world.ask("GET", path)).status == 404
 
 
-async def test_another_namespace_is_in_the_address(world: jobs_http.World) -> None:
+async def test_location_names_a_foreign_namespace(world: jobs_http.World) -> None:
     begun = await world.ask("POST", "/files?namespace=team", LINES)
     path = begun.headers["location"]
     assert path.endswith("?namespace=team")
@@ -301,13 +303,13 @@ async def test_another_namespace_is_in_the_address(world: jobs_http.World) -> No
     assert (await world.ask("HEAD", path.partition("?")[0])).status == 404
 
 
-async def test_one_user_has_so_many_unfinished_files(tmp_path: Path) -> None:
+async def test_unfinished_uploads_per_user_are_limited(tmp_path: Path) -> None:
     chosen = settings.JobsApiSettings(files_per_user=2)
     async with jobs_http.World(tmp_path, chosen).running() as world:
         first = await _begun(world, b"one")
         await _begun(world, b"two")
         whole = await world.ask("POST", "/files", LINES, token="other")
-        assert whole.status == 201  # somebody else's, and complete
+        assert whole.status == 201  # another user's, and complete
     later = jobs_http.World(tmp_path, chosen)
     later.jobs = world.jobs  # which numbers on
     async with later.running() as world:  # what is there is counted
@@ -323,8 +325,8 @@ async def test_one_user_has_so_many_unfinished_files(tmp_path: Path) -> None:
         assert (await world.ask("POST", "/files", LINES)).status == 201
 
 
-async def test_looking_for_old_uploads_lets_nobody_begin_too_many(tmp_path: Path) -> None:
-    """It goes on beside requests, in a thread."""
+async def test_upload_limit_holds_during_the_cleanup(tmp_path: Path) -> None:
+    """The clean-up runs beside requests, in a thread."""
     async with jobs_http.World(
         tmp_path, settings.JobsApiSettings(files_per_user=1)
     ).running() as world:
@@ -340,7 +342,7 @@ async def test_looking_for_old_uploads_lets_nobody_begin_too_many(tmp_path: Path
             assert (await world.ask("POST", "/files", LINES)).status == 429
 
 
-async def test_one_user_has_so_many_bytes_in_files(tmp_path: Path) -> None:
+async def test_uploaded_bytes_per_user_are_limited(tmp_path: Path) -> None:
     chosen = settings.JobsApiSettings(files_bytes_per_user=1000)
     async with jobs_http.World(tmp_path, chosen).running() as world:
         path = await _begun(world, b"x" * 600)
@@ -366,8 +368,8 @@ async def test_one_user_has_so_many_bytes_in_files(tmp_path: Path) -> None:
         ).status == 200
 
 
-async def test_a_record_is_no_longer_than_the_server_takes(world: jobs_http.World) -> None:
-    """A JSON array or an open quote of CSV is in memory up to that."""
+async def test_overlong_record_is_refused(world: jobs_http.World) -> None:
+    """A JSON array or an open quote of CSV is kept in memory up to that limit."""
     good = await world.ask("POST", f"/jobs?maxLineBytes={64 << 20}", LINES)
     assert good.status == 202
     refused = await world.ask("POST", f"/jobs?maxLineBytes={(64 << 20) + 1}", LINES)

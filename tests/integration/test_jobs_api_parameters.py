@@ -1,4 +1,6 @@
-"""Each parameter and header of the Jobs API once: the job is as it says, or a warning names it."""
+"""Each parameter and header of the Jobs API: it has its effect on the job, or a warning names
+it.
+"""
 
 import gzip
 import json
@@ -60,7 +62,7 @@ async def world(tmp_path: Path) -> AsyncIterator[jobs_http.World]:
         yield running
 
 
-def test_the_table_lists_all_that_is_taken() -> None:
+def test_documentation_table_lists_all_parameters() -> None:
     names = [name for name, _ in ROWS]
     assert len(names) == len(set(names))
     assert set(names) == {*parameters.KNOWN, "file"} == {*SENT, "file"}
@@ -74,7 +76,7 @@ def _found(spec: Any, place: tuple[str, ...]) -> Any:
 
 @pytest.mark.parametrize("way", ["query", "form"])
 @pytest.mark.parametrize(("name", "outcome"), [row for row in ROWS if row[0] != "file"])
-async def test_each_parameter_does_what_the_table_says(
+async def test_each_parameter_does_what_the_table_states(
     world: jobs_http.World, name: str, outcome: reference.Outcome, way: str
 ) -> None:
     text, place, wanted = SENT[name]
@@ -98,14 +100,14 @@ async def test_each_parameter_does_what_the_table_says(
         assert "warning" not in made.headers
 
 
-async def test_a_file_that_is_named_is_taken(world: jobs_http.World) -> None:
+async def test_named_form_field_is_the_file(world: jobs_http.World) -> None:
     file = (await world.ask("POST", "/files", LINES)).json["id"]
     made = await world.ask("POST", f"/jobs?file={file}", b'{"name": "body"}')
     assert (made.status, made.json["input"]["lines"]) == (202, 2)
     assert made.json["spec"]["name"] == "body"
 
 
-async def test_a_warning_stays_with_the_job(world: jobs_http.World) -> None:
+async def test_warning_stays_with_the_job(world: jobs_http.World) -> None:
     made = await world.ask("POST", "/jobs?placement=edge", LINES)
     again = await world.ask("GET", f"/jobs/{made.json['id']}")
     assert again.json["warnings"] == made.json["warnings"]
@@ -113,7 +115,7 @@ async def test_a_warning_stays_with_the_job(world: jobs_http.World) -> None:
     assert "placement: 'edge' is kept" in text.headers["warning"]
 
 
-async def test_a_delimiter_that_separates_nothing(world: jobs_http.World) -> None:
+async def test_invalid_delimiter_is_refused(world: jobs_http.World) -> None:
     made = await world.ask("POST", "/jobs?delimiter=%3B", LINES)
     assert ["input.delimiter" in one for one in made.json["warnings"]] == [True]
 
@@ -133,7 +135,7 @@ async def test_a_delimiter_that_separates_nothing(world: jobs_http.World) -> Non
         ("/jobs/JOB/cancel?why=x", "why"),
     ],
 )
-async def test_what_is_not_known_is_refused_by_name(
+async def test_unknown_parameter_is_refused_by_name(
     world: jobs_http.World, where: str, named: str
 ) -> None:
     job = (await world.ask("POST", "/jobs", LINES)).json["id"]
@@ -143,7 +145,7 @@ async def test_what_is_not_known_is_refused_by_name(
     assert named in refused.json["detail"]
 
 
-async def test_fields_and_members_that_are_not_known(world: jobs_http.World) -> None:
+async def test_unknown_form_fields_and_spec_members_are_refused(world: jobs_http.World) -> None:
     job = (await world.ask("POST", "/jobs", LINES)).json["id"]
     data = jobs_http.form(LINES, palcement="x")
     refused = await world.ask("POST", "/jobs", data, Content_Type=FORM)
@@ -154,13 +156,13 @@ async def test_fields_and_members_that_are_not_known(world: jobs_http.World) -> 
         assert "image" in refused.json["detail"] or "more than once" in refused.json["detail"]
 
 
-async def test_two_ways_to_ask_for_a_result(world: jobs_http.World) -> None:
+async def test_conflicting_result_options_are_refused(world: jobs_http.World) -> None:
     job = (await world.ask("POST", "/jobs", LINES)).json["id"]
     refused = await world.ask("GET", f"/jobs/{job}/results?part=1&partial=true")
     assert (refused.status, "part and partial" in refused.json["detail"]) == (400, True)
 
 
-async def test_a_coding_of_a_field(world: jobs_http.World) -> None:
+async def test_encoded_form_field_is_refused(world: jobs_http.World) -> None:
     data = jobs_http.form(LINES).replace(
         b"application/octet-stream", b"text/plain\r\nContent-Transfer-Encoding: base64"
     )
@@ -169,24 +171,24 @@ async def test_a_coding_of_a_field(world: jobs_http.World) -> None:
 
 
 @pytest.mark.parametrize("name", ignored_fields.HEADERS)
-async def test_a_header_that_is_not_heeded_is_warned_of(world: jobs_http.World, name: str) -> None:
+async def test_ignored_header_is_warned_of(world: jobs_http.World, name: str) -> None:
     given: dict[str, Any] = {name.replace("-", "_"): "1"}
-    answers = [await world.ask("GET", "/jobs", **given)]
+    responses = [await world.ask("GET", "/jobs", **given)]
     if name != "idempotency-key":
-        answers.append(await world.ask("POST", "/jobs", LINES, **given))
-        told = answers[-1].json["warnings"]
-        assert [one.lower().startswith(f"{name} is ignored") for one in told] == [True]
-    for answer in answers:
-        assert answer.status < 300
-        assert f"{name} is ignored" in answer.headers["warning"].lower()
+        responses.append(await world.ask("POST", "/jobs", LINES, **given))
+        reported = responses[-1].json["warnings"]
+        assert [one.lower().startswith(f"{name} is ignored") for one in reported] == [True]
+    for response in responses:
+        assert response.status < 300
+        assert f"{name} is ignored" in response.headers["warning"].lower()
 
 
-async def test_a_namespace_beside_all_of_them(world: jobs_http.World) -> None:
+async def test_namespace_with_all_namespaces_is_refused(world: jobs_http.World) -> None:
     listed = await world.ask("GET", "/jobs?allNamespaces=true&namespace=team")
     assert "namespace is ignored" in listed.headers["warning"]
 
 
-async def test_who_has_no_token_is_warned_of_names_that_nobody_knows(tmp_path: Path) -> None:
+async def test_unknown_parameter_without_a_token_is_a_warning(tmp_path: Path) -> None:
     chosen = settings.JobsApiSettings(source=source_sizing.Source())
     async with jobs_http.World(tmp_path, chosen).running() as world:
         made = await world.ask(

@@ -1,4 +1,4 @@
-"""Downloads by clients that hardly read: memory for each is small, and there are only so many."""
+"""Downloads by slow clients: little memory for each, and a limit on their number."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ RESULT = b"x" * (32 << 20)
 
 
 async def _slow(world: jobs_http.World, path: str) -> socket.socket:
-    """A client that has asked and reads nothing; its own buffer is small."""
+    """Return a client that has sent a request and reads nothing; its own buffer is small."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.setblocking(False)
@@ -58,28 +58,28 @@ async def test_slow_readers_hold_little_memory(tmp_path: Path) -> None:
                 held = [-1]
 
                 async def settled() -> bool:
-                    """Nobody takes any more."""
+                    """Wait until no reader takes any more."""
                     await asyncio.sleep(0.2)
                     held.append(tracemalloc.get_traced_memory()[0])
                     return len(held) > 4 and held[-1] == pytest.approx(held[-4], rel=0.02)
 
                 await waiting.wait_until_async(settled, what="all are served as far as they go")
-                assert held[-1] > READERS * file_bodies.PIECE_BYTES // 2, "somebody reads after all"
+                assert held[-1] > READERS * file_bodies.PIECE_BYTES // 2, "a reader reads after all"
                 assert held[-1] < READERS * 2 * file_bodies.PIECE_BYTES + (8 << 20)
                 assert (await world.ask("GET", "/jobs?limit=1")).status == 200
         finally:
             tracemalloc.stop()
 
 
-async def test_so_many_downloads_at_once(tmp_path: Path) -> None:
+async def test_concurrent_downloads_are_limited(tmp_path: Path) -> None:
     chosen = settings.JobsApiSettings(downloads=4)
     async with jobs_http.World(tmp_path, chosen).running() as world:
         path = await _result(world)
         async with _readers(world, path, 3):  # the share of one user
 
             async def refused() -> bool:
-                answer = await world.ask("GET", path, Range="bytes=0-1")
-                return answer.status == 429 and answer.headers["retry-after"] == "1"
+                response = await world.ask("GET", path, Range="bytes=0-1")
+                return response.status == 429 and response.headers["retry-after"] == "1"
 
             await waiting.wait_until_async(refused, what="three downloads are under way")
             other = await world.ask("GET", path, token="reader", Range="bytes=0-1")
@@ -93,7 +93,7 @@ async def test_so_many_downloads_at_once(tmp_path: Path) -> None:
         await waiting.wait_until_async(served, what="those that have left make room")
 
 
-async def test_who_reads_nothing_of_a_manifest_is_cut_off(
+async def test_stalled_manifest_reader_is_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_bodies, "STALL_S", 0.5)

@@ -1,4 +1,4 @@
-"""POST /jobs over real HTTP: what is taken in, how, and what is left of what is not."""
+"""POST /jobs over real HTTP: accepted and refused uploads, and what they leave in the store."""
 
 import asyncio
 import gzip
@@ -37,7 +37,7 @@ def _kept(world: jobs_http.World) -> bytes:
     return place.read_bytes()
 
 
-async def test_the_raw_body_is_the_file(world: jobs_http.World) -> None:
+async def test_raw_body_is_the_file(world: jobs_http.World) -> None:
     made = await world.ask("POST", "/jobs", LINES)
     assert made.status == 202
     assert made.headers["location"] == f"/jobs/{made.json['id']}"
@@ -47,7 +47,7 @@ async def test_the_raw_body_is_the_file(world: jobs_http.World) -> None:
     assert world.stored() == []  # a small one is kept with its row
 
 
-async def test_a_form_has_the_file_in_a_field(world: jobs_http.World) -> None:
+async def test_form_has_the_file_in_a_field(world: jobs_http.World) -> None:
     data = jobs_http.form(LINES, itemsPerPart="2", name="file")
     made = await world.ask("POST", "/jobs", data, Content_Type="multipart/form-data; boundary=xyz")
     assert made.status == 202
@@ -57,7 +57,7 @@ async def test_a_form_has_the_file_in_a_field(world: jobs_http.World) -> None:
 
 
 @pytest.mark.parametrize("way", ["raw", "form"])
-async def test_a_large_file_goes_to_the_store(world: jobs_http.World, way: str) -> None:
+async def test_large_file_goes_to_the_store(world: jobs_http.World, way: str) -> None:
     data, headers = LARGE, {}
     if way == "form":
         data, headers = jobs_http.form(LARGE), {"Content_Type": "multipart/form-data; boundary=xyz"}
@@ -69,7 +69,9 @@ async def test_a_large_file_goes_to_the_store(world: jobs_http.World, way: str) 
 
 
 @pytest.mark.curl
-async def test_curl_with_two_boundaries(world: jobs_http.World, tmp_path: Path) -> None:
+async def test_request_with_two_boundaries_is_accepted(
+    world: jobs_http.World, tmp_path: Path
+) -> None:
     file = tmp_path / "work.jsonl"
     file.write_bytes(LINES)
     made = await world.curl(
@@ -87,7 +89,7 @@ async def test_curl_with_two_boundaries(world: jobs_http.World, tmp_path: Path) 
     assert made.status == 202
 
 
-async def test_the_boundary_is_the_one_that_the_body_begins_with(world: jobs_http.World) -> None:
+async def test_boundary_of_the_body_is_used(world: jobs_http.World) -> None:
     data = jobs_http.form(LINES, boundary="second")
     kind = 'multipart/form-data; boundary=first; boundary="second"'
     assert (await world.ask("POST", "/jobs", data, Content_Type=kind)).status == 202
@@ -102,13 +104,13 @@ async def test_gzip_is_kept_unpacked(world: jobs_http.World) -> None:
     assert _kept(world) == LARGE
 
 
-async def test_the_id_alone_for_who_asks_for_text(world: jobs_http.World) -> None:
+async def test_accept_text_returns_only_the_id(world: jobs_http.World) -> None:
     made = await world.ask("POST", "/jobs", LINES, Accept="text/plain")
     assert made.headers["content-type"].startswith("text/plain")
     assert made.body.decode() == world.jobs.created[0].id.text
 
 
-async def test_the_spec_as_a_whole_and_in_pieces(world: jobs_http.World) -> None:
+async def test_spec_is_accepted_whole_and_as_fields(world: jobs_http.World) -> None:
     whole = '{"itemsPerPart":7,"parallelism":3,"mapper":{"builtin":"identity"}}'
     spec = parse.quote(whole)
     made = await world.ask("POST", f"/jobs?spec={spec}&parallelism=2", LINES)
@@ -153,7 +155,7 @@ async def test_the_spec_as_a_whole_and_in_pieces(world: jobs_http.World) -> None
         ("namespace=", "namespace"),
     ],
 )
-async def test_what_is_wrong_is_named(world: jobs_http.World, query: str, said: str) -> None:
+async def test_invalid_field_is_named(world: jobs_http.World, query: str, said: str) -> None:
     refused = await world.ask("POST", f"/jobs?{query}", LINES)
     assert refused.status == 400
     assert refused.headers["content-type"] == "application/problem+json"
@@ -179,7 +181,7 @@ async def test_what_is_wrong_is_named(world: jobs_http.World, query: str, said: 
         (jobs_http.form(LINES, spec="{"), "spec"),
     ],
 )
-async def test_forms_that_are_none(world: jobs_http.World, data: bytes, said: str) -> None:
+async def test_malformed_forms_are_refused(world: jobs_http.World, data: bytes, said: str) -> None:
     kind = "multipart/form-data; boundary=xyz"
     refused = await world.ask("POST", "/jobs", data, Content_Type=kind)
     assert refused.status == 400
@@ -189,7 +191,7 @@ async def test_forms_that_are_none(world: jobs_http.World, data: bytes, said: st
 
 
 def _late(data: bytes, name: str, value: str) -> bytes:
-    """A form whose file comes before a field."""
+    """Return a form whose file comes before a field."""
     head = f'--xyz\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n--xyz--\r\n'
     return jobs_http.form(data)[: -len("--xyz--\r\n")] + head.encode()
 
@@ -200,7 +202,7 @@ async def test_fields_after_a_small_file_count(world: jobs_http.World) -> None:
     assert made.json["parts"] == 2
 
 
-async def test_how_to_read_a_large_file_is_said_before(world: jobs_http.World) -> None:
+async def test_reading_options_must_precede_a_large_file(world: jobs_http.World) -> None:
     kind = "multipart/form-data; boundary=xyz"
     late = _late(LARGE, "itemsPerPart", "5")
     refused = await world.ask("POST", "/jobs", late, Content_Type=kind)
@@ -210,7 +212,7 @@ async def test_how_to_read_a_large_file_is_said_before(world: jobs_http.World) -
     assert made.json["spec"]["mapper"] == {"builtin": "identity"}
 
 
-async def test_where_nothing_would_run(world: jobs_http.World) -> None:
+async def test_upload_without_workers_is_refused(world: jobs_http.World) -> None:
     refused = await world.ask("POST", "/jobs?namespace=nowhere", LINES)
     assert (refused.status, refused.json["detail"]) == (404, 'namespace "nowhere" does not exist')
     refused = await world.ask("POST", "/jobs?cluster=other", LINES)
@@ -218,7 +220,7 @@ async def test_where_nothing_would_run(world: jobs_http.World) -> None:
     assert (await world.ask("PUT", "/jobs", LINES)).json["detail"].endswith("add -X POST")
 
 
-async def test_an_empty_file_is_refused(world: jobs_http.World) -> None:
+async def test_empty_file_is_refused(world: jobs_http.World) -> None:
     assert "empty" in (await world.ask("POST", "/jobs")).json["message"]
     kind = "multipart/form-data; boundary=xyz"
     refused = await world.ask("POST", "/jobs", jobs_http.form(b""), Content_Type=kind)
@@ -226,7 +228,7 @@ async def test_an_empty_file_is_refused(world: jobs_http.World) -> None:
     assert "empty" in refused.json["message"]
 
 
-async def test_a_line_too_long_is_named(world: jobs_http.World) -> None:
+async def test_overlong_line_is_named(world: jobs_http.World) -> None:
     data = LARGE + b"x" * 5000 + b"\n"
     refused = await world.ask("POST", "/jobs?maxLineBytes=4096&format=text", data)
     assert refused.status == 422
@@ -240,8 +242,8 @@ async def test_another_coding_is_refused(world: jobs_http.World) -> None:
     assert refused.headers["accept-encoding"] == "gzip, identity"
 
 
-async def test_a_refusal_spares_the_sending(tmp_path: Path) -> None:
-    """With `Expect: 100-continue` nobody is told to go on when the answer is no."""
+async def test_refusal_comes_before_100_continue(tmp_path: Path) -> None:
+    """With `Expect: 100-continue` a refused client does not get the 100."""
     chosen = settings.JobsApiSettings(most_body_bytes=1000)
     async with jobs_http.World(tmp_path, chosen).running() as world:
         for path, length, status in (("/jobs", 2000, 413), ("/jobs?x=1", 10, 400)):
@@ -251,7 +253,7 @@ async def test_a_refusal_spares_the_sending(tmp_path: Path) -> None:
             writer.close()
 
 
-async def test_expect_is_answered(world: jobs_http.World) -> None:
+async def test_expect_100_continue_gets_a_100(world: jobs_http.World) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
     writer.write(jobs_http.head("POST", "/jobs", length=len(LINES), Expect="100-continue"))
     assert (await jobs_http.reply_head(reader))[0] == 100
@@ -260,7 +262,7 @@ async def test_expect_is_answered(world: jobs_http.World) -> None:
     writer.close()
 
 
-async def test_a_body_without_length_has_the_same_limit(tmp_path: Path) -> None:
+async def test_chunked_body_has_the_same_limit(tmp_path: Path) -> None:
     chosen = settings.JobsApiSettings(most_body_bytes=100_000)
     async with jobs_http.World(tmp_path, chosen).running() as world:
         reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
@@ -273,7 +275,7 @@ async def test_a_body_without_length_has_the_same_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["raw", "form"])
-async def test_a_client_that_goes_away_leaves_nothing(world: jobs_http.World, way: str) -> None:
+async def test_disconnected_client_leaves_no_file(world: jobs_http.World, way: str) -> None:
     data, headers = LARGE, {}
     if way == "form":
         data, headers = jobs_http.form(LARGE), {"Content_Type": "multipart/form-data; boundary=xyz"}
@@ -286,20 +288,20 @@ async def test_a_client_that_goes_away_leaves_nothing(world: jobs_http.World, wa
     assert world.jobs.created == []
 
 
-async def test_a_job_that_cannot_be_leaves_nothing(world: jobs_http.World) -> None:
+async def test_invalid_job_leaves_no_file(world: jobs_http.World) -> None:
     world.jobs.fail = jobs_errors.InvalidJob("spec.clusterName: there is none")
     refused = await world.ask("POST", "/jobs", LARGE)
     assert (refused.status, refused.json["detail"]) == (422, "spec.clusterName: there is none")
     assert world.stored() == []
 
 
-async def test_who_may_not_is_told_before_sending(world: jobs_http.World) -> None:
+async def test_forbidden_upload_is_refused_before_the_body(world: jobs_http.World) -> None:
     assert (await world.ask("POST", "/jobs", LINES, token="")).status == 401
     refused = await world.ask("POST", "/jobs", LINES, token="reader")
     refused.assert_problem(403, "cannot create")
 
 
-async def test_a_key_makes_one_job(world: jobs_http.World) -> None:
+async def test_idempotency_key_creates_one_job(world: jobs_http.World) -> None:
     first = await world.ask("POST", "/jobs", LINES, Idempotency_Key='"k-1"')
     again = await world.ask("POST", "/jobs", LINES, Idempotency_Key="k-1")
     assert (first.status, again.status) == (202, 202)
@@ -310,7 +312,9 @@ async def test_a_key_makes_one_job(world: jobs_http.World) -> None:
 
 
 @pytest.mark.parametrize("change", ["body", "spec"])
-async def test_a_key_is_for_one_request(world: jobs_http.World, change: str) -> None:
+async def test_idempotency_key_with_another_request_is_refused(
+    world: jobs_http.World, change: str
+) -> None:
     await world.ask("POST", "/jobs", LARGE, Idempotency_Key="k")
     stored = world.stored()
     data = LARGE + LINES if change == "body" else LARGE
@@ -320,7 +324,7 @@ async def test_a_key_is_for_one_request(world: jobs_http.World, change: str) -> 
     assert world.stored() == stored
 
 
-async def test_a_key_that_is_under_way(world: jobs_http.World) -> None:
+async def test_idempotency_key_in_use_is_a_conflict(world: jobs_http.World) -> None:
     _, writer = await asyncio.open_connection("127.0.0.1", world.port)
     writer.write(jobs_http.head("POST", "/jobs", length=100, Idempotency_Key="k") + LINES)
     async with asyncio.timeout(30):
@@ -331,12 +335,12 @@ async def test_a_key_that_is_under_way(world: jobs_http.World) -> None:
     writer.close()
 
 
-async def test_bad_keys(world: jobs_http.World) -> None:
+async def test_malformed_idempotency_keys_are_refused(world: jobs_http.World) -> None:
     for key in ('""', "x" * 300, ""):
         assert (await world.ask("POST", "/jobs", LINES, Idempotency_Key=key)).status == 400
 
 
-async def test_too_often_is_told_when_to_come_again(tmp_path: Path) -> None:
+async def test_rate_limit_sends_retry_after(tmp_path: Path) -> None:
     chosen = settings.JobsApiSettings(posts_per_second=0.5, burst=2)
     async with jobs_http.World(tmp_path, chosen).running() as world:
         seen = [await world.ask("POST", "/jobs", LINES) for _ in range(3)]
@@ -345,7 +349,7 @@ async def test_too_often_is_told_when_to_come_again(tmp_path: Path) -> None:
         assert (await world.ask("POST", "/jobs", LINES, token="other")).status == 202
 
 
-async def test_so_many_uploads_at_once(tmp_path: Path) -> None:
+async def test_concurrent_uploads_are_limited(tmp_path: Path) -> None:
     async with jobs_http.World(tmp_path, settings.JobsApiSettings(uploads=1)).running() as world:
         _, writer = await asyncio.open_connection("127.0.0.1", world.port)
         writer.write(jobs_http.head("POST", "/jobs", length=len(LARGE)) + LARGE[:-1])
@@ -378,7 +382,7 @@ async def test_slow_uploads_of_one_user_leave_room_for_others(tmp_path: Path) ->
 
 @pytest.fixture
 def small_files() -> Iterator[None]:
-    """No file may be larger than 1 MiB: to a writer that is a full disk."""
+    """Limit files to 1 MiB: to a writer that is a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
     yield
@@ -386,7 +390,7 @@ def small_files() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("small_files")
-async def test_a_full_disk_leaves_nothing(world: jobs_http.World) -> None:
+async def test_full_disk_leaves_no_file(world: jobs_http.World) -> None:
     refused = await world.ask("POST", "/jobs", LARGE)
     assert refused.status == 507
     assert refused.json["reason"] == "InsufficientStorage"
@@ -394,7 +398,7 @@ async def test_a_full_disk_leaves_nothing(world: jobs_http.World) -> None:
     assert (await world.ask("POST", "/jobs", LINES)).status == 202
 
 
-async def test_a_client_that_stalls_is_told(
+async def test_stalled_client_gets_a_timeout(
     world: jobs_http.World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(asgi, "STALL_S", 0.05)
@@ -405,7 +409,7 @@ async def test_a_client_that_stalls_is_told(
 
 
 async def test_memory_does_not_grow_with_the_file(world: jobs_http.World) -> None:
-    """64 MiB through a form: less than 32 MiB more than before."""
+    """64 MiB through a form use less than 32 MiB more than before."""
     block = LARGE[: 1 << 20]
     start, end = jobs_http.form(b"").split(b"\r\n\r\n", 1)
     length = len(start) + 4 + 64 * len(block) + len(end)
@@ -431,8 +435,8 @@ def _resident() -> int:
     return pages * resource.getpagesize()
 
 
-async def test_forms_in_any_pieces(world: jobs_http.World) -> None:
-    """Wherever the network cuts a form, the file is the same."""
+async def test_form_is_parsed_however_it_is_split(world: jobs_http.World) -> None:
+    """Wherever the network splits a form, the file is the same."""
     tricky = b"a\r\n--xy\r\n--xyz\n\r\n\r\n--xyzz \r\n-\r\nb\r" * 3 + b"\r\n"
     data = jobs_http.form(tricky, spec='{"input":{"format":"text"}}')
     kind = "multipart/form-data; boundary=xyz-"
@@ -455,7 +459,7 @@ def _cut(data: bytes, step: int) -> Iterator[bytes]:
     return (data[at : at + step] for at in range(0, len(data), step))
 
 
-async def test_many_at_once(world: jobs_http.World) -> None:
+async def test_many_concurrent_uploads_succeed(world: jobs_http.World) -> None:
     made = await asyncio.gather(*(world.ask("POST", "/jobs", LARGE) for _ in range(12)))
     assert {one.status for one in made} == {202}
     assert len({one.json["id"] for one in made}) == 12

@@ -17,13 +17,13 @@ from kilnwork.data.stores import port, store_urls
 from kilnwork.dispatch.hub import hub
 from kilnwork.jobs import assembly, model, service
 from kilnwork.kit import clock, processes
-from support import hubs, short, waiting, worker_process
+from support import hubs, short_paths, waiting, worker_process
 
 NS = "default"
 _P = filejobs.FileJobPhase
 
 
-class House:
+class World:
     """A data directory with dispatcher and jobs that may be restarted, and a worker."""
 
     def __init__(self, directory: Path, run: Path) -> None:
@@ -100,9 +100,9 @@ _PATHS = [str(Path(__file__).parents[1])]
 
 
 @asynccontextmanager
-async def house_in(directory: Path) -> AsyncIterator[House]:
-    run = short.directory()
-    made = House(directory, run)
+async def running(directory: Path) -> AsyncIterator[World]:
+    run = short_paths.directory()
+    made = World(directory, run)
     await made.start()
     made.worker.start()
     try:
@@ -119,78 +119,80 @@ def lines(number: int) -> bytes:
 IDENTITY = {"builtin": "identity"}
 
 
-async def test_a_file_is_mapped_in_slots_and_merged_in_order(tmp_path: Path) -> None:
-    async with house_in(tmp_path) as house:
-        view = await house.create(lines(1000), itemsPerPart=30, mapper=IDENTITY)
-        done = await house.finished(view.id)
-        assert await house.result(done) == lines(1000)
+async def test_file_is_mapped_in_slots_and_merged_in_order(tmp_path: Path) -> None:
+    async with running(tmp_path) as world:
+        view = await world.create(lines(1000), itemsPerPart=30, mapper=IDENTITY)
+        done = await world.finished(view.id)
+        assert await world.result(done) == lines(1000)
         assert (done.parts.succeeded, done.progress.records.succeeded) == (34, 1000)
-        parts = await house.jobs.parts(NS, view.id, limit=100)
+        parts = await world.jobs.parts(NS, view.id, limit=100)
         assert [one.state for one in parts] == [model.PartState.SUCCEEDED] * 34
         assert min(one.attempt for one in parts) == 1
 
 
 async def test_large_outputs_are_not_copied_and_yet_verified(tmp_path: Path) -> None:
-    """One is altered while others are mapped, and the worker is killed when all are there."""
+    """One output is altered while other parts are mapped, and the worker is killed when all
+    exist.
+    """
     content = b"".join(b'{"n":%d,"of":"%s"}\n' % (n, b"x" * (600 << 10)) for n in range(8))
-    async with house_in(tmp_path) as house:
-        view = await house.create(
+    async with running(tmp_path) as world:
+        view = await world.create(
             content, itemsPerPart=2, mapper={"command": ["sh", "-c", "sleep 0.3; cat"]}
         )
-        await house.until(view.id, lambda one: one.parts.succeeded)
-        hurt = (await house.jobs.commits(NS, view.id))[0].output
+        await world.until(view.id, lambda one: one.parts.succeeded)
+        hurt = (await world.jobs.commits(NS, view.id))[0].output
         assert hurt is not None
-        directory = house.directory_of(view)
+        directory = world.directory_of(view)
         directory.put(hurt.key, port.read_all(directory, hurt.key)[:-3] + b"!}\n")
-        await house.until(view.id, lambda one: one.parts.succeeded == 4)
-        processes.signal_all(house.worker.descendants(), signal.SIGKILL)
-        done = await house.finished(view.id)
+        await world.until(view.id, lambda one: one.parts.succeeded == 4)
+        processes.signal_all(world.worker.descendants(), signal.SIGKILL)
+        done = await world.finished(view.id)
         assert (done.phase, done.run) == (_P.SUCCEEDED, 2)
-        assert await house.result(done) == content
+        assert await world.result(done) == content
         assert done.progress.output is not None
         assert done.progress.output.key == filejobs.OUTPUTS
         assert not list(directory.list("result/"))
 
 
-async def test_dispatcher_and_jobs_start_anew_while_parts_run(tmp_path: Path) -> None:
-    async with house_in(tmp_path) as house:
-        view = await house.create(
+async def test_dispatcher_and_jobs_restart_while_parts_run(tmp_path: Path) -> None:
+    async with running(tmp_path) as world:
+        view = await world.create(
             lines(60), itemsPerPart=2, mapper={"command": ["sh", "-c", "sleep 0.1; cat"]}
         )
         for number in (3, 9, 15):
-            await house.until(view.id, lambda one, n=number: one.parts.succeeded >= n)  # type: ignore[misc]
-            await house.stop()
-            await house.start()
-        done = await house.finished(view.id)
-        assert await house.result(done) == lines(60)
+            await world.until(view.id, lambda one, n=number: one.parts.succeeded >= n)  # type: ignore[misc]
+            await world.stop()
+            await world.start()
+        done = await world.finished(view.id)
+        assert await world.result(done) == lines(60)
         assert done.run == 1
 
 
-async def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
-    async with house_in(tmp_path) as house:
-        view = await house.create(
+async def test_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
+    async with running(tmp_path) as world:
+        view = await world.create(
             lines(40), itemsPerPart=2, mapper={"command": ["sh", "-c", "sleep 0.1; cat"]}
         )
-        await house.until(view.id, lambda one: one.parts.succeeded >= 3)
-        processes.signal_all(house.worker.descendants(), signal.SIGKILL)
-        done = await house.finished(view.id)
-        assert await house.result(done) == lines(40)
+        await world.until(view.id, lambda one: one.parts.succeeded >= 3)
+        processes.signal_all(world.worker.descendants(), signal.SIGKILL)
+        done = await world.finished(view.id)
+        assert await world.result(done) == lines(40)
         assert done.progress.records.total == 40
 
 
-async def test_cancelling_stops_what_runs_and_keeps_what_is_done(tmp_path: Path) -> None:
-    async with house_in(tmp_path) as house:
+async def test_cancel_stops_running_parts_and_keeps_finished_ones(tmp_path: Path) -> None:
+    async with running(tmp_path) as world:
         # Not so short that others are sent ahead to the slots of those that end.
         first = 'read line; echo "$line"; case $line in *:1}|*:2}) sleep 0.1;; *) sleep 1000;; esac'
-        view = await house.create(
+        view = await world.create(
             lines(20), itemsPerPart=1, mapper={"command": ["sh", "-c", first]}
         )
-        await house.until(view.id, lambda one: one.parts.succeeded == 2 and one.parts.running == 2)
-        await house.jobs.cancel(NS, view.id)
-        done = await house.finished(view.id)
+        await world.until(view.id, lambda one: one.parts.succeeded == 2 and one.parts.running == 2)
+        await world.jobs.cancel(NS, view.id)
+        done = await world.finished(view.id)
         assert done.phase is _P.CANCELLED
         assert (done.parts.succeeded, done.parts.cancelled) == (2, 18)
-        assert not [one for one in house.worker.descendants() if _sleeps(one)]
+        assert not [one for one in world.worker.descendants() if _sleeps(one)]
 
 
 def _sleeps(pid: int) -> bool:
@@ -200,30 +202,30 @@ def _sleeps(pid: int) -> bool:
         return False
 
 
-async def test_a_mapper_that_always_crashes_is_given_up_soon(tmp_path: Path) -> None:
-    async with house_in(tmp_path) as house:
-        view = await house.create(
+async def test_crashing_mapper_fails_its_job_soon(tmp_path: Path) -> None:
+    async with running(tmp_path) as world:
+        view = await world.create(
             lines(300),
             itemsPerPart=1,
             mapper={"command": ["sh", "-c", "exit 3"]},
             retry={"maxAttempts": 2, "delaySeconds": 0},
         )
-        done = await house.finished(view.id)
+        done = await world.finished(view.id)
         assert (done.phase, done.reason) == (_P.FAILED, "MapperCrashes")
         assert done.failures <= 2 * 7
         assert done.parts.failed + done.parts.cancelled == 300
 
 
 @pytest.mark.timeout(180)
-async def test_ten_thousand_parts(memory_path: Path) -> None:
-    async with house_in(memory_path) as house:
-        view = await house.create(lines(10_000), itemsPerPart=1, mapper=IDENTITY)
+async def test_ten_thousand_parts_are_mapped(memory_path: Path) -> None:
+    async with running(memory_path) as world:
+        view = await world.create(lines(10_000), itemsPerPart=1, mapper=IDENTITY)
         assert view.parts.total == 10_000
-        done = await house.finished(view.id, timeout_s=170)
-        assert await house.result(done) == lines(10_000)
+        done = await world.finished(view.id, timeout_s=170)
+        assert await world.result(done) == lines(10_000)
         assert len(msgspec.json.encode(done)) < 4096
         pages, after = [], 0
-        while page := await house.jobs.parts(NS, view.id, after=after, limit=500):
+        while page := await world.jobs.parts(NS, view.id, after=after, limit=500):
             pages.append(len(msgspec.json.encode(page)))
             after = page[-1].part.number
         assert after == 10_000

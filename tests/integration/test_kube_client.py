@@ -1,4 +1,4 @@
-"""The Kubernetes client room against the embedded API server, over TLS and with its kubeconfig."""
+"""The Kubernetes client against the embedded API server, over TLS and with its kubeconfig."""
 
 import asyncio
 import contextlib
@@ -46,7 +46,7 @@ async def kube(server: cluster.ControlPlane) -> AsyncIterator[client.Client]:
 async def following(
     kube: client.Client, on_change: reflector.OnChange[dict[str, Any]] | None = None
 ) -> AsyncIterator[cache.Cache[dict[str, Any]]]:
-    """A cache of the ConfigMaps of the namespace, kept by a reflector."""
+    """Run a cache of the ConfigMaps of the namespace, kept up to date by a reflector."""
     known: cache.Cache[dict[str, Any]] = cache.Cache()
     scope = reflector.Scope(namespace=NS, label_selector="test=yes")
     follower = reflector.Reflector(kube, resource.CONFIG_MAPS, dict, known, on_change, scope=scope)
@@ -69,7 +69,7 @@ def _map(name: str, **data: str) -> meta.JsonObject:
     }
 
 
-async def test_an_object_through_all_verbs(kube: client.Client) -> None:
+async def test_object_passes_all_verbs(kube: client.Client) -> None:
     made = await kube.create(
         kinds.TASKS, {"metadata": {"generateName": "t-"}, "spec": {"command": ["true"]}}
     )
@@ -90,7 +90,7 @@ async def test_an_object_through_all_verbs(kube: client.Client) -> None:
         await kube.get(kinds.TASKS, name)
 
 
-async def test_each_refusal_has_its_error(kube: client.Client) -> None:
+async def test_each_refusal_has_its_error_class(kube: client.Client) -> None:
     await kube.create(resource.CONFIG_MAPS, _map("a"))
     with pytest.raises(errors.AlreadyExists):
         await kube.create(resource.CONFIG_MAPS, _map("a"))
@@ -109,7 +109,7 @@ async def test_each_refusal_has_its_error(kube: client.Client) -> None:
             await other.list(resource.PODS, type=dict)
 
 
-async def test_pages_show_one_moment(kube: client.Client) -> None:
+async def test_pages_are_one_snapshot(kube: client.Client) -> None:
     for n in range(7):
         await kube.create(resource.CONFIG_MAPS, _map(f"m{n}"))
     names: list[str] = []
@@ -133,11 +133,11 @@ async def test_large_objects_pass_through_a_watch(kube: client.Client) -> None:
         assert found["data"]["text"] == big
 
 
-async def test_a_cache_outlives_a_restart_of_the_server(tmp_path: Path) -> None:
-    told: list[tuple[str, bool]] = []
+async def test_cache_outlives_a_restart_of_the_server(tmp_path: Path) -> None:
+    reported: list[tuple[str, bool]] = []
 
     def on_change(key: objects.Key, old: object, new: object) -> None:
-        told.append((key[1], new is not None))
+        reported.append((key[1], new is not None))
 
     server = await _server(tmp_path / "data")
     port = int(config.load(server.kubeconfig).server.rpartition(":")[2])
@@ -152,10 +152,10 @@ async def test_a_cache_outlives_a_restart_of_the_server(tmp_path: Path) -> None:
                 lambda: (NS, "before") not in known and (NS, "after") in known, what="both changes"
             )
     await server.stop()
-    assert told == [("before", True), ("after", True), ("before", False)]
+    assert reported == [("before", True), ("after", True), ("before", False)]
 
 
-async def test_a_slow_reader_ends_up_with_everything(kube: client.Client) -> None:
+async def test_slow_reader_misses_no_change(kube: client.Client) -> None:
     def slow(*_: object) -> None:
         time.sleep(0.002)
 

@@ -36,7 +36,7 @@ def _candidate(kube: client.Client, identity: str) -> election.Elector:
     return election.Elector(kube, settings)
 
 
-async def test_one_candidate_after_the_other(kube: client.Client) -> None:
+async def test_candidates_lead_one_after_the_other(kube: client.Client) -> None:
     first, second = _candidate(kube, "first"), _candidate(kube, "second")
     one = await first.acquire()
     waits = asyncio.create_task(second.acquire())
@@ -49,7 +49,7 @@ async def test_one_candidate_after_the_other(kube: client.Client) -> None:
     assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == ("", 2)
 
 
-async def test_a_stranger_takes_the_lease_by_force(kube: client.Client) -> None:
+async def test_lease_can_be_taken_by_force(kube: client.Client) -> None:
     elector = _candidate(kube, "first")
     term = await elector.acquire()
 
@@ -67,7 +67,7 @@ def _map(**data: str) -> meta.JsonObject:
     return {"metadata": {"name": "m", "namespace": NS}, "data": data}
 
 
-async def test_a_finalizer_holds_an_object(kube: client.Client) -> None:
+async def test_finalizer_holds_an_object(kube: client.Client) -> None:
     made = await kube.create(resource.CONFIG_MAPS, _map())
     await kube.merge_patch(resource.CONFIG_MAPS, "m", {"data": {"by": "another"}}, NS)
     await finalizers.add(kube, resource.CONFIG_MAPS, made, finalizer="test.dev/x")
@@ -79,7 +79,7 @@ async def test_a_finalizer_holds_an_object(kube: client.Client) -> None:
         await kube.get(resource.CONFIG_MAPS, "m", NS)
 
 
-async def test_fields_have_owners(kube: client.Client) -> None:
+async def test_apply_tracks_field_owners(kube: client.Client) -> None:
     await kube.apply(resource.CONFIG_MAPS, _map(a="1", b="1"), manager="one")
     with pytest.raises(errors.Conflict, match=r'conflict with "one"'):
         await kube.apply(resource.CONFIG_MAPS, _map(a="2"), manager="two")
@@ -88,7 +88,7 @@ async def test_fields_have_owners(kube: client.Client) -> None:
     assert left["data"] == {"a": "2"}
 
 
-async def test_one_acts_as_another(kube: client.Client) -> None:
+async def test_impersonation_acts_as_another_user(kube: client.Client) -> None:
     jane = config.Impersonation(user="jane", groups=("developers",))
     async with client.Client(dataclasses.replace(kube.config, impersonate=jane)) as other:
         with pytest.raises(errors.Forbidden, match='User "jane" cannot list resource "pods"'):

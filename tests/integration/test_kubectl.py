@@ -1,4 +1,4 @@
-"""kubectl against the embedded control plane: what a user of Kubernetes types first."""
+"""kubectl against the embedded control plane: the first commands of a Kubernetes user."""
 
 import asyncio
 import os
@@ -40,13 +40,13 @@ spec:
 
 
 class Kubectl:
-    """Runs kubectl with the kubeconfig of one server and a home of its own."""
+    """Runs kubectl with the kubeconfig of one server and its own home directory."""
 
     def __init__(self, kubeconfig: Path, home: Path) -> None:
         self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(home)}
 
     async def run(self, *arguments: str, stdin: str = "") -> tuple[int, str]:
-        """Exit code and everything printed."""
+        """Return the exit code and all output."""
         process = await asyncio.create_subprocess_exec(
             "kubectl",
             *arguments,
@@ -60,13 +60,13 @@ class Kubectl:
         return process.returncode, output.decode()
 
     async def __call__(self, *arguments: str, stdin: str = "") -> str:
-        """What it printed; it must succeed."""
+        """Run kubectl, which must succeed; return its output."""
         code, output = await self.run(*arguments, stdin=stdin)
         assert code == 0, output
         return output
 
     async def refused(self, *arguments: str, stdin: str = "") -> str:
-        """What it printed; it must fail."""
+        """Run kubectl, which must fail; return its output."""
         code, output = await self.run(*arguments, stdin=stdin)
         assert code != 0, output
         return output
@@ -106,7 +106,7 @@ async def test_kinds_are_found_by_every_name(kubectl: Kubectl) -> None:
     assert "taskobject.kilnwork.dev/input" in await kubectl("get", "kiln")
 
 
-async def test_tables_narrow_and_wide(kubectl: Kubectl) -> None:
+async def test_tables_have_a_wide_form(kubectl: Kubectl) -> None:
     await kubectl("apply", "-f", "-", stdin=TASK)
     assert columns(await kubectl("get", "tasks")) == ["NAME", "STATE", "ATTEMPTS", "SUSPEND", "AGE"]
     wide = columns(await kubectl("get", "tasks", "-o", "wide"))
@@ -114,28 +114,28 @@ async def test_tables_narrow_and_wide(kubectl: Kubectl) -> None:
     assert "Active" in await kubectl("get", "ns", "default")
 
 
-async def test_apply_says_created_unchanged_and_what_is_wrong(kubectl: Kubectl) -> None:
+async def test_apply_reports_created_unchanged_and_errors(kubectl: Kubectl) -> None:
     assert "task.kilnwork.dev/task-0 created" in await kubectl("apply", "-f", "-", stdin=TASK)
     again = await kubectl("apply", "-f", "-", stdin=TASK)
     assert again.count("unchanged") == 2
     changed = TASK.replace('"50"', '"51"')
     assert "field is immutable" in await kubectl.refused("apply", "-f", "-", stdin=changed)
     typo = TASK.replace("command:", "comand:").replace("task-0", "task-1")
-    said = await kubectl.refused("apply", "-f", "-", stdin=typo)
-    assert 'strict decoding error: unknown field "spec.comand"' in said
-    said = await kubectl("apply", "--validate=warn", "-f", "-", stdin=typo)
-    assert 'Warning: unknown field "spec.comand"' in said
+    output = await kubectl.refused("apply", "-f", "-", stdin=typo)
+    assert 'strict decoding error: unknown field "spec.comand"' in output
+    output = await kubectl("apply", "--validate=warn", "-f", "-", stdin=typo)
+    assert 'Warning: unknown field "spec.comand"' in output
 
 
 async def test_explain_knows_our_fields(kubectl: Kubectl) -> None:
-    said = await kubectl("explain", "task.spec.inputObject")
-    assert "Name of a TaskObject to read" in said
+    output = await kubectl("explain", "task.spec.inputObject")
+    assert "Name of a TaskObject to read" in output
     assert "maxAttempts" in await kubectl("explain", "tasks", "--recursive")
     assert "<[]Container>" in await kubectl("explain", "pod.spec.containers")
     assert 'field "nope" does not exist' in await kubectl.refused("explain", "task.spec.nope")
 
 
-async def test_pod_runs_is_read_and_goes(plane: cluster.ControlPlane, kubectl: Kubectl) -> None:
+async def test_pod_is_run_read_and_deleted(plane: cluster.ControlPlane, kubectl: Kubectl) -> None:
     await plane.start_node()
     assert "Ready" in await kubectl("get", "nodes", "-o", "wide")
     await kubectl("apply", "-f", "-", stdin=POD)

@@ -1,4 +1,4 @@
-"""The manager by itself, against an API server: who leads, who may ask, and tasks that run."""
+"""The manager by itself, against an API server: leadership, rights, and tasks that run."""
 
 import asyncio
 import contextlib
@@ -19,14 +19,14 @@ from kilnwork.dispatch.journal.sqlite import connections
 from kilnwork.kit import clock, errors
 from kilnwork.kube import client
 from kilnwork.server import ports, reviews, why
-from support import served, waiting
+from support import embedded_server, waiting
 
 NS = "default"
 
 
 @pytest.fixture
 async def plane(tmp_path: Path) -> AsyncIterator[cluster.ControlPlane]:
-    async with served.control_plane(tmp_path / "plane") as made:
+    async with embedded_server.control_plane(tmp_path / "plane") as made:
         yield made
 
 
@@ -43,7 +43,7 @@ def server(
     on_failure: Callable[[str], None] = print,
     **more: Any,
 ) -> in_cluster.InClusterServer:
-    """A manager that has not started, for workers on this machine."""
+    """Return a manager, not started, for workers on this machine."""
     chosen: dict[str, Any] = {
         "data_dir": directory,
         "kube": plane.admin_config(),
@@ -61,7 +61,7 @@ def server(
 
 
 def quiet(_: str) -> None:
-    """Nobody listens to what it does."""
+    """Kube events are dropped."""
 
 
 @pytest.fixture
@@ -79,20 +79,22 @@ async def manager(
 async def ask(
     made: in_cluster.InClusterServer, path: str, *, method: str = "GET", **headers: str
 ) -> tuple[int, Any]:
-    """Status and document of the manager's own port, whose certificate only workers check."""
+    """Return status and document from the manager's own port, whose certificate only workers
+    check.
+    """
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     async with (
         aiohttp.ClientSession() as http,
         http.request(
             method, f"https://127.0.0.1:{made.port}{path}", headers=sent, ssl=False
-        ) as answer,
+        ) as response,
     ):
-        kind = answer.content_type
-        return answer.status, await (answer.json() if "json" in kind else answer.text())
+        kind = response.content_type
+        return response.status, await (response.json() if "json" in kind else response.text())
 
 
 async def account(kube: client.Client, name: str, *roles: str) -> str:
-    """The token of a new account with these ClusterRoles in the namespace."""
+    """Return the token of a new account with these ClusterRoles in the namespace."""
     metadata = {"name": name, "namespace": NS}
     await kube.create(resource.SERVICE_ACCOUNTS, {"metadata": metadata})
     for role in roles:
@@ -103,13 +105,13 @@ async def account(kube: client.Client, name: str, *roles: str) -> str:
         }
         binding["roleRef"]["name"] = role  # type: ignore[index]
         await kube.create(resource.ROLE_BINDINGS, binding)
-    answer = await kube.create_sub(
+    response = await kube.create_sub(
         resource.SERVICE_ACCOUNTS, name, "token", {"kind": "TokenRequest", "spec": {}}, NS
     )
-    return str(answer["status"]["token"])
+    return str(response["status"]["token"])
 
 
-async def test_a_task_runs_and_is_found_by_its_users(
+async def test_task_runs_and_is_visible_to_its_users(
     plane: cluster.ControlPlane, kube: client.Client, manager: in_cluster.InClusterServer
 ) -> None:
     await plane.start_node()
@@ -129,7 +131,7 @@ async def test_a_task_runs_and_is_found_by_its_users(
     assert await ask(manager, path, Authorization=f"Bearer {token}") == (200, "hello\n")
 
 
-async def test_a_manager_of_one_namespace_looks_at_no_other(
+async def test_manager_of_one_namespace_ignores_others(
     plane: cluster.ControlPlane, kube: client.Client, tmp_path: Path
 ) -> None:
     await kube.create(resource.NAMESPACES, {"metadata": {"name": "other"}})
@@ -140,12 +142,12 @@ async def test_a_manager_of_one_namespace_looks_at_no_other(
     try:
         await made.start(say=quiet)
 
-        async def told(space: str) -> bool:
+        async def reported(space: str) -> bool:
             found = await kube.get(kinds.TASKS, "waits", space)
             return "status" in found
 
-        await waiting.wait_until_async(lambda: told(NS), what="it says what the task waits for")
-        assert not await told("other")
+        await waiting.wait_until_async(lambda: reported(NS), what="it says what the task waits for")
+        assert not await reported("other")
         token = (plane.data_dir / "token").read_text().strip()
         status, document = await ask(made, "/v1/namespaces/other/clusters", X_Kiln_Token=token)
         assert status == 404
@@ -167,33 +169,33 @@ async def test_a_manager_of_one_namespace_looks_at_no_other(
         ("GET", f"/objects/{NS}/x"),
     ],
 )
-async def test_a_401_says_what_to_send(
+async def test_unauthorized_names_the_expected_header(
     manager: in_cluster.InClusterServer, method: str, path: str
 ) -> None:
     async with (
         aiohttp.ClientSession(f"https://127.0.0.1:{manager.port}") as http,
-        http.request(method, path, ssl=False) as answer,
+        http.request(method, path, ssl=False) as response,
     ):
-        assert (answer.status, answer.headers.get("www-authenticate")) == (401, "Bearer")
+        assert (response.status, response.headers.get("www-authenticate")) == (401, "Bearer")
 
 
-async def test_who_asks_must_be_known_and_may_do_only_what_rbac_says(
+async def test_requests_are_authenticated_and_limited_by_rbac(
     plane: cluster.ControlPlane, kube: client.Client, manager: in_cluster.InClusterServer
 ) -> None:
     path = f"/v1/namespaces/{NS}/tasks"
     assert (await ask(manager, path))[0] == 401
     assert (await ask(manager, path, X_Kiln_Token="wrong"))[0] == 401
-    nobody = await account(kube, "nobody")
-    status, refused = await ask(manager, path, X_Kiln_Token=nobody)
+    stranger = await account(kube, "guest")
+    status, refused = await ask(manager, path, X_Kiln_Token=stranger)
     assert status == 403
     assert refused["message"] == (
-        'tasks.kilnwork.dev is forbidden: User "system:serviceaccount:default:nobody" cannot list '
+        'tasks.kilnwork.dev is forbidden: User "system:serviceaccount:default:guest" cannot list '
         'resource "tasks" in API group "kilnwork.dev" in the namespace "default"'
     )
     reader = await account(kube, "reader", "view")
     assert (await ask(manager, path, X_Kiln_Token=reader))[0] == 200
     # the manager's own header wins: the proxy of an API server may add anything else
-    both = {"X_Kiln_Token": nobody, "Authorization": f"Bearer {reader}"}
+    both = {"X_Kiln_Token": stranger, "Authorization": f"Bearer {reader}"}
     assert (await ask(manager, path, **both))[0] == 403
     assert (await ask(manager, "/metrics"))[0] == 401
     status, refused = await ask(manager, "/metrics", X_Kiln_Token=reader)
@@ -207,7 +209,7 @@ async def test_who_asks_must_be_known_and_may_do_only_what_rbac_says(
     assert (await ask(manager, "/elsewhere", X_Kiln_Token=reader))[0] == 404
 
 
-async def test_one_leads_the_other_waits_and_takes_over_if_it_is_told_to(
+async def test_second_manager_waits_and_takes_over_by_force(
     plane: cluster.ControlPlane, manager: in_cluster.InClusterServer, tmp_path: Path
 ) -> None:
     second = server(plane, tmp_path / "second", adopt=True)
@@ -229,7 +231,7 @@ async def test_one_leads_the_other_waits_and_takes_over_if_it_is_told_to(
         await second.stop(say=quiet)
 
 
-async def test_who_is_overtaken_says_so_and_is_ready_no_more(
+async def test_deposed_manager_reports_it_and_is_not_ready(
     plane: cluster.ControlPlane, kube: client.Client, tmp_path: Path
 ) -> None:
     """`kiln manager` then ends."""
@@ -248,7 +250,7 @@ async def test_who_is_overtaken_says_so_and_is_ready_no_more(
     assert held["spec"]["holderIdentity"] == "another"
 
 
-async def test_a_manager_with_another_journal_does_not_lead(
+async def test_manager_with_another_journal_does_not_lead(
     plane: cluster.ControlPlane, kube: client.Client, tmp_path: Path
 ) -> None:
     first = server(plane, tmp_path / "manager")
@@ -265,11 +267,11 @@ async def test_a_manager_with_another_journal_does_not_lead(
 
         await waiting.wait_until_async(refuses, what="it says why it does not lead")
 
-        async def told() -> bool:
+        async def reported() -> bool:
             found = await kube.list(resource.EVENTS, NS, type=dict[str, Any])
             return any(one["reason"] == "AnotherJournal" for one in found.items)
 
-        await waiting.wait_until_async(told, what="a kube event says so")
+        await waiting.wait_until_async(reported, what="a kube event says so")
         await kube.delete(resource.LEASES, in_cluster.LEASE, NS)
         again = server(plane, tmp_path / "manager")
         await again.start(say=quiet)
@@ -287,15 +289,15 @@ async def test_a_manager_with_another_journal_does_not_lead(
 
 
 async def identity(data: Path) -> str:
-    """Of the journal there, as whoever leads on it says."""
+    """Return the id of the journal there, as its leader reports it."""
     with contextlib.closing(connections.reading(data / "journal.db")) as connection:
         return str(connection.execute("SELECT identity FROM leadership").get)
 
 
-async def test_it_comes_back_to_its_directory_at_once(
+async def test_restarted_manager_gets_its_directory_back_at_once(
     plane: cluster.ControlPlane, kube: client.Client, tmp_path: Path
 ) -> None:
-    """Also when it could not give up its Lease: then that names it, and it takes it again."""
+    """Also if it could not release its Lease: the Lease names it, so it acquires it again."""
     first = server(plane, tmp_path / "manager")
     await first.start(say=quiet)
     lease = await kube.get(resource.LEASES, in_cluster.LEASE, NS)
@@ -308,10 +310,10 @@ async def test_it_comes_back_to_its_directory_at_once(
     await second.stop(say=quiet)
 
 
-async def test_a_manager_that_was_away_too_long_says_what_it_restarted(
+async def test_manager_reports_tasks_restarted_after_a_long_absence(
     plane: cluster.ControlPlane, kube: client.Client, tmp_path: Path
 ) -> None:
-    """The least absence is granted, and with it the reserve; it was away for longer than both."""
+    """It was away for longer than the least granted absence plus the reserve."""
     await plane.start_node()
     spec = {"metadata": {"name": "default", "namespace": NS}, "spec": {"replicas": 1}}
     await kube.create(kinds.TASK_CLUSTERS, spec)
@@ -337,20 +339,20 @@ async def test_a_manager_that_was_away_too_long_says_what_it_restarted(
         assert status["losses"] == 1
         assert "DispatcherAway" in status["message"]
         facts = why.WhyFacts.of_object({"metadata": {"name": "long"}, "status": status})
-        said = why.sentence(facts, now=time.time())
-        assert "attempt 2; an attempt before was lost (DispatcherAway: " in said
+        message = why.sentence(facts, now=time.time())
+        assert "attempt 2; an attempt before was lost (DispatcherAway: " in message
 
-        async def told() -> bool:
+        async def reported() -> bool:
             found = await kube.list(resource.EVENTS, NS, type=dict[str, Any])
             return any(one["reason"] == "AttemptLost" for one in found.items)
 
-        await waiting.wait_until_async(told, what="a kube event tells of it")
+        await waiting.wait_until_async(reported, what="a kube event tells of it")
     finally:
         await second.stop(say=quiet)
 
 
 async def running(kube: client.Client, *, attempt: int) -> dict[str, Any]:
-    """The status of the Task, once that attempt runs."""
+    """Return the status of the Task, once that attempt runs."""
 
     async def runs() -> dict[str, Any] | None:
         status = (await kube.get(kinds.TASKS, "long", NS)).get("status", {})
@@ -361,7 +363,7 @@ async def running(kube: client.Client, *, attempt: int) -> dict[str, Any]:
     return dict(found or {})
 
 
-async def test_terms_do_not_begin_anew_when_the_lease_is_deleted(
+async def test_epochs_continue_when_the_lease_is_deleted(
     plane: cluster.ControlPlane, kube: client.Client, tmp_path: Path
 ) -> None:
     admin = (plane.data_dir / "token").read_text().strip()
@@ -377,7 +379,7 @@ async def test_terms_do_not_begin_anew_when_the_lease_is_deleted(
         await kube.delete(resource.LEASES, in_cluster.LEASE, NS)
 
 
-async def test_a_directory_or_port_in_use_is_refused(
+async def test_directory_or_port_in_use_is_refused(
     plane: cluster.ControlPlane, manager: in_cluster.InClusterServer, tmp_path: Path
 ) -> None:
     again = server(plane, tmp_path / "manager")
@@ -390,7 +392,7 @@ async def test_a_directory_or_port_in_use_is_refused(
     await other.stop(say=quiet)
 
 
-async def test_an_api_server_that_is_away_is_no_verdict(
+async def test_unreachable_api_server_is_a_503(
     plane: cluster.ControlPlane, kube: client.Client, manager: in_cluster.InClusterServer
 ) -> None:
     token = await account(kube, "reader", "view")
@@ -403,7 +405,7 @@ async def test_an_api_server_that_is_away_is_no_verdict(
     assert "the API server does not say" in document["message"]
 
 
-async def test_answers_are_remembered_for_seconds(kube: client.Client) -> None:
+async def test_token_reviews_are_cached_for_seconds(kube: client.Client) -> None:
     time = clock.ManualClock()
     people = reviews.Reviews(kube, time=time)
     token = await account(kube, "reader", "view")
@@ -419,7 +421,7 @@ async def test_answers_are_remembered_for_seconds(kube: client.Client) -> None:
     assert await people.token_user("wrong") is None
 
 
-async def test_a_token_for_the_manager_is_good_for_nothing_else(
+async def test_manager_token_is_refused_by_the_api_server(
     plane: cluster.ControlPlane, kube: client.Client
 ) -> None:
     await kube.create(resource.SERVICE_ACCOUNTS, {"metadata": {"name": "driver", "namespace": NS}})
@@ -429,9 +431,9 @@ async def test_a_token_for_the_manager_is_good_for_nothing_else(
     user = await reviews.Reviews(kube, time=clock.SystemClock()).token_user(token)
     assert user is not None
     assert user.name == "system:serviceaccount:default:driver"
-    async with served.http(plane, token=token) as elsewhere:
+    async with embedded_server.http(plane, token=token) as elsewhere:
         assert (await elsewhere.get(f"/api/v1/namespaces/{NS}")).status == 401
 
 
-def test_the_port_is_what_the_service_has() -> None:
+def test_port_equals_that_of_the_service() -> None:
     assert names.proxy_path("a b") == "/api/v1/namespaces/a%20b/services/https:kilnwork:https/proxy"

@@ -1,4 +1,6 @@
-"""The local node under the real API server: Pods become processes and back into statuses."""
+"""The local node under the real API server: it runs Pods as processes and reports their
+statuses.
+"""
 
 import asyncio
 import base64
@@ -19,16 +21,16 @@ from kilnwork.controlplane.apiserver import discovery
 from kilnwork.controlplane.node import container, node_lease, registration, statuses
 from kilnwork.kit import clock, processes
 from kilnwork.kube import client, errors
-from support import short, waiting
+from support import short_paths, waiting
 
 NS = "default"
 
 
 class World:
-    """One data directory, its control plane with a node, and an admin's client."""
+    """One data directory, its control plane with a node, and an administrator's client."""
 
     def __init__(self) -> None:
-        self.data = short.directory()
+        self.data = short_paths.directory()
         self.workdir = self.data / "work"
         self.workdir.mkdir()
         self.uids: set[str] = set()
@@ -50,7 +52,7 @@ class World:
         await self.plane.stop()
 
     def holder(self) -> str:
-        """What the node's Lease names."""
+        """Return the holder in the node's Lease."""
         return node_lease.holder(self.data, "not asked")
 
     async def crash(self) -> None:
@@ -89,7 +91,7 @@ class World:
         return await self.kube.get(resource.PODS, name, NS)
 
     async def until(self, name: str, *phases: str, timeout_s: float = 30.0) -> dict[str, Any]:
-        """Wait for a phase; the Pod."""
+        """Wait for a phase; return the Pod."""
         found: dict[str, Any] = {}
 
         async def look() -> bool:
@@ -101,7 +103,7 @@ class World:
         return found
 
     async def until_state(self, name: str, state: str, reason: str) -> dict[str, Any]:
-        """Wait for a container state with a reason; that state."""
+        """Wait for a container state with a reason; return that state."""
         found: dict[str, Any] = {}
 
         async def look() -> bool:
@@ -124,8 +126,8 @@ class World:
 
     async def log(self, name: str, **query: str) -> str:
         path = f"{resource.PODS.base(NS)}/{name}/log"
-        answer = await self.kube.raw("GET", path, query=query, accept="*/*")
-        return answer.body.decode()
+        response = await self.kube.raw("GET", path, query=query, accept="*/*")
+        return response.body.decode()
 
     async def until_logged(self, name: str) -> None:
         """Wait until the container has written something."""
@@ -136,12 +138,12 @@ class World:
         await waiting.wait_until_async(logged, what=f"{name} writes")
 
     def pid(self, uid: str, number: int = 0) -> int:
-        """The container's first process."""
+        """Return the container's first process."""
         found = processes.find_marked(f"{container.MARKER}={uid}/main/{number}")
         return min(found, default=0)
 
     def shim(self, pid: int) -> int:
-        """The parent of a container's first process."""
+        """Return the parent of a container's first process."""
         needle = str(self.data / "shim").encode()
         [found] = [
             p
@@ -160,7 +162,7 @@ async def world() -> AsyncIterator[World]:
     made.close()
 
 
-async def test_the_node_registers_itself(world: World) -> None:
+async def test_node_registers_itself(world: World) -> None:
     node = await world.kube.get(resource.NODES, "n1")
     assert node["metadata"]["labels"]["kilnwork.dev/local"] == "true"
     ready = next(c for c in node["status"]["conditions"] if c["type"] == "Ready")
@@ -178,7 +180,7 @@ async def test_the_node_registers_itself(world: World) -> None:
 
 
 @pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (3, "Failed")])
-async def test_a_pod_runs_and_its_exit_code_is_told(world: World, code: int, phase: str) -> None:
+async def test_pod_runs_and_reports_its_exit_code(world: World, code: int, phase: str) -> None:
     await world.shell("p", f"echo hello; exit {code}")
     pod = await world.until("p", "Succeeded", "Failed")
     assert pod["status"]["phase"] == phase
@@ -187,7 +189,7 @@ async def test_a_pod_runs_and_its_exit_code_is_told(world: World, code: int, pha
     assert await world.log("p") == "hello\n"
 
 
-async def test_environment_volumes_and_account(world: World) -> None:
+async def test_pod_gets_environment_volumes_and_account(world: World) -> None:
     secret = {"k": base64.b64encode(b"hush").decode()}
     await world.kube.create(
         resource.SECRETS,
@@ -231,14 +233,14 @@ async def test_environment_volumes_and_account(world: World) -> None:
 
 
 @pytest.mark.parametrize("deed", ["delete", "not ready"])
-async def test_a_node_that_somebody_breaks_comes_back(world: World, deed: str) -> None:
+async def test_deleted_or_changed_node_is_restored(world: World, deed: str) -> None:
     if deed == "delete":
         await world.kube.delete(resource.NODES, "n1")
     else:
         broken = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
         await world.kube.merge_patch(resource.NODES, "n1", broken, subresource="status")
     now = clock.SystemClock()
-    identity = registration.Identity("n1", "127.0.0.1", 1, holder=world.holder())
+    identity = registration.NodeIdentity("n1", "127.0.0.1", 1, holder=world.holder())
     again = registration.Registration(world.kube, identity, now=now)
     turn = asyncio.create_task(again.keep())  # as the node's own does within ten seconds
 
@@ -256,13 +258,13 @@ async def test_a_node_that_somebody_breaks_comes_back(world: World, deed: str) -
     await world.until("again", "Succeeded")
 
 
-async def test_it_runs_in_the_nodes_working_directory(world: World) -> None:
+async def test_container_runs_in_the_working_directory_of_the_node(world: World) -> None:
     await world.run("p", "pwd")
     await world.until("p", "Succeeded")
     assert await world.log("p") == f"{world.workdir}\n"
 
 
-async def test_a_missing_secret_is_named_and_waited_for(world: World) -> None:
+async def test_missing_secret_is_named_and_waited_for(world: World) -> None:
     env = [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "later", "key": "k"}}}]
     await world.shell("p", "echo $A", main={"env": env})
     waits = await world.until_state("p", "waiting", "CreateContainerConfigError")
@@ -280,7 +282,7 @@ async def test_a_missing_secret_is_named_and_waited_for(world: World) -> None:
     assert await world.log("p") == "v\n"
 
 
-async def test_a_program_that_does_not_exist(world: World) -> None:
+async def test_missing_program_fails_the_pod(world: World) -> None:
     await world.run("p", "no-such-program")
     await world.until("p", "Failed")
     ended = await world.until_state("p", "terminated", "StartError")
@@ -288,14 +290,14 @@ async def test_a_program_that_does_not_exist(world: World) -> None:
     assert '"no-such-program": executable file not found in PATH' in ended["message"]
 
 
-async def test_a_volume_that_the_node_does_not_offer_fails_the_pod(world: World) -> None:
+async def test_volume_that_the_node_does_not_offer_fails_the_pod(world: World) -> None:
     await world.run("p", "true", volumes=[{"name": "v", "nfs": {"server": "s", "path": "/"}}])
     pod = await world.until("p", "Failed")
     assert pod["status"]["reason"] == statuses.UNSUPPORTED
     assert "spec.volumes[0].nfs: refused" in pod["status"]["message"]
 
 
-async def test_a_killed_container_shows_its_signal(world: World) -> None:
+async def test_killed_container_shows_its_signal(world: World) -> None:
     made = await world.shell("p", "sleep 300")
     await world.until("p", "Running")
     processes.signal_all([world.pid(made["metadata"]["uid"])], signal.SIGKILL)
@@ -304,7 +306,7 @@ async def test_a_killed_container_shows_its_signal(world: World) -> None:
     assert (ended["exitCode"], ended["signal"]) == (137, 9)
 
 
-async def test_a_container_is_restarted_at_once_then_later(world: World) -> None:
+async def test_container_is_restarted_with_backoff(world: World) -> None:
     await world.shell("p", "echo run; exit 1", restartPolicy="Always")
     status: dict[str, Any] = {}
 
@@ -341,7 +343,7 @@ async def test_deleting_ends_the_process_within_its_grace(world: World) -> None:
     )
 
 
-async def test_who_ignores_sigterm_is_killed_and_gone(world: World) -> None:
+async def test_container_that_ignores_sigterm_is_killed(world: World) -> None:
     made = await world.shell("p", "trap '' TERM; echo up; while :; do sleep 0.1; done")
     await world.until("p", "Running")
     await world.until_logged("p")
@@ -350,7 +352,7 @@ async def test_who_ignores_sigterm_is_killed_and_gone(world: World) -> None:
     assert world.pid(made["metadata"]["uid"]) == 0
 
 
-async def test_a_forced_deletion_ends_the_process_too(world: World) -> None:
+async def test_forced_deletion_ends_the_process_too(world: World) -> None:
     made = await world.shell("p", "trap '' TERM; while :; do sleep 0.1; done")
     await world.until("p", "Running")
     await world.kube.delete(resource.PODS, "p", NS, grace_s=0)
@@ -359,7 +361,7 @@ async def test_a_forced_deletion_ends_the_process_too(world: World) -> None:
     )
 
 
-async def test_a_log_is_followed_to_its_end(world: World) -> None:
+async def test_log_is_followed_to_its_end(world: World) -> None:
     gate = world.workdir / "gate"
     held = f"until [ -e {gate} ]; do sleep 0.02; done"
     await world.shell("p", f"{held}; for i in 1 2 3; do echo $i; sleep 0.2; done")
@@ -369,8 +371,8 @@ async def test_a_log_is_followed_to_its_end(world: World) -> None:
     assert await following == "1\n2\n3\n"
 
 
-async def test_a_pod_starts_as_soon_as_it_is_created(world: World) -> None:
-    """Within 0.1 s when nothing else runs; the best of five, since something may."""
+async def test_pod_starts_as_soon_as_it_is_created(world: World) -> None:
+    """Within 0.1 s on an idle machine; the best of five, since other processes may run."""
     took = []
     for number in range(5):
         created = time.time()
@@ -380,7 +382,7 @@ async def test_a_pod_starts_as_soon_as_it_is_created(world: World) -> None:
     assert min(took) < 1, took
 
 
-async def test_a_new_server_takes_over_what_runs_and_what_ended(world: World) -> None:
+async def test_new_server_adopts_running_and_ended_containers(world: World) -> None:
     stays = await world.shell("stays", "echo up; sleep 300")
     gate = world.workdir / "gate"
     ends = await world.shell("ends", f"until [ -e {gate} ]; do sleep 0.02; done; exit 4")
@@ -403,7 +405,7 @@ async def test_a_new_server_takes_over_what_runs_and_what_ended(world: World) ->
     assert await world.log("stays") == "up\n"
 
 
-async def test_a_container_whose_pod_vanished_meanwhile_is_ended(world: World) -> None:
+async def test_container_of_a_vanished_pod_is_ended(world: World) -> None:
     made = await world.shell("p", "trap '' TERM; while :; do sleep 0.1; done")
     await world.until("p", "Running")
     assert world.plane.node is not None
@@ -419,7 +421,7 @@ async def test_a_container_whose_pod_vanished_meanwhile_is_ended(world: World) -
     await world.until("p", "Running")
 
 
-async def test_a_killed_shim_is_replaced_and_loses_nothing(world: World) -> None:
+async def test_killed_shim_is_replaced_without_loss(world: World) -> None:
     made = await world.shell("p", "sleep 300")
     await world.until("p", "Running")
     pid = world.pid(made["metadata"]["uid"])
@@ -432,15 +434,15 @@ async def test_a_killed_shim_is_replaced_and_loses_nothing(world: World) -> None
     await world.until_gone("p")
 
 
-async def test_a_shim_that_dies_while_a_container_ends_is_no_way_out(world: World) -> None:
-    told = world.workdir / "told"
-    script = f"trap 'touch {told}' TERM; echo up; while :; do sleep 0.1; done"
+async def test_container_ends_although_the_shim_dies(world: World) -> None:
+    reported = world.workdir / "reported"
+    script = f"trap 'touch {reported}' TERM; echo up; while :; do sleep 0.1; done"
     made = await world.shell("p", script)
     await world.until("p", "Running")
     await world.until_logged("p")
     shim = world.shim(world.pid(made["metadata"]["uid"]))
     await world.kube.delete(resource.PODS, "p", NS, grace_s=2)
-    await waiting.wait_until_async(told.exists, what="SIGTERM was sent")
+    await waiting.wait_until_async(reported.exists, what="SIGTERM was sent")
     processes.signal_all([shim], signal.SIGKILL)
     await world.until_gone("p")
     assert world.pid(made["metadata"]["uid"]) == 0
@@ -483,6 +485,6 @@ async def test_reconciling_again_writes_nothing(world: World) -> None:
     await world.until("p", "Running")
     before = (await world.get("p"))["metadata"]["resourceVersion"]
     assert world.plane.node is not None
-    world.plane.node._reconciler.look_at_all()
+    world.plane.node._reconciler.enqueue_all()
     await asyncio.sleep(0.3)
     assert (await world.get("p"))["metadata"]["resourceVersion"] == before

@@ -13,21 +13,21 @@ import pytest_asyncio
 
 from kilnwork.api import resource
 from kilnwork.kube import errors
-from support import planes, waiting
-from support import ports as support_ports
+from support import control_plane_world, waiting
+from support import free_ports as support_ports
 
 NS = "default"
 Spec = dict[str, Any]
 
 
-class World(planes.World):
-    """A control plane with a node, and an admin's client."""
+class World(control_plane_world.World):
+    """A control plane with a node, and an administrator's client."""
 
     def __init__(self) -> None:
         super().__init__(node_name="n1")
 
     async def create(self, **spec: Any) -> None:
-        """Pod `p`; each container without an image gets one."""
+        """Create Pod `p`; each container without an image gets one."""
         spec = {"restartPolicy": "Never", "automountServiceAccountToken": False, **spec}
         for field in ("containers", "initContainers"):
             spec[field] = [{"image": "label", **c} for c in spec.get(field) or ()]
@@ -50,7 +50,7 @@ class World(planes.World):
         return found
 
     async def until_restarted(self, count: int) -> dict[str, Any]:
-        """Wait for restarts of the first container; its status."""
+        """Wait for restarts of the first container; return its status."""
         found: dict[str, Any] = {}
 
         async def look() -> bool:
@@ -67,7 +67,7 @@ class World(planes.World):
         return (await self.kube.raw("GET", path, query=query, accept="*/*")).body.decode()
 
     async def event(self, reason: str) -> str:
-        """Wait for a kube event about the Pod; its text."""
+        """Wait for a kube event about the Pod; return its text."""
         found = ""
 
         async def look() -> bool:
@@ -115,7 +115,7 @@ async def test_init_containers_come_first_and_share_volumes(world: World) -> Non
     assert [s["name"] for s in found["containerStatuses"]] == ["a", "b"]
 
 
-async def test_a_failed_init_container_fails_the_pod(world: World) -> None:
+async def test_failed_init_container_fails_the_pod(world: World) -> None:
     await world.create(
         initContainers=[shell("one", "exit 3")], containers=[shell("a", "echo never")]
     )
@@ -132,7 +132,7 @@ async def test_one_of_two_containers_fails_the_pod_when_both_are_over(world: Wor
     assert ends == [1, 0]
 
 
-async def test_a_sidecar_starts_before_and_ends_after_the_others(world: World) -> None:
+async def test_sidecar_starts_before_and_ends_after_the_others(world: World) -> None:
     up = world.data / "up"
     side = f"trap 'exit 0' TERM; echo up; touch {up}; while :; do sleep 0.05; done"
     await world.create(
@@ -160,7 +160,7 @@ async def test_readiness_follows_a_command(world: World) -> None:
     await waiting.wait_until_async(ready, what="it is ready")
 
 
-async def test_a_container_that_is_not_alive_is_restarted(world: World) -> None:
+async def test_failed_liveness_probe_restarts_the_container(world: World) -> None:
     up = world.data / "up"
     command = ["test", "!", "-e", str(up)]
     probe = {"exec": {"command": command}, "periodSeconds": 1, "failureThreshold": 1}
@@ -174,7 +174,7 @@ async def test_a_container_that_is_not_alive_is_restarted(world: World) -> None:
 
 
 @pytest.mark.parametrize("kind", ["httpGet", "tcpSocket"])
-async def test_a_container_has_started_when_its_port_answers(world: World, kind: str) -> None:
+async def test_container_is_started_when_its_port_responds(world: World, kind: str) -> None:
     port = support_ports.free()
     probe = {
         kind: {"port": "web"},
@@ -200,7 +200,7 @@ async def test_a_container_has_started_when_its_port_answers(world: World, kind:
     await waiting.wait_until_async(started, what="it has started")
 
 
-async def test_a_deadline_ends_the_pod(world: World) -> None:
+async def test_deadline_ends_the_pod(world: World) -> None:
     await world.create(
         activeDeadlineSeconds=3, terminationGracePeriodSeconds=1, containers=[shell("a", WAITS)]
     )
@@ -209,18 +209,18 @@ async def test_a_deadline_ends_the_pod(world: World) -> None:
     assert "terminated" in found["containerStatuses"][0]["state"]
 
 
-async def test_the_hook_of_a_sidecar_holds_the_others_back(world: World) -> None:
-    go, told = world.data / "go", world.data / "told"
-    hook = f"echo hook >> {told}; until [ -e {go} ]; do sleep 0.05; done; echo go >> {told}"
+async def test_poststart_hook_of_a_sidecar_delays_the_others(world: World) -> None:
+    go, reported = world.data / "go", world.data / "reported"
+    hook = f"echo hook >> {reported}; until [ -e {go} ]; do sleep 0.05; done; echo go >> {reported}"
     lifecycle = {"postStart": {"exec": {"command": ["sh", "-c", hook]}}}
     await world.create(
         initContainers=[
             shell("side", WAITS, restartPolicy="Always", lifecycle=lifecycle),
-            shell("one", f"echo one >> {told}"),
+            shell("one", f"echo one >> {reported}"),
         ],
-        containers=[shell("a", f"echo a >> {told}")],
+        containers=[shell("a", f"echo a >> {reported}")],
     )
-    await waiting.wait_until_async(told.exists, what="the hook runs")
+    await waiting.wait_until_async(reported.exists, what="the hook runs")
 
     async def runs() -> bool:
         found: list[dict[str, Any]] = (await world.status()).get("initContainerStatuses") or []
@@ -229,10 +229,10 @@ async def test_the_hook_of_a_sidecar_holds_the_others_back(world: World) -> None
     await waiting.wait_until_async(runs, what="the sidecar runs and has not started")
     go.touch()
     await world.until_phase("Succeeded")
-    assert told.read_text().split() == ["hook", "go", "one", "a"]
+    assert reported.read_text().split() == ["hook", "go", "one", "a"]
 
 
-async def test_mounts_may_be_named_in_variables(world: World) -> None:
+async def test_mount_paths_expand_variables(world: World) -> None:
     variable = {"name": "FILE", "value": "$(CONTAINER_SANDBOX_MOUNT_POINT)/v/socket"}
     env = [{"name": "CONTAINER_SANDBOX_MOUNT_POINT", "value": ""}, variable]
     listen = "import os, socket; socket.socket(socket.AF_UNIX).bind(os.environ['FILE'])"
@@ -245,15 +245,15 @@ async def test_mounts_may_be_named_in_variables(world: World) -> None:
     await world.until_phase("Succeeded")
 
 
-async def test_last_words_are_what_is_in_the_file_for_them(world: World) -> None:
+async def test_termination_message_is_read_from_its_file(world: World) -> None:
     root = '"$CONTAINER_SANDBOX_MOUNT_POINT'
-    said = f'printf said > {root}/dev/termination-log"'
+    output = f'printf said > {root}/dev/termination-log"'
     long = f'head -c 5000 /dev/zero | tr "\\0" x > {root}/dev/termination-log"'
     there = f'printf there > {root}/tmp/words"'
     away = f'ln -sf /etc/hostname {root}/dev/termination-log"'
     await world.create(
         containers=[
-            shell("said", said),
+            shell("said", output),
             shell("long", long),
             shell("there", there, terminationMessagePath="/tmp/words"),
             shell("away", away),
@@ -272,7 +272,7 @@ async def test_last_words_are_what_is_in_the_file_for_them(world: World) -> None
     }  # fmt: skip
 
 
-async def test_last_words_that_no_node_has_heard_are_kept(world: World) -> None:
+async def test_termination_message_written_without_a_node_is_kept(world: World) -> None:
     go, pid = world.data / "go", world.data / "pid"
     waits = f"echo $$ > {pid}; until [ -e {go} ]; do sleep 0.05; done"
     words = 'printf said > "$CONTAINER_SANDBOX_MOUNT_POINT/dev/termination-log"'
@@ -290,13 +290,13 @@ async def test_last_words_that_no_node_has_heard_are_kept(world: World) -> None:
 
 
 async def test_hooks_run_after_the_start_and_before_the_end(world: World) -> None:
-    told = world.data / "told"
+    reported = world.data / "reported"
     hooks = {
-        "postStart": {"exec": {"command": ["sh", "-c", f"echo start $HOSTNAME >> {told}"]}},
-        "preStop": {"exec": {"command": ["sh", "-c", f"echo stop >> {told}"]}},
+        "postStart": {"exec": {"command": ["sh", "-c", f"echo start $HOSTNAME >> {reported}"]}},
+        "preStop": {"exec": {"command": ["sh", "-c", f"echo stop >> {reported}"]}},
     }
     await world.create(containers=[shell("a", WAITS, lifecycle=hooks)])
-    await waiting.wait_until_async(told.exists, what="postStart has run")
+    await waiting.wait_until_async(reported.exists, what="postStart has run")
     await world.kube.delete(resource.PODS, "p", NS)
 
     async def gone() -> bool:
@@ -308,11 +308,11 @@ async def test_hooks_run_after_the_start_and_before_the_end(world: World) -> Non
     before = time.monotonic()
     await waiting.wait_until_async(gone, what="it is gone")
     assert time.monotonic() - before < 20  # the grace would be 30
-    assert told.read_text() == "start p\nstop\n"
+    assert reported.read_text() == "start p\nstop\n"
 
 
-async def test_a_restarted_node_does_not_take_a_container_for_ready(world: World) -> None:
-    """As a kubelet: what the status says holds until the probe has said something else."""
+async def test_restarted_node_keeps_a_container_unready_until_probed(world: World) -> None:
+    """As on a kubelet: the status is kept until the probe has a result."""
     probe = {"exec": {"command": ["false"]}, "periodSeconds": 5, "failureThreshold": 3}
     await world.create(containers=[shell("a", WAITS, readinessProbe=probe, startupProbe=probe)])
     await world.until_phase("Running")
@@ -321,7 +321,7 @@ async def test_a_restarted_node_does_not_take_a_container_for_ready(world: World
     before = await world.kube.get(resource.PODS, "p", NS)
     await world.plane.start_node()
     assert world.plane.node is not None
-    world.plane.node._reconciler.look_at_all()
+    world.plane.node._reconciler.enqueue_all()
     await asyncio.sleep(0.5)
     after = await world.kube.get(resource.PODS, "p", NS)
     assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]

@@ -1,4 +1,4 @@
-"""Two processes that want the same node: the Lease says whose it is."""
+"""Two processes that claim the same node name: the Lease decides."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,11 +13,11 @@ from kilnwork.controlplane.node import node_lease, registration, virtual_node
 from kilnwork.kit import clock
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import errors
-from support import planes, waiting
+from support import control_plane_world, waiting
 
 
-class World(planes.World):
-    """An API server without a node, and a clock that its machines share unless they have one."""
+class World(control_plane_world.World):
+    """An API server without a node, and a clock that machines share unless they have their own."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class World(planes.World):
         self.taken: list[str] = []
 
     def node(self, holder: str, now: clock.Clock | None = None) -> registration.Registration:
-        identity = registration.Identity("n", "127.0.0.1", 1, holder=holder)
+        identity = registration.NodeIdentity("n", "127.0.0.1", 1, holder=holder)
         return registration.Registration(
             self.kube, identity, now=now or self.now, on_taken=lambda: self.taken.append(holder)
         )
@@ -55,7 +55,7 @@ async def world() -> AsyncIterator[World]:
         yield made
 
 
-async def test_a_second_one_is_refused_by_the_name_of_the_first(world: World) -> None:
+async def test_second_node_is_refused_with_the_name_of_the_first(world: World) -> None:
     await world.claimed("first_1")
     before = await world.lease()
     world.now.advance(7)
@@ -71,12 +71,12 @@ async def test_a_second_one_is_refused_by_the_name_of_the_first(world: World) ->
         await world.kube.get(resource.NODES, "n")
 
 
-async def test_who_comes_back_has_the_name_at_once(world: World) -> None:
+async def test_restarted_node_gets_its_name_at_once(world: World) -> None:
     await world.claimed("first_1")
     await world.claimed("first_1")
 
 
-async def test_of_many_at_once_one_has_the_name(world: World) -> None:
+async def test_only_one_of_many_nodes_gets_the_name(world: World) -> None:
     names = [f"m_{number}" for number in range(8)]
     ends = await asyncio.gather(*map(world.claimed, names), return_exceptions=True)
     [winner] = [name for name, end in zip(names, ends, strict=True) if end is None]
@@ -85,14 +85,14 @@ async def test_of_many_at_once_one_has_the_name(world: World) -> None:
     assert all(isinstance(end, kit_errors.ConfigurationError) for end in refused), ends
 
 
-async def test_a_lease_that_ended_long_ago_is_taken_over_at_once(world: World) -> None:
+async def test_long_expired_lease_is_taken_over_at_once(world: World) -> None:
     await world.claimed("first_1")
     world.now.advance(node_lease.LEASE_S + node_lease.CLOCKS_S + 1)
     await world.claimed("second_2")
     assert await world.holder() == "second_2"
 
 
-async def test_a_silent_one_is_taken_over_after_a_look(world: World) -> None:
+async def test_silent_lease_is_taken_over_after_observation(world: World) -> None:
     await world.claimed("first_1")
     world.now.advance(node_lease.LEASE_S + 1)
     second = asyncio.create_task(world.claimed("second_2"))
@@ -103,7 +103,7 @@ async def test_a_silent_one_is_taken_over_after_a_look(world: World) -> None:
     assert await world.holder() == "second_2"
 
 
-async def test_one_that_renews_by_a_slow_clock_is_left_alone(world: World) -> None:
+async def test_lease_renewed_by_a_slow_clock_is_not_taken_over(world: World) -> None:
     slow = clock.ManualClock()
     first = world.node("first_1", slow)
     await first.claim()
@@ -117,7 +117,7 @@ async def test_one_that_renews_by_a_slow_clock_is_left_alone(world: World) -> No
     keeping.cancel()
 
 
-async def test_one_that_leaves_gives_the_name_away(world: World) -> None:
+async def test_stopping_node_releases_its_name(world: World) -> None:
     first = world.node("first_1")
     await first.claim()
     await first.register()
@@ -126,8 +126,8 @@ async def test_one_that_leaves_gives_the_name_away(world: World) -> None:
     assert await world.holder() == "second_2"
 
 
-async def test_the_name_is_given_away_although_a_renewal_was_under_way(world: World) -> None:
-    """The server has it, and its answer was not waited for."""
+async def test_name_is_released_during_a_renewal(world: World) -> None:
+    """The server has the renewal, and its response was not awaited."""
     first = world.node("first_1")
     await first.claim()
     await first.register()
@@ -138,7 +138,7 @@ async def test_the_name_is_given_away_although_a_renewal_was_under_way(world: Wo
     assert await world.holder() == "second_2"
 
 
-async def test_the_lease_belongs_to_the_node_from_the_first_renewal(world: World) -> None:
+async def test_lease_belongs_to_the_node_from_the_first_renewal(world: World) -> None:
     first = world.node("first_1")
     await first.claim()
     await first.register()
@@ -153,7 +153,7 @@ async def test_the_lease_belongs_to_the_node_from_the_first_renewal(world: World
     keeping.cancel()
 
 
-async def test_one_that_was_away_too_long_notices(world: World) -> None:
+async def test_node_that_was_away_too_long_notices_its_loss(world: World) -> None:
     first = world.node("first_1")
     await first.claim()
     await first.register()
@@ -166,7 +166,7 @@ async def test_one_that_was_away_too_long_notices(world: World) -> None:
     assert await world.holder() == "second_2"
 
 
-async def test_a_second_kiln_node_starts_nothing(world: World) -> None:
+async def test_second_kiln_node_starts_nothing(world: World) -> None:
     first, second = world.virtual_node("one"), world.virtual_node("two")
     await first.start()
     try:
@@ -182,7 +182,7 @@ async def test_a_second_kiln_node_starts_nothing(world: World) -> None:
     await again.stop()
 
 
-async def test_a_kiln_node_whose_name_is_taken_ends_its_pods_untold(world: World) -> None:
+async def test_kiln_node_that_lost_its_name_ends_its_pods_silently(world: World) -> None:
     first = world.virtual_node("one")
     await first.start()
     try:
@@ -194,7 +194,7 @@ async def test_a_kiln_node_whose_name_is_taken_ends_its_pods_untold(world: World
         assert Path(f"/proc/{pid}").exists()
         patch = {"spec": {"holderIdentity": "second_2"}}
         await world.kube.merge_patch(resource.LEASES, "n", patch, node_lease.NAMESPACE)
-        await waiting.wait_until_async(lambda: world.taken == ["one"], what="it gives up")
+        await waiting.wait_until_async(lambda: world.taken == ["one"], what="it stops renewing")
         assert not Path(f"/proc/{pid}").exists()
         pod = await world.kube.get(resource.PODS, "p", "default")
         assert pod["status"]["phase"] == "Running"

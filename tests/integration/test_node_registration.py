@@ -1,4 +1,4 @@
-"""Node and Lease of our node: taints, conditions, marks, and the way out."""
+"""Node and Lease objects of our node: taints, conditions, annotations, and removal."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,20 +12,20 @@ from kilnwork.controlplane.node import node_lease, registration, removal, virtua
 from kilnwork.kit import clock
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import errors
-from support import planes, waiting
+from support import control_plane_world, waiting
 
-TAINT = registration.Taint("k", "v", "NoSchedule")
+TAINT = registration.NodeTaint("k", "v", "NoSchedule")
 
 
-class World(planes.World):
-    """An API server without a node, and one that registers."""
+class World(control_plane_world.World):
+    """An API server without a node, and a registration."""
 
     def __init__(self) -> None:
         super().__init__()
         self.removals = 0
 
-    def registration(self, *taints: registration.Taint) -> registration.Registration:
-        identity = registration.Identity("n", "127.0.0.1", 1, {"zone": "a"}, taints)
+    def registration(self, *taints: registration.NodeTaint) -> registration.Registration:
+        identity = registration.NodeIdentity("n", "127.0.0.1", 1, {"zone": "a"}, taints)
         return registration.Registration(
             self.kube, identity, now=clock.SystemClock(), on_remove=self._removed
         )
@@ -46,7 +46,7 @@ async def world() -> AsyncIterator[World]:
         yield made
 
 
-async def test_a_new_node_has_its_taint_and_labels(world: World) -> None:
+async def test_new_node_has_its_taint_and_labels(world: World) -> None:
     await world.registration(TAINT).register()
     node = await world.node()
     assert node["spec"]["taints"] == [{"key": "k", "value": "v", "effect": "NoSchedule"}]
@@ -55,7 +55,7 @@ async def test_a_new_node_has_its_taint_and_labels(world: World) -> None:
     assert (await world.conditions()).items() >= wanted.items()
 
 
-async def test_a_node_of_before_gets_the_taint_and_keeps_those_of_others(world: World) -> None:
+async def test_existing_node_gets_the_taint_and_keeps_foreign_taints(world: World) -> None:
     await world.registration().register()
     other = {"key": "other", "effect": "NoExecute"}
     await world.kube.merge_patch(resource.NODES, "n", {"spec": {"taints": [other]}})
@@ -67,7 +67,7 @@ async def test_a_node_of_before_gets_the_taint_and_keeps_those_of_others(world: 
     ]
 
 
-async def test_the_node_of_a_kubelet_is_left_alone(world: World) -> None:
+async def test_node_of_a_kubelet_is_unchanged(world: World) -> None:
     await world.registration().register()
     info = {"containerRuntimeVersion": "containerd://1.7.0", "kubeletVersion": "v1.33.0"}
     patch = {"status": {"nodeInfo": info}}
@@ -81,7 +81,7 @@ async def test_the_node_of_a_kubelet_is_left_alone(world: World) -> None:
     assert await world.node() == before
 
 
-async def test_conditions_of_others_stay(world: World) -> None:
+async def test_foreign_conditions_are_kept(world: World) -> None:
     await world.registration().register()
     status = (await world.node())["status"]
     foreign = {"type": "NetworkUnavailable", "status": "False", "reason": "r", "message": "m"}
@@ -91,7 +91,7 @@ async def test_conditions_of_others_stay(world: World) -> None:
     assert (await world.conditions())["NetworkUnavailable"] == "False"
 
 
-async def test_a_node_that_leaves_says_so(world: World) -> None:
+async def test_stopping_node_reports_not_ready(world: World) -> None:
     known = world.registration()
     await known.register()
     await known.leave()
@@ -99,7 +99,7 @@ async def test_a_node_that_leaves_says_so(world: World) -> None:
     assert (conditions["Ready"], conditions["MemoryPressure"]) == ("False", "False")
 
 
-async def test_the_lease_belongs_to_the_node_and_goes_with_it(world: World) -> None:
+async def test_lease_is_owned_by_the_node_and_removed_with_it(world: World) -> None:
     known = world.registration()
     await known.register()
     keeping = asyncio.create_task(known.keep())
@@ -120,7 +120,7 @@ async def test_the_lease_belongs_to_the_node_and_goes_with_it(world: World) -> N
         await world.node()
 
 
-async def test_a_mark_asks_for_removal_and_a_new_start_takes_it_off(world: World) -> None:
+async def test_removal_annotation_is_cleared_by_a_new_start(world: World) -> None:
     known = world.registration()
     await known.register()
     mark = {"metadata": {"annotations": {registration.REMOVE: "true"}}}

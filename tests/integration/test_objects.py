@@ -1,4 +1,4 @@
-"""Tasks that are objects: kinds that come and go, what is refused, rights, results."""
+"""Tasks that are objects: kinds that are created and deleted, refusals, rights, results."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ from kilnwork.dispatch import model
 from kilnwork.executors.custom_resource import executor, template
 from kilnwork.kit import ids
 from kilnwork.kube import client, errors
-from support import executor_world, object_subject, short, waiting
+from support import executor_world, object_subject, short_paths, waiting
 
 NS = object_subject.NS
 BOOKS = object_subject.BOOKS
@@ -37,7 +37,7 @@ class Setting:
         self.admin = admin
 
     async def submit(self, manifest: Any, *, inputs: Any = None, **more: Any) -> ids.TaskId:
-        """Submit a task that is this object."""
+        """Submit a task that creates this object."""
         result = more.pop("result", object_subject.RESULT)
         names = inputs or {}
         more["inputs"] = tuple(api_task.TaskInput(name=name, object=name) for name in names)
@@ -58,7 +58,7 @@ class Setting:
         return submission.task
 
     async def only_book(self) -> dict[str, Any]:
-        """Wait for a Book; it is the only one."""
+        """Wait for a Book and return it; there must be only one."""
 
         async def look() -> list[Any]:
             return list((await self.admin.list(BOOKS, NS, type=dict)).items)
@@ -67,21 +67,21 @@ class Setting:
         return dict(book)
 
     async def explains(self, task: ids.TaskId, text: str) -> None:
-        """Wait for a message."""
+        """Wait for a message of the task."""
         await waiting.wait_until_async(
             lambda: text in self.world.view(task).message, what=f"the message has {text!r}"
         )
 
     async def say(self, book: dict[str, Any], **status: Any) -> None:
-        """Be the controller of a Book."""
+        """Write the status of a Book as its controller would."""
         name = book["metadata"]["name"]
         await self.admin.merge_patch(BOOKS, name, {"status": status}, NS, subresource="status")
 
 
 @contextlib.asynccontextmanager
 async def running() -> AsyncIterator[Setting]:
-    """A setting in which Books are not known yet."""
-    directory = short.directory()
+    """Run a setting in which Books are not served yet."""
+    directory = short_paths.directory()
     async with object_subject.control_plane(directory) as admin:
         subject = object_subject.ObjectSubject(admin)
         async with executor_world.running(directory, subject) as world:
@@ -100,22 +100,22 @@ async def setting(bare: Setting) -> Setting:
     return bare
 
 
-async def test_a_kind_that_is_not_there_is_waited_for(bare: Setting) -> None:
+async def test_task_waits_for_a_missing_kind(bare: Setting) -> None:
     task = await bare.submit(object_subject.book("exit 0"))
-    view = await bare.world.says(task, "Staging", "ExecutorUnavailable")
+    view = await bare.world.wait_for_state(task, "Staging", "ExecutorUnavailable")
     assert "no kind Book in my.custom.domain/v1alpha1" in view.message
     await object_subject.define(bare.admin)
-    async with object_subject.printing(bare.admin):
-        view = await bare.world.says(task, "Success", "Succeeded")
+    async with object_subject.running_printer(bare.admin):
+        view = await bare.world.wait_for_state(task, "Success", "Succeeded")
     assert (view.attempt, view.losses) == (1, 0)
 
 
-async def test_a_kind_may_go_and_come_back(setting: Setting) -> None:
-    async with object_subject.printing(setting.admin):
+async def test_kind_may_be_deleted_and_created_again(setting: Setting) -> None:
+    async with object_subject.running_printer(setting.admin):
         task = await setting.submit(object_subject.book("sleep 300"))
-        await setting.world.says(task, "Running")
+        await setting.world.wait_for_state(task, "Running")
         await setting.admin.delete(resource.CUSTOM_RESOURCE_DEFINITIONS, BOOKS.qualified)
-        view = await setting.world.says(task, "Staging", "ExecutorUnavailable")
+        view = await setting.world.wait_for_state(task, "Staging", "ExecutorUnavailable")
         assert (view.attempt, view.losses) == (2, 1)
 
         async def gone() -> bool:
@@ -127,23 +127,23 @@ async def test_a_kind_may_go_and_come_back(setting: Setting) -> None:
 
         await waiting.wait_until_async(gone, what="Books are gone")
     await object_subject.define(setting.admin)
-    await setting.world.says(task, "Staging", "Starting")
+    await setting.world.wait_for_state(task, "Staging", "Starting")
     await setting.say(await setting.only_book(), phase="Succeeded")
-    view = await setting.world.says(task, "Success", "Succeeded")
+    view = await setting.world.wait_for_state(task, "Success", "Succeeded")
     assert (view.attempt, view.losses) == (2, 1)
 
 
-async def test_a_kind_in_another_version_only_is_waited_for_and_killed_with_proof(
+async def test_kind_in_another_version_only_is_waited_for_and_killed_with_proof(
     setting: Setting,
 ) -> None:
     manifest = {**object_subject.book("exit 0"), "apiVersion": "my.custom.domain/v2"}
     task = await setting.submit(manifest)
-    view = await setting.world.says(task, "Staging", "ExecutorUnavailable")
+    view = await setting.world.wait_for_state(task, "Staging", "ExecutorUnavailable")
     assert "has kind Book in my.custom.domain/v1alpha1, and not in my.custom.domain/v2" in (
         view.message
     )
     await setting.world.kill(task)
-    view = await setting.world.says(task, "Killed", "Killed")
+    view = await setting.world.wait_for_state(task, "Killed", "Killed")
     assert view.stopped
 
 
@@ -172,34 +172,34 @@ async def test_a_kind_in_another_version_only_is_waited_for_and_killed_with_proo
         ),
     ],
 )
-async def test_what_a_task_may_not_make_fails_it_at_once(
+async def test_forbidden_object_fails_the_task_at_once(
     setting: Setting, manifest: Any, says: str
 ) -> None:
     task = await setting.submit(manifest, retry=api_task.Retry(max_attempts=5))
-    view = await setting.world.says(task, "Failed", "AdmissionError")
+    view = await setting.world.wait_for_state(task, "Failed", "AdmissionError")
     assert says in view.message
     assert view.attempt == 1
     assert (await setting.admin.list(BOOKS, type=dict)).items == []
 
 
-async def test_a_kind_without_namespace_is_refused_even_if_it_is_allowed(bare: Setting) -> None:
+async def test_cluster_scoped_kind_is_refused_even_if_allowed(bare: Setting) -> None:
     definition = msgspec.json.decode(msgspec.json.encode(object_subject.DEFINITION))
     definition["spec"]["scope"] = "Cluster"
     await bare.admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, definition)
     task = await bare.submit(object_subject.book("exit 0"))
-    view = await bare.world.says(task, "Failed", "AdmissionError")
+    view = await bare.world.wait_for_state(task, "Failed", "AdmissionError")
     assert "books.my.custom.domain belong to no namespace" in view.message
 
 
-async def test_what_the_api_server_refuses_fails_it_with_its_words(setting: Setting) -> None:
+async def test_rejected_object_fails_the_task_with_the_servers_message(setting: Setting) -> None:
     manifest = object_subject.book("exit 0", labels={"no label": "x"})
     task = await setting.submit(manifest, retry=api_task.Retry(max_attempts=5))
-    view = await setting.world.says(task, "Failed", "AdmissionError")
+    view = await setting.world.wait_for_state(task, "Failed", "AdmissionError")
     assert "metadata.labels" in view.message
     assert view.attempt == 1
 
 
-async def test_variables_are_put_in_with_their_types(setting: Setting) -> None:
+async def test_variables_are_substituted_with_their_types(setting: Setting) -> None:
     manifest = """
         apiVersion: my.custom.domain/v1alpha1
         kind: Book
@@ -223,42 +223,42 @@ async def test_variables_are_put_in_with_their_types(setting: Setting) -> None:
     assert book["metadata"]["name"] == f"google-sre-book-{task.hex()}-1-1"
 
 
-async def test_a_status_of_an_older_generation_says_nothing(setting: Setting) -> None:
+async def test_status_of_an_older_generation_is_ignored(setting: Setting) -> None:
     task = await setting.submit(object_subject.book("exit 0"))
     book = await setting.only_book()
     await setting.say(book, phase="Succeeded", observedGeneration=0)
     await setting.explains(task, "waiting for generation 1 to be observed")
     await setting.say(book, observedGeneration=1)
-    await setting.world.says(task, "Success")
+    await setting.world.wait_for_state(task, "Success")
 
 
-async def test_a_failure_says_what_the_object_says(setting: Setting) -> None:
+async def test_failure_has_the_message_of_the_object(setting: Setting) -> None:
     task = await setting.submit(object_subject.book("exit 0"))
     await setting.say(await setting.only_book(), phase="Failed", message="out of paper")
-    view = await setting.world.says(task, "Failed", "ObjectFailed")
+    view = await setting.world.wait_for_state(task, "Failed", "ObjectFailed")
     assert view.message.endswith(": out of paper")
 
 
 WITH_RESULT = msgspec.structs.replace(object_subject.RESULT, json_path=".status.pages")
 
 
-async def test_a_result_is_what_is_at_its_path(setting: Setting) -> None:
+async def test_result_is_read_from_its_path(setting: Setting) -> None:
     task = await setting.submit(object_subject.book("exit 0"), result=WITH_RESULT)
     await setting.say(await setting.only_book(), phase="Succeeded", pages=[{"n": 1}])
-    view = await setting.world.says(task, "Success")
+    view = await setting.world.wait_for_state(task, "Success")
     assert view.result is not None
     assert view.result.data == b'[{"n":1}]'
 
 
-async def test_a_result_that_is_not_there_is_a_failure_and_not_nothing(setting: Setting) -> None:
+async def test_missing_result_is_a_failure(setting: Setting) -> None:
     task = await setting.submit(object_subject.book("exit 0"), result=WITH_RESULT)
     await setting.say(await setting.only_book(), phase="Succeeded")
-    view = await setting.world.says(task, "Failed", "InvalidResult")
+    view = await setting.world.wait_for_state(task, "Failed", "InvalidResult")
     assert "jsonPath .status.pages is nowhere in Book" in view.message
 
 
 @pytest.mark.parametrize("kept", [True, False])
-async def test_a_large_result_is_a_blob_where_there_is_a_place_for_it(
+async def test_large_result_is_a_blob_if_there_is_a_store(
     setting: Setting, tmp_path: Path, *, kept: bool
 ) -> None:
     setting.subject.blobs = tmp_path if kept else None
@@ -266,23 +266,23 @@ async def test_a_large_result_is_a_blob_where_there_is_a_place_for_it(
     task = await setting.submit(object_subject.book("exit 0"), result=WITH_RESULT)
     await setting.say(await setting.only_book(), phase="Succeeded", pages="x" * 100_000)
     if not kept:
-        view = await setting.world.says(task, "Failed", "ResultTooLarge")
+        view = await setting.world.wait_for_state(task, "Failed", "ResultTooLarge")
         assert "its result has 100002 bytes" in view.message
         return
-    view = await setting.world.says(task, "Success")
+    view = await setting.world.wait_for_state(task, "Success")
     assert view.result is not None
     assert view.result.digest is not None
     found = blobs.Blobs(tmp_path / NS, durable=True).get(view.result.digest)
     assert bytes(found) == b'"' + b"x" * 100_000 + b'"'
 
 
-async def test_who_never_lets_go_is_killed_without_proof_until_it_does(setting: Setting) -> None:
+async def test_held_object_is_killed_without_proof_until_released(setting: Setting) -> None:
     task = await setting.submit(object_subject.book("exit 0"))
     book = await setting.only_book()
     await setting.say(book, phase="Running")
-    await setting.world.says(task, "Running")
+    await setting.world.wait_for_state(task, "Running")
     await setting.world.kill(task)
-    view = await setting.world.says(task, "Killed", "Unconfirmed")
+    view = await setting.world.wait_for_state(task, "Killed", "Unconfirmed")
     assert view.stopped is False
     name = book["metadata"]["name"]
     left = (await setting.admin.get(BOOKS, name, NS))["metadata"]
@@ -292,10 +292,10 @@ async def test_who_never_lets_go_is_killed_without_proof_until_it_does(setting: 
     await waiting.wait_until_async(
         lambda: setting.world.view(task).stopped, what="it is proved to have stopped"
     )
-    await setting.world.nothing_is_left()
+    await setting.world.wait_until_clean()
 
 
-async def test_a_success_that_was_seen_counts_although_somebody_deletes_it(
+async def test_observed_success_counts_after_deletion(
     setting: Setting,
 ) -> None:
     task = await setting.submit(object_subject.book("exit 0"))
@@ -304,10 +304,10 @@ async def test_a_success_that_was_seen_counts_although_somebody_deletes_it(
     await setting.say(book, phase="Succeeded")
     await setting.admin.delete(BOOKS, book["metadata"]["name"], NS)
     await setting.world.start()
-    await setting.world.says(task, "Success")
+    await setting.world.wait_for_state(task, "Success")
 
 
-async def test_a_failure_under_a_deletion_is_a_loss_once_its_finalizers_have_run(
+async def test_failure_during_deletion_is_a_loss_after_finalizers(
     setting: Setting,
 ) -> None:
     retry = api_task.Retry(max_losses=0, delay_seconds=0.05)
@@ -315,26 +315,26 @@ async def test_a_failure_under_a_deletion_is_a_loss_once_its_finalizers_have_run
     book = await setting.only_book()
     name = book["metadata"]["name"]
     await setting.say(book, phase="Running")
-    await setting.world.says(task, "Running")
+    await setting.world.wait_for_state(task, "Running")
     await setting.admin.delete(BOOKS, name, NS)
     await setting.explains(task, "is being deleted; it waits for my.custom.domain/printer")
     await setting.say(book, phase="Failed")
     await setting.admin.merge_patch(
         BOOKS, name, {"metadata": {"finalizers": [template.FINALIZER]}}, NS
     )
-    view = await setting.world.says(task, "Failed", "LostTooOften")
+    view = await setting.world.wait_for_state(task, "Failed", "LostTooOften")
     assert view.failures == 0
 
 
-async def test_with_an_account_it_has_the_rights_of_that_and_no_more(setting: Setting) -> None:
+async def test_task_with_an_account_has_only_its_rights(setting: Setting) -> None:
     task = await setting.submit(object_subject.book("exit 0"), account="author")
-    view = await setting.world.says(task, "Staging", "WaitingForServiceAccount")
+    view = await setting.world.wait_for_state(task, "Staging", "WaitingForServiceAccount")
     assert "ServiceAccount author does not exist" in view.message
 
     annotated = {executor.IMPERSONATE: "true"}
     metadata = meta.ObjectMeta(name="author", namespace=NS, annotations=annotated)
     setting.accounts.put(meta.Partial(metadata=metadata))
-    view = await setting.world.says(task, "Staging", "ExecutorUnavailable")
+    view = await setting.world.wait_for_state(task, "Staging", "ExecutorUnavailable")
     assert 'User "system:serviceaccount:default:author" cannot create resource "books"' in (
         view.message
     )
@@ -348,40 +348,40 @@ async def test_with_an_account_it_has_the_rights_of_that_and_no_more(setting: Se
     }
     await setting.admin.create(resource.ROLE_BINDINGS, binding, NS)
     await setting.say(await setting.only_book(), phase="Succeeded")
-    await setting.world.says(task, "Success")
+    await setting.world.wait_for_state(task, "Success")
 
 
-async def test_an_account_that_is_not_annotated_for_it_is_not_used(setting: Setting) -> None:
+async def test_account_without_the_annotation_is_refused(setting: Setting) -> None:
     metadata = meta.ObjectMeta(name="author", namespace=NS)
     setting.accounts.put(meta.Partial(metadata=metadata))
     task = await setting.submit(object_subject.book("exit 0"), account="author")
-    view = await setting.world.says(task, "Failed", "AdmissionError")
+    view = await setting.world.wait_for_state(task, "Failed", "AdmissionError")
     assert "has no annotation kilnwork.dev/impersonate" in view.message
 
 
-async def test_labels_of_an_attempt_on_another_object_make_it_no_attempt(setting: Setting) -> None:
-    """Who may create Books cannot speak for a task by its labels."""
+async def test_labels_on_a_foreign_object_do_not_make_it_an_attempt(setting: Setting) -> None:
+    """A user who may create Books cannot report for a task by setting labels."""
     task = await setting.submit(object_subject.book("exit 0"))
     real = await setting.only_book()
     forged = object_subject.book("exit 0", name="forged", labels=real["metadata"]["labels"])
     await setting.admin.create(BOOKS, forged, NS)
     await setting.say({"metadata": {"name": "forged"}}, phase="Succeeded")
     await setting.say(real, phase="Failed")
-    view = await setting.world.says(task, "Failed", "ObjectFailed")
+    view = await setting.world.wait_for_state(task, "Failed", "ObjectFailed")
     assert real["metadata"]["name"] in view.message
 
 
-async def test_without_its_labels_it_is_still_the_attempts(setting: Setting) -> None:
+async def test_object_without_its_labels_is_still_found(setting: Setting) -> None:
     task = await setting.submit(object_subject.book("exit 0"))
     book = await setting.only_book()
     name = book["metadata"]["name"]
     await setting.admin.merge_patch(BOOKS, name, {"metadata": {"labels": None}}, NS)
     await setting.say(book, phase="Succeeded")
-    view = await setting.world.says(task, "Success", "Succeeded")
+    view = await setting.world.wait_for_state(task, "Success", "Succeeded")
     assert (view.attempt, view.losses) == (1, 0)
 
 
-async def test_unknown_fields_are_refused_and_not_left_out(bare: Setting) -> None:
+async def test_unknown_fields_are_refused_and_not_dropped(bare: Setting) -> None:
     definition = msgspec.json.decode(msgspec.json.encode(object_subject.DEFINITION))
     fields = {"type": "object", "properties": {"script": {"type": "string"}}}
     schema = {"type": "object", "properties": {"spec": fields}}
@@ -389,5 +389,5 @@ async def test_unknown_fields_are_refused_and_not_left_out(bare: Setting) -> Non
     await bare.admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, definition)
     manifest = {**object_subject.book(""), "spec": {"scirpt": "exit 0"}}
     task = await bare.submit(manifest)
-    view = await bare.world.says(task, "Failed", "AdmissionError")
+    view = await bare.world.wait_for_state(task, "Failed", "AdmissionError")
     assert 'unknown field "spec.scirpt"' in view.message

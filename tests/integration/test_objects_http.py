@@ -1,4 +1,4 @@
-"""Files of jobs over HTTP: who may what, and clients that outlast a manager's troubles."""
+"""Files of jobs over HTTP: access rights, and clients that survive failures of a manager."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ import pytest
 from kilnwork.data import disk_checks, errors
 from kilnwork.data.stores import local, port, remote
 from kilnwork.kit import asgi, http1
-from support import descriptors, object_stores, small_disks, waiting
+from support import file_descriptors, object_stores, small_disks, waiting
 
 LARGE = 5 << 20
 
@@ -23,14 +23,14 @@ def kept(tmp_path: Path) -> local.LocalStore:
 
 
 @pytest.fixture
-def served(kept: local.LocalStore) -> Iterator[object_stores.Served]:
-    with object_stores.Served(kept) as made:
+def served(kept: local.LocalStore) -> Iterator[object_stores.ObjectServer]:
+    with object_stores.ObjectServer(kept) as made:
         yield made
 
 
 @pytest.fixture
-def job(served: object_stores.Served, tmp_path: Path) -> Iterator[remote.RemoteStore]:
-    """A worker's view of job `j` in namespace `ns`."""
+def job(served: object_stores.ObjectServer, tmp_path: Path) -> Iterator[remote.RemoteStore]:
+    """Return a worker's view of job `j` in namespace `ns`."""
     made = remote.RemoteStore(
         "kiln:ns/j", served.connector(), spool=tmp_path / "spool", patience_s=5
     )
@@ -38,15 +38,15 @@ def job(served: object_stores.Served, tmp_path: Path) -> Iterator[remote.RemoteS
     made.client.close()
 
 
-def answer_to(
-    served: object_stores.Served, method: str, path: str, body: bytes | None, **headers: str
+def response_to(
+    served: object_stores.ObjectServer, method: str, path: str, body: bytes | None, **headers: str
 ) -> tuple[int, dict[str, str], bytes]:
     connection = http1.Connection(served.connector().connect())
-    told = {**object_stores.Worker().headers(), **headers}
+    reported = {**object_stores.Worker().headers(), **headers}
     length = None if body is None else len(body)
-    connection.send(method, path, told, body=(body or b"",), length=length)
-    answer = connection.read_head(to=method)
-    found = answer.status, answer.headers, connection.read(most=1 << 24)
+    connection.send(method, path, reported, body=(body or b"",), length=length)
+    response = connection.read_head(to=method)
+    found = response.status, response.headers, connection.read(most=1 << 24)
     connection.close()
     return found
 
@@ -63,7 +63,7 @@ def read(store: port.Store, key: str) -> bytes:
 
 
 def is_open(path: Path) -> bool:
-    for descriptor in descriptors.opened():
+    for descriptor in file_descriptors.open_descriptors():
         with contextlib.suppress(FileNotFoundError):
             if Path(f"/proc/self/fd/{descriptor}").readlink() == path:
                 return True
@@ -73,7 +73,7 @@ def is_open(path: Path) -> bool:
 # who may what
 
 
-def test_a_slot_can_do_its_work(kept: local.LocalStore, job: remote.RemoteStore) -> None:
+def test_slot_has_the_rights_for_its_work(kept: local.LocalStore, job: remote.RemoteStore) -> None:
     content = os.urandom(LARGE)
     kept.put("ns/j/input", content)
     assert read(job, "input") == content
@@ -99,7 +99,7 @@ def test_a_slot_can_do_its_work(kept: local.LocalStore, job: remote.RemoteStore)
         lambda job: write(job, "manifest.json", b"{}"),
     ],
 )
-def test_a_slot_replaces_nothing_and_removes_nothing_of_others(
+def test_slot_cannot_replace_or_remove_foreign_objects(
     kept: local.LocalStore, job: remote.RemoteStore, story: Callable[[port.Store], object]
 ) -> None:
     kept.put("ns/j/input", b"1")
@@ -116,8 +116,11 @@ def test_a_slot_replaces_nothing_and_removes_nothing_of_others(
         (object_stores.Worker(""), "a worker may|Forbidden"),
     ],
 )
-def test_others_may_nothing(
-    kept: local.LocalStore, served: object_stores.Served, caller: object_stores.Worker, says: str
+def test_other_callers_are_refused(
+    kept: local.LocalStore,
+    served: object_stores.ObjectServer,
+    caller: object_stores.Worker,
+    says: str,
 ) -> None:
     kept.put("ns/j/input", b"1")
     store = remote.RemoteStore("kiln:ns/j", served.connector(caller))
@@ -149,12 +152,12 @@ def test_others_may_nothing(
         ("GET", "/objects/ns/j/input", 200),
     ],
 )
-def test_what_is_no_object(
-    kept: local.LocalStore, served: object_stores.Served, method: str, path: str, status: int
+def test_malformed_object_names_are_refused(
+    kept: local.LocalStore, served: object_stores.ObjectServer, method: str, path: str, status: int
 ) -> None:
     kept.put("ns/j/input", b"1")
     kept.put("other/x", b"1")
-    assert answer_to(served, method, path, None)[0] == status
+    assert response_to(served, method, path, None)[0] == status
 
 
 @pytest.mark.parametrize(
@@ -169,11 +172,13 @@ def test_what_is_no_object(
         ("lines=1-2", 400, None),
     ],
 )
-def test_ranges(
-    kept: local.LocalStore, served: object_stores.Served, text: str, status: int, found: bytes
+def test_get_supports_ranges(
+    kept: local.LocalStore, served: object_stores.ObjectServer, text: str, status: int, found: bytes
 ) -> None:
     kept.put("ns/j/input", b"0123456789")
-    status_found, headers, body = answer_to(served, "GET", "/objects/ns/j/input", None, Range=text)
+    status_found, headers, body = response_to(
+        served, "GET", "/objects/ns/j/input", None, Range=text
+    )
     assert status_found == status
     if found is not None:
         assert body == found
@@ -184,12 +189,12 @@ def test_ranges(
 
 
 class Trouble:
-    """An app in front of another: lets requests through, or carries them out in silence."""
+    """App in front of another: it passes requests on, or carries them out without a response."""
 
-    def __init__(self, served: object_stores.Served) -> None:
+    def __init__(self, served: object_stores.ObjectServer) -> None:
         self._app = served.app
         self.unheard = 0
-        """So many PUTs are carried out, and the connection cut instead of an answer."""
+        """Number of PUTs that are carried out, with the connection cut instead of a response."""
         self.breaks = 0
         """So many GETs are cut off after their first piece."""
         self.seen: list[str] = []
@@ -221,8 +226,8 @@ class Trouble:
             await self._app(scope, receive, send)
 
 
-def test_a_create_that_was_not_heard_of_is_ours(
-    served: object_stores.Served, job: remote.RemoteStore
+def test_create_whose_response_was_lost_is_recognized(
+    served: object_stores.ObjectServer, job: remote.RemoteStore
 ) -> None:
     trouble = Trouble(served)
     trouble.unheard = 1
@@ -235,9 +240,9 @@ def test_a_create_that_was_not_heard_of_is_ours(
 
 
 @pytest.mark.parametrize("theirs", [b"their", b"ours and more", b"", b"theirs, which is longer"])
-def test_a_create_that_somebody_else_won_is_not(
+def test_create_that_another_writer_won_is_refused(
     kept: local.LocalStore,
-    served: object_stores.Served,
+    served: object_stores.ObjectServer,
     job: remote.RemoteStore,
     theirs: bytes,
 ) -> None:
@@ -251,8 +256,8 @@ def test_a_create_that_somebody_else_won_is_not(
     assert read(job, "commits/1-1") == theirs
 
 
-def test_a_swap_that_was_not_heard_of_is_ours(kept: local.LocalStore) -> None:
-    with object_stores.Served(kept, rule=lambda asked: True) as served:
+def test_swap_whose_response_was_lost_is_recognized(kept: local.LocalStore) -> None:
+    with object_stores.ObjectServer(kept, rule=lambda asked: True) as served:
         store = remote.RemoteStore("kiln:ns", served.connector())
         trouble = Trouble(served)
         first = store.put("job.json", b"1")
@@ -265,8 +270,8 @@ def test_a_swap_that_was_not_heard_of_is_ours(kept: local.LocalStore) -> None:
         store.client.close()
 
 
-def test_a_reading_that_breaks_off_goes_on(
-    kept: local.LocalStore, served: object_stores.Served, job: remote.RemoteStore
+def test_interrupted_read_is_resumed(
+    kept: local.LocalStore, served: object_stores.ObjectServer, job: remote.RemoteStore
 ) -> None:
     content = os.urandom(LARGE)
     kept.put("ns/j/input", content)
@@ -276,8 +281,8 @@ def test_a_reading_that_breaks_off_goes_on(
     assert trouble.seen == ["GET"] * 6
 
 
-def test_a_reading_outlasts_a_restart(
-    kept: local.LocalStore, served: object_stores.Served, job: remote.RemoteStore
+def test_read_survives_a_restart(
+    kept: local.LocalStore, served: object_stores.ObjectServer, job: remote.RemoteStore
 ) -> None:
     content = os.urandom(4 * LARGE)
     kept.put("ns/j/input", content)
@@ -290,8 +295,8 @@ def test_a_reading_outlasts_a_restart(
     assert bytes(found) == content[7:]
 
 
-def test_a_reading_that_breaks_off_goes_on_in_the_same_object_only(
-    kept: local.LocalStore, served: object_stores.Served, job: remote.RemoteStore
+def test_interrupted_read_resumes_only_in_the_same_version(
+    kept: local.LocalStore, served: object_stores.ObjectServer, job: remote.RemoteStore
 ) -> None:
     for spoil in (
         lambda: kept.put("ns/j/input", bytes(LARGE)),
@@ -305,8 +310,8 @@ def test_a_reading_that_breaks_off_goes_on_in_the_same_object_only(
                 list(reading)
 
 
-def test_a_manager_that_is_away_is_waited_for(
-    served: object_stores.Served, job: remote.RemoteStore
+def test_client_waits_for_an_absent_manager(
+    served: object_stores.ObjectServer, job: remote.RemoteStore
 ) -> None:
     served.restart(lambda: None)
     assert write(job, "out/1", b"x").bytes == 1
@@ -321,13 +326,13 @@ def test_a_manager_that_is_away_is_waited_for(
     served.restart(away)
 
 
-def test_a_put_that_is_cut_off_leaves_nothing(
-    kept: local.LocalStore, served: object_stores.Served
+def test_put_that_is_cut_off_leaves_no_file(
+    kept: local.LocalStore, served: object_stores.ObjectServer
 ) -> None:
     connection = http1.Connection(served.connector().connect())
-    told = {**object_stores.Worker().headers(), "If-None-Match": "*"}
-    told["Content-Length"] = str(LARGE)
-    connection.send("PUT", "/objects/ns/j/out/1", told, body=(bytes(LARGE - 1),))
+    reported = {**object_stores.Worker().headers(), "If-None-Match": "*"}
+    reported["Content-Length"] = str(LARGE)
+    connection.send("PUT", "/objects/ns/j/out/1", reported, body=(bytes(LARGE - 1),))
     waiting.wait_until(lambda: any(kept.directory.rglob(".new-*")), what="an unfinished file")
     connection.close()
     waiting.wait_until(
@@ -336,9 +341,9 @@ def test_a_put_that_is_cut_off_leaves_nothing(
     )
 
 
-def test_no_room_at_the_manager_is_told(
+def test_full_disk_at_the_manager_is_an_error(
     kept: local.LocalStore,
-    served: object_stores.Served,
+    served: object_stores.ObjectServer,
     job: remote.RemoteStore,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -350,9 +355,9 @@ def test_no_room_at_the_manager_is_told(
     assert list(kept.list()) == []
 
 
-def test_a_reader_that_stalls_is_cut_off_and_reads_on(
+def test_stalled_reader_is_cut_off_and_resumes(
     kept: local.LocalStore,
-    served: object_stores.Served,
+    served: object_stores.ObjectServer,
     job: remote.RemoteStore,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -376,8 +381,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield made
 
 
-def test_no_room_for_what_waits_to_be_sent(
-    served: object_stores.Served, kept: local.LocalStore, small_disk: Path
+def test_full_spool_is_an_error(
+    served: object_stores.ObjectServer, kept: local.LocalStore, small_disk: Path
 ) -> None:
     spool = small_disk / "spool"
     job = remote.RemoteStore("kiln:ns/j", served.connector(), spool=spool, patience_s=5)
@@ -397,7 +402,9 @@ def read_back(job: remote.RemoteStore, *, small: bytes) -> bool:
     return read(job, "out/2-1") == small
 
 
-def test_nowhere_for_what_waits_to_be_sent(served: object_stores.Served, tmp_path: Path) -> None:
+def test_missing_spool_directory_is_an_error(
+    served: object_stores.ObjectServer, tmp_path: Path
+) -> None:
     (tmp_path / "gone").write_text("a file, where the worker had its directory")
     spool = tmp_path / "gone" / "spool"
     job = remote.RemoteStore("kiln:ns/j", served.connector(), spool=spool, patience_s=5)
@@ -405,7 +412,7 @@ def test_nowhere_for_what_waits_to_be_sent(served: object_stores.Served, tmp_pat
         job.writer("out/1-1", create=True)
 
 
-def test_a_directory_that_was_removed_is_made_anew(
+def test_removed_spool_directory_is_created_again(
     job: remote.RemoteStore, kept: local.LocalStore
 ) -> None:
     write(job, "out/1-1", b"one")
@@ -415,8 +422,8 @@ def test_a_directory_that_was_removed_is_made_anew(
     assert [facts.key for facts in kept.list()] == ["ns/j/out/1-1", "ns/j/out/1-2"]
 
 
-def test_without_any_directory_for_temporary_files(served: object_stores.Served) -> None:
-    """Not even the message of that may need one."""
+def test_error_is_named_without_a_temporary_directory(served: object_stores.ObjectServer) -> None:
+    """Not even its error message may need a temporary file."""
     program = (
         "import os, tempfile\n"
         "from kilnwork.data import errors\n"
@@ -425,8 +432,8 @@ def test_without_any_directory_for_temporary_files(served: object_stores.Served)
         "try: remote.RemoteStore('kiln:ns/j', None).writer('out/1-1')\n"
         "except errors.StoreRefused as error: print(error)\n"
     )
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True
     ).stdout
-    assert said.startswith("out/1-1 cannot be kept")
-    assert "TMPDIR" in said
+    assert output.startswith("out/1-1 cannot be kept")
+    assert "TMPDIR" in output

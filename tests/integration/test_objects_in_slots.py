@@ -1,4 +1,4 @@
-"""Parts of a file are mapped and merged by a worker that reaches its manager over the network."""
+"""Parts of a file mapped and merged by a worker that reaches its manager over the network."""
 
 import asyncio
 import zlib
@@ -15,15 +15,15 @@ from kilnwork.data import commit_records
 from kilnwork.data.stores import local, port
 from kilnwork.jobs.work import part as parts
 from kilnwork.jobs.work import reduce
-from support import far_house
+from support import remote_worker_world
 
 LINES = 20_000
 PARTS = 4
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[far_house.House]:
-    async with far_house.opened(tmp_path) as made:
+async def world(tmp_path: Path) -> AsyncIterator[remote_worker_world.World]:
+    async with remote_worker_world.running(tmp_path) as made:
         yield made
 
 
@@ -38,7 +38,7 @@ def run_reduce(work: dict[str, Any]) -> dict[str, Any]:
 
 
 def works() -> tuple[bytes, list[filejobs.PartWork]]:
-    """An input of lines, and the work on each of its parts."""
+    """Return the work on each part of an input of lines."""
     lines = [b'{"line": %d}\n' % number for number in range(1, LINES + 1)]
     content, each = b"".join(lines), LINES // PARTS
     made, at = [], 0
@@ -67,9 +67,9 @@ def works() -> tuple[bytes, list[filejobs.PartWork]]:
     return content, made
 
 
-async def test_parts_go_through_the_manager_and_back(house: far_house.House) -> None:
+async def test_parts_go_through_the_manager_and_back(world: remote_worker_world.World) -> None:
     content, made = works()
-    job = local.LocalStore(house.manager.files.directory / "default" / "j")
+    job = local.LocalStore(world.manager.files.directory / "default" / "j")
     job.put("input", content)
     reducing = filejobs.ReduceWork(
         store="kiln:default/j",
@@ -79,26 +79,26 @@ async def test_parts_go_through_the_manager_and_back(house: far_house.House) -> 
     )
 
     def story() -> list[filejobs.Commit]:
-        with house.driver():
+        with world.driver():
             sent = [run_part.submit(msgspec.to_builtins(work)) for work in made]
-            told = [future.result(timeout=30) for future in sent]
+            reported = [future.result(timeout=30) for future in sent]
             again = run_part.submit(msgspec.to_builtins(made[0])).result(timeout=30)
-            assert again == told[0]
+            assert again == reported[0]
             run_reduce.submit(msgspec.to_builtins(reducing)).result(timeout=30)
-            return [msgspec.convert(each, filejobs.Commit) for each in told]
+            return [msgspec.convert(each, filejobs.Commit) for each in reported]
 
     asked = asyncio.create_task(asyncio.to_thread(story))
     for _ in range(4):  # and the network is bad
-        house.wire.cut()
+        world.wire.cut()
         await asyncio.wait((asked,), timeout=0.4)
-    told = await asked
-    assert told == [commit_records.find(job, number, 1) for number in range(1, PARTS + 1)]
-    assert all(commit.records.succeeded == LINES // PARTS for commit in told)
+    reported = await asked
+    assert reported == [commit_records.find(job, number, 1) for number in range(1, PARTS + 1)]
+    assert all(commit.records.succeeded == LINES // PARTS for commit in reported)
     result = commit_records.find(job, 0, 1)
     assert result is not None
     assert result.output is not None
     assert port.read_all(job, result.output.key) == content
-    assert {method for method, path in house.manager.requests if "objects" in path} >= {
+    assert {method for method, path in world.manager.requests if "objects" in path} >= {
         "GET",
         "PUT",
     }

@@ -1,4 +1,6 @@
-"""Journals of other days: what can be read is taken up, what cannot says so. Files are private."""
+"""Journals of earlier versions: readable ones are migrated, others are errors. Files are
+private.
+"""
 
 import sqlite3
 import stat
@@ -28,7 +30,7 @@ def in_journal(directory: Path, statement: str, *values: object) -> None:
     db.close()
 
 
-async def test_a_spec_that_cannot_be_read_fails_its_task_alone(tmp_path: Path) -> None:
+async def test_spec_that_cannot_be_read_fails_its_task_alone(tmp_path: Path) -> None:
     bad, good = a_task("bad"), a_task("good")
     async with hubs.running(tmp_path) as first:
         for one in (bad, good):
@@ -44,7 +46,7 @@ async def test_a_spec_that_cannot_be_read_fails_its_task_alone(tmp_path: Path) -
         assert other.state == "Pending"
 
 
-async def test_a_spec_that_cannot_be_read_lets_its_attempt_end(tmp_path: Path) -> None:
+async def test_spec_that_cannot_be_read_lets_its_attempt_end(tmp_path: Path) -> None:
     one = a_task("bad")
     async with hubs.running(tmp_path) as first:
         worker = raw_worker.RawWorker(tmp_path / "run" / "channel.sock")
@@ -63,7 +65,7 @@ async def test_a_spec_that_cannot_be_read_lets_its_attempt_end(tmp_path: Path) -
         await worker.disconnect()
 
 
-async def test_a_journal_of_version_1_is_taken_up(tmp_path: Path) -> None:
+async def test_journal_of_version_1_is_migrated(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "journal.db") as db:
         db.executescript(statements.MIGRATIONS[0])
         db.execute("PRAGMA user_version = 1")
@@ -103,7 +105,7 @@ PRAGMA user_version = 4;
 """What the version before one declaration of tasks wrote: a call and a declared command."""
 
 
-async def test_a_journal_of_version_4_is_taken_up(tmp_path: Path) -> None:
+async def test_journal_of_version_4_is_migrated(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "journal.db") as db:
         for script in (*statements.MIGRATIONS[:4], VERSION_4):
             db.executescript(script)
@@ -131,7 +133,7 @@ async def test_a_journal_of_version_4_is_taken_up(tmp_path: Path) -> None:
         assert view.parent == attempts.AttemptRef(ids.TaskId((9).to_bytes(16, "big")), 1, 2)
 
 
-async def test_long_arguments_of_version_6_are_where_they_were(tmp_path: Path) -> None:
+async def test_long_arguments_of_version_6_are_still_read(tmp_path: Path) -> None:
     """Beside those of new calls, which have a row of their own."""
     data = b"[" + b"1," * 300 + b"1]"
     with sqlite3.connect(tmp_path / "journal.db") as db:
@@ -176,7 +178,7 @@ async def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["truncated", "garbage", "page"])
-async def test_a_broken_journal_is_named_and_left_alone(tmp_path: Path, damage: str) -> None:
+async def test_corrupt_journal_is_named_and_unchanged(tmp_path: Path, damage: str) -> None:
     async with hubs.running(tmp_path) as first:
         for number in range(30):
             await first.submit(a_task(f"t-{number}"))
@@ -195,7 +197,7 @@ async def test_a_broken_journal_is_named_and_left_alone(tmp_path: Path, damage: 
     assert file.read_bytes() == broken
 
 
-async def test_a_clock_turned_back_puts_no_retry_off_for_long(tmp_path: Path) -> None:
+async def test_clock_turned_back_does_not_delay_retries_for_long(tmp_path: Path) -> None:
     async with hubs.running(tmp_path) as first:
         await first.submit(a_task("t"))
     far = clocks.SystemClock().wall() + 86_400

@@ -1,4 +1,6 @@
-"""Tasks that use more memory than their worker may: they end with a reason, neighbours go on."""
+"""Tasks that use more memory than their worker may: they end with a reason, their neighbours go
+on.
+"""
 
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -19,7 +21,7 @@ EAT = f"held = b'x' * ({700 * MIB}); import time; time.sleep(30)"
 
 @pytest.fixture
 def group() -> Iterator[Path]:
-    """A cgroup of version 1 that may use 400 MiB, where the machine lets us make one."""
+    """Create a cgroup (version 1) limited to 400 MiB, if the machine allows it."""
     made = Path("/sys/fs/cgroup/memory") / f"kiln-test-{ids.new_uid()}"
     try:
         made.mkdir()
@@ -35,8 +37,9 @@ def group() -> Iterator[Path]:
 async def limited(
     hub: scripted_slots.SlotHub, tmp_path: Path, request: pytest.FixtureRequest
 ) -> AsyncIterator[worker_process.WorkerProcess]:
-    """A worker in a way to be limited: "stated" by its Pod, "watched" in a cgroup, or in one that
-    only the "kernel" watches."""
+    """Run a worker with a limit: "stated" by its Pod, "watched" in a cgroup, or enforced only by
+    the "kernel".
+    """
     how = request.param
     made = worker_process.WorkerProcess(
         tmp_path, channel=hub.path, KILN_PYTHONPATH=str(Path(__file__).parents[1])
@@ -60,7 +63,7 @@ every_way = pytest.mark.parametrize("limited", ["stated", "watched", "kernel"], 
 
 
 @every_way
-async def test_the_call_that_uses_too_much_is_ended_and_its_neighbour_goes_on(
+async def test_oversized_call_is_ended_and_its_neighbour_goes_on(
     hub: scripted_slots.SlotHub, limited: worker_process.WorkerProcess, tmp_path: Path
 ) -> None:
     slots = [await hub.open(), await hub.open()]
@@ -74,15 +77,15 @@ async def test_the_call_that_uses_too_much_is_ended_and_its_neighbour_goes_on(
     try:
         await hub.end(slots[0], neighbour)
     except AssertionError as error:
-        told = f"{hub.all_of(messages.SlotGone)}\n{limited.described()}"
-        raise AssertionError(f"{error}\n{told}") from error
+        reported = f"{hub.all_of(messages.SlotGone)}\n{limited.described()}"
+        raise AssertionError(f"{error}\n{reported}") from error
     assert not [m for m in hub.all_of(messages.SlotGone) if m.slot == slots[0].name]
 
 
 @every_way
 @pytest.mark.usefixtures("limited")
 @pytest.mark.parametrize("before", [(), ("/bin/sh", "-c", '"$@"; exit $?', "sh")])
-async def test_the_command_that_uses_too_much_has_failed(
+async def test_oversized_command_fails(
     hub: scripted_slots.SlotHub, before: tuple[str, ...]
 ) -> None:
     ref = hub.run(*before, sys.executable, "-c", EAT)
@@ -104,8 +107,9 @@ def parent(mib: int) -> int:
 
 
 def test_out_of_memory_is_a_failure_of_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does not run four times, as what is lost does; nor does a call that waits in its process
-    fail for it."""
+    """It is not retried four times, as a loss is; nor does a call that waits in the same process
+    fail.
+    """
     monkeypatch.setenv("KILN_MEMORY_LIMIT", str(400 * MIB))
     with kiln.start(slots=1):
         with pytest.raises(kiln.TaskFailed, match="400 MiB"):

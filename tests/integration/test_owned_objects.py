@@ -1,8 +1,8 @@
-"""Tasks that own what runs them, a Pod, an object or a Workflow: with all controllers, a real hub
-and journal, an API server and a node.
+"""Tasks that own a Pod, an object or a Workflow, with all controllers, a real hub and journal, an
+API server and a node.
 
-What is the same for every executor is in tests/contract, where nothing is owned: its tasks are
-spawned. What is of Pods only is in test_pod_tasks.py.
+Behaviour of every executor is tested in tests/contract with spawned tasks, which own nothing.
+Behaviour of Pods alone is in test_pod_tasks.py.
 """
 
 import contextlib
@@ -21,11 +21,11 @@ from kilnwork.executors.pod import template as pods
 from kilnwork.kit import ids, processes
 from kilnwork.kube import client, errors
 from support import (
-    argo,
-    controlled,
+    argo_replay,
+    controller_world,
     object_subject,
     pod_world,
-    short,
+    short_paths,
     waiting,
     workflow_subject,
 )
@@ -37,66 +37,67 @@ NOW = "2026-01-01T00:00:00Z"
 
 @dataclass(frozen=True)
 class Owned:
-    """A kind that runs a shell script for a task. `definition`: of the kind; `controller`: who
-    runs it; both None for Pods, which a node runs."""
+    """A kind that runs a shell script for a task. `definition`: of the kind; `controller`: what
+    runs it; both None for Pods, which a node runs.
+    """
 
     kind: resource.Resource
     definition: dict[str, Any] | None = None
     controller: type[object_subject.Printer] | None = None
 
     def spec(self, script: str) -> dict[str, Any]:
-        """Return what names the executor in the spec of a Task."""
+        """Return the executor fields of the spec of a Task."""
         if self.kind is object_subject.BOOKS:
             result = msgspec.to_builtins(object_subject.RESULT)
             return {"customResource": {"manifest": object_subject.book(script), "result": result}}
-        if self.kind is argo.WORKFLOWS:
+        if self.kind is argo_replay.WORKFLOWS:
             return {"workflow": {"manifest": workflow_subject.flow(script)}}
-        containers = [pod_world.a_container(script)]
+        containers = [pod_world.worker_container(script)]
         return {"pod": {"spec": {"containers": containers, "automountServiceAccountToken": False}}}
 
 
 OWNED = {
     "pod": Owned(resource.PODS),
     "object": Owned(object_subject.BOOKS, object_subject.DEFINITION, object_subject.Printer),
-    "workflow": Owned(argo.WORKFLOWS, argo.DEFINITION, workflow_subject.Controller),
+    "workflow": Owned(argo_replay.WORKFLOWS, argo_replay.DEFINITION, workflow_subject.Controller),
 }
 
 
 class World(pod_world.World):
-    """A control plane where a kind is known, and a manager."""
+    """A control plane with that kind, and a manager."""
 
     def __init__(self, directory: Path, owned: Owned) -> None:
         super().__init__(directory)
         self.owned = owned
-        self.settings = msgspec.structs.replace(controlled.SETTINGS, allowed_kinds=("*",))
+        self.settings = msgspec.structs.replace(controller_world.SETTINGS, allowed_kinds=("*",))
 
     async def declare(self, name: str, script: str, **more: Any) -> str:
-        """Declare a Task, whose program says that it has started and does what `script` says."""
+        """Declare a Task whose program reports its start and then runs `script`."""
         says = f'echo "$KILN_ATTEMPT" >> {self.directory}/starts; {script}'
         spec = {"timeouts": {"killGraceSeconds": 1}, **self.owned.spec(says), **more}
         made = await self.kube.create(
-            kinds.TASKS, controlled.body(kinds.TASKS, name, spec=spec), NS
+            kinds.TASKS, controller_world.body(kinds.TASKS, name, spec=spec), NS
         )
         return str(made["metadata"]["uid"])
 
     async def objects(self) -> list[dict[str, Any]]:
-        """All there are of its kind."""
+        """Return all objects of its kind."""
         return list((await self.kube.list(self.owned.kind, NS, type=dict)).items)
 
     def starts(self) -> list[int]:
-        """Numbers of the attempts whose program was started."""
+        """Return the numbers of the attempts whose program was started."""
         file = self.directory / "starts"
         return [int(line) for line in file.read_text().split()] if file.exists() else []
 
     async def runs(self, name: str) -> dict[str, Any]:
-        """Wait until a Task runs; its only object."""
-        await self.says(name, "Running")
+        """Wait until a Task runs; return its only object."""
+        await self.wait_for_state(name, "Running")
         await waiting.wait_until_async(self.starts, what="its program has started")
         [found] = await self.objects()
         return found
 
-    async def nothing_is_left(self, uid: str) -> None:
-        """Wait until there is no object, and no program of a task."""
+    async def wait_until_clean(self, uid: str) -> None:
+        """Wait until there is no object and no program of a task."""
         marker = f"KILN_TASK_ID={uid}"
 
         async def none() -> bool:
@@ -107,7 +108,7 @@ class World(pod_world.World):
 
 @contextlib.asynccontextmanager
 async def running(owned: Owned) -> AsyncIterator[World]:
-    made = World(short.directory(), owned)
+    made = World(short_paths.directory(), owned)
     await made.plane.start()
     try:
         await made.plane.start_node()
@@ -117,7 +118,7 @@ async def running(owned: Owned) -> AsyncIterator[World]:
             )
             if owned.definition is not None and owned.controller is not None:
                 await object_subject.define(made.kube, owned.definition, owned.kind)
-                printing = object_subject.printing(made.kube, owned.controller)
+                printing = object_subject.running_printer(made.kube, owned.controller)
                 await stack.enter_async_context(printing)
             await made.start()
             yield made
@@ -132,7 +133,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
         yield made
 
 
-async def test_the_next_manager_adopts_what_its_task_owns(world: World) -> None:
+async def test_next_manager_adopts_the_objects_of_its_tasks(world: World) -> None:
     gate = world.directory / "gate"
     uid = await world.declare("a", f"until [ -e {gate} ]; do sleep 0.02; done")
     before = await world.runs("a")
@@ -141,13 +142,13 @@ async def test_the_next_manager_adopts_what_its_task_owns(world: World) -> None:
     await world.end()
     await world.start()
     gate.touch()
-    status = await world.says("a", "Success", "Succeeded")
+    status = await world.wait_for_state("a", "Success", "Succeeded")
     [after] = await world.objects()
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert (status["attempts"], world.starts()) == (1, [1])
 
 
-async def test_what_another_uid_owns_is_a_strangers(world: World) -> None:
+async def test_object_owned_by_another_uid_is_not_adopted(world: World) -> None:
     """It has the name and the labels of the attempt: the uid of its owner decides."""
     other = await world.declare("other", FOREVER, suspend=True)
     uid = await world.declare("a", "true", suspend=True)
@@ -155,7 +156,7 @@ async def test_what_another_uid_owns_is_a_strangers(world: World) -> None:
         world.owned.kind, named_like(world.owned, uid, owner=("other", other)), NS
     )
     await world.kube.merge_patch(kinds.TASKS, "a", {"spec": {"suspend": False}}, NS)
-    status = await world.says("a", "Failed", "NameTaken")
+    status = await world.wait_for_state("a", "Failed", "NameTaken")
     assert made["metadata"]["name"] in status["message"]
     [left] = await world.objects()
     assert left["metadata"]["uid"] == made["metadata"]["uid"]
@@ -163,7 +164,7 @@ async def test_what_another_uid_owns_is_a_strangers(world: World) -> None:
 
 
 def named_like(owned: Owned, uid: str, *, owner: tuple[str, str]) -> dict[str, Any]:
-    """Return an object as that of attempt 1 of Task `a` with that uid, but for its owner."""
+    """Return an object like that of attempt 1 of Task `a` with that uid, but with another owner."""
     attempt = port.Attempt(
         ref=attempts.AttemptRef(ids.task_id(uid), 1, 1),
         namespace=NS,
@@ -182,8 +183,8 @@ def named_like(owned: Owned, uid: str, *, owner: tuple[str, str]) -> dict[str, A
 
 @pytest.mark.parametrize("world", ["object", "workflow"], indirect=True)
 @pytest.mark.parametrize("manager", [True, False])
-async def test_a_deleted_task_takes_along_what_it_owns(world: World, *, manager: bool) -> None:
-    """Without a manager the finalizer waits for the next one. Of Pods: test_pod_tasks.py."""
+async def test_deleted_task_removes_its_objects(world: World, *, manager: bool) -> None:
+    """Without a manager the finalizer waits for the next one. For Pods: test_pod_tasks.py."""
     uid = await world.declare("a", FOREVER)
     await world.runs("a")
     if not manager:
@@ -191,14 +192,15 @@ async def test_a_deleted_task_takes_along_what_it_owns(world: World, *, manager:
     await world.kube.delete(kinds.TASKS, "a", NS)
     if not manager:
         await world.start()
-    await world.nothing_is_left(uid)
+    await world.wait_until_clean(uid)
     assert world.starts() == [1]
 
 
 @pytest.mark.parametrize("world", ["object", "workflow"], indirect=True)
-async def test_what_a_late_manager_creates_is_ended(world: World) -> None:
-    """Its request arrives when the next manager has long decided about the attempt. Of Pods:
-    test_pod_tasks.py."""
+async def test_object_created_by_a_deposed_manager_is_removed(world: World) -> None:
+    """The request arrives long after the next manager has decided about the attempt. For Pods:
+    test_pod_tasks.py.
+    """
     uid = await world.declare("a", FOREVER)
     found = await world.runs("a")
     metadata = dict(found["metadata"])
@@ -207,19 +209,20 @@ async def test_what_a_late_manager_creates_is_ended(world: World) -> None:
     body = {**found, "metadata": metadata, "status": {}}
     kill = {"spec": {"killTimestamp": NOW}}
     await world.kube.merge_patch(kinds.TASKS, "a", kill, NS)
-    await world.says("a", "Killed", "Killed")
+    await world.wait_for_state("a", "Killed", "Killed")
     with contextlib.suppress(errors.NotFound):
         await world.kube.delete(world.owned.kind, metadata["name"], NS)
-    await world.nothing_is_left(uid)
+    await world.wait_until_clean(uid)
     await world.kube.create(world.owned.kind, body, NS)
-    await world.nothing_is_left(uid)
+    await world.wait_until_clean(uid)
     assert (await world.status("a"))["reason"] == "Killed"
 
 
 @pytest.mark.parametrize("world", ["object", "workflow"], indirect=True)
-async def test_an_end_that_a_kill_has_not_seen_counts(world: World) -> None:
-    """It ends as it does before the request to end it arrives, which conflicts then. Of Pods:
-    test_pod_tasks.py."""
+async def test_end_before_a_kill_arrives_counts(world: World) -> None:
+    """It ends by itself before the request to end it arrives, which then conflicts. For Pods:
+    test_pod_tasks.py.
+    """
     gate = world.directory / "gate"
     await world.declare("a", f"until [ -e {gate} ]; do sleep 0.02; done")
     await world.runs("a")
@@ -234,16 +237,16 @@ async def test_an_end_that_a_kill_has_not_seen_counts(world: World) -> None:
 
     world.manager.before_delete = ends
     await world.kube.merge_patch(kinds.TASKS, "a", {"spec": {"killTimestamp": NOW}}, NS)
-    await world.says("a", "Success", "Succeeded")
+    await world.wait_for_state("a", "Success", "Succeeded")
     [left] = await world.objects()
     assert not left["spec"].get("shutdown")
     assert world.manager.before_delete is None
 
 
-async def test_a_kill_that_is_to_come_neither_stops_retries_nor_renames_a_success(
+async def test_future_kill_timestamp_does_not_affect_retries_or_success(
     world: World,
 ) -> None:
     ahead = {"killTimestamp": "2099-01-01T00:00:00Z", "retry": {"maxAttempts": 2}}
     await world.declare("a", '[ "$KILN_ATTEMPT" = 2 ]', **ahead)
-    status = await world.says("a", "Success", "Succeeded")
+    status = await world.wait_for_state("a", "Success", "Succeeded")
     assert (status["attempts"], world.starts()) == (2, [1, 2])

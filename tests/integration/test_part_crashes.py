@@ -1,4 +1,4 @@
-"""A part or its reducer may be killed by SIGKILL at any point; the next attempt makes it whole."""
+"""A part or its reducer killed by SIGKILL at any point; the next attempt completes it."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ import pytest
 from kilnwork.api import filejobs
 from kilnwork.data import commit_records
 from kilnwork.jobs.work import reduce
-from support import part_works
+from support import local_parts
 
 CONTENT = b"".join(b'{"n":%d}\n' % n if n % 5 else b"bad\n" for n in range(1, 21))
 RESULTS = b"".join(b'{"n":%d}\n' % n for n in range(1, 21) if n % 5)
@@ -19,8 +19,10 @@ SPEC: dict[str, Any] = {"mapper": {"function": "support.mapper_functions:same"}}
 
 
 def killed(kind: str, work: msgspec.Struct, at: int) -> bool:
-    """Run it in a process of its own that dies at its nth effect; False if it lived."""
-    command = [sys.executable, "-m", "support.dying_part", kind]
+    """Run the work in a process that kills itself at its nth effect; return False if there were
+    fewer.
+    """
+    command = [sys.executable, "-m", "support.crashing_part", kind]
     raw = msgspec.json.encode(work).decode()
     done = subprocess.run([*command, raw, str(at)], check=False, cwd="tests", timeout=30)
     assert done.returncode in (0, -9)
@@ -28,9 +30,9 @@ def killed(kind: str, work: msgspec.Struct, at: int) -> bool:
 
 
 @pytest.mark.timeout(120)
-def test_a_part_may_be_killed_at_any_effect(tmp_path: Path) -> None:
+def test_part_survives_a_kill_at_any_effect(tmp_path: Path) -> None:
     for at in range(1, 100):
-        here = part_works.World(tmp_path / str(at), CONTENT, **SPEC)
+        here = local_parts.World(tmp_path / str(at), CONTENT, **SPEC)
         died = killed("part", here.work(), at)
         before = commit_records.find(here.store, 1, 1)
         commit = here.map(attempt=at + 1)
@@ -45,8 +47,8 @@ def test_a_part_may_be_killed_at_any_effect(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_part_may_be_killed_again_and_again(tmp_path: Path) -> None:
-    here = part_works.World(tmp_path, CONTENT, **SPEC)
+def test_part_survives_repeated_kills(tmp_path: Path) -> None:
+    here = local_parts.World(tmp_path, CONTENT, **SPEC)
     at = 1
     while killed("part", here.work(), at):
         at += 1
@@ -55,9 +57,9 @@ def test_a_part_may_be_killed_again_and_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_reducer_may_be_killed_at_any_effect(tmp_path: Path) -> None:
+def test_reducer_survives_a_kill_at_any_effect(tmp_path: Path) -> None:
     for at in range(1, 100):
-        here = part_works.World(tmp_path / str(at), CONTENT, itemsPerPart=10, **SPEC)
+        here = local_parts.World(tmp_path / str(at), CONTENT, itemsPerPart=10, **SPEC)
         runs = tuple((here.map(part.number).part, 1) for part in here.manifest.parts)
         work = filejobs.ReduceWork(store=here.store.url, job="job", parts=runs, run=1)
         died = killed("reduce", work, at)

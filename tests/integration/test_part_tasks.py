@@ -1,4 +1,6 @@
-"""Parts of files mapped in real slots: stopped at once, killed without a trace, paused and late."""
+"""Parts of files mapped in real slots: stopped at once, killed with all processes, paused and
+late.
+"""
 
 import os
 import signal
@@ -13,7 +15,7 @@ from kilnwork.channel import messages
 from kilnwork.data import commit_records
 from kilnwork.jobs.work import pipes
 from kilnwork.kit import processes
-from support import part_works, scripted_slots, waiting, worker_process
+from support import local_parts, scripted_slots, waiting, worker_process
 
 SUCCEEDED, FAILED = attempts.Ending.SUCCEEDED, attempts.Ending.FAILED
 STOPPED = attempts.Ending.STOPPED
@@ -23,23 +25,25 @@ REDUCE = "kilnwork.jobs.work.reduce:run"
 MARKER = f"{pipes.MARKER}=".encode()
 
 
-def world(tmp_path: Path, content: bytes, **spec: Any) -> part_works.World:
-    return part_works.World(tmp_path / "job", content, **spec)
+def world(tmp_path: Path, content: bytes, **spec: Any) -> local_parts.World:
+    return local_parts.World(tmp_path / "job", content, **spec)
 
 
 def call(
-    hub: scripted_slots.SlotHub, slot: scripted_slots.Slot, here: part_works.World, part: int = 1
+    hub: scripted_slots.SlotHub, slot: scripted_slots.Slot, here: local_parts.World, part: int = 1
 ) -> attempts.AttemptRef:
     return hub.call(slot, PART, msgspec.to_builtins(here.work(part)))
 
 
 def waiting_command(sign: Path) -> dict[str, Any]:
-    """Starts processes in the background and in other sessions, says so, and waits for ever."""
+    """Return a command that starts processes in the background and in other sessions, then waits
+    for ever.
+    """
     text = f"""
         trap '' TERM
         sleep 1000 &
         setsid sh -c 'sleep 1001; sleep 1001' &
-        echo begun; echo told >&2
+        echo begun; echo reported >&2
         touch {sign}
         wait
         sleep 1002
@@ -48,13 +52,13 @@ def waiting_command(sign: Path) -> dict[str, Any]:
 
 
 async def until(path: Path) -> str:
-    """Somebody has made this file; what is in it."""
+    """Wait until this file exists; return its content."""
     await waiting.wait_until_async(path.exists, what=f"{path.name} is there")
     return path.read_text()
 
 
 def commands() -> set[str]:
-    """The marks of commands that run below this process: other tests have some of their own."""
+    """Return the marks of commands that run below this process; other tests have their own."""
     marks = set()
     for pid in processes.descendants_in({os.getpid()}, processes.read_all()):
         try:
@@ -66,7 +70,7 @@ def commands() -> set[str]:
 
 
 def marked(marks: set[str]) -> set[int]:
-    """What these commands have started and that lives."""
+    """Return the live processes that these commands have started."""
     return {pid for mark in marks for pid in processes.find_members(None, marker=mark)}
 
 
@@ -96,11 +100,11 @@ async def test_parts_are_mapped_and_reduced_in_a_slot(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_what_a_function_leaves_in_its_slot_is_not_for_commands(
+async def test_state_left_by_a_function_does_not_reach_commands(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:
-    """Of another job, perhaps, that comes next."""
-    before = part_works.World(tmp_path / "one", b"{}\n", mapper={"function": f"{HERE}:poison"})
+    """The next command may belong to another job."""
+    before = local_parts.World(tmp_path / "one", b"{}\n", mapper={"function": f"{HERE}:poison"})
     slot = await hub.open()
     await hub.result(slot, call(hub, slot, before))
     text = "cat >/dev/null; echo $POISON; sh -c 'kill -TERM $$; echo ignored'; echo over"
@@ -110,7 +114,7 @@ async def test_what_a_function_leaves_in_its_slot_is_not_for_commands(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_failure_names_its_reason(hub: scripted_slots.SlotHub, tmp_path: Path) -> None:
+async def test_failed_part_names_its_reason(hub: scripted_slots.SlotHub, tmp_path: Path) -> None:
     here = world(tmp_path, b"{}\n", mapper={"function": f"{HERE}:away"})
     slot = await hub.open()
     end = await hub.end(slot, call(hub, slot, here))
@@ -119,7 +123,7 @@ async def test_a_failure_names_its_reason(hub: scripted_slots.SlotHub, tmp_path:
 
 @pytest.mark.usefixtures("worker")
 @pytest.mark.parametrize("batch", [None, 1])
-async def test_what_a_mapper_computes_is_interrupted(
+async def test_computing_mapper_is_interrupted(
     hub: scripted_slots.SlotHub, tmp_path: Path, batch: int | None
 ) -> None:
     sign = tmp_path / "sign"
@@ -136,7 +140,7 @@ async def test_what_a_mapper_computes_is_interrupted(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_mapper_that_swallows_cancelled_ends_after_its_record(
+async def test_mapper_that_swallows_cancelled_ends_after_its_record(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:
     sign = tmp_path / "sign"
@@ -151,7 +155,7 @@ async def test_a_mapper_that_swallows_cancelled_ends_after_its_record(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_command_is_killed_with_all_its_processes(
+async def test_command_is_killed_with_all_its_processes(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:
     here = world(tmp_path, b"{}\n", **waiting_command(tmp_path / "sign"))
@@ -163,15 +167,15 @@ async def test_a_command_is_killed_with_all_its_processes(
     slot.send(messages.StopCall(ref, "Killed"))
     assert (await hub.end(slot, ref)).ending is STOPPED
     assert marked(marks) == set()
-    said = bytes(slot.logs[ref]).splitlines()
-    assert said[0] == b"told"
-    assert set(said[1:]) <= {b"Killed"}  # by the shell, if what it runs was killed before itself
+    output = bytes(slot.logs[ref]).splitlines()
+    assert output[0] == b"reported"
+    assert set(output[1:]) <= {b"Killed"}  # by the shell, if what it runs was killed before itself
     assert here.stored() == []
     assert await hub.result(slot, hub.call(slot, "operator:add", 1, 2)) == 3
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_command_does_not_outlive_its_slot(
+async def test_command_does_not_outlive_its_slot(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:
     here = world(tmp_path, b"{}\n", **waiting_command(tmp_path / "sign"))
@@ -185,7 +189,7 @@ async def test_a_command_does_not_outlive_its_slot(
     assert marked(marks) == set()
 
 
-async def test_a_paused_slot_that_wakes_late_loses(
+async def test_paused_slot_that_wakes_late_is_fenced(
     hub: scripted_slots.SlotHub, worker: worker_process.WorkerProcess, tmp_path: Path
 ) -> None:
     sign, gate = tmp_path / "sign", tmp_path / "gate"
@@ -207,7 +211,7 @@ async def test_a_paused_slot_that_wakes_late_loses(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_what_a_mapper_prints_is_in_the_log_of_its_task(
+async def test_mapper_output_is_in_the_log_of_its_task(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:
     here = world(tmp_path, b"1\n2\n", mapper={"function": f"{HERE}:printing"})
@@ -218,7 +222,7 @@ async def test_what_a_mapper_prints_is_in_the_log_of_its_task(
     assert here.content(commits_of(here).output) == b"1\n2\n"
 
 
-def commits_of(here: part_works.World) -> filejobs.Commit:
+def commits_of(here: local_parts.World) -> filejobs.Commit:
     found = commit_records.find(here.store, 1, 1)
     assert found is not None
     return found

@@ -1,6 +1,6 @@
 """The program that runs a call in a Pod, as a process of this machine, with a real dispatcher.
 
-The executor is played by the test: it starts the process and says how it has ended, as that of Pods
+The test plays the executor: it starts the process and reports its end, as the executor of Pods
 does. `tests/e2e/test_pod_calls.py` has the same under `kiln up`.
 """
 
@@ -23,13 +23,13 @@ from kilnwork.dispatch.hub import hub as hubs_hub
 from kilnwork.dispatch.machine import instructions
 from kilnwork.kit import ids
 from kilnwork.sdk import driver
-from support import far_manager, hubs, pod_functions, raw_link, slot_functions, waiting
+from support import hubs, pod_functions, raw_link, remote_manager, slot_functions, waiting
 
 E = attempts.Ending
 
 
 class RawCall(raw_link.RawLink[messages.ToSlot]):
-    """The process of a call, as frames alone."""
+    """The process of a call, as raw frames."""
 
     welcome = messages.Attached
 
@@ -46,14 +46,14 @@ PATIENCE_S = 60.0
 
 
 class World:
-    """A dispatcher with executor `pod`, and a driver in a thread of its own when it is used."""
+    """A dispatcher with executor `pod`, and a driver in a thread."""
 
     def __init__(self, directory: Path, *, secret: str = "secret") -> None:
         self.directory = directory
         self.socket = hubs.socket_of(directory)
         self.hub: hubs_hub.Hub
         self.link: executor_links.ExecutorLink
-        self.told: list[instructions.ForExecutor] = []
+        self.instructions: list[instructions.ForExecutor] = []
         self.driver: driver.Driver
         self.processes: dict[attempts.AttemptRef, subprocess.Popen[bytes]] = {}
         self._token = directory / "token"
@@ -67,7 +67,9 @@ class World:
         await self.join()
 
     async def join(self) -> None:
-        self.link = await self.hub.join_executor("pod", capacity=9, receive=self.told.append)
+        self.link = await self.hub.join_executor(
+            "pod", capacity=9, receive=self.instructions.append
+        )
 
     async def connect(self) -> None:
         self.driver = driver.Driver(
@@ -78,7 +80,7 @@ class World:
         await asyncio.to_thread(self.driver.open, timeout_s=PATIENCE_S)
 
     async def leave(self) -> None:
-        """End all but the dispatcher."""
+        """End everything but the dispatcher."""
         for process in self.processes.values():
             process.kill()
             process.wait()
@@ -87,18 +89,20 @@ class World:
     async def attempt(
         self, number: int = 1, kind: type[Any] = instructions.RunAttempt
     ) -> attempts.AttemptRef:
-        """The `number`-th that the executor is told to run, or to stop."""
+        """Return the `number`-th attempt that the executor is instructed to run, or to stop."""
 
-        def told() -> list[attempts.AttemptRef]:
-            return [one.ref for one in self.told if isinstance(one, kind)]
+        def reported() -> list[attempts.AttemptRef]:
+            return [one.ref for one in self.instructions if isinstance(one, kind)]
 
-        await waiting.wait_until_async(lambda: len(told()) >= number, what="it is told")
-        return told()[number - 1]
+        await waiting.wait_until_async(
+            lambda: len(reported()) >= number, what="the instruction arrives"
+        )
+        return reported()[number - 1]
 
     def run(
-        self, ref: attempts.AttemptRef, far: far_manager.FarManager | None = None
+        self, ref: attempts.AttemptRef, far: remote_manager.RemoteManager | None = None
     ) -> subprocess.Popen[bytes]:
-        """The process of the Pod of an attempt; `far`: over the network, with blobs there."""
+        """Start the process of the Pod of an attempt; `far`: over the network, with blobs there."""
         log = (self.directory / f"{ref.attempt}-{ids.task_text(ref.task)}.log").open("wb")
         environment = {
             "PATH": os.environ["PATH"],
@@ -137,7 +141,7 @@ class World:
         return await asyncio.to_thread(self.processes[ref].wait, PATIENCE_S)
 
     async def over(self, ref: attempts.AttemptRef, ending: E, reason: str) -> None:
-        """The executor sees the end of its Pod."""
+        """Let the executor report the end of the Pod."""
         await self.link.finished(ref, attempts.Outcome(ending, reason))
 
     async def seen(self, path: Path, text: str = "runs") -> None:
@@ -167,7 +171,7 @@ async def result(future: kiln.Future[Any]) -> Any:
     return await asyncio.to_thread(future.result, PATIENCE_S)
 
 
-async def test_it_runs_the_call_and_its_result_does_not_wait_for_the_pod(world: World) -> None:
+async def test_call_result_does_not_wait_for_the_pod(world: World) -> None:
     future = submit(pod_functions.add, 2, 3)
     ref = await world.attempt()
     world.run(ref)
@@ -178,7 +182,7 @@ async def test_it_runs_the_call_and_its_result_does_not_wait_for_the_pod(world: 
 
 
 @pytest.mark.parametrize(("mebibytes", "seconds"), [(0, 0), (100, 0.1)])
-async def test_what_a_call_has_used_is_recorded_however_short_it_is(
+async def test_usage_of_a_short_call_is_recorded(
     world: World, mebibytes: int, seconds: float
 ) -> None:
     future = submit(slot_functions.use, mebibytes, seconds)
@@ -192,7 +196,7 @@ async def test_what_a_call_has_used_is_recorded_however_short_it_is(
     assert used.peak_bytes > mebibytes << 20
 
 
-async def test_what_it_raises_is_raised_and_its_exit_code_says_so(world: World) -> None:
+async def test_exception_is_raised_and_sets_the_exit_code(world: World) -> None:
     future = submit(pod_functions.fail, "no")
     ref = await world.attempt()
     world.run(ref)
@@ -212,7 +216,7 @@ async def test_results_and_arguments_may_be_large(world: World) -> None:
     assert await result(future) == 2_000_000
 
 
-async def test_it_knows_its_attempt_and_keeps_our_variables_to_itself(world: World) -> None:
+async def test_call_knows_its_attempt_and_hides_own_variables(world: World) -> None:
     future = submit(pod_functions.report, "path")
     ref = await world.attempt()
     world.run(ref)
@@ -221,13 +225,13 @@ async def test_it_knows_its_attempt_and_keeps_our_variables_to_itself(world: Wor
     assert world.log(ref) == "printed\n"
 
 
-async def test_a_generator_is_a_stream(world: World) -> None:
+async def test_generator_is_a_stream(world: World) -> None:
     future = kiln.task(pod_functions.count, pod={}).submit(3)
     world.run(await world.attempt())
     assert await asyncio.to_thread(list, future) == [0, 1, 2]
 
 
-async def test_it_is_cancelled_inside_and_killed_when_its_pod_is_over(world: World) -> None:
+async def test_killed_call_is_cancelled_and_killed_when_its_pod_ends(world: World) -> None:
     seen = world.directory / "seen"
     future = submit(pod_functions.stay, str(seen))
     ref = await world.attempt()
@@ -244,7 +248,7 @@ async def test_it_is_cancelled_inside_and_killed_when_its_pod_is_over(world: Wor
         await result(future)
 
 
-async def test_it_is_cancelled_while_it_waits_for_a_child(world: World) -> None:
+async def test_call_is_cancelled_while_it_waits_for_a_child(world: World) -> None:
     seen = world.directory / "seen"
     future = submit(pod_functions.stay_waiting, str(seen))
     ref = await world.attempt()
@@ -254,13 +258,13 @@ async def test_it_is_cancelled_while_it_waits_for_a_child(world: World) -> None:
     )
     process.terminate()
     assert await world.ended(ref) == 143
-    await waiting.wait_until_async(seen.with_suffix(".cancelled").exists, what="it was told")
+    await waiting.wait_until_async(seen.with_suffix(".cancelled").exists, what="it was cancelled")
     await world.over(ref, E.LOST, "PodLost")
     assert not future.done()
     assert (await world.attempt(2)).attempt == 2
 
 
-async def test_one_that_leaves_without_a_word_has_failed(world: World) -> None:
+async def test_call_that_exits_without_a_report_fails(world: World) -> None:
     future = submit(pod_functions.leave, 0)
     ref = await world.attempt()
     world.run(ref)
@@ -270,7 +274,7 @@ async def test_one_that_leaves_without_a_word_has_failed(world: World) -> None:
         await result(future)
 
 
-async def test_what_it_leaves_behind_does_not_keep_the_pod(world: World) -> None:
+async def test_leftover_threads_do_not_keep_the_pod(world: World) -> None:
     future = submit(pod_functions.leave_a_thread)
     ref = await world.attempt()
     world.run(ref)
@@ -278,7 +282,7 @@ async def test_what_it_leaves_behind_does_not_keep_the_pod(world: World) -> None
     assert await world.ended(ref) == 0
 
 
-async def test_a_process_that_it_forks_does_not_report(world: World) -> None:
+async def test_forked_process_does_not_report(world: World) -> None:
     future = submit(pod_functions.fork)
     ref = await world.attempt()
     world.run(ref)
@@ -286,7 +290,7 @@ async def test_a_process_that_it_forks_does_not_report(world: World) -> None:
     assert await world.ended(ref) == 0
 
 
-async def test_a_retry_is_another_pod(world: World) -> None:
+async def test_retry_is_another_pod(world: World) -> None:
     future = submit(pod_functions.fail, "again", retries=1, retry_delay=0)
     for number in (1, 2):
         ref = await world.attempt(number)
@@ -297,7 +301,7 @@ async def test_a_retry_is_another_pod(world: World) -> None:
         await result(future)
 
 
-async def test_its_end_waits_for_a_dispatcher_that_is_away(world: World) -> None:
+async def test_call_end_waits_for_an_absent_dispatcher(world: World) -> None:
     seen, go = world.directory / "seen", world.directory / "go"
     future = submit(pod_functions.wait_for, str(seen), str(go))
     ref = await world.attempt()
@@ -313,7 +317,7 @@ async def test_its_end_waits_for_a_dispatcher_that_is_away(world: World) -> None
     assert await world.ended(ref) == 0
 
 
-async def test_it_asks_for_nothing_that_is_for_sidecars(world: World) -> None:
+async def test_call_link_is_refused_sidecar_requests(world: World) -> None:
     submit(pod_functions.add, 1, 1)
     ref = await world.attempt()
     for message in (
@@ -327,7 +331,7 @@ async def test_it_asks_for_nothing_that_is_for_sidecars(world: World) -> None:
             assert (refused.reason, refused.retry) == ("Malformed", False)
 
 
-async def test_an_attempt_that_is_over_ends_its_process(world: World) -> None:
+async def test_ended_attempt_ends_its_process(world: World) -> None:
     submit(pod_functions.add, 1, 1, max_losses=0)
     ref = await world.attempt()
     await world.over(ref, E.LOST, "PodLost")
@@ -335,11 +339,11 @@ async def test_an_attempt_that_is_over_ends_its_process(world: World) -> None:
     assert await world.ended(ref) == 0
 
 
-async def test_over_the_network_it_has_values_of_any_size(tmp_path: Path) -> None:
-    """By TLS and the token of its Pod alone, also when the manager was away."""
+async def test_values_of_any_size_pass_over_the_network(tmp_path: Path) -> None:
+    """Over TLS with only the token of its Pod, also after the manager was away."""
     large = b"y" * 1_000_000
-    async with far_manager.serving_in(tmp_path) as far:
-        world = World(tmp_path, secret=far_manager.SECRET)
+    async with remote_manager.running(tmp_path) as far:
+        world = World(tmp_path, secret=remote_manager.SECRET)
         world.hub, world.socket = far.hub, far.socket
         await world.join()
         await world.connect()

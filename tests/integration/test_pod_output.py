@@ -1,4 +1,4 @@
-"""What tasks in Pods print, brought while they run: with a real node, journal and API server."""
+"""Output of tasks in Pods, fetched while they run, with a real node, journal and API server."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,12 +11,12 @@ from kilnwork.cli.wiring import adapters
 from kilnwork.kit import ids
 from kilnwork.kube import client, errors
 from kilnwork.server import errors as server_errors
-from support import pod_world, short, waiting
+from support import pod_world, short_paths, waiting
 
 
 @pytest.fixture
 async def world() -> AsyncIterator[pod_world.World]:
-    made = pod_world.World(short.directory())
+    made = pod_world.World(short_paths.directory())
     await made.plane.start()
     try:
         await made.plane.start_node()
@@ -54,11 +54,11 @@ class Reader:
 async def a_reader(world: pod_world.World, gate: Path) -> Reader:
     script = f"echo one; until [ -e {gate} ]; do sleep 0.02; done; echo two"
     uid = await world.task("a", script)
-    await world.says("a", "Running")
+    await world.wait_for_state("a", "Running")
     return Reader(world, uid)
 
 
-async def test_a_manager_that_follows_it_may_end(world: pod_world.World) -> None:
+async def test_manager_may_restart_while_it_follows_a_log(world: pod_world.World) -> None:
     gate = world.directory / "gate"
     reader = await a_reader(world, gate)
     async with reader.outputs.following(reader.ref):
@@ -66,23 +66,23 @@ async def test_a_manager_that_follows_it_may_end(world: pod_world.World) -> None
         await world.end()
         gate.touch()
         await world.start()
-        await world.says("a", "Success")
+        await world.wait_for_state("a", "Success")
     assert reader.kept == b"one\ntwo\n"
 
 
-async def test_that_of_a_failed_init_container_is_kept_with_its_name(
+async def test_output_of_a_failed_init_container_is_kept_by_name(
     world: pod_world.World,
 ) -> None:
     init = [
-        pod_world.a_container("echo fine", "first"),
-        pod_world.a_container("echo no such bucket >&2; printf exit; exit 3", "second"),
+        pod_world.worker_container("echo fine", "first"),
+        pod_world.worker_container("echo no such bucket >&2; printf exit; exit 3", "second"),
     ]
     reader = Reader(world, await world.task("a", pod={"initContainers": init}))
-    await world.says("a", "Failed", "NonZeroExit")
+    await world.wait_for_state("a", "Failed", "NonZeroExit")
     assert reader.kept == b"[second] no such bucket\n[second] exit\n"
 
 
-async def test_a_node_that_is_away_is_named_and_its_output_comes_when_it_is_back(
+async def test_absent_node_is_named_and_its_output_is_fetched_later(
     world: pod_world.World,
 ) -> None:
     gate = world.directory / "gate"
@@ -90,17 +90,17 @@ async def test_a_node_that_is_away_is_named_and_its_output_comes_when_it_is_back
     assert world.plane.node is not None
     await world.plane.node.abandon()
     world.plane.node = None
-    with pytest.raises(server_errors.NoOutput, match=r"cannot read what it prints: .*node n1 "):
+    with pytest.raises(server_errors.NoOutput, match=r"cannot read its output: .*node n1 "):
         await reader.outputs.catch_up(reader.ref)
     async with reader.outputs.following(reader.ref):
         await world.plane.start_node()
         await reader.until(b"one\n")
         gate.touch()
-        await world.says("a", "Success")
+        await world.wait_for_state("a", "Success")
     assert reader.kept == b"one\ntwo\n"
 
 
-async def test_a_manager_without_the_right_says_which(
+async def test_manager_without_the_right_to_logs_names_it(
     world: pod_world.World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = world.directory / "gate"
@@ -114,5 +114,5 @@ async def test_a_manager_without_the_right_says_which(
     with pytest.raises(server_errors.NoOutput, match='cannot get resource "pods/log"'):
         await reader.outputs.catch_up(reader.ref)
     gate.touch()
-    await world.says("a", "Success")
+    await world.wait_for_state("a", "Success")
     assert reader.kept == b""

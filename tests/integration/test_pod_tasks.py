@@ -1,6 +1,6 @@
 """Tasks that are Pods, with all controllers, a real hub and journal, an API server and a node.
 
-What is the same for every executor is in tests/contract/test_executors.py.
+Behaviour of every executor is tested in tests/contract/test_executors.py.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from kilnwork.controlplane.apiserver import deletion
 from kilnwork.executors.pod import template
 from kilnwork.kit import processes
 from kilnwork.kube import client, errors
-from support import controlled, pod_world, short, waiting
+from support import controller_world, pod_world, short_paths, waiting
 
 NS = pod_world.NS
 FOREVER = "trap '' TERM; while :; do sleep 0.1; done"
@@ -25,7 +25,7 @@ FOREVER = "trap '' TERM; while :; do sleep 0.1; done"
 
 @pytest.fixture
 async def world() -> AsyncIterator[pod_world.World]:
-    made = pod_world.World(short.directory())
+    made = pod_world.World(short_paths.directory())
     await made.plane.start()
     try:
         await made.plane.start_node()
@@ -37,9 +37,9 @@ async def world() -> AsyncIterator[pod_world.World]:
         await made.plane.stop()
 
 
-async def test_its_status_names_pod_and_node_also_after_a_restart(world: pod_world.World) -> None:
+async def test_status_names_pod_and_node_after_a_restart(world: pod_world.World) -> None:
     uid = await world.task("a")
-    status = await world.says("a", "Success", "Succeeded")
+    status = await world.wait_for_state("a", "Success", "Succeeded")
     [pod] = await world.pods()
     assert (status["podName"], status["nodeName"]) == (pod["metadata"]["name"], "n1")
     assert [owner["uid"] for owner in pod["metadata"]["ownerReferences"]] == [uid]
@@ -52,68 +52,68 @@ async def test_its_status_names_pod_and_node_also_after_a_restart(world: pod_wor
     await world.end()
     await world.kube.merge_patch(kinds.TASKS, "a", {"status": None}, NS, subresource="status")
     await world.start()
-    again = await world.says("a", "Success")
+    again = await world.wait_for_state("a", "Success")
     assert (again["podName"], again["nodeName"]) == (status["podName"], "n1")
     assert len(await world.pods()) == 1
 
 
-async def test_the_output_of_several_containers_is_kept_by_name(world: pod_world.World) -> None:
+async def test_output_of_several_containers_is_kept_by_name(world: pod_world.World) -> None:
     uid = await world.task(
         "a",
         pod={
             "containers": [
-                pod_world.a_container("echo 1; echo 2"),
-                pod_world.a_container("echo 3", "other"),
+                pod_world.worker_container("echo 1; echo 2"),
+                pod_world.worker_container("echo 3", "other"),
             ]
         },
     )
-    await world.says("a", "Success")
+    await world.wait_for_state("a", "Success")
     kept = b"".join(
         path.read_bytes() for path in (world.directory / "logs").rglob("*") if path.is_file()
     )
     assert sorted(kept.splitlines()) == [b"[main] 1", b"[main] 2", b"[other] 3"], uid
 
 
-async def test_a_deleted_task_takes_its_running_pod_with_it(world: pod_world.World) -> None:
+async def test_deleted_task_removes_its_running_pod(world: pod_world.World) -> None:
     await world.task("a", FOREVER)
-    await world.says("a", "Running")
+    await world.wait_for_state("a", "Running")
     [pod] = await world.pods()
     assert pod_world.programs(pod)
     await world.kube.delete(kinds.TASKS, "a", NS)
-    await world.no_pods()
+    await world.wait_for_no_pods()
     assert pod_world.programs(pod) == set()
 
 
-async def test_a_deleted_task_takes_its_pod_with_it_without_a_manager(
+async def test_deleted_task_removes_its_pod_without_a_manager(
     world: pod_world.World,
 ) -> None:
     """The finalizer waits for the next one."""
     await world.task("a", FOREVER)
-    await world.says("a", "Running")
+    await world.wait_for_state("a", "Running")
     await world.end()
     await world.kube.delete(kinds.TASKS, "a", NS)
     await world.start()
-    await world.no_pods()
+    await world.wait_for_no_pods()
 
 
-async def test_a_lost_journal_adopts_what_goes_on(world: pod_world.World) -> None:
+async def test_new_journal_adopts_running_pods(world: pod_world.World) -> None:
     gate = world.directory / "gate"
     await world.task("a", f"until [ -e {gate} ]; do sleep 0.02; done")
-    before = await world.says("a", "Running")
+    before = await world.wait_for_state("a", "Running")
     await world.end()
     world.journal = world.directory / "other.db"
     await world.start()
     gate.touch()
-    status = await world.says("a", "Success")
+    status = await world.wait_for_state("a", "Success")
     assert (status["attempts"], status["podName"]) == (1, before["podName"])
     assert len(await world.pods()) == 1
 
 
-async def test_what_no_journal_knows_is_left_alone_until_it_is_deleted(
+async def test_unknown_pod_is_kept_until_it_is_deleted(
     world: pod_world.World,
 ) -> None:
     await world.task("a", FOREVER)
-    await world.says("a", "Running")
+    await world.wait_for_state("a", "Running")
     await world.end()
     world.journal = world.directory / "other.db"
     orphan = await world.kube.get(kinds.TASKS, "a", NS)
@@ -123,22 +123,22 @@ async def test_what_no_journal_knows_is_left_alone_until_it_is_deleted(
     await world.kube.delete(kinds.TASKS, orphan["metadata"]["name"], NS)
     await world.start()
     await world.task("b")
-    await world.says("b", "Success")
+    await world.wait_for_state("b", "Success")
     [held] = [p for p in await world.pods() if p["metadata"]["uid"] == pod["metadata"]["uid"]]
     assert held["metadata"]["finalizers"] == [template.FINALIZER]
     assert "deletionTimestamp" not in held["metadata"]
     assert pod_world.programs(pod)
     await world.kube.delete(resource.PODS, pod["metadata"]["name"], NS, grace_s=1)
     await world.kube.delete(kinds.TASKS, "b", NS)
-    await world.no_pods()
+    await world.wait_for_no_pods()
 
 
-async def test_a_pod_that_is_deleted_unseen_after_its_end_ended_as_it_did(
+async def test_pod_deleted_unseen_after_its_end_keeps_its_outcome(
     world: pod_world.World,
 ) -> None:
     gate = world.directory / "gate"
     await world.task("a", f"until [ -e {gate} ]; do sleep 0.02; done")
-    await world.says("a", "Running")
+    await world.wait_for_state("a", "Running")
     await world.end()
     gate.touch()
 
@@ -149,16 +149,16 @@ async def test_a_pod_that_is_deleted_unseen_after_its_end_ended_as_it_did(
     name = await waiting.wait_until_async(over, what="its Pod is over")
     await world.kube.delete(resource.PODS, name, NS)
     await world.start()
-    status = await world.says("a", "Success", "Succeeded")
+    status = await world.wait_for_state("a", "Success", "Succeeded")
     assert (status["attempts"], status.get("losses", 0)) == (1, 0)
-    await world.no_pods()
+    await world.wait_for_no_pods()
 
 
-async def test_removed_by_force_while_it_is_killed_nothing_is_proved(
+async def test_pod_removed_by_force_during_a_kill_is_unconfirmed(
     world: pod_world.World,
 ) -> None:
     await world.task("a", FOREVER, timeouts={"killGraceSeconds": 60})
-    await world.says("a", "Running")
+    await world.wait_for_state("a", "Running")
     [pod] = await world.pods()
     name = pod["metadata"]["name"]
     now = {"spec": {"killTimestamp": "2026-01-01T00:00:00Z"}}
@@ -173,7 +173,7 @@ async def test_removed_by_force_while_it_is_killed_nothing_is_proved(
     await world.kube.merge_patch(resource.PODS, name, change, NS)
     with contextlib.suppress(errors.NotFound):
         await world.kube.delete(resource.PODS, name, NS, grace_s=0)
-    status = await world.says("a", "Killed", "Unconfirmed")
+    status = await world.wait_for_state("a", "Killed", "Unconfirmed")
     assert "removed by force: its containers were not seen to end" in status["message"]
     assert stopped(status) == "Unknown"
     await waiting.wait_until_async(
@@ -181,10 +181,10 @@ async def test_removed_by_force_while_it_is_killed_nothing_is_proved(
     )
 
 
-async def test_an_end_between_our_look_and_our_deletion_counts(world: pod_world.World) -> None:
+async def test_end_between_observation_and_deletion_counts(world: pod_world.World) -> None:
     gate = world.directory / "gate"
     await world.task("a", f"until [ -e {gate} ]; do sleep 0.02; done")
-    await world.says("a", "Running")
+    await world.wait_for_state("a", "Running")
 
     async def ends() -> None:
         gate.touch()
@@ -198,45 +198,45 @@ async def test_an_end_between_our_look_and_our_deletion_counts(world: pod_world.
     world.manager.before_delete = ends
     now = {"spec": {"killTimestamp": "2026-01-01T00:00:00Z"}}
     await world.kube.merge_patch(kinds.TASKS, "a", now, NS)
-    await world.says("a", "Success", "Succeeded")
+    await world.wait_for_state("a", "Success", "Succeeded")
     assert world.manager.before_delete is None
 
 
-async def test_what_a_manager_creates_that_has_lost_its_place_is_ended(
+async def test_pod_created_by_a_deposed_manager_is_ended(
     world: pod_world.World,
 ) -> None:
-    """Its request arrives when the next manager has long decided about the attempt."""
+    """The request arrives long after the next manager has decided about the attempt."""
     await world.task("a", FOREVER)
-    await world.says("a", "Running")
+    await world.wait_for_state("a", "Running")
     [pod] = await world.pods()
     body = {
         "metadata": dict(pod["metadata"]),
-        "spec": {"containers": [pod_world.a_container(FOREVER)]},
+        "spec": {"containers": [pod_world.worker_container(FOREVER)]},
     }
     for field in ("uid", "resourceVersion", "creationTimestamp", "ownerReferences"):
         body["metadata"].pop(field)
     now = {"spec": {"killTimestamp": "2026-01-01T00:00:00Z"}}
     await world.kube.merge_patch(kinds.TASKS, "a", now, NS)
-    await world.says("a", "Killed", "Killed")
-    await world.no_pods()
+    await world.wait_for_state("a", "Killed", "Killed")
+    await world.wait_for_no_pods()
     late = await world.kube.create(resource.PODS, body, NS)
-    await world.no_pods()
+    await world.wait_for_no_pods()
     assert pod_world.programs(late) == set()
     assert (await world.status("a"))["reason"] == "Killed"
 
 
-async def test_a_kill_on_a_node_that_is_away_is_proved_when_it_is_back(
+async def test_kill_on_an_absent_node_is_confirmed_when_it_is_back(
     world: pod_world.World,
 ) -> None:
     await world.task("a", FOREVER)
-    await world.says("a", "Running")
+    await world.wait_for_state("a", "Running")
     [pod] = await world.pods()
     assert world.plane.node is not None
     await world.plane.node.abandon()
     world.plane.node = None
     now = {"spec": {"killTimestamp": "2026-01-01T00:00:00Z"}}
     await world.kube.merge_patch(kinds.TASKS, "a", now, NS)
-    status = await world.says("a", "Killed", "Unconfirmed")
+    status = await world.wait_for_state("a", "Killed", "Unconfirmed")
     assert stopped(status) == "Unknown"
     assert pod_world.programs(pod)
     await world.plane.start_node()
@@ -246,14 +246,14 @@ async def test_a_kill_on_a_node_that_is_away_is_proved_when_it_is_back(
 
     await waiting.wait_until_async(proved, what="its end is proved")
     assert pod_world.programs(pod) == set()
-    await world.no_pods()
+    await world.wait_for_no_pods()
 
 
-async def test_a_pod_of_a_deleted_node_is_lost_and_keeps_no_namespace(
+async def test_pod_of_a_deleted_node_is_lost_and_keeps_no_namespace(
     world: pod_world.World,
 ) -> None:
     await world.task("a", FOREVER, retry={"maxLosses": 0})
-    await world.says("a", "Running")
+    await world.wait_for_state("a", "Running")
     [pod] = await world.pods()
     assert world.plane.node is not None
     await world.plane.node.abandon()
@@ -264,8 +264,8 @@ async def test_a_pod_of_a_deleted_node_is_lost_and_keeps_no_namespace(
     orphans = pod_gc.PodCollector(writer, deletion.Deleter(writer), quarantine_s=0.1, check_s=0.05)
     orphans.start()
     try:
-        status = await world.says("a", "Failed")
-        await world.no_pods()
+        status = await world.wait_for_state("a", "Failed")
+        await world.wait_for_no_pods()
     finally:
         await orphans.stop()
         processes.signal_all(pod_world.programs(pod), signal.SIGKILL)
@@ -273,15 +273,15 @@ async def test_a_pod_of_a_deleted_node_is_lost_and_keeps_no_namespace(
 
 
 def stopped(status: dict[str, Any]) -> str:
-    """What condition Stopped says."""
+    """Return the status and reason of condition Stopped."""
     [found] = [c["status"] for c in status["conditions"] if c["type"] == "Stopped"]
     return str(found)
 
 
-async def test_the_end_of_a_manager_ends_no_pod(world: pod_world.World) -> None:
+async def test_end_of_a_manager_ends_no_pod(world: pod_world.World) -> None:
     gate = world.directory / "gate"
     await world.task("a", f"until [ -e {gate} ]; do sleep 0.02; done")
-    await world.says("a", "Running")
+    await world.wait_for_state("a", "Running")
     [before] = await world.pods()
     await world.end()
     [after] = await world.pods()
@@ -289,41 +289,41 @@ async def test_the_end_of_a_manager_ends_no_pod(world: pod_world.World) -> None:
     assert after["status"]["phase"] == "Running"
     await world.start()
     gate.touch()
-    status = await world.says("a", "Success")
+    status = await world.wait_for_state("a", "Success")
     assert (status["attempts"], status["podName"]) == (1, before["metadata"]["name"])
 
 
-async def test_a_node_that_goes_down_costs_a_loss_and_no_attempt(world: pod_world.World) -> None:
+async def test_node_shutdown_costs_a_loss_and_no_attempt(world: pod_world.World) -> None:
     """As at the end of `kiln up`."""
     await world.task("a", '[ "$KILN_ATTEMPT" = 2 ] || while :; do sleep 0.1; done')
-    await world.says("a", "Running")
+    await world.wait_for_state("a", "Running")
     await world.end()
     await world.plane.stop_node()
     [pod] = await world.pods()
     assert (pod["status"]["phase"], pod["status"]["reason"]) == ("Failed", "Terminated")
     await world.plane.start_node()
     await world.start()
-    status = await world.says("a", "Success")
+    status = await world.wait_for_state("a", "Success")
     assert (status["attempts"], status["losses"]) == (2, 1)
 
 
-async def test_a_program_that_a_stranger_kills_is_a_loss(world: pod_world.World) -> None:
+async def test_program_killed_from_outside_is_a_loss(world: pod_world.World) -> None:
     await world.task("a", '[ "$KILN_ATTEMPT" = 2 ] || while :; do sleep 0.1; done')
-    await world.says("a", "Running")
+    await world.wait_for_state("a", "Running")
     [pod] = await world.pods()
     processes.signal_all(pod_world.programs(pod), signal.SIGKILL)
-    status = await world.says("a", "Success")
+    status = await world.wait_for_state("a", "Success")
     assert (status["attempts"], status["losses"]) == (2, 1)
 
 
-async def test_a_container_that_is_started_again_is_the_same_attempt(
+async def test_container_that_is_started_again_is_the_same_attempt(
     world: pod_world.World,
 ) -> None:
     mark = world.directory / "mark"
     await world.task(
         "a", f"[ -e {mark} ] || {{ touch {mark}; exit 3; }}", pod={"restartPolicy": "OnFailure"}
     )
-    status = await world.says("a", "Success")
+    status = await world.wait_for_state("a", "Success")
     assert (status["attempts"], status.get("losses", 0)) == (1, 0)
 
 
@@ -349,15 +349,15 @@ AWAY = errors.from_status(503, "ServiceUnavailable", "the server is shutting dow
     ],
     ids=["quota", "account", "right", "away"],
 )
-async def test_what_passes_by_itself_is_waited_for_and_named(
+async def test_transient_refusal_is_waited_for_and_named(
     world: pod_world.World, refusal: Callable[[], errors.ApiError], reason: str, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("kilnwork.executors.refusals.CREATE_AGAIN_S", 0.5)
     world.refusals += 5 * [refusal()]
     await world.task("a")
-    status = await world.says("a", "Staging", reason)
+    status = await world.wait_for_state("a", "Staging", reason)
     assert refusal().message in status["message"]
-    status = await world.says("a", "Success")
+    status = await world.wait_for_state("a", "Success")
     assert (status["attempts"], status.get("losses", 0)) == (1, 0)
 
 
@@ -368,64 +368,64 @@ async def test_what_passes_by_itself_is_waited_for_and_named(
         "maximum cpu usage per Pod is 1, but limit is 2",
     ],
 )
-async def test_what_admission_refuses_fails_at_once(world: pod_world.World, why: str) -> None:
+async def test_pod_refused_by_admission_fails_at_once(world: pod_world.World, why: str) -> None:
     world.refusals.append(forbidden(why))
     await world.task("a", retry={"maxAttempts": 5})
-    status = await world.says("a", "Failed", "AdmissionError")
+    status = await world.wait_for_state("a", "Failed", "AdmissionError")
     assert why in status["message"]
     assert status["attempts"] == 1
     assert await world.pods() == []
 
 
-async def test_in_a_namespace_that_is_deleted_nothing_can_be_created(
+async def test_terminating_namespace_fails_the_task(
     world: pod_world.World,
 ) -> None:
     why = "unable to create new content in namespace default because it is being terminated"
     ending = {"causes": [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]}
     world.refusals.append(errors.from_status(403, "Forbidden", why, details=ending))
     await world.task("a", retry={"maxAttempts": 5})
-    status = await world.says("a", "Failed", "NamespaceEnding")
+    status = await world.wait_for_state("a", "Failed", "NamespaceEnding")
     assert (status["message"], status["attempts"]) == (why, 1)
 
 
-async def test_what_the_api_server_finds_invalid_fails_with_its_words(
+async def test_invalid_pod_fails_with_the_servers_message(
     world: pod_world.World,
 ) -> None:
     await world.task("a", pod={"containers": [{"name": "UPPER", "image": "x"}]})
-    status = await world.says("a", "Failed", "AdmissionError")
+    status = await world.wait_for_state("a", "Failed", "AdmissionError")
     assert "containers[0].name" in status["message"]
 
 
-async def test_a_field_that_the_api_server_does_not_know_is_not_left_out(
+async def test_unknown_field_is_not_dropped(
     world: pod_world.World,
 ) -> None:
     await world.task(
         "a", pod={"activeDeadlineSecond": 5, "containers": [{"name": "main", "image": "x"}]}
     )
-    status = await world.says("a", "Failed", "AdmissionError")
+    status = await world.wait_for_state("a", "Failed", "AdmissionError")
     assert 'unknown field "spec.activeDeadlineSecond"' in status["message"]
 
 
-async def test_a_pod_whose_labels_are_taken_away_is_followed(
+async def test_pod_without_its_labels_is_still_followed(
     world: pod_world.World, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("kilnwork.executors.pod.executor.UNWATCHED_CHECK_S", 0.5)
     gate = tmp_path / "gate"
     await world.task("a", f"until [ -e {gate} ]; do sleep 0.1; done")
-    await world.says("a", "Running", "Started")
+    await world.wait_for_state("a", "Running", "Started")
     [pod] = await world.pods()
     labels = dict.fromkeys(pod["metadata"]["labels"])
     name = pod["metadata"]["name"]
     await world.kube.merge_patch(resource.PODS, name, {"metadata": {"labels": labels}}, NS)
     gate.touch()
-    status = await world.says("a", "Success")
+    status = await world.wait_for_state("a", "Success")
     assert status["attempts"] == 1
 
 
 async def test_no_taskcluster_is_needed_or_touched(world: pod_world.World) -> None:
     await controlled_cluster(world)
     await world.task("a", clusterName="nowhere")
-    await world.says("a", "Success")
+    await world.wait_for_state("a", "Success")
     _, keys = await world.hub.clusters_changed(0)
     assert all(namespace == NS for namespace, _ in keys), keys
     clusters = await world.kube.list(kinds.TASK_CLUSTERS, NS, type=dict)
@@ -435,8 +435,8 @@ async def test_no_taskcluster_is_needed_or_touched(world: pod_world.World) -> No
 
 
 async def controlled_cluster(world: pod_world.World) -> None:
-    """A TaskCluster without workers."""
-    body = controlled.body(kinds.TASK_CLUSTERS, "default", spec={"replicas": 0})
+    """Return a TaskCluster without workers."""
+    body = controller_world.body(kinds.TASK_CLUSTERS, "default", spec={"replicas": 0})
     await world.kube.create(kinds.TASK_CLUSTERS, body, NS)
 
     async def seen() -> bool:
@@ -446,7 +446,7 @@ async def controlled_cluster(world: pod_world.World) -> None:
     await waiting.wait_until_async(seen, what="the TaskCluster has a status")
 
 
-async def test_a_defect_of_an_executor_shows_and_is_got_over(
+async def test_internal_error_of_an_executor_is_reported_and_retried(
     world: pod_world.World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> NoReturn:
@@ -455,6 +455,6 @@ async def test_a_defect_of_an_executor_shows_and_is_got_over(
     with monkeypatch.context() as broken:
         broken.setattr(template, "pod", fail)
         await world.task("a")
-        status = await world.says("a", "Staging", "InternalError")
+        status = await world.wait_for_state("a", "Staging", "InternalError")
         assert "KeyError: 'phase'" in status["message"]
-    await world.says("a", "Success")
+    await world.wait_for_state("a", "Success")

@@ -1,4 +1,6 @@
-"""Agents of a pond as processes: pinned once, fetched once, shared, and never mixed."""
+"""Agents of a pond as processes: snapshots are pinned once, fetched once, shared, and kept
+apart.
+"""
 
 import asyncio
 import functools
@@ -17,26 +19,28 @@ from kilnwork.api import data_pond
 from kilnwork.controllers.data_pond import model
 from kilnwork.data.pond import blob_fetch, blob_files, scrubbing
 from kilnwork.pond import connections
-from support import lakes, pond_homes, ponds
+from support import file_server, pond_manager, ponds
 
 NODES = ("node-1", "node-2", "node-3")
 FILES = {f"d{n % 3}/f{n:02}.csv": (f"{n}\n" * (500 * n)).encode() for n in range(12)}
 
 
 @pytest.fixture
-def lake() -> Iterator[lakes.Lake]:
-    with lakes.Lake(FILES) as served:
+def lake() -> Iterator[file_server.FileServer]:
+    with file_server.FileServer(FILES) as served:
         yield served
 
 
 @pytest.fixture
-async def home(tmp_path: Path, lake: lakes.Lake) -> AsyncIterator[pond_homes.PondHome]:
-    async with pond_homes.PondHome(tmp_path) as made:
+async def home(
+    tmp_path: Path, lake: file_server.FileServer
+) -> AsyncIterator[pond_manager.PondManager]:
+    async with pond_manager.PondManager(tmp_path) as made:
         made.declare(http(lake))
         yield made
 
 
-def http(lake: lakes.Lake, **more: str) -> data_pond.PondSource:
+def http(lake: file_server.FileServer, **more: str) -> data_pond.PondSource:
     return data_pond.PondSource(
         name="lake", uri=lake.uri, allow_addresses=(f"127.0.0.1:{lake.port}",), **more
     )
@@ -57,14 +61,14 @@ def market(
     )
 
 
-async def pinned(home: pond_homes.PondHome, request: str = "r1") -> str:
+async def pinned(home: pond_manager.PondManager, request: str = "r1") -> str:
     pin = await home.pin(SOURCE, request)
     assert pin.state == model.PINNED, pin
     return pin.digest
 
 
-async def test_a_snapshot_is_read_once_and_is_on_all_nodes(
-    home: pond_homes.PondHome, lake: lakes.Lake
+async def test_snapshot_is_read_once_and_is_on_all_nodes(
+    home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start(*NODES)
 
@@ -79,7 +83,9 @@ async def test_a_snapshot_is_read_once_and_is_on_all_nodes(
     assert sum(home.counters(node).fetched_peers for node in NODES) == 2 * lake.sent
 
 
-async def test_a_second_run_fetches_nothing(home: pond_homes.PondHome, lake: lakes.Lake) -> None:
+async def test_second_run_fetches_nothing(
+    home: pond_manager.PondManager, lake: file_server.FileServer
+) -> None:
     await home.start(*NODES)
     first = await pinned(home)
     home.want("set-g1", market(first))
@@ -99,7 +105,7 @@ async def test_a_second_run_fetches_nothing(home: pond_homes.PondHome, lake: lak
 
 
 async def test_nodes_get_the_files_of_their_shards(
-    home: pond_homes.PondHome, lake: lakes.Lake
+    home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start("node-1")
     digest = await pinned(home)
@@ -117,8 +123,8 @@ async def test_nodes_get_the_files_of_their_shards(
     assert set(home.ready("set-g1")) == {"node-2"}
 
 
-async def test_the_source_is_asked_where_no_peer_answers(
-    home: pond_homes.PondHome, lake: lakes.Lake
+async def test_source_is_used_when_no_peer_responds(
+    home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start("node-1")
     digest = await pinned(home)
@@ -132,8 +138,8 @@ async def test_the_source_is_asked_where_no_peer_answers(
     assert sorted(lake.gets) == sorted(FILES)
 
 
-async def test_peers_are_not_asked_if_they_shall_not(
-    home: pond_homes.PondHome, lake: lakes.Lake
+async def test_peers_are_not_used_when_disabled(
+    home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     home.declare(http(lake), fetch=data_pond.PondFetch(from_peers=False))
     await home.start("node-1", "node-2")
@@ -146,8 +152,8 @@ async def test_peers_are_not_asked_if_they_shall_not(
     assert home.counters("node-1").served == home.counters("node-2").served == 0
 
 
-async def test_a_source_that_changes_gives_what_was_pinned(
-    home: pond_homes.PondHome, lake: lakes.Lake
+async def test_changed_source_still_delivers_the_pinned_snapshot(
+    home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start("node-1")
     digest = await pinned(home)
@@ -160,8 +166,8 @@ async def test_a_source_that_changes_gives_what_was_pinned(
     assert ponds.read_files(home.run("node-2", "set-g1") / "market") == FILES
 
 
-async def test_a_source_that_changed_is_not_taken_for_what_was_pinned(
-    home: pond_homes.PondHome, lake: lakes.Lake
+async def test_changed_source_is_not_delivered_as_the_pinned_snapshot(
+    home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start("node-1")
     digest = await pinned(home)
@@ -176,8 +182,8 @@ async def test_a_source_that_changed_is_not_taken_for_what_was_pinned(
     assert not (home.run("node-2", "set-g1") / "market").exists()
 
 
-async def test_a_source_that_sends_damage_is_data_corruption(
-    home: pond_homes.PondHome, lake: lakes.Lake
+async def test_damaged_source_is_data_corruption(
+    home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start("node-1")
     digest = await pinned(home)
@@ -195,8 +201,8 @@ async def test_a_source_that_sends_damage_is_data_corruption(
     assert not (home.run("node-2", "set-g1") / "market").exists()
 
 
-async def test_a_blob_that_was_written_to_is_fetched_anew(
-    home: pond_homes.PondHome, lake: lakes.Lake
+async def test_modified_blob_is_fetched_again(
+    home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start("node-1", "node-2")
     digest = await pinned(home)
@@ -213,8 +219,8 @@ async def test_a_blob_that_was_written_to_is_fetched_anew(
             assert ponds.read_files(home.run(node, lease) / "market") == FILES
 
 
-async def test_a_tree_that_was_written_to_is_mended_by_the_next_agent(
-    home: pond_homes.PondHome, lake: lakes.Lake
+async def test_modified_tree_is_repaired_by_the_next_agent(
+    home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start("node-1")
     digest = await pinned(home)
@@ -230,8 +236,8 @@ async def test_a_tree_that_was_written_to_is_mended_by_the_next_agent(
     assert ponds.read_files(home.run("node-1", "set-g1") / "market") == FILES
 
 
-async def test_nobody_reads_what_was_found_damaged_and_cannot_be_had(
-    home: pond_homes.PondHome, lake: lakes.Lake
+async def test_damaged_irreplaceable_blob_is_not_readable(
+    home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start("node-1")
     digest = await pinned(home)
@@ -255,7 +261,7 @@ async def test_nobody_reads_what_was_found_damaged_and_cannot_be_had(
 
 
 def _is_whole(tree: Path) -> bool:
-    """Whether all files are there and undamaged; a tree that is made anew is away for a moment."""
+    """Return whether all files are intact; a tree being rebuilt is absent for a moment."""
     try:
         return ponds.read_files(tree) == FILES
     except FileNotFoundError:
@@ -267,8 +273,8 @@ def _scribble(file: Path) -> None:
     file.write_bytes(b"scribble")
 
 
-async def test_a_restarted_manager_releases_nothing(
-    home: pond_homes.PondHome, lake: lakes.Lake
+async def test_restarted_manager_releases_nothing(
+    home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start("node-1", "node-2")
     digest = await pinned(home)
@@ -278,23 +284,23 @@ async def test_a_restarted_manager_releases_nothing(
     await home.restart_manager()
     home.declare(http(lake))
     both = {"node-1", "node-2"}
-    await home.until(lambda: home.ledger.nodes(pond_homes.NAMESPACE, pond_homes.POND) == both)
+    await home.until(lambda: home.ledger.nodes(pond_manager.NAMESPACE, pond_manager.POND) == both)
 
-    mine = {(pond_homes.POND, "set-g1")}
-    await home.until(lambda: home.ledger.leases(pond_homes.NAMESPACE) == mine)
+    mine = {(pond_manager.POND, "set-g1")}
+    await home.until(lambda: home.ledger.leases(pond_manager.NAMESPACE) == mine)
     assert ponds.read_files(home.run("node-1", "set-g1") / "market") == FILES
     lake.requests.clear()
     home.want("set-g1", market(digest))
     await home.until_ready("set-g1", "node-1", "node-2")
     assert lake.gets == []
 
-    home.ledger.release(pond_homes.NAMESPACE, pond_homes.POND, "set-g1")
+    home.ledger.release(pond_manager.NAMESPACE, pond_manager.POND, "set-g1")
     await home.until(lambda: not home.run("node-1", "set-g1").exists())
     await home.until(lambda: not home.run("node-2", "set-g1").exists())
 
 
-async def test_a_snapshot_is_found_by_its_digest_after_a_restart(
-    home: pond_homes.PondHome, lake: lakes.Lake
+async def test_snapshot_is_found_by_its_digest_after_a_restart(
+    home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
     await home.start("node-1")
     digest = await pinned(home)
@@ -304,7 +310,7 @@ async def test_a_snapshot_is_found_by_its_digest_after_a_restart(
 
     def asked() -> model.Pin:
         return home.ledger.want_pin(
-            pond_homes.NAMESPACE, pond_homes.POND, SOURCE, request="r", digest=digest
+            pond_manager.NAMESPACE, pond_manager.POND, SOURCE, request="r", digest=digest
         )
 
     await home.until(lambda: asked().state != model.PENDING)
@@ -312,7 +318,7 @@ async def test_a_snapshot_is_found_by_its_digest_after_a_restart(
     assert (asked().state, asked().digest) == (model.PINNED, digest)
 
 
-async def test_a_released_lease_lets_its_data_go(home: pond_homes.PondHome) -> None:
+async def test_released_lease_frees_its_data(home: pond_manager.PondManager) -> None:
     home.declare(capacity="1Mi", high_watermark=0.5, low_watermark=0.1)
     await home.start("node-1")
     snapshots = []
@@ -322,11 +328,11 @@ async def test_a_released_lease_lets_its_data_go(home: pond_homes.PondHome) -> N
         lease = f"set-g{number}"
         home.want(lease, market(pin.digest, source=None))
         await home.until_ready(lease, "node-1")
-        home.ledger.release(pond_homes.NAMESPACE, pond_homes.POND, lease)
+        home.ledger.release(pond_manager.NAMESPACE, pond_manager.POND, lease)
         snapshots.append(pin.digest)
 
     def held() -> set[str]:
-        nodes = home.ledger.node_views(pond_homes.NAMESPACE, pond_homes.POND) or ()
+        nodes = home.ledger.node_views(pond_manager.NAMESPACE, pond_manager.POND) or ()
         return {one.digest for node in nodes for one in node.snapshots}
 
     await home.until(lambda: snapshots[0] not in held())
@@ -334,8 +340,8 @@ async def test_a_released_lease_lets_its_data_go(home: pond_homes.PondHome) -> N
     assert home.counters("node-1").evicted >= 200_000
 
 
-async def test_a_full_pond_says_so_and_goes_on_when_there_is_room(
-    home: pond_homes.PondHome,
+async def test_full_pond_is_reported_and_resumes_with_room(
+    home: pond_manager.PondManager,
 ) -> None:
     home.declare(capacity="300k")
     await home.start("node-1")
@@ -346,36 +352,36 @@ async def test_a_full_pond_says_so_and_goes_on_when_there_is_room(
     second = data_pond.SnapshotSource(inline={"f": "2" * 200_000})
 
     def asked() -> model.Pin:
-        return home.ledger.want_pin(pond_homes.NAMESPACE, pond_homes.POND, second, request="r2")
+        return home.ledger.want_pin(pond_manager.NAMESPACE, pond_manager.POND, second, request="r2")
 
     await home.until(lambda: asked().reason == "PondFull")
     assert asked().state == model.PENDING
-    state = home.ledger.state(pond_homes.NAMESPACE, pond_homes.POND)
+    state = home.ledger.state(pond_manager.NAMESPACE, pond_manager.POND)
     assert state is not None
     assert [node for node, _ in state.full_nodes()] == ["node-1"]
 
-    home.ledger.release(pond_homes.NAMESPACE, pond_homes.POND, "set-g1")
+    home.ledger.release(pond_manager.NAMESPACE, pond_manager.POND, "set-g1")
     await home.until(lambda: asked().state == model.PINNED)
 
 
-async def test_an_agent_without_the_token_is_not_heard(home: pond_homes.PondHome) -> None:
+async def test_agent_without_the_token_is_refused(home: pond_manager.PondManager) -> None:
     (home.directory / "token").write_text("a-guess")
     await home.start("node-1")
 
     await home.until(lambda: "manager does not respond" in home.log("node-1"))
 
-    assert home.ledger.nodes(pond_homes.NAMESPACE, pond_homes.POND) == frozenset()
+    assert home.ledger.nodes(pond_manager.NAMESPACE, pond_manager.POND) == frozenset()
 
 
 async def test_nodes_that_share_a_disk_are_served_by_one_agent(
-    home: pond_homes.PondHome, lake: lakes.Lake, tmp_path: Path
+    home: pond_manager.PondManager, lake: file_server.FileServer, tmp_path: Path
 ) -> None:
     (tmp_path / "node-2").symlink_to(tmp_path / "node-1")
     await home.start("node-1")
     digest = await pinned(home)
     await home.start("node-2")
     both = {"node-1", "node-2"}
-    await home.until(lambda: home.ledger.nodes(pond_homes.NAMESPACE, pond_homes.POND) == both)
+    await home.until(lambda: home.ledger.nodes(pond_manager.NAMESPACE, pond_manager.POND) == both)
 
     home.want("set-g1", market(digest), nodes=["node-2"])
     await home.until_ready("set-g1", "node-2")
@@ -388,14 +394,14 @@ async def test_nodes_that_share_a_disk_are_served_by_one_agent(
     assert lake.gets == []
 
 
-async def test_a_directory_of_another_pond_is_refused(
-    home: pond_homes.PondHome, tmp_path: Path
+async def test_directory_of_another_pond_is_refused(
+    home: pond_manager.PondManager, tmp_path: Path
 ) -> None:
     theirs = ponds.opened(tmp_path / "node-2", pond="other/lake")
     await home.start("node-2")
 
     def trouble() -> list[str]:
-        views = home.ledger.node_views(pond_homes.NAMESPACE, pond_homes.POND) or ()
+        views = home.ledger.node_views(pond_manager.NAMESPACE, pond_manager.POND) or ()
         return [one.reason for one in views if one.node == "node-2"]
 
     await home.until(lambda: trouble() == ["PondInUse"])
@@ -404,16 +410,16 @@ async def test_a_directory_of_another_pond_is_refused(
     await home.until(lambda: trouble() == [""])
 
 
-async def test_an_agent_stops_when_it_is_told_to(home: pond_homes.PondHome) -> None:
+async def test_agent_stops_on_sigterm(home: pond_manager.PondManager) -> None:
     await home.start("node-1")
-    await home.until(lambda: len(home.ledger.nodes(pond_homes.NAMESPACE, pond_homes.POND)) == 1)
+    await home.until(lambda: len(home.ledger.nodes(pond_manager.NAMESPACE, pond_manager.POND)) == 1)
 
     assert await home.kill("node-1", signal.SIGTERM) == 0
 
 
-async def test_an_agent_leaves_when_its_server_is_gone(home: pond_homes.PondHome) -> None:
+async def test_agent_ends_when_its_server_is_gone(home: pond_manager.PondManager) -> None:
     await home.start("node-1", absence_s=3)
-    await home.until(lambda: len(home.ledger.nodes(pond_homes.NAMESPACE, pond_homes.POND)) == 1)
+    await home.until(lambda: len(home.ledger.nodes(pond_manager.NAMESPACE, pond_manager.POND)) == 1)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(home.agents["node-1"].wait(), 5)
 
@@ -423,10 +429,10 @@ async def test_an_agent_leaves_when_its_server_is_gone(home: pond_homes.PondHome
     await home.start_manager()
 
 
-async def test_a_killed_agent_fetches_nothing_twice(
-    home: pond_homes.PondHome, lake: lakes.Lake
+async def test_killed_agent_fetches_nothing_twice(
+    home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
-    """Killed again and again at moments that a seed chooses, it goes on where it was."""
+    """Killed repeatedly at seeded moments, it resumes where it was."""
     seed = int(os.environ.get("POND_SEED", "7"))
     chance = Random(seed)
     lake.files = {f"f{n}": chance.randbytes(300_000) for n in range(12)}
@@ -435,7 +441,7 @@ async def test_a_killed_agent_fetches_nothing_twice(
     home.declare(http(lake), fetch=data_pond.PondFetch(parallel=2))
 
     def asked() -> model.Pin:
-        return home.ledger.want_pin(pond_homes.NAMESPACE, pond_homes.POND, source, request="r1")
+        return home.ledger.want_pin(pond_manager.NAMESPACE, pond_manager.POND, source, request="r1")
 
     def whole() -> dict[str, int]:
         """How often each file was asked for that the agent knows to be in the pond: it notes that
@@ -465,10 +471,10 @@ async def test_a_killed_agent_fetches_nothing_twice(
     assert before == {path: lake.gets.count(path) for path in before}, f"seed {seed}"
 
 
-async def test_an_agent_killed_as_it_delivers_goes_on(
-    home: pond_homes.PondHome, lake: lakes.Lake
+async def test_agent_killed_during_delivery_resumes(
+    home: pond_manager.PondManager, lake: file_server.FileServer
 ) -> None:
-    """Trees and leases too: at whatever moment, the run sees all of the snapshot or none."""
+    """Including trees and leases: at every moment a run sees all of the snapshot or none of it."""
     seed = int(os.environ.get("POND_SEED", "7"))
     chance = Random(seed)
     lake.files = {f"d{n % 5}/f{n}": chance.randbytes(40_000) for n in range(60)}
@@ -476,7 +482,7 @@ async def test_an_agent_killed_as_it_delivers_goes_on(
     lake.pause_s = 0.01
     source = data_pond.SnapshotSource(source="lake", paths=tuple(lake.files))
     home.declare(http(lake), fetch=data_pond.PondFetch(parallel=2))
-    home.ledger.put_manifest(pond_homes.NAMESPACE, pond_homes.POND, made)
+    home.ledger.put_manifest(pond_manager.NAMESPACE, pond_manager.POND, made)
     for access in ("read", "copy"):
         home.want(f"set-{access}", market(made.digest, access=access, source=source))
 
@@ -501,13 +507,13 @@ async def test_an_agent_killed_as_it_delivers_goes_on(
 
 
 def _sent_or_ready(
-    home: pond_homes.PondHome, lake: lakes.Lake, *, target: int, leases: set[str]
+    home: pond_manager.PondManager, lake: file_server.FileServer, *, target: int, leases: set[str]
 ) -> bool:
     ready = (home.ready(lease).get("node-1") for lease in leases)
     return lake.sent >= target or all(one is not None and one.ready for one in ready)
 
 
-async def test_snapshots_are_named_as_expressions_name_them(home: pond_homes.PondHome) -> None:
+async def test_snapshots_have_the_names_of_expressions(home: pond_manager.PondManager) -> None:
     await home.start("node-1")
     wanted = msgspec.structs.replace(market(await pinned(home)), name="dailyTrades")
 
@@ -520,7 +526,7 @@ async def test_snapshots_are_named_as_expressions_name_them(home: pond_homes.Pon
 # file jobs
 
 
-async def test_a_file_job_that_runs_is_waited_for(home: pond_homes.PondHome) -> None:
+async def test_snapshot_waits_for_a_running_file_job(home: pond_manager.PondManager) -> None:
     home.jobs["quant/one/parts"] = None
     await home.start("node-1")
     source = data_pond.SnapshotSource(files="one", path="parts")
@@ -537,7 +543,7 @@ async def test_a_file_job_that_runs_is_waited_for(home: pond_homes.PondHome) -> 
     assert pin.digest == ponds.manifest_of(files).digest
 
 
-async def test_a_file_job_of_another_namespace_is_not_there(home: pond_homes.PondHome) -> None:
+async def test_file_job_of_another_namespace_is_not_found(home: pond_manager.PondManager) -> None:
     home.jobs["other/one/results"] = {"results.ndjson": b"secret"}
     await home.start("node-1")
 
@@ -550,10 +556,13 @@ async def test_a_file_job_of_another_namespace_is_not_there(home: pond_homes.Pon
 
 
 @pytest.fixture
-async def stuck(home: pond_homes.PondHome, lake: lakes.Lake) -> AsyncIterator[lakes.Lake]:
-    """A source that takes requests and never responds; an agent waits for it with all its
-    threads."""
-    with lakes.Lake({f"f{n}": b"x" for n in range(40)}) as made:
+async def stuck(
+    home: pond_manager.PondManager, lake: file_server.FileServer
+) -> AsyncIterator[file_server.FileServer]:
+    """Make the source accept requests without responding; an agent waits for it with all its
+    threads.
+    """
+    with file_server.FileServer({f"f{n}": b"x" for n in range(40)}) as made:
         made.hangs = True
         slow = data_pond.PondSource(
             name="slow", uri=made.uri, allow_addresses=(f"127.0.0.1:{made.port}",)
@@ -567,8 +576,8 @@ async def stuck(home: pond_homes.PondHome, lake: lakes.Lake) -> AsyncIterator[la
         yield made
 
 
-async def test_a_source_that_hangs_holds_up_no_other(
-    home: pond_homes.PondHome, stuck: lakes.Lake
+async def test_hanging_source_does_not_block_others(
+    home: pond_manager.PondManager, stuck: file_server.FileServer
 ) -> None:
     digest = await pinned(home)
     home.want("one", market(digest), nodes=["node-1"])
@@ -581,8 +590,8 @@ async def test_a_source_that_hangs_holds_up_no_other(
     assert hung.state == model.PENDING
 
 
-async def test_an_agent_stops_though_a_source_hangs(
-    home: pond_homes.PondHome, stuck: lakes.Lake
+async def test_agent_stops_although_a_source_hangs(
+    home: pond_manager.PondManager, stuck: file_server.FileServer
 ) -> None:
     async with asyncio.timeout(connections.STALL_S / 4):
         assert await home.kill("node-1", signal.SIGTERM) == 0
@@ -591,12 +600,12 @@ async def test_an_agent_stops_though_a_source_hangs(
 # ponds that are deleted
 
 
-def removed(home: pond_homes.PondHome, *nodes: str) -> bool:
+def removed(home: pond_manager.PondManager, *nodes: str) -> bool:
     state = home.ledger.state("quant", "lake")
     return state is not None and all(state.agents[node].report.removed for node in nodes)
 
 
-async def test_a_deleted_pond_leaves_nothing_on_its_nodes(home: pond_homes.PondHome) -> None:
+async def test_deleted_pond_leaves_nothing_on_its_nodes(home: pond_manager.PondManager) -> None:
     await home.start(*NODES[:2])
     digest = await pinned(home)
     home.want("one", market(digest), market2(digest))
@@ -612,8 +621,8 @@ def market2(digest: str) -> model.WantedSnapshot:
     return model.WantedSnapshot(name="own", digest=digest, access="copy", source=SOURCE)
 
 
-async def test_a_removal_that_was_killed_is_done_by_the_next_agent(
-    home: pond_homes.PondHome,
+async def test_interrupted_removal_is_finished_by_the_next_agent(
+    home: pond_manager.PondManager,
 ) -> None:
     await home.start("node-1")
     digest = await pinned(home)
@@ -629,7 +638,7 @@ async def test_a_removal_that_was_killed_is_done_by_the_next_agent(
     assert not home.root("node-1").exists()
 
 
-async def test_a_directory_of_another_pond_is_left_alone(home: pond_homes.PondHome) -> None:
+async def test_directory_of_another_pond_is_unchanged(home: pond_manager.PondManager) -> None:
     other = ponds.opened(home.root("node-1"), pond="quant/other")
     await home.start("node-1")
     await home.until(lambda: "node-1" in home.ledger.nodes("quant", "lake"))
@@ -645,8 +654,8 @@ async def test_a_directory_of_another_pond_is_left_alone(home: pond_homes.PondHo
 
 
 @pytest.mark.parametrize("cut", [False, True])
-async def test_damage_at_rest_is_found_and_the_run_gets_whole_files(
-    home: pond_homes.PondHome, *, cut: bool
+async def test_damage_at_rest_is_found_and_the_run_reads_intact_files(
+    home: pond_manager.PondManager, *, cut: bool
 ) -> None:
     await home.start("node-1")
     digest = await pinned(home)
@@ -675,8 +684,8 @@ async def test_damage_at_rest_is_found_and_the_run_gets_whole_files(
     assert (home.root("node-1") / "quarantine" / name).exists()
 
 
-async def test_a_peer_whose_disk_is_damaged_mends_itself(home: pond_homes.PondHome) -> None:
-    """Who fetches from it gets whole files all the same, from the source."""
+async def test_damaged_peer_repairs_itself(home: pond_manager.PondManager) -> None:
+    """An agent that fetches from it still gets intact files, from the source."""
     await home.start("node-1")
     digest = await pinned(home)
     home.want("one", market(digest), nodes=["node-1"])

@@ -1,4 +1,4 @@
-"""A pond on a disk that has no room: a clear word, nothing half done, and on when there is room."""
+"""A pond on a full disk: clear errors, no partial files, and progress once there is room."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ def kept(disk: Path) -> Iterator[store.PondStore]:
     made.close()
 
 
-def test_more_than_the_disk_has_is_refused_before_it_is_fetched(kept: store.PondStore) -> None:
+def test_snapshot_larger_than_the_disk_is_refused_before_fetching(kept: store.PondStore) -> None:
     source = ponds.CountingSource({"a": bytes(20 * MIB)})
 
     with pytest.raises(errors.PondFull, match=r"needed in .*, and its disk has .*: free some"):
@@ -35,7 +35,7 @@ def test_more_than_the_disk_has_is_refused_before_it_is_fetched(kept: store.Pond
     assert list(kept.blobs.partials()) == []
 
 
-def test_a_disk_that_fills_up_meanwhile_leaves_nothing(kept: store.PondStore, disk: Path) -> None:
+def test_disk_that_fills_up_leaves_no_partial_files(kept: store.PondStore, disk: Path) -> None:
     source = ponds.CountingSource({"a": bytes(8 * MIB), "b": b"small"})
     ballast = disk / "ballast"
     source.after_open = lambda path: small_disks.fill(ballast) if path == "a" else None
@@ -49,7 +49,7 @@ def test_a_disk_that_fills_up_meanwhile_leaves_nothing(kept: store.PondStore, di
     assert ponds.pin(kept, source).manifest.digest == ponds.manifest_of(source.files).digest
 
 
-def test_what_nobody_needs_makes_room(kept: store.PondStore) -> None:
+def test_unneeded_blobs_are_evicted(kept: store.PondStore) -> None:
     for number in range(6):
         ponds.pin(kept, ponds.CountingSource({"a": bytes([number]) * 4 * MIB}))
 
@@ -57,7 +57,7 @@ def test_what_nobody_needs_makes_room(kept: store.PondStore) -> None:
     assert kept.evicted_bytes >= 12 * MIB
 
 
-def test_a_lease_cannot_be_kept_without_room(kept: store.PondStore, disk: Path) -> None:
+def test_lease_is_refused_without_disk_space(kept: store.PondStore, disk: Path) -> None:
     made = ponds.pin(kept, ponds.CountingSource({"a": b"1"})).manifest
     small_disks.fill(disk / "ballast")
     one = leases.LeasedSnapshot(name="s", digest=made.digest)
@@ -73,7 +73,7 @@ def test_a_lease_cannot_be_kept_without_room(kept: store.PondStore, disk: Path) 
     assert ponds.read_files(kept.run("quant", "g1") / "s") == {"a": b"1"}
 
 
-def test_a_copy_that_does_not_fit_is_not_begun(kept: store.PondStore) -> None:
+def test_copy_that_does_not_fit_is_not_started(kept: store.PondStore) -> None:
     made = ponds.pin(kept, ponds.CountingSource({"a": bytes(10 * MIB)})).manifest
     one = leases.LeasedSnapshot(name="s", digest=made.digest, access="copy")
     wanted = leases.Lease(namespace="quant", name="g1", snapshots=(one,))

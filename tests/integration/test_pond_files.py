@@ -1,4 +1,4 @@
-"""Files of file jobs, as the agents of ponds list and read them."""
+"""Files of file jobs, listed and read by the agents of ponds."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -63,7 +63,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield made
 
 
-async def test_the_directories_of_a_job(world: World) -> None:
+async def test_job_directories_are_listed(world: World) -> None:
     job = await world.job()
     world.jobs.commit_part(job, 1, b"first\n")
     world.jobs.commit_part(job, 3, b"third\n", b'{"line":3}\n')
@@ -79,7 +79,7 @@ async def test_the_directories_of_a_job(world: World) -> None:
     assert (await world.read(job, "input/input.jsonl")).body == LINES
 
 
-async def test_a_file_goes_on_where_it_broke_off(world: World) -> None:
+async def test_file_transfer_resumes_where_it_broke_off(world: World) -> None:
     job = await world.job()
     world.jobs.publish(job, b"0123456789")
     whole = await world.read(job, "results/results.ndjson")
@@ -93,7 +93,7 @@ async def test_a_file_goes_on_where_it_broke_off(world: World) -> None:
     assert etag == f'"{listed.digest}"'
 
 
-async def test_a_job_that_runs_has_its_input_only(world: World) -> None:
+async def test_running_job_has_only_its_input(world: World) -> None:
     job = await world.job()
     world.jobs.commit_part(job, 1, b"first\n")
 
@@ -104,7 +104,7 @@ async def test_a_job_that_runs_has_its_input_only(world: World) -> None:
     assert (await world.read(job, "parts/00001.ndjson")).status == 409
 
 
-async def test_a_job_that_failed_never_has_results(world: World) -> None:
+async def test_failed_job_has_no_results(world: World) -> None:
     job = await world.job()
     world.jobs.commit_part(job, 1, b"first\n", b'{"line":1}\n')
     world.jobs.move(job, phase=filejobs.FileJobPhase.FAILED, message="part 2 crashed")
@@ -118,7 +118,7 @@ async def test_a_job_that_failed_never_has_results(world: World) -> None:
     "path",
     ["results/x", "parts/1", "parts/00009.ndjson", "parts/%C2%B2", "parts/00002.ndjson", "x/y"],
 )
-async def test_what_is_not_there(world: World, path: str) -> None:
+async def test_missing_files_are_not_found(world: World, path: str) -> None:
     job = await world.job()
     world.jobs.commit_part(job, 1, b"first\n")
     world.jobs.publish(job, b"all\n")
@@ -126,7 +126,7 @@ async def test_what_is_not_there(world: World, path: str) -> None:
     assert (await world.read(job, path)).status == 404
 
 
-async def test_jobs_of_other_namespaces_are_not_there(world: World) -> None:
+async def test_jobs_of_other_namespaces_are_not_found(world: World) -> None:
     job = await world.job()
 
     with pytest.raises(errors.NotFound, match="in namespace team"):

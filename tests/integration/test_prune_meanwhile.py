@@ -1,4 +1,4 @@
-"""Tasks that come in while a prune goes on: what they need stays, or they fail at once."""
+"""Tasks submitted during a prune: what they need is kept, or they fail at once."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,17 +13,17 @@ from kilnwork.dispatch import errors, model
 from kilnwork.dispatch.hub import hub, retention
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
-from support import hubs, raw_calls, raw_worker
+from support import hubs, raw_peers, raw_worker
 
 ALL = model.Pruning(older_s=0, keyed=True)
 OLD = 12
 
 
-class House:
-    """A live hub with a driver, a slot, and calls that are long over."""
+class World:
+    """A live hub with a driver, a slot, and old finished calls."""
 
     def __init__(
-        self, dispatcher: hub.Hub, driver: raw_calls.RawDriver, slot: raw_calls.RawSlot
+        self, dispatcher: hub.Hub, driver: raw_peers.RawDriver, slot: raw_peers.RawSlot
     ) -> None:
         self.hub = dispatcher
         self.driver = driver
@@ -31,7 +31,7 @@ class House:
         self.old: list[ids.TaskId] = []
 
     async def fill(self) -> None:
-        """Run the calls that a prune will find."""
+        """Run the calls that a prune will remove."""
         items = [self.driver.item() for _ in range(OLD)]
         self.old = [item.task for item in items]
         self.driver.submit(*items)
@@ -40,14 +40,14 @@ class House:
         await self.driver.results(OLD)
 
     async def parent(self) -> calls.CallRun:
-        """Start a call that goes on."""
+        """Start a call that keeps running."""
         self.driver.submit(self.driver.item())
         run = await self.slot.run()
-        self.slot.say(messages.Template(1, raw_calls.ADD))
+        self.slot.say(messages.Template(1, raw_peers.ADD))
         return run
 
     async def begin_prune(self) -> asyncio.Task[model.Pruned]:
-        """Return when the first old task is gone, and the others are not yet."""
+        """Start a prune; return when the first old task is removed and the others are not yet."""
         pruning = asyncio.create_task(self.hub.prune(ALL))
         while self.hub.view(self.old[0]) is not None:
             await asyncio.sleep(0)
@@ -55,7 +55,7 @@ class House:
         return pruning
 
     def missing(self, needers: list[calls.CallItem]) -> list[ids.TaskId]:
-        """Tasks that unfinished ones need and the journal has no more."""
+        """Return the tasks that unfinished ones need and the journal no longer has."""
         views = {item.task: self.hub.view(item.task) for item in needers}
         return [
             need
@@ -67,33 +67,33 @@ class House:
 
 
 @pytest.fixture
-async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
+async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     monkeypatch.setattr(retention, "BATCH", 1)
     clock = clocks.ManualClock()
     socket = tmp_path / "run" / "channel.sock"
     async with (
         hubs.running(tmp_path, clock=clock, options=hub.HubOptions(lease_s=1e9)) as dispatcher,
         raw_worker.RawWorker(socket, slots=1) as worker,
-        raw_calls.RawDriver(socket) as driver,
+        raw_peers.RawDriver(socket) as driver,
     ):
         driver.template()
         warm = driver.item()
         driver.submit(warm)
-        slot = await raw_calls.open_slot(worker)
+        slot = await raw_peers.open_slot(worker)
         slot.succeed(await slot.run())
         await driver.results(1)
-        made = House(dispatcher, driver, slot)
+        made = World(dispatcher, driver, slot)
         await made.fill()
         clock.advance(3600)
         yield made
         await slot.disconnect()
 
 
-async def test_a_child_of_a_running_parent_keeps_the_old_result_that_it_takes(
-    house: House,
+async def test_child_of_a_running_parent_keeps_its_old_input(
+    world: World,
 ) -> None:
-    run = await house.parent()
-    pruning = await house.begin_prune()
+    run = await world.parent()
+    pruning = await world.begin_prune()
     child = calls.CallItem(
         number=1,
         task=ids.new_task_id(),
@@ -101,48 +101,48 @@ async def test_a_child_of_a_running_parent_keeps_the_old_result_that_it_takes(
         arguments=attempts.Payload(attempts.JSON, b"[[1],{}]"),
         parent=run.ref,
         ordinal=1,
-        needs=(house.old[-1],),
+        needs=(world.old[-1],),
     )
-    house.slot.say(messages.Submit((child,), False))
-    assert (await house.slot.expect(messages.Accepted)).number == 1
+    world.slot.say(messages.Submit((child,), False))
+    assert (await world.slot.expect(messages.Accepted)).number == 1
     await pruning
-    assert house.hub.view(house.old[-1]) is not None
-    assert [task for task in house.old if house.hub.view(task) is not None] == [house.old[-1]]
+    assert world.hub.view(world.old[-1]) is not None
+    assert [task for task in world.old if world.hub.view(task) is not None] == [world.old[-1]]
 
 
-async def test_calls_that_come_at_any_moment_miss_nothing(house: House) -> None:
-    await house.parent()  # has the only slot: what is submitted waits
-    pruning = await house.begin_prune()
+async def test_calls_submitted_during_a_prune_keep_their_inputs(world: World) -> None:
+    await world.parent()  # has the only slot: what is submitted waits
+    pruning = await world.begin_prune()
     needers = []
     while not pruning.done():
-        for task in house.old[::2]:
-            item = house.driver.item(needs=(task,))
+        for task in world.old[::2]:
+            item = world.driver.item(needs=(task,))
             needers.append(item)
-            house.driver.submit(item)
-        await house.driver.accepted(needers[-1].number)
-        assert house.missing(needers) == []
+            world.driver.submit(item)
+        await world.driver.accepted(needers[-1].number)
+        assert world.missing(needers) == []
     await pruning
-    assert house.missing(needers) == []
-    failed = [item for item in needers if house.hub.view(item.needs[0]) is None]
+    assert world.missing(needers) == []
+    failed = [item for item in needers if world.hub.view(item.needs[0]) is None]
     assert 0 < len(failed) < len(needers)
     for item in failed:
-        assert hubs.view(house.hub, item.task).reason == "InputFailed"
+        assert hubs.view(world.hub, item.task).reason == "InputFailed"
 
 
-async def test_what_runs_again_meanwhile_stays(house: House) -> None:
-    pruning = await house.begin_prune()
-    again = house.old[-1]
-    await house.hub.retry(again, force=True)
+async def test_task_that_runs_again_is_not_pruned(world: World) -> None:
+    pruning = await world.begin_prune()
+    again = world.old[-1]
+    await world.hub.retry(again, force=True)
     await pruning
-    assert hubs.view(house.hub, again).run == 2
-    assert [task for task in house.old if house.hub.view(task) is not None] == [again]
+    assert hubs.view(world.hub, again).run == 2
+    assert [task for task in world.old if world.hub.view(task) is not None] == [again]
 
 
-async def test_what_is_being_deleted_does_not_run_again(house: House) -> None:
-    task = house.old[3]
-    forgetting = asyncio.create_task(house.hub.forget(task))
+async def test_task_being_deleted_does_not_run_again(world: World) -> None:
+    task = world.old[3]
+    forgetting = asyncio.create_task(world.hub.forget(task))
     await asyncio.sleep(0)
     with pytest.raises(errors.RunRefused, match="is being forgotten: submit it again instead"):
-        await house.hub.retry(task, force=True)
+        await world.hub.retry(task, force=True)
     await forgetting
-    assert house.hub.view(task) is None
+    assert world.hub.view(task) is None

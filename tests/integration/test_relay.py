@@ -1,4 +1,4 @@
-"""A real worker whose dispatcher is behind TLS: commands run, and what goes wrong on the way."""
+"""A real worker whose dispatcher is behind TLS: commands, and network failures."""
 
 import contextlib
 import json
@@ -10,13 +10,15 @@ import pytest
 from kilnwork.api import task
 from kilnwork.dispatch import model
 from kilnwork.kit import ids
-from support import certificates, far_manager, short, waiting, wires, worker_process
+from support import certificates, remote_manager, short_paths, tcp_proxy, waiting, worker_process
 
 
-class House:
-    """A manager, a wire to it and a worker at the end of the wire."""
+class World:
+    """A manager, a TCP proxy to it, and a worker behind the proxy."""
 
-    def __init__(self, directory: Path, manager: far_manager.FarManager, wire: wires.Wire) -> None:
+    def __init__(
+        self, directory: Path, manager: remote_manager.RemoteManager, wire: tcp_proxy.TcpProxy
+    ) -> None:
         self.manager = manager
         self.wire = wire
         self.worker = worker_process.WorkerProcess(
@@ -39,7 +41,7 @@ class House:
         await self.manager.hub.submit(submission)
         return submission.task
 
-    async def becomes(
+    async def wait_for_state(
         self, asked: ids.TaskId, *, what: Callable[[model.TaskView], bool]
     ) -> model.TaskView:
         def look() -> model.TaskView | None:
@@ -55,7 +57,7 @@ class House:
         return found
 
     async def ends(self, asked: ids.TaskId) -> model.TaskView:
-        return await self.becomes(asked, what=lambda view: view.state.final)
+        return await self.wait_for_state(asked, what=lambda view: view.state.final)
 
     def commands(self) -> list[str]:
         found = []
@@ -71,134 +73,132 @@ class House:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def world(tmp_path: Path) -> AsyncIterator[World]:
     async with (
-        far_manager.serving_in(tmp_path) as manager,
-        wires.Wire(manager.port) as wire,
+        remote_manager.running(tmp_path) as manager,
+        tcp_proxy.TcpProxy(manager.port) as wire,
     ):
-        made = House(tmp_path, manager, wire)
+        made = World(tmp_path, manager, wire)
         yield made
         made.worker.destroy()
 
 
-async def test_a_command_runs_and_its_result_and_output_come_back(house: House) -> None:
-    house.worker.start()
-    asked = await house.submit("sh", "-c", "echo hello; echo '[1, 2]' > $KILN_OUTPUT")
-    view = await house.ends(asked)
+async def test_command_runs_and_returns_result_and_output(world: World) -> None:
+    world.worker.start()
+    asked = await world.submit("sh", "-c", "echo hello; echo '[1, 2]' > $KILN_OUTPUT")
+    view = await world.ends(asked)
     assert (view.state, view.exit_code, view.attempt) == (task.State.SUCCESS, 0, 1)
     assert view.result is not None
     assert json.loads(view.result.data) == [1, 2]
-    log = house.manager.hub.log_file(view.task, run=1, attempt=1)
+    log = world.manager.hub.log_file(view.task, run=1, attempt=1)
     assert log.read_bytes() == b"hello\n"
 
 
-async def test_commands_see_nothing_of_the_way(house: House) -> None:
-    house.worker.start()
-    view = await house.ends(await house.submit("sh", "-c", "! env | grep -E 'CHANNEL|RELAY|CA_FI'"))
+async def test_commands_do_not_see_the_relay(world: World) -> None:
+    world.worker.start()
+    view = await world.ends(await world.submit("sh", "-c", "! env | grep -E 'CHANNEL|RELAY|CA_FI'"))
     assert view.exit_code == 0
 
 
-async def test_much_output_and_many_tasks_pass(house: House) -> None:
-    house.worker.start()
-    much = await house.submit("sh", "-c", "yes 0123456789 | head -c 3000000")
-    others = [await house.submit("true") for _ in range(20)]
-    views = [await house.ends(one) for one in (much, *others)]
+async def test_much_output_and_many_tasks_pass(world: World) -> None:
+    world.worker.start()
+    much = await world.submit("sh", "-c", "yes 0123456789 | head -c 3000000")
+    others = [await world.submit("true") for _ in range(20)]
+    views = [await world.ends(one) for one in (much, *others)]
     assert {view.state for view in views} == {task.State.SUCCESS}
-    log = house.manager.hub.log_file(much, run=1, attempt=1)
+    log = world.manager.hub.log_file(much, run=1, attempt=1)
     await waiting.wait_until_async(lambda: log.stat().st_size == 3_000_000, what="all output")
 
 
-async def test_a_cut_link_harms_no_task(house: House, tmp_path: Path) -> None:
-    house.worker.start()
+async def test_cut_link_harms_no_task(world: World, tmp_path: Path) -> None:
+    world.worker.start()
     go = tmp_path / "go"
-    asked = await house.submit("sh", "-c", f"while ! [ -e {go} ]; do sleep 0.05; done; echo over")
-    await house.becomes(asked, what=lambda view: view.state is task.State.RUNNING)
+    asked = await world.submit("sh", "-c", f"while ! [ -e {go} ]; do sleep 0.05; done; echo over")
+    await world.wait_for_state(asked, what=lambda view: view.state is task.State.RUNNING)
     for _ in range(3):
-        before = house.wire.connections
-        house.wire.cut()
+        before = world.wire.connections
+        world.wire.cut()
         await waiting.wait_until_async(
-            lambda before=before: house.wire.connections > before,  # type: ignore[misc]
+            lambda before=before: world.wire.connections > before,  # type: ignore[misc]
             what="the worker connects again",
         )
     go.touch()
-    view = await house.ends(asked)
+    view = await world.ends(asked)
     assert (view.state, view.attempt) == (task.State.SUCCESS, 1)
 
 
-async def test_a_network_that_goes_silent_ends_tasks_before_others_start_them(
-    house: House, tmp_path: Path
+async def test_silent_network_ends_tasks_before_they_start_elsewhere(
+    world: World, tmp_path: Path
 ) -> None:
-    house.manager.lease_s = 6.0  # the worker ends its work 1.2 s before
-    await house.manager.restart()
-    house.worker.start()
+    world.manager.lease_s = 6.0  # the worker ends its work 1.2 s before
+    await world.manager.restart()
+    world.worker.start()
     script = f"echo $KILN_ATTEMPT >> {tmp_path}/began; [ $KILN_ATTEMPT = 2 ] || sleep 60"
-    asked = await house.submit("sh", "-c", script)
-    await house.becomes(asked, what=lambda view: view.state is task.State.RUNNING)
-    house.wire.stall()
-    await house.becomes(asked, what=lambda view: view.state is task.State.PENDING)
-    assert not any("sleep" in command for command in house.commands())
-    house.wire.flow()
-    view = await house.ends(asked)
+    asked = await world.submit("sh", "-c", script)
+    await world.wait_for_state(asked, what=lambda view: view.state is task.State.RUNNING)
+    world.wire.stall()
+    await world.wait_for_state(asked, what=lambda view: view.state is task.State.PENDING)
+    assert not any("sleep" in command for command in world.commands())
+    world.wire.flow()
+    view = await world.ends(asked)
     assert (view.state, view.attempt) == (task.State.SUCCESS, 2)
     assert (tmp_path / "began").read_text() == "1\n2\n"
 
 
-async def test_a_manager_that_restarts_finds_the_task_going_on(
-    house: House, tmp_path: Path
-) -> None:
-    house.worker.start()
+async def test_restarted_manager_finds_the_task_running(world: World, tmp_path: Path) -> None:
+    world.worker.start()
     go = tmp_path / "go"
-    asked = await house.submit("sh", "-c", f"while ! [ -e {go} ]; do sleep 0.05; done")
-    await house.becomes(asked, what=lambda view: view.state is task.State.RUNNING)
-    await house.manager.restart()
+    asked = await world.submit("sh", "-c", f"while ! [ -e {go} ]; do sleep 0.05; done")
+    await world.wait_for_state(asked, what=lambda view: view.state is task.State.RUNNING)
+    await world.manager.restart()
     go.touch()
-    view = await house.ends(asked)
+    view = await world.ends(asked)
     assert (view.state, view.attempt) == (task.State.SUCCESS, 1)
 
 
-async def test_a_worker_waits_for_a_manager_that_is_not_ready(house: House) -> None:
-    house.manager.answer_instead = 503
-    house.worker.start()
-    await house.logs("it responds with 503")
-    house.manager.answer_instead = None
-    assert (await house.ends(await house.submit("true"))).exit_code == 0
-    await house.logs("the manager can be reached again")
+async def test_worker_waits_for_a_manager_that_is_not_ready(world: World) -> None:
+    world.manager.forced_status = 503
+    world.worker.start()
+    await world.logs("it responds with 503")
+    world.manager.forced_status = None
+    assert (await world.ends(await world.submit("true"))).exit_code == 0
+    await world.logs("the manager can be reached again")
 
 
-async def test_the_certificate_of_another_ca_is_refused_in_words(
-    house: House, tmp_path: Path
+async def test_certificate_of_another_ca_is_refused_with_a_message(
+    world: World, tmp_path: Path
 ) -> None:
-    right = house.manager.ca.read_text()
-    house.manager.ca.write_text(certificates.Authority().pem)
-    house.worker.start()
-    await house.logs("its certificate is not the manager's by the CA")
-    assert house.manager.requests == []
-    house.manager.ca.write_text(right)  # the Secret was mended: no restart is needed
-    assert (await house.ends(await house.submit("true"))).exit_code == 0
+    right = world.manager.ca.read_text()
+    world.manager.ca.write_text(certificates.Authority().pem)
+    world.worker.start()
+    await world.logs("its certificate is not the manager's by the CA")
+    assert world.manager.requests == []
+    world.manager.ca.write_text(right)  # the Secret was mended: no restart is needed
+    assert (await world.ends(await world.submit("true"))).exit_code == 0
 
 
-async def test_without_a_ca_nobody_is_believed(house: House) -> None:
-    """Least of all whoever has a certificate of a CA that the system knows."""
-    house.manager.ca.write_text("")
-    house.worker.start()
-    await house.logs("cannot be used: it is empty")
-    assert house.wire.connections == 0
+async def test_no_certificate_is_trusted_without_a_ca(world: World) -> None:
+    """Not even one of a CA that the system trusts."""
+    world.manager.ca.write_text("")
+    world.worker.start()
+    await world.logs("cannot be used: it is empty")
+    assert world.wire.connections == 0
 
 
-async def test_a_wrong_token_is_refused_until_it_is_right(house: House, tmp_path: Path) -> None:
+async def test_wrong_token_is_refused_until_it_is_corrected(world: World, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("wrong")
-    house.worker.start()
-    await house.logs("not the channel token")
-    (tmp_path / "token").write_text(far_manager.SECRET)
-    assert (await house.ends(await house.submit("true"))).exit_code == 0
+    world.worker.start()
+    await world.logs("not the channel token")
+    (tmp_path / "token").write_text(remote_manager.SECRET)
+    assert (await world.ends(await world.submit("true"))).exit_code == 0
 
 
-async def test_a_worker_that_stops_leaves_nothing(house: House) -> None:
-    temporary = short.directory()
-    house.worker.environment["TMPDIR"] = str(temporary)
-    house.worker.start()
-    await house.ends(await house.submit("true"))
+async def test_stopped_worker_leaves_nothing(world: World) -> None:
+    temporary = short_paths.directory()
+    world.worker.environment["TMPDIR"] = str(temporary)
+    world.worker.start()
+    await world.ends(await world.submit("true"))
     assert len(list(temporary.glob("kiln-w-*/channel"))) == 1
-    assert house.worker.stop() == 0
+    assert world.worker.stop() == 0
     assert list(temporary.iterdir()) == []
     temporary.rmdir()

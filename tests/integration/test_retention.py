@@ -1,4 +1,4 @@
-"""What is over is forgotten after a while, with its output; what somebody may look for stays."""
+"""Retention: finished tasks are removed after a while with their output; others are kept."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -60,7 +60,7 @@ async def followed(dispatcher: hub.Hub) -> set[ids.TaskId]:
     return {view.task for view in (await dispatcher.changes(0))[1]}
 
 
-async def test_an_old_task_is_forgotten_with_its_output(
+async def test_old_task_is_forgotten_with_its_output(
     dispatcher: hub.Hub, worker: raw_worker.RawWorker, clock: clocks.ManualClock
 ) -> None:
     task = await run_one(dispatcher, worker, prints=b"hello\n")
@@ -76,7 +76,7 @@ async def test_an_old_task_is_forgotten_with_its_output(
     assert not directory.exists()
 
 
-async def test_a_task_whose_object_exists_is_kept_for_ever(
+async def test_task_whose_object_exists_is_kept(
     dispatcher: hub.Hub, worker: raw_worker.RawWorker, clock: clocks.ManualClock
 ) -> None:
     task = await run_one(dispatcher, worker)
@@ -86,7 +86,7 @@ async def test_a_task_whose_object_exists_is_kept_for_ever(
     assert await followed(dispatcher) == {task}
 
 
-async def test_what_is_not_over_is_kept(dispatcher: hub.Hub, clock: clocks.ManualClock) -> None:
+async def test_unfinished_task_is_kept(dispatcher: hub.Hub, clock: clocks.ManualClock) -> None:
     task = await declare(dispatcher)
     await dispatcher.release([task])
     clock.advance(100 * WEEK_S)
@@ -96,7 +96,7 @@ async def test_what_is_not_over_is_kept(dispatcher: hub.Hub, clock: clocks.Manua
     assert await followed(dispatcher) == {task}
 
 
-async def test_a_tree_goes_from_its_root(
+async def test_task_tree_is_removed_from_its_root(
     dispatcher: hub.Hub, worker: raw_worker.RawWorker, clock: clocks.ManualClock
 ) -> None:
     parent = await declare(dispatcher)
@@ -123,7 +123,7 @@ async def test_a_tree_goes_from_its_root(
     assert dispatcher.view(child.ref.task) is None
 
 
-async def test_whose_object_is_gone_is_not_told_of_at_a_start(
+async def test_task_of_a_deleted_object_is_not_reported_at_start(
     dispatcher: hub.Hub, worker: raw_worker.RawWorker
 ) -> None:
     gone, stays = [await run_one(dispatcher, worker) for _ in range(2)]
@@ -132,7 +132,7 @@ async def test_whose_object_is_gone_is_not_told_of_at_a_start(
     assert dispatcher.view(gone) is not None, "it can still be asked for"
 
 
-async def test_many_go_in_small_batches(
+async def test_many_tasks_are_removed_in_small_batches(
     dispatcher: hub.Hub,
     worker: raw_worker.RawWorker,
     clock: clocks.ManualClock,
@@ -147,10 +147,10 @@ async def test_many_go_in_small_batches(
     assert [t for t in [*tasks, kept] if dispatcher.view(t) is not None] == [kept]
 
 
-async def test_a_clock_that_jumps_makes_nothing_old(
+async def test_clock_jump_does_not_age_tasks(
     dispatcher: hub.Hub, worker: raw_worker.RawWorker, clock: clocks.ManualClock
 ) -> None:
-    """Forward and back, backward and forward: tasks go when a week has really passed."""
+    """Forward and back, backward and forward: tasks are removed when a week has really passed."""
     tasks = []
     for jump in (WEEK_S + 60, -WEEK_S - 60, -WEEK_S - 60, WEEK_S + 60):
         task = await run_one(dispatcher, worker)
@@ -161,12 +161,12 @@ async def test_a_clock_that_jumps_makes_nothing_old(
         clock.jump(jump)
         await dispatcher.forget_old()
         assert all(dispatcher.view(one) is not None for one in tasks)
-    clock.advance(2 * WEEK_S + 120)  # also for what bears a time of the future
+    clock.advance(2 * WEEK_S + 120)  # also for tasks with a time in the future
     await dispatcher.forget_old()
     assert [one for one in tasks if dispatcher.view(one) is not None] == []
 
 
-async def test_the_count_goes_on_in_the_next_dispatcher(
+async def test_age_counts_on_in_the_next_dispatcher(
     tmp_path: Path, clock: clocks.ManualClock
 ) -> None:
     options = hub.HubOptions(lease_s=1e9, clock_file=tmp_path / "journal.clock")
@@ -193,7 +193,7 @@ async def test_the_count_goes_on_in_the_next_dispatcher(
 async def many(
     dispatcher: hub.Hub, worker: raw_worker.RawWorker, clock: clocks.ManualClock, count: int
 ) -> list[ids.TaskId]:
-    """Tasks that are over and have no object, one an hour."""
+    """Run tasks without an object, one an hour, to their ends."""
     found = []
     for _ in range(count):
         found.append(await run_one(dispatcher, worker, prints=b"x" * 1000))
@@ -206,7 +206,7 @@ def left(dispatcher: hub.Hub, tasks: list[ids.TaskId]) -> list[bool]:
     return [dispatcher.view(task) is not None for task in tasks]
 
 
-async def test_pruning_takes_what_is_asked_for_and_no_more(
+async def test_prune_removes_only_the_requested_tasks(
     dispatcher: hub.Hub, worker: raw_worker.RawWorker, clock: clocks.ManualClock
 ) -> None:
     tasks = await many(dispatcher, worker, clock, 6)
@@ -224,7 +224,7 @@ async def test_pruning_takes_what_is_asked_for_and_no_more(
     assert sum(one.number for one in dispatcher.counts()) == 1
 
 
-async def test_pruning_leaves_what_ended_a_moment_ago(
+async def test_prune_keeps_tasks_that_just_ended(
     dispatcher: hub.Hub, worker: raw_worker.RawWorker, clock: clocks.ManualClock
 ) -> None:
     task = await run_one(dispatcher, worker)
@@ -235,7 +235,7 @@ async def test_pruning_leaves_what_ended_a_moment_ago(
     assert (await dispatcher.prune(model.Pruning(older_s=0))).tasks == 1
 
 
-async def test_more_than_is_to_be_kept_goes_before_its_age(
+async def test_tasks_over_the_count_limit_are_removed_early(
     tmp_path: Path, clock: clocks.ManualClock
 ) -> None:
     keep = retention.RetentionLimits(tasks=2)
@@ -249,7 +249,7 @@ async def test_more_than_is_to_be_kept_goes_before_its_age(
         assert left(dispatcher, tasks) == [False, False, True, True]
 
 
-async def test_a_size_is_kept_to(tmp_path: Path, clock: clocks.ManualClock) -> None:
+async def test_journal_size_limit_is_respected(tmp_path: Path, clock: clocks.ManualClock) -> None:
     options = hub.HubOptions(lease_s=1e9, keep=retention.RetentionLimits(size_bytes=1))
     async with (
         hubs.running(tmp_path, clock=clock, options=options) as dispatcher,
@@ -260,7 +260,7 @@ async def test_a_size_is_kept_to(tmp_path: Path, clock: clocks.ManualClock) -> N
         assert left(dispatcher, tasks) == [False] * 3
 
 
-async def test_one_task_is_forgotten_by_hand(
+async def test_single_task_can_be_forgotten(
     dispatcher: hub.Hub, worker: raw_worker.RawWorker
 ) -> None:
     task = await run_one(dispatcher, worker)

@@ -1,11 +1,13 @@
-"""Schedules under a wall clock that is set: nothing runs twice, missed runs go by their policy."""
+"""Schedules under a changing wall clock: nothing runs twice, and missed runs follow their
+policy.
+"""
 
 from collections.abc import AsyncIterator
 
 import pytest
 
 from kilnwork.kit import clock
-from support import schedule_world, short
+from support import schedule_world, short_paths
 
 HOUR = 3600
 POLICIES = ("None", "Latest", "All")
@@ -15,14 +17,15 @@ EACH = 5
 
 @pytest.fixture
 async def world() -> AsyncIterator[schedule_world.World]:
-    async with schedule_world.running(short.directory()) as made:
+    async with schedule_world.running(short_paths.directory()) as made:
         made.clock.now = (made.clock.now // 60 + 1) * 60 + 30  # no tick is near
         yield made
 
 
 async def configs(world: schedule_world.World) -> dict[str, dict[str, str]]:
-    """Create JobConfigs of each policy, whose ticks up to now are over; return uids by name, by
-    policy."""
+    """Create JobConfigs of each policy whose ticks up to now have passed; return uids by name, by
+    policy.
+    """
     begin = clock.rfc3339(world.clock.wall())
     return {
         policy: {
@@ -36,7 +39,7 @@ async def configs(world: schedule_world.World) -> dict[str, dict[str, str]]:
 
 
 def ticks(begin: float, end: float) -> list[int]:
-    """Minutes after `begin`, not after `end`."""
+    """Return the minutes after `begin`, up to and including `end`."""
     return list(range(int(begin) // 60 * 60 + 60, int(end) + 1, 60))
 
 
@@ -47,15 +50,15 @@ async def decided(world: schedule_world.World, made: dict[str, dict[str, str]], 
 
 
 async def condition(world: schedule_world.World, made: dict[str, dict[str, str]], why: str) -> None:
-    """Wait until each JobConfig has been looked at, and says that of its schedule."""
+    """Wait until the condition of each JobConfig's schedule has this reason."""
 
-    async def said() -> bool:
+    async def reached() -> bool:
         names = [name for uids in made.values() for name in uids]
         shown = [await world.shown(name) for name in names]
         found = [{c.type: c.reason for c in one.status.conditions} for one in shown]
         return all(one.get("Scheduled") == why for one in found)
 
-    await world.until(said, f"all JobConfigs say {why}")
+    await world.until(reached, f"all JobConfigs say {why}")
 
 
 async def ran(
@@ -64,7 +67,7 @@ async def ran(
     return [await world.ran(uid) for uid in made[policy].values()]
 
 
-async def test_forward_and_back_by_an_hour(world: schedule_world.World) -> None:
+async def test_clock_moved_forward_and_back_by_an_hour(world: schedule_world.World) -> None:
     made = await configs(world)
     await world.start()
     await condition(world, made, "Scheduled")
@@ -95,7 +98,7 @@ async def test_forward_and_back_by_an_hour(world: schedule_world.World) -> None:
 
 
 @pytest.mark.parametrize("wrong_s", [-HOUR, HOUR])
-async def test_wrong_at_boot(world: schedule_world.World, wrong_s: int) -> None:
+async def test_clock_wrong_at_boot(world: schedule_world.World, wrong_s: int) -> None:
     made = await configs(world)
     begin = world.clock.wall()
     world.set_clock(wrong_s)

@@ -1,10 +1,10 @@
-"""Schedules whose manager is cut off at each of its writes: no run is lost, and none is twice."""
+"""Schedules whose manager is cut off at each of its writes: no run is lost or repeated."""
 
 from collections.abc import AsyncIterator
 
 import pytest
 
-from support import schedule_world, short
+from support import schedule_world, short_paths
 
 MINUTES = 2
 LIVES = 24
@@ -15,13 +15,14 @@ ALL = {"missedRuns": {"policy": "All", "maxRuns": 1000}}
 
 @pytest.fixture
 async def world() -> AsyncIterator[schedule_world.World]:
-    async with schedule_world.running(short.directory()) as made:
+    async with schedule_world.running(short_paths.directory()) as made:
         yield made
 
 
 async def due(world: schedule_world.World) -> tuple[str, list[int]]:
-    """Create a JobConfig two of whose ticks have passed when the manager starts; return its uid
-    and these ticks."""
+    """Create a JobConfig two of whose ticks have passed when the manager starts; return its uid and
+    these ticks.
+    """
     uid = await world.config("nightly", **ALL)
     begin = int(world.clock.wall())
     first = (begin // 60 + 1) * 60
@@ -30,7 +31,7 @@ async def due(world: schedule_world.World) -> tuple[str, list[int]]:
 
 
 async def cut_off(world: schedule_world.World, uid: str, tick: int) -> None:
-    """Wait until the manager was cut off, or has done all that there is to do."""
+    """Wait until the manager was cut off, or has nothing left to do."""
     await world.until(lambda: world.fuse.blown or world.is_settled(uid, tick), "this life is over")
 
 
@@ -44,7 +45,7 @@ async def test_each_tick_runs_once(world: schedule_world.World, cut_at: int) -> 
     assert await world.ran(uid) == dict.fromkeys(ticks, 1)
 
 
-async def test_all_writes_of_a_run_are_cut(world: schedule_world.World) -> None:
+async def test_every_write_of_a_run_can_be_cut_off(world: schedule_world.World) -> None:
     uid, ticks = await due(world)
     await world.start()
     await world.settled(uid, ticks[-1])
@@ -55,7 +56,7 @@ async def test_all_writes_of_a_run_are_cut(world: schedule_world.World) -> None:
         assert f"after {step}" in steps
 
 
-async def test_manager_that_starts_again_and_again_makes_each_job_once(
+async def test_restarting_manager_creates_each_job_once(
     world: schedule_world.World,
 ) -> None:
     uid, ticks = await due(world)

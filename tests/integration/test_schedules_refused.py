@@ -1,5 +1,6 @@
-"""Ticks whose Jobs cannot be made, or are deleted at once: none is lost without being counted, none
-waits for ever, and none runs twice."""
+"""Ticks whose Jobs are refused, or deleted at once: all are counted, none waits for ever, none runs
+twice.
+"""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from kilnwork.api import kinds, meta, resource
 from kilnwork.kit import clock
-from support import schedule_world, short
+from support import schedule_world, short_paths
 
 WHY = 'spec.type: Unsupported value: "Scheduled"'
 NS = schedule_world.NS
@@ -16,13 +17,13 @@ NS = schedule_world.NS
 
 @pytest.fixture
 async def world() -> AsyncIterator[schedule_world.World]:
-    async with schedule_world.running(short.directory()) as made:
+    async with schedule_world.running(short_paths.directory()) as made:
         made.clock.now = (made.clock.now // 60 + 1) * 60 + 30  # no tick is near
         yield made
 
 
 async def begin(world: schedule_world.World, **missed: object) -> tuple[str, int]:
-    """Start a manager with a JobConfig one of whose ticks has just come; return uid and tick."""
+    """Start a manager with a JobConfig that has one due tick; return uid and tick."""
     up_to_now = clock.rfc3339(world.clock.wall())
     uid = await world.config("nightly", lastUpdated=up_to_now, missedRuns=missed)
     await world.start()
@@ -37,7 +38,7 @@ async def scheduled(world: schedule_world.World) -> meta.Condition | None:
 
 
 async def until_refused(world: schedule_world.World, tick: int) -> meta.Condition:
-    """Wait until the JobConfig says that a Job cannot be made; return the condition."""
+    """Wait until the JobConfig reports that a Job cannot be created; return the condition."""
 
     async def refused() -> meta.Condition | None:
         found = await scheduled(world)
@@ -63,7 +64,7 @@ async def said(world: schedule_world.World, reason: str) -> list[str]:
     return [one["message"] for one in listed.items if one["reason"] == reason]
 
 
-async def test_job_that_is_refused_is_made_when_it_may_be(world: schedule_world.World) -> None:
+async def test_refused_job_is_created_when_allowed(world: schedule_world.World) -> None:
     await world.refuse_jobs()
     uid, tick = await begin(world)
     condition = await until_refused(world, tick)
@@ -81,23 +82,23 @@ async def test_job_that_is_refused_is_made_when_it_may_be(world: schedule_world.
     assert (await world.shown("nightly")).status.missed is None
 
 
-async def test_job_that_is_refused_for_too_long_is_missed(world: schedule_world.World) -> None:
+async def test_job_refused_for_too_long_is_missed(world: schedule_world.World) -> None:
     await world.refuse_jobs()
     uid, tick = await begin(world, withinSeconds=1)
     await until_missed(world, {"JobNotMade": 1})
     await world.refuse_jobs(refuse=False)
     world.set_clock(60)
     await world.settled(uid, tick + 60)
-    assert await world.ran(uid) == {tick + 60: 1}, "what was given up does not run later"
+    assert await world.ran(uid) == {tick + 60: 1}, "a dropped tick does not run later"
 
-    async def told() -> bool:
+    async def reported() -> bool:
         messages = await said(world, "JobNotMade")
         return all(any(text in one for one in messages) for text in (WHY, "makes no Job"))
 
-    await world.until(told, "kube events say so too")  # written beside the status
+    await world.until(reported, "kube events say so too")  # written beside the status
 
 
-async def test_schedule_that_is_disabled_drops_what_waits(world: schedule_world.World) -> None:
+async def test_disabled_schedule_drops_waiting_ticks(world: schedule_world.World) -> None:
     await world.refuse_jobs()
     uid, tick = await begin(world)
     await until_refused(world, tick)
@@ -122,7 +123,7 @@ async def test_schedule_that_is_disabled_drops_what_waits(world: schedule_world.
     assert await world.ran(uid) == {tick + 60: 1}
 
 
-async def test_deleted_config_takes_along_what_waits(world: schedule_world.World) -> None:
+async def test_deleted_config_drops_waiting_ticks(world: schedule_world.World) -> None:
     await world.refuse_jobs()
     uid, tick = await begin(world)
     await until_refused(world, tick)
@@ -136,8 +137,8 @@ async def test_deleted_config_takes_along_what_waits(world: schedule_world.World
     assert await world.ran(again) == {tick + 60: 1}
 
 
-async def test_job_deleted_before_it_is_taken_up_is_counted(world: schedule_world.World) -> None:
-    world.takes_up.clear()
+async def test_job_deleted_before_the_engine_has_it_is_counted(world: schedule_world.World) -> None:
+    world.jobs_accepted.clear()
     uid, tick = await begin(world)
 
     async def made() -> bool:
@@ -146,7 +147,7 @@ async def test_job_deleted_before_it_is_taken_up_is_counted(world: schedule_worl
     await world.until(made, "the Job is made")
     await world.kube.delete(kinds.JOBS, f"nightly-{tick}", NS)
     await until_missed(world, {"JobDeleted": 1})
-    world.takes_up.set()
+    world.jobs_accepted.set()
     world.set_clock(60)
     await world.settled(uid, tick + 60)
     assert await world.ran(uid) == {tick + 60: 1}, "it was made once"

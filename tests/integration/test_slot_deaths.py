@@ -1,4 +1,4 @@
-"""How slots die, and that nothing of them is left: crashes, kills, daemons, agents, zygotes."""
+"""Ends of slots without leftovers: crashes, kills, daemons, agents, zygotes."""
 
 import asyncio
 import os
@@ -24,13 +24,13 @@ def slots_of(worker: worker_process.WorkerProcess) -> set[int]:
 
 
 async def until(path: Path) -> str:
-    """A function has made this file; what is in it."""
+    """Wait until a function has made this file; return its content."""
     await waiting.wait_until_async(path.exists, what=f"{path.name} is there")
     return path.read_text()
 
 
 async def all_gone(pids: set[int]) -> None:
-    """None of them runs any more."""
+    """Return whether none of these processes runs."""
     identities = [processes.identify(pid) for pid in pids]
     await waiting.wait_until_async(
         lambda: not any(found is not None and found.alive() for found in identities),
@@ -50,7 +50,7 @@ async def all_gone(pids: set[int]) -> None:
         ("kill", 137, "the slot's process was ended by signal 9 (SIGKILL)"),
     ],
 )
-async def test_only_what_ran_in_a_slot_that_dies_is_blamed(
+async def test_only_the_running_call_of_a_dead_slot_is_blamed(
     hub: scripted_slots.SlotHub, way: str, code: int, message: str
 ) -> None:
     slot = await hub.open()
@@ -69,7 +69,7 @@ async def test_only_what_ran_in_a_slot_that_dies_is_blamed(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_call_that_closes_all_descriptors_ends_its_slot(
+async def test_call_that_closes_all_descriptors_ends_its_slot(
     hub: scripted_slots.SlotHub,
 ) -> None:
     slot = await hub.open()
@@ -78,7 +78,7 @@ async def test_a_call_that_closes_all_descriptors_ends_its_slot(
     assert (gone.running, gone.proof) == (ref, True)
 
 
-async def test_a_slot_without_a_dispatcher_for_it_leaves(
+async def test_slot_without_a_dispatcher_exits(
     hub: scripted_slots.SlotHub, worker: worker_process.WorkerProcess
 ) -> None:
     slot = await hub.open()
@@ -89,10 +89,10 @@ async def test_a_slot_without_a_dispatcher_for_it_leaves(
     assert slots_of(worker) == set()
 
 
-# told to die
+# slots that are killed
 
 
-async def test_an_idle_slot_is_killed_with_proof(
+async def test_idle_slot_is_killed_with_proof(
     hub: scripted_slots.SlotHub, worker: worker_process.WorkerProcess
 ) -> None:
     slot = await hub.open()
@@ -105,14 +105,14 @@ async def test_an_idle_slot_is_killed_with_proof(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_an_unknown_slot_is_gone_with_proof(hub: scripted_slots.SlotHub) -> None:
+async def test_unknown_slot_is_gone_with_proof(hub: scripted_slots.SlotHub) -> None:
     slot = scripted_slots.Slot(os.urandom(16))
     hub.send(messages.KillSlot(slot.name))
     gone = await hub.gone(slot)
     assert (gone.running, gone.code, gone.asked, gone.proof) == (None, None, True, True)
 
 
-async def test_a_call_that_ignores_every_signal_is_killed(
+async def test_call_that_ignores_every_signal_is_killed(
     hub: scripted_slots.SlotHub, worker: worker_process.WorkerProcess, tmp_path: Path
 ) -> None:
     slot = await hub.open()
@@ -127,7 +127,7 @@ async def test_a_call_that_ignores_every_signal_is_killed(
 
 @pytest.mark.parametrize("function", ["leave_daemon", "fork_daemon"])
 @pytest.mark.parametrize("end", ["killed", "crashes"])
-async def test_a_daemon_does_not_outlive_its_slot(
+async def test_daemon_does_not_outlive_its_slot(
     hub: scripted_slots.SlotHub,
     worker: worker_process.WorkerProcess,
     tmp_path: Path,
@@ -153,7 +153,7 @@ async def test_a_daemon_does_not_outlive_its_slot(
     assert processes.identify(spared) is None
 
 
-async def test_commands_and_slots_end_each_for_itself(
+async def test_commands_and_slots_end_independently(
     hub: scripted_slots.SlotHub, worker: worker_process.WorkerProcess, tmp_path: Path
 ) -> None:
     slot = await hub.open()
@@ -171,12 +171,12 @@ async def test_commands_and_slots_end_each_for_itself(
     assert worker.alive() == {worker.pid}
 
 
-# told to stop what it runs
+# slots that are asked to stop their running call
 
 
 @pytest.mark.usefixtures("worker")
 @pytest.mark.parametrize("function", [f"{F}:sleep", f"{F}:spin", f"{C}:sleep_later"])
-async def test_cancelled_is_raised_in_what_runs(
+async def test_cancelled_is_raised_in_the_running_call(
     hub: scripted_slots.SlotHub, tmp_path: Path, function: str
 ) -> None:
     slot = await hub.open()
@@ -190,7 +190,7 @@ async def test_cancelled_is_raised_in_what_runs(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_function_can_see_that_it_is_cancelled(
+async def test_function_can_see_that_it_is_cancelled(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:
     slot = await hub.open()
@@ -202,7 +202,7 @@ async def test_a_function_can_see_that_it_is_cancelled(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_function_that_catches_cancelled_and_returns_has_stopped(
+async def test_function_that_catches_cancelled_and_returns_has_stopped(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:
     slot = await hub.open()
@@ -215,7 +215,7 @@ async def test_a_function_that_catches_cancelled_and_returns_has_stopped(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_what_has_not_begun_is_returned_when_it_is_stopped(
+async def test_unstarted_call_is_returned_when_stopped(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:
     slot = await hub.open()
@@ -223,14 +223,14 @@ async def test_what_has_not_begun_is_returned_when_it_is_stopped(
     second = hub.call(slot, f"{F}:add", 1)
     await until(tmp_path / "sign")
     slot.send(messages.StopCall(second, "Killed"))
-    assert [r.refs for r in await hub.said(slot, messages.Returned)] == [(second,)]
+    assert [r.refs for r in await hub.wait_for_messages(slot, messages.Returned)] == [(second,)]
     (tmp_path / "gate").touch()
     assert (await hub.end(slot, first)).ending is SUCCEEDED
     slot.send(messages.StopCall(first, "Killed"))  # too late: nothing happens
     assert await hub.result(slot, hub.call(slot, f"{F}:add", 1)) == 2
 
 
-async def test_an_interrupted_call_that_has_left_a_process_ends_its_slot_for_proof(
+async def test_interrupted_call_with_a_leftover_process_ends_its_slot(
     hub: scripted_slots.SlotHub, worker: worker_process.WorkerProcess, tmp_path: Path
 ) -> None:
     slot = await hub.open()
@@ -248,7 +248,7 @@ async def test_an_interrupted_call_that_has_left_a_process_ends_its_slot_for_pro
 # others die
 
 
-async def test_slots_die_with_their_zygote_and_others_follow(
+async def test_slots_die_with_their_zygote_and_are_replaced(
     hub: scripted_slots.SlotHub, worker: worker_process.WorkerProcess, tmp_path: Path
 ) -> None:
     slots = [await hub.open(), await hub.open()]
@@ -272,7 +272,7 @@ async def test_slots_die_with_their_zygote_and_others_follow(
     assert (await hub.result(after, hub.call(after, f"{F}:who")))["cwd"] == str(tmp_path)
 
 
-async def test_nothing_outlives_an_agent_that_is_killed(
+async def test_no_process_outlives_a_killed_agent(
     hub: scripted_slots.SlotHub, worker: worker_process.WorkerProcess, tmp_path: Path
 ) -> None:
     slot = await hub.open()
@@ -314,7 +314,9 @@ async def test_sigterm_ends_slots_and_reports_them(
     assert worker.alive() == set()
 
 
-async def test_all_ends_at_once_with_the_owner(hub: scripted_slots.SlotHub, tmp_path: Path) -> None:
+async def test_all_processes_end_with_the_owner(
+    hub: scripted_slots.SlotHub, tmp_path: Path
+) -> None:
     reading, writing = os.pipe()
     worker = worker_process.WorkerProcess(
         tmp_path,
@@ -342,7 +344,7 @@ async def test_all_ends_at_once_with_the_owner(hub: scripted_slots.SlotHub, tmp_
         worker.destroy()
 
 
-async def test_a_dispatcher_that_leaves_for_good_takes_its_worker_along(
+async def test_worker_ends_with_a_dispatcher_that_leaves_for_good(
     hub: scripted_slots.SlotHub, worker: worker_process.WorkerProcess
 ) -> None:
     await hub.open()
@@ -354,7 +356,7 @@ async def test_a_dispatcher_that_leaves_for_good_takes_its_worker_along(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_worker_that_reconnects_names_its_slots(hub: scripted_slots.SlotHub) -> None:
+async def test_reconnecting_worker_announces_its_slots(hub: scripted_slots.SlotHub) -> None:
     first, second = await hub.open(), await hub.open()
     openings = hub.all_of(messages.SlotOpening)
     hub.send(messages.KillSlot(first.name))
@@ -366,7 +368,7 @@ async def test_a_worker_that_reconnects_names_its_slots(hub: scripted_slots.Slot
 
 
 @pytest.mark.usefixtures("worker")
-async def test_what_was_not_acknowledged_is_reported_again(hub: scripted_slots.SlotHub) -> None:
+async def test_unacknowledged_reports_are_sent_again(hub: scripted_slots.SlotHub) -> None:
     slot = await hub.open()
     hub.acknowledges = False
     hub.send(messages.KillSlot(slot.name))

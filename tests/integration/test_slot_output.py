@@ -1,4 +1,4 @@
-"""What calls print in real slots: whose it is, when it arrives, that nothing of it is lost."""
+"""Output of calls in real slots: it is attributed to its call, arrives in time, and is complete."""
 
 import os
 import threading
@@ -59,10 +59,10 @@ async def test_much_output_arrives_whole_and_takes_no_memory(
     assert peak < 60_000
 
 
-async def test_a_slow_reader_of_the_workers_output_does_not_slow_a_call_that_prints_much(
+async def test_slow_reader_of_the_worker_does_not_slow_a_printing_call(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:
-    """As a node reads it that is busy, here a MiB a second."""
+    """As on a busy node; here a MiB a second."""
     reading, writing = os.pipe()
     worker = worker_process.WorkerProcess(
         tmp_path, channel=hub.path, KILN_PYTHONPATH=str(Path(__file__).parent.parent)
@@ -95,7 +95,7 @@ async def test_a_slow_reader_of_the_workers_output_does_not_slow_a_call_that_pri
     assert len(read) < 8 << 20
 
 
-async def test_the_last_words_of_a_slot_come_before_its_end(
+async def test_last_output_of_a_slot_comes_before_its_end(
     hub: scripted_slots.SlotHub, worker: worker_process.WorkerProcess
 ) -> None:
     slot = await hub.open()
@@ -106,7 +106,7 @@ async def test_the_last_words_of_a_slot_come_before_its_end(
 
 
 @pytest.mark.parametrize("configuration", ["", "%(name)s %(message)s"])
-async def test_what_a_task_logs_is_its_output(
+async def test_log_records_of_a_task_are_its_output(
     hub: scripted_slots.SlotHub, worker: worker_process.WorkerProcess, configuration: str
 ) -> None:
     slot = await hub.open()
@@ -128,7 +128,7 @@ async def test_native_code_that_keeps_the_interpreter_lock_can_print_any_amount(
     assert bytes(slot.logs[ref]) == b"x" * size + b"done\n"
 
 
-async def test_a_worker_whose_output_is_not_read_any_more_goes_on(
+async def test_worker_goes_on_when_its_output_is_no_longer_read(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:
     reading, writing = os.pipe()

@@ -29,7 +29,7 @@ def new_ref() -> attempts.AttemptRef:
 
 
 async def waits(slot: scripted_slots.Slot, ref: attempts.AttemptRef) -> messages.Waiting:
-    """It says that it waits; the last time it did."""
+    """Return the newest Waiting message about this attempt."""
 
     def look() -> list[messages.Waiting]:
         newest = slot.seen[-20:]
@@ -39,14 +39,14 @@ async def waits(slot: scripted_slots.Slot, ref: attempts.AttemptRef) -> messages
 
 
 def settle(slot: scripted_slots.Slot, child: ids.TaskId, value: Any) -> None:
-    """Tell the slot how a task ended that it watches."""
+    """Report the end of a watched task to the slot."""
     result = calls.CallResult(
         slot.watched[child], task.State.SUCCESS, "Succeeded", "", scripted_slots.payload(value)
     )
     slot.send(messages.Results((result,)))
 
 
-async def test_a_task_that_waits_lets_go_and_goes_on(
+async def test_waiting_task_releases_its_slot_and_resumes(
     hub: scripted_slots.SlotHub, slot: scripted_slots.Slot
 ) -> None:
     child = ids.new_task_id()
@@ -58,8 +58,8 @@ async def test_a_task_that_waits_lets_go_and_goes_on(
     slot.send(messages.Calls(tuple(runs)))
     announced = await waits(slot, runs[0].ref)
     assert announced == messages.Waiting(runs[0].ref, (child,), in_place=True)
-    said = [m for m in slot.seen if isinstance(m, messages.Returned | messages.Waiting)]
-    assert said == [messages.Returned((runs[1].ref, runs[2].ref)), announced]
+    messages_sent = [m for m in slot.seen if isinstance(m, messages.Returned | messages.Waiting)]
+    assert messages_sent == [messages.Returned((runs[1].ref, runs[2].ref)), announced]
     late = hub.call(slot, f"{F}:add", 3)
     await slot.until(
         lambda: messages.Returned((late,)) in slot.seen, what="what it cannot run is returned"
@@ -70,7 +70,7 @@ async def test_a_task_that_waits_lets_go_and_goes_on(
     assert await hub.result(slot, hub.call(slot, f"{F}:add", 1)) == 2
 
 
-async def test_a_task_that_waits_for_very_many_does_not_name_them_all(
+async def test_task_waiting_for_very_many_does_not_name_them_all(
     hub: scripted_slots.SlotHub, slot: scripted_slots.Slot
 ) -> None:
     children = [ids.new_task_id() for _ in range(1500)]
@@ -82,7 +82,7 @@ async def test_a_task_that_waits_for_very_many_does_not_name_them_all(
     assert await hub.result(slot, ref) == 1500
 
 
-async def test_what_it_waits_for_runs_on_top_of_it(
+async def test_awaited_call_runs_on_top_of_the_waiting_one(
     hub: scripted_slots.SlotHub, slot: scripted_slots.Slot
 ) -> None:
     child = new_ref()
@@ -98,7 +98,7 @@ async def test_what_it_waits_for_runs_on_top_of_it(
     assert [r.ref for r in slot.all_of(messages.Resumed)] == [ref]
 
 
-async def test_what_comes_in_place_too_late_is_returned(
+async def test_late_in_place_call_is_returned(
     hub: scripted_slots.SlotHub, slot: scripted_slots.Slot
 ) -> None:
     child = new_ref()
@@ -110,7 +110,7 @@ async def test_what_comes_in_place_too_late_is_returned(
     await slot.until(lambda: messages.Returned((late,)) in slot.seen, what="it is returned")
 
 
-async def test_a_thousand_calls_on_top_of_each_other(
+async def test_thousand_calls_run_on_top_of_each_other(
     hub: scripted_slots.SlotHub, slot: scripted_slots.Slot
 ) -> None:
     deep = 1000
@@ -134,7 +134,7 @@ async def test_a_thousand_calls_on_top_of_each_other(
     assert 900 < free < 1100
 
 
-async def test_a_wait_with_a_time_limit_never_runs_others(
+async def test_wait_with_a_time_limit_never_runs_others(
     hub: scripted_slots.SlotHub, slot: scripted_slots.Slot
 ) -> None:
     child = ids.new_task_id()
@@ -150,7 +150,7 @@ async def test_a_wait_with_a_time_limit_never_runs_others(
 @pytest.mark.parametrize(
     "function", [f"{F}:wait_in_thread", f"{C}:await_for", f"{C}:block_in_loop"]
 )
-async def test_threads_and_coroutines_let_go_but_nothing_runs_on_top(
+async def test_threads_and_coroutines_release_but_nothing_runs_on_top(
     hub: scripted_slots.SlotHub, slot: scripted_slots.Slot, function: str
 ) -> None:
     child = ids.new_task_id()
@@ -161,7 +161,7 @@ async def test_threads_and_coroutines_let_go_but_nothing_runs_on_top(
     assert [r.ref for r in slot.all_of(messages.Resumed)] == [ref]
 
 
-async def test_children_are_counted_by_function_and_say_whose_they_are(
+async def test_children_are_counted_by_function_and_name_their_parent(
     hub: scripted_slots.SlotHub, slot: scripted_slots.Slot
 ) -> None:
     ref = hub.call(slot, f"{F}:submit_some", 3)
@@ -183,7 +183,7 @@ async def test_children_are_counted_by_function_and_say_whose_they_are(
     assert order.index("Submit") < order.index("CallsEnded")
 
 
-async def test_no_call_is_over_before_its_children_are_known(
+async def test_call_end_is_reported_after_its_children(
     hub: scripted_slots.SlotHub, slot: scripted_slots.Slot
 ) -> None:
     runs = [hub.run_of(slot, f"{F}:submit_beside_slow_threads") for _ in range(5_000)]
@@ -210,7 +210,7 @@ async def test_submit_waits_while_too_many_calls_are_not_accepted(
     assert (await hub.end(slot, ref)).ending is SUCCEEDED
 
 
-async def test_values_that_were_not_sent_along_are_waited_for(
+async def test_missing_values_are_waited_for(
     hub: scripted_slots.SlotHub, slot: scripted_slots.Slot
 ) -> None:
     one, two = ids.new_task_id(), ids.new_task_id()
@@ -227,7 +227,7 @@ async def test_values_that_were_not_sent_along_are_waited_for(
 # cancelled while others wait
 
 
-async def test_a_task_that_waits_is_cancelled(
+async def test_waiting_task_is_cancelled(
     hub: scripted_slots.SlotHub, slot: scripted_slots.Slot
 ) -> None:
     ref = hub.call(slot, f"{F}:wait_for", ids.task_text(ids.new_task_id()))
@@ -238,7 +238,7 @@ async def test_a_task_that_waits_is_cancelled(
     assert await hub.result(slot, hub.call(slot, f"{F}:add", 1)) == 2
 
 
-async def test_cancelling_below_unwinds_what_is_above(
+async def test_cancelling_below_unwinds_the_calls_above(
     hub: scripted_slots.SlotHub, slot: scripted_slots.Slot, tmp_path: Path
 ) -> None:
     refs = [new_ref() for _ in range(4)]
@@ -265,7 +265,7 @@ async def test_cancelling_below_unwinds_what_is_above(
     assert await hub.result(slot, refs[0]) == 9
 
 
-async def test_a_task_that_has_waited_is_cancelled_in_what_it_does_next(
+async def test_task_is_cancelled_after_its_wait(
     hub: scripted_slots.SlotHub, slot: scripted_slots.Slot, tmp_path: Path
 ) -> None:
     child = new_ref()
@@ -280,7 +280,7 @@ async def test_a_task_that_has_waited_is_cancelled_in_what_it_does_next(
     assert (await hub.end(slot, ref)).ending is STOPPED
 
 
-async def test_a_slot_that_dies_with_others_below_names_what_was_on_top(
+async def test_dying_slot_names_the_call_on_top(
     hub: scripted_slots.SlotHub, slot: scripted_slots.Slot
 ) -> None:
     refs = [new_ref() for _ in range(2)]
@@ -290,7 +290,7 @@ async def test_a_slot_that_dies_with_others_below_names_what_was_on_top(
     assert (await hub.gone(slot)).running == refs[1]
 
 
-async def test_the_one_below_is_on_top_again(
+async def test_call_below_is_on_top_again(
     hub: scripted_slots.SlotHub, slot: scripted_slots.Slot
 ) -> None:
     refs = [new_ref() for _ in range(2)]
@@ -305,10 +305,10 @@ async def test_the_one_below_is_on_top_again(
 # a new connection
 
 
-async def test_after_a_reconnect_everything_is_said_again(
+async def test_unacknowledged_messages_are_sent_again_after_a_reconnect(
     hub: scripted_slots.SlotHub, slot: scripted_slots.Slot
 ) -> None:
-    hub.answers_slots = False
+    hub.acknowledges_slots = False
     ended = hub.call(slot, f"{F}:say", "ended")
     await hub.end(slot, ended)
     child = ids.new_task_id()
@@ -321,16 +321,18 @@ async def test_after_a_reconnect_everything_is_said_again(
     announced = await waits(slot, ref)
     assert announced.tasks == (child,)
     assert set(slot.hellos[-1].running) == {ref, ended}
-    assert [end.ref for end in (await hub.said(slot, messages.CallsEnded))[0].ends] == [ended]
+    assert [
+        end.ref for end in (await hub.wait_for_messages(slot, messages.CallsEnded))[0].ends
+    ] == [ended]
     assert bytes(slot.logs[ref]) == b"before\n"
     assert bytes(slot.logs[ended]) == b"ended\n"
     assert [w.task for watch in slot.all_of(messages.Watch) for w in watch.items] == [child]
-    hub.answers_slots = True
+    hub.acknowledges_slots = True
     settle(slot, child, 3)
     assert await hub.result(slot, ref) == 3
 
 
-async def test_what_was_acknowledged_is_not_said_again(
+async def test_acknowledged_messages_are_not_sent_again(
     hub: scripted_slots.SlotHub, slot: scripted_slots.Slot
 ) -> None:
     await hub.end(slot, hub.call(slot, f"{F}:add", 1))
@@ -340,10 +342,10 @@ async def test_what_was_acknowledged_is_not_said_again(
     assert len(slot.hellos[1].running) <= 1
 
 
-async def test_what_the_dispatcher_does_not_know_is_dropped(
+async def test_call_unknown_to_the_dispatcher_is_dropped(
     hub: scripted_slots.SlotHub, slot: scripted_slots.Slot, tmp_path: Path
 ) -> None:
-    hub.answers_slots = False
+    hub.acknowledges_slots = False
     ended = hub.call(slot, f"{F}:add", 1)
     await hub.end(slot, ended)
     gate, sign = tmp_path / "gate", tmp_path / "sign"
@@ -359,7 +361,7 @@ async def test_what_the_dispatcher_does_not_know_is_dropped(
     assert set(slot.ends) == {running, queued[1]}
 
 
-async def test_a_slot_that_runs_what_the_dispatcher_does_not_know_ends(
+async def test_slot_that_runs_an_unknown_call_ends(
     hub: scripted_slots.SlotHub, slot: scripted_slots.Slot, tmp_path: Path
 ) -> None:
     running = hub.call(slot, f"{F}:sleep", 30, str(tmp_path / "sign"))

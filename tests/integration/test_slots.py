@@ -1,4 +1,4 @@
-"""Real slots of a real worker against a scripted dispatcher: calls, their ends, and who may see."""
+"""Real slots of a real worker against a scripted dispatcher: calls, their ends, and isolation."""
 
 import time
 from pathlib import Path
@@ -18,7 +18,7 @@ C = "support.slot_coroutines"
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_call_runs_and_returns(hub: scripted_slots.SlotHub) -> None:
+async def test_call_runs_and_returns(hub: scripted_slots.SlotHub) -> None:
     slot = await hub.open()
     ref = hub.call(slot, "operator:add", 2, 3)
     assert await hub.result(slot, ref) == 5
@@ -53,7 +53,7 @@ async def test_many_calls_run_in_order_and_end_in_few_reports(hub: scripted_slot
         ("add", (), "TypeError: add() missing 1 required positional argument: 'a'"),
     ],
 )
-async def test_what_a_function_raises_is_its_failure(
+async def test_exception_of_a_function_is_its_failure(
     hub: scripted_slots.SlotHub, function: str, arguments: tuple[object, ...], message: str
 ) -> None:
     slot = await hub.open()
@@ -74,7 +74,7 @@ async def test_what_a_function_raises_is_its_failure(
         (f"{F}:unpicklable", "ResultNotPickled", "cannot pickle '_thread.lock' object"),
     ],
 )
-async def test_what_cannot_be_run_or_returned_says_why(
+async def test_error_names_why_a_call_cannot_run_or_return(
     hub: scripted_slots.SlotHub, function: str, reason: str, message: str
 ) -> None:
     slot = await hub.open()
@@ -84,7 +84,7 @@ async def test_what_cannot_be_run_or_returned_says_why(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_arguments_that_cannot_be_read_say_so(hub: scripted_slots.SlotHub) -> None:
+async def test_unreadable_arguments_are_an_error(hub: scripted_slots.SlotHub) -> None:
     slot = await hub.open()
     run = hub.run_of(slot, f"{F}:add", 1)
     bad = attempts.Payload(attempts.PICKLE, b"\x80\x05cno_such_module\nf\n.")
@@ -121,7 +121,7 @@ async def test_generators_stream_and_end_with_all_values(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_generator_that_fails_has_yielded_before(hub: scripted_slots.SlotHub) -> None:
+async def test_generator_that_fails_has_yielded_before(hub: scripted_slots.SlotHub) -> None:
     slot = await hub.open()
     ref = hub.call(slot, f"{F}:fail_after", 2, stream=True)
     assert (await hub.end(slot, ref)).message == "ValueError: no more"
@@ -139,14 +139,14 @@ async def test_several_returns_are_counted(hub: scripted_slots.SlotHub) -> None:
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_returned_future_delegates(hub: scripted_slots.SlotHub) -> None:
+async def test_returned_future_delegates(hub: scripted_slots.SlotHub) -> None:
     slot = await hub.open()
     child = ids.new_task_id()
     end = await hub.end(slot, hub.call(slot, f"{F}:delegate", ids.task_text(child)))
     assert (end.ending, end.payload, end.delegate) == (SUCCEEDED, None, child)
 
 
-async def test_a_slot_is_a_private_place(
+async def test_slot_process_is_isolated(
     hub: scripted_slots.SlotHub, worker: worker_process.WorkerProcess, tmp_path: Path
 ) -> None:
     slot = await hub.open()
@@ -168,17 +168,17 @@ async def test_a_slot_is_a_private_place(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_what_has_not_begun_is_returned_newest_first(
+async def test_unstarted_calls_are_returned_newest_first(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:
     slot, gate = await hub.open(), tmp_path / "gate"
     first = hub.run_of(slot, f"{F}:hold", str(gate))
     runs = [first, *(hub.run_of(slot, f"{F}:add", n) for n in "abc")]
     slot.send(messages.Calls(tuple(runs)))
-    await hub.said(slot, messages.Started)
+    await hub.wait_for_messages(slot, messages.Started)
     slot.send(messages.TakeBack(2), messages.TakeBack(2), messages.TakeBack(2))
     await waiting.wait_until_async(
-        lambda: len(slot.all_of(messages.Returned)) == 3, what="each is answered"
+        lambda: len(slot.all_of(messages.Returned)) == 3, what="each gets a response"
     )
     refs = [run.ref for run in runs]
     returned = [each.refs for each in slot.all_of(messages.Returned)]
@@ -189,13 +189,13 @@ async def test_what_has_not_begun_is_returned_newest_first(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_long_call_is_reported_as_started(
+async def test_long_call_is_reported_as_started(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:
     slot, gate = await hub.open(), tmp_path / "gate"
     before = time.monotonic()
     ref = hub.call(slot, f"{F}:hold", str(gate))
-    started = (await hub.said(slot, messages.Started))[0]
+    started = (await hub.wait_for_messages(slot, messages.Started))[0]
     assert started.ref == ref
     assert time.time() - started.at >= slot_session.STARTED_S
     assert ref not in slot.ends
@@ -214,7 +214,9 @@ async def test_ends_before_a_long_call_are_reported_meanwhile(hub: scripted_slot
     slot.send(messages.Calls(tuple(runs)))
     await hub.end(slot, runs[0].ref)
     assert runs[1].ref not in slot.ends
-    await hub.said(slot, messages.Started)  # one that had not begun would be given back
+    await hub.wait_for_messages(
+        slot, messages.Started
+    )  # one that had not begun would be given back
     slot.send(messages.StopCall(runs[1].ref, "Killed"))
     await hub.end(slot, runs[1].ref)
 
@@ -227,7 +229,7 @@ async def test_ends_before_a_long_call_are_reported_meanwhile(hub: scripted_slot
     "way",
     ["close", "close python", "replace", "redirect", "thread", "chdir", "recursion", "signals"],
 )
-async def test_what_a_call_does_to_its_process_does_not_harm_the_next(
+async def test_process_state_changed_by_a_call_is_reset_for_the_next(
     hub: scripted_slots.SlotHub, way: str, tmp_path: Path
 ) -> None:
     slot = await hub.open()
@@ -241,7 +243,7 @@ async def test_what_a_call_does_to_its_process_does_not_harm_the_next(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_function_that_returns_in_a_fork_returns_once(
+async def test_function_that_returns_in_a_fork_returns_once(
     hub: scripted_slots.SlotHub,
 ) -> None:
     slot = await hub.open()
@@ -258,7 +260,7 @@ async def test_slots_share_what_most_of_them_need(hub: scripted_slots.SlotHub) -
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_slot_keeps_the_templates_of_calls_that_wait_in_it(
+async def test_slot_keeps_the_templates_of_calls_that_wait_in_it(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:
     slot = await hub.open()
@@ -276,7 +278,7 @@ async def test_a_slot_keeps_the_templates_of_calls_that_wait_in_it(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_what_a_call_has_used_is_its_own(hub: scripted_slots.SlotHub) -> None:
+async def test_usage_is_measured_per_call(hub: scripted_slots.SlotHub) -> None:
     slot = await hub.open()
     used = []
     for function, mebibytes, seconds in (

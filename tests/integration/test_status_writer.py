@@ -1,4 +1,4 @@
-"""The writer of statuses against a real API server, with a cache that has not heard of them yet."""
+"""The status writer against a real API server, with a cache that lags behind."""
 
 from pathlib import Path
 from typing import Any
@@ -9,16 +9,16 @@ import pytest
 from kilnwork.api import kinds, resource, task
 from kilnwork.controllers import status_writer
 from kilnwork.kube import client, errors
-from support import controlled, served
+from support import controller_world, embedded_server
 
-NS = controlled.NS
+NS = controller_world.NS
 
 
-async def test_two_writes_from_one_look_do_not_conflict_but_one_over_another_does(
+async def test_only_writes_over_a_foreign_change_conflict(
     tmp_path: Path,
 ) -> None:
-    async with served.kube(tmp_path) as kube:
-        await kube.create(kinds.TASKS, controlled.body(kinds.TASKS, "a", spec={}), NS)
+    async with embedded_server.admin_client(tmp_path) as kube:
+        await kube.create(kinds.TASKS, controller_world.body(kinds.TASKS, "a", spec={}), NS)
         seen = await kube.get(kinds.TASKS, "a", NS, type=task.Task)
         writer = status_writer.StatusWriter(kube, kinds.TASKS, task.TaskStatus)
         for state in ("Pending", "Running"):
@@ -31,11 +31,11 @@ async def test_two_writes_from_one_look_do_not_conflict_but_one_over_another_doe
     assert (found.status.state, found.spec.suspend) == ("Running", True)
 
 
-async def test_a_version_that_is_seen_before_the_response_is_known_as_ours_or_told(
+async def test_version_seen_before_the_response_is_ours_or_reported(
     tmp_path: Path,
 ) -> None:
-    async with served.kube(tmp_path) as kube:
-        await kube.create(kinds.TASKS, controlled.body(kinds.TASKS, "a", spec={}), NS)
+    async with embedded_server.admin_client(tmp_path) as kube:
+        await kube.create(kinds.TASKS, controller_world.body(kinds.TASKS, "a", spec={}), NS)
         seen = await kube.get(kinds.TASKS, "a", NS, type=task.Task)
         early = Early(kube)
         writer = early.writer

@@ -1,4 +1,4 @@
-"""The shim and who minds it: a real process, whoever has started it."""
+"""The shim and its supervisor, with a real process, whichever server has started it."""
 
 import shutil
 from collections.abc import Iterator
@@ -8,22 +8,22 @@ import pytest
 
 from kilnwork.controlplane.node import container, shim, supervisor
 from kilnwork.kit import locks, processes
-from support import short
+from support import short_paths
 
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    made = short.directory()
+    made = short_paths.directory()
     yield made
     shutil.rmtree(made)
 
 
 def ended(_: container.ContainerRecord) -> None:
-    """No container ever runs here."""
+    """Ignore the end of a container: none runs in these tests."""
 
 
 def opened(_: list[container.ContainerRecord]) -> None:
-    """Nor did one."""
+    """Ignore the start of a container: none runs in these tests."""
 
 
 def minding(directory: Path) -> supervisor.Supervisor:
@@ -31,8 +31,8 @@ def minding(directory: Path) -> supervisor.Supervisor:
 
 
 @pytest.mark.parametrize("adopted", [False, True])
-async def test_who_stops_it_sees_its_end(directory: Path, *, adopted: bool) -> None:
-    """One that was started by a server that was killed is no child of the next."""
+async def test_stop_waits_until_the_shim_has_ended(directory: Path, *, adopted: bool) -> None:
+    """A shim started by a killed server is not a child of the next one."""
     minder = minding(directory)
     await minder.start()
     pid = locks.read_owner(directory / shim.LOCK)

@@ -1,8 +1,8 @@
-"""A manager that dies after each step of a SyncSet, on a real API server: a new one goes on.
+"""A manager that crashes after each step of a SyncSet, on a real API server, and its successors.
 
-A step is a request that writes, of any controller, or a call of the engine of flows. Each kills the
-manager the first time that it is done, so each pass of the controller is cut off at each of its
-steps; what is left is in objects, in the engine, and with the agents of the pond.
+A step is a write of any controller, or a call of the flow engine. Each kills the manager the first
+time, so each pass of the controller is cut off at each of its steps; the remaining state is in
+objects, in the engine, and with the agents of the pond.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -16,29 +16,36 @@ from kilnwork.api import kinds
 from kilnwork.jobs.flows import model
 from kilnwork.kit import clock
 from kilnwork.kube import errors
-from support import controlled, mortal, no_jobs, played_agents, set_world, waiting
+from support import (
+    controller_world,
+    crash_points,
+    empty_job_hub,
+    fake_pond_agents,
+    set_world,
+    waiting,
+)
 
 NODES = ("a", "b")
 
 
 class World(set_world.SetWorld):
-    """With managers that die, and the agents of a pond, which live on."""
+    """Crashing managers, and the agents of a pond, which live on."""
 
     def __init__(self, kube: Any) -> None:
-        self.deaths = mortal.Deaths()
+        self.deaths = crash_points.CrashLog()
         super().__init__(kube)
-        self.agents = played_agents.PlayedAgents(self.controllers.ledger)
+        self.agents = fake_pond_agents.FakePondAgents(self.controllers.ledger)
 
     def _new(self) -> controllers.Controllers:
-        kube: Any = mortal.Mortal(self.kube, self.deaths)
-        return controllers.Controllers(kube, controlled.SETTINGS, time=clock.SystemClock())
+        kube: Any = crash_points.CrashingClient(self.kube, self.deaths)
+        return controllers.Controllers(kube, controller_world.SETTINGS, time=clock.SystemClock())
 
     async def start(self) -> None:
-        flows: Any = mortal.MortalFlows(self.flows, self.deaths)
-        await self.controllers.start(self.hub, no_jobs.engine(), flows)
+        flows: Any = crash_points.CrashingFlows(self.flows, self.deaths)
+        await self.controllers.start(self.hub, empty_job_hub.engine(), flows)
 
     async def go_on(self) -> None:
-        """Play everybody else for a moment, and start a new manager for one that has died."""
+        """Play all other components for a moment, and replace a crashed manager."""
         if self.deaths.dead:
             await self.controllers.stop()
             self.deaths.dead = False
@@ -91,7 +98,7 @@ def data(order: str) -> dict[str, Any]:
 
 
 def steps(world: World, *words: str) -> int:
-    """After how many steps that have these words a manager has died."""
+    """Return the number of crash points that have these words."""
     return sum(set(words) <= set(step) for step in world.deaths.died)
 
 
@@ -167,7 +174,7 @@ async def test_managers_that_die_at_each_step_retry_once(world: World, backend: 
 
 
 @pytest.mark.parametrize("suspended", [False, True])
-async def test_managers_that_die_as_a_set_goes_leave_nothing(
+async def test_managers_that_die_during_a_deletion_leave_nothing(
     world: World, *, suspended: bool
 ) -> None:
     await world.set(data=data("lead"))
@@ -176,7 +183,7 @@ async def test_managers_that_die_as_a_set_goes_leave_nothing(
         await world.change(suspend=True)
         await world.until_phase("Suspended")
         assert world.flows.suspended[0] is True
-    await world.kube.delete(kinds.SYNC_SETS, "risk", controlled.NS, propagation="Background")
+    await world.kube.delete(kinds.SYNC_SETS, "risk", controller_world.NS, propagation="Background")
     await world.until_gone()
 
     async def forgotten() -> bool:
@@ -184,5 +191,5 @@ async def test_managers_that_die_as_a_set_goes_leave_nothing(
 
     await world.until(forgotten, what="the flow is forgotten")
     with pytest.raises(errors.NotFound):
-        await world.kube.get(kinds.SYNC_SETS, "risk", controlled.NS)
+        await world.kube.get(kinds.SYNC_SETS, "risk", controller_world.NS)
     assert steps(world, "forget", "flow") == 1, world.deaths.died

@@ -1,4 +1,4 @@
-"""The SyncSet controller on the real API server; flows and workers do what the test wants."""
+"""The SyncSet controller on the real API server; the test plays flows and workers."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,7 +9,7 @@ from kilnwork.api import kinds, resource
 from kilnwork.controllers.sync_set import waits
 from kilnwork.jobs.flows import model
 from kilnwork.kube import errors
-from support import controlled, set_world, waiting
+from support import controller_world, set_world, waiting
 
 
 @pytest.fixture
@@ -27,10 +27,10 @@ def conditions(status: dict[str, object]) -> dict[str, str]:
 async def test_flow_starts_when_all_workers_are_connected(world: set_world.SetWorld) -> None:
     await world.gangs.node("a")
     uid = await world.set()
-    await world.set_is("Placing")
+    await world.wait_for_set("Placing")
     assert world.flows.started == []
     await world.gathered()
-    status = await world.set_is("Running", "FlowRunning")
+    status = await world.wait_for_set("Running", "FlowRunning")
     [run] = world.flows.started
     assert (run.uid, run.generation, run.clusters) == (uid, 1, {"worker": "risk-g1-worker"})
     assert status["gang"] == "2/2"
@@ -52,44 +52,44 @@ async def test_flow_starts_when_all_workers_are_connected(world: set_world.SetWo
 
     await waiting.wait_until_async(counted, what="progress")
     world.flows.move(1, model.FlowPhase.SUCCEEDED, value={"total": 7})
-    status = await world.set_is("Succeeded", "FlowSucceeded")
+    status = await world.wait_for_set("Succeeded", "FlowSucceeded")
     assert status["result"]["value"] == {"total": 7}
     assert conditions(status)["Succeeded"] == "True"
     assert conditions(status)["FlowRunning"] == "False"
-    await world.pods_end()
+    await world.end_all_pods()
     assert await world.gangs.clusters() == []
 
 
 async def test_failed_flow_fails_the_set(world: set_world.SetWorld) -> None:
     await world.running()
     world.flows.move(1, model.FlowPhase.FAILED, reason="NonZeroExit", message="price failed")
-    status = await world.set_is("Failed", "NonZeroExit")
+    status = await world.wait_for_set("Failed", "NonZeroExit")
     assert status["message"] == "price failed"
 
-    async def told() -> bool:
+    async def reported() -> bool:
         events = await world.kube_events("NonZeroExit")
         return [e["involvedObject"]["name"] for e in events] == ["risk"]
 
-    await waiting.wait_until_async(told, what="a kube event")
+    await waiting.wait_until_async(reported, what="a kube event")
 
 
 async def test_set_of_higher_priority_takes_room_first(world: set_world.SetWorld) -> None:
-    """Also if it is the larger one, and came later; and priorities may change meanwhile."""
+    """Even if it is larger and was created later; priorities may change meanwhile."""
     await world.gangs.node("a", cpu="2")
     container = {"name": "x", "image": "x", "resources": {"requests": {"cpu": "1"}}}
     filler = {"nodeName": "a", "containers": [container]}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "filler"}, "spec": filler}
-    await world.kube.create(resource.PODS, body, controlled.NS)
+    await world.kube.create(resource.PODS, body, controller_world.NS)
     await world.set("large", priority=5)
-    await world.set_is("Placing", "WaitingForRoom", name="large")
+    await world.wait_for_set("Placing", "WaitingForRoom", name="large")
     await world.set("small", resources={"groups": world.groups(replicas=1)})
-    status = await world.set_is("Placing", "WaitingForRoom", name="small")
+    status = await world.wait_for_set("Placing", "WaitingForRoom", name="small")
     assert status["message"] == (
         "SyncSet default/large of priority 5 waits for its turn before this one of priority 0"
     )
     gang = {"waitSeconds": 1, "onTimeout": "fail"}
     await world.set("hasty", resources={"groups": world.groups(replicas=1), "gang": gang})
-    hasty = await world.set_is("Failed", "GangTimedOut", name="hasty")
+    hasty = await world.wait_for_set("Failed", "GangTimedOut", name="hasty")
     assert hasty["message"] == f"not all workers came within 1 s: {status['message']}"
     await world.change("large", priority=-1)
 
@@ -98,14 +98,14 @@ async def test_set_of_higher_priority_takes_room_first(world: set_world.SetWorld
 
     found = await waiting.wait_until_async(bound, what="the small one has a node")
     assert found == {"small-g1-worker-0"}
-    status = await world.set_is("Placing", "WaitingForRoom", name="large")
+    status = await world.wait_for_set("Placing", "WaitingForRoom", name="large")
     assert "worker" in status["message"]
 
 
-async def test_set_that_would_never_fit_holds_nobody_up(world: set_world.SetWorld) -> None:
+async def test_set_that_would_never_fit_does_not_block_others(world: set_world.SetWorld) -> None:
     await world.gangs.node("a", cpu="1")
     await world.set("large", priority=5)
-    await world.set_is("Placing", "WaitingForRoom", name="large")
+    await world.wait_for_set("Placing", "WaitingForRoom", name="large")
     await world.set("small", resources={"groups": world.groups(replicas=1)})
 
     async def bound() -> set[str]:
@@ -121,13 +121,13 @@ async def test_long_wait_is_a_kube_event_once(
     monkeypatch.setattr(waits, "ANNOUNCE_S", 0.2)
     await world.gangs.node("a", cpu="1")
     await world.set()
-    await world.set_is("Placing", "WaitingForRoom")
+    await world.wait_for_set("Placing", "WaitingForRoom")
 
-    async def told() -> list[str]:
+    async def reported() -> list[str]:
         found = await world.kube_events("WaitingForRoom")
         return [event["message"] for event in found]
 
-    [message] = await waiting.wait_until_async(told, what="a kube event")
+    [message] = await waiting.wait_until_async(reported, what="a kube event")
     assert "1 worker has no node in group worker" in message
     await world.change(suspend=True)
 
@@ -135,17 +135,17 @@ async def test_long_wait_is_a_kube_event_once(
         return len(await world.kube_events("Suspended")) == 1
 
     await waiting.wait_until_async(suspended, what="another kube event")
-    assert len(await told()) == 1
+    assert len(await reported()) == 1
 
 
-async def test_object_that_may_not_be_made_is_told_by_its_path(
+async def test_forbidden_object_is_reported_with_its_path(
     world: set_world.SetWorld,
 ) -> None:
     await world.gangs.node("a")
     taken = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "taken"}}
-    await world.kube.create(resource.CONFIG_MAPS, taken, controlled.NS)
+    await world.kube.create(resource.CONFIG_MAPS, taken, controller_world.NS)
     await world.set(resources={"groups": world.groups(), "objects": [taken]})
-    status = await world.set_is("Placing", "ObjectRefused")
+    status = await world.wait_for_set("Placing", "ObjectRefused")
     assert status["message"] == (
         "spec.resources.objects[0]: ConfigMap taken exists and does not belong to this SyncSet"
     )
@@ -154,20 +154,20 @@ async def test_object_that_may_not_be_made_is_told_by_its_path(
     assert gang["message"] == status["message"]
 
 
-async def test_workers_that_cannot_be_made_are_refused_and_not_waited_for(
+async def test_workers_that_cannot_be_created_are_refused_at_once(
     world: set_world.SetWorld,
 ) -> None:
     await world.gangs.node("a")
-    await world.set(resources={"groups": world.groups(serviceAccountName="nobody")})
-    status = await world.set_is("Placing", "ObjectRefused")
+    await world.set(resources={"groups": world.groups(serviceAccountName="missing")})
+    status = await world.wait_for_set("Placing", "ObjectRefused")
     assert status["message"].startswith("group worker: 0 of 2 workers are connected: ")
-    assert "nobody" in status["message"]
+    assert "missing" in status["message"]
 
 
-async def test_set_without_room_says_who_lacks_what(world: set_world.SetWorld) -> None:
+async def test_set_without_room_names_the_lacking_resource(world: set_world.SetWorld) -> None:
     await world.gangs.node("a", cpu="1")
     await world.set()
-    status = await world.set_is("Placing", "WaitingForRoom")
+    status = await world.wait_for_set("Placing", "WaitingForRoom")
     assert "1 worker has no node in group worker: each needs cpu 1" in status["message"]
     assert await world.gangs.bound() == {}
 
@@ -176,17 +176,17 @@ async def test_set_that_may_not_wait_again_fails(world: set_world.SetWorld) -> N
     await world.gangs.node("a", cpu="1")
     gang = {"waitSeconds": 1, "onTimeout": "fail"}
     await world.set(resources={"groups": world.groups(), "gang": gang})
-    status = await world.set_is("Failed", "GangTimedOut")
+    status = await world.wait_for_set("Failed", "GangTimedOut")
     assert status["message"].startswith("not all workers came within 1 s: ")
     assert "1 worker has no node in group worker: each needs cpu 1" in status["message"]
-    await world.pods_end()
+    await world.end_all_pods()
 
 
-async def test_auto_is_local_where_every_node_is(world: set_world.SetWorld) -> None:
+async def test_auto_backend_is_local_where_every_node_is_local(world: set_world.SetWorld) -> None:
     await world.gangs.node("a", **{"kilnwork.dev/local": "true"})
     await world.set(backend="auto")
     await world.gathered()
-    status = await world.set_is("Running")
+    status = await world.wait_for_set("Running")
     assert status["backendRef"] == {
         "backend": "local",
         "kind": "TaskCluster",
@@ -194,53 +194,53 @@ async def test_auto_is_local_where_every_node_is(world: set_world.SetWorld) -> N
     }
 
 
-async def test_auto_refuses_workers_without_requests_elsewhere(
+async def test_auto_backend_refuses_workers_without_requests(
     world: set_world.SetWorld,
 ) -> None:
     await world.gangs.node("a")
     await world.set(backend="auto", resources={"groups": [{"name": "worker"}]})
-    status = await world.set_is("AdmissionError", "InvalidSpec")
+    status = await world.wait_for_set("AdmissionError", "InvalidSpec")
     assert (
         "spec.resources.groups[0].template.spec.containers[0].resources.requests must have cpu"
         in (status["message"])
     )
 
 
-async def test_suspended_set_makes_nothing_until_it_is_resumed(
+async def test_suspended_set_creates_nothing_until_resumed(
     world: set_world.SetWorld,
 ) -> None:
     await world.gangs.node("a")
     await world.set(suspend=True)
-    await world.set_is("Suspended", generation=0)
+    await world.wait_for_set("Suspended", generation=0)
     assert await world.gangs.clusters() == []
     await world.change(suspend=False)
     await world.gathered()
-    await world.set_is("Running")
+    await world.wait_for_set("Running")
 
 
 async def test_running_flow_is_suspended_and_resumed(world: set_world.SetWorld) -> None:
     await world.running()
     await world.change(suspend=True)
-    status = await world.set_is("Suspended", "Suspended")
+    status = await world.wait_for_set("Suspended", "Suspended")
     assert world.flows.suspended == [True]
     assert status["gang"] == "2/2"
     await world.change(suspend=False)
-    await world.set_is("Running")
+    await world.wait_for_set("Running")
     assert world.flows.suspended == [True, False]
 
 
 async def test_kill_timestamp_kills(world: set_world.SetWorld) -> None:
     await world.running()
     await world.change(killTimestamp="2026-01-01T00:00:00Z")
-    await world.set_is("Killed", "Killed")
+    await world.wait_for_set("Killed", "Killed")
     assert world.flows.killed == [(1, "Killed")]
-    await world.pods_end()
+    await world.end_all_pods()
 
 
 async def test_deadline_fails_the_generation(world: set_world.SetWorld) -> None:
     await world.running()
     await world.change(deadlineSeconds=1)
-    await world.set_is("Failed", "DeadlineExceeded")
+    await world.wait_for_set("Failed", "DeadlineExceeded")
     assert world.flows.killed == [(1, "DeadlineExceeded")]
 
 
@@ -255,7 +255,7 @@ async def test_higher_generation_ends_the_one_before(world: set_world.SetWorld) 
     await waiting.wait_until_async(begun, what="groups of the second generation")
     assert world.flows.killed == [(1, "Superseded")]
     await world.gathered()
-    status = await world.set_is("Running", generation=2)
+    status = await world.wait_for_set("Running", generation=2)
     assert [run.generation for run in world.flows.started] == [1, 2]
     [past] = status["generations"]
     assert (past["generation"], past["phase"]) == (1, "Killed")
@@ -264,37 +264,37 @@ async def test_higher_generation_ends_the_one_before(world: set_world.SetWorld) 
 async def test_replay_repeats_flow_and_data_of_a_generation(world: set_world.SetWorld) -> None:
     await world.running()
     world.flows.move(1, model.FlowPhase.SUCCEEDED)
-    await world.set_is("Succeeded")
-    await world.pods_end()
+    await world.wait_for_set("Succeeded")
+    await world.end_all_pods()
     await world.change(
         generation=2,
         replay={"generation": 2, "of": 1},
         flow={"do": [{"other": {"command": ["false"]}}]},
     )
     await world.gathered()
-    status = await world.set_is("Running", generation=2)
+    status = await world.wait_for_set("Running", generation=2)
     first, second = world.flows.started
     assert second.flow == first.flow
     assert status["replayOf"] == 1
 
 
-async def test_replay_of_what_is_not_kept_fails(world: set_world.SetWorld) -> None:
+async def test_replay_of_a_forgotten_generation_fails(world: set_world.SetWorld) -> None:
     await world.gangs.node("a")
     await world.set(generation=5, replay={"generation": 5, "of": 3})
-    status = await world.set_is("Failed", "NoGeneration", generation=5)
+    status = await world.wait_for_set("Failed", "NoGeneration", generation=5)
     assert "generation 3 is not kept" in status["message"]
 
 
-async def test_generations_that_are_not_kept_are_forgotten(world: set_world.SetWorld) -> None:
+async def test_old_generations_are_forgotten(world: set_world.SetWorld) -> None:
     await world.running(keep={"generations": 1})
     world.flows.move(1, model.FlowPhase.SUCCEEDED)
-    await world.set_is("Succeeded")
-    await world.pods_end()
+    await world.wait_for_set("Succeeded")
+    await world.end_all_pods()
     await world.change(generation=2)
     await world.gathered()
-    await world.set_is("Running", generation=2)
+    await world.wait_for_set("Running", generation=2)
     world.flows.move(2, model.FlowPhase.SUCCEEDED)
-    status = await world.set_is("Succeeded", generation=2)
+    status = await world.wait_for_set("Succeeded", generation=2)
     assert [one["generation"] for one in status["generations"]] == [2]
 
     async def forgotten() -> bool:
@@ -305,16 +305,16 @@ async def test_generations_that_are_not_kept_are_forgotten(world: set_world.SetW
 
 async def test_deleted_set_leaves_nothing(world: set_world.SetWorld) -> None:
     await world.running()
-    await world.kube.delete(kinds.SYNC_SETS, "risk", controlled.NS, propagation="Background")
+    await world.kube.delete(kinds.SYNC_SETS, "risk", controller_world.NS, propagation="Background")
     await waiting.wait_until_async(lambda: not world.flows.views, what="the flow is forgotten")
-    await world.pods_end()
+    await world.end_all_pods()
     assert await world.gangs.clusters() == []
 
 
 async def test_set_deleted_while_no_manager_ran_is_forgotten(world: set_world.SetWorld) -> None:
     await world.running()
     await world.controllers.stop()
-    await world.kube.delete(kinds.SYNC_SETS, "risk", controlled.NS, propagation="Background")
+    await world.kube.delete(kinds.SYNC_SETS, "risk", controller_world.NS, propagation="Background")
     world.controllers = world._new()
     await world.start()
     await waiting.wait_until_async(lambda: not world.flows.views, what="the flow is forgotten")
@@ -326,7 +326,7 @@ async def test_time_to_live_deletes_the_set(world: set_world.SetWorld) -> None:
 
     async def gone() -> bool:
         try:
-            await world.kube.get(kinds.SYNC_SETS, "risk", controlled.NS)
+            await world.kube.get(kinds.SYNC_SETS, "risk", controller_world.NS)
         except errors.NotFound:
             return True
         return False
@@ -339,7 +339,7 @@ async def test_new_manager_goes_on_and_starts_nothing_twice(world: set_world.Set
     before = await world.set_status()
     await world.restart()
     world.flows.move(1, model.FlowPhase.SUCCEEDED)
-    status = await world.set_is("Succeeded")
+    status = await world.wait_for_set("Succeeded")
     assert len(world.flows.started) == 1
     assert status["admissionTime"] == before["admissionTime"]
 
@@ -363,13 +363,15 @@ async def test_worker_that_ends_fails_the_generation(world: set_world.SetWorld) 
     await world.running(resources={"groups": world.groups(onPodFailed="fail")})
     patch = {"status": {"phase": "Failed", "reason": "Evicted"}}
     await world.kube.merge_patch(
-        resource.PODS, "risk-g1-worker-0", patch, controlled.NS, subresource="status"
+        resource.PODS, "risk-g1-worker-0", patch, controller_world.NS, subresource="status"
     )
-    status = await world.set_is("Failed", "WorkerEnded")
+    status = await world.wait_for_set("Failed", "WorkerEnded")
     assert "Pod risk-g1-worker-0 failed: Evicted" in status["message"]
 
 
-async def test_objects_are_made_first_and_go_with_the_set(world: set_world.SetWorld) -> None:
+async def test_objects_are_created_first_and_removed_with_the_set(
+    world: set_world.SetWorld,
+) -> None:
     await world.gangs.node("a")
     settings = {
         "apiVersion": "v1",
@@ -379,17 +381,17 @@ async def test_objects_are_made_first_and_go_with_the_set(world: set_world.SetWo
     }
     uid = await world.set(resources={"groups": world.groups(), "objects": [settings]})
     await world.gathered()
-    await world.set_is("Running")
-    made = await world.kube.get(resource.CONFIG_MAPS, "settings", controlled.NS)
+    await world.wait_for_set("Running")
+    made = await world.kube.get(resource.CONFIG_MAPS, "settings", controller_world.NS)
     assert made["data"] == {"curve": "flat"}
     assert made["metadata"]["ownerReferences"][0]["uid"] == uid
 
 
-async def test_object_that_may_not_be_made_is_told(world: set_world.SetWorld) -> None:
+async def test_forbidden_object_is_reported(world: set_world.SetWorld) -> None:
     await world.gangs.node("a")
     other = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}}
     await world.set(resources={"groups": world.groups(), "objects": [other]})
-    status = await world.set_is("Placing", "ObjectRefused")
+    status = await world.wait_for_set("Placing", "ObjectRefused")
     assert "spec.resources.objects[0]: the manager may not make secrets" in status["message"]
     assert await world.gangs.clusters() == []
 
@@ -398,7 +400,7 @@ async def test_set_with_data_waits_for_its_pond(world: set_world.SetWorld) -> No
     await world.gangs.node("a")
     snapshots = [{"name": "trades", "from": {"inline": {"a.csv": "1"}}}]
     await world.set(data={"snapshots": snapshots})
-    status = await world.set_is("Pending", "WaitingForPond")
+    status = await world.wait_for_set("Pending", "WaitingForPond")
     assert "DataPond default does not exist in namespace default" in status["message"]
     assert conditions(status)["SnapshotPinned"] == "False"
     assert await world.gangs.clusters() == []

@@ -1,4 +1,4 @@
-"""SyncSets on nodes with data: who waits for whom, on a real API server with played agents."""
+"""SyncSets with data on nodes: order of data and workers, on a real API server with fake agents."""
 
 import asyncio
 import random
@@ -10,24 +10,24 @@ import pytest
 
 from kilnwork.api import kinds, resource
 from kilnwork.jobs.flows import model
-from support import controlled, played_agents, ponds, set_world, waiting
+from support import controller_world, fake_pond_agents, ponds, set_world, waiting
 
 
 class World(set_world.SetWorld):
-    """With the agents of a pond."""
+    """A SyncSet world with the agents of a pond."""
 
     def __init__(self, kube: Any) -> None:
         super().__init__(kube)
-        self.agents = played_agents.PlayedAgents(self.controllers.ledger)
+        self.agents = fake_pond_agents.FakePondAgents(self.controllers.ledger)
 
     async def set_with_data(self, order: str, **group: Any) -> None:
-        """A SyncSet of two workers that reads one snapshot in shards."""
+        """Declare a SyncSet of two workers that reads one snapshot in shards."""
         snapshot = {"name": "trades", "from": {"source": "lake"}, "shard": {"by": "files"}}
         data = {"snapshots": [snapshot], "pond": {"order": order}}
         await self.set(resources={"groups": self.groups(near=["trades"], **group)}, data=data)
 
     async def until_leased(self, *nodes: str) -> None:
-        """Let agents pin, until exactly these nodes are to have the data."""
+        """Let agents pin until exactly these nodes have leases."""
 
         async def wanted() -> bool:
             await self.agents.work("a", "b")
@@ -44,13 +44,13 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield made
 
 
-async def test_lead_fetches_where_workers_fit_and_opens_the_gate_then(world: World) -> None:
+async def test_lead_mode_fetches_where_workers_fit_and_then_opens_the_gate(world: World) -> None:
     await world.gangs.node("a")
     await world.gangs.node("b", cpu="1")  # has no room for both
     world.agents.start("a", "b")
     await world.set_with_data("lead")
     await world.until_leased("a")
-    status = await world.set_is("Fetching", "Fetching")
+    status = await world.wait_for_set("Fetching", "Fetching")
     assert status["snapshots"]["trades"]["digest"] == world.agents.snapshot.digest
     assert status["snapshots"]["trades"]["shards"] == 3
     assert (status["dataReady"], status["gang"]) == ("0/1", "0/2")
@@ -60,12 +60,12 @@ async def test_lead_fetches_where_workers_fit_and_opens_the_gate_then(world: Wor
     await world.agents.work("a")
     await world.gathered()
     assert set((await world.gangs.bound()).values()) == {"a"}
-    await world.set_is("Running")
+    await world.wait_for_set("Running")
     [run] = world.flows.started
     assert run.snapshots["trades"].digest == world.agents.snapshot.digest
     assert len(run.snapshots["trades"].shards or ()) == 3
     world.flows.move(1, model.FlowPhase.SUCCEEDED)
-    await world.set_is("Succeeded")
+    await world.wait_for_set("Succeeded")
 
     async def released() -> bool:
         return await world.agents.leases("a") == set()
@@ -73,7 +73,7 @@ async def test_lead_fetches_where_workers_fit_and_opens_the_gate_then(world: Wor
     await waiting.wait_until_async(released, what="the lease is released")
 
 
-async def test_follow_binds_workers_and_the_flow_waits_for_their_data(world: World) -> None:
+async def test_follow_mode_binds_workers_and_the_flow_waits_for_data(world: World) -> None:
     await world.gangs.node("a")
     await world.gangs.node("b")
     world.agents.start("a", "b")
@@ -87,22 +87,22 @@ async def test_follow_binds_workers_and_the_flow_waits_for_their_data(world: Wor
     nodes = sorted(set((await world.gangs.bound()).values()))
     await world.gangs.connect()
     await world.until_leased(*nodes)
-    status = await world.set_is("Fetching", "Fetching")
+    status = await world.wait_for_set("Fetching", "Fetching")
     assert status["gang"] == "2/2"
     assert world.flows.started == []
     world.agents.ready |= set(nodes)
     await world.agents.work(*nodes)
-    await world.set_is("Running")
+    await world.wait_for_set("Running")
 
 
-async def test_node_that_is_lost_while_it_fetches_is_replaced(world: World) -> None:
+async def test_node_lost_while_fetching_is_replaced(world: World) -> None:
     await world.gangs.node("a")
     world.agents.start("a", "b")
     await world.set_with_data("lead")
     await world.until_leased("a")
     await world.gangs.node("b")
     await world.kube.delete(resource.NODES, "a")
-    world.agents.ledger.node_gone(controlled.NS, played_agents.POND, "a")
+    world.agents.ledger.node_gone(controller_world.NS, fake_pond_agents.POND, "a")
 
     async def wanted() -> bool:
         await world.agents.work("b")
@@ -112,11 +112,11 @@ async def test_node_that_is_lost_while_it_fetches_is_replaced(world: World) -> N
     world.agents.ready.add("b")
     await world.agents.work("b")
     await world.gathered()
-    await world.set_is("Running")
+    await world.wait_for_set("Running")
     assert set((await world.gangs.bound()).values()) == {"b"}
 
 
-async def test_node_that_is_lost_under_workers_that_wait_for_data_is_replaced(
+async def test_node_lost_under_waiting_workers_is_replaced(
     world: World,
 ) -> None:
     await world.gangs.node("a")
@@ -126,9 +126,9 @@ async def test_node_that_is_lost_under_workers_that_wait_for_data_is_replaced(
     await world.gathered()
     await world.gangs.node("b")
     await world.kube.delete(resource.NODES, "a")
-    world.agents.ledger.node_gone(controlled.NS, played_agents.POND, "a")
+    world.agents.ledger.node_gone(controller_world.NS, fake_pond_agents.POND, "a")
     for name in await world.gangs.bound():
-        await world.kube.delete(resource.PODS, name, controlled.NS, grace_s=0)
+        await world.kube.delete(resource.PODS, name, controller_world.NS, grace_s=0)
 
     async def wanted() -> bool:
         await world.agents.work("b")
@@ -139,11 +139,11 @@ async def test_node_that_is_lost_under_workers_that_wait_for_data_is_replaced(
     assert world.flows.started == []
     world.agents.ready.add("b")
     await world.agents.work("b")
-    await world.set_is("Running")
+    await world.wait_for_set("Running")
     assert set((await world.gangs.bound()).values()) == {"b"}
 
 
-async def test_workers_go_only_where_an_agent_is(world: World) -> None:
+async def test_workers_are_placed_only_on_nodes_with_an_agent(world: World) -> None:
     await world.gangs.node("a")
     await world.gangs.node("without", cpu="64")
     world.agents.start("a")
@@ -151,12 +151,12 @@ async def test_workers_go_only_where_an_agent_is(world: World) -> None:
     await world.until_leased("a")
 
 
-async def test_new_manager_wants_the_same_data_again_and_the_digest_stays(world: World) -> None:
+async def test_new_manager_keeps_the_pinned_digest(world: World) -> None:
     await world.gangs.node("a")
     world.agents.start("a")
     await world.set_with_data("lead")
     await world.until_leased("a")
-    before = (await world.set_is("Fetching"))["snapshots"]["trades"]["digest"]
+    before = (await world.wait_for_set("Fetching"))["snapshots"]["trades"]["digest"]
     await world.restart()
     world.agents.ledger = world.controllers.ledger
     world.agents.start("a")
@@ -164,17 +164,16 @@ async def test_new_manager_wants_the_same_data_again_and_the_digest_stays(world:
     world.agents.ready.add("a")
     await world.agents.work("a")
     await world.gathered()
-    status = await world.set_is("Running")
+    status = await world.wait_for_set("Running")
     assert status["snapshots"]["trades"]["digest"] == before
 
 
 @pytest.mark.parametrize("order", ["lead", "follow"])
 @pytest.mark.parametrize("seed", range(3))
-async def test_managers_that_die_all_the_time_start_the_flow_once(
-    world: World, order: str, seed: int
-) -> None:
-    """A new manager after a few milliseconds, again and again: what counts is in objects, in the
-    engine, and with the agents."""
+async def test_dying_managers_start_the_flow_once(world: World, order: str, seed: int) -> None:
+    """A new manager every few milliseconds: the state is in objects, in the engine, and with the
+    agents.
+    """
     pauses = random.Random(seed)
     await world.gangs.node("a")
     await world.gangs.node("b")
@@ -205,23 +204,23 @@ async def test_managers_that_die_all_the_time_start_the_flow_once(
 
 
 async def test_corrupt_data_fails_the_generation(world: World) -> None:
-    """The source has other data by the time at which a new manager asks for what was pinned."""
+    """The source has other data when a new manager requests what was pinned."""
     await world.gangs.node("a")
     world.agents.start("a")
     await world.set_with_data("lead")
     await world.until_leased("a")
-    await world.set_is("Fetching")
+    await world.wait_for_set("Fetching")
     await world.restart()
     world.agents.ledger = world.controllers.ledger
-    changed = {**played_agents.FILES, "0.csv": b"other\n"}
+    changed = {**fake_pond_agents.FILES, "0.csv": b"other\n"}
     world.agents.snapshot = ponds.manifest_of(changed)
     world.agents.start("a")
 
-    async def told() -> bool:
+    async def reported() -> bool:
         await world.agents.work("a")
         return bool((await world.set_status())["phase"] == "Failed")
 
-    await waiting.wait_until_async(told, what="it has failed")
+    await waiting.wait_until_async(reported, what="it has failed")
     assert (await world.set_status())["reason"] in ("SourceChanged", "DataCorrupt")
 
 
@@ -230,7 +229,7 @@ async def test_deleted_set_releases_its_lease(world: World) -> None:
     world.agents.start("a")
     await world.set_with_data("lead")
     await world.until_leased("a")
-    await world.kube.delete(kinds.SYNC_SETS, "risk", controlled.NS, propagation="Background")
+    await world.kube.delete(kinds.SYNC_SETS, "risk", controller_world.NS, propagation="Background")
 
     async def released() -> bool:
         return await world.agents.leases("a") == set()
@@ -247,11 +246,11 @@ async def test_replacement_of_a_lost_worker_waits_for_its_data(world: World) -> 
     world.agents.ready |= {"a", "b"}
     await world.agents.work("a", "b")
     await world.gathered()
-    await world.set_is("Running")
+    await world.wait_for_set("Running")
     [lost] = [name for name, node in (await world.gangs.bound()).items() if node == "a"]
     await world.kube.delete(resource.NODES, "a")
-    world.agents.ledger.node_gone(controlled.NS, played_agents.POND, "a")
-    await world.kube.delete(resource.PODS, lost, controlled.NS, grace_s=0)
+    world.agents.ledger.node_gone(controller_world.NS, fake_pond_agents.POND, "a")
+    await world.kube.delete(resource.PODS, lost, controller_world.NS, grace_s=0)
     await world.gangs.node("c", cpu="1")
     world.agents.start("b", "c")
 
@@ -272,7 +271,7 @@ async def test_replacement_of_a_lost_worker_waits_for_its_data(world: World) -> 
 
 
 async def elastic(world: World, **shard: Any) -> None:
-    """A SyncSet whose flow runs, of two workers that may be four; one shard for each."""
+    """Run a SyncSet whose flow runs on two workers that may become four, with one shard each."""
     await world.gangs.node("a", cpu="8")
     world.agents.start("a")
     world.agents.ready.add("a")
@@ -283,21 +282,23 @@ async def elastic(world: World, **shard: Any) -> None:
     await world.until_leased("a")
     await world.agents.work("a")
     await world.gathered()
-    await world.set_is("Running")
+    await world.wait_for_set("Running")
 
 
 async def shards_are(world: World, count: int) -> None:
-    async def told() -> bool:
+    async def reported() -> bool:
         status = await world.set_status()
         return bool(status["snapshots"]["trades"]["shards"] == count)
 
-    await waiting.wait_until_async(told, what=f"{count} shards")
+    await waiting.wait_until_async(reported, what=f"{count} shards")
 
 
-async def test_shards_that_follow_workers_are_divided_anew_while_no_step_reads_them(
+async def test_unread_shards_are_divided_again_when_workers_change(
     world: World,
 ) -> None:
-    """Statement 5, within a generation: what steps have begun to read stays (`jobs.flows`)."""
+    """Statement 5, within a generation: shards that steps have begun to read stay
+    (`jobs.flows`).
+    """
     await elastic(world, by="range", group="worker")
     [started] = world.flows.started
     assert len(started.snapshots["trades"].shards or ()) == 2
@@ -312,7 +313,7 @@ async def test_shards_that_follow_workers_are_divided_anew_while_no_step_reads_t
     assert len(world.flows.started) == 1
 
 
-async def test_shards_of_a_fixed_number_stay_when_workers_become_more(world: World) -> None:
+async def test_fixed_number_of_shards_stays_when_workers_grow(world: World) -> None:
     await elastic(world, by="range", count=2)
     await world.change(resources={"groups": world.groups(replicas=4, min=1, elastic={"max": 4})})
     await world.gathered(4)
@@ -325,31 +326,31 @@ async def test_suspended_flow_keeps_its_workers_and_their_data(world: World) -> 
     await elastic(world, by="files")
     bound = await world.gangs.bound()
     await world.change(suspend=True)
-    await world.set_is("Suspended")
+    await world.wait_for_set("Suspended")
     assert world.flows.suspended == [True]
     assert await world.gangs.bound() == bound
     assert await world.agents.leases("a") == {"risk-g1"}
     await world.change(suspend=False)
-    await world.set_is("Running")
+    await world.wait_for_set("Running")
     assert world.flows.suspended == [True, False]
     assert len(world.flows.started) == 1
 
 
-async def test_fewer_workers_leave_their_nodes(world: World) -> None:
+async def test_removed_workers_leave_their_nodes(world: World) -> None:
     await elastic(world, by="files")
     await world.change(resources={"groups": world.groups(replicas=1, min=1, elastic={"max": 4})})
 
     async def one_left() -> bool:
         await world.gangs.end_pods()
         status = await world.set_status()
-        told = (status["phase"], status["gang"], status["groups"]["worker"]["desired"])
-        return told == ("Running", "1/1", 1) and len(await world.gangs.bound()) == 1
+        reported = (status["phase"], status["gang"], status["groups"]["worker"]["desired"])
+        return reported == ("Running", "1/1", 1) and len(await world.gangs.bound()) == 1
 
     await waiting.wait_until_async(one_left, what="one worker is left, and the flow goes on")
 
 
-async def test_outputs_are_kept_though_managers_die_meanwhile(world: World) -> None:
-    """The digest is told when nodes hold it, and they do until the generation is forgotten."""
+async def test_outputs_are_kept_although_managers_die(world: World) -> None:
+    """The digest is published when nodes hold the data, until the generation is forgotten."""
     await world.gangs.node("a")
     world.agents.start("a")
     world.agents.ready.add("a")
@@ -366,7 +367,7 @@ async def test_outputs_are_kept_though_managers_die_meanwhile(world: World) -> N
     await world.gangs.connect()
     await world.until_leased("a")
     await world.agents.work("a")
-    await world.set_is("Running")
+    await world.wait_for_set("Running")
     world.flows.instances = [
         model.InstanceView(
             key="price",
@@ -379,7 +380,7 @@ async def test_outputs_are_kept_though_managers_die_meanwhile(world: World) -> N
     ]
     world.agents.ready.clear()
     world.flows.move(1, model.FlowPhase.SUCCEEDED)
-    await world.set_is("Running", "KeepingOutputs")
+    await world.wait_for_set("Running", "KeepingOutputs")
     await world.restart()
     world.agents.ledger = world.controllers.ledger
     world.agents.start("a")
@@ -392,11 +393,11 @@ async def test_outputs_are_kept_though_managers_die_meanwhile(world: World) -> N
     assert (await world.set_status())["phase"] == "Running"
     world.agents.ready.add("a")
     await world.agents.work("a")
-    status = await world.set_is("Succeeded")
+    status = await world.wait_for_set("Succeeded")
     assert status["outputs"]["prices"]["digest"] == world.agents.snapshot.digest
-    await world.pods_end()
+    await world.end_all_pods()
     assert "risk-g1.out" in await world.agents.leases("a")
-    await world.kube.delete(kinds.SYNC_SETS, "risk", controlled.NS)
+    await world.kube.delete(kinds.SYNC_SETS, "risk", controller_world.NS)
 
     async def released() -> bool:
         return await world.agents.leases("a") == set()

@@ -1,6 +1,6 @@
-"""Data that is delivered by shards: which node gets which, and who runs what reads them.
+"""Data delivered by shards: the assignment to nodes, and the workers that read them.
 
-On a real API server with played agents, workers and flows; see `test_sync_sets_data`.
+On a real API server with fake agents, workers and flows; see `test_sync_sets_data`.
 """
 
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kilnwork.api import resource
-from support import controlled, played_agents, ponds, set_world, waiting
+from support import controller_world, fake_pond_agents, ponds, set_world, waiting
 
 FILES = {f"{number}.csv": b"1\n" for number in range(8)}
 FLOW = {"do": [{"price": {"each": "s", "of": "data.trades", "command": ["true"]}}]}
@@ -22,7 +22,7 @@ class World(set_world.SetWorld):
 
     def __init__(self, kube: Any) -> None:
         super().__init__(kube)
-        self.agents = played_agents.PlayedAgents(self.controllers.ledger)
+        self.agents = fake_pond_agents.FakePondAgents(self.controllers.ledger)
         self.agents.snapshot = ponds.manifest_of(FILES)
         self.nodes: list[str] = []
 
@@ -33,16 +33,16 @@ class World(set_world.SetWorld):
         self.agents.start(*self.nodes)
 
     async def lose(self, name: str) -> None:
-        """A node is gone, with its agent and its workers."""
+        """Remove a node with its agent and its workers."""
         lost = [pod for pod, node in (await self.gangs.bound()).items() if node == name]
         await self.kube.delete(resource.NODES, name)
         self.nodes.remove(name)
-        self.agents.ledger.node_gone(controlled.NS, played_agents.POND, name)
+        self.agents.ledger.node_gone(controller_world.NS, fake_pond_agents.POND, name)
         for pod in lost:
-            await self.kube.delete(resource.PODS, pod, controlled.NS, grace_s=0)
+            await self.kube.delete(resource.PODS, pod, controller_world.NS, grace_s=0)
 
     async def declare(self, *, replicas: int = 4, order: str = "lead", **group: Any) -> None:
-        """A SyncSet whose one step has a task for each of eight shards."""
+        """Declare a SyncSet whose one step has a task for each of eight shards."""
         snapshot = {
             "name": "trades",
             "from": {"source": "lake"},
@@ -56,7 +56,7 @@ class World(set_world.SetWorld):
         )
 
     async def files(self, node: str) -> set[str]:
-        """What a node is to have of the snapshot."""
+        """Return the files of the snapshot that a node is to have."""
         found: set[str] = set()
         for lease in (await self.agents.ordered(node)).leases:
             for one in lease.snapshots:
@@ -68,7 +68,7 @@ class World(set_world.SetWorld):
         return {node: await self.files(node) for node in self.nodes}
 
     async def until(self, what: str, holds: Any) -> None:
-        """Let agents work and workers connect until it holds."""
+        """Let agents and workers act until it holds."""
 
         async def held() -> bool:
             await self.agents.work(*self.nodes)
@@ -84,7 +84,7 @@ class World(set_world.SetWorld):
         await self.until("the flow runs", running)
 
     def served(self) -> dict[str, set[int]]:
-        """Portions whose tasks go to workers of a node."""
+        """Return the portions whose tasks go to workers of a node."""
         found = self.hub.portions.get(CLUSTER, {})
         return {node: set(has) for node, has in found.items()}
 
@@ -97,9 +97,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 @pytest.mark.parametrize("order", ["lead", "follow"])
-async def test_each_node_gets_the_shards_of_its_workers_and_all_are_somewhere(
-    world: World, order: str
-) -> None:
+async def test_each_node_gets_the_shards_of_its_workers(world: World, order: str) -> None:
     await world.add("a", "b")
     await world.declare(order=order)
 

@@ -1,6 +1,6 @@
 """TaskClaims against the real API server, dispatcher and journal: what a program with curl does.
 
-The admission rules are here too, as the embedded API server has them; tests/cluster has those of a
+Admission rules are tested here as the embedded API server has them; tests/cluster tests those of a
 real one.
 """
 
@@ -20,7 +20,7 @@ from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub as hubs
 from kilnwork.kit import coroutines, ids
 from kilnwork.kube import client, errors
-from support import controlled, pod_world, short, waiting
+from support import controller_world, pod_world, short_paths, waiting
 from support import hubs as hub_support
 
 NS = pod_world.NS
@@ -30,33 +30,33 @@ LARGE = "x" * 100_000
 
 
 class World(pod_world.World):
-    """A manager that serves claims, and what holders do."""
+    """A manager that serves claims, and the actions of holders."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self.settings = msgspec.structs.replace(
-            controlled.SETTINGS, socket=directory / "c.sock", blobs=directory / "blobs"
+            controller_world.SETTINGS, socket=directory / "c.sock", blobs=directory / "blobs"
         )
         self.options = hubs.HubOptions(lease_s=20.0)  # it must not end on a machine that is busy
 
     async def external(self, name: str, payload: Any = None, **spec: Any) -> None:
         """Declare a Task for executor `mine`."""
         spec = {"external": {"executor": "mine", "payload": payload}, **spec}
-        await self.kube.create(kinds.TASKS, controlled.body(kinds.TASKS, name, spec=spec), NS)
+        await self.kube.create(kinds.TASKS, controller_world.body(kinds.TASKS, name, spec=spec), NS)
 
     async def task_id(self, name: str) -> ids.TaskId:
         return ids.task_id((await self.kube.get(kinds.TASKS, name, NS))["metadata"]["uid"])
 
     async def claim(self, name: str = "c", **spec: Any) -> None:
-        body = controlled.body(CLAIMS, name, spec={"executor": "mine", **spec})
+        body = controller_world.body(CLAIMS, name, spec={"executor": "mine", **spec})
         await self.kube.create(CLAIMS, body, NS)
 
     async def report(self, name: str = "c", **status: Any) -> None:
-        """What the holder writes."""
+        """Write a report as the holder does."""
         await self.kube.merge_patch(CLAIMS, name, {"status": status}, NS, subresource="status")
 
     async def phase(self, phase: str, name: str = "c") -> dict[str, Any]:
-        """Wait until a claim is in this phase; its status."""
+        """Wait until a claim is in this phase; return its status."""
         status: dict[str, Any] = {}
 
         async def look() -> bool:
@@ -70,7 +70,7 @@ class World(pod_world.World):
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    made = World(short.directory())
+    made = World(short_paths.directory())
     await made.plane.start()
     try:
         async with client.Client(made.plane.admin_config(), user_agent="test") as made.kube:
@@ -81,14 +81,17 @@ async def world() -> AsyncIterator[World]:
         await made.plane.stop()
 
 
-async def test_a_task_and_its_result_take_three_writes_of_status(
+async def test_task_with_a_result_costs_three_status_writes(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executor, "WAITING_AFTER_S", 30.0)  # else a fourth on a busy machine
-    writes, following = controlled.Writes(world.kube, CLAIMS), coroutines.BackgroundWork("test")
+    writes, following = (
+        controller_world.Writes(world.kube, CLAIMS),
+        coroutines.BackgroundWork("test"),
+    )
     following.start("writes", writes.follow())
     await world.external("a", {"of": "${task.name}"})
-    await world.says("a", "Pending", "ExecutorUnavailable")
+    await world.wait_for_state("a", "Pending", "ExecutorUnavailable")
     await world.claim(holder="curl")
     given = (await world.phase("Claimed"))["task"]
     uid = (await world.kube.get(kinds.TASKS, "a", NS))["metadata"]["uid"]
@@ -100,9 +103,9 @@ async def test_a_task_and_its_result_take_three_writes_of_status(
         "payload": {"of": "a"},
         "outputType": "json",
     }
-    await world.says("a", "Running")
+    await world.wait_for_state("a", "Running")
     await world.report(outcome={"state": "Succeeded", "result": {"n": 1}})
-    done = await world.says("a", "Success", "Succeeded")
+    done = await world.wait_for_state("a", "Success", "Succeeded")
     assert done["result"]["value"] == {"n": 1}
     assert (await world.phase("Finished"))["reason"] == "Succeeded"
     assert (await writes.counted())["c"] == 3
@@ -138,14 +141,14 @@ async def test_progress_is_shown(world: World) -> None:
         ),
     ],
 )
-async def test_outcomes(
+async def test_reported_outcome_decides_the_state(
     world: World, spec: dict[str, Any], outcome: dict[str, Any], *, state: str, reason: str
 ) -> None:
     await world.external("a", **spec)
     await world.claim()
     await world.phase("Claimed")
     await world.report(outcome=outcome)
-    await world.says("a", state, reason)
+    await world.wait_for_state("a", state, reason)
     view = hub_support.view(world.hub, await world.task_id("a"))
     result = outcome.get("result")
     if state == "Failed":
@@ -161,7 +164,7 @@ async def test_outcomes(
 
 
 @pytest.mark.parametrize("deleted", [False, True], ids=["acknowledged", "deleted"])
-async def test_a_kill_is_asked_of_the_holder_and_its_outcome_is_the_proof(
+async def test_kill_is_requested_from_the_holder_and_confirmed_by_its_outcome(
     world: World, *, deleted: bool
 ) -> None:
     await world.external("a", timeouts={"killGraceSeconds": 0.1})
@@ -176,15 +179,15 @@ async def test_a_kill_is_asked_of_the_holder_and_its_outcome_is_the_proof(
     assert status["killReason"] == "Killed"
     if deleted:
         await world.kube.delete(CLAIMS, "c", NS)
-        await world.says("a", "Killed", "Unconfirmed")
+        await world.wait_for_state("a", "Killed", "Unconfirmed")
     else:
         await world.report(outcome={"state": "Killed"})
-        await world.says("a", "Killed", "Killed")
+        await world.wait_for_state("a", "Killed", "Killed")
         await world.phase("Finished")
 
 
-async def test_a_deleted_task_ends_its_claim(world: World) -> None:
-    """The holder ends what it does; the claim is its own, and goes by its `ttl`."""
+async def test_deleted_task_ends_its_claim(world: World) -> None:
+    """The holder stops its work; the claim belongs to it and is removed after its `ttl`."""
     await world.external("a")
     await world.claim(ttlSecondsAfterFinished=0)
     await world.phase("Claimed")
@@ -203,7 +206,7 @@ async def test_a_deleted_task_ends_its_claim(world: World) -> None:
 
 
 @pytest.mark.parametrize("deleted", [False, True], ids=["not renewed", "deleted"])
-async def test_what_a_lost_holder_had_goes_to_another_claim(world: World, *, deleted: bool) -> None:
+async def test_task_of_a_lost_holder_goes_to_another_claim(world: World, *, deleted: bool) -> None:
     await world.external("a")
     await world.claim(leaseSeconds=60 if deleted else 3)
     if deleted:
@@ -219,10 +222,10 @@ async def test_what_a_lost_holder_had_goes_to_another_claim(world: World, *, del
     status = await world.phase("Claimed", "d")
     assert status["task"]["attempt"] == 2
     await world.report("d", outcome={"state": "Succeeded", "result": 2})
-    assert (await world.says("a", "Success"))["result"]["value"] == 2
+    assert (await world.wait_for_state("a", "Success"))["result"]["value"] == 2
 
 
-async def test_a_claim_that_waits_and_is_not_renewed_gets_no_task(world: World) -> None:
+async def test_unrenewed_waiting_claim_gets_no_task(world: World) -> None:
     await world.claim(leaseSeconds=1, ttlSecondsAfterFinished=0)
 
     async def gone() -> bool:
@@ -233,37 +236,35 @@ async def test_a_claim_that_waits_and_is_not_renewed_gets_no_task(world: World) 
 
     await waiting.wait_until_async(gone, what="the claim is deleted")
     await world.external("a")
-    await world.says("a", "Pending", "ExecutorUnavailable")
+    await world.wait_for_state("a", "Pending", "ExecutorUnavailable")
 
 
 @pytest.mark.parametrize("meanwhile", [False, True], ids=["afterwards", "meanwhile"])
-async def test_a_claim_goes_on_after_a_restart_of_the_manager(
+async def test_claim_goes_on_after_a_restart_of_the_manager(
     world: World, *, meanwhile: bool
 ) -> None:
     await world.external("a", {"literal": "$${not.a.variable}"})
     await world.claim()
     given = (await world.phase("Claimed"))["task"]
-    await world.says("a", "Running")
+    await world.wait_for_state("a", "Running")
     await world.end()
     if meanwhile:
         await world.report(outcome={"state": "Succeeded", "result": 1})
     await world.start()
     if not meanwhile:
-        await world.says("a", "Running")
+        await world.wait_for_state("a", "Running")
         await world.report(outcome={"state": "Succeeded", "result": 1})
-    status = await world.says("a", "Success")
+    status = await world.wait_for_state("a", "Success")
     assert (status["result"]["value"], status["attempts"]) == (1, 1)
     assert (await world.phase("Finished"))["task"] == given
 
 
 @pytest.mark.parametrize("forged", [{"id": "none"}, {"attempt": 2**60}])
-async def test_a_claim_whose_task_another_client_has_changed_ends_alone(
-    world: World, forged: dict[str, Any]
-) -> None:
+async def test_claim_with_a_changed_task_ends_alone(world: World, forged: dict[str, Any]) -> None:
     await world.external("a")
     await world.claim()
     await world.phase("Claimed")
-    await world.says("a", "Running")
+    await world.wait_for_state("a", "Running")
     await world.end()
     await world.report(task=forged)
     await world.start()
@@ -288,23 +289,25 @@ async def test_outcomes_are_written_once_and_specs_not_changed(world: World) -> 
         await world.report(outcome={"state": "Failed"})
 
 
-async def test_only_who_may_use_an_executor_claims_its_tasks(world: World) -> None:
+async def test_claims_need_the_right_to_use_the_executor(world: World) -> None:
     await world.claim("theirs", executor="other")
     token = await holder_of(world.kube, "mine")
     holder = dataclasses.replace(world.plane.admin_config(), token=token)
     status = {"status": {"renewTime": "2026-01-01T00:00:00Z"}}
     async with client.Client(holder, user_agent="holder") as kube:
-        await kube.create(CLAIMS, controlled.body(CLAIMS, "mine", spec={"executor": "mine"}), NS)
+        await kube.create(
+            CLAIMS, controller_world.body(CLAIMS, "mine", spec={"executor": "mine"}), NS
+        )
         await kube.merge_patch(CLAIMS, "mine", status, NS, subresource="status")
-        body = controlled.body(CLAIMS, "more", spec={"executor": "other"})
+        body = controller_world.body(CLAIMS, "more", spec={"executor": "other"})
         with pytest.raises(errors.Forbidden, match=REFUSAL):
             await kube.create(CLAIMS, body, NS)
         with pytest.raises(errors.Forbidden, match=REFUSAL):
             await kube.merge_patch(CLAIMS, "theirs", status, NS, subresource="status")
 
 
-async def test_who_may_not_use_an_executor_may_take_its_claims_away(world: World) -> None:
-    """What guards claims stands in the way of no deletion, and of no kill."""
+async def test_claims_can_be_deleted_without_the_right_to_use_the_executor(world: World) -> None:
+    """Admission rules for claims do not block deletions or kills."""
     await world.external("a")
     await world.claim("theirs")
     await world.phase("Claimed", "theirs")
@@ -318,11 +321,11 @@ async def test_who_may_not_use_an_executor_may_take_its_claims_away(world: World
     assert (await world.kube.list(CLAIMS, NS, type=dict)).items == []
     kill = {"spec": {"killTimestamp": "2026-01-01T00:00:00Z"}}
     await world.kube.merge_patch(kinds.TASKS, "a", kill, NS)
-    await world.says("a", "Killed")
+    await world.wait_for_state("a", "Killed")
 
 
 async def holder_of(kube: client.Client, executor: str) -> str:
-    """The token of an account with the rights that the how-to gives it."""
+    """Return the token of an account with the rights that the how-to grants."""
     group = kinds.GROUP
     rules = [
         {"apiGroups": [group], "resources": ["executors/external"], "verbs": ["use"],

@@ -1,4 +1,4 @@
-"""`kilnwork.testing.kubernetes`: servers for tests of others, and that nothing is left of them."""
+"""`kilnwork.testing.kubernetes`: servers for users' tests, and their clean-up."""
 
 import json
 import signal
@@ -72,18 +72,18 @@ def refuses(url: str) -> bool:
         return probe.connect_ex((found.hostname, found.port or 0)) != 0
 
 
-async def test_any_client_reaches_it_with_its_kubeconfig(
+async def test_kubeconfig_works_with_any_client(
     kube: kubernetes.KubernetesServer,
 ) -> None:
     settings = config.load(kube.kubeconfig)
     assert settings.server == kube.url
     assert parse.urlsplit(kube.url).hostname == "127.0.0.1"
     async with client.Client(settings) as mine:
-        answer = await mine.raw("GET", "/api/v1/namespaces/default")
-    assert answer.status == 200
+        response = await mine.raw("GET", "/api/v1/namespaces/default")
+    assert response.status == 200
 
 
-def test_a_kind_is_served_when_install_returns(kube: kubernetes.KubernetesServer) -> None:
+def test_kind_is_served_when_install_returns(kube: kubernetes.KubernetesServer) -> None:
     definition, boat = kube.install(BOATS)
     assert definition["kind"] == "CustomResourceDefinition"
     assert boat["metadata"]["uid"]
@@ -103,7 +103,7 @@ def test_manifests_come_from_files_and_directories(
     assert names == ["one", "two", "one", "three"]
 
 
-def test_what_cannot_be_installed_is_named(kube: kubernetes.KubernetesServer) -> None:
+def test_uninstallable_manifest_is_named(kube: kubernetes.KubernetesServer) -> None:
     with pytest.raises(LookupError, match=r"kind Car of example.org/v1 is not served"):
         kube.install({"apiVersion": "example.org/v1", "kind": "Car", "metadata": {"name": "a"}})
     with pytest.raises(ValueError, match="has no apiVersion, metadata"):
@@ -121,7 +121,7 @@ def test_refusals_are_raised(kube: kubernetes.KubernetesServer) -> None:
     assert len(kube.request("GET", CONFIG_MAPS, fieldSelector="metadata.name=mine")["items"]) == 1
 
 
-def test_two_servers_do_not_meet(kube: kubernetes.KubernetesServer) -> None:
+def test_two_servers_are_independent(kube: kubernetes.KubernetesServer) -> None:
     with kubernetes.server() as other:
         other.request("POST", CONFIG_MAPS, config_map("theirs"))
         assert other.url != kube.url
@@ -129,7 +129,7 @@ def test_two_servers_do_not_meet(kube: kubernetes.KubernetesServer) -> None:
     assert not gone(kube, "/api/v1/namespaces/default")
 
 
-def test_controllers_run_unless_a_test_plays_them(kube: kubernetes.KubernetesServer) -> None:
+def test_controllers_run_unless_disabled(kube: kubernetes.KubernetesServer) -> None:
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "nothing", "uid": "none"}
     orphan = config_map("orphan", ownerReferences=[owner])
     kube.install(orphan)
@@ -141,7 +141,7 @@ def test_controllers_run_unless_a_test_plays_them(kube: kubernetes.KubernetesSer
         assert not gone(bare, f"{CONFIG_MAPS}/orphan")
 
 
-def test_a_node_runs_pods() -> None:
+def test_node_runs_pods() -> None:
     container = {"name": "main", "image": "any", "command": ["sh", "-c", "exit 3"]}
     pod = {
         "apiVersion": "v1",
@@ -162,7 +162,7 @@ def test_a_node_runs_pods() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_nothing_is_left_however_the_block_ends(error: type[BaseException]) -> None:
+def test_nothing_is_left_after_the_block(error: type[BaseException]) -> None:
     threads = threading.active_count()
     with pytest.raises(error), kubernetes.server() as kube:
         raise error
@@ -173,7 +173,7 @@ def test_nothing_is_left_however_the_block_ends(error: type[BaseException]) -> N
         kube.request("GET", "/version")
 
 
-async def test_only_a_server_with_a_node_warns_of_what_nodes_do_not_do() -> None:
+async def test_only_a_server_with_a_node_warns_of_ignored_fields() -> None:
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -197,7 +197,7 @@ async def test_only_a_server_with_a_node_warns_of_what_nodes_do_not_do() -> None
         assert ["hostAliases" in text for text in warnings] == [True] * node
 
 
-def test_the_sdk_is_not_loaded() -> None:
+def test_sdk_is_not_loaded() -> None:
     program = (
         "import sys\n"
         "from kilnwork.testing import kubernetes\n"
@@ -207,7 +207,7 @@ def test_the_sdk_is_not_loaded() -> None:
     assert done.stdout.strip() == b"[]"
 
 
-def test_a_start_that_fails_says_why_and_leaves_nothing(
+def test_failed_start_names_its_cause_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads = threading.active_count()
@@ -219,7 +219,7 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(
     assert threading.active_count() == threads
 
 
-def test_an_interrupted_test_run_leaves_nothing(tmp_path: Path) -> None:
+def test_interrupted_test_run_leaves_nothing(tmp_path: Path) -> None:
     program = (
         "import time\n"
         "from kilnwork.testing import kubernetes\n"
@@ -239,9 +239,9 @@ def test_an_interrupted_test_run_leaves_nothing(tmp_path: Path) -> None:
             assert running.stdout is not None
             url = running.stdout.readline().strip()
             running.send_signal(signal.SIGINT)
-            _, said = running.communicate(timeout=60)
+            _, output = running.communicate(timeout=60)
         finally:
             running.kill()
-    assert "KeyboardInterrupt" in said
+    assert "KeyboardInterrupt" in output
     assert list(tmp_path.iterdir()) == []
     assert refuses(url)

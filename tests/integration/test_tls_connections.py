@@ -1,4 +1,4 @@
-"""Connections of the tests' own client to a server that resets them leave no socket open."""
+"""The test client's connections to a server that resets them leave no socket open."""
 
 import gc
 import socket
@@ -16,7 +16,7 @@ CONNECTIONS = 100
 
 @contextmanager
 def _resetting_server() -> Iterator[str]:
-    """HOST:PORT of a listener that resets whatever connects."""
+    """Yield HOST:PORT of a listener that resets all connections."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def reset_all() -> None:
@@ -38,7 +38,7 @@ def _resetting_server() -> Iterator[str]:
         thread.join(10)
 
 
-def test_a_reset_connection_leaves_no_socket_open() -> None:
+def test_reset_connection_leaves_no_socket_open() -> None:
     tls = ssl.create_default_context()
     refused = 0
     with (

@@ -1,4 +1,6 @@
-"""A driver's link through TLS and an Upgrade: as good as a socket, whatever the network does."""
+"""A driver's link through TLS and an Upgrade: it behaves like a socket, whatever the network
+does.
+"""
 
 import asyncio
 import os
@@ -16,7 +18,7 @@ import pytest
 from kilnwork.api import manager as names
 from kilnwork.channel import errors, messages, tunnel
 from kilnwork.kit import asgi, serving
-from support import certificates, far_manager, raw_calls, raw_worker, wires
+from support import certificates, raw_peers, raw_worker, remote_manager, tcp_proxy
 
 R = TypeVar("R")
 HEADERS = {"Host": "manager"}
@@ -24,12 +26,12 @@ _clients = futures.ThreadPoolExecutor(8, "client")
 
 
 async def away(story: Callable[[], R]) -> R:
-    """In a thread: clients block."""
+    """Run a blocking client in a thread."""
     return await asyncio.get_running_loop().run_in_executor(_clients, story)
 
 
 class Echo(asyncio.Protocol):
-    """What is sent comes back; `end` in it ends the connection."""
+    """Protocol that sends data back; `end` in it ends the connection."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -54,7 +56,7 @@ class Echo(asyncio.Protocol):
 
 
 class World:
-    """A server of `Echo`, over TLS or not."""
+    """A server of `Echo`, with or without TLS."""
 
     def __init__(self, directory: Path, *, tls: bool) -> None:
         authority = certificates.Authority()
@@ -106,7 +108,7 @@ def exactly(end: socket.socket, count: int) -> bytes:
     return bytes(found)
 
 
-async def test_bytes_go_there_and_back(world: World) -> None:
+async def test_bytes_pass_both_ways(world: World) -> None:
     def story() -> None:
         with world.link() as link:
             for word in (b"a", b"bc", b"x" * 300_000):
@@ -116,7 +118,7 @@ async def test_bytes_go_there_and_back(world: World) -> None:
     await away(story)
 
 
-async def test_much_goes_both_ways_at_once_and_waits_for_its_reader(world: World) -> None:
+async def test_large_transfers_pass_both_ways_with_backpressure(world: World) -> None:
     many = os.urandom(20_000_000).replace(b"end", b"END")
 
     def story() -> None:
@@ -129,7 +131,7 @@ async def test_much_goes_both_ways_at_once_and_waits_for_its_reader(world: World
     await away(story)
 
 
-async def test_the_server_ends_it(world: World) -> None:
+async def test_server_can_close_the_tunnel(world: World) -> None:
     def story() -> bytes:
         with world.link() as link:
             link.sendall(b"the end")
@@ -138,7 +140,7 @@ async def test_the_server_ends_it(world: World) -> None:
     assert await away(story) == b"the end"
 
 
-async def test_we_end_it_and_no_thread_stays(world: World) -> None:
+async def test_closing_the_tunnel_ends_its_threads(world: World) -> None:
     def story() -> None:
         for _ in range(5):
             link = world.link()
@@ -151,8 +153,8 @@ async def test_we_end_it_and_no_thread_stays(world: World) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_cut_network_ends_it(world: World) -> None:
-    async with wires.Wire(world.port) as wire:
+async def test_cut_network_closes_the_tunnel(world: World) -> None:
+    async with tcp_proxy.TcpProxy(world.port) as wire:
         link = await away(lambda: world.link(wire.port))
         wire.cut()
 
@@ -166,7 +168,7 @@ async def test_a_cut_network_ends_it(world: World) -> None:
         link.close()
 
 
-async def test_another_answer_is_told(world: World) -> None:
+async def test_unexpected_response_is_reported(world: World) -> None:
     with pytest.raises(tunnel.NotSwitched) as caught:
         await away(lambda: tunnel.switch(world.connect(), "/other", HEADERS))
     response = caught.value.response
@@ -175,7 +177,7 @@ async def test_another_answer_is_told(world: World) -> None:
 
 
 @pytest.mark.parametrize("world", ["tls"], indirect=True)
-async def test_a_forked_child_does_not_hold_it_open(world: World) -> None:
+async def test_forked_child_does_not_keep_the_tunnel_open(world: World) -> None:
     def story() -> int:
         link = world.link()
         child = os.fork()
@@ -195,10 +197,10 @@ async def test_a_forked_child_does_not_hold_it_open(world: World) -> None:
 
 
 async def test_frames_of_a_driver_pass(tmp_path: Path) -> None:
-    """The hub is the same, whatever way a link comes."""
-    async with far_manager.serving_in(tmp_path) as far:
+    """The hub is the same for every kind of link."""
+    async with remote_manager.running(tmp_path) as far:
         worker = raw_worker.RawWorker(far.socket, slots=1)
-        worker.credential = far_manager.SECRET
+        worker.credential = remote_manager.SECRET
         context = ssl.create_default_context(cafile=str(far.ca))
 
         def link() -> socket.socket:
@@ -207,7 +209,7 @@ async def test_frames_of_a_driver_pass(tmp_path: Path) -> None:
             return tunnel.switch(secure, names.CHANNEL_PATH, HEADERS)
 
         made = await away(link)
-        driver = raw_calls.RawDriver(far.socket, credential=far_manager.SECRET)
+        driver = raw_peers.RawDriver(far.socket, credential=remote_manager.SECRET)
         driver._reader, driver._writer = await asyncio.open_unix_connection(sock=made)
         async with worker:
             driver.say(driver.hello())

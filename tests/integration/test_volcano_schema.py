@@ -1,4 +1,4 @@
-"""The Job that is rendered for Volcano fulfils Volcano's own schema, as an API server checks it."""
+"""The Job rendered for Volcano satisfies Volcano's own schema, checked as an API server does."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import yaml
 
 from kilnwork.api import resource, volcano_job
 from kilnwork.kube import errors
-from support import peers, served, waiting
+from support import embedded_server, peer_sources, waiting
 
 GOLDEN = Path(__file__).parents[1] / "support" / "volcano" / "volcano.yaml"
 
@@ -15,14 +15,16 @@ JOBS = resource.Resource(
 )
 
 
-async def test_job_is_valid_and_nothing_of_it_is_unknown(tmp_path: Path) -> None:
-    text = peers.read("volcano", "volcano/config/crd/volcano/bases/batch.volcano.sh_jobs.yaml")
+async def test_job_is_valid_without_unknown_fields(tmp_path: Path) -> None:
+    text = peer_sources.read(
+        "volcano", "volcano/config/crd/volcano/bases/batch.volcano.sh_jobs.yaml"
+    )
     [job] = [
         one
         for one in yaml.safe_load_all(GOLDEN.read_text())
         if one["apiVersion"] == volcano_job.API_VERSION
     ]
-    async with served.kube(tmp_path) as kube:
+    async with embedded_server.admin_client(tmp_path) as kube:
         await kube.create(resource.CUSTOM_RESOURCE_DEFINITIONS, yaml.safe_load(text))
         spaces = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "quant"}}
         await kube.create(resource.NAMESPACES, spaces)

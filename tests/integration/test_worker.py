@@ -13,7 +13,7 @@ import pytest
 from kilnwork.api import attempts, task
 from kilnwork.channel import messages
 from kilnwork.kit import ids, processes
-from support import scripted_hub, short, waiting, worker_process
+from support import scripted_hub, short_paths, waiting, worker_process
 
 SUCCEEDED, FAILED = attempts.Ending.SUCCEEDED, attempts.Ending.FAILED
 LOST, STOPPED = attempts.Ending.LOST, attempts.Ending.STOPPED
@@ -21,7 +21,7 @@ LOST, STOPPED = attempts.Ending.LOST, attempts.Ending.STOPPED
 
 @pytest.fixture
 async def hub() -> AsyncIterator[scripted_hub.ScriptedHub]:
-    directory = short.directory()
+    directory = short_paths.directory()
     found = scripted_hub.ScriptedHub(directory / "channel.sock")
     await found.start()
     yield found
@@ -46,7 +46,7 @@ def python(code: str) -> tuple[str, ...]:
     return (sys.executable, "-S", "-c", code)
 
 
-async def test_it_says_who_it_is(
+async def test_hello_identifies_the_worker(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     hello = await hub.first(messages.Hello)
@@ -59,7 +59,7 @@ async def test_it_says_who_it_is(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_command_runs_and_its_output_arrives_before_its_end(
+async def test_command_runs_and_its_output_arrives_before_its_end(
     hub: scripted_hub.ScriptedHub,
 ) -> None:
     ref = hub.run("sh", "-c", "echo out; echo err >&2")
@@ -75,7 +75,7 @@ async def test_a_command_runs_and_its_output_arrives_before_its_end(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_what_a_command_has_used_is_reported(hub: scripted_hub.ScriptedHub) -> None:
+async def test_usage_of_a_command_is_reported(hub: scripted_hub.ScriptedHub) -> None:
     code = (
         "import time; held = b'x' * (200 << 20)\n"
         "until = time.process_time() + 0.1\n"
@@ -102,7 +102,7 @@ async def test_what_a_command_has_used_is_reported(hub: scripted_hub.ScriptedHub
         ("sh -c 'kill -KILL $$'; exit $?", FAILED, "NonZeroExit", 137, False),
     ],
 )
-async def test_how_a_command_ends(
+async def test_exit_status_decides_the_outcome(
     hub: scripted_hub.ScriptedHub,
     *,
     script: str,
@@ -119,7 +119,7 @@ async def test_how_a_command_ends(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_missing_command_fails_and_says_where_it_was_looked_for(
+async def test_missing_command_fails_with_the_searched_path(
     hub: scripted_hub.ScriptedHub,
 ) -> None:
     outcome = await hub.outcome(hub.run("no-such-command", "--help"))
@@ -130,7 +130,7 @@ async def test_a_missing_command_fails_and_says_where_it_was_looked_for(
     assert hub.all_of(messages.Started) == []
 
 
-async def test_the_environment_is_the_contract_and_nothing_of_the_worker(
+async def test_command_environment_has_nothing_of_the_worker(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     name = "a.task." + "n" * 246
@@ -152,7 +152,7 @@ async def test_the_environment_is_the_contract_and_nothing_of_the_worker(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_command_inherits_no_descriptor(hub: scripted_hub.ScriptedHub) -> None:
+async def test_command_inherits_no_descriptor(hub: scripted_hub.ScriptedHub) -> None:
     ref = hub.run("sh", "-c", "ls -l /proc/self/fd; cat")
     assert (await hub.outcome(ref)).ending is SUCCEEDED
     lines = bytes(hub.logs[ref]).decode().splitlines()
@@ -164,7 +164,9 @@ async def test_a_command_inherits_no_descriptor(hub: scripted_hub.ScriptedHub) -
 
 
 @pytest.mark.usefixtures("worker")
-async def test_inputs_are_a_file_and_the_directory_goes(hub: scripted_hub.ScriptedHub) -> None:
+async def test_inputs_are_in_a_file_and_the_directory_is_removed(
+    hub: scripted_hub.ScriptedHub,
+) -> None:
     script = 'cat "$KILN_INPUT"; mkdir -p "$KILN_DIR/deep/down"; echo; echo "$KILN_DIR"'
     ref = hub.run("sh", "-c", script, inputs=b'{"input": {"count": "0"}}')
     assert (await hub.outcome(ref)).ending is SUCCEEDED
@@ -173,7 +175,7 @@ async def test_inputs_are_a_file_and_the_directory_goes(hub: scripted_hub.Script
     await waiting.wait_until_async(lambda: not Path(directory).exists(), what="it is removed")
 
 
-async def test_the_worker_leaves_no_directory(
+async def test_worker_leaves_no_directory(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     ref = hub.run("sh", "-c", 'dirname "$KILN_DIR"')
@@ -184,7 +186,7 @@ async def test_the_worker_leaves_no_directory(
     assert not base.exists()
 
 
-async def test_what_a_killed_worker_left_is_removed_by_the_next(
+async def test_leftovers_of_a_killed_worker_are_removed_by_the_next(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     ref = hub.run("sh", "-c", 'dirname "$KILN_DIR"')
@@ -198,7 +200,7 @@ async def test_what_a_killed_worker_left_is_removed_by_the_next(
     assert not base.exists()
 
 
-async def test_a_task_may_remove_its_directory_and_more(
+async def test_task_may_remove_its_directory_and_more(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     assert (await hub.outcome(hub.run("sh", "-c", 'rm -rf "$KILN_DIR"'))).ending is SUCCEEDED
@@ -222,7 +224,7 @@ async def test_a_task_may_remove_its_directory_and_more(
         ("echo '{}' > $KILN_OUTPUT; exit 1", "json", "NonZeroExit", None),
     ],
 )
-async def test_results(
+async def test_result_is_read_by_its_type(
     hub: scripted_hub.ScriptedHub, script: str, kind: str, reason: str, expected: bytes | None
 ) -> None:
     outcome = await hub.outcome(hub.run("sh", "-c", script, output_type=kind))
@@ -232,7 +234,9 @@ async def test_results(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_stop_asks_first_and_reports_what_was_asked(hub: scripted_hub.ScriptedHub) -> None:
+async def test_stop_sends_sigterm_first_and_reports_the_request(
+    hub: scripted_hub.ScriptedHub,
+) -> None:
     ref = hub.run("sh", "-c", "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done")
     await waiting.wait_until_async(lambda: hub.logs[ref] == b"up\n", what="it runs")
     hub.send(messages.Stop(ref, 5.0, "TimedOut"))
@@ -242,7 +246,7 @@ async def test_stop_asks_first_and_reports_what_was_asked(hub: scripted_hub.Scri
     assert bytes(hub.logs[ref]).endswith(b"bye\n")
 
 
-async def test_a_task_that_ignores_sigterm_is_killed_after_grace(
+async def test_task_that_ignores_sigterm_is_killed_after_grace(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     ref = hub.run("sh", "-c", "trap '' TERM; echo up; sleep 60 & sleep 60; sleep 60")
@@ -270,7 +274,7 @@ time.sleep({stay})
 
 @pytest.mark.parametrize("clean", [False, True], ids=["marked", "environment cleared"])
 @pytest.mark.parametrize("stopped", [False, True], ids=["ends by itself", "stopped"])
-async def test_a_daemon_that_left_the_session_is_killed_with_proof(
+async def test_daemon_that_left_the_session_is_killed_with_proof(
     hub: scripted_hub.ScriptedHub,
     worker: worker_process.WorkerProcess,
     *,
@@ -305,7 +309,7 @@ os._exit(0)
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_process_that_forks_and_ends_all_the_time_is_caught(
+async def test_endlessly_forking_process_is_killed(
     hub: scripted_hub.ScriptedHub,
 ) -> None:
     ref = hub.run(*python(HOPPER))
@@ -314,7 +318,7 @@ async def test_a_process_that_forks_and_ends_all_the_time_is_caught(
     assert [pid for pid, stat in processes.read_all().items() if stat.session == session] == []
 
 
-async def test_the_end_of_one_attempt_spares_the_daemons_of_another(
+async def test_attempt_end_spares_the_daemons_of_another(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     first = hub.run(*python(DAEMON.format(clean=False, stay=60)))
@@ -336,7 +340,7 @@ def resident_mib(pid: int) -> float:
     raise AssertionError("no Pss")
 
 
-async def test_a_hundred_megabytes_of_output_take_no_memory(
+async def test_hundred_megabytes_of_output_take_no_memory(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     hub.log_limit = 0
@@ -349,7 +353,7 @@ async def test_a_hundred_megabytes_of_output_take_no_memory(
     assert resident_mib(worker.pid) - before < 10
 
 
-async def test_a_task_waits_while_nobody_keeps_its_output(
+async def test_task_waits_while_its_output_is_not_acknowledged(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     hub.keeps_logs = False
@@ -374,7 +378,7 @@ async def test_output_appears_in_the_log_of_the_pod(
 
 
 async def curl(hub: scripted_hub.ScriptedHub, *arguments: str) -> tuple[int, object]:
-    """What a task gets that calls curl on its socket."""
+    """Run curl on the socket of a task; return status and document."""
     script = """exec curl -sS -w '\\n%{http_code}' --unix-socket "$KILN_SOCKET" "$@" """
     ref = hub.run("sh", "-c", script, "curl", *arguments)
     outcome = await hub.outcome(ref)
@@ -388,7 +392,7 @@ CHILD = ids.new_task_id()
 
 
 def made(request: messages.Spawn | messages.GetTask) -> messages.Response:
-    """Says 201 to children, and where they are."""
+    """Respond with 201 to children, and with where they are."""
     if isinstance(request, messages.Spawn):
         body = json.dumps({"id": ids.task_text(CHILD)}).encode()
         return messages.Response(request.serial, 201, body)
@@ -401,10 +405,10 @@ def made(request: messages.Spawn | messages.GetTask) -> messages.Response:
 async def test_curl_spawns_a_child_in_the_cluster_of_its_parent(
     hub: scripted_hub.ScriptedHub,
 ) -> None:
-    hub.answer = made
+    hub.respond = made
     body = '{"name": "kid", "spec": {"command": ["true"]}}'
-    status, answer = await curl(hub, "http://task/tasks", "--json", body)
-    assert (status, answer) == (201, {"id": ids.task_text(CHILD)})
+    status, response = await curl(hub, "http://task/tasks", "--json", body)
+    assert (status, response) == (201, {"id": ids.task_text(CHILD)})
     spawn = await hub.first(messages.Spawn)
     assert (spawn.name, spawn.key, spawn.ordinal) == ("kid", None, 1)
     assert spawn.spec.cluster_name == "counter"
@@ -414,15 +418,15 @@ async def test_curl_spawns_a_child_in_the_cluster_of_its_parent(
 
 @pytest.mark.usefixtures("worker")
 @pytest.mark.curl
-async def test_curl_asks_for_a_task_and_shows_progress(hub: scripted_hub.ScriptedHub) -> None:
-    hub.answer = made
-    status, answer = await curl(hub, f"http://task/tasks/{ids.task_text(CHILD)}?wait=5")
-    assert (status, answer) == (200, {"id": ids.task_text(CHILD), "state": "Success"})
+async def test_curl_queries_a_task_and_reports_progress(hub: scripted_hub.ScriptedHub) -> None:
+    hub.respond = made
+    status, response = await curl(hub, f"http://task/tasks/{ids.task_text(CHILD)}?wait=5")
+    assert (status, response) == (200, {"id": ids.task_text(CHILD), "state": "Success"})
     ask = await hub.first(messages.GetTask)
     assert ask.task == CHILD
     assert 4 < ask.wait_s <= 5
-    status, answer = await curl(hub, "http://task/progress", "--json", '{"fraction": 0.5}')
-    assert (status, answer) == (204, None)
+    status, response = await curl(hub, "http://task/progress", "--json", '{"fraction": 0.5}')
+    assert (status, response) == (204, None)
     assert (await hub.first(messages.Progress)).fraction == 0.5
 
 
@@ -444,18 +448,18 @@ async def test_curl_asks_for_a_task_and_shows_progress(hub: scripted_hub.Scripte
     ],
 )
 @pytest.mark.curl
-async def test_what_the_socket_refuses(
+async def test_invalid_socket_requests_are_refused(
     hub: scripted_hub.ScriptedHub, arguments: tuple[str, ...], status: int, message: str
 ) -> None:
-    found, answer = await curl(hub, *arguments)
+    found, response = await curl(hub, *arguments)
     assert found == status
-    assert isinstance(answer, dict)
-    assert message in answer["message"]
+    assert isinstance(response, dict)
+    assert message in response["message"]
 
 
 @pytest.mark.usefixtures("worker")
 @pytest.mark.curl
-async def test_a_body_that_is_too_large_is_refused(hub: scripted_hub.ScriptedHub) -> None:
+async def test_body_that_is_too_large_is_refused(hub: scripted_hub.ScriptedHub) -> None:
     script = (
         'head -c 300000 /dev/zero | tr "\\0" a > $KILN_DIR/body;'
         'for way in "Expect:" "Transfer-Encoding: chunked"; do '
@@ -468,7 +472,7 @@ async def test_a_body_that_is_too_large_is_refused(hub: scripted_hub.ScriptedHub
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_link_that_is_lost_is_resumed_with_all_that_was_not_acknowledged(
+async def test_lost_link_resumes_with_unacknowledged_messages(
     hub: scripted_hub.ScriptedHub,
 ) -> None:
     hub.acknowledges = False
@@ -492,7 +496,7 @@ async def test_a_link_that_is_lost_is_resumed_with_all_that_was_not_acknowledged
     (Path(hub.path.parent) / "go").unlink()
 
 
-async def test_what_ended_while_the_dispatcher_was_away_is_reported_with_its_output(
+async def test_ends_during_an_absence_are_reported_with_output(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     flag = worker.directory / "go"
@@ -507,7 +511,7 @@ async def test_what_ended_while_the_dispatcher_was_away_is_reported_with_its_out
 
 
 @pytest.mark.parametrize("verdict", [scripted_hub.UNKNOWN, scripted_hub.STOP])
-async def test_what_the_dispatcher_does_not_know_is_ended_without_a_word(
+async def test_attempt_unknown_to_the_dispatcher_is_ended_silently(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess, verdict: messages.Verdict
 ) -> None:
     hub.acknowledges = False
@@ -529,12 +533,12 @@ async def test_what_the_dispatcher_does_not_know_is_ended_without_a_word(
 
 @pytest.mark.usefixtures("worker")
 @pytest.mark.curl
-async def test_a_request_survives_the_loss_of_the_link(hub: scripted_hub.ScriptedHub) -> None:
+async def test_request_survives_the_loss_of_the_link(hub: scripted_hub.ScriptedHub) -> None:
     asked = asyncio.ensure_future(
         curl(hub, "http://task/tasks", "--json", '{"key": "left", "spec": {"command": ["true"]}}')
     )
     first = await hub.first(messages.Spawn)
-    hub.answer = made
+    hub.respond = made
     hub.drop()
     assert await asked == (201, {"id": ids.task_text(CHILD)})
     again = hub.all_of(messages.Spawn)[-1]
@@ -543,7 +547,7 @@ async def test_a_request_survives_the_loss_of_the_link(hub: scripted_hub.Scripte
 
 
 @pytest.mark.usefixtures("worker")
-async def test_garbage_costs_the_link_and_nothing_else(hub: scripted_hub.ScriptedHub) -> None:
+async def test_garbage_closes_only_the_link(hub: scripted_hub.ScriptedHub) -> None:
     ref = hub.run("sh", "-c", "sleep 0.3")
     await hub.first(messages.Started, ref)
     hub.send_raw(b"\0\0\0\3\xc1\xc1\xc1")
@@ -575,7 +579,7 @@ async def test_tasks_are_killed_before_the_lease_ends(
     assert 1 < took_s < hub.lease_s
 
 
-async def test_a_dispatcher_that_does_not_renew_loses_the_worker(
+async def test_dispatcher_that_does_not_renew_loses_the_worker(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     hub.lease_s, hub.renew_s = 3.0, 0.3
@@ -600,7 +604,7 @@ async def test_sigterm_stops_tasks_reports_and_ends_with_zero(
     assert worker.alive() == set()
 
 
-async def test_a_second_sigterm_gives_no_grace(
+async def test_second_sigterm_gives_no_grace(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     ref = hub.run("sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done")
@@ -615,7 +619,7 @@ async def test_a_second_sigterm_gives_no_grace(
     assert (await hub.outcome(ref)).exit_code == 137
 
 
-async def test_a_worker_that_is_not_wanted_leaves(
+async def test_refused_worker_exits(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     hub.greeting = messages.Refused("BadToken", "no such token", retry=False)
@@ -625,7 +629,7 @@ async def test_a_worker_that_is_not_wanted_leaves(
     assert "no such token" in worker.log.read_text()
 
 
-async def test_a_worker_that_is_refused_for_now_tries_again(
+async def test_temporarily_refused_worker_retries(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     hub.greeting = messages.Refused("NotYet", "the Secret is not there yet", retry=True)
@@ -641,7 +645,7 @@ async def test_a_worker_that_is_refused_for_now_tries_again(
     assert worker.stop() == 0
 
 
-async def test_the_service_account_becomes_a_kubeconfig(
+async def test_service_account_becomes_a_kubeconfig(
     hub: scripted_hub.ScriptedHub, tmp_path: Path
 ) -> None:
     mounts = tmp_path / "root"

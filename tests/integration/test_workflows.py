@@ -1,4 +1,4 @@
-"""Tasks that are Workflows, against what the real workflow-controller of Argo has said."""
+"""Tasks that are Workflows, against recorded statuses of the real workflow-controller of Argo."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -11,9 +11,9 @@ from kilnwork.dispatch import model
 from kilnwork.executors import port
 from kilnwork.kit import ids
 from kilnwork.kube import client
-from support import argo, executor_world, object_subject, short, waiting
+from support import argo_replay, executor_world, object_subject, short_paths, waiting
 
-NS = argo.NS
+NS = argo_replay.NS
 ALL = port.LogRange()
 
 
@@ -38,10 +38,10 @@ class Setting:
         return submission.task
 
     async def only_workflow(self) -> dict[str, Any]:
-        """Wait for a Workflow; it is the only one."""
+        """Wait for a Workflow and return it; there must be only one."""
 
         async def look() -> list[Any]:
-            return list((await self.admin.list(argo.WORKFLOWS, NS, type=dict)).items)
+            return list((await self.admin.list(argo_replay.WORKFLOWS, NS, type=dict)).items)
 
         [found] = await waiting.wait_until_async(look, what="a Workflow exists")
         return dict(found)
@@ -49,38 +49,38 @@ class Setting:
 
 @pytest.fixture
 async def bare() -> AsyncIterator[Setting]:
-    """Workflows are not known yet."""
-    directory = short.directory()
+    """Run a setting in which Workflows are not served yet."""
+    directory = short_paths.directory()
     async with object_subject.control_plane(directory) as admin:
-        subject = argo.WorkflowSubject(admin)
+        subject = argo_replay.WorkflowSubject(admin)
         async with executor_world.running(directory, subject) as world:
             yield Setting(world, admin)
 
 
 @pytest.fixture
 async def with_node() -> AsyncIterator[Setting]:
-    """As `setting`, with a node."""
-    directory = short.directory()
+    """Run a `setting` with a node."""
+    directory = short_paths.directory()
     async with object_subject.control_plane(directory, node=True) as admin:
-        await admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo.DEFINITION)
-        subject = argo.WorkflowSubject(admin)
+        await admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo_replay.DEFINITION)
+        subject = argo_replay.WorkflowSubject(admin)
         async with (
             executor_world.running(directory, subject) as world,
-            argo.controlling(admin),
+            argo_replay.running(admin),
         ):
             yield Setting(world, admin)
 
 
 @pytest.fixture
 async def unheard(bare: Setting) -> Setting:
-    """Argo is installed, and its controller does not run."""
-    await bare.admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo.DEFINITION)
+    """Run a setting with Argo installed and its controller stopped."""
+    await bare.admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo_replay.DEFINITION)
     return bare
 
 
 @pytest.fixture
 async def setting(unheard: Setting) -> AsyncIterator[Setting]:
-    async with argo.controlling(unheard.admin):
+    async with argo_replay.running(unheard.admin):
         yield unheard
 
 
@@ -95,63 +95,63 @@ async def setting(unheard: Setting) -> AsyncIterator[Setting]:
         ("invalid", "Failed", "WorkflowFailed", None, "template name 'nowhere' undefined"),
     ],
 )
-async def test_its_end_is_the_tasks(
+async def test_workflow_end_is_the_end_of_the_task(
     setting: Setting, story: str, state: str, reason: str, code: int | None, says: str
 ) -> None:
     task = await setting.submit(story)
-    view = await setting.world.says(task, state, reason)
+    view = await setting.world.wait_for_state(task, state, reason)
     assert (view.exit_code, view.attempt) == (code, 1)
     assert says in view.message
-    await setting.world.nothing_is_left()
+    await setting.world.wait_until_clean()
 
 
-async def test_global_outputs_are_its_result(setting: Setting) -> None:
+async def test_global_outputs_are_the_result(setting: Setting) -> None:
     task = await setting.submit("success")
-    view = await setting.world.says(task, "Success")
+    view = await setting.world.wait_for_state(task, "Success")
     assert view.result is not None
     assert view.result.data == b'{"greeting":"hello"}'
 
 
-async def test_that_it_is_suspended_is_shown_until_it_is_resumed(setting: Setting) -> None:
+async def test_suspension_is_shown_until_resumed(setting: Setting) -> None:
     task = await setting.submit("suspend")
-    view = await setting.world.says(task, "Running", "Suspended")
+    view = await setting.world.wait_for_state(task, "Running", "Suspended")
     assert "step approve waits to be resumed" in view.message
-    await argo.resume(setting.admin, (await setting.only_workflow())["metadata"]["name"])
-    await setting.world.says(task, "Success", "Succeeded")
+    await argo_replay.resume(setting.admin, (await setting.only_workflow())["metadata"]["name"])
+    await setting.world.wait_for_state(task, "Success", "Succeeded")
 
 
-async def test_a_kill_stops_it(setting: Setting) -> None:
+async def test_kill_stops_the_workflow(setting: Setting) -> None:
     task = await setting.submit("stop")
-    await setting.world.says(task, "Running", "Suspended")
+    await setting.world.wait_for_state(task, "Running", "Suspended")
     await setting.world.kill(task)
-    view = await setting.world.says(task, "Killed", "Killed")
+    view = await setting.world.wait_for_state(task, "Killed", "Killed")
     assert view.stopped is True
-    await setting.world.nothing_is_left()
+    await setting.world.wait_until_clean()
 
 
-async def test_what_does_not_stop_within_the_grace_is_terminated(setting: Setting) -> None:
+async def test_workflow_that_does_not_stop_in_time_is_terminated(setting: Setting) -> None:
     task = await setting.submit("terminate", timeouts=api_task.Timeouts(kill_grace_seconds=2))
-    await setting.world.says(task, "Running", "Suspended")
+    await setting.world.wait_for_state(task, "Running", "Suspended")
     await setting.world.kill(task)
     await waiting.wait_until_async(
         lambda: setting.world.view(task).stopped, what="it is proved to have stopped"
     )
     assert setting.world.view(task).state == "Killed"
-    await setting.world.nothing_is_left()
+    await setting.world.wait_until_clean()
 
 
-async def test_stop_comes_before_terminate_and_takes_the_suspension_away(
+async def test_stop_precedes_terminate_and_resumes_the_workflow(
     unheard: Setting,
 ) -> None:
     task = await unheard.submit("stop", timeouts=api_task.Timeouts(kill_grace_seconds=3))
     name = (await unheard.only_workflow())["metadata"]["name"]
     running = {"spec": {"suspend": True}, "status": {"phase": "Running"}}
-    await unheard.admin.merge_patch(argo.WORKFLOWS, name, running, NS)
-    await unheard.world.says(task, "Running", "Suspended")
+    await unheard.admin.merge_patch(argo_replay.WORKFLOWS, name, running, NS)
+    await unheard.world.wait_for_state(task, "Running", "Suspended")
     await unheard.world.kill(task)
 
     async def shutdown() -> Any:
-        spec = (await unheard.admin.get(argo.WORKFLOWS, name, NS))["spec"]
+        spec = (await unheard.admin.get(argo_replay.WORKFLOWS, name, NS))["spec"]
         assert "suspend" not in spec or "shutdown" not in spec
         return spec.get("shutdown")
 
@@ -163,9 +163,9 @@ async def test_stop_comes_before_terminate_and_takes_the_suspension_away(
     await waiting.wait_until_async(terminated, what="it is asked to terminate")
 
 
-async def test_it_is_killed_when_its_pods_are_over_not_when_it_says_so(setting: Setting) -> None:
+async def test_workflow_is_killed_when_its_pods_have_ended(setting: Setting) -> None:
     task = await setting.submit("stop")
-    await setting.world.says(task, "Running", "Suspended")
+    await setting.world.wait_for_state(task, "Running", "Suspended")
     name = (await setting.only_workflow())["metadata"]["name"]
     pod = {
         "metadata": {"name": "step", "labels": {"workflows.argoproj.io/workflow": name}},
@@ -175,51 +175,51 @@ async def test_it_is_killed_when_its_pods_are_over_not_when_it_says_so(setting: 
     await setting.world.kill(task)
 
     async def over() -> bool:
-        found = await setting.admin.get(argo.WORKFLOWS, name, NS)
+        found = await setting.admin.get(argo_replay.WORKFLOWS, name, NS)
         return bool(found["status"]["phase"] == "Failed")
 
     await waiting.wait_until_async(over, what="the Workflow is over")
     assert setting.world.view(task).state == "Killing"
     await setting.admin.delete(resource.PODS, "step", NS, grace_s=0)
-    view = await setting.world.says(task, "Killed", "Killed")
+    view = await setting.world.wait_for_state(task, "Killed", "Killed")
     assert view.stopped is True
 
 
-async def test_one_that_no_controller_has_seen_is_deleted(unheard: Setting) -> None:
+async def test_workflow_unseen_by_any_controller_is_deleted(unheard: Setting) -> None:
     task = await unheard.submit("success")
-    view = await unheard.world.says(task, "Staging", "Starting")
+    view = await unheard.world.wait_for_state(task, "Staging", "Starting")
     await unheard.only_workflow()
     await waiting.wait_until_async(
         lambda: "no workflow-controller has seen it" in unheard.world.view(task).message,
         what="it says what it waits for",
     )
     await unheard.world.kill(task)
-    view = await unheard.world.says(task, "Killed", "Killed")
+    view = await unheard.world.wait_for_state(task, "Killed", "Killed")
     assert view.stopped is True
-    await unheard.world.nothing_is_left()
+    await unheard.world.wait_until_clean()
 
 
-async def test_one_that_somebody_deletes_is_lost_and_made_again(setting: Setting) -> None:
+async def test_deleted_workflow_is_a_loss_and_created_again(setting: Setting) -> None:
     retry = api_task.Retry(max_losses=1, delay_seconds=0.05)
     task = await setting.submit("suspend", retry=retry)
-    await setting.world.says(task, "Running", "Suspended")
+    await setting.world.wait_for_state(task, "Running", "Suspended")
     first = (await setting.only_workflow())["metadata"]["name"]
-    await setting.admin.delete(argo.WORKFLOWS, first, NS)
+    await setting.admin.delete(argo_replay.WORKFLOWS, first, NS)
 
     def second() -> bool:
         view = setting.world.view(task)
         return (view.attempt, view.losses, view.reason) == (2, 1, "Suspended")
 
     await waiting.wait_until_async(second, what="the second attempt waits to be resumed")
-    await argo.resume(setting.admin, (await setting.only_workflow())["metadata"]["name"])
-    await setting.world.says(task, "Success")
+    await argo_replay.resume(setting.admin, (await setting.only_workflow())["metadata"]["name"])
+    await setting.world.wait_for_state(task, "Success")
 
 
-async def test_what_its_steps_print_is_kept_and_argos_own_containers_are_left_out(
+async def test_output_of_steps_is_kept_without_argos_containers(
     with_node: Setting,
 ) -> None:
     task = await with_node.submit("suspend")
-    await with_node.world.says(task, "Running", "Suspended")
+    await with_node.world.wait_for_state(task, "Running", "Suspended")
     flow = (await with_node.only_workflow())["metadata"]["name"]
 
     async def step(name: str) -> None:
@@ -261,12 +261,12 @@ async def test_what_its_steps_print_is_kept_and_argos_own_containers_are_left_ou
 
 
 class AnyKind(object_subject.ObjectSubject):
-    """Executor `customResource`, which knows nothing of Workflows, with Workflows."""
+    """Workflows under executor `customResource`, which has no knowledge of Workflows."""
 
-    kind = argo.WORKFLOWS
+    kind = argo_replay.WORKFLOWS
 
     def spec(self, script: str, **more: Any) -> api_task.TaskSpec:
-        """A task that goes through a story; `script` is its name."""
+        """Return the spec of a task that goes through a story; `script` is its name."""
         result = object_task.ObjectResult(
             success_condition='.status.phase == "Succeeded"',
             failure_condition=rules.Rule(
@@ -276,9 +276,9 @@ class AnyKind(object_subject.ObjectSubject):
             json_path="$.status.outputs.parameters[0].value",
         )
         manifest = {
-            "apiVersion": argo.WORKFLOWS.api_version,
-            "kind": argo.WORKFLOWS.kind,
-            **argo.flow(script),
+            "apiVersion": argo_replay.WORKFLOWS.api_version,
+            "kind": argo_replay.WORKFLOWS.kind,
+            **argo_replay.workflow_manifest(script),
         }
         given = object_task.CustomResource(manifest=manifest, result=result)
         return api_task.TaskSpec(custom_resource=given, **more)
@@ -286,37 +286,37 @@ class AnyKind(object_subject.ObjectSubject):
 
 @pytest.fixture
 async def as_object() -> AsyncIterator[Setting]:
-    """As `setting`, with the executor of objects of any kind."""
-    directory = short.directory()
+    """Run a `setting` with the executor of objects of any kind."""
+    directory = short_paths.directory()
     async with object_subject.control_plane(directory) as admin:
-        await admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo.DEFINITION)
+        await admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo_replay.DEFINITION)
         async with (
             executor_world.running(directory, AnyKind(admin)) as world,
-            argo.controlling(admin),
+            argo_replay.running(admin),
         ):
             yield Setting(world, admin)
 
 
-async def test_a_workflow_may_be_given_as_an_object_of_any_kind(as_object: Setting) -> None:
-    """Then its rules say what its phases mean, and to stop it is to delete it."""
+async def test_workflow_can_be_a_custom_resource_task(as_object: Setting) -> None:
+    """Its rules then define the meaning of phases, and stopping it means deleting it."""
     done, failed = await as_object.submit("success"), await as_object.submit("failure")
-    view = await as_object.world.says(done, "Success", "Succeeded")
+    view = await as_object.world.wait_for_state(done, "Success", "Succeeded")
     assert view.result is not None
     assert view.result.data == b'"hello"'
-    await as_object.world.says(failed, "Failed", "ObjectFailed")
-    await as_object.world.nothing_is_left()
+    await as_object.world.wait_for_state(failed, "Failed", "ObjectFailed")
+    await as_object.world.wait_until_clean()
     task = await as_object.submit("suspend")
-    await as_object.world.says(task, "Running", "Started")
+    await as_object.world.wait_for_state(task, "Running", "Started")
     await as_object.world.kill(task)
-    view = await as_object.world.says(task, "Killed", "Killed")
+    view = await as_object.world.wait_for_state(task, "Killed", "Killed")
     assert view.stopped is True
-    await as_object.world.nothing_is_left()
+    await as_object.world.wait_until_clean()
 
 
-async def test_without_argo_it_waits_and_goes_on_when_that_is_installed(bare: Setting) -> None:
+async def test_task_waits_until_argo_is_installed(bare: Setting) -> None:
     task = await bare.submit("success")
-    view = await bare.world.says(task, "Staging", "ExecutorUnavailable")
+    view = await bare.world.wait_for_state(task, "Staging", "ExecutorUnavailable")
     assert "no kind Workflow in argoproj.io/v1alpha1" in view.message
-    await bare.admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo.DEFINITION)
-    async with argo.controlling(bare.admin):
-        await bare.world.says(task, "Success", "Succeeded")
+    await bare.admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo_replay.DEFINITION)
+    async with argo_replay.running(bare.admin):
+        await bare.world.wait_for_state(task, "Success", "Succeeded")

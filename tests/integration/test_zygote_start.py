@@ -1,4 +1,4 @@
-"""Zygotes that do not start: killed at once, or for want of a module."""
+"""Zygotes that do not start: killed at once, or without a needed module."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ sys.meta_path.insert(0, Missing())
 
 @pytest.fixture
 def broken_imports(tmp_path: Path) -> Path:
-    """A directory for PYTHONPATH: programs that find it there cannot import the zygote."""
+    """Return a directory for PYTHONPATH with which programs cannot import the zygote."""
     directory = tmp_path / "broken"
     directory.mkdir()
     (directory / "sitecustomize.py").write_text(WITHOUT_ZYGOTE)
@@ -40,7 +40,7 @@ def broken_imports(tmp_path: Path) -> Path:
 async def starting(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> AsyncIterator[worker_process.WorkerProcess]:
-    """A worker that was not started yet."""
+    """Return a worker that has not been started."""
     made = worker_process.WorkerProcess(tmp_path, channel=hub.path)
     made.environment["PYTHONPATH"] = str(Path(__file__).parents[1])
     yield made
@@ -55,7 +55,7 @@ def kill_first_child(worker: worker_process.WorkerProcess) -> int:
     return pid
 
 
-async def test_a_zygote_killed_while_the_agent_starts_is_replaced(
+async def test_zygote_killed_while_the_agent_starts_is_replaced(
     hub: scripted_slots.SlotHub, starting: worker_process.WorkerProcess
 ) -> None:
     starting.start()
@@ -66,7 +66,7 @@ async def test_a_zygote_killed_while_the_agent_starts_is_replaced(
     assert killed not in processes.children(starting.pid)
 
 
-async def test_a_worker_whose_zygotes_do_not_start_says_why_and_leaves(
+async def test_worker_whose_zygotes_do_not_start_exits_with_the_cause(
     hub: scripted_slots.SlotHub,
     starting: worker_process.WorkerProcess,
     broken_imports: Path,
@@ -74,9 +74,9 @@ async def test_a_worker_whose_zygotes_do_not_start_says_why_and_leaves(
     starting.environment["PYTHONPATH"] = str(broken_imports)
     starting.start()
     await hub.first(messages.Hello)
-    told = await hub.gone(hub.ask())
-    assert "ended before it was ready, with exit code 1: " in told.message
-    assert "libfoo.so.1" in told.message
+    reported = await hub.gone(hub.ask())
+    assert "ended before it was ready, with exit code 1: " in reported.message
+    assert "libfoo.so.1" in reported.message
     hub.ask()
     process = starting.process
     assert process is not None
@@ -91,7 +91,7 @@ async def test_a_worker_whose_zygotes_do_not_start_says_why_and_leaves(
 
 @pytest.fixture
 def marked(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """What `kiln.start` starts here is found by it, and nothing of it is left."""
+    """Mark what `kiln.start` starts here; nothing of it may be left."""
     monkeypatch.setenv("KILN_TEST_MARK", f"{os.getpid()}-{time.monotonic_ns()}")
     mark = f"KILN_TEST_MARK={os.environ['KILN_TEST_MARK']}"
     yield mark
@@ -107,7 +107,7 @@ def double(number: int) -> int:
 
 
 @pytest.mark.usefixtures("marked")
-def test_futures_of_a_home_whose_worker_cannot_start_say_why(
+def test_futures_of_a_home_without_a_worker_name_the_cause(
     broken_imports: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(broken_imports))
@@ -118,7 +118,7 @@ def test_futures_of_a_home_whose_worker_cannot_start_say_why(
 
 
 @pytest.mark.usefixtures("marked")
-def test_the_home_goes_on_when_its_first_zygote_is_killed() -> None:
+def test_home_goes_on_when_its_first_zygote_is_killed() -> None:
     with kiln.start(slots=1):
         worker = waiting.wait_until(
             lambda: [p for p in processes.children(os.getpid()) if _runs(p, "kilnwork.worker")],

@@ -1,7 +1,7 @@
-"""Campaigns: many seeds of random programs or loads, one after the other, resumable.
+"""Campaigns: runs of many seeds of random programs or loads, resumable.
 
-Used by `tests/faults/campaign.py`. A state file has a line of JSON for each seed that is over; a
-seed counts as done when its last line says ok, and is skipped then.
+Used by `tests/faults/campaign.py`. A state file has one line of JSON per finished seed; a seed
+whose last line says ok is skipped.
 """
 
 import concurrent.futures
@@ -19,13 +19,15 @@ Report = dict[str, Any]
 
 
 class Runs(Protocol):
-    """What runs one seed: gives `seed`, `kind` (ok, or what was wrong), `text`, `seconds`."""
+    """Function that runs one seed; returns `seed`, `kind` (ok, or the kind of error), `text`,
+    `seconds`.
+    """
 
     def __call__(self, seed: int) -> Report: ...
 
 
 def seeds_of(text: str) -> list[int]:
-    """`7`, `1:100` (both included), or several of them with commas between."""
+    """Parse seeds: `7`, `1:100` (inclusive), or several of these separated by commas."""
     found: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition(":")
@@ -34,7 +36,7 @@ def seeds_of(text: str) -> list[int]:
 
 
 def read(state: Path) -> dict[int, Report]:
-    """The last report of each seed."""
+    """Return the last report of each seed."""
     try:
         lines = state.read_text().splitlines()
     except FileNotFoundError:
@@ -44,7 +46,7 @@ def read(state: Path) -> dict[int, Report]:
 
 
 class Campaign:
-    """One campaign. `deadline`: in `time.monotonic`, after which no further seed is begun."""
+    """One campaign. No further seed starts after `deadline` (on `time.monotonic`)."""
 
     def __init__(
         self,
@@ -64,7 +66,7 @@ class Campaign:
         self.reports: list[Report] = []
 
     def run(self, seeds: Iterable[int], *, jobs: int, again: bool = False) -> int:
-        """Run those that are not done; 0 if all that ran were ok. `again`: all of them."""
+        """Run the seeds that are not done (`again`: all); return 0 if all were ok."""
         wanted = list(seeds)
         before = {} if again or self._state is None else read(self._state)
         left = [seed for seed in wanted if before.get(seed, {}).get("kind") != "ok"]
@@ -100,7 +102,7 @@ class Campaign:
 
 
 def summary(reports: list[Report]) -> str:
-    """How many came to what, with the seeds that were not ok."""
+    """Return counts by result, with the seeds that were not ok."""
     counts = Counter(report["kind"] for report in reports)
     text = ", ".join(f"{number} {kind}" for kind, number in counts.most_common()) or "nothing ran"
     wrong = [f"{r['seed']} ({r['kind']})" for r in reports if r["kind"] != "ok"]
@@ -108,7 +110,7 @@ def summary(reports: list[Report]) -> str:
 
 
 def commit() -> str:
-    """Of this checkout, with a + if files differ from it."""
+    """Return the commit of this checkout, with a + if files differ from it."""
     here = Path(__file__).parent
     words = []
     for command in (["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "-uno"]):

@@ -1,4 +1,4 @@
-"""A throw-away CA for tests of TLS."""
+"""A temporary CA for tests of TLS."""
 
 import datetime
 from pathlib import Path
@@ -10,7 +10,7 @@ from kilnwork.kit import certificates
 
 
 class Authority:
-    """Signs certificates for 127.0.0.1 and for clients; everything is PEM."""
+    """CA that signs certificates for 127.0.0.1 and for clients; all values are PEM."""
 
     def __init__(self) -> None:
         self._key = certificates.new_key()
@@ -26,7 +26,9 @@ class Authority:
         return certificates.pem(self._certificate).decode()
 
     def issue(self, common_name: str, *names: str) -> tuple[str, str]:
-        """Certificate and key, good for 127.0.0.1, these DNS names and a client of this name."""
+        """Return certificate and key, valid for 127.0.0.1, these DNS names, and a client of this
+        name.
+        """
         key = certificates.new_key()
         certificate = (
             self._builder(certificates.name(common_name), key.public_key())
@@ -36,7 +38,7 @@ class Authority:
         return certificates.pem(certificate).decode(), certificates.key_pem(key).decode()
 
     def issue_file(self, common_name: str, directory: Path, *names: str) -> Path:
-        """Certificate and key in one file, as `ssl` wants them."""
+        """Write certificate and key into one file, as `ssl` expects them."""
         path = directory / f"{common_name}.pem"
         path.write_text("\n".join(self.issue(common_name, *names)))
         return path

@@ -1,8 +1,9 @@
-"""Executor `ephemeral` under the contract: containers in the Pod of a real worker, on our node.
+"""Subject of the executor contract for executor `ephemeral`: containers in the Pod of a real
+worker, on our node.
 
-The worker is a process of its own, which outlives the manager's lives and connects to each. A
-container cannot be deleted: who wants one gone deletes its Pod. Then there is another Pod, and the
-dispatcher hears of it, as by the controller of TaskClusters.
+The worker is a separate process that outlives the manager and connects to each new one. A container
+cannot be deleted; to remove one, a test deletes its Pod. Then a new Pod is created, and the
+dispatcher is notified as by the controller of TaskClusters.
 """
 
 import contextlib
@@ -86,17 +87,17 @@ class EphemeralSubject(executor_world.Subject):
         return executor_world.Life(made, follow())
 
     async def begin(self) -> None:
-        """Make the channel Secret and the first worker."""
+        """Create the channel Secret and the first worker."""
         secret = worker_pods.secret(self._cluster, "secret")
         del secret["metadata"]["ownerReferences"]
         await self._admin.create(resource.SECRETS, secret, NS)
         await self._new_worker()
 
     async def joined(self, hub: hubs.Hub) -> None:
-        """A dispatcher is there: it hears which Pods have gone, and the worker connects to it."""
+        """Report deleted Pods to the new dispatcher, and wait until the worker is connected."""
         await super().joined(hub)
         for uid in self._gone:
-            await self._give_up(hub, uid)
+            await self._wait_until_disconnected(hub, uid)
         self._gone.clear()
         await self._is_there(hub)
 
@@ -105,7 +106,7 @@ class EphemeralSubject(executor_world.Subject):
         return port.WorkerPod(pod=metadata["name"], pod_uid=metadata["uid"])
 
     async def objects(self) -> list[str]:
-        """Containers that are not over, those of Pods that are on their way out among them."""
+        """Return the names of unfinished containers, including those of terminating Pods."""
         listed = await self._admin.list(resource.PODS, NS, type=dict)
         return sorted(name for found in listed.items for name in _living(found))
 
@@ -113,7 +114,7 @@ class EphemeralSubject(executor_world.Subject):
         return []
 
     async def remove(self, name: str, *, by_force: bool) -> None:
-        """Delete the Pod of a container; another one takes its place."""
+        """Delete the Pod of a container and create another one."""
         metadata = self._worker["metadata"]
         if self.hub is not None and not by_force:
             await self.hub.drain(NS, CLUSTER, frozenset({metadata["uid"]}))
@@ -124,7 +125,7 @@ class EphemeralSubject(executor_world.Subject):
         if self.hub is None:
             self._gone.append(metadata["uid"])
         else:
-            await self._give_up(self.hub, metadata["uid"])
+            await self._wait_until_disconnected(self.hub, metadata["uid"])
 
     async def create_late(self, attempt: port.Attempt) -> None:
         path = f"{resource.PODS.base(NS)}/{self.place().pod}"
@@ -150,7 +151,7 @@ class EphemeralSubject(executor_world.Subject):
         await self._admin.raw("PATCH", path, body=body, content_type=_STRATEGIC)
         return name
 
-    async def untouched(self, name: str) -> bool:
+    async def is_unchanged(self, name: str) -> bool:
         return name in await self.objects()
 
     async def absent(self, *, now: bool) -> None:
@@ -172,7 +173,7 @@ class EphemeralSubject(executor_world.Subject):
 
         await waiting.wait_until_async(look, what="the worker is connected")
 
-    async def _give_up(self, hub: hubs.Hub, uid: str) -> None:
+    async def _wait_until_disconnected(self, hub: hubs.Hub, uid: str) -> None:
         """As long as a worker is connected whose Pod is gone."""
 
         async def look() -> bool:
@@ -180,7 +181,7 @@ class EphemeralSubject(executor_world.Subject):
             view = hub.cluster(NS, CLUSTER)
             return view is None or all(one.pod_uid != uid for one in view.workers)
 
-        await waiting.wait_until_async(look, what="the worker is given up")
+        await waiting.wait_until_async(look, what="the worker is disconnected")
 
     async def _is_gone(self, name: str) -> None:
         async def look() -> bool:
@@ -202,7 +203,7 @@ def _living(found: dict[str, Any]) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def on_containers(directory: Path) -> AsyncIterator[EphemeralSubject]:
-    """Executor `ephemeral` on a control plane of its own, with a node and a worker."""
+    """Run executor `ephemeral` on a new control plane, with a node and a worker."""
     (directory / "work").mkdir()
     plane = cluster.ControlPlane(
         cluster.ControlPlaneSettings(

@@ -1,6 +1,6 @@
-"""The subjects of the contract of executors, and which of its tests mean nothing for one.
+"""The subjects of the executor contract, and the contract tests that do not apply to one.
 
-Used by `tests/contract/conftest.py`, which runs each test that takes a `world` with all of them.
+Used by `tests/contract/conftest.py`, which runs each test that takes a `world` with every subject.
 """
 
 from collections.abc import Callable

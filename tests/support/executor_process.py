@@ -1,9 +1,11 @@
-"""`python -m support.executor_process`: a manager with an executor that kills itself.
+"""A manager process with an executor that kills itself at a given step: `python -m
+support.executor_process`.
 
 Arguments: `pod`, `object`, `workflow` or `http`; a directory; a kubeconfig, or for `http` the URL
-of a server that runs scripts; a task's id; and the name of the step at which it gets SIGKILL, or ""
-for none; then it prints the state of the task and the steps, when the task is over and nothing is
-left. The program of the task ends when there is a file `gate` in the directory.
+of a server that runs scripts; the id of a task; and the name of the step at which the process gets
+SIGKILL, or "" for none. Without one it prints the state of the task and the steps once the task has
+finished and nothing is left. The program of the task ends when a file `gate` exists in the
+directory.
 """
 
 import asyncio
@@ -36,7 +38,7 @@ LOSSES = 20
 
 
 class FatalSteps(executor_world.Steps):
-    """The process does not survive the step of this name."""
+    """Steps of which the one with this name kills the process."""
 
     def __init__(self, last: str) -> None:
         super().__init__(None)
@@ -50,7 +52,7 @@ class FatalSteps(executor_world.Steps):
 
 @contextlib.asynccontextmanager
 async def subject(kind: str, directory: Path, where: str) -> AsyncIterator[executor_world.Subject]:
-    """The executor under test."""
+    """Start the executor under test."""
     if kind == "http":
         http = peer_subjects.HttpSubject(directory, where)
         yield http
@@ -61,7 +63,7 @@ async def subject(kind: str, directory: Path, where: str) -> AsyncIterator[execu
 
 
 async def main(kind: str, directory: Path, where: str, *, task: ids.TaskId, last: str) -> None:
-    """One life."""
+    """Run one life of the manager."""
     async with subject(kind, directory, where) as of:
         world = executor_world.World(directory, of)
         await world.start(steps=FatalSteps(last))
@@ -71,7 +73,7 @@ async def main(kind: str, directory: Path, where: str, *, task: ids.TaskId, last
             retry=api_task.Retry(max_losses=LOSSES, delay_seconds=0.01),
         )
         await waiting.wait_until_async(lambda: world.view(task).state.final, what="it is over")
-        await world.nothing_is_left()
+        await world.wait_until_clean()
         view = world.view(task)
         await world.end()
     print(view.state, view.attempt, view.losses, "|".join(world.steps.names))

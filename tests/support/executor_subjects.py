@@ -1,7 +1,8 @@
-"""The executors under the contract: Pods on the embedded Kubernetes, and one made for the tests.
+"""Subjects of the executor contract: Pods on the embedded Kubernetes, and an executor made for
+tests.
 
-`ProcessExecutor` shows that the contract is none of Pods: its objects are directories, their
-programs processes of this machine, and it is polled.
+`ProcessExecutor` shows that the contract does not depend on Pods: its objects are directories,
+their programs are processes of this machine, and it is polled.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ _SUBRESOURCES = ("ephemeralcontainers",)
 
 
 class SteppingClient(client.Client):
-    """A client whose requests are steps, and which may find nobody there."""
+    """A client whose requests are steps of a life, and whose server can be made unavailable."""
 
     steps: executor_world.Steps | None = None
     absent = False
@@ -105,7 +106,7 @@ class PodSubject(executor_world.Subject):
         return executor_world.Life(made, follow())
 
     async def pods(self) -> dict[str, dict[str, Any]]:
-        """All there are, by name."""
+        """Return all Pods by name."""
         listed = await self._admin.list(resource.PODS, NS, type=dict)
         return {found["metadata"]["name"]: found for found in listed.items}
 
@@ -134,7 +135,7 @@ class PodSubject(executor_world.Subject):
     async def create_late(self, attempt: port.Attempt) -> None:
         await self._admin.create(resource.PODS, template.pod(attempt), NS)
 
-    async def untouched(self, name: str) -> bool:
+    async def is_unchanged(self, name: str) -> bool:
         found = (await self.pods())[name]
         metadata = found["metadata"]
         return not metadata.get("deletionTimestamp") and not metadata.get("labels")
@@ -146,10 +147,12 @@ class PodSubject(executor_world.Subject):
 
 
 class ProcessExecutor:
-    """Runs an attempt as a process group of this machine; a directory says how it is.
+    """Executor that runs an attempt as a process group of this machine, with its state in a
+    directory.
 
-    `begun`: it was created by us; `pid`: its program has been started; `code`: how that ended;
-    `deleting`: somebody wants it gone, and `kept` keeps it.
+    Files of the directory: `begun` (we have created it), `pid` (its program was started), `code`
+    (how the program ended), `deleting` (its deletion was requested), `kept` (keeps it from being
+    removed).
     """
 
     name = template.EXECUTOR  # it takes the place of the one that `spec.pod` names
@@ -208,7 +211,7 @@ class ProcessExecutor:
     async def _directory(self, attempt: port.Attempt) -> Path:
         await asyncio.sleep(0)
         if self._home.gone:
-            raise errors.Unavailable(0, "", "nobody there, says the test")
+            raise errors.Unavailable(0, "", "made unavailable by the test")
         return self._home.of(attempt)
 
     def _judge(self, directory: Path, stop: port.Stop | None) -> port.Observation:
@@ -245,7 +248,7 @@ def _over(ending: attempts.Ending, reason: str, **more: Any) -> port.Observation
 
 
 class ProcessSubject(executor_world.Subject):
-    """The directories and processes of a `ProcessExecutor`, and who looks after them: a node."""
+    """The directories and processes of a `ProcessExecutor`; plays the node that runs them."""
 
     creates, deletes, releases = "create", "delete", "release"
 
@@ -264,11 +267,11 @@ class ProcessSubject(executor_world.Subject):
         return executor_world.Life(ProcessExecutor(self, steps))
 
     def of(self, attempt: port.Attempt) -> Path:
-        """The directory of an attempt."""
+        """Return the directory of an attempt."""
         return self.directory / template.pod_name(attempt.name, attempt.ref)
 
     def left(self) -> dict[attempts.AttemptRef, port.Attempt]:
-        """What there is, by attempt."""
+        """Return what exists, by attempt."""
         found = {}
         for begun in self.directory.glob("*/begun"):
             ref = msgspec.json.decode(begun.read_bytes(), type=attempts.AttemptRef)
@@ -279,7 +282,7 @@ class ProcessSubject(executor_world.Subject):
         return found
 
     def run(self, directory: Path, attempt: port.Attempt, command: list[str]) -> None:
-        """Start the program; as a node does, whether a manager is there or not."""
+        """Start the program, whether or not a manager runs, as a node does."""
         wanted = template.pod(attempt)["spec"]["containers"][0]["env"]
         environment = {entry["name"]: entry["value"] for entry in wanted}
         process = subprocess.Popen(
@@ -289,7 +292,7 @@ class ProcessSubject(executor_world.Subject):
         self._later(self._watch(directory, process))
 
     def delete(self, directory: Path, *, grace_s: float) -> None:
-        """SIGTERM, then SIGKILL."""
+        """Send SIGTERM, then SIGKILL after the grace period."""
         (directory / "deleting").touch()
         process = self._running.get(directory.name)
         if process is not None:
@@ -314,14 +317,14 @@ class ProcessSubject(executor_world.Subject):
         (directory / "note").write_text("mine")
         return directory.name
 
-    async def untouched(self, name: str) -> bool:
+    async def is_unchanged(self, name: str) -> bool:
         return [path.name for path in (self.directory / name).iterdir()] == ["note"]
 
     async def absent(self, *, now: bool) -> None:
         self.gone = now
 
     async def close(self) -> None:
-        """End all programs."""
+        """Kill all programs."""
         for process in self._running.values():
             self._signal(process, signal.SIGKILL)
         await asyncio.gather(*self._waiting)
@@ -353,7 +356,7 @@ class ProcessSubject(executor_world.Subject):
 
 @contextlib.asynccontextmanager
 async def on_pods(directory: Path) -> AsyncIterator[PodSubject]:
-    """Executor `pod` on a control plane of its own, with a node."""
+    """Run executor `pod` on a new control plane with a node."""
     (directory / "work").mkdir()
     plane = cluster.ControlPlane(
         cluster.ControlPlaneSettings(
@@ -371,7 +374,7 @@ async def on_pods(directory: Path) -> AsyncIterator[PodSubject]:
 
 @contextlib.asynccontextmanager
 async def on_processes(directory: Path) -> AsyncIterator[ProcessSubject]:
-    """The executor of the tests."""
+    """Run the executor that is made for tests."""
     made = ProcessSubject(directory / "objects")
     try:
         yield made

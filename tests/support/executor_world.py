@@ -1,8 +1,9 @@
-"""A manager's part that runs attempts of executors, on a real hub and journal, in lives that end.
+"""The part of a manager that runs attempts of executors, on a real hub and journal, with lives that
+can be cut off.
 
-For the contract of executors: `World` has one executor under test (`Subject`), whose objects and
+For the executor contract: `World` has one executor under test (`Subject`), whose objects and
 programs outlive the manager. A life can be cut off at any of its steps (before or after a request,
-a report, a call of the executor), as a kill -9 does: nothing of it goes on, nothing is tidied up.
+a report, a call of the executor), as by kill -9: nothing of it goes on and nothing is cleaned up.
 """
 
 import abc
@@ -28,11 +29,11 @@ from support import verifiers, waiting
 NS = "default"
 SOCKET = "c.sock"
 LEASE_S = 15.0
-"""After the grace of a kill, so long until it is given up without proof."""
+"""Time after the grace period of a kill until the kill counts as unconfirmed."""
 
 
 class Steps:
-    """The steps of one life, and after which of them it ends; None: it goes on."""
+    """The steps of one life, and the step after which it is cut off; None for never."""
 
     def __init__(self, last: int | None) -> None:
         self.names: list[str] = []
@@ -40,7 +41,7 @@ class Steps:
         self._last = last
 
     def pass_by(self, name: str) -> bool:
-        """Count a step; False when the life is over."""
+        """Count a step; return False if the life is over."""
         if not self.cut.is_set():
             self.names.append(name)
             if len(self.names) == self._last:
@@ -48,14 +49,16 @@ class Steps:
         return not self.cut.is_set()
 
     async def reach(self, name: str) -> None:
-        """Count a step; never returns when the life is over."""
+        """Count a step; never return if the life is over."""
         if not self.pass_by(name):
             await asyncio.Event().wait()
 
 
 class Life:
-    """What a manager makes anew each time it starts: an executor, and what that needs running.
-    `executor` is None where that is no part of the manager and connects by itself."""
+    """What a manager creates at each start: an executor and the services that it needs.
+
+    `executor` is None if the executor is not part of the manager and connects by itself.
+    """
 
     def __init__(
         self, executor: port.Executor | None, *services: Coroutine[Any, Any, None]
@@ -65,7 +68,7 @@ class Life:
 
 
 class Subject(abc.ABC):
-    """An executor under test, and its side of the world as others may change it."""
+    """An executor under test, and the ways in which others may change its objects."""
 
     creates: str
     """Name of the step that makes an object, of that which ends one, and of that which lets it go
@@ -102,64 +105,64 @@ class Subject(abc.ABC):
     """The dispatcher of the moment."""
 
     async def joined(self, hub: hubs.Hub) -> None:
-        """A dispatcher is there."""
+        """Called when a dispatcher has started."""
         self.hub = hub
 
     def ended(self) -> None:
-        """It is gone."""
+        """Called when the dispatcher is gone."""
         self.hub = None
 
-    async def tells_ends(self) -> bool:
-        """Whether it can be seen of every program that has ended."""
+    async def reports_ends(self) -> bool:
+        """Return whether the ends of all programs can be observed now."""
         return True
 
     def place(self) -> port.WorkerPod | None:
-        """Where attempts are, if that has to be said."""
+        """Return where attempts are placed, if the executor needs that."""
         return None
 
     @abc.abstractmethod
     def spec(self, script: str, **more: Any) -> api_task.TaskSpec:
-        """A task that runs a shell script; `more`: fields of the spec."""
+        """Return the spec of a task that runs a shell script; `more` are fields of the spec."""
 
     def too_large(self, script: str, **more: Any) -> api_task.TaskSpec:
-        """A task that runs a shell script and has a result that is too large."""
+        """Return the spec of a task that runs a shell script and has an oversized result."""
         raise NotImplementedError("results of this executor have no bound here")
 
     @abc.abstractmethod
     def life(self, steps: Steps) -> Life:
-        """The executor in a new manager. What it does outside counts as steps."""
+        """Return the executor of a new manager. Its requests count as steps."""
 
     @abc.abstractmethod
     async def objects(self) -> list[str]:
-        """Names of all that exists for attempts."""
+        """Return the names of all objects that exist for attempts."""
 
     @abc.abstractmethod
     async def held(self) -> list[str]:
-        """Names of what the executor keeps from going away."""
+        """Return the names of objects that the executor keeps from being removed."""
 
     @abc.abstractmethod
     async def remove(self, name: str, *, by_force: bool) -> None:
-        """A stranger deletes an object, `by_force` with whatever holds it."""
+        """Delete an object as another client would; `by_force` also removes its finalizers."""
 
     @abc.abstractmethod
     async def occupy(self, attempt: port.Attempt) -> str:
-        """A stranger makes an object of the name that an attempt needs; gives the name."""
+        """Create a foreign object of the name that an attempt needs; return the name."""
 
     async def create_late(self, attempt: port.Attempt) -> None:
-        """What a manager asked for that is no more arrives now."""
+        """Let a request of a former manager arrive now."""
         raise NotImplementedError("nothing but the executor itself makes attempts")
 
     @abc.abstractmethod
-    async def untouched(self, name: str) -> bool:
-        """Whether that object is as the stranger made it."""
+    async def is_unchanged(self, name: str) -> bool:
+        """Return whether the foreign object is unchanged."""
 
     @abc.abstractmethod
     async def absent(self, *, now: bool) -> None:
-        """Its API does not respond from now on, or does again."""
+        """Make its API unavailable, or available again."""
 
 
 class SteppingLink:
-    """A link of the hub on which reports are steps."""
+    """A link of the hub whose reports are steps."""
 
     def __init__(self, link: ports.ExecutorLink, steps: Steps) -> None:
         self._link = link
@@ -190,7 +193,7 @@ Receive = Callable[[instructions.ForExecutor], None]
 
 
 def _noting(stops: set[ids.TaskId], receive: Receive) -> Receive:
-    """`receive`, which also keeps whose attempts are to end."""
+    """Return a `receive` that also records the tasks whose attempts are to be stopped."""
 
     def noted(instruction: instructions.ForExecutor) -> None:
         receive(instruction)
@@ -201,7 +204,7 @@ def _noting(stops: set[ids.TaskId], receive: Receive) -> Receive:
 
 
 class SteppingContainers(SteppingLink):
-    """The same for attempts that are containers of workers' Pods."""
+    """A stepping link for attempts that are containers in the Pods of workers."""
 
     def __init__(self, link: ports.Containers, steps: Steps, stops: set[ids.TaskId]) -> None:
         super().__init__(link, steps)
@@ -214,7 +217,7 @@ class SteppingContainers(SteppingLink):
 
 
 class SteppingHub:
-    """As much of the hub as the driver uses."""
+    """The part of the hub that the driver of executors uses."""
 
     def __init__(self, hub: hubs.Hub, steps: Steps) -> None:
         self._hub = hub
@@ -238,7 +241,7 @@ class SteppingHub:
 
 
 class World:
-    """A journal, a subject, and the manager's life of the moment."""
+    """A journal, a subject, and the current life of the manager."""
 
     def __init__(self, directory: Path, subject: Subject) -> None:
         self.directory = directory
@@ -250,7 +253,7 @@ class World:
         self._names = 0
 
     async def start(self, *, cut_at: int | None = None, steps: Steps | None = None) -> None:
-        """Begin a life, which is cut off at that step, or as `steps` does."""
+        """Start a life that is cut off at step `cut_at`, or as `steps` defines."""
         self.steps = steps or Steps(cut_at)
         await self.start_without_executors()
         self.life = self.subject.life(self.steps)
@@ -269,7 +272,7 @@ class World:
         await self._loop.start()
 
     async def start_without_executors(self) -> hubs.Hub:
-        """Begin a life of the hub alone."""
+        """Start a life of the hub alone."""
         self.hub = hubs.Hub(
             journal.Journal(self.directory / "journal.db"),
             clock=clock.SystemClock(),
@@ -283,7 +286,7 @@ class World:
         return self.hub
 
     async def end(self) -> None:
-        """Cut it off where it is; the next `start` finds what is on disk."""
+        """Cut off the life; the next `start` finds what is on disk."""
         self.steps.cut.set()
         if self.life.executor is not None:
             await self._loop.stop(grace_s=0.0)
@@ -296,12 +299,12 @@ class World:
         self.subject.ended()
 
     async def restart(self) -> None:
-        """Another manager takes over after the death of this one."""
+        """Cut off this life and start another one."""
         await self.end()
         await self.start()
 
     def script(self, then: str = "") -> str:
-        """Says that it has started, where the test reads it, and does what `then` says."""
+        """Return a script that reports its start to the test and then runs `then`."""
         identity = '"$KILN_TASK_ID/$KILN_RUN/$KILN_ATTEMPT"'
         return f"echo {identity} >> {self.starts_file}; {then}"
 
@@ -313,9 +316,9 @@ class World:
         too_large: bool = False,
         **spec: Any,
     ) -> ids.TaskId:
-        """Submit a task of the subject's executor, spawned, as no Task object owns it.
+        """Submit a spawned task of the subject's executor (no Task object owns it).
 
-        `task`: its id, so that it can be submitted again. `too_large`: its result is.
+        `task` is its id, to submit it again. `too_large`: its result is oversized.
         """
         make = self.subject.too_large if too_large else self.subject.spec
         self._names += 1
@@ -331,7 +334,7 @@ class World:
         return submission.task
 
     def attempt(self, task: ids.TaskId, number: int = 1, *, script: str = "true") -> port.Attempt:
-        """That attempt of a task, as the driver would name it."""
+        """Return that attempt of a task as the driver of executors would identify it."""
         view = self.view(task)
         ref = attempts.AttemptRef(task, view.run, number)
         return port.Attempt(
@@ -346,8 +349,10 @@ class World:
     async def kill(self, task: ids.TaskId) -> None:
         await self.hub.kill(task, reason="Killed")
 
-    async def is_to_end(self, task: ids.TaskId) -> None:
-        """Wait until the driver, or the hub where there is none, knows that a task is to end."""
+    async def wait_until_stopping(self, task: ids.TaskId) -> None:
+        """Wait until the driver of executors, or the hub if there is none, knows that a task is to
+        be stopped.
+        """
 
         def look() -> bool:
             if self.life.executor is None:
@@ -362,35 +367,37 @@ class World:
         return view
 
     def starts(self, task: ids.TaskId) -> list[int]:
-        """Attempts whose program was started, once for each time that it was."""
+        """Return the attempt number of each start of a program of the task."""
         if not self.starts_file.exists():
             return []
         lines = self.starts_file.read_text().split()
         mine = [line.split("/") for line in lines if line.startswith(ids.task_text(task))]
         return [int(attempt) for _, _, attempt in mine]
 
-    async def has_started(self, task: ids.TaskId, attempt: int = 1) -> None:
+    async def wait_until_started(self, task: ids.TaskId, attempt: int = 1) -> None:
         """Wait until the program of an attempt runs."""
         await waiting.wait_until_async(
             lambda: attempt in self.starts(task), what=f"attempt {attempt} has started"
         )
 
-    async def has_started_times(self, task: ids.TaskId, count: int) -> None:
-        """Wait until so many programs of a task have been started."""
+    async def wait_for_starts(self, task: ids.TaskId, count: int) -> None:
+        """Wait until programs of a task were started so many times."""
         await waiting.wait_until_async(
             lambda: len(self.starts(task)) == count, what=f"it starts {count} times"
         )
 
-    async def has_ended(self, task: ids.TaskId) -> None:
-        """Wait until no program of a task runs, whoever knows that."""
+    async def wait_until_ended(self, task: ids.TaskId) -> None:
+        """Wait until no program of a task runs."""
         marker = f"KILN_TASK_ID={ids.task_text(task)}"
         await waiting.wait_until_async(
             lambda: not processes.find_members(None, marker=marker), what="its program has ended"
         )
-        await waiting.wait_until_async(self.subject.tells_ends, what="its end can be seen")
+        await waiting.wait_until_async(self.subject.reports_ends, what="its end can be seen")
 
-    async def says(self, task: ids.TaskId, state: str, reason: str | None = None) -> model.TaskView:
-        """Wait for a state, and a reason if it is given."""
+    async def wait_for_state(
+        self, task: ids.TaskId, state: str, reason: str | None = None
+    ) -> model.TaskView:
+        """Wait for a state, and a reason if one is given; return the view."""
 
         def look() -> model.TaskView | None:
             view = self.view(task)
@@ -401,13 +408,13 @@ class World:
             view = await waiting.wait_until_async(look, what=f"{state}/{reason}")
         except AssertionError as error:
             view = self.view(task)
-            said = f"{view.state}/{view.reason}: {view.message}; steps {self.steps.names}"
-            raise AssertionError(f"{error}; it says {said}") from None
+            details = f"{view.state}/{view.reason}: {view.message}; steps {self.steps.names}"
+            raise AssertionError(f"{error}; it says {details}") from None
         assert isinstance(view, model.TaskView)
         return view
 
-    async def nothing_is_left(self, *, but: Sequence[str] = ()) -> None:
-        """Wait until no object exists for any attempt, and nothing is held."""
+    async def wait_until_clean(self, *, but: Sequence[str] = ()) -> None:
+        """Wait until no objects exist for any attempt (`but`: except these) and none is held."""
 
         async def empty() -> bool:
             return await self.subject.objects() == list(but) and not await self.subject.held()
@@ -417,7 +424,7 @@ class World:
 
 @contextlib.asynccontextmanager
 async def running(directory: Path, subject: Subject) -> AsyncIterator[World]:
-    """A world with its first life."""
+    """Start a world with its first life."""
     made = World(directory, subject)
     await made.start()
     try:

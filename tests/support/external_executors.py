@@ -1,4 +1,4 @@
-"""Executors that users write, in a test: a real hub and journal, real links, no API server."""
+"""External executors on a real hub, journal and links, without an API server."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ NS = "default"
 
 
 class World:
-    """A hub, and executors that come and go."""
+    """A hub, and executors that connect and disconnect."""
 
     def __init__(self, directory: Path, hub: hubs.Hub) -> None:
         self.directory, self.hub = directory, hub
@@ -51,7 +51,7 @@ class World:
         return made
 
     async def die(self, executor: external.ExternalService) -> None:
-        """What a kill -9 leaves: no word, no connection."""
+        """Drop an executor as kill -9 does: without a message, with its connection closed."""
         self.services.remove(executor)
         await executor._background.stop()
 
@@ -64,7 +64,7 @@ class World:
         )
         return task
 
-    async def becomes(
+    async def wait_for_state(
         self, task: ids.TaskId, state: str, reason: str = "", *, timeout_s: float = 30.0
     ) -> model.TaskView:
         def look() -> model.TaskView | None:

@@ -1,7 +1,7 @@
-"""A driver that can be killed and started again: `python -m support.fault_driver DIRECTORY SHAPE`.
+"""A driver that can be killed and restarted: `python -m support.fault_driver DIRECTORY SHAPE`.
 
-Every call has a key, so whoever runs it next attaches to what the one before has submitted. Prints
-the shape's result as JSON, last line. With a third argument its session is without a directory.
+Every call has a key, so a restarted driver attaches to the calls of the one before. The last line
+of output is the shape's result as JSON. With a third argument its session has no directory.
 """
 
 import json
@@ -17,7 +17,7 @@ SLOW_S = 13
 
 
 def fan_out() -> object:
-    """The driver's own calls, many at once."""
+    """Make many calls at once from the driver."""
     futures = [
         fault_tasks.leaf.options(key=f"leaf-{number}").submit(number, 10 + number % 20)
         for number in range(LEAVES)
@@ -26,22 +26,22 @@ def fan_out() -> object:
 
 
 def fan_in() -> object:
-    """One call that waits for many."""
+    """Make one call that waits for many."""
     return fault_tasks.fan.options(key="fan").submit(LEAVES).result()
 
 
 def chain() -> object:
-    """One call whose result comes from the thirtieth after it."""
+    """Make one call whose result comes from the thirtieth call after it."""
     return fault_tasks.relay.options(key="relay").submit(30).result()
 
 
 def recursion() -> object:
-    """Waits within waits."""
+    """Make nested waits."""
     return fault_tasks.recursion.options(key="recursion").submit(25, 7).result()
 
 
 def map_reduce() -> object:
-    """A file in parts."""
+    """Map and reduce a file in parts."""
     path = Path(sys.argv[1]) / "words.txt"
     if not path.exists():
         lines = [f"{'a ' * (number % 5)}b{number % 3}" for number in range(600)]
@@ -52,14 +52,14 @@ def map_reduce() -> object:
 
 
 def slow() -> object:
-    """Two calls that take longer than a lease; one for each slot."""
+    """Make two calls that take longer than a lease, one for each slot."""
     calls = fault_tasks.leaf
     futures = [calls.options(key=f"slow-{n}").submit(n, SLOW_S * 1000) for n in (1, 2)]
     return [future.result() for future in futures]
 
 
 def stuck() -> object:
-    """Two calls that take longer than any test."""
+    """Make two calls that take longer than any test."""
     return [each.result() for each in [fault_tasks.leaf.submit(n, 600_000) for n in (1, 2)]]
 
 

@@ -1,4 +1,4 @@
-"""A driver, its home on this machine, the blows they get, and what must hold afterwards."""
+"""A driver with its home on this machine, the kills that hit them, and the checks afterwards."""
 
 import collections
 import json
@@ -22,7 +22,7 @@ ALL = "all"
 
 
 class FaultHome:
-    """One directory. Everything that is started for it has `mark` in its environment."""
+    """One data directory. Every process started for it has `mark` in its environment."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -59,7 +59,7 @@ class FaultHome:
             )
 
     def noted(self) -> list[tuple[str, int, int]]:
-        """Each time a task's code began: task, run, attempt."""
+        """Return (task, run, attempt) for each start of a task's code."""
         whole, _, _ = self.notes.read_text().rpartition("\n")  # a line may be half there
         rows = [line.split() for line in whole.splitlines()]
         return [(task, int(run), int(attempt)) for task, run, attempt in rows]
@@ -82,8 +82,10 @@ class FaultHome:
                 found["slot" if grandparent in workers else "zygote"].append(pid)
         return found[kind]
 
-    def strike(self, kind: str, *, pick: int = 0) -> bool:
-        """SIGKILL one process of that kind, False if there is none; a killed driver comes back."""
+    def kill_one(self, kind: str, *, pick: int = 0) -> bool:
+        """Kill one process of that kind, and restart the driver if it was the one; return False if
+        there is none.
+        """
         if kind == ALL:
             processes.signal_all(processes.find_members(None, marker=self.mark), signal.SIGKILL)
         elif found := self.pids(kind):
@@ -97,7 +99,7 @@ class FaultHome:
         return True
 
     def result(self, *, timeout_s: float = 60.0) -> Any:
-        """What the driver prints at its end, which must be a good one."""
+        """Wait until the driver exits with 0; return what it printed."""
         assert self.driver is not None
         try:
             code = self.driver.wait(timeout_s)
@@ -107,7 +109,7 @@ class FaultHome:
         return json.loads(self.out.read_text().splitlines()[-1])
 
     def story(self) -> str:
-        """What a person would look at first."""
+        """Return processes, logs and journal rows, for a failure message."""
         logs = [self.log, *sorted((self.directory / "home").glob("*.log"))]
         texts = [f"--- {log.name}:\n{log.read_text()[-3000:]}" for log in logs if log.exists()]
         unfinished: list[object] = []
@@ -118,7 +120,7 @@ class FaultHome:
         return "\n".join([*texts, *map(str, unfinished)])
 
     def rows(self, question: str, *values: object) -> list[dict[str, Any]]:
-        """Rows of the journal, read past the dispatcher."""
+        """Return rows of the journal, read without the dispatcher."""
         database = sqlite3.connect(f"file:{self.journal}?mode=ro", uri=True)
         database.row_factory = sqlite3.Row
         try:
@@ -127,7 +129,7 @@ class FaultHome:
             database.close()
 
     def wait_until_gone(self, *, timeout_s: float = 30.0) -> None:
-        """Nothing that was started for this directory is left."""
+        """Wait until no process of this directory is left."""
         waiting.wait_until(
             lambda: not processes.find_members(None, marker=self.mark),
             what=f"all processes end\n{self.story()}",
@@ -136,7 +138,7 @@ class FaultHome:
         )
 
     def destroy(self) -> None:
-        """Leave nothing behind, whatever happened."""
+        """Kill all processes of this directory."""
         if self.driver is not None and self.driver.poll() is None:
             self.driver.kill()
             self.driver.wait()
@@ -147,10 +149,10 @@ class FaultHome:
         shutil.rmtree(paths.runtime_dir(self.directory / "home"), ignore_errors=True)
 
     def assert_sound(self, *, tasks: int, losses: int, failures: int = 0) -> None:
-        """The journal's invariants, and that what the tasks noted agrees with it.
+        """Check the journal's invariants, and that the notes of tasks agree with it.
 
-        `tasks`: how many there are, all of them successes: nothing lost, nothing done twice.
-        `losses`, `failures`: as many attempts as each may have cost.
+        `tasks`: the number of tasks, all of which succeeded: none lost, none run twice. `losses`,
+        `failures`: the number of attempts that each may have cost.
         """
         assert [row["integrity_check"] for row in self.rows("PRAGMA integrity_check")] == ["ok"]
         found = self.rows("SELECT * FROM task")
@@ -173,7 +175,9 @@ class FaultHome:
             self._assert_numbered(row, begun, past[row["row"]])
 
     def _assert_numbered(self, row: dict[str, Any], begun: set[int], past: list[int]) -> None:
-        """The last attempt succeeded; each before it is over, or was taken back before it began."""
+        """Check that the last attempt succeeded and that each earlier one had finished or was taken
+        back unstarted.
+        """
         last = row["attempt"]
         assert max(begun, default=0) == last, f"attempts {begun} began, {last} succeeded"
         assert len(past) == len(set(past))

@@ -1,7 +1,7 @@
-"""Task functions that note each time they run: what the fault tests kill under.
+"""Task functions that note each start, for the fault tests.
 
-Imported by the slots by name. A note is one line `TASK RUN ATTEMPT` at the end of the file that
-KILN_FAULT_NOTES names, written in one piece; so a note that is there twice is code that ran twice.
+Slots import them by name. A note is one line `TASK RUN ATTEMPT` appended to the file
+KILN_FAULT_NOTES in one write; a line that occurs twice means code that ran twice.
 """
 
 import os
@@ -14,7 +14,7 @@ task = kiln.task(max_losses=LOSSES)
 
 
 def note() -> None:
-    """This attempt's code runs."""
+    """Append a note for this attempt."""
     context = kiln.context()
     line = f"{context.task_id} {context.run} {context.attempt}\n"
     file = os.open(os.environ["KILN_FAULT_NOTES"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -33,7 +33,7 @@ def leaf(number: int, millis: int) -> int:
 
 @task
 def fan(count: int) -> int:
-    """A parent that waits for many children at once."""
+    """Wait for many children at once."""
     note()
     futures = [leaf.submit(number, number % 20) for number in range(count)]
     return sum(future.result() for future in futures)
@@ -55,7 +55,7 @@ def descend(left: int) -> int:
 
 @task
 def tree(n: int) -> int:
-    """Fibonacci's, each node waiting for two."""
+    """Compute a Fibonacci number with two awaited children per node."""
     note()
     if n < 2:
         time.sleep(0.01)

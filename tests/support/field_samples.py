@@ -1,4 +1,4 @@
-"""An object for every field of a Pod and of our kinds: valid, and as small as the field allows."""
+"""Sample objects with each field of a Pod and of our kinds: valid, and as small as possible."""
 
 import copy
 from collections.abc import Iterator
@@ -190,7 +190,7 @@ VALUES: dict[str, Any] = {
 
 
 def pod_fields() -> Iterator[str]:
-    """Every field that holds a value, by its path: `spec.containers[].image`."""
+    """Yield the path of every field that holds a value: `spec.containers[].image`."""
     yield from _leaves(POD_SPEC, "spec", ())
 
 
@@ -210,7 +210,7 @@ def _leaves(schema: dict[str, Any], path: str, inside: tuple[str, ...]) -> Itera
 
 
 def pod_spec(path: str) -> dict[str, Any]:
-    """A PodSpec with this field."""
+    """Return a PodSpec with this field."""
     made = copy.deepcopy(POD)
     made["volumes"] = [copy.deepcopy(VOLUME)]
     _put(made, POD_SPEC, path, at="spec")
@@ -228,20 +228,20 @@ EPHEMERAL = "spec.ephemeralContainers[]"
 
 
 def ephemeral_container(path: str) -> dict[str, Any]:
-    """An ephemeral container with this field, for a Pod of `POD` and the volume `VOLUME`."""
+    """Return an ephemeral container with this field, for a Pod of `POD` and the volume `VOLUME`."""
     made = pod_spec(path)["ephemeralContainers"][0]
     return {"name": "e", "image": "label", "command": ["true"], **made}
 
 
 def fields_of(kind: resource.Resource) -> Iterator[str]:
-    """Every field of a kind of ours that a user writes, by its path."""
+    """Yield the path of every field of a kind of ours that a user writes."""
     properties = _schema(kind)["properties"]
     for name in properties.keys() & {"spec", "data"}:
         yield from _leaves(properties[name], name, ())
 
 
 def object_of(kind: resource.Resource, path: str) -> dict[str, Any]:
-    """An object of a kind of ours with this field, without metadata."""
+    """Return an object of a kind of ours with this field, without metadata."""
     if kind.kind in TEMPLATES:
         return {"spec": _job_spec(kind, path)}
     made: dict[str, Any] = {"spec": copy.deepcopy(OBJECTS[kind.kind])}
@@ -261,7 +261,7 @@ def object_of(kind: resource.Resource, path: str) -> dict[str, Any]:
 
 
 def _fit_set(spec: dict[str, Any], path: str) -> None:
-    """Give the spec of a SyncSet what this field makes sense with."""
+    """Add what this field needs to be valid to the spec of a SyncSet."""
     snapshot: dict[str, Any] = {"name": "x", "from": {"inline": {"x": "1"}}}
     if path.startswith("spec.data.snapshots[].from.") and not path.endswith(".inline"):
         snapshot["from"] = {} if path.endswith((".source", ".uri", ".files")) else {"source": "x"}
@@ -288,7 +288,7 @@ def _fit_set(spec: dict[str, Any], path: str) -> None:
 
 
 def _job_spec(kind: resource.Resource, path: str) -> dict[str, Any]:
-    """The spec of a Job or JobConfig with this field."""
+    """Return the spec of a Job or JobConfig with this field."""
     at = TEMPLATES[kind.kind]
     spec = copy.deepcopy(OBJECTS[kind.kind])
     template = spec["template"] if kind == kinds.JOBS else spec["template"]["spec"]
@@ -320,7 +320,9 @@ def _schema(kind: resource.Resource) -> dict[str, Any]:
 
 
 def _put(target: dict[str, Any], schema: dict[str, Any], path: str, *, at: str) -> None:
-    """Set the field that `path` names in `target`, which is at `at`, and what it needs."""
+    """Set the field at `path` below `target` (which is at `at`), and the fields that it
+    requires.
+    """
     step, _, _ = path.removeprefix(f"{at}.").partition(".")
     name, is_list = step.removesuffix("[]"), step.endswith("[]")
     here = f"{at}.{step}"

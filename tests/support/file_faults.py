@@ -1,4 +1,6 @@
-"""A file with everything in it, mappers that leave traces, and blows to who maps it."""
+"""A file with all kinds of records, mappers that note their starts, and kills of the processes that
+map it.
+"""
 
 import contextlib
 import json
@@ -10,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from kilnwork.kit import processes
-from support import up as up_support
 from support import up_files, waiting
+from support import up_server as up_support
 
 KINDS = ("server", "shim", "agent", "zygote", "slot", "working")
 """`working`: whose mapper or reducer has begun a record last."""
@@ -67,7 +69,9 @@ def numbered(results):
 
 
 def content(chance: random.Random, lines: int) -> bytes:
-    """Records, blank lines, lines that are no JSON; LF and CR LF; the last one without an end."""
+    """Return records, blank lines and lines that are not JSON, with LF and CR LF; the last without
+    a line end.
+    """
     made = []
     for n in range(lines):
         kind = chance.random()
@@ -77,7 +81,9 @@ def content(chance: random.Random, lines: int) -> bytes:
 
 
 def held(data: bytes, gate: Path, *numbers: int) -> bytes:
-    """The same, but these records wait for a file: nobody is past them before."""
+    """Return the same data with records that wait for a file `gate`: no mapper passes them
+    before.
+    """
     for n in numbers:
         record = b'{"n":%d' % n
         waits = b'%b,"gate":%b}' % (record, json.dumps(str(gate)).encode())
@@ -85,7 +91,7 @@ def held(data: bytes, gate: Path, *numbers: int) -> bytes:
     return data
 
 
-def by_one_process(data: bytes, *, reduced: bool) -> up_files.Whole:
+def by_one_process(data: bytes, *, reduced: bool) -> up_files.ExpectedResult:
     out: list[dict[str, int]] = []
     bad: list[int] = []
     skipped = 0
@@ -106,14 +112,14 @@ def by_one_process(data: bytes, *, reduced: bool) -> up_files.Whole:
             total += one["n"]
             out[at] = {"n": one["n"], "total": total}
     result = b"".join(json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in out)
-    return up_files.Whole(result, bad, len(lines), skipped)
+    return up_files.ExpectedResult(result, bad, len(lines), skipped)
 
 
 class FaultFiles(up_files.UpFiles):
-    """A server whose workers find the mappers as module `fault_mappers`."""
+    """A server whose workers import the mappers as module `fault_mappers`."""
 
     def __init__(self, directory: Path, *, delay_s: float) -> None:
-        super().__init__(up_support.Up(directory / "data", workdir=directory, slots=2))
+        super().__init__(up_support.UpServer(directory / "data", workdir=directory, slots=2))
         self.notes = directory / "notes"
         self.notes.touch()
         up_files.mappers(
@@ -124,7 +130,7 @@ class FaultFiles(up_files.UpFiles):
         self.notes.write_text("")
 
     def noted(self) -> list[tuple[int, int]]:
-        """Each time that a record was begun: pid and number, -1 by the reducer."""
+        """Return (pid, number) for each start of a record; the number is -1 for the reducer."""
         whole, _, _ = self.notes.read_text().rpartition("\n")  # a line may be half there
         rows = (line.split() for line in whole.splitlines())
         return [(int(pid), int(n)) for pid, n in rows]
@@ -150,8 +156,10 @@ class FaultFiles(up_files.UpFiles):
                 found.append(pid)
         return found
 
-    def strike(self, kind: str, chance: random.Random) -> str:
-        """SIGKILL one of that kind; a server comes back after a moment. Says what was done."""
+    def kill_one(self, kind: str, chance: random.Random) -> str:
+        """Kill one process of that kind (a server is restarted after a moment); return what was
+        done.
+        """
         found = list(self.server.leftovers()) if kind == ALL else self.pids(kind)
         if not found:
             return f"{kind} (none)"
@@ -165,8 +173,8 @@ class FaultFiles(up_files.UpFiles):
             self.server.start(timeout_s=60)
         return kind
 
-    def wait_noted(self, count: int, job: str) -> None:
-        """Until so many records have begun, or the job is over."""
+    def wait_for_notes(self, count: int, job: str) -> None:
+        """Wait until so many records have begun, or the job has finished."""
         waiting.wait_until(
             lambda: len(self.noted()) >= count or self.over(job),
             what=f"{count} records have begun",
@@ -174,33 +182,33 @@ class FaultFiles(up_files.UpFiles):
             every_s=0.01,
         )
 
-    def strike_at(self, moments: list[int], chance: random.Random, job: str) -> list[str]:
-        """A blow when so many records have been begun, for each moment; says which."""
+    def kill_at(self, moments: list[int], chance: random.Random, job: str) -> list[str]:
+        """Kill once for each moment, when that many records have begun; return what was done."""
         blows: list[str] = []
         for moment in moments:
-            self.wait_noted(moment, job)
+            self.wait_for_notes(moment, job)
             time.sleep(chance.uniform(0, 0.03))
-            blows.append(self.strike(chance.choice([*KINDS, ALL]), chance))
+            blows.append(self.kill_one(chance.choice([*KINDS, ALL]), chance))
         return blows
 
     def over(self, job: str) -> bool:
-        """It needs no more blows."""
+        """Return whether the job has finished."""
         return str(self.document(job)["phase"]) in up_files.FINAL
 
     def story(self, job: str) -> str:
-        """What a person would look at first."""
+        """Return processes, logs and documents, for a failure message."""
         found: Any = self.ask("GET", f"/jobs/{job}").body
         return f"{found!r}\n{self.server.log.read_text()[-6000:]}"
 
     def stop(self) -> None:
-        """At its end; nothing of it may be left."""
+        """Stop the server and check that no process is left."""
         assert self.server.stop() == 0, self.server.log.read_text()[-4000:]
         waiting.wait_until(
             lambda: not self.server.leftovers(), what="all processes are gone", timeout_s=15
         )
 
     def destroy(self) -> None:
-        """Leave nothing behind, whatever happened."""
+        """Kill all processes."""
         if self.server.process is not None and self.server.process.poll() is None:
             self.server.kill()
 
@@ -214,7 +222,9 @@ class FaultFiles(up_files.UpFiles):
 
 @contextlib.contextmanager
 def running(directory: Path, *, delay_s: float) -> Iterator[FaultFiles]:
-    """One for many jobs: at its end all of theirs must be tidy, and nothing of it may be left."""
+    """Run one server for many jobs; at the end their files must be tidy and no process may be
+    left.
+    """
     made = FaultFiles(directory, delay_s=delay_s)
     try:
         made.server.start()

@@ -1,4 +1,4 @@
-"""Flows on a dispatcher that is played by hand, with a real journal.
+"""Flows on a dispatcher that the test steps, with a real journal.
 
 Used by tests of `jobs.flows`. Its tasks call functions of a table, as `kilnwork.testing.run_flow`
 does with the same table, so that both can be compared.
@@ -16,7 +16,7 @@ from kilnwork.api import attempts, flow
 from kilnwork.api import task as api_task
 from kilnwork.jobs.flows import model
 from kilnwork.sdk import plain
-from support import job_world, played_indexes
+from support import index_job_world, job_world
 
 _S = api_task.State
 
@@ -25,8 +25,10 @@ Functions = Mapping[str, Callable[..., Any]]
 UID = str(uuid.UUID(int=1))
 
 
-class FlowDispatcher(played_indexes.IndexDispatcher):
-    """Calls what its tasks call. `calls`: what was called with what, in order."""
+class FlowDispatcher(index_job_world.IndexDispatcher):
+    """Dispatcher that calls the functions of its tasks. `calls` has the calls with arguments, in
+    order.
+    """
 
     def __init__(self, directory: Path, functions: Functions) -> None:
         super().__init__(directory)
@@ -71,8 +73,8 @@ class FlowDispatcher(played_indexes.IndexDispatcher):
         return True
 
 
-class FlowWorld(played_indexes.IndexWorld):
-    """One life of the services after another, in one directory."""
+class FlowWorld(index_job_world.IndexWorld):
+    """Consecutive lives of the services in one directory."""
 
     def __init__(
         self, directory: Path, functions: Functions, *, fuse: job_world.Fuse | None = None
@@ -86,12 +88,12 @@ class FlowWorld(played_indexes.IndexWorld):
         return self.services.flows
 
     async def run(self, new: model.NewFlowRun) -> model.FlowRunView:
-        """Start a run and see its end."""
+        """Start a run and return its view at the end."""
         await self.services.flows.start(new)
         return await self.over(new.key)
 
     async def over(self, key: model.FlowKey) -> model.FlowRunView:
-        """Return the view of a run that is over."""
+        """Return the view of a finished run."""
 
         def final() -> bool:
             view = self.services.flows.view(key)

@@ -1,7 +1,7 @@
-"""Gangs on a real API server, with nodes that only exist on paper and workers that the test plays.
+"""Gangs on a real API server, with nodes that exist only as objects and workers played by the test.
 
 For the contract tests of backends and tests of SyncSets. The server's own scheduler binds Pods to
-nodes; `connect` lets the workers of bound Pods be connected.
+nodes; `connect` connects the workers of bound Pods.
 """
 
 import contextlib
@@ -13,11 +13,11 @@ from kilnwork.controllers import reconciler_context
 from kilnwork.controllers.gangs import local_backend, pods_backend, port
 from kilnwork.kit import clock
 from kilnwork.kube import client, errors
-from support import controlled, waiting
+from support import controller_world, waiting
 
 
-class Ahead:
-    """The clock of a manager for which it is later by some seconds."""
+class ShiftedClock:
+    """A clock that is some seconds ahead."""
 
     def __init__(self, by_s: float = 0.0) -> None:
         self.by_s = by_s
@@ -31,13 +31,13 @@ class Ahead:
 
 
 def template(cpu: str = "1") -> dict[str, Any]:
-    """A template of workers that ask for CPUs."""
+    """Return a worker template that requests CPUs."""
     requests = {"cpu": cpu, "memory": "64Mi"}
     return {"spec": {"containers": [{"name": "worker", "resources": {"requests": requests}}]}}
 
 
 def group(name: str = "worker", replicas: int = 2, cpu: str = "1", **more: Any) -> port.GroupSpec:
-    """A group of workers, all of which are needed unless `min` says otherwise."""
+    """Return a group of workers; all are needed unless `min` is given."""
     return port.GroupSpec(
         name=name,
         cluster=f"risk-g1-{name}",
@@ -49,9 +49,9 @@ def group(name: str = "worker", replicas: int = 2, cpu: str = "1", **more: Any) 
 
 
 def spec(uid: str, *groups: port.GroupSpec, **more: Any) -> port.GangSpec:
-    """A gang of SyncSet `risk`."""
+    """Return a gang of SyncSet `risk`."""
     return port.GangSpec(
-        namespace=controlled.NS,
+        namespace=controller_world.NS,
         name="risk",
         uid=uid,
         generation=1,
@@ -62,8 +62,8 @@ def spec(uid: str, *groups: port.GroupSpec, **more: Any) -> port.GangSpec:
     )
 
 
-class Dying:
-    """The client of managers that die right after a request, once after each that writes."""
+class CrashingClient:
+    """Client of managers that crash right after a request: once after each write."""
 
     def __init__(self, kube: client.Client) -> None:
         self._kube = kube
@@ -83,43 +83,47 @@ class Dying:
     async def delete(self, kind: resource.Resource, name: str, *more: Any, **options: Any) -> Any:
         return self._die("delete", name, await self._kube.delete(kind, name, *more, **options))
 
-    def _die(self, verb: str, name: str, answer: Any) -> Any:
+    def _die(self, verb: str, name: str, response: Any) -> Any:
         if (verb, name) in self.died:
-            return answer
+            return response
         self.died.add((verb, name))
         raise ManagerDied(f"{verb} {name}")
 
 
 class ManagerDied(Exception):
-    """The manager is gone in the middle of a pass."""
+    """Raised in place of the crash of the manager in the middle of a pass."""
 
 
 class GangWorld:
-    """One API server with TaskClusters, and a backend of each sort."""
+    """One API server with TaskClusters, and a backend of each kind."""
 
-    def __init__(self, world: controlled.World) -> None:
+    def __init__(self, world: controller_world.World) -> None:
         self.world = world
         self.kube = world.kube
         self.uid = ""
         """Of SyncSet `risk`."""
 
     async def start(self) -> None:
-        """Make the SyncSet that owns the groups: else the garbage collector takes them away."""
+        """Create the SyncSet that owns the groups; without it the garbage collector would remove
+        them.
+        """
         groups = [{"name": "worker"}]
         spec = {"resources": {"groups": groups}, "flow": {"do": [{"x": {"command": ["true"]}}]}}
         made = await self.kube.create(
-            kinds.SYNC_SETS, controlled.body(kinds.SYNC_SETS, "risk", spec=spec), controlled.NS
+            kinds.SYNC_SETS,
+            controller_world.body(kinds.SYNC_SETS, "risk", spec=spec),
+            controller_world.NS,
         )
         self.uid = made["metadata"]["uid"]
 
     def spec(self, *groups: port.GroupSpec, **more: Any) -> port.GangSpec:
-        """A gang of the SyncSet."""
+        """Return a gang of the SyncSet."""
         return spec(self.uid, *groups, **more)
 
     def backend(
         self, kind: str, time: clock.Clock | None = None, *, kube: Any = None
     ) -> port.Backend:
-        """A new backend: one of a manager that has just started."""
+        """Return a new backend, as in a manager that has just started."""
         context = reconciler_context.ReconcilerContext(
             kube or self.kube,
             self.world.controllers.caches,
@@ -135,7 +139,7 @@ class GangWorld:
         return made
 
     async def node(self, name: str, cpu: str = "4", **labels: str) -> None:
-        """A node that is ready."""
+        """Create a ready Node."""
         marks = {"kubernetes.io/hostname": f"host-{name}", **labels}
         body = {
             "apiVersion": "v1",
@@ -153,7 +157,7 @@ class GangWorld:
         return await self.world.pods()
 
     async def bound(self) -> dict[str, str]:
-        """Node by Pod, of those that have one."""
+        """Return the node of each bound Pod."""
         return {
             name: pod["spec"]["nodeName"]
             for name, pod in (await self.pods()).items()
@@ -161,32 +165,32 @@ class GangWorld:
         }
 
     async def connect(self, names: Iterable[str] | None = None) -> None:
-        """The workers of bound Pods, or of these, are connected from now on."""
+        """Connect the workers of all bound Pods, or of these."""
         by_cluster: dict[str, list[Any]] = {}
         for name, pod in (await self.pods()).items():
             if pod["spec"].get("nodeName") and (names is None or name in names):
                 cluster = pod["metadata"]["annotations"]["kilnwork.dev/cluster"]
-                by_cluster.setdefault(cluster, []).append(controlled.worker(pod))
+                by_cluster.setdefault(cluster, []).append(controller_world.worker(pod))
         for cluster, workers in by_cluster.items():
-            self.world.hub.tell_cluster((controlled.NS, cluster), *workers)
+            self.world.hub.publish_cluster((controller_world.NS, cluster), *workers)
 
     async def end_pods(self) -> bool:
-        """Play the kubelets of Pods that are being deleted; True when there was none."""
+        """Remove terminating Pods as kubelets would; return True if there was none."""
         leaving = [p for p in (await self.pods()).values() if _is_leaving(p)]
         for pod in leaving:
             name = pod["metadata"]["name"]
             with contextlib.suppress(errors.NotFound):
-                await self.kube.delete(resource.PODS, name, controlled.NS, grace_s=0)
+                await self.kube.delete(resource.PODS, name, controller_world.NS, grace_s=0)
         return not leaving
 
     async def clusters(self) -> list[str]:
-        listed = await self.kube.list(kinds.TASK_CLUSTERS, controlled.NS, type=dict)
+        listed = await self.kube.list(kinds.TASK_CLUSTERS, controller_world.NS, type=dict)
         return sorted(c["metadata"]["name"] for c in listed.items)
 
     async def until(
         self, backend: port.Backend, wanted: port.GangSpec, holds: Any, *, what: str
     ) -> port.GangState:
-        """Ask for the gang until its state is such."""
+        """Request the gang until its state satisfies `holds`."""
 
         async def asked() -> port.GangState | None:
             state = await backend.ensure(wanted)

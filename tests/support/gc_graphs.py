@@ -1,8 +1,8 @@
-"""Random owner graphs, built and torn down on an API server, step by step beside the model.
+"""Random owner graphs, changed on an API server step by step beside a model.
 
-`play(admin, seed, namespaces)` makes objects of several kinds in two namespaces and cluster-wide,
-gives them owners of all sorts, deletes some with all policies and takes finalizers away. After each
-step the server must come to a world that `gc_model` knows as an end of that step.
+`play(admin, seed, namespaces)` creates objects of several kinds in two namespaces and cluster-wide,
+gives them owners, deletes some with all policies and removes finalizers. After each step the server
+must reach a state that `gc_model` allows.
 """
 
 import random
@@ -17,7 +17,7 @@ API_VERSIONS = {
     "ConfigMap": "v1",
     "Secret": "v1",
     "ClusterRole": "rbac.authorization.k8s.io/v1",
-    "Nobody": "nobody.kiln.test/v1",
+    "Unserved": "unserved.kiln.test/v1",
 }
 _SETTLE_S = 90.0
 """The real collector takes up new kinds, and forgets old ones, in rounds of half a minute."""
@@ -52,7 +52,7 @@ class Graph:
         self._prefix = f"g{uuid.uuid4().hex[:8]}"
 
     def build(self) -> None:
-        """Make the objects, then name their owners one after another."""
+        """Create the objects, then set their owners one after another."""
         for i in range(self.draw.randint(2, 6)):
             self._create(f"{self._prefix}-{i}")
         self.world = frozenset(self._made)
@@ -63,7 +63,7 @@ class Graph:
                 self._set_references(thing, tuple(references.values()))
 
     def act(self) -> None:
-        """Do something to an object that is there."""
+        """Change one existing object."""
         if not self.world:
             return
         thing = self.draw.choice(sorted(self.world))
@@ -71,7 +71,7 @@ class Graph:
         act(thing)
 
     def release(self, thing: Thing) -> None:
-        """Take the finalizer away that is not the collector's."""
+        """Remove the finalizer that is not the collector's."""
         thing = self._now(thing)
         if thing not in self.world or HOLD not in thing.finalizers:
             return
@@ -80,11 +80,11 @@ class Graph:
         self._settle(f"release {thing.name}", gc_model.without_finalizer(self.world, thing, HOLD))
 
     def check(self) -> None:
-        """Nothing has changed since the last step settled: what stays is there to stay."""
+        """Check that nothing has changed since the last step settled."""
         assert self._observe() == self.world, "\n".join(self.story)
 
     def remove(self) -> None:
-        """Leave nothing behind, whatever state it is in."""
+        """Remove all objects, whatever their state."""
         for thing in self._made:
             path = _path(thing)
             self._admin.patch(path, {"metadata": {"finalizers": None, "ownerReferences": None}})
@@ -115,17 +115,17 @@ class Graph:
     def _reference(self) -> Reference:
         owner = self.draw.choice(self._made)
         found = Reference(owner.kind, owner.name, owner.uid, self.draw.random() < 0.5)
-        nobody = str(uuid.UUID(int=self.draw.getrandbits(128)))
+        stranger = str(uuid.UUID(int=self.draw.getrandbits(128)))
         match self.draw.randrange(12):
             case 0:
-                return found._replace(uid=nobody)
+                return found._replace(uid=stranger)
             case 1:
                 return found._replace(name="none")
             case 2:
                 other = "Secret" if owner.kind == "ConfigMap" else "ConfigMap"
                 return found._replace(kind=other)
             case 3:
-                return found._replace(kind="Nobody", uid=nobody)
+                return found._replace(kind="Unserved", uid=stranger)
         return found
 
     def _set_references(self, thing: Thing, references: tuple[Reference, ...]) -> None:
@@ -144,7 +144,7 @@ class Graph:
         self._settle(f"delete {thing.name} {policy}", gc_model.deleted(self.world, thing, policy))
 
     def _free(self, thing: Thing) -> None:
-        """Take one owner away, or let it no longer be blocked."""
+        """Remove one owner, or make it no longer blocked."""
         if not thing.references:
             return
         at = self.draw.randrange(len(thing.references))
@@ -175,10 +175,10 @@ class Graph:
         return frozenset(one for one in map(self._read, self._made) if one is not None)
 
     def _read(self, thing: Thing) -> Thing | None:
-        answer = self._admin.get(_path(thing))
-        if answer.status == 404:
+        response = self._admin.get(_path(thing))
+        if response.status == 404:
             return None
-        found = answer.ok()["metadata"]
+        found = response.ok()["metadata"]
         references = tuple(
             Reference(r["kind"], r["name"], r["uid"], bool(r.get("blockOwnerDeletion")))
             for r in found.get("ownerReferences", ())
@@ -191,7 +191,9 @@ class Graph:
 
 
 def _comparable(world: World) -> World:
-    """Without what depends on who was faster: whether a reference of a circle still blocks."""
+    """Return the state without what depends on timing: whether a reference in a cycle still
+    blocks.
+    """
     return frozenset(
         thing._replace(
             finalizers=tuple(sorted(thing.finalizers)),

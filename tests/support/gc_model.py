@@ -1,9 +1,9 @@
-"""A model of garbage collection: all worlds that the collector may end in, from one world.
+"""A model of garbage collection: all states that the collector may reach from one state.
 
 Used by the tests of random owner graphs on both API servers. A `World` is the set of objects at one
-moment. `steps` are the single writes that a collector may do there, in the order that it likes;
-`ends` the worlds in which none is left. Not a collector: it knows nothing of uids that were, and
-looks at everything at once. Rules: k8s.io/kubernetes/pkg/controller/garbagecollector.
+moment. `steps` are the single writes that a collector may do there, in any order; `ends` are the
+states without further steps. Not a collector: it knows nothing of former uids and sees all objects
+at once. Rules: k8s.io/kubernetes/pkg/controller/garbagecollector.
 """
 
 from collections.abc import Iterator
@@ -90,7 +90,7 @@ def _step_of_dependent(world: World, thing: Thing) -> Iterator[World]:
 
 
 def _state(world: World, thing: Thing, reference: Reference) -> str | None:
-    """Solid, waiting or dangling; None for a reference that stops every decision."""
+    """Return whether a reference is solid, waiting or dangling; None if it stops every decision."""
     namespaced = NAMESPACED.get(reference.kind)
     if namespaced is None or (namespaced and not thing.namespace):
         return None
@@ -121,7 +121,7 @@ def _without_references(world: World, thing: Thing, uids: set[str]) -> World:
 
 
 def without_finalizer(world: World, thing: Thing, name: str) -> World:
-    """A finalizer is taken away; the last one of a deleted object takes it along."""
+    """Remove a finalizer; a deleted object without finalizers is removed too."""
     kept = tuple(f for f in thing.finalizers if f != name)
     if thing.deleting and not kept:
         return world - {thing}
@@ -129,7 +129,7 @@ def without_finalizer(world: World, thing: Thing, name: str) -> World:
 
 
 def deleted(world: World, thing: Thing, policy: str | None) -> World:
-    """A DELETE with a propagation policy; without one the object's own finalizers decide."""
+    """Apply a DELETE with a propagation policy; without one the object's own finalizers decide."""
     finalizers = thing.finalizers
     if policy is not None:
         added = POLICIES[policy]

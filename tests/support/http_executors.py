@@ -1,5 +1,7 @@
-"""Executors of HTTP requests in a test: a real hub and journal, real processes' services, no API
-server. Blobs go to a directory, Secrets come from a dict."""
+"""HTTP executors on a real hub and journal, without an API server.
+
+Blobs go to a directory, Secrets come from a dict.
+"""
 
 import asyncio
 import contextlib
@@ -27,7 +29,7 @@ LOCAL = egress.Policy(allowed=(egress.parse_allowance("127.0.0.0/8"),))
 
 
 class DirectoryStore:
-    """`service.BlobStore` in a directory."""
+    """A `service.BlobStore` in a directory."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -41,8 +43,8 @@ class DirectoryStore:
         pass
 
 
-class NoSecrets:
-    """`service.Reader` where there is no Secret, and no Service."""
+class EmptyReader:
+    """A `service.Reader` without any Secret or Service."""
 
     async def secret(self, namespace: str, name: str) -> Mapping[str, Any]:
         raise kube_errors.NotFound(404, f"secrets {name} not found")
@@ -52,8 +54,11 @@ class NoSecrets:
 
 
 def spec(url: str, **more: Any) -> api_task.TaskSpec:
-    """A task that requests a URL; `more`: fields of `spec.http` and of its request, in JSON;
-    `spec`: fields of the spec; `function`: as one of `spec.function`."""
+    """Return the spec of a task that requests a URL.
+
+    `more`: fields of `spec.http` and of its request, in JSON; `spec`: fields of the spec;
+    `function`: makes it a task of `spec.function`.
+    """
     fields, kind = more.pop("spec", {}), "http"
     if more.pop("function", False) or "service" in more:
         kind, parts = "function", parse.urlsplit(url)
@@ -70,7 +75,9 @@ def executor(
     *,
     on_failure: Callable[[str], None],
 ) -> service.HttpService:
-    """One that connects to the hub of that directory (`support.hubs`); it has not started."""
+    """Return an executor, not started, that connects to the hub of that directory
+    (`support.hubs`).
+    """
     socket = str(hub_support.socket_of(directory))
     return service.HttpService(
         settings,
@@ -88,7 +95,7 @@ def executor(
 
 
 class World:
-    """A hub, and executors that come and go."""
+    """A hub, and executors that connect and disconnect."""
 
     def __init__(self, directory: Path, hub: hubs.Hub) -> None:
         self.directory = directory
@@ -100,13 +107,13 @@ class World:
         self.services: list[service.HttpService] = []
 
     async def secret(self, namespace: str, name: str) -> Mapping[str, Any]:
-        """`secret_values.SecretReader`."""
+        """Return a Secret, as `secret_values.SecretReader`."""
         if name not in self.secrets:
             raise kube_errors.NotFound(404, f"secrets {name} not found")
         return self.secrets[name]
 
     async def url(self, namespace: str, name: str, waits: knative.Waits) -> str:
-        """`knative.Services`."""
+        """Return the URL of a Service, as `knative.Services`."""
         if self.functions is None:
             return f"http://127.0.0.1:{name.removeprefix('port-')}"
         return await self.functions.url(namespace, name, waits)
@@ -126,13 +133,13 @@ class World:
         return made
 
     async def restart_hub(self, **options: Any) -> None:
-        """The manager is replaced; executors connect to the next one."""
+        """Replace the manager; executors connect to the new one."""
         await self.hub.stop()
         self.hub = hub_support.make(self.directory, options=hubs.HubOptions(**options))
         await self.hub.start(hub_support.socket_of(self.directory))
 
     async def die(self, executor: service.HttpService) -> None:
-        """What a kill -9 leaves: no word, no connection."""
+        """Drop an executor as kill -9 does: without a message, with its connection closed."""
         self.services.remove(executor)
         await executor._background.stop()
         await executor._sessions.close()
@@ -157,7 +164,7 @@ class World:
     def view(self, task: ids.TaskId) -> model.TaskView:
         return hub_support.view(self.hub, task)
 
-    async def says(
+    async def wait_for_state(
         self, task: ids.TaskId, state: str, reason: str = "", *, timeout_s: float = 30.0
     ) -> model.TaskView:
         """Wait until a task is in that state, for that reason."""
@@ -191,7 +198,7 @@ class World:
         await self.hub.kill(task, reason="Killed")
 
     def log(self, view: model.TaskView) -> dict[str, Any]:
-        """The HAR log of the newest attempt."""
+        """Return the HAR log of the newest attempt."""
         path = self.hub.log_file(view.task, run=view.run, attempt=view.attempt)
         found: dict[str, Any] = msgspec.json.decode(path.read_bytes())["log"]
         return found

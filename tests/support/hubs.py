@@ -1,4 +1,4 @@
-"""Dispatchers of a test: journal, logs and socket in one directory, one secret for all peers."""
+"""Dispatchers for tests: journal, logs and socket in one directory, one secret for all peers."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,7 +14,7 @@ from support import verifiers
 
 
 def socket_of(directory: Path) -> Path:
-    """Where `running` listens."""
+    """Return the socket on which `running` listens."""
     return directory / "run" / "channel.sock"
 
 
@@ -30,7 +30,9 @@ def make(
     secret: str = "secret",
     options: hub.HubOptions | None = None,
 ) -> hub.Hub:
-    """A hub that has not started; `kept`: its store, the journal of the directory by default."""
+    """Return a hub that has not started; `kept` is its store, by default the journal of the
+    directory.
+    """
     return hub.Hub(
         kept or store(directory, durable=True),
         clock=clock or clocks.SystemClock(),
@@ -58,7 +60,7 @@ async def running(
 
 
 def view(dispatcher: hub.Hub, task: ids.TaskId) -> model.TaskView:
-    """A task that the dispatcher must know."""
+    """Return the view of a task that must exist."""
     found = dispatcher.view(task)
     assert found is not None
     return found

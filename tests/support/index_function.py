@@ -1,4 +1,4 @@
-"""What slots call for the indexes of a Job; files in a directory say how an index fares."""
+"""Functions that slots call for the indexes of a Job; files in a directory control them."""
 
 import time
 from pathlib import Path
@@ -10,8 +10,11 @@ HOLD_S = 60.0
 
 
 def square(index: int | str, directory: str) -> int:
-    """Return the square. `fail-N`: the index fails; `once-N`: it does so once; `hold`, `hold-N`: it
-    waits; `print-N`: it prints; `child-N`: a task of its own multiplies."""
+    """Return the square of the index.
+
+    Control files: `fail-N` makes the index fail, `once-N` makes it fail once, `hold` and `hold-N`
+    make it wait, `print-N` makes it print, `child-N` makes a child task multiply.
+    """
     place, number = Path(directory), int(index)
     with (place / "calls").open("a") as calls:
         calls.write(f"{number}\n")
@@ -33,26 +36,26 @@ def square(index: int | str, directory: str) -> int:
 
 
 def note(what: str, directory: str) -> str:
-    """Write down that it was called."""
+    """Record the call."""
     with (Path(directory) / "notes").open("a") as notes:
         notes.write(f"{what}\n")
     return what
 
 
 def combine(directory: str, results: list[Any]) -> dict[str, Any]:
-    """Return what a finalizer was given. `fail-combine`: it fails."""
+    """Return the arguments of a finalizer; it fails if `fail-combine` exists."""
     if (Path(directory) / "fail-combine").exists():
         raise ValueError("cannot be combined")
     return {"results": results}
 
 
 def measure(what: str, results: list[Any]) -> dict[str, Any]:
-    """Return how long each text is that a finalizer was given, and how it begins."""
+    """Return the length and beginning of each text that a finalizer got."""
     return {"what": what, "results": [[len(one), one[:2]] for one in results]}
 
 
 def larger(index: int | str, kilobytes: int) -> str:
-    """Return so many kilobytes of text, which are a blob if they are many."""
+    """Return so many kilobytes of text; many are stored as a blob."""
     return f"{index};" * (kilobytes * 512)
 
 

@@ -1,4 +1,4 @@
-"""Records of Jobs as memory has them, for tests of what is decided about them."""
+"""In-memory records of Jobs, for tests of decisions about them."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _SOURCES = index_items.IndexSources()
 
 
 def job(count: int = 3, *, suspend: bool = False, **template: Any) -> records.Job:
-    """Return a Job of so many indexes, none of which has begun."""
+    """Return a Job of so many indexes, none of which has started."""
     given = {"taskTemplate": {"command": ["true"]}, "parallelism": {"withCount": count}, **template}
     spec = msgspec.convert({"template": given}, api_job.JobSpec)
     assert spec.template is not None

@@ -8,12 +8,12 @@ import yaml
 FILE = Path(__file__).with_suffix(".yaml")
 
 
-def every() -> list[dict[str, Any]]:
-    """The manifests, in the order of the file."""
+def all_manifests() -> list[dict[str, Any]]:
+    """Return the manifests, in the order of the file."""
     return list(yaml.safe_load_all(FILE.read_text()))
 
 
 def title(manifest: dict[str, Any]) -> str:
-    """What a manifest shows."""
+    """Return the name of a manifest, for test ids."""
     metadata = manifest["metadata"]
     return str(metadata.get("name") or metadata["generateName"].rstrip("-"))

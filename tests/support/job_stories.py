@@ -1,6 +1,6 @@
-"""Random stories of one job: its steps are carried out late, out of order, or lost in a crash.
+"""Random stories of one file job: its steps are carried out late, out of order, or lost in a crash.
 
-Used by tests of `jobs.plan` and `jobs.facts`. Nothing here waits or writes: the store is a dict of
+Used by tests of `jobs.plan` and `jobs.facts`. Nothing waits or writes here: the store is a dict of
 commit records, the journal a dict of tasks, a row and pages. Workers are killed, paused and wake
 late; users cancel, pause and redrive.
 """
@@ -61,7 +61,7 @@ class Task:
 
 
 class Story:
-    """One job of `parts` parts. `calm`: from then on nothing goes wrong."""
+    """One job of `parts` parts. Once `calm` is set, nothing fails any more."""
 
     def __init__(self, dice: random.Random, *, parts: int) -> None:
         self.dice = dice
@@ -95,7 +95,7 @@ class Story:
         self.row = rows.JobRow._make(rows.new_job_row(self.job, None))
 
     def look(self) -> None:
-        """A round: what has changed is kept, what is to be done is under way."""
+        """Run one round of the service: store changes and start the steps that are due."""
         room = plan.TaskRoom(self.dice.choice([1, 4, 256]), self.dice.choice([0, 2]), prepare=True)
         found = plan.next_steps(self.job, room, self.now)
         if self.job.dirty or self.job.items.changed_pages:
@@ -119,7 +119,7 @@ class Story:
         self.job.dirty = False
 
     def crash(self) -> None:
-        """The service is killed: steps under way are lost, another service reads the row."""
+        """Kill the service: steps under way are lost, and a new service reads the row."""
         self.log.append("crash")
         self.under_way.clear()
         self.job = rows.to_job(self.row, SOURCES, msgspec.json.encode(self.manifest))
@@ -127,7 +127,7 @@ class Story:
             self.job.items.load_page(page, packed)
 
     def happen(self) -> None:
-        """Something of what can happen now."""
+        """Let one random possible event happen."""
         self.now += 0.5
         kinds = [self._carry_out, self._work, self._work, self.look]
         if not self.calm:
@@ -155,7 +155,7 @@ class Story:
         self.look()
 
     def resume(self) -> None:
-        """Nobody pauses it any more."""
+        """Resume the job for good: no user pauses it after this."""
         if self.job.stage is not records.Stage.FINISHED:
             transitions.adjust(self.job, model.Adjustment(suspend=False), now=self.now)
 
@@ -216,7 +216,7 @@ class Story:
         return found
 
     def _carry_out(self) -> None:
-        """Some step that is under way is done."""
+        """Finish one of the steps under way."""
         if not self.under_way:
             return
         at = self.dice.randrange(len(self.under_way))

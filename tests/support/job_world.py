@@ -1,8 +1,8 @@
-"""A service of file jobs with a real journal and store, and a dispatcher that is played by hand.
+"""A service of file jobs with a real journal and store, and a dispatcher that the test steps.
 
 Used by tests of `jobs`. The dispatcher's tasks outlive the service, as those of a journal do, and
-run the real work here and now. A fuse ends a life of the service at any of its effects: before it,
-or after it and before anybody hears of it.
+run the real work synchronously. A fuse ends a life of the service at any of its effects: before it,
+or after it and before any caller is notified.
 """
 
 import asyncio
@@ -38,11 +38,11 @@ NS = "ns"
 
 
 class CrashedHere(Exception):
-    """The service was killed."""
+    """Raised in place of the kill of the service."""
 
 
 class Fuse:
-    """Blows at the `after`-th time that somebody asks, and then always; None: never."""
+    """Fires at the `after`-th effect and at every one after it; None means never."""
 
     def __init__(self, after: int | None = None) -> None:
         self.left = after
@@ -51,7 +51,7 @@ class Fuse:
         self._lock = threading.Lock()
 
     def burn(self, what: str) -> None:
-        """An effect begins, or has just happened."""
+        """Count one effect, before it begins or right after it."""
         with self._lock:
             self.count += 1
             if not self.blown and self.left is not None and self.count > self.left:
@@ -61,7 +61,7 @@ class Fuse:
 
 
 class FusedStore:
-    """A store whose changes burn the fuse."""
+    """A store whose writes burn the fuse."""
 
     def __init__(self, store: port.Store, fuse: Fuse) -> None:
         self._store, self._fuse = store, fuse
@@ -126,7 +126,7 @@ class Entry:
 
 
 class FusedJournal(journal.Journal):
-    """A journal whose commits burn the fuse. `committed`: told in the writer's thread."""
+    """A journal whose commits burn the fuse. `committed` is called in the writer's thread."""
 
     def __init__(self, path: Path, fuse: Fuse, committed: Callable[[], None]) -> None:
         super().__init__(path, retry_s=0.005)
@@ -140,9 +140,12 @@ class FusedJournal(journal.Journal):
 
 
 class Dispatcher:
-    """Accepts and remembers tasks; runs one when told to. `broken`: tasks that it fails, by part.
-    `slots`: of every cluster. What a participant does to tasks in a batch is undone at the next
-    start if the batch was not committed."""
+    """Accepts and stores tasks; runs one when the test steps it. `broken`: parts whose tasks fail.
+    `slots`: slots of every cluster.
+
+    Changes that a participant makes to tasks in a batch are undone at the next start if the batch
+    was not committed.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / "journal.db"
@@ -217,7 +220,7 @@ class Dispatcher:
 
     @property
     def busy(self) -> bool:
-        """A batch is being made or written."""
+        """Return whether a batch is being made or written."""
         return self.writing or self._scheduled
 
     def _advance(self) -> None:
@@ -267,7 +270,7 @@ class Dispatcher:
             tell([one.change() for one in entries if one.submission.task in tasks])
 
     def _touch(self, task: ids.TaskId) -> Entry | None:
-        """Return the task; as it is now, if the batch is not committed."""
+        """Return the task, as changed by the uncommitted batch."""
         found = self.tasks.get(task)
         self._undo.append((task, copy.copy(found)))
         return found
@@ -282,7 +285,7 @@ class Dispatcher:
         there = []
         for submission in submissions:
             known = self._touch(submission.task)
-            assert known is None or not new, "somebody said that it was new"
+            assert known is None or not new, "the submitter said that it was new"
             if known is not None and known.run >= submission.spec.run:
                 there.append(known.change())
             elif known is not None and not known.state.final:
@@ -345,7 +348,7 @@ class Dispatcher:
 
     @property
     def queued(self) -> list[Entry]:
-        """What could start now: it is committed."""
+        """Return the committed tasks that could start now."""
         if self.writing:
             return []
         return [one for one in self.tasks.values() if one.state is _S.PENDING and not one.suspended]
@@ -356,7 +359,7 @@ class Dispatcher:
         self.tell(entry)
 
     def lose(self, entry: Entry) -> None:
-        """Its worker is gone: it waits for another, if it is not held."""
+        """Lose the worker of a task: it is queued again, unless it is suspended."""
         entry.losses += 1
         entry.state = _S.PENDING
         self.tell(entry)
@@ -375,7 +378,7 @@ class Dispatcher:
         self.tell(entry)
 
     def step(self) -> bool:
-        """Run what is next, if there is anything; what is not committed does not run."""
+        """Run the next committed task; return False if there is none."""
         if self.writing:
             return False
         running = [one for one in self.tasks.values() if one.state is _S.RUNNING]
@@ -406,7 +409,7 @@ def _run(entry: Entry, work: filejobs.PartWork | filejobs.ReduceWork) -> Any:
 
 
 class World:
-    """One life of the service after another, in one directory."""
+    """Consecutive lives of the service in one directory."""
 
     def __init__(self, directory: Path, *, fuse: Fuse | None = None, **options: Any) -> None:
         self.directory = directory
@@ -442,7 +445,7 @@ class World:
         self.dispatcher.stop()
 
     async def restart(self, fuse: Fuse | None = None) -> None:
-        """Whatever has happened: another life."""
+        """Begin a new life, whatever has happened in the last one."""
         while True:
             await self.stop()
             self.dispatcher.fuse = self.fuse = fuse or Fuse()
@@ -484,7 +487,7 @@ class World:
         return view
 
     def view(self, job: str) -> model.JobView:
-        """As it is shown now; counts add up whenever somebody looks."""
+        """Return the view of a job as shown now; counts are brought up to date on each call."""
         found = self.jobs.job(NS, job)
         assert found is not None, job
         check_counts(found)
@@ -493,8 +496,9 @@ class World:
     async def until(
         self, done: Callable[[], object], *, step: bool = True, what: str = "it"
     ) -> None:
-        """Let the dispatcher work, whenever the service is quiet (or `hasty`, by its dice), until
-        something holds. Raises `CrashedHere`."""
+        """Step the dispatcher whenever the service is idle (with `hasty`: at random) until `done`
+        holds. Raises `CrashedHere`.
+        """
         for _ in range(40_000):
             if self.fuse.blown:
                 raise CrashedHere(self.fuse.blown)
@@ -507,7 +511,7 @@ class World:
         raise AssertionError(f"{what} never came: {self.dispatcher.ran[-5:]}")
 
     def _quiet(self) -> bool:
-        """Nothing happens until somebody else does something."""
+        """Return whether the service does nothing until another process acts."""
         inside = self.jobs._engine
         moving = inside._ready or self.dispatcher.busy
         return not moving and not any(job.busy for job in inside.live.values())
@@ -517,7 +521,7 @@ class World:
         return self.view(job)
 
     async def running(self, job: str, number: int) -> None:
-        """Until so many parts are done."""
+        """Wait until so many parts are done."""
         await self.until(lambda: self.view(job).parts.succeeded >= number)
 
     def directory_of(self, view: model.JobView) -> port.Store:
@@ -539,7 +543,9 @@ class World:
 
 
 async def stubbornly(world: World, *acts: Callable[[], Awaitable[object]]) -> None:
-    """One after the other; whenever the service is killed, in another life again."""
+    """Yield the steps one after the other, each repeated in a new life whenever the service is
+    killed.
+    """
     for act in acts:
         while True:
             try:

@@ -1,6 +1,8 @@
-"""The Jobs API on a real port, with a told service behind it, and a client that hides nothing.
+"""The Jobs API on a real port, with a fake service behind it, and a client that returns raw
+responses.
 
-Tokens: `good` may everything in every namespace, `reader` may only read. No token: nobody.
+Tokens: `good` has all rights in every namespace, `reader` may only read. Without a token a request
+is anonymous.
 """
 
 import asyncio
@@ -14,17 +16,17 @@ import msgspec
 from kilnwork.kit import asgi, clock, serving
 from kilnwork.server import ports
 from kilnwork.server.jobs import app, settings
-from support import told_jobs
+from support import fake_file_jobs
 
 
 class User(NamedTuple):
-    """Somebody with a token."""
+    """A user with a token."""
 
     name: str
 
 
 class Rights:
-    """`reader` may get and list, in one namespace at a time."""
+    """Rights: `reader` may get and list, in one namespace at a time."""
 
     async def refusal(self, user: Any, question: ports.Question) -> str | None:
         assert question.resource == "jobs"
@@ -49,7 +51,7 @@ class Clusters:
 
 
 class Reply(NamedTuple):
-    """A whole answer; names of headers in lower case."""
+    """A complete response; header names are in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -60,16 +62,16 @@ class Reply(NamedTuple):
         return msgspec.json.decode(self.body)
 
     def assert_problem(self, status: int, text: str) -> None:
-        """It is refused with that status, and the text is in what it says."""
+        """Check that it is a refusal with that status and that its detail contains the text."""
         assert self.status == status, self.body
         assert text in self.json["detail"]
 
 
 class World:
-    """`port`, and the service."""
+    """The listening server (`port`) and its fake service."""
 
     def __init__(self, directory: Path, chosen: settings.JobsApiSettings | None) -> None:
-        self.jobs = told_jobs.ToldJobs(directory / "files")
+        self.jobs = fake_file_jobs.FakeFileJobs(directory / "files")
         self.directory = directory
         self._chosen = chosen
         self.port = 0
@@ -103,7 +105,7 @@ class World:
         token: str = "good",
         **headers: str,
     ) -> Reply:
-        """One request on a connection of its own; `_` in names of headers stands for a dash."""
+        """Send one request on its own connection; `_` in header names stands for a dash."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(head(method, path, token=token, length=len(body), **headers) + body)
@@ -112,7 +114,7 @@ class World:
             writer.transport.abort()  # `close` would keep what a server that refuses never reads
 
     async def curl(self, *arguments: str) -> Reply:
-        """As a person would; `URL` in an argument stands for the server's."""
+        """Run curl; `URL` in an argument stands for the server's URL."""
         url = f"http://127.0.0.1:{self.port}"
         command = ["curl", "-s", "-i", *(one.replace("URL", url) for one in arguments)]
         process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
@@ -123,7 +125,7 @@ class World:
         return await reply(reader, method="GET")
 
     def stored(self) -> list[str]:
-        """What is in the store, files that are being written too."""
+        """Return the keys in the store, including files that are being written."""
         root = self.directory / "files"
         found = (path for path in root.rglob("*") if path.is_file() and path.name != ".lock")
         return sorted(str(path.relative_to(root)) for path in found)
@@ -132,7 +134,7 @@ class World:
 def head(
     method: str, path: str, *, token: str = "good", length: int | None = 0, **headers: str
 ) -> bytes:
-    """The bytes of a request up to its body."""
+    """Return the bytes of a request up to its body."""
     lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1"]
     if token:
         lines.append(f"X-Kiln-Token: {token}")
@@ -143,7 +145,7 @@ def head(
 
 
 async def reply(reader: asyncio.StreamReader, *, method: str = "GET") -> Reply:
-    """The next answer that is not 100."""
+    """Read the next response whose status is not 100."""
     while True:
         status, headers = await reply_head(reader)
         if status != 100:
@@ -169,7 +171,7 @@ async def chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
 
 
 def form(data: bytes, *, name: str = "file", boundary: str = "xyz", **fields: str) -> bytes:
-    """A body with fields, then a file."""
+    """Return a multipart body with fields, then a file."""
     parts = [
         f'--{boundary}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'
         for key, value in fields.items()

@@ -1,4 +1,4 @@
-"""A running real cluster for tests/cluster: used, broken and mended; nodes attached to it.
+"""A running real cluster for tests/cluster: start, stop and break its components, attach nodes.
 
 `Kube` is the cluster of $KILN_KUBE_DIRECTORY, which `python -m hack.kube` runs. `VirtualNode` is
 `kiln node` in a subprocess.
@@ -15,35 +15,37 @@ from typing import Any
 
 from hack.kube import access, binary, cluster, control, node
 
-from support import kube_servers, started, waiting
+from support import kube_servers, server_process, waiting
 
 KILN = str(Path(sys.executable).parent / "kiln")
 
 
 class Kube(access.Attached):
-    """All of `access.Attached` (kubectl, identities, parts to stop and start), and objects."""
+    """The cluster: `access.Attached` (kubectl, identities, components to stop and start) and
+    helpers for objects.
+    """
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self.http = kube_servers.real(directory).admin()
 
     def start_part(self, name: str) -> None:
-        """Ready when this returns; with the API server, what has been waiting for it wakes up.
+        """Start a component and wait until it is ready; for the API server, restart its clients.
 
-        Scheduler, controllers and kubelets look again half a minute to a minute after an outage
-        (client-go, NewReflector). They are started anew; the containers of a kubelet run on.
+        Scheduler, controllers and kubelets retry only half a minute to a minute after an outage
+        (client-go, NewReflector), so they are restarted; the containers of a kubelet run on.
         """
         super().start_part(name)
         if name == "kube-apiserver":
             kubelets = [f"{name}/{node.KUBELET}" for name in self.real_nodes()]
             for part in (*cluster.CONTROLLERS, *kubelets):
-                with contextlib.suppress(control.Refused):  # somebody has stopped it on purpose
+                with contextlib.suppress(control.Refused):  # a test has stopped it on purpose
                     self.kill_part(part)
                     super().start_part(part)
 
     def kill_part(self, name: str) -> None:
         super().kill_part(name)
-        self.http.close()  # a connection that was cut cannot be told from one that is kept
+        self.http.close()  # a cut connection looks like one that is kept
 
     def stop_part(self, name: str) -> None:
         super().stop_part(name)
@@ -51,7 +53,7 @@ class Kube(access.Attached):
 
     @property
     def environment(self) -> dict[str, str]:
-        """For `kiln` and kubectl as the administrator."""
+        """Return the environment for `kiln` and kubectl as the administrator."""
         return {
             "PATH": f"{Path(sys.executable).parent}:{binary.directory()}:{os.environ['PATH']}",
             "HOME": os.environ.get("HOME", "/"),
@@ -62,7 +64,7 @@ class Kube(access.Attached):
     def kiln(
         self, *arguments: str, check: bool = True, stdin: str = "", timeout_s: float = 60.0
     ) -> subprocess.CompletedProcess[str]:
-        """`kiln ARGUMENTS` as the administrator."""
+        """Run `kiln ARGUMENTS` as the administrator."""
         done = subprocess.run(
             [KILN, *arguments],
             input=stdin,
@@ -73,30 +75,33 @@ class Kube(access.Attached):
             check=False,
         )
         if check and done.returncode:
-            said = f"{done.stdout}{done.stderr}"
-            raise AssertionError(f"kiln {' '.join(arguments)}: {done.returncode}\n{said}")
+            output = f"{done.stdout}{done.stderr}"
+            raise AssertionError(f"kiln {' '.join(arguments)}: {done.returncode}\n{output}")
         return done
 
     def get(self, *arguments: str) -> Any:
-        """`kubectl get ARGUMENTS -o json`, decoded."""
+        """Return the decoded output of `kubectl get ARGUMENTS -o json`."""
         return json.loads(self.kubectl("get", *arguments, "-o", "json"))
 
     def apply(self, *objects: dict[str, Any], namespace: str | None = None) -> None:
-        """`kubectl apply` of them all."""
+        """Apply all objects with `kubectl apply`."""
         where = () if namespace is None else (f"--namespace={namespace}",)
         document = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
         self.kubectl("apply", *where, "-f", "-", stdin=json.dumps(document), timeout_s=240)
 
     def real_nodes(self) -> list[str]:
-        """Names of the nodes with a kubelet, which `python -m hack.kube run --node` starts."""
+        """Return the names of the nodes with a kubelet, which `python -m hack.kube run --node`
+        starts.
+        """
         path = self.directory / "nodes.json"
         return list(json.loads(path.read_text())) if path.exists() else []
 
     @contextlib.contextmanager
     def lost(self, name: str) -> Iterator[None]:
-        """A real node that nobody hears from: its kubelet pauses, no packet of its Pods passes.
+        """Make a real node unreachable inside the block: pause its kubelet, drop all packets of its
+        Pods.
 
-        Its containers run on, as on a machine whose network is cut. It is back afterwards.
+        Its containers run on, as on a machine whose network is cut.
         """
         pods = self._pod_range(name)
         rules = [(chain, way) for chain in ("INPUT", "FORWARD", "OUTPUT") for way in ("-s", "-d")]
@@ -114,11 +119,11 @@ class Kube(access.Attached):
         return f"10.88.{1 + self.real_nodes().index(name)}.0/24"
 
     def node_is_ready(self, name: str) -> bool:
-        """True when the Node is there and its condition Ready is True."""
-        answer = self.http.get(f"/api/v1/nodes/{name}")
-        if answer.status != 200:
+        """Return whether the Node exists and its condition Ready is True."""
+        response = self.http.get(f"/api/v1/nodes/{name}")
+        if response.status != 200:
             return False
-        conditions = answer.json["status"].get("conditions", ())
+        conditions = response.json["status"].get("conditions", ())
         return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
@@ -126,11 +131,10 @@ def _iptables(*arguments: str) -> None:
     subprocess.run(["iptables", "--wait", *arguments], check=True, capture_output=True)
 
 
-class VirtualNode(started.Started):
-    """`kiln node` as the administrator, on the address of the API server; kill, stop, start again.
-    Its Pods outlive a SIGKILL.
+class VirtualNode(server_process.ServerProcess):
+    """A `kiln node` process as the administrator that can be killed, stopped and restarted.
 
-    `more`: further options of the command.
+    Its Pods outlive a SIGKILL. `more` has further options of the command.
     """
 
     def __init__(
@@ -143,7 +147,7 @@ class VirtualNode(started.Started):
         self._more = more
 
     def start(self, *, timeout_s: float = 60.0) -> None:
-        """Start it and wait until its Node is Ready."""
+        """Start the process and wait until its Node is Ready."""
         self.directory.mkdir(parents=True, exist_ok=True)
         argv = [KILN, "node", "--name", self.name, "--address", self._kube.address]
         argv += [

@@ -1,7 +1,8 @@
-"""A program that a user would run outside the cluster: many calls, each of which leaves a note.
+"""A driver program outside the cluster: many calls, each of which leaves a note.
 
 Started by tests/cluster/test_driver_faults.py as `python kube_driver.py CLUSTER COUNT`, with a
-kubeconfig; its functions go to the workers by value. It prints `begun`, then the sum of squares.
+kubeconfig; its functions are sent to the workers by value. It prints `begun`, then the sum of
+squares.
 """
 
 import os

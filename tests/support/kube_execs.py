@@ -1,4 +1,6 @@
-"""kubectl exec, attach and port-forward for tests: in bytes, on a terminal, by either transport."""
+"""kubectl exec, attach and port-forward for tests: with bytes, on a terminal, by either
+transport.
+"""
 
 import contextlib
 import fcntl
@@ -36,7 +38,7 @@ class Place:
     image: str
 
     def pod(self, name: str, *command: str, **container: Any) -> dict[str, Any]:
-        """A Pod for this node with one container, `main`."""
+        """Return a Pod for this node with one container, `main`."""
         main = {
             "name": "main",
             "image": self.image,
@@ -56,7 +58,7 @@ class Place:
 
 
 class Kubectl:
-    """kubectl as administrator in one namespace, by one transport."""
+    """kubectl as administrator in one namespace, with one transport."""
 
     def __init__(
         self,
@@ -77,8 +79,10 @@ class Kubectl:
         }
 
     def run(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        """Whatever the exit code. Again when kubectl has dropped what came before it was ready:
-        it reads the WebSocket before it has made its streams (client-go 0.33, StreamWithContext).
+        """Run kubectl to its end, whatever the exit code.
+
+        Repeated if kubectl dropped data that came before it was ready: it reads the WebSocket
+        before it has made its streams (client-go 0.33, StreamWithContext).
         """
         while True:
             done = subprocess.run(
@@ -93,7 +97,9 @@ class Kubectl:
                 return done
 
     def start(self, *arguments: str, **more: Any) -> subprocess.Popen[bytes]:
-        """In the background, with pipes unless `more` says otherwise; the caller waits for it."""
+        """Start kubectl in the background, with pipes unless `more` overrides them; the caller
+        waits for it.
+        """
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         return subprocess.Popen(
             [*self._argv, *arguments], env=self._environment, bufsize=0, **{**pipes, **more}
@@ -116,7 +122,7 @@ class Kubectl:
 
     @contextlib.contextmanager
     def forward(self, pod: str, port: int) -> Iterator["Forward"]:
-        """`port-forward` from a free local port."""
+        """Run `port-forward` from a free local port inside the block."""
         process = self.start("port-forward", pod, f":{port}", stdin=subprocess.DEVNULL)
         assert process.stdout is not None
         try:
@@ -138,12 +144,12 @@ class Forward:
 
     def get(self, path: str) -> bytes:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"http://127.0.0.1:{self.port}{path}", timeout=20) as answer:
-            body: bytes = answer.read()
+        with opener.open(f"http://127.0.0.1:{self.port}{path}", timeout=20) as response:
+            body: bytes = response.read()
             return body
 
-    def answers(self, path: str) -> bool:
-        """True once something is served."""
+    def responds(self, path: str) -> bool:
+        """Return whether the forwarded port serves requests."""
         with contextlib.suppress(urllib.error.URLError, OSError):
             self.get(path)
             return True
@@ -151,7 +157,7 @@ class Forward:
 
 
 class Terminal:
-    """The person's end of a terminal that kubectl runs on."""
+    """The user's end of a terminal that kubectl runs on."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -159,7 +165,7 @@ class Terminal:
         self.process: subprocess.Popen[bytes] | None = None
 
     def resize(self, *, width: int, height: int) -> None:
-        """As dragging the corner of the window does."""
+        """Resize the window of the terminal."""
         size = struct.pack("HHHH", height, width, 0, 0)
         fcntl.ioctl(self._descriptor, termios.TIOCSWINSZ, size)
         if self.process is not None:  # the kernel tells only a session whose terminal it is
@@ -169,7 +175,7 @@ class Terminal:
         os.write(self._descriptor, content)
 
     def until(self, wanted: bytes, *, timeout_s: float = 30.0) -> bytes:
-        """Everything shown until this is."""
+        """Read until `wanted` is shown; return everything shown so far."""
         deadline = time.monotonic() + timeout_s
         while wanted not in self.seen:
             left = deadline - time.monotonic()
@@ -183,7 +189,7 @@ class Terminal:
         return shown
 
     def end(self, *, timeout_s: float = 30.0) -> int:
-        """The exit code; what is still shown is kept in `seen`."""
+        """Return the exit code; the rest of the output is added to `seen`."""
         with contextlib.suppress(OSError):
             while piece := os.read(self._descriptor, 65536):
                 self.seen += piece
@@ -192,7 +198,7 @@ class Terminal:
 
 
 def until_running(admin: kube_servers.Http, namespace: str, name: str) -> None:
-    """Wait for the Pod's container."""
+    """Wait until the container of the Pod runs."""
     path = f"/api/v1/namespaces/{namespace}/pods/{name}"
 
     def look() -> bool:
@@ -214,7 +220,7 @@ class Pods:
         self._namespace = namespace
 
     def make(self, name: str, *command: str, **container: Any) -> None:
-        """One Pod, running when this returns."""
+        """Create a Pod and wait until it runs."""
         self._admin.post(self.path, self._place.pod(name, *command, **container)).ok()
         until_running(self._admin, self._namespace, name)
 
@@ -232,7 +238,7 @@ class Caller:
         self._token = ""
 
     def allow(self, **rights: list[str]) -> None:
-        """Make the account; `exec=["get"]` is the verb get on pods/exec."""
+        """Create the account; `exec=["get"]` is the verb get on pods/exec."""
         rules = [
             {"apiGroups": [""], "resources": [f"pods/{name}"], "verbs": verbs}
             for name, verbs in rights.items()
@@ -252,7 +258,9 @@ class Caller:
         waiting.wait_until(lambda: self._may(rights), what="the account may")
 
     def _may(self, rights: dict[str, list[str]]) -> bool:
-        """An API server learns of rights a moment after they are written."""
+        """Return whether the API server grants these rights; it learns of them a moment after they
+        are written.
+        """
         return all(
             self._admin.post(
                 "/apis/authorization.k8s.io/v1/subjectaccessreviews",
@@ -276,13 +284,15 @@ class Caller:
         return self._server.bearer(self._token)
 
     def socket(self, pod: str, what: str, query: str, *subprotocols: str) -> "WebSocket":
-        """A WebSocket on a subresource of a Pod. Raises InvalidStatus when refused."""
+        """Open a WebSocket on a subresource of a Pod. Raises InvalidStatus if it is refused."""
         path = f"/api/v1{self._base}/pods/{pod}/{what}?{query}"
         return WebSocket(self._server, path, subprotocols, token=self._token)
 
 
 class WebSocket:
-    """A client by hand: the library's own reads and writes TLS in two threads at once."""
+    """A hand-written WebSocket client: the library's own one reads and writes TLS in two threads at
+    once.
+    """
 
     def __init__(
         self, server: kube_servers.Server, path: str, subprotocols: Sequence[str], *, token: str
@@ -324,7 +334,7 @@ class WebSocket:
         self._flush()
 
     def recv(self) -> bytes | None:
-        """The next message; None when the server has said goodbye."""
+        """Return the next message, or None after the close frame of the server."""
         while True:
             event = self._hear()
             if event is None or event.opcode is frames.Opcode.CLOSE:

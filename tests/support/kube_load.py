@@ -1,7 +1,7 @@
-"""Declared tasks that note each time they run, on a real cluster: what the fault tests break under.
+"""Declared tasks on a real cluster that note each start; the fault tests run them under faults.
 
-A note is one line, TASK RUN ATTEMPT, at the end of a file in a directory of the machine that every
-worker mounts; a line that is there twice is code that ran twice.
+A note is one line, TASK RUN ATTEMPT, appended to a file in a directory of the machine that every
+worker mounts; a line that occurs twice means code that ran twice.
 """
 
 import collections
@@ -18,7 +18,7 @@ _UNTIL_RELEASED = "until test -e /notes/released; do sleep 0.2; done"
 
 
 class Load:
-    """Tasks of one namespace on one TaskCluster, whose workers are on the manager's home."""
+    """Tasks of one namespace on one TaskCluster, whose workers are on the manager's node."""
 
     def __init__(self, manager: kube_manager.Manager, namespace: str) -> None:
         self.namespace = namespace
@@ -28,7 +28,9 @@ class Load:
         self._names: list[str] = []
 
     def prepare(self, *, workers: int = 2, slots: int = 2, **spec: Any) -> None:
-        """Workers are connected when this returns. `spec`: more of their Pods' spec."""
+        """Create the TaskCluster and wait until its workers are connected. `spec` adds to the spec
+        of their Pods.
+        """
         self._directory.mkdir(parents=True)
         self._directory.chmod(0o777)
         container = {
@@ -49,12 +51,12 @@ class Load:
         )
 
     def ready_workers(self) -> int:
-        """Workers that are connected, as the TaskCluster says."""
+        """Return the number of connected workers in the status of the TaskCluster."""
         path = f"/apis/kilnwork.dev/v1alpha1/namespaces/{self.namespace}/taskclusters/{CLUSTER}"
         return int(self._read(path).get("status", {}).get("readyReplicas", 0))
 
     def start(self, count: int, *, seconds: float | None) -> None:
-        """Make so many more Tasks, each of which runs so long; None: until `release`."""
+        """Create so many more Tasks that run for `seconds`; None: until `release`."""
         wait = _UNTIL_RELEASED if seconds is None else _SLEEP.format(seconds)
         for number in range(len(self._names), len(self._names) + count):
             name = f"load-{number}"
@@ -71,20 +73,22 @@ class Load:
             self._names.append(name)
 
     def release(self) -> None:
-        """Let those end that wait for it."""
+        """Let the tasks end that wait for it."""
         (self._directory / "released").touch()
 
     def _make(self, body: dict[str, Any]) -> None:
-        """An API server that has just started may say 429 for a moment, as to `_read`."""
+        """Create an object; repeat while an API server that has just started responds with 429."""
 
         def made() -> bool:
-            answer = self._kube.http.post(_TASKS.format(self.namespace), body)
-            return answer.status != 429 and bool(answer.ok())
+            response = self._kube.http.post(_TASKS.format(self.namespace), body)
+            return response.status != 429 and bool(response.ok())
 
         waiting.wait_until(made, what="a Task is made", every_s=0.5)
 
     def wait_known(self) -> None:
-        """Until the manager has said something of each: it goes on without the API server then."""
+        """Wait until each task has a status; after that the manager can go on without the API
+        server.
+        """
 
         def known() -> bool:
             found = self.statuses()
@@ -93,7 +97,7 @@ class Load:
         waiting.wait_until(known, what="the manager knows all tasks")
 
     def wait_running(self, count: int = 1) -> None:
-        """Until the code of so many has begun to run."""
+        """Wait until the code of so many tasks has begun to run."""
         waiting.wait_until(lambda: len(self.notes()) >= count, what="tasks run", timeout_s=40)
 
     def notes(self) -> list[str]:
@@ -121,9 +125,9 @@ class Load:
         return found
 
     def check(self, *, losses: bool = False) -> None:
-        """Nothing lost: every task is a Success. Nothing twice: no attempt's code ran twice.
+        """Check that every task succeeded and that no attempt's code ran twice.
 
-        `losses`: workers were lost, so that there may be more attempts than one.
+        `losses`: workers were lost, so tasks may have more than one attempt.
         """
         statuses = self.wait_final()
         states = {name: s["state"] for name, s in statuses.items() if s["state"] != "Success"}
@@ -139,7 +143,7 @@ class Load:
                 assert (count, attempts) == (1, 1), f"{name}: {statuses[name]}"
 
     def pods(self) -> list[str]:
-        """The worker Pods that are not ending."""
+        """Return the names of the worker Pods that are not terminating."""
         return list(self.pod_uids())
 
     def pod_uids(self) -> dict[str, str]:
@@ -148,10 +152,12 @@ class Load:
         return {metadata["name"]: metadata["uid"] for metadata in standing}
 
     def _read(self, path: str) -> Any:
-        """An API server that has just started may say 429, "storage is (re)initializing"."""
+        """GET a path; None while an API server that has just started responds with 429 ("storage is
+        (re)initializing").
+        """
 
         def found() -> Any:
-            answer = self._kube.http.get(path)
-            return None if answer.status == 429 else answer.ok()
+            response = self._kube.http.get(path)
+            return None if response.status == 429 else response.ok()
 
         return waiting.wait_until(found, what=f"{path} is read", every_s=0.5)

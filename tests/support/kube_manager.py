@@ -1,7 +1,7 @@
-"""A manager in the real cluster, as its users install it, for tests/cluster.
+"""A manager in the real cluster, installed as users do, for tests/cluster.
 
-`Manager` is `kiln install | kubectl apply -f -` and what one asks of it; `Home` says on which node
-it and its workers run: ours, attached by `kiln node`, or one with a kubelet.
+`Manager` is `kiln install | kubectl apply -f -` with helpers to query it; `Home` is the node that
+it and its workers run on: ours, attached by `kiln node`, or one with a kubelet.
 """
 
 import contextlib
@@ -25,14 +25,14 @@ NAMESPACE = names.NAMESPACE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Home:
-    """Where manager and workers run. `spec`: for the template of worker Pods."""
+    """The node of manager and workers. `spec` adds to the template of worker Pods."""
 
     options: Sequence[str] = ()
     spec: dict[str, Any] = field(default_factory=dict)
 
 
 def on_virtual_node(name: str) -> Home:
-    """On a node of `kiln node`."""
+    """Return a home on a node of `kiln node`."""
     taint = "virtual-kubelet.io/provider"
     return Home(
         options=(
@@ -47,7 +47,7 @@ def on_virtual_node(name: str) -> Home:
 
 
 def on_real_node(name: str, *options: str) -> Home:
-    """On a node with containerd and a kubelet, which has the image."""
+    """Return a home on a node with containerd and a kubelet, which has the image."""
     return Home(
         options=("--pull-policy", "IfNotPresent", *_selected(name), *options),
         spec={"nodeSelector": {"kubernetes.io/hostname": name}, "terminationGracePeriodSeconds": 2},
@@ -66,11 +66,11 @@ class Manager:
         self.home = home
 
     def manifests(self, *more: str) -> str:
-        """What `kiln install` prints for this home."""
+        """Return the output of `kiln install` for this home."""
         return self.kube.kiln("install", *self.home.options, *more).stdout
 
     def install(self) -> None:
-        """Apply them, and wait until it is ready."""
+        """Apply the manifests and wait until the manager is ready."""
         self.kube.kubectl("apply", "-f", "-", stdin=self.manifests())
         self.wait_ready()
 
@@ -88,34 +88,36 @@ class Manager:
 
     def described(self) -> str:
         here = f"--namespace={NAMESPACE}"
-        said = [self.kube.kubectl("describe", "pods", here)[-3000:]]
+        details = [self.kube.kubectl("describe", "pods", here)[-3000:]]
         try:
-            said.append(self.log()[-4000:])
+            details.append(self.log()[-4000:])
         except Exception as error:  # noqa: BLE001 - there may be no container yet
-            said.append(str(error))
-        return "\n".join(said)
+            details.append(str(error))
+        return "\n".join(details)
 
     def log(self) -> str:
-        """What it has logged since its last start."""
+        """Return its log since its last start."""
         return self.kube.kubectl("logs", f"--namespace={NAMESPACE}", POD)
 
     def refusals(self) -> list[str]:
-        """Lines of its log about requests that it had no right to.
+        """Return the lines of its log about requests that it had no right to.
 
-        The API server says so too of what would be made in a namespace that is being deleted.
+        The API server also refuses creations in a namespace that is being deleted in this way.
         """
         lines = [line for line in self.log().splitlines() if "forbidden" in line.lower()]
         return [line for line in lines if "is being terminated" not in line]
 
     def refused_requests(self) -> int:
-        """Requests for what the manager uses that the API server has answered with 403 so far."""
+        """Return how many requests of the manager the API server has refused with 403 so far."""
         used = "tasks|taskobjects|taskclusters|secrets|tokenreviews|subjectaccessreviews|leases"
         return self.requests(used, code="403")
 
     def requests(
         self, resource: str, *, code: str = ".*", subresource: str = ".*", verb: str = ".*"
     ) -> int:
-        """How many the API server has answered so far, by its own count; all are patterns."""
+        """Return how many requests the API server has served so far, by its own metrics; the
+        arguments are patterns.
+        """
         text = self.kube.kubectl("get", "--raw", "/metrics")
         wanted = {"code": code, "resource": resource, "subresource": subresource, "verb": verb}
         total = 0
@@ -126,7 +128,7 @@ class Manager:
         return total
 
     def cluster(self, name: str, *, namespace: str, **spec: Any) -> dict[str, Any]:
-        """A TaskCluster for this home."""
+        """Return a TaskCluster for this home."""
         return {
             "apiVersion": "kilnwork.dev/v1alpha1",
             "kind": "TaskCluster",
@@ -135,7 +137,7 @@ class Manager:
         }
 
     def start_cluster(self, name: str, *, namespace: str, **spec: Any) -> None:
-        """Make one, and wait until a worker is connected."""
+        """Create a TaskCluster and wait until a worker is connected."""
         self.kube.apply(self.cluster(name, namespace=namespace, **spec))
         self.wait_available(name, namespace=namespace)
 
@@ -146,7 +148,7 @@ class Manager:
         )
 
     def counter_objects(self, namespace: str) -> list[dict[str, Any]]:
-        """Those of the counter's cluster.yaml, in that namespace and for this home."""
+        """Return the objects of the counter's cluster.yaml, for that namespace and this home."""
         found = list(yaml.safe_load_all((COUNTER / "cluster.yaml").read_text()))
         found[-1]["spec"]["template"] = {"spec": self.home.spec}
         for subject in found[2]["subjects"]:
@@ -154,7 +156,7 @@ class Manager:
         return found
 
     def allow_drivers(self, namespace: str) -> None:
-        """Give a namespace its driver account: the administrator's kubeconfig has no token."""
+        """Create the driver account of a namespace: the administrator's kubeconfig has no token."""
         made = self.manifests("--only", "drivers", "--drivers-in", namespace)
         self.kube.kubectl("apply", "-f", "-", stdin=made)
 
@@ -164,7 +166,7 @@ class Manager:
         return found
 
     def remove(self) -> None:
-        """Take away all but the kinds; waits until the namespace is gone."""
+        """Delete everything but the definitions; wait until the namespace is gone."""
         gone = self.manifests("--only", "manager", "--only", "rights")
         self.kube.kubectl(
             "delete", "--ignore-not-found", "--wait=true", "-f", "-", stdin=gone, timeout_s=120
@@ -173,7 +175,7 @@ class Manager:
 
 @contextlib.contextmanager
 def installed(kube: kube_cluster.Kube, home: Home) -> Iterator[Manager]:
-    """A manager that is ready; removed afterwards."""
+    """Install a manager, wait until it is ready, and remove it afterwards."""
     made = Manager(kube, home)
     made.install()
     try:

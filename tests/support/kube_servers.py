@@ -1,8 +1,8 @@
-"""An API server to hold tests against, ours or the real one, and plain HTTP to it.
+"""An API server for tests, ours or the real one, and plain HTTP to it.
 
-`Server` is one of them, whoever started it; `Http` is one identity's way to it: synchronous, on
-`http.client`, one connection kept. Not a client of Kubernetes: it sends what a test says and
-returns what came back, to the letter.
+`Server` is one of the two, whichever process runs it; `Http` sends the requests of one identity:
+synchronous, on `http.client`, with one kept connection. Not a Kubernetes client: it sends exactly
+what a test gives it and returns the raw response.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ _CUT = (
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What came back. `headers`: names as sent, looked up in any case."""
+    """A response. `headers`: names as sent, looked up in any case."""
 
     status: int
     headers: http.client.HTTPMessage
@@ -79,7 +79,7 @@ class Response:
         return self.headers.get_all("Warning", [])
 
     def ok(self) -> Any:
-        """The decoded body of an answer that must be 2xx."""
+        """Return the decoded body; the status must be 2xx."""
         assert 200 <= self.status < 300, f"{self.status}: {self.body[:2000]!r}"
         return self.json
 
@@ -105,22 +105,22 @@ class Watch:
     """The changes of an open watch, in order."""
 
     def __init__(
-        self, answer: http.client.HTTPResponse, connection: http.client.HTTPConnection
+        self, response: http.client.HTTPResponse, connection: http.client.HTTPConnection
     ) -> None:
-        self.headers = answer.headers
-        self._answer = answer
+        self.headers = response.headers
+        self._response = response
         self._connection = connection
 
     def next(self, *, timeout_s: float = 30.0) -> Change:
-        """The next change; fails when the stream ends, or none comes in time."""
+        """Return the next change; fails if the stream ends or none comes in time."""
         line = self._line(timeout_s)
         assert line, "the watch has ended"
         return Change(json.loads(line))
 
     def take(self, count: int, *, timeout_s: float = 30.0) -> list[tuple[str, str]]:
-        """(type, name) of the next `count` changes of objects.
+        """Return (type, name) of the next `count` changes of objects.
 
-        Bookmarks are passed over: a server sends them when it likes.
+        Bookmarks are skipped: a server sends them whenever it likes.
         """
         found = [
             self.until(lambda change: change.type != "BOOKMARK", timeout_s=timeout_s)
@@ -129,32 +129,32 @@ class Watch:
         return [(change.type, change.name) for change in found]
 
     def until(self, wanted: Callable[[Change], bool], *, timeout_s: float = 30.0) -> Change:
-        """The first change that is wanted; others before it are passed over."""
+        """Return the first change that satisfies `wanted`; earlier ones are skipped."""
         while True:
             change = self.next(timeout_s=timeout_s)
             if wanted(change):
                 return change
 
     def rest(self, *, timeout_s: float = 30.0) -> list[Change]:
-        """Everything until the server ends the stream."""
+        """Return all changes until the server ends the stream."""
         found = []
         while line := self._line(timeout_s):
             found.append(Change(json.loads(line)))
         return found
 
     def close(self) -> None:
-        self._answer.close()
+        self._response.close()
         self._connection.close()
 
     def _line(self, timeout_s: float) -> bytes:
         assert self._connection.sock is not None
         self._connection.sock.settimeout(timeout_s)
-        return self._answer.readline()
+        return self._response.readline()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What is shown to the server: a token, a client certificate, both or nothing."""
+    """Credentials: a token, a client certificate, both or none."""
 
     token: str | None = None
     certificate: Path | None = None
@@ -162,7 +162,7 @@ class Identity:
 
 
 class Http:
-    """Requests of one identity. Connections are made when needed and kept."""
+    """Requests of one identity. Connections are opened when needed and kept."""
 
     def __init__(
         self, server: "Server", identity: Identity, *, headers: dict[str, str] | None = None
@@ -187,18 +187,20 @@ class Http:
         self.close()
 
     def close(self) -> None:
-        """Drop the connection; a later request opens another."""
+        """Close the connection; a later request opens another."""
         if self._kept is not None:
             self._kept.close()
             self._kept = None
 
     def acting(self, **headers: str) -> "Http":
-        """The same identity with more headers on each request, `_` in their names read as `-`."""
+        """Return the same identity with more headers on each request; `_` in their names stands for
+        `-`.
+        """
         more = {name.replace("_", "-"): value for name, value in headers.items()}
         return Http(self.server, self._identity, headers={**self.headers, **more})
 
     def impersonating(self, user: str, *groups: str) -> "Impersonator":
-        """The same identity, acting as somebody else."""
+        """Return the same identity, impersonating another user."""
         return Impersonator(self.server, self._identity, user=user, groups=groups)
 
     def send(
@@ -210,20 +212,20 @@ class Http:
         headers: dict[str, str] | None = None,
         **query: object,
     ) -> Response:
-        """One request; a body that is neither bytes nor text is sent as JSON."""
+        """Send one request; a body that is neither bytes nor text is sent as JSON."""
         target, data, sent = self._prepare(path, body, headers, query)
         fresh = self._kept is None
         connection, self._kept = self._kept or self.connect(), None  # not kept if it breaks
         try:
-            answer = self._once(connection, method, target, data=data, headers=sent)
+            response = self._once(connection, method, target, data=data, headers=sent)
         except _CUT:
             connection.close()
             if fresh:
                 raise
             connection = self.connect()  # the kept one had been closed by the server
-            answer = self._once(connection, method, target, data=data, headers=sent)
+            response = self._once(connection, method, target, data=data, headers=sent)
         self._kept = connection
-        return answer
+        return response
 
     def get(self, path: str, **more: Any) -> Response:
         return self.send("GET", path, **more)
@@ -235,7 +237,7 @@ class Http:
         return self.send("PUT", path, body, **more)
 
     def patch(self, path: str, body: Any, *, form: str = MERGE, **more: Any) -> Response:
-        """PATCH; `form` is the media type."""
+        """Send a PATCH; `form` is the media type."""
         headers = {"Content-Type": form, **(more.pop("headers", None) or {})}
         return self.send("PATCH", path, body, headers=headers, **more)
 
@@ -246,23 +248,23 @@ class Http:
     def watch(
         self, path: str, *, headers: dict[str, str] | None = None, **query: object
     ) -> Iterator[Watch]:
-        """An open watch, on a connection of its own."""
+        """Open a watch on a connection of its own."""
         target, _, sent = self._prepare(path, None, headers, {"watch": "1", **query})
         connection = self.connect()
         try:
             connection.request("GET", target, headers=sent)
-            answer = connection.getresponse()
-            assert answer.status == 200, answer.read()
-            watch = Watch(answer, connection)
+            response = connection.getresponse()
+            assert response.status == 200, response.read()
+            watch = Watch(response, connection)
             try:
                 yield watch
             finally:
-                answer.close()
+                response.close()
         finally:
             connection.close()
 
     def connect(self) -> http.client.HTTPSConnection:
-        """A new connection with this identity's certificate, for requests by hand."""
+        """Open a new connection with this identity's certificate, for hand-written requests."""
         url = urllib.parse.urlsplit(self.server.url)
         assert url.hostname is not None
         return tls_connections.TlsConnection(url.netloc, tls=self._tls, timeout_s=30.0)
@@ -295,12 +297,14 @@ class Http:
         headers: dict[str, str],
     ) -> Response:
         connection.request(method, target, body=data, headers=headers)
-        answer = connection.getresponse()
-        return Response(answer.status, answer.headers, answer.read())
+        response = connection.getresponse()
+        return Response(response.status, response.headers, response.read())
 
 
 class Impersonator(Http):
-    """An identity that acts as a user in groups. Group headers repeat, so they are sent by hand."""
+    """An identity that impersonates a user in groups. Group headers repeat, so they are sent by
+    hand.
+    """
 
     def __init__(
         self, server: "Server", identity: Identity, *, user: str, groups: Sequence[str]
@@ -325,8 +329,8 @@ class Impersonator(Http):
         if data is not None:
             connection.putheader("Content-Length", str(len(data)))
         connection.endheaders(data)
-        answer = connection.getresponse()
-        return Response(answer.status, answer.headers, answer.read())
+        response = connection.getresponse()
+        return Response(response.status, response.headers, response.read())
 
 
 class Kubectl:
@@ -348,20 +352,20 @@ class Kubectl:
         )
 
     def __call__(self, *arguments: str, stdin: str = "") -> str:
-        """Standard output; it must succeed."""
+        """Run kubectl, which must succeed; return its standard output."""
         done = self.run(*arguments, stdin=stdin)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     def refused(self, *arguments: str, stdin: str = "") -> str:
-        """Standard error; it must fail."""
+        """Run kubectl, which must fail; return its standard error."""
         done = self.run(*arguments, stdin=stdin)
         assert done.returncode != 0, done.stdout + done.stderr
         return done.stderr
 
 
 class Server:
-    """A running API server: ours or the real one, known by an administrator's kubeconfig."""
+    """A running API server: ours or the real one, with an administrator's kubeconfig."""
 
     def __init__(self, kind: Kind, kubeconfig: Path) -> None:
         self.kind: Kind = kind
@@ -373,26 +377,26 @@ class Server:
         self._directory = kubeconfig.parent
 
     def admin(self) -> Http:
-        """The administrator, member of `system:masters`."""
+        """Return the administrator, a member of `system:masters`."""
         if self.kind == "ours":
             return self.bearer(self._token)
         pki = self._directory / "pki"
         return Http(self, Identity(certificate=pki / "admin.crt", key=pki / "admin.key"))
 
     def bearer(self, token: str | None) -> Http:
-        """Who shows this token; nobody for None."""
+        """Return the identity with this token; anonymous for None."""
         return Http(self, Identity(token=token))
 
     def forget(self) -> None:
-        """Keep no history any more: what asks for a moment before now is refused with 410.
+        """Drop the history of changes: watches from before now are refused with 410.
 
-        Waits for those who need it, in other processes as well.
+        Waits while tests in other processes need the history (`remembering`).
         """
         with self._history(fcntl.LOCK_EX):
             access.Attached(self._directory).compact()
 
     def remembering(self) -> contextlib.AbstractContextManager[None]:
-        """Until it is left nobody makes the server `forget`."""
+        """Return a lock during which no test calls `forget`."""
         return self._history(fcntl.LOCK_SH)
 
     @contextlib.contextmanager
@@ -426,7 +430,7 @@ class Ours(Server):
         super().__init__("ours", self.plane.kubeconfig)
 
     def run(self, work: Coroutine[Any, Any, T], *, timeout_s: float = 30.0) -> T:
-        """Await something on the loop of the control plane."""
+        """Run a coroutine on the loop of the control plane."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
 
     def node(self) -> None:
@@ -439,7 +443,7 @@ class Ours(Server):
         """Drop the changes that the store keeps for watches."""
 
         async def drop() -> None:
-            self.plane.writer.store.forget()
+            self.plane.writer.store.drop_log()
 
         self.run(drop())
 
@@ -455,7 +459,7 @@ class Ours(Server):
 
 @contextlib.contextmanager
 def ours(directory: Path) -> Iterator[Server]:
-    """A new embedded control plane with its data in `directory`, without a node."""
+    """Run a new embedded control plane with its data in `directory`, without a node."""
     made = Ours(directory)
     try:
         yield made
@@ -464,22 +468,22 @@ def ours(directory: Path) -> Iterator[Server]:
 
 
 def real(directory: Path) -> Server:
-    """The real control plane that somebody runs in `directory`, with our kinds installed."""
+    """Return the real control plane that runs in `directory`, with our kinds installed."""
     server = Server("real", directory / "admin.kubeconfig")
     with server.admin() as admin:
         for definition in crd.crds().values():
-            answer = admin.post(CRDS, definition)
-            assert answer.status in (201, 409), answer.body
+            response = admin.post(CRDS, definition)
+            assert response.status in (201, 409), response.body
         for kind in kinds.OURS:
             path = f"/apis/{kind.api_version}/{kind.plural}"
-            waiting.wait_until(partial(_answers, admin, path), what=f"{kind.plural} are served")
+            waiting.wait_until(partial(_responds, admin, path), what=f"{kind.plural} are served")
     return server
 
 
-def _answers(http_: Http, path: str) -> bool:
+def _responds(http_: Http, path: str) -> bool:
     return http_.get(path).status == 200
 
 
 def fresh_name(prefix: str) -> str:
-    """A name that no other test has, on a server that others may use too."""
+    """Return a name that no other test uses, on a server that several tests share."""
     return f"{prefix}-{secrets.token_hex(4)}"

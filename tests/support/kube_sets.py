@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support import held_source, kube_cluster, kube_manager, kube_servers, waiting
+from support import blocking_source, kube_cluster, kube_manager, kube_servers, waiting
 
 FILES = [f"trades/{number}.csv" for number in range(8)]
 FINAL = {"Succeeded", "Failed", "Killed", "AdmissionError"}
@@ -25,7 +25,9 @@ def content(lines: int) -> dict[str, bytes]:
 class World:
     """A manager, a namespace with DataPond `lake`, and its source."""
 
-    def __init__(self, manager: kube_manager.Manager, source: held_source.HeldSource) -> None:
+    def __init__(
+        self, manager: kube_manager.Manager, source: blocking_source.BlockingSource
+    ) -> None:
         self.manager = manager
         self.kube = manager.kube
         self.source = source
@@ -34,7 +36,7 @@ class World:
     def make_pond(
         self, name: str, *, from_peers: bool = False, sources: Sequence[dict[str, Any]] = ()
     ) -> None:
-        """Have an agent of it on each node."""
+        """Create a pond and wait for its agent on each node."""
         self.kube.apply(
             {
                 "apiVersion": "kilnwork.dev/v1alpha1",
@@ -71,14 +73,14 @@ class World:
 
     def described(self) -> str:
         here = f"--namespace={self.namespace}"
-        said = self.kube.kubectl("get", "kss,kpond", here, "-o", "yaml")[-6000:]
-        said += self.kube.kubectl("describe", "pods", here)[-5000:]
+        details = self.kube.kubectl("get", "kss,kpond", here, "-o", "yaml")[-6000:]
+        details += self.kube.kubectl("describe", "pods", here)[-5000:]
         for one in self.kube.get("pods", here)["items"]:
             try:
-                said += self.kube.kubectl("logs", here, one["metadata"]["name"])[-1000:]
+                details += self.kube.kubectl("logs", here, one["metadata"]["name"])[-1000:]
             except Exception as error:  # noqa: BLE001 - it may have no container yet
-                said += f"{error}\n"
-        return said + self.manager.log()[-4000:]
+                details += f"{error}\n"
+        return details + self.manager.log()[-4000:]
 
     def phase(self, name: str, wanted: str, *, generation: int = 1) -> dict[str, Any]:
         def reached() -> dict[str, Any]:
@@ -93,24 +95,24 @@ class World:
         return dict(self.wait(reached, f"{name} is {wanted}"))
 
     def pods(self, name: str) -> list[dict[str, Any]]:
-        """Workers of a set that are not on their way out."""
+        """Return the worker Pods of a set that are not terminating."""
         label = f"--selector=kilnwork.dev/set={name}"
         found = self.kube.get("pods", f"--namespace={self.namespace}", label)["items"]
         return [one for one in found if "deletionTimestamp" not in one["metadata"]]
 
     def ponds(self, name: str) -> list[Path]:
-        """The directory of a pond on each node, whether it is there or not."""
+        """Return the directory of a pond on each node, whether it exists or not."""
         nodes = [self.kube.directory / node / "host" for node in self.kube.real_nodes()]
         return [node / "ponds" / self.namespace / name for node in nodes]
 
     def runs(self, name: str, *, pond: str = "lake") -> list[str]:
-        """Directories with data of a set, of all nodes."""
+        """Return the data directories of a set on all nodes."""
         below = f"runs/{self.namespace}"
         found = [list((one / below).glob(f"{name}-g*")) for one in self.ponds(pond)]
         return [str(path) for paths in found for path in paths]
 
     def snapshot_files(self, name: str, snapshot: str = "trades") -> dict[str, set[str]]:
-        """Files of a snapshot that a set sees, by node."""
+        """Return the files of a snapshot that a set sees, by node."""
         found: dict[str, set[str]] = {}
         for path in map(Path, self.runs(name)):
             node = path.relative_to(self.kube.directory).parts[0]
@@ -122,7 +124,7 @@ class World:
         self.kube.apply(sync_set(name, order=order, cpu=cpu, **spec), namespace=self.namespace)
 
     def waits_at(self, gate: str) -> str:
-        """A command that ends when that gate of the source is open."""
+        """Return a shell command that ends when that gate of the source is open."""
         return f"wget -q -O /dev/null {self.source.uri}gates/{gate}"
 
     def delete(self, name: str) -> None:
@@ -131,11 +133,11 @@ class World:
 
 @contextlib.contextmanager
 def running(kube: kube_cluster.Kube, node: str) -> Iterator[World]:
-    """A manager with ponds on that node, and what `World` says but for the pond itself."""
+    """Run a manager with ponds on that node, and everything of `World` but the pond."""
     if len(kube.real_nodes()) < 2:
         pytest.skip("needs two nodes: python -m hack.kube run --nodes 2")
     with (
-        held_source.HeldSource(kube.address, content(10)) as source,
+        blocking_source.BlockingSource(kube.address, content(10)) as source,
         kube_manager.installed(kube, kube_manager.on_real_node(node, "--ponds")) as manager,
     ):
         made = World(manager, source)
@@ -149,7 +151,7 @@ def running(kube: kube_cluster.Kube, node: str) -> Iterator[World]:
 
 @contextlib.contextmanager
 def deleted_afterwards(world: World) -> Iterator[str]:
-    """A name with which those of SyncSets begin that are deleted, so that the next have room."""
+    """Yield a name prefix; SyncSets with this prefix are deleted afterwards to free their room."""
     made, here = kube_servers.fresh_name("s"), f"--namespace={world.namespace}"
     yield made
     world.source.free.set()
@@ -162,7 +164,7 @@ def deleted_afterwards(world: World) -> Iterator[str]:
 
 
 def template(cpu: str) -> dict[str, Any]:
-    """Of Pods of workers that ask for so much."""
+    """Return a worker Pod template that requests these CPUs."""
     worker = {
         "name": "worker",
         "imagePullPolicy": "IfNotPresent",
@@ -172,7 +174,7 @@ def template(cpu: str) -> dict[str, Any]:
 
 
 def sync_set(name: str, *, order: str, cpu: str, **spec: Any) -> dict[str, Any]:
-    """Four workers that fill two nodes; eight shards."""
+    """Return a set of four workers that fill two nodes, with eight shards."""
     group = {"name": "worker", "replicas": 4, "near": ["trades"], "template": template(cpu)}
     trades = {
         "name": "trades",
@@ -195,7 +197,7 @@ def sync_set(name: str, *, order: str, cpu: str, **spec: Any) -> dict[str, Any]:
 
 
 def flow(*, first: str = "true") -> dict[str, Any]:
-    """Lines of each shard, one after the other has waited for `first`."""
+    """Return a flow that counts the lines of each shard, after one task has waited for `first`."""
     lines = f"{first}; cd $KILN_DATA/trades && cat $({PATHS}) | wc -l > $KILN_OUTPUT"
     return {
         "do": [

@@ -11,7 +11,7 @@ def table(http: kube_servers.Http, path: str, **query: object) -> Any:
 
 
 def cells(shown: Any, name: str) -> list[Any]:
-    """Of the row with that name; ages read `AGE`."""
+    """Return the cells of the row with that name; ages are replaced by `AGE`."""
     for row in shown["rows"]:
         if row["object"]["metadata"]["name"] == name:
             return ["AGE" if re.fullmatch(r"\d+s", str(cell)) else cell for cell in row["cells"]]

@@ -1,4 +1,4 @@
-"""Mappers of tests, found by their names."""
+"""Mappers that tests name by their import path."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ def decorated(record: Any) -> Any:
 
 
 def some(record: dict[str, int]) -> Any:
-    """None for 0, an iterator for 3, an error for 5, what JSON cannot carry for 7."""
+    """Return None for 0 and an iterator for 3, raise for 5, return what JSON cannot carry for 7."""
     n = record["n"]
     if n == 5:
         raise ValueError("five\nlines")
@@ -79,7 +79,7 @@ def noted(records: list[Any]) -> list[Any]:
 
 
 def batch(records: list[dict[str, int]]) -> list[Any]:
-    """Raises if a 5 is in it, says that a 7 is bad, drops 0, several for 3."""
+    """Map a batch: raise if a 5 is in it, report a 7 as bad, drop 0, return several for 3."""
     if any(record["n"] == 5 for record in records):
         raise ValueError("five")
     return [
@@ -147,7 +147,7 @@ def unwritable(results: Iterator[Any]) -> Any:
 
 
 def signalling(record: Any) -> Any:
-    """Sign, then sleep; of a batch: for its first record."""
+    """Create the sign file, then sleep; in a batch for its first record."""
     first = record[0] if isinstance(record, list) else record
     Path(first["sign"]).write_text(str(os.getpid()))
     time.sleep(first["s"])
@@ -176,7 +176,7 @@ def printing(record: Any) -> Any:
 
 
 def poison(record: Any) -> Any:
-    """Leaves a slot in which no program is found, and that ignores to be told to end."""
+    """Leave a slot in which no program is found and that ignores requests to end."""
     os.environ["PATH"] = "/nowhere"
     os.environ["POISON"] = "1"
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

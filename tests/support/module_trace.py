@@ -1,12 +1,12 @@
-"""Which modules a task passes on its way: a profiler for every process of a program.
+"""Profiler that records which modules a task passes, in every process of a program.
 
 A module is *passed* when one of its functions is called with the task or returns it: a value that
 holds the mark that the task carries, or its id, at most `DEPTH` containers deep. `self` does not
-count, nor do constructors, so that modules that only declare values are not passed; nor do `kit`
-(ids, clocks, logs) and `api` (facts about a value).
+count, nor do constructors, so modules that only declare values are not passed; nor do `kit` (ids,
+clocks, logs) and `api` (facts about a value).
 
 Each process that imports the `sitecustomize` of `prepare` records while the switch is on, and so do
-those that it forks. Imports nothing of kilnwork, which would change what is measured.
+its forks. Imports nothing of kilnwork, which would change what is measured.
 """
 
 import json
@@ -29,7 +29,7 @@ _OMITTED = ("__init__", "__repr__", "<lambda>")
 
 
 class Passed(NamedTuple):
-    """The first time that a function had the task."""
+    """The first call of a function with the task."""
 
     at: float
     pid: int
@@ -38,7 +38,7 @@ class Passed(NamedTuple):
 
 
 class Recorder:
-    """The profiler of one process: appends a line for each function that has the task."""
+    """The profiler of one process: appends a line for each function that gets the task."""
 
     def __init__(self, directory: Path) -> None:
         with (directory / "switch").open("r+b") as file:
@@ -91,20 +91,20 @@ def _holds(value: object, depth: int) -> bool:
 
 
 def install() -> None:
-    """Record in this process, in all its threads, and in those that it forks."""
+    """Record in this process, in all its threads and forks."""
     recorder = Recorder(Path(os.environ[_VARIABLE]))
     threading.setprofile(recorder)
     sys.setprofile(recorder)
 
 
 def switch(directory: Path, *, on: bool) -> None:
-    """Begin or end to record, in all processes."""
+    """Start or stop recording in all processes."""
     with (directory / "switch").open("r+b") as file:
         file.write(bytes([on]))
 
 
 def prepare(directory: Path) -> dict[str, str]:
-    """What the environment of the first process needs."""
+    """Return the environment for the first process."""
     (directory / "switch").write_bytes(b"\0")
     (directory / "passed").touch()
     customize = "from support import module_trace\n\nmodule_trace.install()\n"
@@ -114,7 +114,7 @@ def prepare(directory: Path) -> dict[str, str]:
 
 
 def passed(directory: Path) -> list[Passed]:
-    """What was recorded, in order of time."""
+    """Return what was recorded, in order of time."""
     lines = (directory / "passed").read_text().splitlines()
     return sorted(Passed(*json.loads(line)) for line in lines)
 

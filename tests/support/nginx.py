@@ -1,4 +1,6 @@
-"""nginx as a package brings it, for tests: in the foreground, with a socket that we have opened."""
+"""nginx of a distribution package, for tests: in the foreground, with a socket opened by the
+test.
+"""
 
 import asyncio
 import contextlib
@@ -29,9 +31,11 @@ http {{
 
 @contextlib.asynccontextmanager
 async def running(directory: Path, certificate: Path, server: str) -> AsyncIterator[str]:
-    """Gives the base URL. `server`: what stands in the block of that name; `certificate`: with its
-    key. The socket is inherited, by nginx's variable for its own upgrades, so that nobody else can
-    have taken its port."""
+    """Run nginx; yield its base URL.
+
+    `server`: content of the `server` block; `certificate`: with its key. nginx inherits the socket
+    (by its variable for upgrades), so no other process can take the port.
+    """
     assert PROGRAM is not None
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Stores of files for tests, one of each kind there is."""
+"""Stores of files for tests, one of each kind."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ SECRET = "opensesame"
 
 
 class Worker:
-    """Connects to `port`, and shows the token of cluster `of`."""
+    """Connects to `port` with the token of cluster `of`."""
 
     def __init__(self, of: str = "ns/default", *, token: str = SECRET, port: int = 0) -> None:
         self.of = of
@@ -38,11 +38,11 @@ class Worker:
         }
 
     def refused(self) -> None:
-        """It has no other."""
+        """Do nothing: there is no other token."""
 
 
-class Served:
-    """A manager's objects, served by a thread. `instead`: an app in front, told the real one."""
+class ObjectServer:
+    """A manager's object API, served by a thread. `app` may be replaced by one that wraps it."""
 
     def __init__(self, store: port.Store, *, rule: objects.Rule = objects.slots_only) -> None:
         self.store = store
@@ -65,13 +65,13 @@ class Served:
         self._loop.close()
 
     def connector(self, worker: Worker | None = None) -> Worker:
-        """A worker, of our own unless given, that asks it."""
+        """Return a worker (a new one unless given) that connects to this server."""
         made = worker or Worker()
         made.port = self.port
         return made
 
     def restart(self, pause: Callable[[], None]) -> None:
-        """Away while `pause` runs, and back on the same port."""
+        """Stop the server, run `pause`, and start it on the same port."""
         self._do(self._stop)
         pause()
         self._do(self._start)
@@ -88,10 +88,10 @@ class Served:
         listening = serving.bind("127.0.0.1", self.port)
         self.port = listening.getsockname()[1]
 
-        async def answer(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        async def response(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
             await self.app(scope, receive, send)
 
-        self._listener = serving.Listener(answer, listening)
+        self._listener = serving.Listener(response, listening)
         await self._listener.start()
 
     async def _stop(self) -> None:
@@ -99,12 +99,12 @@ class Served:
 
 
 @contextlib.contextmanager
-def opened(kind: str, directory: Path) -> Iterator[port.Store]:
+def open_store(kind: str, directory: Path) -> Iterator[port.Store]:
     kept = local.LocalStore(directory / "a store, 100 % local")
     if kind == "local":
         yield kept
         return
-    with Served(kept, rule=lambda asked: True) as served:
+    with ObjectServer(kept, rule=lambda asked: True) as served:
         store = remote.RemoteStore("kiln:ns", served.connector(), spool=directory / "spool")
         client.slot_manager = client.SlotManager(served.connector(), directory / "spool")
         yield store
@@ -112,6 +112,6 @@ def opened(kind: str, directory: Path) -> Iterator[port.Store]:
         store.client.close()
 
 
-def again(store: port.Store, *names: str) -> port.Store:
-    """The store, or what is below `names` in it, as another process would open it."""
+def reopen(store: port.Store, *names: str) -> port.Store:
+    """Open the store, or what is below `names` in it, as another process would."""
     return store_urls.open_store(store_urls.url_inside(store.url, *names))

@@ -1,7 +1,8 @@
-"""Executor `customResource` under the contract: Books on the embedded Kubernetes, and a printer.
+"""Subject of the executor contract for executor `customResource`: Books on the embedded Kubernetes,
+and their controller.
 
-The printer is the controller of Books: it runs the script in each as a process, and says in the
-status how it fares. Like a node it goes on whether a manager is there or not.
+The controller, called printer, runs the script of each Book as a process and reports its state in
+the status. It runs whether or not a manager does.
 """
 
 import asyncio
@@ -64,7 +65,7 @@ RESULT = object_task.ObjectResult(
 
 
 def book(script: str, **metadata: Any) -> dict[str, Any]:
-    """A Book whose printing is a shell script, and which is tidied up by the printer."""
+    """Return a Book whose program is a shell script, and which has a finalizer of the printer."""
     return {
         "apiVersion": BOOKS.api_version,
         "kind": BOOKS.kind,
@@ -74,7 +75,7 @@ def book(script: str, **metadata: Any) -> dict[str, Any]:
 
 
 class SteppingClient(client.Client):
-    """A client whose requests about objects are steps, and which may find nobody there."""
+    """A client whose requests about objects are steps, and whose server can be made unavailable."""
 
     kind = BOOKS
     steps: executor_world.Steps | None = None
@@ -93,7 +94,7 @@ class SteppingClient(client.Client):
         return response
 
     def step(self, method: str, body: bytes | None) -> str:
-        """Return the name of a request."""
+        """Return the step name of a request."""
         return f"{method} {self.kind.singular}"
 
     async def watch(self, *given: Any, **more: Any) -> AsyncGenerator[Any, None]:
@@ -105,7 +106,7 @@ class SteppingClient(client.Client):
 
 
 class Printer:
-    """The controller of Books. `run` it."""
+    """The controller of Books; `run` is its main loop."""
 
     kind = BOOKS
     subresource: str | None = "status"
@@ -165,7 +166,7 @@ class Printer:
         await self.say(seen, {**phase, **self.outputs(seen)})
 
     def outputs(self, seen: dict[str, Any]) -> dict[str, Any]:
-        """Return what its status has as result."""
+        """Return the result for the status of an object."""
         return {"pages": seen["spec"].get("pages")}
 
     async def _end(self, seen: dict[str, Any]) -> None:
@@ -182,7 +183,7 @@ class Printer:
         await self._patch(seen, {"metadata": {"finalizers": others}})
 
     def signal(self, seen: dict[str, Any], number: int) -> asyncio.subprocess.Process | None:
-        """Signal the program of an object, and return it; None if it does not run."""
+        """Send a signal to the program of an object and return it; None if it does not run."""
         process = self._running.get(seen["metadata"]["uid"])
         if process is None or process.returncode is not None:
             return None
@@ -240,7 +241,7 @@ class ObjectSubject(executor_world.Subject):
         return api_task.TaskSpec(custom_resource=given, **more)
 
     def executor(self, kube: client.Client, shared: custom_resource.Shared) -> Any:
-        """The executor of a manager."""
+        """Return the executor of a manager."""
         return custom_resource.ObjectExecutor(kube, custom_resource.RuleReader(), shared)
 
     def life(self, steps: executor_world.Steps) -> executor_world.Life:
@@ -265,7 +266,7 @@ class ObjectSubject(executor_world.Subject):
         return executor_world.Life(made, follow())
 
     async def books(self) -> dict[str, dict[str, Any]]:
-        """All there are, by name."""
+        """Return all Books by name."""
         listed = await self._admin.list(self.kind, NS, type=dict)
         return {found["metadata"]["name"]: found for found in listed.items}
 
@@ -276,7 +277,7 @@ class ObjectSubject(executor_world.Subject):
         found = (await self.books()).items()
         return [name for name, one in found if template.is_held(one)]
 
-    async def tells_ends(self) -> bool:
+    async def reports_ends(self) -> bool:
         phases = [(one.get("status") or {}).get("phase") for one in (await self.books()).values()]
         return "Running" not in phases
 
@@ -300,7 +301,7 @@ class ObjectSubject(executor_world.Subject):
         body = template.wanted(attempt, str(attempt.spec.executor)).body
         await self._admin.create(self.kind, body, NS)
 
-    async def untouched(self, name: str) -> bool:
+    async def is_unchanged(self, name: str) -> bool:
         metadata = (await self.books())[name]["metadata"]
         return not metadata.get("deletionTimestamp") and not metadata.get("labels")
 
@@ -312,7 +313,7 @@ class ObjectSubject(executor_world.Subject):
 
 @contextlib.asynccontextmanager
 async def control_plane(directory: Path, *, node: bool = False) -> AsyncIterator[client.Client]:
-    """A control plane, with or without a node; a client that may do everything there."""
+    """Run a control plane, with or without a node; yield an administrator's client."""
     (directory / "work").mkdir()
     plane = cluster.ControlPlane(
         cluster.ControlPlaneSettings(
@@ -332,7 +333,7 @@ async def control_plane(directory: Path, *, node: bool = False) -> AsyncIterator
 async def define(
     admin: client.Client, definition: dict[str, Any] = DEFINITION, kind: resource.Resource = BOOKS
 ) -> None:
-    """Have the server know a kind, which is Books."""
+    """Install a definition and wait until its kind is served; Books by default."""
     await admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, definition)
 
     async def served() -> bool:
@@ -346,10 +347,10 @@ async def define(
 
 
 @contextlib.asynccontextmanager
-async def printing(
+async def running_printer(
     admin: client.Client, controller: type[Printer] = Printer
 ) -> AsyncIterator[None]:
-    """A printer at work, or another controller that runs programs."""
+    """Run a printer, or another controller that runs programs."""
     background = coroutines.BackgroundWork("printing")
     background.start("printer", controller(admin).run())
     try:
@@ -360,8 +361,8 @@ async def printing(
 
 @contextlib.asynccontextmanager
 async def on_objects(directory: Path) -> AsyncIterator[ObjectSubject]:
-    """Executor `customResource` on a control plane of its own, with Books and their printer."""
+    """Run executor `customResource` on a new control plane, with Books and their printer."""
     async with control_plane(directory) as admin:
         await define(admin)
-        async with printing(admin):
+        async with running_printer(admin):
             yield ObjectSubject(admin)

@@ -1,10 +1,11 @@
-"""A reader of a page of the documentation, who saves its files and types its commands, in order.
+"""Follows a page of the documentation as a reader does: saves its files and types its commands, in
+order.
 
 Used by the tests of README, tutorials and how-tos. A block whose first line is `# NAME` is a file.
 The commands of a ```console block are run one after the other in one directory. A ```text block is
-what the commands before it print, together; `…` stands for anything. `Page` says what a test has
-done already, what it types instead and what it leaves out; a row that fits nothing on the page is
-an error, so that no page changes unseen.
+the combined output of the commands before it; `…` stands for anything. `Page` lists what a test has
+done already, what it types instead and what it leaves out; an entry that fits nothing on the page
+is an error, so that no page changes unnoticed.
 """
 
 import contextlib
@@ -35,10 +36,10 @@ class Page:
     """One page and what is special about reading it in a test.
 
     `beforehand`: commands that the test's fixture has carried out. `left_out`: beginnings of
-    commands that are not run, each with the reason. `instead`: pieces of text that are replaced in
-    what is typed. `before`: makes what a reader has, before the command whose beginning is the key.
-    `after`: called with the output of the command of that beginning, to look closer, or for what
-    else happens meanwhile.
+    commands that are not run, each with the reason. `instead`: replacements in the typed text.
+    `before`: called before the command whose beginning is the key, to set up what a reader has.
+    `after`: called with the output of the command with that beginning, to check it, or to let other
+    things happen.
     """
 
     path: Path
@@ -49,26 +50,28 @@ class Page:
     after: Mapping[str, Callable[["Reader", str], None]] = field(default_factory=dict)
 
     def commands(self) -> list[str]:
-        """All commands of the page, without comments behind them."""
+        """Return all commands of the page, without comments behind them."""
         return [plain(command) for command in pages.console(self.path.read_text())]
 
     def runs(self, command: str) -> bool:
-        """Whether the test types this command of the page."""
+        """Return whether the test types this command of the page."""
         return command not in self.beforehand and not command.startswith(tuple(self.left_out))
 
     def unused(self) -> list[str]:
-        """What is said here of commands or text that the page does not have."""
+        """Return the entries about commands or text that the page does not have."""
         commands = self.commands()
         text = self.path.read_text()
         starts = [*self.left_out, *self.before, *self.after]
         return [
-            *(said for said in self.beforehand if said not in commands),
+            *(output for output in self.beforehand if output not in commands),
             *(start for start in starts if not any(c.startswith(start) for c in commands)),
             *(piece for piece in self.instead if piece not in text),
         ]
 
     def blocks(self) -> Iterator[tuple[list[str], str | None] | tuple[str, str]]:
-        """(name, content) of a file, or (commands, what they print or None if it is not said)."""
+        """Yield (name, content) of a file, or (commands, their output or None if the page does not
+        show it).
+        """
         commands: list[str] = []
         for language, body in pages.steps(self.path.read_text()):
             if language == "text":
@@ -92,14 +95,14 @@ class Page:
 
 
 def plain(command: str) -> str:
-    """A command of one line without the comment behind it; others as they are."""
+    """Return a one-line command without its comment; other commands unchanged."""
     return command if "\n" in command else _COMMENT.sub("", command)
 
 
 class Reader:
-    """Does what a page says, in one directory and environment.
+    """Follows pages in one directory and environment.
 
-    What `Page.before` starts and the page does not stop is stopped by `cleanup`.
+    `cleanup` stops what `Page.before` starts and the page does not stop.
     """
 
     def __init__(self, page: Page, directory: Path, environment: Mapping[str, str]) -> None:
@@ -125,7 +128,7 @@ class Reader:
         path.write_text(content)
 
     def type(self, command: str) -> str:
-        """What a command prints on standard output; it must end with 0 within 90 seconds."""
+        """Run a command, which must exit with 0 within 90 seconds; return its standard output."""
         typed = command
         for piece, other in self.instead.items():
             typed = typed.replace(piece, other)
@@ -149,7 +152,7 @@ class Reader:
         return done.stdout
 
     def follow(self, commands: list[str], stated: str | None) -> None:
-        """Run commands; together they print what is stated, if anything is."""
+        """Run commands; their combined output must be as stated, if the page states it."""
         looks = [*takewhile(lambda command: command.startswith(LOOKS), reversed(commands))][::-1]
         before = "".join(map(self.type, commands[: len(commands) - len(looks)]))
         printed = before + "".join(map(self.type, looks))

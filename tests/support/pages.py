@@ -1,7 +1,7 @@
-"""The documentation as tests read it: pages, links, tables, and the commands in console blocks.
+"""The documentation as tests read it: pages, links, tables, and commands in console blocks.
 
 In a ```console block every line from `$ ` to the next `$ ` is one command: pages show no output in
-them, so that a test may run what a reader would type. What it prints may follow in a ```text block.
+them, so that a test can run what a reader would type. The output may follow in a ```text block.
 """
 
 import re
@@ -20,7 +20,7 @@ _SEPARATORS = frozenset({"|", "||", "&&", ";", "&", ">", ">>", "<", "<(", ")"})
 
 
 class Row(NamedTuple):
-    """One row of a table below a heading: its cells without backticks around them."""
+    """One row of a table below a heading: its cells without backticks."""
 
     cells: tuple[str, ...]
 
@@ -29,13 +29,13 @@ class Row(NamedTuple):
         return self.cells[0]
 
 
-def every() -> list[Path]:
-    """README.md and all pages below docs."""
+def all_pages() -> list[Path]:
+    """Return README.md and all pages below docs."""
     return [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 
 def console(text: str) -> list[str]:
-    """The commands in the console blocks of a page, in order, without `$ `."""
+    """Return the commands in the console blocks of a page, in order, without `$ `."""
     found: list[str] = []
     for body in blocks(text, "console"):
         found += [part.strip() for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]]
@@ -43,7 +43,7 @@ def console(text: str) -> list[str]:
 
 
 def kiln_lines(command: str) -> Iterator[list[str]]:
-    """The arguments of each `kiln …` in a shell command; here-documents are left out."""
+    """Yield the arguments of each `kiln …` in a shell command; here-documents are left out."""
     lexer = shlex.shlex(command.partition("<<")[0], posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     words: list[str] = []
@@ -57,30 +57,30 @@ def kiln_lines(command: str) -> Iterator[list[str]]:
 
 
 def blocks(text: str, language: str) -> list[str]:
-    """The code blocks of a page that are in one language."""
+    """Return the code blocks of a page in one language."""
     return [body for marked, body in _FENCE.findall(text) if marked == language]
 
 
 def steps(text: str) -> Iterator[tuple[str, str]]:
-    """All code blocks of a page in order, each as (language, body)."""
+    """Yield all code blocks of a page in order as (language, body)."""
     for found in _FENCE.finditer(text):
         yield found[1], found[2]
 
 
 def links(text: str) -> list[str]:
-    """Targets of the links in a page, code left out."""
+    """Return the targets of the links in a page, code left out."""
     prose = re.sub(r"`[^`\n]*`", "``", _FENCE.sub("", text))
     return _LINK.findall(prose)
 
 
 def anchors(text: str) -> set[str]:
-    """The anchors that GitHub makes of a page's headings."""
+    """Return the anchors that GitHub makes of a page's headings."""
     kept = (re.sub(r"[^\w\- ]", "", title.lower()) for _, title in _HEADING.findall(text))
     return {title.replace(" ", "-") for title in kept}
 
 
 def sections(text: str, level: int) -> dict[str, str]:
-    """Text below each heading of a level, up to the next of this or a higher level."""
+    """Return the text below each heading of a level, up to the next of this or a higher level."""
     found: dict[str, str] = {}
     current = ""
     for line in _FENCE.sub("", text).splitlines():
@@ -94,7 +94,7 @@ def sections(text: str, level: int) -> dict[str, str]:
 
 
 def table(text: str) -> list[Row]:
-    """Rows of all tables in a text, without headers."""
+    """Return the rows of all tables in a text, without headers."""
     rows: list[Row] = []
     lines = text.splitlines()
     for before, line in zip(["", *lines], lines, strict=False):

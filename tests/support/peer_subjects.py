@@ -1,8 +1,9 @@
-"""Executors that are no part of the manager, under its contract: `external`, `http`, `function`.
+"""Subjects of the executor contract that are not part of the manager: `external`, `http`,
+`function`.
 
-Each is a process of its own and a peer of the dispatcher, here a service in the test that outlives
-the manager's lives. An order makes an attempt and ends it; nothing has a name that somebody else
-could take. A step is an order that comes, or a report that goes.
+Each is a separate process and a peer of the dispatcher; here it is a service in the test that
+outlives the manager. An order starts an attempt and ends it; an attempt has no name that another
+client could take. Orders received and reports sent are the steps.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from kilnwork.executors import external, port, process_attempt, service
 from kilnwork.executors.http import attempt as http_attempt
 from kilnwork.executors.http import service as http_service
 from kilnwork.kit import clock, ids
-from support import executor_world, http_executors, http_site, waiting
+from support import executor_world, http_executors, http_test_server, waiting
 
 GRACE_S = 1.0
 """Between SIGTERM and SIGKILL of a program."""
@@ -33,13 +34,13 @@ _STEPS = {messages.Run: "run", messages.Stop: "stop"}
 
 
 class Programs:
-    """Scripts that run, as processes."""
+    """Scripts that run as processes."""
 
     def __init__(self) -> None:
         self.running: dict[str, asyncio.subprocess.Process] = {}
 
     async def run(self, script: str, identity: tuple[str, str, str]) -> int:
-        """Return the exit code of a script. It is ended when this is cancelled."""
+        """Run a script and return its exit code. Cancelling this kills the script."""
         names = ("KILN_TASK_ID", "KILN_RUN", "KILN_ATTEMPT")
         variables = dict(zip(names, identity, strict=True), PATH=os.environ["PATH"])
         process = await asyncio.create_subprocess_exec(
@@ -97,7 +98,7 @@ class Stepping(service.ExecutorService):
 
 
 class SteppingExternal(Stepping, external.ExternalService):
-    """A user's program. What its attempts report are steps."""
+    """A user's program whose attempts report in steps."""
 
     def make(self, run: messages.Run) -> external.ExternalAttempt:
         made = super().make(run)
@@ -106,7 +107,7 @@ class SteppingExternal(Stepping, external.ExternalService):
 
 
 class SteppingHttp(Stepping, http_service.HttpService):
-    """`kiln executor http`, the same."""
+    """A `kiln executor http` whose attempts report in steps."""
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
@@ -118,7 +119,7 @@ class SteppingHttp(Stepping, http_service.HttpService):
 
 
 class PeerSubject(executor_world.Subject):
-    """What they have in common. `remove`: the process ends as by SIGKILL, and another begins."""
+    """Base of these subjects. `remove` kills the process as by SIGKILL and starts another."""
 
     creates, deletes, releases = "run", "stop", ""
     waits = ("Pending", "ExecutorUnavailable", "")
@@ -150,7 +151,7 @@ class PeerSubject(executor_world.Subject):
         raise NotImplementedError
 
     async def die(self) -> None:
-        """End the process without a word."""
+        """End the process without a message."""
         if self._service is not None:
             gone, self._service = self._service, None
             await gone._background.stop()
@@ -169,7 +170,7 @@ class PeerSubject(executor_world.Subject):
     async def occupy(self, attempt: port.Attempt) -> str:
         raise NotImplementedError("an attempt has no name that could be taken")
 
-    async def untouched(self, name: str) -> bool:
+    async def is_unchanged(self, name: str) -> bool:
         raise NotImplementedError("an attempt has no name that could be taken")
 
     async def absent(self, *, now: bool) -> None:
@@ -180,7 +181,7 @@ class PeerSubject(executor_world.Subject):
             await waiting.wait_until_async(lambda: not self._is_ready(), what="the link is gone")
 
     def _is_ready(self) -> bool:
-        """Whether the dispatcher would give it a task."""
+        """Return whether the dispatcher would give it a task."""
         if self.hub is None or self._service is None:
             return False
         settings = self._service._settings
@@ -189,7 +190,7 @@ class PeerSubject(executor_world.Subject):
 
     def _connect(self) -> socket.socket:
         if self._absent:
-            raise ConnectionRefusedError("nobody there, says the test")
+            raise ConnectionRefusedError("made unavailable by the test")
         self._socket = made = client.unix(str(self.directory / executor_world.SOCKET))
         return made
 
@@ -204,7 +205,7 @@ class PeerSubject(executor_world.Subject):
 
 
 class ExternalSubject(PeerSubject):
-    """A program with `kilnwork.executor`, which runs the script in the payload."""
+    """A program with `kilnwork.executor` that runs the script in the payload."""
 
     failed = "Raised"
 
@@ -232,16 +233,17 @@ class ExternalSubject(PeerSubject):
             raise external.Failed(f"exit code {code}")
 
 
-class Ports(http_executors.NoSecrets):
-    """Where each Service is called after its port on this machine."""
+class Ports(http_executors.EmptyReader):
+    """Resolves each Service to the port of its name on this machine."""
 
     async def url(self, namespace: str, name: str, waits: Any) -> str:
         return f"http://127.0.0.1:{name.removeprefix('port-')}"
 
 
 class HttpSubject(PeerSubject):
-    """`kiln executor http`, and a server that runs the script in the request until it has ended or
-    the connection is gone (`serve_scripts`). `function`: the server is a Service of Knative."""
+    """`kiln executor http`, and a server that runs the script in the request (`serve_scripts`)
+    until it has ended or the connection is closed. With `function` the server is a Knative Service.
+    """
 
     failed = "ResponseRejected"
     too_large_reason = "ResponseTooLarge"
@@ -291,34 +293,36 @@ class HttpSubject(PeerSubject):
 
 
 class FunctionSubject(HttpSubject):
-    """The same as a function."""
+    """The same with a function instead of a URL."""
 
     function = True
 
 
-def serve_scripts(site: http_site.Site, programs: Programs) -> None:
+def serve_scripts(site: http_test_server.HttpServer, programs: Programs) -> None:
     """Run the body of each request for `/run` as a script."""
 
     async def run(
-        site: http_site.Site, request: http_site.Request, writer: asyncio.StreamWriter
+        site: http_test_server.HttpServer,
+        request: http_test_server.Request,
+        writer: asyncio.StreamWriter,
     ) -> None:
         task, number, attempt = (
             str(request.header(name)) for name in ("X-Task", "X-Run", "X-Attempt")
         )
         code = await programs.run(request.body.decode(), (task, number, attempt))
         status = "500 Internal Server Error" if code else "200 OK"
-        writer.write(http_site.response(b"{}", status=status))
+        writer.write(http_test_server.response(b"{}", status=status))
 
     site.routes["/run"] = run
 
 
 def _ignore(text: str) -> None:
-    """What is said to people."""
+    """Drop messages for users."""
 
 
 @contextlib.asynccontextmanager
 async def on_external(directory: Path) -> AsyncIterator[ExternalSubject]:
-    """Executor `external`."""
+    """Run executor `external`."""
     made = ExternalSubject(directory)
     try:
         yield made
@@ -330,8 +334,8 @@ async def on_external(directory: Path) -> AsyncIterator[ExternalSubject]:
 async def on_http(
     directory: Path, subject: type[HttpSubject] = HttpSubject
 ) -> AsyncIterator[HttpSubject]:
-    """Executor `http`."""
-    async with http_site.running() as site:
+    """Run executor `http`."""
+    async with http_test_server.running() as site:
         made = subject(directory, site.base)
         serve_scripts(site, made.programs)
         try:
@@ -342,6 +346,6 @@ async def on_http(
 
 @contextlib.asynccontextmanager
 async def on_functions(directory: Path) -> AsyncIterator[HttpSubject]:
-    """Executor `function`."""
+    """Run executor `function`."""
     async with on_http(directory, FunctionSubject) as made:
         yield made

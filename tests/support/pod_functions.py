@@ -30,7 +30,7 @@ def leave(code: int) -> None:
 
 
 def stay(seen: str, message: str = "cancelled") -> str:
-    """Say that it runs, and then how it is asked to stop."""
+    """Report the start, then how it is asked to stop."""
     path = Path(seen)
     path.write_text("runs")
     try:
@@ -42,7 +42,7 @@ def stay(seen: str, message: str = "cancelled") -> str:
 
 
 def wait_for(seen: str, go: str, value: Any = "gone on") -> Any:
-    """Say that it runs, and return when that file is there."""
+    """Report the start, and return once that file exists."""
     Path(seen).write_text("runs")
     while not Path(go).exists():
         time.sleep(0.01)
@@ -50,7 +50,7 @@ def wait_for(seen: str, go: str, value: Any = "gone on") -> Any:
 
 
 def stay_waiting(seen: str) -> Any:
-    """The same, while it waits for a task that does not end."""
+    """Report the start, then wait for a task that does not end."""
     waited = kiln.task(stay).submit(seen)
     try:
         return waited.result()
@@ -64,7 +64,7 @@ def count(to: int) -> Iterator[int]:
 
 
 def report(path: str) -> list[Any]:
-    """What it finds around itself."""
+    """Return the environment that the call finds."""
     here = kiln.context()
     here.progress(0.5, "half")
     print("printed")
@@ -83,7 +83,7 @@ def leave_a_thread() -> str:
 
 
 def fork() -> str:
-    """Return twice: here, and in a process of its own."""
+    """Return twice: here, and in a forked process."""
     pid = os.fork()
     if pid:
         os.waitpid(pid, 0)

@@ -1,4 +1,4 @@
-"""Pods as an API server shows them, with statuses as kubelets and controllers write them."""
+"""Pods with the statuses that kubelets and controllers write."""
 
 from typing import Any
 
@@ -15,7 +15,9 @@ NO_TIME = "1970-01-01T00:00:00Z"
 
 
 def made(phase: str, *containers: dict[str, Any], node: str = NODE, **more: Any) -> pod.Pod:
-    """A Pod in a phase. `more`: fields of the status, or `deleted` and `grace` of its deletion."""
+    """Return a Pod in a phase. `more`: fields of the status, or `deleted` and `grace` of its
+    deletion.
+    """
     metadata: dict[str, Any] = {"name": NAME, "creationTimestamp": CREATED}
     if deleted := more.pop("deleted", None):
         metadata["deletionTimestamp"] = deleted
@@ -26,23 +28,23 @@ def made(phase: str, *containers: dict[str, Any], node: str = NODE, **more: Any)
 
 
 def waiting(reason: str, message: str = "", *, last: Any = None, restarts: int = 0) -> Any:
-    """A container that waits; `last`: how it ended before."""
+    """Return the status of a waiting container; `last`: how it ended before."""
     state = {"waiting": {"reason": reason, "message": message}}
     before = {} if last is None else {"lastState": last["state"]}
     return {"name": "main", "state": state, "restartCount": restarts, **before}
 
 
 def running(name: str = "main", *, since: str = STARTED) -> dict[str, Any]:
-    """A container that runs."""
+    """Return the status of a running container."""
     return {"name": name, "state": {"running": {"startedAt": since}}}
 
 
 def ended(code: int, name: str = "main", **more: Any) -> dict[str, Any]:
-    """A container that has ended; `more`: of its terminated state."""
+    """Return the status of an ended container; `more`: fields of its terminated state."""
     state = {"exitCode": code, "startedAt": STARTED, "finishedAt": FINISHED, **more}
     return {"name": name, "state": {"terminated": state}}
 
 
 def condition(type_: str, status: str, reason: str = "", message: str = "") -> dict[str, Any]:
-    """A condition of a Pod."""
+    """Return a condition of a Pod."""
     return {"type": type_, "status": status, "reason": reason, "message": message}

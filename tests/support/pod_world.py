@@ -1,4 +1,4 @@
-"""Controllers with a real hub and journal, an API server and a node: for tasks that are Pods."""
+"""Controllers with a real hub and journal, an API server and a node, for tests of pod tasks."""
 
 import contextlib
 from collections.abc import Awaitable, Callable
@@ -14,14 +14,16 @@ from kilnwork.dispatch.hub import hub as hubs
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import clock, http_types, ids, processes
 from kilnwork.kube import client, errors
-from support import controlled, no_jobs, verifiers, waiting
+from support import controller_world, empty_job_hub, verifiers, waiting
 
-NS = controlled.NS
+NS = controller_world.NS
 
 
 class RefusingClient(client.Client):
-    """A manager's client, of whose creations of Pods the first are refused. `before_delete`: what
-    happens in the world before a deletion arrives, or before a Workflow is asked to stop."""
+    """A manager's client whose first creations of Pods are refused.
+
+    `before_delete` is called before a deletion is sent, or before a Workflow is asked to stop.
+    """
 
     refusals: list[errors.ApiError]
     before_delete: Callable[[], Awaitable[None]] | None = None
@@ -37,13 +39,13 @@ class RefusingClient(client.Client):
 
 
 class World:
-    """A control plane with a node, and a manager that can be ended and started again."""
+    """A control plane with a node, and a manager that can be ended and restarted."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.refusals: list[errors.ApiError] = []
         self.journal = directory / "journal.db"
-        self.settings = controlled.SETTINGS
+        self.settings = controller_world.SETTINGS
         self.options = hubs.HubOptions(lease_s=2.0)
         self.plane = cluster.ControlPlane(
             cluster.ControlPlaneSettings(
@@ -61,7 +63,7 @@ class World:
         self._manager = contextlib.AsyncExitStack()
 
     async def start(self) -> None:
-        """Begin a manager."""
+        """Start a manager."""
         self.manager = RefusingClient(self.plane.admin_config(), user_agent="manager")
         self.manager.refusals = self.refusals
         await self._manager.enter_async_context(self.manager)
@@ -79,28 +81,30 @@ class World:
         )
         await self.hub.start(self.directory / "c.sock")
         self._manager.push_async_callback(self.hub.stop)
-        await made.start(self.hub, no_jobs.engine())
+        await made.start(self.hub, empty_job_hub.engine())
         self._manager.push_async_callback(made.stop)
 
     async def end(self) -> None:
-        """End it."""
+        """End the manager."""
         await self._manager.aclose()
 
     async def task(self, name: str, script: str = "true", **spec: Any) -> str:
-        """Declare a Task whose Pod runs a shell script; its uid."""
-        body = {"containers": [a_container(script)], "automountServiceAccountToken": False}
+        """Declare a Task whose Pod runs a shell script; return its uid."""
+        body = {"containers": [worker_container(script)], "automountServiceAccountToken": False}
         spec = {"pod": {"spec": {**body, **spec.pop("pod", {})}}, **spec}
         spec.setdefault("timeouts", {"killGraceSeconds": 1})
         made = await self.kube.create(
-            kinds.TASKS, controlled.body(kinds.TASKS, name, spec=spec), NS
+            kinds.TASKS, controller_world.body(kinds.TASKS, name, spec=spec), NS
         )
         return str(made["metadata"]["uid"])
 
     async def status(self, name: str) -> dict[str, Any]:
         return (await self.kube.get(kinds.TASKS, name, NS)).get("status") or {}
 
-    async def says(self, name: str, state: str, reason: str | None = None) -> dict[str, Any]:
-        """Wait until a Task says so; its status."""
+    async def wait_for_state(
+        self, name: str, state: str, reason: str | None = None
+    ) -> dict[str, Any]:
+        """Wait until a Task has this state and reason; return its status."""
         last: dict[str, Any] = {}
 
         async def look() -> bool:
@@ -115,23 +119,23 @@ class World:
         return last
 
     async def pods(self) -> list[dict[str, Any]]:
-        """All there are."""
+        """Return all Pods."""
         listed = await self.kube.list(resource.PODS, NS, type=dict)
         return list(listed.items)
 
-    async def no_pods(self) -> None:
+    async def wait_for_no_pods(self) -> None:
         async def none() -> bool:
             return not await self.pods()
 
         await waiting.wait_until_async(none, what="no Pod is left")
 
 
-def a_container(script: str, name: str = "main") -> dict[str, Any]:
+def worker_container(script: str, name: str = "main") -> dict[str, Any]:
     return {"name": name, "image": "label", "command": ["sh", "-c", script]}
 
 
 def programs(pod: dict[str, Any]) -> set[int]:
-    """Pids of the container of a Pod."""
+    """Return the pids of the processes in the container of a Pod."""
     return processes.find_members(
         None, marker=f"{container.MARKER}={pod['metadata']['uid']}/main/0"
     )

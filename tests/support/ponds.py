@@ -1,4 +1,4 @@
-"""Directories of ponds, sources that count and misbehave, and snapshots, for tests of ponds."""
+"""Directories of ponds, fake sources and snapshots, for tests of ponds."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
@@ -43,8 +43,11 @@ def read_files(directory: Path) -> dict[str, bytes]:
 
 
 class CountingSource:
-    """Files in memory. `damage(path, content)`: what is sent instead; `cut`: bytes after which each
-    answer ends; `opened`: paths with the offsets at which they were asked for."""
+    """Files in memory that count reads.
+
+    `damage(path, content)` returns what is sent instead; `cut`: bytes after which each response
+    ends; `opened`: (path, offset) of each read.
+    """
 
     def __init__(self, files: dict[str, bytes], name: str = "lake") -> None:
         self.name = name
@@ -100,7 +103,7 @@ class _Content(origins.Content):
             yield piece
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the content is in memory."""
 
 
 def one_by_one(

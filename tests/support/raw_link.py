@@ -1,6 +1,6 @@
-"""One end of a link of frames alone, over a real socket: says exactly what a test tells it to.
+"""One end of a link that sends frames exactly as a test builds them, over a real socket.
 
-`raw_worker.RawWorker`, `raw_calls.RawDriver` and `raw_calls.RawSlot` are its kinds.
+Base of `raw_worker.RawWorker`, `raw_peers.RawDriver` and `raw_peers.RawSlot`.
 """
 
 import asyncio
@@ -16,7 +16,9 @@ M = TypeVar("M")
 
 
 class RawLink(Generic[T]):
-    """`inbox` holds what was read and not expected yet; `connect` again is a reconnect."""
+    """A link. `inbox` has the messages that were read and not yet expected; calling `connect` again
+    reconnects.
+    """
 
     welcome: type[messages.Welcome | messages.Attached] = messages.Attached
 
@@ -42,12 +44,12 @@ class RawLink(Generic[T]):
         await self.disconnect()
 
     async def connect(self) -> None:
-        """Open a connection and say hello."""
+        """Open a connection and send hello."""
         await self.dial()
         self.say(self.hello())
 
     async def dial(self) -> None:
-        """Open a connection and say nothing."""
+        """Open a connection without a message."""
         await self.disconnect()
         self._cutter = frames.Cutter()
         self.inbox.clear()
@@ -68,7 +70,9 @@ class RawLink(Generic[T]):
         self._writer.write(data)
 
     async def expect(self, kind: type[M], *, timeout_s: float = 30.0) -> M:
-        """The next message of that kind; others before it stay for later."""
+        """Return the next message of that kind; earlier messages of other kinds stay in the
+        inbox.
+        """
         async with asyncio.timeout(timeout_s):
             while True:
                 for at, message in enumerate(self.inbox):
@@ -92,7 +96,7 @@ class RawLink(Generic[T]):
                 return
 
     async def read(self) -> None:
-        """Read what comes next into the inbox."""
+        """Read the next messages into the inbox."""
         assert self._reader is not None
         data = await self._reader.read(1 << 18)
         if not data:

@@ -1,4 +1,4 @@
-"""A worker of frames alone: says exactly what a test tells it to, over a real socket."""
+"""A worker that sends frames exactly as a test builds them, over a real socket."""
 
 from pathlib import Path
 
@@ -38,20 +38,20 @@ class RawWorker(raw_link.RawLink[messages.ToWorker]):
         self.say(messages.Started(self.serial, ref, at))
 
     async def running_one(self) -> messages.Run:
-        """Take the next attempt, and report that it runs: once that is on disk."""
+        """Take the next attempt and report that it runs; returns once that is on disk."""
         run = await self.expect(messages.Run)
         self.started(run.ref)
         await self.acknowledged(self.serial)
         return run
 
     def finished(self, ref: attempts.AttemptRef, outcome: attempts.Outcome) -> int:
-        """Report that an attempt is over; the serial of the report."""
+        """Report that an attempt has ended; return the serial of the report."""
         self.serial += 1
         self.say(messages.Finished(self.serial, ref, outcome))
         return self.serial
 
     def succeed(self, ref: attempts.AttemptRef, data: bytes = b"null") -> int:
-        """Report that an attempt ran well."""
+        """Report that an attempt ended well."""
         self.started(ref)
         payload = attempts.Payload("application/json", data)
         done = attempts.Outcome(attempts.Ending.SUCCEEDED, "Succeeded", exit_code=0, result=payload)

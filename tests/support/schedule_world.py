@@ -1,7 +1,7 @@
-"""Schedules on a real API server, a real journal and the real controllers, with a clock that is set
-by hand, and lives of the manager that end at any of its writes.
+"""Schedules on a real API server, journal and controllers, with a settable clock and lives that end
+at any write.
 
-Used by tests of JobConfigs. No worker is there: Jobs are taken up by the engine and wait.
+Used by tests of JobConfigs. There are no workers: the engine accepts Jobs, which wait.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from kilnwork.dispatch.hub import hub
 from kilnwork.jobs import assembly
 from kilnwork.kit import http_types
 from kilnwork.kube import client, errors
-from support import controlled, hubs, served, waiting
+from support import controller_world, embedded_server, hubs, waiting
 
 NS = "default"
 MINUTE = 60
 
 
 class WallClock:
-    """A wall clock that stands still until it is set; the monotonic one runs."""
+    """A clock whose wall time stands still until it is set; the monotonic time runs."""
 
     def __init__(self) -> None:
         self.now = float(int(time.time()))
@@ -38,12 +38,12 @@ class WallClock:
         return time.monotonic()
 
 
-class CutOffHere(Exception):
-    """The manager was killed."""
+class CrashedHere(Exception):
+    """Raised in place of the kill of the manager."""
 
 
 class Fuse:
-    """Blows at the `after`-th write, and then always; None: never."""
+    """Fires at the `after`-th write and at every one after it; None means never."""
 
     def __init__(self, after: int | None = None) -> None:
         self.left = after
@@ -51,7 +51,7 @@ class Fuse:
         self.blown = ""
 
     def burn(self, what: str) -> None:
-        """A write begins, or has just happened and nobody has heard of it."""
+        """Count one write, before it begins or right after it."""
         self.check()
         self.steps.append(what)
         if self.left is not None and len(self.steps) > self.left:
@@ -60,11 +60,11 @@ class Fuse:
 
     def check(self) -> None:
         if self.blown:
-            raise CutOffHere(self.blown)
+            raise CrashedHere(self.blown)
 
 
-class CutClient(client.Client):
-    """A client whose writes burn a fuse; kube events are no writes that count."""
+class FusedClient(client.Client):
+    """A client whose writes burn a fuse; kube events do not count."""
 
     fuse: Fuse
 
@@ -80,8 +80,8 @@ class CutClient(client.Client):
         return response
 
 
-class CutJobs:
-    """The engine's door, whose writes burn a fuse."""
+class FusedJobs:
+    """The engine's port, whose writes burn a fuse."""
 
     _WRITES = frozenset(
         {"put", "decide", "release", "forget_schedule", "set_hold", "kill", "rerun"}
@@ -107,21 +107,21 @@ class CutJobs:
 
 
 class World:
-    """A data directory and an API server, and one life of a manager after the other."""
+    """A data directory, an API server, and consecutive lives of a manager."""
 
     def __init__(self, directory: Path, kube: client.Client, settings: Any) -> None:
         self.kube, self.clock, self.fuse = kube, WallClock(), Fuse()
         self._directory, self._settings = directory, settings
         self._life = contextlib.AsyncExitStack()
-        self.takes_up = asyncio.Event()
+        self.jobs_accepted = asyncio.Event()
         """Not set: Jobs are made, and none is handed to the engine."""
-        self.takes_up.set()
+        self.jobs_accepted.set()
         self.hub: hub.Hub
         self.services: assembly.JobServices
         self.controllers: controllers.Controllers
 
     async def start(self, *, cut_at: int | None = None) -> None:
-        """Begin a life that ends at its `cut_at`-th write."""
+        """Start a life that ends at its `cut_at`-th write."""
         self.fuse = Fuse(cut_at)
         self.hub = hubs.make(self._directory, clock=self.clock)
         await self.hub.start(hubs.socket_of(self._directory))
@@ -131,16 +131,16 @@ class World:
         )
         await self.services.start()
         self._life.push_async_callback(self.services.stop)
-        cut = CutClient(self._settings)
+        cut = FusedClient(self._settings)
         cut.fuse = self.fuse
         await self._life.enter_async_context(cut)
-        self.controllers = controllers.Controllers(cut, controlled.SETTINGS, time=self.clock)
+        self.controllers = controllers.Controllers(cut, controller_world.SETTINGS, time=self.clock)
         self._life.push_async_callback(self.controllers.stop)
-        jobs: Any = CutJobs(self.services.indexes, self.fuse, self.takes_up)
+        jobs: Any = FusedJobs(self.services.indexes, self.fuse, self.jobs_accepted)
         await self.controllers.start(self.hub, jobs)
 
     async def end(self) -> None:
-        """End this life: what it has not written is lost."""
+        """End this life: unwritten changes are lost."""
         self.fuse.blown = self.fuse.blown or "the end"
         await self._life.aclose()
 
@@ -149,7 +149,7 @@ class World:
         await self.start()
 
     def set_clock(self, seconds: float) -> None:
-        """Move the wall clock, which the manager finds out."""
+        """Move the wall clock; the manager notices by itself."""
         self.clock.now += seconds
 
     async def config(self, name: str, **schedule: Any) -> str:
@@ -159,14 +159,15 @@ class World:
             "schedule": {"cron": {"expression": "* * * * *"}, **schedule},
             "template": {"spec": {"taskTemplate": {"command": ["true"]}}},
         }
-        body = controlled.body(kinds.JOB_CONFIGS, name, spec=spec)
+        body = controller_world.body(kinds.JOB_CONFIGS, name, spec=spec)
         made = await self.kube.create(kinds.JOB_CONFIGS, body, NS)
         return str(made["metadata"]["uid"])
 
     async def refuse_jobs(self, *, refuse: bool = True) -> None:
-        """Let the API server refuse new Jobs of schedules, or not any more.
+        """Make the API server refuse new Jobs of schedules, or accept them again.
 
-        An enumeration of the kind stands for quotas, policies and webhooks, which ours has not.
+        An enumeration in the definition stands for quotas, policies and webhooks, which ours does
+        not have.
         """
         path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/type/enum"
         allowed = ["Adhoc"] if refuse else ["Adhoc", "Scheduled"]
@@ -181,7 +182,7 @@ class World:
 
     async def _refuses(self) -> bool:
         template = {"taskTemplate": {"command": ["true"]}}
-        probe = controlled.body(
+        probe = controller_world.body(
             kinds.JOBS, "probe", spec={"type": "Scheduled", "template": template}
         )
         try:
@@ -209,7 +210,7 @@ class World:
         await self.until(done, f"schedule {uid} is decided up to {tick}, and has its Jobs")
 
     def is_settled(self, uid: str, tick: int) -> bool:
-        """Whether that is so, on disk."""
+        """Return whether `settled` holds on disk."""
         indexes = self.services.indexes
         row = indexes.schedule(uid)
         if row is None or row.tick < tick or row.pending:
@@ -217,8 +218,11 @@ class World:
         return all(indexes.view(taken) is not None for taken in row.taken.values())
 
     async def ran(self, uid: str) -> dict[int, int]:
-        """Return how often each tick of a JobConfig has run: in the API, in the engine and in the
-        row of its schedule. Fails where these three differ."""
+        """Return how often each tick of a JobConfig has run, by the API, the engine and the row of
+        its schedule.
+
+        Fails if these three differ.
+        """
         owned = [
             one
             for one in await self.jobs()
@@ -241,8 +245,8 @@ class World:
 
 @contextlib.asynccontextmanager
 async def running(directory: Path) -> AsyncIterator[World]:
-    """A world whose manager is not started; it is ended."""
-    async with served.control_plane(directory / "plane") as plane:
+    """Yield a world without a started manager; end its life afterwards."""
+    async with embedded_server.control_plane(directory / "plane") as plane:
         settings = plane.admin_config()
         async with client.Client(settings) as kube:
             made = World(directory, kube, settings)

@@ -1,7 +1,7 @@
-"""The dispatcher's machine with slots and drivers that a test plays, on clocks that it moves.
+"""The dispatcher's machine with slots and drivers that a test plays, on clocks that it sets.
 
-For unit tests of calls. What the machine sends is carried out at once: slots that it asks for open
-and join (unless `opens` is False), and everybody remembers what was sent. Nothing here does I/O.
+For unit tests of calls. Messages of the machine are carried out at once: requested slots open and
+join (unless `opens` is False), and all sent messages are recorded. No I/O.
 """
 
 import random
@@ -29,7 +29,7 @@ def task_id(number: int) -> ids.TaskId:
 
 
 def spec(function: str = "m:f", **fields: Any) -> api_task.TaskSpec:
-    """The template of a function; fields of Call and of TaskSpec by name."""
+    """Return the template of a function; fields of Call and of TaskSpec by name."""
     call = {
         name: fields.pop(name) for name in list(fields) if name in api_task.Call.__struct_fields__
     }
@@ -37,7 +37,7 @@ def spec(function: str = "m:f", **fields: Any) -> api_task.TaskSpec:
 
 
 class SlotPlayer:
-    """A slot as the world has it: `has` in order of arrival, the ones that it has not started."""
+    """A simulated slot; `has` are its unstarted calls in order of arrival."""
 
     def __init__(self, name: bytes) -> None:
         self.name = name
@@ -72,7 +72,7 @@ class World:
             self.worker(slots=slots)
 
     def worker(self, link: int = 1, *, slots: int = 1, **fields: Any) -> records.Worker:
-        """A worker joins, or joins again."""
+        """Connect a worker, or connect it again."""
         session = bytes(15) + bytes([link % 250])
         given: dict[str, Any] = {
             "link": link, "session": session, "namespace": "ns", "cluster": "default",
@@ -143,7 +143,7 @@ class World:
         values: Mapping[ids.TaskId, calls.Value] | None = None,
         **item: Any,
     ) -> list[ids.TaskId]:
-        """Calls of template 1, unless fields of CallItem say otherwise."""
+        """Submit calls of template 1, unless fields of CallItem say otherwise."""
         items = []
         for _ in range(count):
             number = next(self.numbers)
@@ -195,14 +195,14 @@ class World:
         self.apply(inputs.CallsEnded(player.link, player.serial, (end,), values or {}))
 
     def started(self, task: ids.TaskId) -> None:
-        """Its slot says that it has run for a while."""
+        """Let the slot report that the call has run for a while."""
         player = self.holder(task)
         player.serial += 1
         ref = self.task(task).ref
         self.apply(inputs.Started(player.link, player.serial, ref, self.now.wall))
 
     def wait(self, task: ids.TaskId, *tasks: ids.TaskId, in_place: bool = False) -> None:
-        """It waits for tasks; what was queued in its slot goes back first."""
+        """Let the call wait for tasks; queued calls of its slot are returned first."""
         player, ref = self.holder(task), self.task(task).ref
         own = self.memory.slots[player.name]
         kept = {wait.task.ref for wait in own.stack} | {ref} | player.in_place
@@ -228,7 +228,7 @@ class World:
         proof: bool = True,
         worker: int = 1,
     ) -> None:
-        """Its link is read to the end, and its agent says that it is over."""
+        """End a slot: its link is read to the end, and its agent reports the end."""
         self.by_link.pop(player.link, None)
         if player.link:
             self.apply(inputs.LinkClosed(player.link))
@@ -264,38 +264,38 @@ class World:
         return None
 
 
-def said(task: records.Task) -> tuple[str, str]:
-    """State and reason, as plain words."""
+def state_and_reason(task: records.Task) -> tuple[str, str]:
+    """Return state and reason as strings."""
     return task.state.value, str(task.reason)
 
 
 def error_of(payload: attempts.Payload | None) -> attempts.ErrorInfo:
-    """The error that a failed call has instead of a result."""
+    """Return the error that a failed call has instead of a result."""
     assert payload is not None
     assert payload.media_type == attempts.ERROR
     return msgspec.msgpack.decode(payload.data, type=attempts.ErrorInfo)
 
 
-def world_of(template: api_task.TaskSpec | None = None, **options: Any) -> World:
-    """A world with a driver whose template 1 is `template`."""
+def world_with_driver(template: api_task.TaskSpec | None = None, **options: Any) -> World:
+    """Return a world with a driver whose template 1 is `template`."""
     world = World(**options)
     world.driver()
     world.define(template or spec())
     return world
 
 
-def with_call(
+def world_with_call(
     template: api_task.TaskSpec | None = None, **options: Any
 ) -> tuple[World, ids.TaskId]:
-    """A world, and a call in it."""
-    world = world_of(template, **options)
+    """Return a world with a driver, and a call in it."""
+    world = world_with_driver(template, **options)
     (task,) = world.submit()
     return world, task
 
 
-def short_world(template: api_task.TaskSpec | None = None, **options: Any) -> World:
-    """A world that knows that calls of template 1 are short, with all its slots open."""
-    world = world_of(template, **options)
+def world_of_short_calls(template: api_task.TaskSpec | None = None, **options: Any) -> World:
+    """Return a world that knows that calls of template 1 are short, with all its slots open."""
+    world = world_with_driver(template, **options)
     for task in world.submit(options.get("slots", 1)):
         world.end(task, seconds=0.001)
     return world
@@ -309,7 +309,7 @@ def spawn(
     ordinal: int = 1,
     **item: Any,
 ) -> ids.TaskId:
-    """A child that `parent` asks for, of `m:child` unless `template` says otherwise."""
+    """Submit a child of `parent`, of `m:child` unless `template` says otherwise."""
     link = world.holder(parent).link
     world.define(template or spec("m:child"), link=link)
     ref = world.task(parent).ref

@@ -1,7 +1,7 @@
-"""A dispatcher as a script, for blocking links: real frames on a real Unix socket, from threads.
+"""A scripted dispatcher for blocking links: real frames on a real Unix socket, served by threads.
 
-For tests of drivers and sessions that decide what a dispatcher says and when. It accepts calls and
-answers each with its own arguments, as long as it is told to; it keeps everything it has read.
+For tests of drivers and sessions that control what a dispatcher sends and when. By default it
+accepts calls and responds to each with its own arguments; it keeps everything it has read.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ def succeeded(item: calls.CallItem) -> calls.CallResult:
 
 
 class ScriptedDispatcher:
-    """Attaches everybody; what else it does by itself can be switched off."""
+    """Dispatcher that attaches every peer; its other default behaviour can be switched off."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / "d.sock"
@@ -32,7 +32,7 @@ class ScriptedDispatcher:
         self.epoch = 1
         self.refusal: messages.Refused | None = None
         self.accepts = True
-        self.answer: Callable[[calls.CallItem], calls.CallResult | None] = succeeded
+        self.respond: Callable[[calls.CallItem], calls.CallResult | None] = succeeded
         self.watch: Callable[[calls.Watched], calls.CallResult | None] = lambda _: None
         self.greetings = 0
         self.reads = threading.Event()
@@ -80,11 +80,11 @@ class ScriptedDispatcher:
             with contextlib.suppress(OSError):
                 link.shutdown(socket.SHUT_RDWR)
 
-    def send(self, *said: messages.ToDriver | messages.ToSlot) -> None:
-        self.send_raw(b"".join(map(frames.encode, said)))
+    def send(self, *sent: messages.ToDriver | messages.ToSlot) -> None:
+        self.send_raw(b"".join(map(frames.encode, sent)))
 
     def send_raw(self, data: bytes) -> None:
-        """Bytes that need not be frames, to every link that its peer has not closed."""
+        """Send bytes that need not be frames to every open link."""
         with self._lock:
             for link in self._links:
                 # The thread that reads a link may not have seen yet that it has ended.
@@ -95,23 +95,25 @@ class ScriptedDispatcher:
         self.send(messages.Results(items))
 
     def all_of(self, kind: type[M]) -> list[M]:
-        """Everything of one kind that was read so far, in order."""
+        """Return all messages of one kind that were read so far, in order."""
         return [message for message in list(self.seen) if isinstance(message, kind)]
 
     def items(self, *, again: bool | None = None) -> list[calls.CallItem]:
-        """All calls that were submitted so far; only the repeated or the new ones if told."""
+        """Return all submitted calls; with `again` only the repeated ones (True) or the new ones
+        (False).
+        """
         submits = self.all_of(messages.Submit)
         return [
             item for each in submits if again is None or each.again is again for item in each.items
         ]
 
     def wait_items(self, count: int) -> list[calls.CallItem]:
-        """All calls, once there are so many."""
+        """Return all calls, once there are so many."""
         waiting.wait_until(lambda: len(self.items()) >= count, what=f"{count} calls", every_s=0.002)
         return self.items()
 
     def wait_for(self, kind: type[M], count: int = 1) -> M:
-        """The `count`-th message of a kind."""
+        """Return the `count`-th message of a kind."""
         look = lambda: self.all_of(kind)[count - 1 :]  # noqa: E731
         return waiting.wait_until(look, what=f"{count} {kind.__name__}", every_s=0.002)[0]
 
@@ -154,26 +156,26 @@ class ScriptedDispatcher:
         self.seen.append(hello)
         namespace = hello.namespace if isinstance(hello, messages.DriverHello) else "default"
         attached = messages.Attached(self.epoch, (), str(self.blobs), namespace, "default")
-        said = self.refusal or attached
+        greeting = self.refusal or attached
         with self._lock:
             self.greetings += 1
             self._links.append(link)
-            link.sendall(frames.encode(said))
+            link.sendall(frames.encode(greeting))
 
     def _received(self, message: messages.FromPeer, link: socket.socket) -> None:
         self.seen.append(message)
-        answers: list[calls.CallResult | None] = []
+        responses: list[calls.CallResult | None] = []
         if isinstance(message, messages.Submit):
-            answers = [self.answer(item) for item in message.items]
+            responses = [self.respond(item) for item in message.items]
         elif isinstance(message, messages.Watch):
-            answers = [self.watch(item) for item in message.items]
-        said: list[messages.ToDriver] = []
-        if found := tuple(each for each in answers if each is not None):
-            said.append(messages.Results(found))
+            responses = [self.watch(item) for item in message.items]
+        output: list[messages.ToDriver] = []
+        if found := tuple(each for each in responses if each is not None):
+            output.append(messages.Results(found))
         if self.accepts and isinstance(message, messages.Submit):
-            said.append(messages.Accepted(message.items[-1].number))
+            output.append(messages.Accepted(message.items[-1].number))
         with self._lock:
-            for each in said:
+            for each in output:
                 link.sendall(frames.encode(each))
 
 
@@ -182,5 +184,5 @@ def json(text: str) -> attempts.Payload:
 
 
 def new_id() -> ids.TaskId:
-    """Of a task that somebody else has submitted."""
+    """Return the id of a task that another driver has submitted."""
     return ids.new_task_id()

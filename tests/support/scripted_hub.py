@@ -1,7 +1,7 @@
-"""The dispatcher's end of the channel as a script: real frames on a real Unix socket.
+"""A scripted dispatcher for workers: real frames on a real Unix socket.
 
-For tests of the worker that want to decide what a dispatcher says and when. It keeps everything it
-has read; nothing here places, retries or stores.
+For tests of the worker that control what a dispatcher sends and when. It keeps everything it has
+read; it does not place, retry or store anything.
 """
 
 import asyncio
@@ -22,7 +22,9 @@ KEEP, STOP, UNKNOWN = messages.Verdict.KEEP, messages.Verdict.STOP, messages.Ver
 
 
 class ScriptedHub:
-    """Welcomes, renews, acknowledges and keeps logs by itself as long as it is told to."""
+    """Dispatcher that by default welcomes, renews, acknowledges and keeps logs; each can be
+    switched off.
+    """
 
     def __init__(self, path: Path, *, lease_s: float = 10.0, renew_s: float = 3.0) -> None:
         self.path = path
@@ -35,7 +37,7 @@ class ScriptedHub:
         self.after_welcome: tuple[messages.ToWorker, ...] = ()
         self.greeting: messages.Refused | None = None
         self.decide: Callable[[attempts.AttemptRef], messages.Verdict] = lambda _: KEEP
-        self.answer: Callable[[messages.Spawn | messages.GetTask], messages.Response | None] = (
+        self.respond: Callable[[messages.Spawn | messages.GetTask], messages.Response | None] = (
             lambda _: None
         )
         self.seen: list[messages.FromWorker] = []
@@ -64,7 +66,7 @@ class ScriptedHub:
         self._writers.clear()
 
     def shut(self) -> None:
-        """Read and write no more on any link; what was sent can still be read there."""
+        """Stop reading and writing on all links; data sent before can still be read by the peer."""
         for writer in self._writers:
             writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
 
@@ -73,12 +75,14 @@ class ScriptedHub:
             writer.write(frames.encode(message))
 
     def send_raw(self, data: bytes) -> None:
-        """Bytes that need not be frames."""
+        """Send bytes that need not be frames."""
         for writer in self._writers:
             writer.write(data)
 
     def run(self, *command: str, name: str = "task-0", **more: object) -> attempts.AttemptRef:
-        """Send a Run of a new task; its ref. `more`: `inputs`, `ref`, or fields of the spec."""
+        """Send a Run of a new task; return its ref. `more`: `inputs`, `ref`, or fields of the
+        spec.
+        """
         ref = more.pop("ref", None) or attempts.AttemptRef(ids.new_task_id(), 1, 1)
         inputs = more.pop("inputs", None)
         assert isinstance(ref, attempts.AttemptRef)
@@ -88,13 +92,13 @@ class ScriptedHub:
         return ref
 
     def all_of(self, kind: type[M]) -> list[M]:
-        """Everything of one kind that was read so far, in order."""
+        """Return all messages of one kind that were read so far, in order."""
         return [message for message in self.seen if isinstance(message, kind)]
 
     async def first(
         self, kind: type[M], ref: attempts.AttemptRef | None = None, *, timeout_s: float = 30.0
     ) -> M:
-        """The first message of a kind, of one attempt if given."""
+        """Return the first message of a kind, of one attempt if given."""
 
         def look() -> list[M]:
             found = self.all_of(kind)
@@ -146,7 +150,7 @@ class ScriptedHub:
             case messages.Log() if self.keeps_logs:
                 return messages.LogKept(message.ref, message.offset + len(message.data))
             case messages.Spawn() | messages.GetTask():
-                return self.answer(message)
+                return self.respond(message)
         return None
 
     def _welcome(self, hello: messages.Hello) -> messages.Welcome:

@@ -1,6 +1,6 @@
-"""The dispatcher's machine with two clocks that a test moves, and one worker with one slot.
+"""The dispatcher's machine with two clocks that a test sets, and one worker with one slot.
 
-For unit tests that follow one task; nothing here does I/O.
+For unit tests that follow one task. No I/O.
 """
 
 import random
@@ -16,7 +16,7 @@ TASK = ids.TaskId(bytes(15) + b"\1")
 
 
 class World:
-    """A machine, two clocks, and one worker with one slot when `join` was called."""
+    """A machine, two clocks, and one worker with one slot after `join`."""
 
     def __init__(self) -> None:
         self.memory = memory.Memory(lease_s=1000.0, entropy=random.Random(0))

@@ -1,4 +1,4 @@
-"""Objects on the scripted server: list in pages, watch with resume, 410, and faults on request.
+"""Objects on the scripted server: paged lists, resumable watches, 410, and faults on request.
 
 Used by tests of caches and reflectors, to make the server do what a real one rarely does.
 """
@@ -9,13 +9,13 @@ from typing import Any
 import aiohttp.web
 import msgspec
 
-from support import scripted
+from support import scripted_apiserver
 
 
 class Objects:
     """One collection whose changes are kept since `oldest`; every path is this collection."""
 
-    def __init__(self, stand: scripted.Stand) -> None:
+    def __init__(self, stand: scripted_apiserver.ScriptedApiServer) -> None:
         self.stored: dict[str, dict[str, Any]] = {}
         self.version = 100
         self.oldest = 100
@@ -33,7 +33,7 @@ class Objects:
 
     @property
     def watching(self) -> int:
-        """How many watches are open now."""
+        """Return how many watches are open."""
         return len(self._streams)
 
     def put(self, name: str, *, uid: str = "", **fields: Any) -> None:
@@ -45,29 +45,29 @@ class Objects:
         self._tell(kind, obj)
 
     def delete(self, name: str) -> None:
-        """Delete an object; its last state says so."""
+        """Delete an object; watches get its last state."""
         self.version += 1
         obj = self.stored.pop(name)
         obj["metadata"]["resourceVersion"] = str(self.version)
         self._tell("DELETED", {**obj, "last": True})
 
     def bookmark(self) -> None:
-        """Tell watches the newest version, as for changes that they do not select."""
+        """Send the newest version to watches, as for changes that they do not select."""
         self.version += 1
         self._send({"type": "BOOKMARK", "object": _only_version(self.version)})
 
     def send_error(self, code: int, reason: str) -> None:
-        """An ERROR item as the last one of every open watch."""
+        """Send an ERROR item as the last one of every open watch."""
         status = {"kind": "Status", "code": code, "reason": reason, "message": reason}
         self._send({"type": "ERROR", "object": status})
         self.end_watches()
 
     def compact(self) -> None:
-        """Forget all changes so far."""
+        """Drop all changes so far."""
         self.oldest = self.version
 
     def end_watches(self) -> None:
-        """End every stream as a server does whose time for it is over."""
+        """End every stream, as a server does when the time limit of a watch is over."""
         for stream in self._streams:
             stream.put_nowait(None)
 

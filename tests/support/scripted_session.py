@@ -1,4 +1,4 @@
-"""Sessions of drivers whose dispatcher is a script, and calls without task functions."""
+"""Sessions of drivers with a scripted dispatcher, and calls without task functions."""
 
 from typing import Any
 
@@ -9,8 +9,10 @@ from support import scripted_dispatcher
 SPEC = task.TaskSpec(call=task.Call(function="tests:nothing"))
 
 
-def opened(dispatcher: scripted_dispatcher.ScriptedDispatcher, **options: Any) -> driver.Driver:
-    """An open one; whoever asks for it closes it."""
+def open_driver(
+    dispatcher: scripted_dispatcher.ScriptedDispatcher, **options: Any
+) -> driver.Driver:
+    """Return an open driver, which the caller closes."""
     settings: dict[str, Any] = {"connect": dispatcher.connect, "credential": lambda: "token"}
     made = driver.Driver(**(settings | options))
     made.open(timeout_s=10)
@@ -18,16 +20,18 @@ def opened(dispatcher: scripted_dispatcher.ScriptedDispatcher, **options: Any) -
 
 
 def submit(on: session.Session, text: str = "1", **more: Any) -> futures.CallFuture[Any]:
-    """A call whose arguments are this JSON."""
+    """Submit a call whose arguments are this JSON."""
     arguments = more.pop("arguments", scripted_dispatcher.json(text))
     number = on.template(more.pop("spec", SPEC))
     return on.submit(number, function="tests:nothing", arguments=arguments, **more)
 
 
-def ended(number: int, state: task.State, reason: str = "", message: str = "") -> calls.CallResult:
-    """A call that ended without a payload."""
+def ended_result(
+    number: int, state: task.State, reason: str = "", message: str = ""
+) -> calls.CallResult:
+    """Return the result of a call that ended without a payload."""
     return calls.CallResult(number, state, reason, message)
 
 
-def failed(number: int, payload: attempts.Payload) -> calls.CallResult:
+def failed_result(number: int, payload: attempts.Payload) -> calls.CallResult:
     return calls.CallResult(number, task.State.FAILED, "Raised", "", payload)

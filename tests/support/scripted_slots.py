@@ -1,8 +1,8 @@
-"""The dispatcher's end of agents *and* slots as a script: real frames on a real Unix socket.
+"""A scripted dispatcher for agents *and* slots: real frames on a real Unix socket.
 
-For tests of slots that want to decide what a dispatcher says and when: `ScriptedHub` for the agent,
-and here what it needs to speak to slots. A slot is told nothing that a test does not ask for, but
-that its reports are acknowledged.
+For tests of slots that control what a dispatcher sends and when: `ScriptedHub` plays the agent's
+peer, and this module the slots'. A slot gets only what a test sends, except that its reports are
+acknowledged.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from kilnwork.api import attempts, calls, task
 from kilnwork.channel import frames, messages
 from kilnwork.kit import ids
 from kilnwork.sdk import futures, pickling
-from support import scripted_hub, short, waiting, worker_process
+from support import scripted_hub, short_paths, waiting, worker_process
 
 M = TypeVar("M")
 T = TypeVar("T")
 
 
 class Slot:
-    """One slot: its link, if it has one, and all that it has said."""
+    """One slot: its link, if it has one, and all its messages."""
 
     def __init__(
         self, name: bytes, logs: defaultdict[attempts.AttemptRef, bytearray] | None = None
@@ -54,18 +54,20 @@ class Slot:
             self.writer.transport.abort()
             self.writer = None
 
-    def heard(self) -> None:
-        """It has said something: whoever waits looks again."""
+    def notify(self) -> None:
+        """Wake the waiters: the slot has sent a message."""
         self._news.set()
 
     async def until(self, look: Callable[[], T], *, what: str, timeout_s: float = 30.0) -> T:
-        """The first truthy answer of `look`, which is asked whenever it has said something."""
+        """Return the first truthy result of `look`, which is called after each message of the
+        slot.
+        """
         try:
             async with asyncio.timeout(timeout_s):
-                while not (answer := look()):
+                while not (response := look()):
                     self._news.clear()
                     await self._news.wait()
-                return answer
+                return response
         except TimeoutError:
             raise AssertionError(f"{what}: not within {timeout_s} s; {self.seen[-3:]}") from None
 
@@ -74,25 +76,25 @@ class Slot:
 
 
 class SlotHub(scripted_hub.ScriptedHub):
-    """See the module."""
+    """Scripted hub with slots."""
 
     def __init__(self, path: Path, **options: float) -> None:
         super().__init__(path, **options)
         self.slots: dict[bytes, Slot] = {}
         self.blobs = path.parent / "blobs"
         self.refuse_slots: messages.Refused | None = None
-        self.answers_slots = True
+        self.acknowledges_slots = True
         self.allows_gaps = False
         """Output may be missing, and is zeros then."""
 
     async def open(self) -> Slot:
-        """Have a slot opened; it has joined."""
+        """Request a slot and wait until it has joined."""
         slot = self.ask()
         await waiting.wait_until_async(lambda: slot.hellos, what="the slot joins")
         return slot
 
     def ask(self) -> Slot:
-        """Have a slot opened, which may not come about."""
+        """Request a slot, which may never open."""
         slot = Slot(os.urandom(16), self.logs)
         self.slots[slot.name] = slot
         self.send(messages.OpenSlot(slot.name))
@@ -108,14 +110,17 @@ class SlotHub(scripted_hub.ScriptedHub):
         return found[0]
 
     def call(self, slot: Slot, function: str, *args: Any, **more: Any) -> attempts.AttemptRef:
-        """Send it one call by the name of the function; its ref. `more`: of `run`."""
+        """Send a call of the function of that name; return its ref. `more`: as for `run_of`."""
         run = self.run_of(slot, function, *args, **more)
         slot.send(messages.Calls((run,)))
         return run.ref
 
     def run_of(self, slot: Slot, function: str, *args: Any, **more: Any) -> calls.CallRun:
-        """A call for it, whose template it has been told. `more`: `kwargs`, fields of the run
-        (`ref`, `in_place`, `name`, `values`) or of the `task.Call`."""
+        """Return a call for the slot, and send its template if the slot does not have it.
+
+        `more`: `kwargs`, fields of the run (`ref`, `in_place`, `name`, `values`) or of the
+        `task.Call`.
+        """
         ref = more.pop("ref", None) or attempts.AttemptRef(ids.new_task_id(), 1, 1)
         fields = {k: more.pop(k) for k in ("in_place", "name", "values") if k in more}
         payload, _ = pickling.pack_arguments(args, more.pop("kwargs", {}), None)  # type: ignore[arg-type]
@@ -128,7 +133,7 @@ class SlotHub(scripted_hub.ScriptedHub):
         return calls.CallRun(ref, slot.templates[known], payload, **fields)
 
     def arguments_with_futures(self, *tasks: ids.TaskId) -> attempts.Payload:
-        """Positional arguments that are the results of these tasks."""
+        """Return positional arguments that are the results of these tasks."""
         args = tuple(_Taken(each) for each in tasks)
         return pickling.pack_arguments(args, {}, None)[0]  # type: ignore[arg-type]
 
@@ -138,7 +143,9 @@ class SlotHub(scripted_hub.ScriptedHub):
         await slot.until(lambda: ref in slot.ends, what=f"the end of {ref}", timeout_s=timeout_s)
         return slot.ends[ref]
 
-    async def said(self, slot: Slot, kind: type[M], *, timeout_s: float = 30.0) -> list[M]:
+    async def wait_for_messages(
+        self, slot: Slot, kind: type[M], *, timeout_s: float = 30.0
+    ) -> list[M]:
         look = functools.partial(slot.all_of, kind)
         return await slot.until(look, what=f"a {kind.__name__}", timeout_s=timeout_s)
 
@@ -220,7 +227,7 @@ class SlotHub(scripted_hub.ScriptedHub):
             while True:
                 for body in bodies:
                     self._slot_says(slot, frames.decode_from_slot(body))
-                slot.heard()
+                slot.notify()
                 data = await reader.read(1 << 18)
                 if not data:
                     break
@@ -249,12 +256,12 @@ class SlotHub(scripted_hub.ScriptedHub):
             for end in message.ends:
                 slot.ends[end.ref] = end
                 slot.order.append(("end", end.ref))
-        if isinstance(message, messages.CallsEnded | messages.Started) and self.answers_slots:
+        if isinstance(message, messages.CallsEnded | messages.Started) and self.acknowledges_slots:
             slot.send(messages.Acknowledged(message.serial))
 
 
 class _Taken:
-    """What a future is once it is pickled."""
+    """The form of a pickled future."""
 
     def __init__(self, task_id: ids.TaskId) -> None:
         self._task = task_id
@@ -269,8 +276,8 @@ def payload(value: Any) -> attempts.Payload:
 
 @contextlib.asynccontextmanager
 async def serving() -> AsyncIterator[SlotHub]:
-    """A hub that listens; afterwards nothing of it is left."""
-    directory = short.directory()
+    """Yield a listening hub; stop it afterwards."""
+    directory = short_paths.directory()
     hub = SlotHub(directory / "channel.sock")
     await hub.start()
     try:
@@ -282,7 +289,7 @@ async def serving() -> AsyncIterator[SlotHub]:
 
 @contextlib.asynccontextmanager
 async def working(hub: SlotHub, directory: Path) -> AsyncIterator[worker_process.WorkerProcess]:
-    """A worker of it, whose slots can import `support`."""
+    """Run a worker of the hub, whose slots can import `support`."""
     tests = str(Path(__file__).parent.parent)
     worker = worker_process.WorkerProcess(directory, channel=hub.path, KILN_PYTHONPATH=tests)
     worker.start()

@@ -1,4 +1,4 @@
-"""Runs `kiln` where there is no server: what a command checks before it connects."""
+"""Runs `kiln` without a server: what commands check before they connect."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +9,8 @@ from kilnwork.cli import main
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """How a command line ended."""
+class CommandResult:
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -19,13 +19,13 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class ServerlessCli:
-    """`kiln` with a kubeconfig that does not exist: 3 is the exit code of what would connect."""
+    """`kiln` with a kubeconfig that does not exist: a command that would connect exits with 3."""
 
     capsys: pytest.CaptureFixture[str]
     kubeconfig: Path
 
-    def run(self, *args: str) -> Ended:
+    def run(self, *args: str) -> CommandResult:
         """Run one command line."""
         code = main.main(["--kubeconfig", str(self.kubeconfig), *args])
         printed = self.capsys.readouterr()
-        return Ended(code, printed.out, printed.err)
+        return CommandResult(code, printed.out, printed.err)

@@ -1,4 +1,6 @@
-"""SyncSets on a real API server with the real controllers; flows, workers and nodes are played."""
+"""SyncSets on a real API server with the real controllers; the test plays flows, workers and
+nodes.
+"""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -8,63 +10,72 @@ from typing import Any
 from kilnwork.api import kinds, resource
 from kilnwork.kit import clock
 from kilnwork.kube import client
-from support import controlled, gang_world, no_jobs, served, told_flows, waiting
+from support import (
+    controller_world,
+    embedded_server,
+    empty_job_hub,
+    fake_flows,
+    gang_world,
+    waiting,
+)
 
 FLOW = {"do": [{"price": {"command": ["true"]}}]}
 
 
-class SetWorld(controlled.World):
-    """As `controlled.World`, with an engine of flows that is told what to say."""
+class SetWorld(controller_world.World):
+    """A `controller_world.World` whose flow engine is a `fake_flows.FakeFlows`."""
 
     def __init__(self, kube: client.Client) -> None:
-        self.flows = told_flows.ToldFlows(wall=clock.SystemClock().wall())
+        self.flows = fake_flows.FakeFlows(wall=clock.SystemClock().wall())
         super().__init__(kube)
         self.gangs = gang_world.GangWorld(self)
 
     async def start(self) -> None:
-        await self.controllers.start(self.hub, no_jobs.engine(), self.flows)
+        await self.controllers.start(self.hub, empty_job_hub.engine(), self.flows)
 
     async def restart(self) -> None:
-        """A new manager on the same API server, dispatcher and engine."""
+        """Start a new manager on the same API server, dispatcher and engine."""
         await self.controllers.stop()
         self.controllers = self._new()
         await self.start()
 
     def groups(self, **more: Any) -> list[dict[str, Any]]:
-        """One group of two workers."""
+        """Return one group of two workers."""
         return [{"name": "worker", "replicas": 2, "template": gang_world.template(), **more}]
 
     async def set(self, name: str = "risk", **spec: Any) -> str:
-        """Declare a SyncSet; gives its uid."""
+        """Declare a SyncSet; return its uid."""
         wanted = {"resources": {"groups": self.groups()}, "flow": FLOW, "backend": "pods", **spec}
         made = await self.kube.create(
-            kinds.SYNC_SETS, controlled.body(kinds.SYNC_SETS, name, spec=wanted), controlled.NS
+            kinds.SYNC_SETS,
+            controller_world.body(kinds.SYNC_SETS, name, spec=wanted),
+            controller_world.NS,
         )
         uid: str = made["metadata"]["uid"]
         return uid
 
     async def change(self, name: str = "risk", **spec: Any) -> None:
         """Change fields of its spec."""
-        await self.kube.merge_patch(kinds.SYNC_SETS, name, {"spec": spec}, controlled.NS)
+        await self.kube.merge_patch(kinds.SYNC_SETS, name, {"spec": spec}, controller_world.NS)
 
     async def set_status(self, name: str = "risk") -> dict[str, Any]:
         found: dict[str, Any] = await self.status(name, kinds.SYNC_SETS)
         return found
 
-    async def set_is(
+    async def wait_for_set(
         self, phase: str, reason: str = "", *, name: str = "risk", generation: int = 1
     ) -> dict[str, Any]:
-        """Wait until the status says so; gives it."""
+        """Wait until the status has this phase and reason; return the status."""
 
-        async def said() -> dict[str, Any]:
+        async def reached() -> dict[str, Any]:
             status = await self.set_status(name)
             same = (status.get("phase"), status.get("generation")) == (phase, generation)
             return status if same and reason in ("", status["reason"]) else {}
 
-        return await waiting.wait_until_async(said, what=f"{phase}/{reason}")
+        return await waiting.wait_until_async(reached, what=f"{phase}/{reason}")
 
     async def gathered(self, count: int = 2) -> None:
-        """Wait until so many Pods have a node, and let their workers be connected."""
+        """Wait until so many Pods are bound, and connect their workers."""
 
         async def bound() -> bool:
             return len(await self.gangs.bound()) == count
@@ -73,15 +84,15 @@ class SetWorld(controlled.World):
         await self.gangs.connect()
 
     async def running(self, **spec: Any) -> str:
-        """A SyncSet whose flow runs."""
+        """Create a SyncSet and wait until its flow runs."""
         await self.gangs.node("a")
         uid = await self.set(**spec)
         await self.gathered()
-        await self.set_is("Running")
+        await self.wait_for_set("Running")
         return uid
 
-    async def pods_end(self) -> None:
-        """Wait until there are no Pods, playing the kubelet."""
+    async def end_all_pods(self) -> None:
+        """Wait until there are no Pods, removing terminating ones as a kubelet would."""
 
         async def gone() -> bool:
             await self.gangs.end_pods()
@@ -95,8 +106,8 @@ class SetWorld(controlled.World):
 
 @contextlib.asynccontextmanager
 async def running(directory: Path, kind: type[SetWorld] = SetWorld) -> AsyncIterator[SetWorld]:
-    """A world of its own in `directory`."""
-    async with served.kube(directory) as kube:
+    """Start a new world in `directory`."""
+    async with embedded_server.admin_client(directory) as kube:
         made = kind(kube)
         await made.start()
         try:

@@ -1,4 +1,4 @@
-"""Async functions that tests have real slots run, by name."""
+"""Async functions that real slots run by name in tests."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -31,5 +31,5 @@ async def await_for(task: str) -> Any:
 
 
 async def block_in_loop(task: str) -> Any:
-    """As nobody should: blocks its event loop."""
+    """Block the event loop, as no coroutine should."""
     return session.current().future(ids.task_id(task)).result()

@@ -1,4 +1,4 @@
-"""Functions that tests have real slots run, by name: well-behaved ones and others."""
+"""Functions that real slots run by name in tests: well-behaved ones and others."""
 
 import ctypes
 import io
@@ -35,7 +35,7 @@ def use(mebibytes: int, seconds: float) -> int:
 
 
 def use_in_a_child(mebibytes: int, seconds: float) -> None:
-    """The same in a process of its own."""
+    """Run `use` in a child process."""
     code = (
         f"import time; held = b'x' * ({mebibytes} << 20)\n"
         f"while time.process_time() < {seconds}: pass"
@@ -116,7 +116,7 @@ def hold(gate: str, sign: str = "") -> str:
         Path(sign).touch()
     while not Path(gate).exists():
         time.sleep(0.005)
-    return "let go"
+    return "stopped"
 
 
 def spin(seconds: float, sign: str = "") -> str:
@@ -139,7 +139,7 @@ def cancelled_how(seconds: float, sign: str) -> None:
 
 
 def swallow(seconds: float, sign: str) -> str:
-    """Does not let itself be cancelled, which takes a moment."""
+    """Ignore a cancel, which takes a moment."""
     try:
         Path(sign).touch()
         time.sleep(seconds)
@@ -149,7 +149,7 @@ def swallow(seconds: float, sign: str) -> str:
 
 
 def deaf(seconds: float, sign: str) -> str:
-    """Ignores every signal that it can ignore, and is in a call that no signal interrupts."""
+    """Ignore every signal that can be ignored, inside a call that no signal interrupts."""
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         try:
             signal.signal(number, signal.SIG_IGN)
@@ -175,7 +175,7 @@ os.wait()
 
 
 def leave_daemon(sign: str, then: str = "", seconds: float = 0.0) -> str:
-    """Starts a process that leaves its session, its parent and our signals behind."""
+    """Start a process that leaves its session, its parent and our signals behind."""
     subprocess.run([sys.executable, "-S", "-c", DAEMON, sign], env={}, check=True)
     while not Path(sign).exists() or not Path(sign).read_text():
         time.sleep(0.001)
@@ -186,7 +186,7 @@ def leave_daemon(sign: str, then: str = "", seconds: float = 0.0) -> str:
 
 
 def fork_daemon(sign: str) -> str:
-    """The same without a new program: what is forked has our environment and no mark."""
+    """Fork a daemon without exec: it has our environment but no mark."""
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
@@ -200,7 +200,7 @@ def fork_daemon(sign: str) -> str:
 
 
 def fork_and_return() -> int:
-    """Returns twice, in two processes."""
+    """Return twice, in two processes."""
     pid = os.fork()
     if pid:
         os.waitpid(pid, 0)
@@ -239,7 +239,7 @@ def print_blocks(mebibytes: int) -> None:
 
 
 def misbehave(way: str) -> None:
-    """Leaves this process as nobody should."""
+    """End this process in a way that no function should."""
     if way == "close":
         os.close(1)
         os.close(2)
@@ -275,7 +275,7 @@ def remember(key: str, value: Any = None) -> Any:
 
 
 def wait_for(awaited: str, timeout: float | None = None) -> Any:
-    """Waits for another task and returns its value."""
+    """Wait for another task and return its value."""
     return session.current().future(ids.task_id(awaited)).result(timeout)
 
 
@@ -304,7 +304,7 @@ def delegate(awaited: str) -> Any:
 
 
 def depth() -> int:
-    """How many frames are left before RecursionError."""
+    """Return how many frames are left before RecursionError."""
     try:
         return 1 + depth()
     except RecursionError:
@@ -317,7 +317,7 @@ def say_and_return(text: str, value: Any) -> Any:
 
 
 def submit_some(count: int) -> None:
-    """Submits calls to nobody in particular, and does not wait for them."""
+    """Submit calls without waiting for them."""
     here = session.current()
     number = here.template(task.TaskSpec(call=task.Call(function="operator:add")))
     arguments = attempts.Payload(attempts.JSON, b"[[1,2],{}]")
@@ -327,7 +327,7 @@ def submit_some(count: int) -> None:
 
 
 class _Slowly:
-    """A lock after which every thread but the main one is slow, as on a machine that is busy."""
+    """A lock after which every thread but the main one is slow, as on a busy machine."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -342,7 +342,7 @@ class _Slowly:
 
 
 def submit_beside_slow_threads() -> None:
-    """One child; what is sent meanwhile by another thread is sent slowly."""
+    """Submit one child; messages of other threads are sent slowly meanwhile."""
     here: Any = session.current()
     if not isinstance(here._lock, _Slowly):
         here._lock = _Slowly()
@@ -363,7 +363,7 @@ def say_and_die(before: str, seconds: float, after: str) -> None:
 
 
 def print_natively(size: int) -> int:
-    """Holds the interpreter lock while it writes, as a C extension may."""
+    """Hold the interpreter lock while writing, as a C extension may."""
     write = ctypes.PyDLL(None).write
     data, written = b"x" * size, 0
     while written < size:
@@ -381,7 +381,7 @@ def log_something(configuration: str) -> None:
 
 
 def eat(mib: int, sign: str = "") -> int:
-    """Use so much memory, for a while."""
+    """Use so much memory for a while."""
     held = [bytearray(b"x" * (1 << 20)) for _ in range(mib)]
     if sign:
         Path(sign).touch()

@@ -1,4 +1,4 @@
-"""A disk of few MiB, to be filled: a tmpfs that is mounted for one test, which takes root."""
+"""A disk of a few MiB that tests can fill: a tmpfs mounted for one test, which needs root."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ import pytest
 
 @contextmanager
 def mounted(directory: Path, *, mib: int = 16) -> Iterator[Path]:
-    """`directory/disk` of that size; skips the test where it cannot be mounted."""
+    """Mount `directory/disk` of that size; skip the test if it cannot be mounted."""
     if os.geteuid() != 0:
         pytest.skip("mounts a small tmpfs: run it as root")
     disk = directory / "disk"
@@ -24,7 +24,7 @@ def mounted(directory: Path, *, mib: int = 16) -> Iterator[Path]:
 
 
 def fill(path: Path) -> None:
-    """Take all room there is, to the last page."""
+    """Use all free space, to the last page."""
     with path.open("wb", buffering=0) as file:
         for size in (1 << 20, 1 << 12):
             try:

@@ -1,4 +1,4 @@
-"""Checks that a table of states says of its executor what the code does."""
+"""Checks that the table of states of an executor agrees with its code."""
 
 import ast
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ OUTSIDE = {
 
 
 def reasons_in(pattern: str) -> Iterator[R]:
-    """Yield every reason that sources below `executors` name, tables apart."""
+    """Yield every reason that sources below `executors` name, except in tables."""
     for path in sorted(ROOM.glob(pattern)):
         if path.name == "states.py":
             continue
@@ -37,8 +37,10 @@ def check(
     others: set[R],
     unused: frozenset[R] = frozenset(),
 ) -> None:
-    """The table has the reasons that `sources` and `others` give, but for those that are `unused`,
-    and no row twice; its states agree with what they count against."""
+    """Check that the table has exactly the reasons of `sources` and `others` except `unused`.
+
+    Also that it has no row twice and that its states agree with what they count against.
+    """
     given = {reason for pattern in sources for reason in reasons_in(pattern)} - unused
     assert given, "no source was read"
     assert {row.reason for row in table.rows} == given | others | DISPATCHER

@@ -1,7 +1,8 @@
-"""Random stories of requests, to be played on several API servers alike.
+"""Random stories of requests, to be played on several API servers and compared.
 
-A story is data and depends on its seed only. What a server makes up itself is named by the step
-that gave it: `{"of": 3, "at": ["metadata", "uid"]}` stands for that field of the answer to step 3.
+A story is data and depends only on its seed. Values that a server generates are referenced by the
+step that returned them: `{"of": 3, "at": ["metadata", "uid"]}` is that field of the response to
+step 3.
 """
 
 import copy
@@ -18,7 +19,7 @@ _ODD: tuple[Any, ...] = (
     *([], {}, [None], ["x", "x"], [{}], {"x": 1}, {"x": "y"}, {"x": None}, "2020-01-01T00:00:00Z"),
 )
 _POD_SPEC = {
-    "schedulerName": "nobody",
+    "schedulerName": "missing",
     "automountServiceAccountToken": False,
     "containers": [{"name": "c", "image": "i", "env": [{"name": "E", "value": "1"}]}],
 }
@@ -27,7 +28,7 @@ _ROLE = {"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind whose objects a story may be about. `bodies`: what a valid one has beside metadata."""
+    """A kind whose objects a story may use. `bodies`: valid content beside metadata."""
 
     path: str
     kind: str
@@ -37,12 +38,12 @@ class Kind:
 
     @property
     def ours(self) -> bool:
-        """A Task, TaskObject or TaskCluster."""
+        """Return whether it is a Task, TaskObject or TaskCluster."""
         return self.api_version.startswith("kilnwork.dev/")
 
 
 def kinds(group: str) -> list[Kind]:
-    """Those of stories; Widgets are in this group. `*` stands for the namespace."""
+    """Return the kinds of stories; Widgets are in this group. `*` stands for the namespace."""
     return [*_built_in(), *_custom(group)]
 
 
@@ -147,7 +148,7 @@ class Writer:
         self._drawn = False
 
     def story(self, length: int) -> list[Step]:
-        """So many steps, and a look at everything at the end."""
+        """Return a story of so many steps, with a look at everything at the end."""
         acts = (
             *((self._create, 6), (self._update, 5), (self._patch, 8), (self._apply, 5)),
             *((self._delete, 3), (self._list, 4), (self._read, 2), (self._delete_all, 1)),
@@ -192,7 +193,7 @@ class Writer:
         }
 
     def _spoil(self, body: Any, often: float = 0.5) -> Any:
-        """Perhaps with something odd somewhere."""
+        """Return the body, sometimes with something invalid in it."""
         while self._chance(often):
             holders = list(_holders(body))
             if not holders:
@@ -272,7 +273,7 @@ class Writer:
         self._whole.append(self._add("PATCH", path, body, form=form, query=query))
 
     def _patch_below(self, path: str, query: dict[str, Any]) -> None:
-        """Change the status, or the number of replicas, and nothing beside."""
+        """Patch only the status, or only the number of replicas."""
         below = self._dice.choice(self.kind.subresources)
         field = "replicas" if self.kind.kind != "Task" else "attempts"
         part = "status" if below == "status" else "spec"

@@ -1,4 +1,6 @@
-"""Plays a story on an API server, and tells its answers without what differs on every server."""
+"""Plays a story on an API server, and returns its responses without what differs on every
+server.
+"""
 
 import json
 import re
@@ -20,16 +22,16 @@ _OURS = re.compile("has no effect here: |refused by nodes of kilnwork: ")
 
 
 class Player:
-    """One server's side of one story."""
+    """Plays one story on one server."""
 
     def __init__(self, http: kube_servers.Http, namespace: str) -> None:
         self._http = http
         self._namespace = namespace
-        self._answers: list[Any] = []
+        self._responses: list[Any] = []
         self._labels: dict[str, str] = {}
 
     def play(self, step: stories.Step) -> dict[str, Any]:
-        """Do it; what came of it."""
+        """Send a request; return the normalized response."""
         path = step.path.replace("*", self._namespace)
         asked = {name: self._resolve(value) for name, value in step.query.items()}
         query = {
@@ -40,19 +42,19 @@ class Player:
         data = None if body is None else json.dumps(body).encode()
         if query.get("resourceVersion") == "0":
             self._catch_up(path)
-        answer = self._http.send(step.method, path, data, headers=headers, **query)
-        lines = answer.body.splitlines() if "watch" in query else [answer.body]
+        response = self._http.send(step.method, path, data, headers=headers, **query)
+        lines = response.body.splitlines() if "watch" in query else [response.body]
         decoded = [self._decode(line) for line in lines]
-        self._answers.append(decoded[0] if len(decoded) == 1 else None)
+        self._responses.append(decoded[0] if len(decoded) == 1 else None)
         decoded = [one for one in map(_event, decoded) if one is not None]
-        told = {"status": answer.status, "body": [self._told(one) for one in decoded]}
+        reported = {"status": response.status, "body": [self._normalized(one) for one in decoded]}
         return {
-            **told,
-            "warnings": sorted(self._text(w) for w in answer.warnings if not _OURS.search(w)),
+            **reported,
+            "warnings": sorted(self._text(w) for w in response.warnings if not _OURS.search(w)),
         }
 
     def _catch_up(self, path: str) -> None:
-        """Let the server's memory, which answers next, have all that was written: a list does."""
+        """List once, so that the server's cache has everything that was written."""
         base, _, rest = path.partition("/namespaces/")
         self._http.get(f"{base}/namespaces/{'/'.join(rest.split('/')[:2])}")
 
@@ -64,7 +66,7 @@ class Player:
 
     def _resolve(self, value: Any) -> Any:
         if isinstance(value, dict) and "of" in value and "at" in value:
-            found = self._answers[value["of"]]
+            found = self._responses[value["of"]]
             for key in value["at"]:
                 found = found.get(key) if isinstance(found, dict) else None
             if found is None:
@@ -76,11 +78,11 @@ class Player:
             return [self._resolve(item) for item in value]
         return value
 
-    def _told(self, value: Any, key: str = "") -> Any:
+    def _normalized(self, value: Any, key: str = "") -> Any:
         if isinstance(value, dict):
             if _name(value) == "kube-root-ca.crt":
                 return "kube-root-ca.crt"  # written by a controller, with its own certificate
-            found = {k: self._told(value[k], k) for k in sorted(value)}
+            found = {k: self._normalized(value[k], k) for k in sorted(value)}
             if _is_going(value):  # which the real server writes once more before it goes
                 found["metadata"].pop("resourceVersion")
             if "items" in value or value.get("type") == "BOOKMARK":
@@ -90,10 +92,10 @@ class Player:
                     metadata["continue"] = "CONTINUE"
             return found
         if isinstance(value, list):
-            told = [self._told(item) for item in value]
+            reported = [self._normalized(item) for item in value]
             if key == "causes":  # the real server checks some fields twice
-                return list({_sorted(item): item for item in told}.values())
-            return sorted(told, key=_sorted) if key == "managedFields" else told
+                return list({_sorted(item): item for item in reported}.values())
+            return sorted(reported, key=_sorted) if key == "managedFields" else reported
         if key == "resourceVersion" and isinstance(value, str):
             return self._label(value, "version")
         if isinstance(value, float):
@@ -108,17 +110,17 @@ class Player:
         return _TIME.sub("TIME", text).replace(self._namespace, "NAMESPACE")
 
     def _label(self, value: str, what: str) -> str:
-        return self._labels.setdefault(value, f"{what} of step {len(self._answers)}")
+        return self._labels.setdefault(value, f"{what} of step {len(self._responses)}")
 
 
-def compared(answers: Sequence[dict[str, Any]], kind: stories.Kind) -> list[dict[str, Any]]:
-    """What must be the same in the answers to one step; differences.md has the rest."""
-    if all(answer["status"] < 300 for answer in answers):
-        return [{**answer, "warnings": None} for answer in answers]
+def comparable(responses: Sequence[dict[str, Any]], kind: stories.Kind) -> list[dict[str, Any]]:
+    """Return what must be equal in the responses to one step; differences.md has the rest."""
+    if all(response["status"] < 300 for response in responses):
+        return [{**response, "warnings": None} for response in responses]
     loosely = kind.kind in ("Pod", "Widget", "Secret") or kind.ours
-    if loosely or any(_SAID_OTHERWISE.search(str(answer)) for answer in answers):
-        return [{"status": a["status"], "reason": a["body"][0].get("reason")} for a in answers]
-    return list(answers)
+    if loosely or any(_SAID_OTHERWISE.search(str(response)) for response in responses):
+        return [{"status": a["status"], "reason": a["body"][0].get("reason")} for a in responses]
+    return list(responses)
 
 
 _SAID_OTHERWISE = re.compile(
@@ -127,7 +129,9 @@ _SAID_OTHERWISE = re.compile(
 
 
 def _event(value: Any) -> Any:
-    """A change as both send it: the real server marks a Pod that it is about to remove."""
+    """Return a change in the form that both servers send: the real one marks a Pod that it is about
+    to remove.
+    """
     found = value.get("object") if isinstance(value, dict) else None
     if found is None:
         return value

@@ -1,4 +1,4 @@
-"""A program in a terminal: what it shows, and typing answers to what it asks."""
+"""A program in a terminal: its output, and input typed at its prompts."""
 
 import os
 import pty
@@ -26,8 +26,8 @@ class Terminal:
         )
         os.close(theirs)
 
-    def answer(self, question: str, text: str) -> None:
-        """Type a line once a question is shown that was not answered yet."""
+    def respond(self, question: str, text: str) -> None:
+        """Type a line once a prompt is shown that was not responded to yet."""
         start = len(self.shown)
         waiting.wait_until(
             lambda: question in self._read()[start:], what=f"it asks {question!r}: {self.shown}"
@@ -35,21 +35,21 @@ class Terminal:
         os.write(self._ours, f"{text}\n".encode())
 
     def until(self, pattern: str) -> None:
-        """Wait until something is shown that a regular expression matches."""
+        """Wait until the output matches a regular expression."""
         try:
             waiting.wait_until(lambda: re.search(pattern, self._read()), what=f"{pattern!r}")
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.shown}") from None
 
     def end(self) -> int:
-        """Wait for the end of the program: its exit code."""
+        """Wait for the end of the program; return its exit code."""
         waiting.wait_until(lambda: not self._read(ended=True), what="it ends", timeout_s=30)
         code = self._process.wait()
         os.close(self._ours)
         return code
 
     def _read(self, *, ended: bool = False) -> str:
-        """All that was shown; with `ended`, "" once the program has closed its terminal."""
+        """Return all output so far; with `ended`, "" once the program has closed its terminal."""
         while select.select([self._ours], [], [], 0)[0]:
             try:
                 some = os.read(self._ours, 65536)

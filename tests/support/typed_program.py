@@ -1,6 +1,6 @@
-"""A program as type checkers see it: what each expression is. Checked, never run.
+"""A program for type checkers that asserts the type of each expression. Checked, never run.
 
-`make check` runs mypy on it; `tests/unit/sdk/test_typing.py` runs pyright too, where it is there.
+`make check` runs mypy on it; `tests/unit/sdk/test_typing.py` also runs pyright if it is installed.
 """
 
 import datetime

@@ -1,4 +1,4 @@
-"""File jobs of a `kiln up`, over plain http: asked as anybody would, looked through at the end."""
+"""File jobs of a `kiln up` over plain HTTP, with checks of all documents and files at the end."""
 
 import contextlib
 import hashlib
@@ -18,14 +18,14 @@ from kilnwork.api import filejobs
 from kilnwork.data import commit_records
 from kilnwork.data.stores import local
 from kilnwork.jobs import directory_operations
-from support import up as up_support
+from support import up_server as up_support
 from support import waiting
 
 FINAL = ("Succeeded", "Failed", "Cancelled")
 
 
-class Answer(NamedTuple):
-    """`headers`: names in lower case."""
+class Response(NamedTuple):
+    """A response. `headers`: names in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -36,7 +36,7 @@ class Answer(NamedTuple):
         return json.loads(self.body)
 
 
-class Whole(NamedTuple):
+class ExpectedResult(NamedTuple):
     """What one process makes of a file: its result, line numbers of bad records, counts."""
 
     result: bytes
@@ -46,9 +46,9 @@ class Whole(NamedTuple):
 
 
 class UpFiles:
-    """The jobs of one server, which may be killed and started again meanwhile."""
+    """The jobs of one server, which may be killed and restarted meanwhile."""
 
-    def __init__(self, server: up_support.Up) -> None:
+    def __init__(self, server: up_support.UpServer) -> None:
         self.server = server
         self.directory = server.data / "files"
         self.seen: list[Any] = []
@@ -59,38 +59,38 @@ class UpFiles:
         return http.client.HTTPConnection(place.netloc, timeout=timeout_s)
 
     def headers(self, **more: str) -> dict[str, str]:
-        """Those that every request needs; `_` is written as a dash."""
+        """Return the headers of every request; `_` stands for a dash."""
         token = (self.server.data / "token").read_text().strip()
         given = {name.replace("_", "-"): value for name, value in more.items()}
         return {"Authorization": f"Bearer {token}", **given}
 
-    def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
+    def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Response:
         connection = self.connect()
         try:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has said why
                 connection.request(method, path, body, self.headers(**headers))
-            answer = connection.getresponse()
-            found = {name.lower(): value for name, value in answer.getheaders()}
-            return Answer(answer.status, found, answer.read())
+            response = connection.getresponse()
+            found = {name.lower(): value for name, value in response.getheaders()}
+            return Response(response.status, found, response.read())
         finally:
             connection.close()
 
     def post(self, content: bytes, spec: Mapping[str, Any], **headers: str) -> str:
-        """Make a job; its id."""
-        answer = self.ask("POST", where(spec), content, **headers)
-        assert answer.status == 202, answer.body
-        return str(answer.json["id"])
+        """Create a job; return its id."""
+        response = self.ask("POST", job_url(spec), content, **headers)
+        assert response.status == 202, response.body
+        return str(response.json["id"])
 
     def act(self, job: str, act: str) -> Any:
-        """POST …/ACT; the document."""
-        answer = self.ask("POST", f"/jobs/{job}/{act}")
-        assert answer.status == 202, answer.body
-        return answer.json
+        """Send POST …/ACT; return the document."""
+        response = self.ask("POST", f"/jobs/{job}/{act}")
+        assert response.status == 202, response.body
+        return response.json
 
     def document(self, job: str) -> Any:
-        answer = self.ask("GET", f"/jobs/{job}")
-        assert answer.status == 200, answer.body
-        return answer.json
+        response = self.ask("GET", f"/jobs/{job}")
+        assert response.status == 200, response.body
+        return response.json
 
     def jobs(self) -> list[str]:
         return [found["id"] for found in self.ask("GET", "/jobs").json]
@@ -106,29 +106,29 @@ class UpFiles:
         found: list[Any] = []
         path: str | None = f"/jobs/{job}/parts?limit=1000"
         while path is not None:
-            answer = self.ask("GET", path)
-            assert answer.status == 200, answer.body
-            found += answer.json
-            link = answer.headers.get("link")
+            response = self.ask("GET", path)
+            assert response.status == 200, response.body
+            found += response.json
+            link = response.headers.get("link")
             path = None if link is None else link[1 : link.index(">")]
         return found
 
     def result(self, job: str, query: str = "") -> bytes:
-        """Of the job, or as `query` wants it."""
-        answer = self.ask("GET", f"/jobs/{job}/results{query}")
-        assert answer.status == 200, answer.body
-        return answer.body
+        """Return the result of the job, with `query`."""
+        response = self.ask("GET", f"/jobs/{job}/results{query}")
+        assert response.status == 200, response.body
+        return response.body
 
     def stored(self, below: str = "") -> list[str]:
-        """Files of the store, unfinished ones too, below a directory of it."""
+        """Return the files of the store below a directory, unfinished ones too."""
         found = []
         for directory, _, names in os.walk(self.directory / below):  # they may vanish meanwhile
             place = Path(directory).relative_to(self.directory)
             found += [str(place / name) for name in names if name != ".lock"]
         return sorted(found)
 
-    def assert_sound(self, job: str, content: bytes, whole: Whole) -> None:
-        """A job that has succeeded is what one process would have made, in every document."""
+    def assert_sound(self, job: str, content: bytes, whole: ExpectedResult) -> None:
+        """Check that every document of a succeeded job is as one process would have made it."""
         found, parts = self.document(job), self.parts(job)
         assert found["phase"] == "Succeeded", found
         assert self.result(job) == whole.result
@@ -148,8 +148,8 @@ class UpFiles:
             size + 1,
         )
         assert found["progress"]["fraction"] == 1
-        told = {"total": size, "pending": 0, "running": 0, "succeeded": size, "failed": 0}
-        assert found["progress"]["parts"] == {**told, "cancelled": 0}
+        reported = {"total": size, "pending": 0, "running": 0, "succeeded": size, "failed": 0}
+        assert found["progress"]["parts"] == {**reported, "cancelled": 0}
         assert not found.get("active")
         self._assert_parts(job, parts)
         self._assert_input(job, content, parts)
@@ -192,7 +192,8 @@ class UpFiles:
         assert sum(part.get("errors", {}).get("lines", 0) for part in parts) == len(bad)
 
     def assert_tidy(self, *jobs: Any) -> None:
-        """With the server stopped: databases are whole, and the store has what these jobs name.
+        """Check, with the server stopped, that the databases are intact and the store has what
+        these jobs name.
 
         `jobs`: their documents.
         """
@@ -229,7 +230,7 @@ class UpFiles:
         return [commit for commit in found if commit is not None]
 
 
-def where(spec: Mapping[str, Any]) -> str:
+def job_url(spec: Mapping[str, Any]) -> str:
     return "/jobs?" + parse.urlencode({"spec": json.dumps(spec)})
 
 

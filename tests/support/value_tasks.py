@@ -1,4 +1,4 @@
-"""Task functions that take and give large values and parts of files."""
+"""Task functions that take and return large values and parts of files."""
 
 from typing import Any
 
@@ -17,13 +17,13 @@ def sizes(values: dict[str, Any]) -> dict[str, int]:
 
 @kiln.task
 def lines(part: kiln.Part) -> tuple[int | None, list[str]]:
-    """The number of the first line, and the lines."""
+    """Return the number of the first line, and the lines."""
     return part.first_line, list(part)
 
 
 @kiln.task
 def changed(value: bytearray) -> int:
-    """A value may be changed in place; nobody else sees it."""
+    """Change a value in place, which no other task sees."""
     value[0] += 1
     return value[0]
 
@@ -35,11 +35,11 @@ def large(count: int) -> bytes:
 
 @kiln.task
 def put_away(count: int) -> "kiln.Ref[bytes]":
-    """A result that refers to a blob, of a process that forgets it."""
+    """Return a reference to a blob that this process does not keep."""
     return kiln.put(b"x" * count)
 
 
 @kiln.task
 def through_a_child(ref: bytes) -> int:
-    """A value that a parent puts away for its child."""
+    """Put a value and pass it to a child."""
     return size.submit(kiln.put(ref + ref)).result()

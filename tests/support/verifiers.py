@@ -1,4 +1,6 @@
-"""Who may connect to a hub in a test: one secret for all, or whoever another verifier believes."""
+"""Verifiers of credentials for hubs in tests: one secret for all, or only the workers of another
+verifier.
+"""
 
 from typing import Protocol
 
@@ -27,13 +29,13 @@ class OneSecret:
 
 
 class Workers(Protocol):
-    """Says whether a credential belongs to a worker."""
+    """Verifies the credential of a worker."""
 
     async def verify(self, namespace: str, cluster: str, credential: str) -> bool: ...
 
 
 class NoDrivers:
-    """Workers as another verifier says, and nobody else."""
+    """Accepts the workers that another verifier accepts, and no other peers."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers

@@ -1,4 +1,4 @@
-"""Waiting for the world to become so, with a deadline and a reason; never a bare sleep."""
+"""Polling for a condition with a deadline and a description; never a bare sleep."""
 
 import asyncio
 import time
@@ -11,14 +11,14 @@ T = TypeVar("T")
 def wait_until(
     look: Callable[[], T], *, what: str, timeout_s: float = 30.0, every_s: float = 0.02
 ) -> T:
-    """The first truthy answer of `look`; after `timeout_s` it fails, naming `what`."""
+    """Return the first truthy result of `look`; fail with `what` after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while True:
-        answer = look()
-        if answer:
-            return answer
+        response = look()
+        if response:
+            return response
         if time.monotonic() > deadline:
-            raise AssertionError(f"{what}: not within {timeout_s} s; last seen: {answer!r}")
+            raise AssertionError(f"{what}: not within {timeout_s} s; last seen: {response!r}")
         time.sleep(every_s)
 
 
@@ -33,13 +33,13 @@ async def wait_until_async(look: Callable[[], T], *, what: str, timeout_s: float
 
 
 async def wait_until_async(look: Callable[[], Any], *, what: str, timeout_s: float = 30.0) -> Any:
-    """`wait_until` inside a running event loop; `look` may be a coroutine function."""
+    """Wait as `wait_until` does, in a running event loop; `look` may be a coroutine function."""
     deadline = time.monotonic() + timeout_s
     while True:
         found = look()
-        answer = await found if isinstance(found, Awaitable) else found
-        if answer:
-            return answer
+        response = await found if isinstance(found, Awaitable) else found
+        if response:
+            return response
         if time.monotonic() > deadline:
-            raise AssertionError(f"{what}: not within {timeout_s} s; last seen: {answer!r}")
+            raise AssertionError(f"{what}: not within {timeout_s} s; last seen: {response!r}")
         await asyncio.sleep(0.02)

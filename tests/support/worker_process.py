@@ -1,4 +1,4 @@
-"""`python -m kilnwork.worker` in a subprocess, as a TaskCluster's Pod would start it."""
+"""`python -m kilnwork.worker` in a subprocess, started as by a TaskCluster's Pod."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from kilnwork.worker import zygote_link
 
 
 class WorkerProcess:
-    """One worker; everything it starts can be found by a mark in the environment."""
+    """One worker; all its processes can be found by a mark in the environment."""
 
     def __init__(self, directory: Path, *, channel: Path, **environment: str) -> None:
         self.directory = directory
@@ -44,8 +44,11 @@ class WorkerProcess:
         output: int | None = None,
         inside: Path | None = None,
     ) -> None:
-        """Start it; returns at once. `keep`: descriptors that it inherits; `output`: its own.
-        `inside`: directory of the cgroup that it is started in."""
+        """Start the worker without waiting.
+
+        `keep`: descriptors that it inherits; `output`: its own output; `inside`: directory of the
+        cgroup to start in.
+        """
         command = [sys.executable, "-m", "kilnwork.worker"]
         if inside is not None:
             enter = f'echo $$ > "{inside}/cgroup.procs"; exec "$@"'
@@ -71,47 +74,49 @@ class WorkerProcess:
         os.kill(self.pid, number)
 
     def stop(self, *, timeout_s: float = 30.0) -> int:
-        """SIGTERM; its exit code."""
+        """Send SIGTERM; return the exit code."""
         assert self.process is not None
         if self.process.poll() is None:
             self.signal(signal.SIGTERM)
         return self.process.wait(timeout_s)
 
     def destroy(self) -> None:
-        """Leave nothing behind, whatever happened."""
+        """Kill all processes."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
         processes.kill_members(None, marker=self.mark)
 
     def alive(self) -> set[int]:
-        """The worker and all that it has started, as far as it still runs, but for its zygote."""
+        """Return the running processes of the worker, without its zygote."""
         found = processes.find_members(None, marker=self.mark)
         return found - self.zygotes() if self.pid in found else found
 
     def descendants(self) -> set[int]:
-        """What is below it, zombies included, but for its zygote."""
+        """Return its descendants, including zombies, without its zygote."""
         return processes.descendants(self.pid) - self.zygotes()
 
     def zygotes(self) -> set[int]:
-        """The process of which slots are born; one, except for a moment after the death of one."""
+        """Return the processes that slots are forked from; one, except for a moment after one
+        died.
+        """
         children = processes.children(self.pid)
         return {pid for pid in children if comm(pid) == zygote_link.ZYGOTE}
 
     def described(self) -> str:
-        """Its processes, whether they run, where in the kernel they sleep, and what it logged."""
+        """Return its processes, their states, where in the kernel they sleep, and its log."""
         pids = sorted(processes.find_members(None, marker=self.mark))
         lines = [f"{pid} {comm(pid)}: {_state(pid)} {_of(pid, 'wchan')}" for pid in pids]
         return "\n".join((*lines, self.log.read_text(errors="replace")[-5000:]))
 
 
 def comm(pid: int) -> str:
-    """What `ps` calls a process."""
+    """Return the process name as `ps` shows it."""
     return _of(pid, "comm").rstrip("\n")
 
 
 def _state(pid: int) -> str:
-    """As proc_pid_status(5) has it, such as `S (sleeping)`."""
+    """Return the state as in proc_pid_status(5), such as `S (sleeping)`."""
     lines = _of(pid, "status").splitlines()
     return next((line.split(None, 1)[1] for line in lines if line.startswith("State:")), "gone")
 

@@ -1,9 +1,9 @@
-"""Executor `workflow` under the contract: Workflows on the embedded Kubernetes, and what runs them.
+"""Subject of the executor contract for executor `workflow`, on the embedded Kubernetes.
 
-The controller runs the script of a Workflow's only template as a process, with the phases of Argo,
-and ends it as `spec.shutdown` says. What a Workflow has as arguments are its outputs. What the real
-one has said is in `support.argo`; here Workflows are what the tests of all executors need: programs
-that say when they start.
+Its controller runs the script of a Workflow's only template as a process, goes through the phases
+of Argo, and ends the process as `spec.shutdown` requests. The arguments of a Workflow become its
+outputs. `support.argo_replay` replays the statuses of the real controller; here a Workflow is only
+a program that reports its start, as the contract's tests need.
 """
 
 import contextlib
@@ -15,24 +15,24 @@ from typing import Any
 from kilnwork.api import object_task
 from kilnwork.api import task as api_task
 from kilnwork.executors.custom_resource import template
-from support import argo, object_subject
+from support import argo_replay, object_subject
 
 
 def flow(script: str, **metadata: Any) -> dict[str, Any]:
     """Return a Workflow with one step, which is a shell script."""
     container = {"image": "label", "command": ["sh", "-c"], "args": [script]}
     return {
-        "apiVersion": argo.WORKFLOWS.api_version,
-        "kind": argo.WORKFLOWS.kind,
+        "apiVersion": argo_replay.WORKFLOWS.api_version,
+        "kind": argo_replay.WORKFLOWS.kind,
         "metadata": metadata,
         "spec": {"entrypoint": "main", "templates": [{"name": "main", "container": container}]},
     }
 
 
 class Controller(object_subject.Printer):
-    """Runs Workflows."""
+    """Controller that runs Workflows as processes."""
 
-    kind = argo.WORKFLOWS
+    kind = argo_replay.WORKFLOWS
     subresource = None
 
     def script(self, seen: dict[str, Any]) -> str:
@@ -52,9 +52,9 @@ class Controller(object_subject.Printer):
 
 
 class SteppingClient(object_subject.SteppingClient):
-    """A client to whom asking a Workflow to stop is a step of its own."""
+    """A client for which a request to stop a Workflow is a separate step."""
 
-    kind = argo.WORKFLOWS
+    kind = argo_replay.WORKFLOWS
 
     def step(self, method: str, body: bytes | None) -> str:
         if method == "PATCH" and b'"shutdown"' in (body or b""):
@@ -62,8 +62,8 @@ class SteppingClient(object_subject.SteppingClient):
         return super().step(method, body)
 
 
-class ScriptSubject(argo.WorkflowSubject):
-    """See the module."""
+class ScriptSubject(argo_replay.WorkflowSubject):
+    """Subject whose Workflows run scripts."""
 
     creates, deletes, releases = "POST workflow", "shutdown", "PATCH workflow"
     without = ("Pending", "ExecutorUnavailable", "no executor workflow")
@@ -87,8 +87,8 @@ class ScriptSubject(argo.WorkflowSubject):
 
 @contextlib.asynccontextmanager
 async def on_workflows(directory: Path) -> AsyncIterator[ScriptSubject]:
-    """Executor `workflow` on a control plane of its own."""
+    """Run executor `workflow` on a new control plane."""
     async with object_subject.control_plane(directory) as admin:
-        await object_subject.define(admin, argo.DEFINITION, argo.WORKFLOWS)
-        async with object_subject.printing(admin, Controller):
+        await object_subject.define(admin, argo_replay.DEFINITION, argo_replay.WORKFLOWS)
+        async with object_subject.running_printer(admin, Controller):
             yield ScriptSubject(admin)

@@ -6,7 +6,7 @@ import pkgutil
 import pytest
 
 import kilnwork
-from support import other_process
+from support import python_subprocess
 
 NAMES = sorted(
     """
@@ -45,7 +45,7 @@ def test_no_name_hides_a_room() -> None:
 
 
 def test_importing_it_imports_nothing_else() -> None:
-    loaded = other_process.run(
+    loaded = python_subprocess.run(
         "import sys; before = set(sys.modules); import kilnwork; "
         "print(sorted(m for m in set(sys.modules) - before if 'kilnwork' in m))"
     )
@@ -57,7 +57,7 @@ def test_making_tasks_imports_no_event_loop_and_no_server() -> None:
         "asyncio aiohttp apsw cryptography uvicorn cloudpickle numpy rich click yaml ssl difflib "
         "secrets"
     )
-    loaded = other_process.run(
+    loaded = python_subprocess.run(
         "import sys, kilnwork as kiln\n"
         "@kiln.task(retries=3)\n"
         "def f(x): return x\n"

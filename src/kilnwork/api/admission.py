@@ -1,7 +1,8 @@
 """Admission of our kinds on the embedded API server: JSON in, problems and warnings out.
 
-Registered with it by the composition root. A real Kubernetes has the CEL rules of the CRDs instead,
-and the controllers say the rest in the status. Pure: one object, no look-ups.
+Registered with the API server by the composition root. On a real Kubernetes the CEL rules of the
+CRDs do this instead, and the controllers report the remaining problems in the status. Pure: one
+object, no look-ups.
 """
 
 from collections.abc import Iterator
@@ -51,7 +52,7 @@ def validate_task(obj: meta.JsonObject) -> list[validation.Problem]:
 
 
 def validate_task_update(old: meta.JsonObject, new: meta.JsonObject) -> list[validation.Problem]:
-    """Return what may not change in a Task."""
+    """Return the forbidden changes of a Task."""
     before, after = _read(old, task.Task), _read(new, task.Task)
     if before is None or after is None:
         return []
@@ -59,17 +60,19 @@ def validate_task_update(old: meta.JsonObject, new: meta.JsonObject) -> list[val
 
 
 def sample_of_task(obj: meta.JsonObject) -> tuple[meta.JsonObject, str] | None:
-    """Return the object that a Task makes, and the field of its manifest; None if it makes none, or
-    if that depends on its inputs."""
+    """Return the object that a Task creates, and the field of its manifest.
+
+    None if it creates no object, or if the object depends on its inputs.
+    """
     if not obj["spec"].keys() & {"customResource", "workflow"}:
-        return None  # most Tasks: reported without reading them again
+        return None  # most Tasks create none: do not parse them again
     declared, metadata = _read(obj, task.Task), obj["metadata"]
     if declared is None or declared.spec.inputs or declared.spec.input_object is not None:
         return None
     try:
         return object_manifests.sample(declared.spec, metadata["name"], metadata["namespace"])
     except (object_manifests.InvalidManifest, substitution.InvalidTemplate):
-        return None  # said by `validate_task`
+        return None  # reported by `validate_task`
     except documents.LimitExceeded:
         return None
 
@@ -93,7 +96,7 @@ def validate_job(obj: meta.JsonObject) -> list[validation.Problem]:
 
 
 def validate_job_update(old: meta.JsonObject, new: meta.JsonObject) -> list[validation.Problem]:
-    """Return what may not change in a Job."""
+    """Return the forbidden changes of a Job."""
     before, after = _read(old, job.Job), _read(new, job.Job)
     if before is None or after is None:
         return []
@@ -117,7 +120,7 @@ def validate_sync_set(obj: meta.JsonObject) -> list[validation.Problem]:
 def validate_sync_set_update(
     old: meta.JsonObject, new: meta.JsonObject
 ) -> list[validation.Problem]:
-    """Return what may not change in a SyncSet within a generation."""
+    """Return the forbidden changes of a SyncSet within a generation."""
     before, after = _read(old, sync_set.SyncSet, status=True), _read(new, sync_set.SyncSet)
     if before is None or after is None:
         return []
@@ -127,14 +130,14 @@ def validate_sync_set_update(
 def validate_task_object_update(
     old: meta.JsonObject, new: meta.JsonObject
 ) -> list[validation.Problem]:
-    """Return what may not change in a TaskObject: its data."""
+    """Return the forbidden changes of a TaskObject: any change of its data."""
     return [("data", "field is immutable")] if old.get("data") != new.get("data") else []
 
 
 def validate_task_claim_update(
     old: meta.JsonObject, new: meta.JsonObject
 ) -> list[validation.Problem]:
-    """Return what may not change in a TaskClaim: its spec."""
+    """Return the forbidden changes of a TaskClaim: any change of its spec."""
     return [("spec", crd.CLAIM_RULE)] if old.get("spec") != new.get("spec") else []
 
 
@@ -146,7 +149,7 @@ def validate_task_claim_status(
 ) -> list[validation.Problem]:
     """Return what is wrong with the outcome of a TaskClaim.
 
-    A real Kubernetes gets the same rules from `installing.everything`.
+    On a real Kubernetes `installing.everything` installs the same rules.
     """
     before: meta.JsonObject = old.get("status") or {}
     outcome: meta.JsonObject | None = (new.get("status") or {}).get("outcome")
@@ -165,19 +168,22 @@ def validate_task_claim_status(
 
 
 def task_claim_right(claim: meta.JsonObject) -> tuple[str, str]:
-    """Return the right `use` that writing a TaskClaim or its status takes: resource, name."""
+    """Return the resource and the name on which writing a TaskClaim or its status requires the
+    verb `use`."""
     return "executors/external", str(claim["spec"]["executor"])
 
 
 def warn(kind: str, new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]:
-    """Yield fields that have no effect; of an update those that it changes."""
+    """Yield a warning for each field that has no effect; for an update, only for the changed
+    fields."""
     yield from field_effects.added(
         partial(task_fields.findings, kind, side=field_effects.Side.EMBEDDED), new, old
     )
 
 
 def warn_of_task(new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]:
-    """Yield the same, and that a changed spec does not run before `spec.run` rises."""
+    """Yield the warnings of `warn`, and one if a changed spec has no effect until `spec.run` is
+    raised."""
     if old is not None:
         before, after = old.get("spec") or {}, new.get("spec") or {}
         if before.get("run") == after.get("run") and _work(before) != _work(after):
@@ -186,7 +192,8 @@ def warn_of_task(new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[
 
 
 def warn_of_job(new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]:
-    """Yield fields that have no effect, also a template that its JobConfig replaces."""
+    """Yield the warnings of `warn`, and one for a template that is replaced by that of the
+    JobConfig."""
     spec = new.get("spec") or {}
     if old is None and spec.get("configName") and spec.get("template"):
         name = spec["configName"]
@@ -199,8 +206,11 @@ def _work(spec: meta.JsonObject) -> meta.JsonObject:
 
 
 def _read(obj: meta.JsonObject, type_: type[T], *, status: bool = False) -> T | None:
-    """Return the object as a struct, without its status unless that is asked for; None when it is
-    invalid, which its schema has already reported."""
+    """Return the object as a struct, or None if it is invalid, which the schema has already
+    reported.
+
+    The status is left out unless requested.
+    """
     try:
         return _converted(obj, type_, status=status)
     except msgspec.ValidationError:
@@ -208,7 +218,7 @@ def _read(obj: meta.JsonObject, type_: type[T], *, status: bool = False) -> T | 
 
 
 def _read_whole(obj: meta.JsonObject, type_: type[T]) -> T | list[validation.Problem]:
-    """Return the object as a struct, or why it is none where its schema leaves something out."""
+    """Return the object as a struct, or the problems that its schema does not express."""
     try:
         return _converted(obj, type_, status=False)
     except msgspec.ValidationError as error:

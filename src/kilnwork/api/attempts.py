@@ -1,6 +1,6 @@
-"""The values that cross rooms about one attempt: who it is, what was seen, how it ended.
+"""Values about one attempt that several packages exchange: its identity, observations, outcome.
 
-Used by dispatch, channel, worker and controllers alike; nothing here is stored by itself.
+Used by dispatch, channel, worker and controllers; none of them is stored on its own.
 """
 
 from enum import StrEnum
@@ -10,7 +10,8 @@ import msgspec
 
 from kilnwork.kit import ids
 
-# What a peer may send: checked while a frame is decoded, so that no later code must check it.
+# Bounds of values that a peer sends: they are checked while a frame is decoded, so that later code
+# can rely on them.
 Id = Annotated[ids.TaskId, msgspec.Meta(min_length=16, max_length=16)]
 Digest = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -19,7 +20,7 @@ Label = Annotated[str, msgspec.Meta(max_length=1024)]
 
 
 class AttemptRef(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Identity of an attempt: task id (16 bytes), run and attempt, both counted from 1."""
+    """Identity of an attempt: task id (16 bytes), run and attempt number, both counted from 1."""
 
     task: Id
     run: Count
@@ -30,7 +31,7 @@ class AttemptRef(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @classmethod
     def parse(cls, text: str) -> "AttemptRef":
-        """Read what `str` gives. Raises ValueError."""
+        """Parse the output of `str`. Raises ValueError."""
         task, run, attempt = text.split("/")
         return cls(ids.task_id(task), int(run), int(attempt))
 
@@ -45,89 +46,94 @@ class Ending(StrEnum):
 
 
 class Payload(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A value: the bytes, and what they are. At most `MAX_INLINE_BYTES`, else a blob.
-
-    A blob is named by `digest` (SHA-256, 32 bytes) and `size`; `data` is empty then. `blobs`: the
-    digests of further blobs that the value refers to, at any depth; they are kept as long as it is.
-    """
+    """A value: its bytes, or a reference to a blob if it has more than `MAX_INLINE_BYTES`."""
 
     media_type: Label
     data: bytes
+    """The bytes; empty if the value is a blob."""
     digest: Digest | None = None
+    """SHA-256 of the blob (32 bytes); None if the value is inline."""
     size: Count = 0
+    """Size of the blob in bytes."""
     blobs: tuple[Digest, ...] = ()
+    """Digests of further blobs that the value refers to, at any depth. They are kept as long as
+    the value."""
 
     @property
     def digests(self) -> tuple[bytes, ...]:
-        """Digests of all blobs that the value is or refers to."""
+        """The digests of all blobs that the value consists of or refers to."""
         return self.blobs if self.digest is None else (self.digest, *self.blobs)
 
 
 JSON = "application/json"
 PICKLE = "application/vnd.kilnwork.pickle"
-"""Pickle 5 with its buffers out of band (`sdk.pickling`); never read by the dispatcher."""
+"""Media type of a pickle, protocol 5 with its buffers out of band (`sdk.pickling`). The
+dispatcher never reads it."""
 ERROR = "application/vnd.kilnwork.error"
-"""msgpack of an `ErrorInfo`: what a failed call has instead of a result."""
+"""Media type of an `ErrorInfo` in msgpack: the payload of a failed call."""
 STREAM = "application/vnd.kilnwork.stream"
-"""msgpack list of `Payload`: what a generator has yielded."""
+"""Media type of a msgpack list of `Payload`: the values that a generator has yielded."""
 
 MAX_INLINE_BYTES = 64 * 1024
-"""Largest value that the journal keeps inline; larger ones are blobs."""
+"""Maximum size of a value that the journal keeps inline; larger values are blobs."""
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, array_like=True):
-    """An exception that left a task function.
-
-    `type`: module and qualified name; `text`: str() of it; `traceback`: as Python prints it, where
-    it happened. `pickled`: the exception itself, None when it cannot be pickled. `notes`: as of
-    `add_note`. `cause`: the error of the input that failed, for chaining.
-    """
+    """An exception raised by a task function."""
 
     type: str
+    """Module and qualified name of its class."""
     text: str
+    """str() of the exception."""
     traceback: str
+    """The traceback as printed by Python where the exception was raised."""
     pickled: bytes | None = None
+    """The pickled exception; None if it cannot be pickled."""
     notes: tuple[str, ...] = ()
+    """Its `__notes__`."""
     cause: "ErrorInfo | None" = None
+    """The error of the failed input, for exception chaining."""
 
 
 MAX_STATUS_BYTES = 8 * 1024
-"""Largest JSON result copied into `status.result.value`, so that objects stay small in etcd."""
+"""Maximum size of a JSON result that is copied into `status.result.value`, so that objects stay
+small in etcd."""
 
 
 class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What an attempt has used.
-
-    `cpu_s`: seconds of CPU, of all its processes that were waited for. `peak_bytes`: the most
-    resident memory that one of them had; None: not known.
-    """
+    """Resources used by an attempt."""
 
     cpu_s: Seconds
+    """CPU time in seconds of all its processes that were waited for."""
     peak_bytes: Annotated[int, msgspec.Meta(ge=0, lt=2**62)] | None = None
+    """Maximum resident memory of a single process; None if unknown."""
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
-    """The end of an attempt as the worker reports it.
-
-    `reason` is one of `api.reasons`. `exit_code` as a shell would say it: 128 + N for signal N.
-    `proof`: nothing that the attempt started is left; False means some process may still run.
-    `requested_retry`: it exited 75. `started`/`finished`: wall clock, seconds since the epoch.
-    `result` of a failed call is its error. `may_retry`, `delegate`: see `calls.CallEnd`.
-    `usage`: what it has used, as far as is known.
-    """
+    """The outcome of an attempt as the worker reports it."""
 
     ending: Ending
     reason: Label
+    """One of `api.reasons`."""
     message: str = ""
     exit_code: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31)] | None = None
+    """Exit code as in a shell: 128 + N for signal N."""
     result: Payload | None = None
+    """The result, or the error of a failed call."""
     proof: bool = True
+    """Whether nothing that the attempt started still runs. False: some process may."""
     requested_retry: bool = False
+    """Whether the attempt exited with code 75."""
     started: Seconds | None = None
+    """Wall clock, in seconds since the epoch."""
     finished: Seconds | None = None
+    """Wall clock, in seconds since the epoch."""
     may_retry: bool = True
+    """See `calls.CallEnd`."""
     delegate: Id | None = None
+    """See `calls.CallEnd`."""
     usage: Usage | None = None
+    """Resources used, as far as known."""
 
 
 def dropped_line(count: int) -> bytes:
@@ -136,6 +142,6 @@ def dropped_line(count: int) -> bytes:
 
 
 def lost_line(count: int, why: str = "the disk was full") -> bytes:
-    """Return the line that stands in a log for so many bytes that the disk did not take."""
+    """Return the log line that replaces `count` bytes that could not be written to disk."""
     text = f"part of this output was lost: {why}; {count} bytes are missing here"
     return f"[kilnwork: {text}]\n".encode()

@@ -1,9 +1,9 @@
-"""The values that cross rooms about calls: Python functions run as tasks in slots, by the batch.
+"""Values about calls that several packages exchange: Python functions run as tasks, in batches.
 
-Used by channel, dispatch, sdk and worker alike; the bodies of their frames. A *call* is a task
-whose spec has `call`. What many calls share (function, retry, timeouts, priority) is a *template*,
-named once on each link by a number; a call carries only what is its own. Not collected by the
-garbage collector: none of these can be in a cycle.
+Used by channel, dispatch, sdk and worker as the bodies of frames. A *call* is a task whose spec
+has `call`. The part that many calls share (function, retry, timeouts, priority) is a *template*,
+sent once on each link and then referenced by a number; a call contains only what differs. These
+structs are not tracked by the garbage collector, since none can be part of a cycle.
 """
 
 import msgspec
@@ -13,98 +13,105 @@ from kilnwork.api import task as api_task
 
 
 class Cache(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Whether the result of an earlier call may be used. `key`: digest of function, code and
-    arguments; `seconds`: the greatest age of that result."""
+    """Permission to use the result of an earlier call."""
 
     key: attempts.Digest
+    """Digest of function, code and arguments."""
     seconds: attempts.Seconds
+    """Maximum age of the result."""
 
 
 class CallItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One call that a submitter (a driver, or a slot for a running task) wants to run.
-
-    `number`: of the submitter's session, from 1, rising by one; results come back under it. `task`:
-    the id, chosen by the submitter (UUIDv7), so that it is known at once. `template`: the number of
-    a Template sent before on this link. `needs`: tasks whose results the arguments hold as futures;
-    the call waits until all are final. `key`: names the call for ever (for children, within the run
-    of their parent). `ordinal`: without a key, the number of this call among the attempt's calls of
-    the function, from 1; 0 for drivers. `parent`: slots only. `retry_failed`: if the call that
-    `key` names failed before this session, it runs again, as it is asked for now. `cache`: None to
-    run it whatever has run before.
-    """
+    """One call that a submitter wants to run: a driver, or a slot on behalf of a running task."""
 
     number: attempts.Count
+    """Consecutive number within the submitter's session, from 1. The result is returned under
+    it."""
     task: attempts.Id
+    """Id of the task, chosen by the submitter (UUIDv7), so that it is known immediately."""
     template: attempts.Count
+    """Number of a Template sent earlier on this link."""
     arguments: attempts.Payload
     needs: tuple[attempts.Id, ...] = ()
+    """Tasks whose results are arguments of the call, as futures. The call waits until all of
+    them are final."""
     name: attempts.Label | None = None
     key: attempts.Label | None = None
+    """Permanent name of the call; for children, within the run of their parent."""
     ordinal: attempts.Count = 0
+    """Without a key, the number of this call among the attempt's calls of the same function,
+    from 1; 0 for drivers."""
     parent: attempts.AttemptRef | None = None
+    """The attempt that submits the call; set by slots only."""
     retry_failed: bool = False
+    """If the call named by `key` failed before this session, it runs again, with the current
+    arguments."""
     cache: Cache | None = None
+    """None: the call runs whatever earlier results exist."""
 
 
 class Value(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The end of a task that another one needs. `payload`: its result, or its error."""
+    """The outcome of a task that a call needs."""
 
     task: attempts.Id
     state: api_task.State
     reason: str
     message: str
     payload: attempts.Payload | None = None
+    """Its result, or its error."""
 
 
 class CallRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One reserved attempt for a slot. `template`: sent before on this link.
-
-    `values`: results of what it needs, as far as they fit; the slot watches the others.
-    `in_place`: run it now, on top of the attempt that waits for it.
-    """
+    """One reserved attempt for a slot."""
 
     ref: attempts.AttemptRef
     template: attempts.Count
+    """Number of a Template sent earlier on this link."""
     arguments: attempts.Payload
     name: str
     values: tuple[Value, ...] = ()
+    """Results of the tasks that the call needs, as far as they fit into the frame; the slot
+    watches the other tasks."""
     in_place: bool = False
+    """Whether to run the call immediately, on top of the attempt that waits for it."""
 
 
 class CallEnd(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How an attempt of a call ended.
-
-    `payload`: the result of a success, the error of a failure. `started`: wall clock, seconds;
-    `seconds`: how long it ran. `may_retry`: False when its exception is none of those that the task
-    is to be retried for. `delegate`: it returned this task's future; its outcome becomes ours.
-    `usage`: what it has used; None: a call of a slot that took less than a millisecond, or its
-    function was not called.
-    """
+    """The end of an attempt of a call."""
 
     ref: attempts.AttemptRef
     ending: attempts.Ending
     reason: attempts.Label
     message: str
     payload: attempts.Payload | None
+    """The result of a success, or the error of a failure."""
     started: attempts.Seconds
+    """Wall clock, in seconds since the epoch."""
     seconds: attempts.Seconds
+    """Duration of the attempt."""
     may_retry: bool = True
+    """False if the exception is not one that the task is retried for."""
     delegate: attempts.Id | None = None
+    """The task whose future the call returned; its outcome becomes the outcome of this call."""
     usage: attempts.Usage | None = None
+    """Resources used. None: the call took less than a millisecond in a slot, or its function was
+    not called."""
 
 
 class CallResult(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The stored result of call `number`. `state` is final, or Pending for an unknown task."""
+    """The stored result of a call."""
 
     number: attempts.Count
     state: api_task.State
+    """A final state, or Pending for an unknown task."""
     reason: str
     message: str
     payload: attempts.Payload | None = None
 
 
 class Watched(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A submitter wants the result of `task` under `number`, which it has not used before."""
+    """A request for the result of `task`, to be returned under a `number` that the submitter has
+    not used yet."""
 
     number: attempts.Count
     task: attempts.Id

@@ -1,9 +1,10 @@
-"""CEL, the Common Expression Language, where its library is installed.
+"""CEL, the Common Expression Language, if its library is installed.
 
 Used by the API server for the rules of users' definitions, by result rules and by flows. The
-library (docs/decisions/0018) is loaded at the first expression. It knows CEL itself and none of the
-functions that Kubernetes adds. It can be neither stopped nor limited, and holds the interpreter's
-lock meanwhile: so a `Predicate` takes the part of the language whose work is known beforehand.
+library (docs/decisions/0018) is loaded for the first expression. It implements CEL itself, without
+the functions that Kubernetes adds. It can neither be interrupted nor limited, and holds the
+interpreter lock during an evaluation: therefore a `Predicate` accepts only the subset of the
+language whose work can be computed in advance.
 """
 
 import functools
@@ -18,21 +19,23 @@ from kilnwork.kit import errors
 LIBRARY = "cel"
 
 MAX_CHARS = 4096
-"""Longest expression. The library recurses for each operator: five times as many in a row crash the
-process."""
+"""Maximum length of an expression. The library recurses for each operator: five times as many in
+a row crash the process."""
 
 MAX_PREDICATE_CHARS = 1024
 MAX_MATCHES = 4
-"""Calls of `matches()` in a predicate: each may compile a pattern of up to 10 MiB."""
+"""Maximum number of calls of `matches()` in a predicate: each may compile a pattern of up to 10
+MiB."""
 
 MAX_NESTING = 2
-"""How deep macros of a predicate may lie in each other."""
+"""Maximum nesting depth of macros in a predicate."""
 
 _CONVERSION_STEPS = 7
-"""Handing one value to the library takes 0.7 µs, as measured."""
+"""Work of passing one value to the library, which takes 0.7 µs as measured."""
 
 _MACRO_STEPS = 8
-"""One round of a macro takes up to 0.8 µs, and half a step for each value that it compares."""
+"""Work of one iteration of a macro, which takes up to 0.8 µs, plus half a step for each value
+that it compares."""
 
 _KNOWN = frozenset(
     {
@@ -53,7 +56,8 @@ _KNOWN = frozenset(
         *("getHours", "getMilliseconds", "getMinutes", "getSeconds"),
     }
 )
-"""Functions of the CEL specification (cel-spec/doc/langdef.md); its macros are none by then."""
+"""Functions of the CEL specification (cel-spec/doc/langdef.md), except for macros, which are
+removed first."""
 
 _NAME = re.compile(r"[A-Za-z]\w*")
 _TEXT_OR_COMMENT = re.compile(
@@ -63,26 +67,28 @@ _TEXT_OR_COMMENT = re.compile(
     r"|//[^\r\n]*",
     re.DOTALL,
 )
-"""In raw texts a backslash escapes nothing: what is taken for text here is not looked at."""
+"""String literals and comments. In raw strings a backslash escapes nothing: their content is not
+examined."""
 
 _MACRO = re.compile(r"\.\s*(all|exists|exists_one|existsOne|filter|map)\s*(\()\s*(\w+)\s*,")
 
 
 class CelError(errors.KilnError):
-    """The expression cannot be a rule; the message says why."""
+    """The expression cannot be used as a rule; the message says why."""
 
 
 @functools.cache
 def available() -> bool:
-    """Return whether the library is installed; it is not loaded for this."""
+    """Return whether the library is installed, without loading it."""
     return importlib.util.find_spec(LIBRARY) is not None
 
 
 @functools.lru_cache(maxsize=512)
 def load(text: str) -> tuple[Any, str]:
-    """Compile an expression with the library, and say why it cannot be evaluated ("" if it can).
+    """Compile an expression with the library; return the program, and why it cannot be evaluated
+    or "".
 
-    The library must be installed; the reason is a sentence without subject.
+    The library must be installed. The reason is a sentence without a subject.
     """
     if len(text) > MAX_CHARS:
         return None, f"reads rules of up to {MAX_CHARS} characters"
@@ -99,7 +105,7 @@ def load(text: str) -> tuple[Any, str]:
 
 
 class Predicate:
-    """An expression about `object` that is true, false, or not decided yet."""
+    """An expression about `object` whose value is true, false or undecided."""
 
     def __init__(self, text: str) -> None:
         """Compile an expression; raises CelError."""
@@ -118,12 +124,13 @@ class Predicate:
         self._macros, self._nesting, self._literals = _loops(text, program.variables())
 
     def evaluate(self, document: Any, budget: documents.Budget) -> bool | None:
-        """Return the truth of the expression, None where it is undecided; raises LimitExceeded."""
+        """Return the value of the expression, or None if it is undecided; raises LimitExceeded."""
         given = self._execute(document, budget)
         return given if isinstance(given, bool) else None
 
     def explain(self, document: Any, budget: documents.Budget) -> str:
-        """Return the value of the expression, as the end of a sentence that begins with it."""
+        """Return the value of the expression as the end of a sentence that begins with the
+        expression."""
         given = self._execute(document, budget)
         if isinstance(given, KeyError):
             return f"needs {given.args[0]}, which does not exist"
@@ -144,24 +151,24 @@ class Predicate:
 
 
 def bare(text: str) -> str:
-    """Return an expression without comments and with all texts empty."""
+    """Return an expression without comments and with all string literals empty."""
     return _TEXT_OR_COMMENT.sub('""', text)
 
 
 def macros(bare_text: str) -> tuple[list[tuple[str, str]], int]:
-    """Return the macros of an expression that is bare, each with the variable that it binds, and
-    how deep they lie in each other."""
+    """Return the macros of a stripped expression, each with the variable that it binds, and
+    their nesting depth."""
     found = list(_MACRO.finditer(bare_text))
     nesting = _nesting(bare_text, {macro.start(2) for macro in found})
     return [(macro[1], macro[3]) for macro in found], nesting
 
 
 def _loops(text: str, variables: list[str]) -> tuple[int, int, int]:
-    """Return the number of macros, how deep they lie in each other, and the most members of a
-    literal list.
+    """Return the number of macros, their nesting depth, and the maximum length of a literal list.
 
-    Raises CelError for what may take longer than that tells. The library names the variables of
-    macros among the others: one that no macro binds is unknown, and so is a macro that is.
+    Raises CelError for an expression whose work these numbers do not bound. The library lists the
+    variables of macros among the other names: a name that no macro binds is unknown, and so is a
+    macro that binds one.
     """
     emptied = bare(text)
     found = list(_MACRO.finditer(emptied))
@@ -186,7 +193,7 @@ def _loops(text: str, variables: list[str]) -> tuple[int, int, int]:
 
 
 def _nesting(text: str, calls: set[int]) -> int:
-    """Return how deep the calls whose parentheses open at these places lie in each other."""
+    """Return the nesting depth of the calls whose parentheses open at these positions."""
     open_calls: list[bool] = []
     deepest = 0
     for position, char in enumerate(text):

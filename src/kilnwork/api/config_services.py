@@ -1,7 +1,8 @@
-"""The Service of Knative that a JobConfig owns: one for all of its Jobs, never one for each task.
+"""The Knative Service that a JobConfig owns: one for all of its Jobs, never one for each task.
 
-Made of `function.template` of its `taskTemplate`. Used by the JobConfig controller, which keeps it,
-by `job_expansion`, which names it in Jobs, and by `job_validation`. Pure.
+It is created from `function.template` of the JobConfig's `taskTemplate`. Used by the JobConfig
+controller, which maintains it, by `job_expansion`, which sets its name in Jobs, and by
+`job_validation`. Pure.
 """
 
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ _FIELD = "spec.template.spec.taskTemplate.function"
 
 
 def placed(template: job.JobTemplate, name: str) -> job.JobTemplate:
-    """Return a template whose function names the Service, instead of saying what it is."""
+    """Return the template with the name of the Service in place of `function.template`."""
     found = _function(template)
     if found is None or found.template is None or template.what is None:
         return template
@@ -34,7 +35,7 @@ def placed(template: job.JobTemplate, name: str) -> job.JobTemplate:
 
 
 def problems(config: job_config.JobConfig) -> Iterator[Problem]:
-    """Yield what is wrong with the Service that a JobConfig is to own."""
+    """Yield what is wrong with the Service that a JobConfig should own."""
     found = _function(config.spec.template.spec)
     if found is None or found.template is None:
         return
@@ -52,7 +53,7 @@ def problems(config: job_config.JobConfig) -> Iterator[Problem]:
 
 
 def service(config: job_config.JobConfig) -> meta.JsonObject | None:
-    """Return the Service that a valid JobConfig owns; None if it owns none."""
+    """Return the Service that a valid JobConfig owns, or None if it owns none."""
     found = _function(config.spec.template.spec)
     if found is None or found.template is None:
         return None

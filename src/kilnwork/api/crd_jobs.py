@@ -1,7 +1,7 @@
-"""The definitions of Job and JobConfig: their rules and columns.
+"""The CustomResourceDefinitions of Job and JobConfig: their rules and columns.
 
-Used by `crd`. Rules in CEL are for the real server, whose bound on their cost they keep;
-`job_validation` says the same and the rest in Python.
+Used by `crd`. The CEL rules are for the real API server and stay within its cost limits;
+`job_validation` has the same rules, and further ones, in Python.
 """
 
 from collections.abc import Iterator
@@ -23,14 +23,15 @@ ALLOW_RULE = "is for policies other than Allow"
 IMMUTABLE = "cannot be changed: make another Job"
 
 OPEN = "has(oldSelf.configName) && (!has(oldSelf.template) || !has(self.configName))"
-"""CEL: the JobConfig's template is not copied into the Job yet, or the change does that."""
+"""CEL: the JobConfig's template has not been copied into the Job yet, or is being copied by this
+change."""
 
 FIXED = ("startPolicy", "substitutions", "dependsOn", "locks")
-"""Fields of a Job's spec that stay as they are once it is there; its template but for
-`parallelism.maxInFlight`, its type and its option values do too."""
+"""Fields of a Job's spec that are immutable, besides its type, its option values and its
+template except for `parallelism.maxInFlight`."""
 
 CHANGEABLE = "maxInFlight"
-"""The one field of the template that may be changed, of its parallelism."""
+"""The only field of `template.parallelism`, and of the template, that may be changed."""
 
 TEMPLATE_FIXED = f"of template only parallelism.{CHANGEABLE} can be changed: make another Job"
 
@@ -46,7 +47,7 @@ def _names(struct: type[msgspec.Struct]) -> list[str]:
 
 
 def _same(field: str) -> str:
-    """Return the CEL expression that a field is unchanged."""
+    """Return the CEL expression for an unchanged field."""
     now, before = f"self.{field}", f"oldSelf.{field}"
     return f"has({now}) == has({before}) && (!has({now}) || {now} == {before})"
 
@@ -56,9 +57,9 @@ def _fixed(field: str) -> meta.JsonObject:
 
 
 def _fixed_template() -> Iterator[meta.JsonObject]:
-    """Yield the rules by which a template stays as it is, but for how many indexes run at once.
+    """Yield the rules that make a template immutable, except for the number of parallel indexes.
 
-    CEL cannot see `completionStrategy`, which has no type; nor `optionValues`.
+    CEL cannot compare `completionStrategy` and `optionValues`, which have no type.
     """
     template, parallelism = "template", "template.parallelism"
     yield _rule_within(_exists_as_before(template), of=())
@@ -69,19 +70,19 @@ def _fixed_template() -> Iterator[meta.JsonObject]:
 
 
 def _exists_as_before(field: str) -> str:
-    """CEL: an object is there if it was."""
+    """Return the CEL expression that an object exists if it existed before."""
     return f"has(self.{field}) == has(oldSelf.{field})"
 
 
 def _rule_within(*expressions: str, of: tuple[str, ...]) -> meta.JsonObject:
-    """Return the rule that all of these are true unless one of the objects `of` is missing."""
+    """Return the rule that all expressions are true, unless one of the objects `of` is missing."""
     missing = [f"!has({side}.{field})" for field in of for side in ("self", "oldSelf")]
     holds = " && ".join(f"({one})" for one in expressions)
     return crd_parts.rule(" || ".join((OPEN, *missing, holds)), TEMPLATE_FIXED)
 
 
 def _template(at: str) -> dict[str, schema.Schema]:
-    """Return the additions for the `job.JobTemplate` at a path."""
+    """Return the additions to the schema of the `job.JobTemplate` at a path."""
     one_index_set, one_source = (
         " + ".join(f"(has(self.{field}) ? 1 : 0)" for field in fields) + " == 1"
         for fields in (INDEX_FIELDS, SOURCE_FIELDS)
@@ -110,7 +111,8 @@ def _template(at: str) -> dict[str, schema.Schema]:
 
 
 def _described_at(at: str) -> dict[str, str]:
-    """Return the objects whose fields another one within the `job.JobTemplate` at a path has."""
+    """Return, within the `job.JobTemplate` at a path, the objects whose fields are described at
+    another object."""
     of_tasks = ("task.template", "hooks.[].taskTemplate", "finalizer.taskTemplate")
     task = f"{at}.taskTemplate"
     return {
@@ -138,16 +140,16 @@ JOB = crd_parts.KindDefinition(
     columns=(
         crd_parts.column("Phase", ".status.phase"),
         crd_parts.column(
-            "Succeeded", ".status.indexes.succeeded", type_="integer", about="Indexes done."
+            "Succeeded", ".status.indexes.succeeded", type_="integer", about="Successful indexes."
         ),
         crd_parts.column(
-            "Failed", ".status.indexes.failed", type_="integer", about="Indexes that failed."
+            "Failed", ".status.indexes.failed", type_="integer", about="Failed indexes."
         ),
         crd_parts.column("Total", ".status.indexes.total", type_="integer", about="All indexes."),
         crd_parts.column("Started", ".status.startTime", type_="date"),
         crd_parts.column("Finished", ".status.finishTime", type_="date"),
-        crd_parts.column("Reason", ".status.reason", wide=True, about="Why it is in that phase."),
-        crd_parts.column("Type", ".spec.type", wide=True, about="Who made it."),
+        crd_parts.column("Reason", ".status.reason", wide=True, about="Reason for the phase."),
+        crd_parts.column("Type", ".spec.type", wide=True, about="How the Job was created."),
         crd_parts.AGE,
     ),
     selectable=(".spec.configName", ".spec.type", ".status.phase", ".status.state"),
@@ -182,14 +184,14 @@ JOB_CONFIG = crd_parts.KindDefinition(
     status=job_config.JobConfigStatus,
     columns=(
         crd_parts.column("State", ".status.state"),
-        crd_parts.column("Active", ".status.active", type_="integer", about="Jobs that run."),
-        crd_parts.column("Queued", ".status.queued", type_="integer", about="Jobs that wait."),
+        crd_parts.column("Active", ".status.active", type_="integer", about="Active Jobs."),
+        crd_parts.column("Queued", ".status.queued", type_="integer", about="Waiting Jobs."),
         crd_parts.column("Cron", ".spec.schedule.cron['expression','expressions']"),
         crd_parts.column("Timezone", ".spec.schedule.cron.timezone", wide=True),
         crd_parts.column(
-            "Last Scheduled", ".status.lastScheduled", type_="date", about="The latest tick."
+            "Last Scheduled", ".status.lastScheduled", type_="date", about="Latest tick."
         ),
-        crd_parts.column("Next Run", ".status.nextRuns[0]", about="The next tick."),
+        crd_parts.column("Next Run", ".status.nextRuns[0]", about="Next tick."),
         crd_parts.AGE,
     ),
     selectable=(".status.state",),

@@ -1,7 +1,7 @@
 """Parts of our CustomResourceDefinitions, and the texts of their rules.
 
 Used by `crd` and `crd_jobs`, which have a `KindDefinition` for each kind, and by `validation`,
-which says the same in Python. No definition is here.
+which has the same rules in Python. No complete definition is here.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from kilnwork.api import meta, schema
 
 
 class KindDefinition(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of a definition beside names and schema."""
+    """The parts of a definition besides names and schema."""
 
     description: str
     spec: Any = None
@@ -23,19 +23,19 @@ class KindDefinition(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[meta.JsonObject, ...] = ()
     selectable: tuple[str, ...] = ()
     scale: dict[str, str] = msgspec.field(default_factory=dict)
-    """Paths of the numbers of its `scale` subresource; empty when it has none."""
+    """Paths of the numbers of the `scale` subresource; empty if there is none."""
     additions: dict[str, schema.Schema] = msgspec.field(default_factory=dict)
-    """Schema keywords by dotted path of properties; `[]` steps into the items of a list, and the
+    """Schema keywords by dotted path of properties. `[]` steps into the items of a list, and the
     empty path is the object itself."""
     described_at: dict[str, str] = msgspec.field(default_factory=dict)
-    """Objects whose schema is left out, by path, each with the path of an object of the same type:
-    a definition that repeated a large one would be too large itself."""
+    """Objects whose schema is omitted, by path, each with the path of an object of the same
+    type. A definition that repeated a large schema would exceed its size limit."""
 
 
 def column(
     name: str, path: str, *, type_: str = "string", wide: bool = False, about: str = ""
 ) -> meta.JsonObject:
-    """Return a printer column; one that is `wide` is shown with `-o wide` only."""
+    """Return a printer column. If `wide` is true, it is shown only with `-o wide`."""
     made: meta.JsonObject = {"name": name, "type": type_, "jsonPath": path}
     if wide:
         made["priority"] = 1
@@ -45,12 +45,12 @@ def column(
 
 
 def rule(expression: str, message: str, **more: str) -> meta.JsonObject:
-    """Return a rule in CEL."""
+    """Return a CEL rule."""
     return {"rule": expression, "message": message, **more}
 
 
 def rules(*made: meta.JsonObject) -> schema.Schema:
-    """Return the schema keyword with these rules."""
+    """Return the schema keyword that contains these rules."""
     return {schema.RULES: list(made)}
 
 
@@ -62,7 +62,8 @@ CONDITIONS = {
 TIME = {"format": "date-time"}
 
 MAX_INPUTS = 256
-"""Bound of `inputs`: without one the real server cannot bound the cost of a CEL rule."""
+"""Maximum length of `inputs`: without a bound, the real API server cannot bound the cost of a
+CEL rule."""
 
 RUN_RULE = "run may only rise"
 CALL_RULE = "give either call, or command with args"
@@ -70,16 +71,17 @@ POD_RULE = "give either pod, or command with args: containers have their own"
 INPUT_RULE = "exactly one of object and task must be given"
 
 ALONE = ("workflow", "customResource", "http", "external", "function")
-"""Fields of a task each of which says all that runs: none of the others is beside it."""
+"""Fields of a task that describe all that runs: none of the other fields may be set together
+with one of them."""
 
 
 def beside(field: str) -> list[str]:
-    """Return the fields of which none may be given beside `field`, one of ALONE."""
+    """Return the fields that may not be set together with `field`, one of ALONE."""
     return ["command", "args", "call", "pod", *(one for one in ALONE if one != field)]
 
 
 def alone_rule(field: str) -> str:
-    """Return the message for another field beside `field`, one of ALONE."""
+    """Return the message for another field set together with `field`, one of ALONE."""
     return f"give {field} without {', '.join(beside(field))}"
 
 
@@ -94,12 +96,12 @@ def name_is_short(longest: int) -> meta.JsonObject:
 
 
 def name_rule(longest: int) -> str:
-    """Return the message for a longer name."""
+    """Return the message for a name longer than `longest`."""
     return f"must be no more than {longest} characters"
 
 
 def run_rises() -> meta.JsonObject:
-    """Return the rule about `run` of a spec."""
+    """Return the rule that `run` of a spec may only rise."""
     return rule(
         "!has(oldSelf.run) || (has(self.run) && self.run >= oldSelf.run)",
         RUN_RULE,
@@ -108,14 +110,14 @@ def run_rises() -> meta.JsonObject:
 
 
 def task_rules() -> Iterator[meta.JsonObject]:
-    """Yield the rules about the object at which a `task.TaskTemplate` stands."""
+    """Yield the rules about a `task.TaskTemplate` object."""
     yield rule("!has(self.pod) || !(has(self.command) || has(self.args))", POD_RULE)
     yield from (_alone(field) for field in ALONE)
     yield rule("!has(self.call) || !(has(self.command) || has(self.args))", CALL_RULE)
 
 
 def task_inputs(path: str) -> dict[str, schema.Schema]:
-    """Return the additions for the inputs of the `task.TaskTemplate` at `path`."""
+    """Return the additions to the schema for the inputs of the `task.TaskTemplate` at `path`."""
     return {
         f"{path}.inputs": {
             "maxItems": MAX_INPUTS,

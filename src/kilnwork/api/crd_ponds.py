@@ -1,6 +1,6 @@
-"""The CustomResourceDefinition of DataPonds: columns, and rules for a real server.
+"""The CustomResourceDefinition of DataPond: its rules and columns.
 
-Used by `crd`.
+Used by `crd`. The CEL rules are for the real API server.
 """
 
 from kilnwork.api import crd_parts, data_pond
@@ -13,22 +13,28 @@ DATA_POND = crd_parts.KindDefinition(
     status=data_pond.DataPondStatus,
     columns=(
         crd_parts.column(
-            "Ready", ".status.nodes.ready", type_="integer", about="Agents that report."
+            "Ready", ".status.nodes.ready", type_="integer", about="Number of agents that report."
         ),
         crd_parts.column(
-            "Nodes", ".status.nodes.total", type_="integer", about="Nodes that are selected."
+            "Nodes", ".status.nodes.total", type_="integer", about="Number of selected nodes."
         ),
         crd_parts.column(
-            "Used", ".status.bytes.used", type_="integer", about="Bytes taken on all nodes."
+            "Used",
+            ".status.bytes.used",
+            type_="integer",
+            about="Number of bytes used on all nodes.",
         ),
         crd_parts.column(
-            "Snapshots", ".status.snapshotsTotal", type_="integer", about="Snapshots in the pond."
+            "Snapshots",
+            ".status.snapshotsTotal",
+            type_="integer",
+            about="Number of snapshots in the pond.",
         ),
         crd_parts.column(
             "Reason",
             '.status.conditions[?(@.type=="Ready")].reason',
             wide=True,
-            about="Why it is ready or not.",
+            about="Reason for the condition Ready.",
         ),
         crd_parts.AGE,
     ),

@@ -1,7 +1,7 @@
-"""The definition of SyncSet: its rules and columns.
+"""The CustomResourceDefinition of SyncSet: its rules and columns.
 
-Used by `crd`. Rules in CEL are for the real server, whose bound on their cost they keep;
-`sync_set_validation` says the same and the rest in Python.
+Used by `crd`. The CEL rules are for the real API server and stay within its cost limits;
+`sync_set_validation` has the same rules, and further ones, in Python.
 """
 
 from collections.abc import Iterator
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from kilnwork.api import crd_parts, meta, sync_set
 
 MAX_NAMES = 50
-"""Characters of the names of a set and a group together: a Pod is `<set>-g9999-<group>-99999`, and
-has a host name of 63."""
+"""Maximum length of the names of a set and a group together: a Pod is named
+`<set>-g9999-<group>-99999`, and a host name has at most 63 characters."""
 
 GENERATION_RULE = "may only rise"
 RUN_RULE = "may only rise within a generation"
@@ -42,7 +42,7 @@ _SAME_GENERATION = "self.generation == oldSelf.generation"
 
 
 def _same(field: str) -> str:
-    """Return the CEL expression that a field is unchanged."""
+    """Return the CEL expression for an unchanged field."""
     now, before = f"self.{field}", f"oldSelf.{field}"
     return f"has({now}) == has({before}) && (!has({now}) || {now} == {before})"
 
@@ -59,10 +59,10 @@ def _alike(field: str) -> str:
 
 
 def _frozen() -> Iterator[meta.JsonObject]:
-    """Yield the rules by which a spec stays unchanged within a generation.
+    """Yield the rules that make a spec immutable within a generation.
 
-    CEL cannot see what has no type: templates, manifests, parameters and parts of the flow. The
-    controller keeps those of a running generation.
+    CEL cannot compare fields without a type: templates, manifests, parameters and parts of the
+    flow. The controller uses the stored ones for a running generation.
     """
     for field in ("backend", "data", "flow"):
         rule = f"self.generation != oldSelf.generation || ({_same(field)})"
@@ -90,14 +90,20 @@ SYNC_SET = crd_parts.KindDefinition(
     columns=(
         crd_parts.column("Phase", ".status.phase"),
         crd_parts.column(
-            "Generation", ".status.generation", type_="integer", about="The newest generation."
+            "Generation",
+            ".status.generation",
+            type_="integer",
+            about="Number of the newest generation.",
         ),
         crd_parts.column("Data", ".status.dataReady", about="Nodes that hold their data."),
         crd_parts.column("Gang", ".status.gang", about="Workers that are connected."),
         crd_parts.column("Progress", ".status.progress", about="Tasks of the flow that succeeded."),
-        crd_parts.column("Reason", ".status.reason", wide=True, about="Why it is in that phase."),
+        crd_parts.column("Reason", ".status.reason", wide=True, about="Reason for the phase."),
         crd_parts.column(
-            "Backend", ".status.backendRef.backend", wide=True, about="What starts the groups."
+            "Backend",
+            ".status.backendRef.backend",
+            wide=True,
+            about="Backend that starts the groups.",
         ),
         crd_parts.column("Finished", ".status.finishTime", type_="date", wide=True),
         crd_parts.AGE,

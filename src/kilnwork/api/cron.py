@@ -1,13 +1,14 @@
 """Cron expressions and their ticks, in UTC seconds, in any time zone.
 
 `parse` reads Furiko's syntax with quartz's rules for days; `cron_fields` has the grammar of each
-field. A `CronExpression` names local times; `next_after` finds the first tick after a second and
-`count` says how many a span has, both without walking from tick to tick. Used by `schedules`, which
-decides what is due, and by validation. No clock; zone files are read by `zoneinfo`, once each.
+field. A `CronExpression` describes local times; `next_after` finds the first tick after a second
+and `count` returns the number of ticks in a span, both without iterating over ticks. Used by
+`schedules`, which decides which ticks are due, and by validation. No clock; zone files are read by
+`zoneinfo`, once each.
 
-A local time that a change of the clocks leaves out, or repeats, is treated as DaylightSaving says
-(api/job_config), unless the expression names every hour: then ticks follow real time, so none comes
-in a gap, and both passes of a repeated hour have theirs.
+A local time that a change of the clocks skips or repeats is treated according to DaylightSaving
+(api/job_config), unless the expression names every hour: then ticks follow real time, so that
+there is no tick in a gap and one in both passes of a repeated hour.
 """
 
 import bisect
@@ -23,15 +24,15 @@ timezone = time_zones.timezone
 timezone_problem = time_zones.timezone_problem
 
 FIRST = -2 * 86_400
-"""Second before every tick: the year 1970 begins up to a day before the epoch."""
+"""Second before all ticks: the year 1970 begins up to a day before the epoch."""
 LAST = 4_102_444_800 + 2 * 86_400
-"""Second after every tick: the year 2099 ends up to a day after its end in UTC."""
+"""Second after all ticks: the year 2099 ends up to a day after its end in UTC."""
 
 HOURS = 24
 """Hours of a day."""
 
 MAX_CHARS = 512
-"""Longest expression."""
+"""Maximum length of an expression."""
 
 _NAMED = {
     "@yearly": "0 0 1 1 *",
@@ -46,10 +47,10 @@ _SECOND = dt.timedelta(seconds=1)
 
 
 class CronExpression(msgspec.Struct, frozen=True, gc=False):
-    """Local times: every combination of the numbers below, on days that match."""
+    """Local times: all combinations of the numbers below, on matching days."""
 
     text: str
-    """The expression as the user wrote it."""
+    """The expression as written by the user."""
     seconds: tuple[int, ...]
     minutes: tuple[int, ...]
     hours: tuple[int, ...]
@@ -59,7 +60,7 @@ class CronExpression(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def every_hour(self) -> bool:
-        """Whether ticks follow real time when clocks change."""
+        """Whether ticks follow real time when the clocks change."""
         return len(self.hours) == HOURS
 
     def next_after(
@@ -72,8 +73,8 @@ class CronExpression(msgspec.Struct, frozen=True, gc=False):
     ) -> int | None:
         """Return the first tick after a second, both in UTC; None if there is none.
 
-        Later local times never have earlier ticks, except where clocks repeat local times: there
-        the first pass is looked at, then the second.
+        Later local times never have earlier ticks, except where the clocks repeat local times:
+        there the first pass is searched, then the second.
         """
         if seconds >= LAST:
             return None
@@ -103,9 +104,10 @@ class CronExpression(msgspec.Struct, frozen=True, gc=False):
         gap: job_config.GapPolicy,
         overlap: job_config.OverlapPolicy,
     ) -> int:
-        """Return how many ticks come after second `after` and not after `until`, both in UTC.
+        """Return the number of ticks in the span from `after` (exclusive) to `until` (inclusive),
+        both in UTC.
 
-        Days are counted, not ticks: a year costs about a third of a millisecond.
+        Days are counted, not ticks: a year takes about a third of a millisecond.
         """
         after, until = max(after, FIRST), min(until, LAST)
         if after >= until:
@@ -128,21 +130,22 @@ class CronExpression(msgspec.Struct, frozen=True, gc=False):
         return total + self._count_local(start, until + offset)
 
     def _left_out(self, change: time_zones.Change) -> bool:
-        """Return whether `change` skips a local time of the expression, and does not end at
-        another."""
+        """Return whether `change` skips a local time of the expression and does not end at
+        another one."""
         begin, last = time_zones.seconds_of(change.begin), time_zones.seconds_of(change.last)
         return bool(self._count_local(begin - 1, last)) and not self._count_local(last, last + 1)
 
     def _policies(
         self, gap: job_config.GapPolicy, overlap: job_config.OverlapPolicy
     ) -> tuple[bool, bool]:
-        """Return whether there is a tick after a gap, and whether repeated times have two."""
+        """Return whether there is a tick after a gap, and whether repeated times have two ticks."""
         if self.every_hour:
             return False, True
         return gap is job_config.GapPolicy.RUN_AFTER, overlap is job_config.OverlapPolicy.BOTH
 
     def _tick_after(self, local: dt.datetime, zone: dt.tzinfo, *, run_after: bool) -> int | None:
-        """Return the tick of the first local time after `local`, in the first pass if repeated."""
+        """Return the tick of the first local time after `local`; in its first pass if it is
+        repeated."""
         while (found := self._local_after(local)) is not None:
             before, after = time_zones.offsets(found, zone)
             if before >= after:
@@ -154,7 +157,7 @@ class CronExpression(msgspec.Struct, frozen=True, gc=False):
         return None
 
     def _local_after(self, local: dt.datetime) -> dt.datetime | None:
-        """Return the expression's first local time after `local`."""
+        """Return the first local time of the expression after `local`."""
         year, month, day = local.year, local.month, local.day
         if self.has_day(year, month, day):
             time = self._time_after(local.hour, local.minute, local.second)
@@ -166,13 +169,13 @@ class CronExpression(msgspec.Struct, frozen=True, gc=False):
         return dt.datetime(*date, self.hours[0], self.minutes[0], self.seconds[0])
 
     def has_day(self, year: int, month: int, day: int) -> bool:
-        """Return whether there are times on a day."""
+        """Return whether the expression has times on a day."""
         if month not in self.months or not _has(self.years, year):
             return False
         return bool(self.days.in_month(year, month) >> day & 1)
 
     def _time_after(self, hour: int, minute: int, second: int) -> tuple[int, int, int] | None:
-        """Return the first time of a day after the one given."""
+        """Return the first time of the day after the given one."""
         hours, minutes, seconds = self.hours, self.minutes, self.seconds
         if _has(hours, hour):
             if _has(minutes, minute):
@@ -186,7 +189,7 @@ class CronExpression(msgspec.Struct, frozen=True, gc=False):
         return (hours[place], minutes[0], seconds[0]) if place < len(hours) else None
 
     def _day_after(self, year: int, month: int, day: int) -> tuple[int, int, int] | None:
-        """Return the first day with times after the one given, as year, month and day."""
+        """Return the first day with times after the given one, as year, month and day."""
         for each_year in self.years[bisect.bisect_left(self.years, year) :]:
             first = month if each_year == year else 1
             for each_month in self.months[bisect.bisect_left(self.months, first) :]:
@@ -198,7 +201,8 @@ class CronExpression(msgspec.Struct, frozen=True, gc=False):
         return None
 
     def _count_local(self, after: int, until: int) -> int:
-        """Return how many local times come after `after` and not after `until`, in seconds."""
+        """Return the number of local times from `after` (exclusive) to `until` (inclusive), in
+        seconds."""
         if after >= until:
             return 0
         first, last = time_zones.local_time(after), time_zones.local_time(until)
@@ -206,7 +210,8 @@ class CronExpression(msgspec.Struct, frozen=True, gc=False):
         return whole * len(self.seconds) + self._count_times(last) - self._count_times(first)
 
     def _count_days(self, first: dt.datetime, last: dt.datetime) -> int:
-        """Return how many days with times come from that of `first` on, before that of `last`."""
+        """Return the number of days with times from the day of `first` (inclusive) to that of
+        `last` (exclusive)."""
         begin, end = (first.year, first.month), (last.year, last.month)
         total = 0
         for year in self.years[bisect.bisect_left(self.years, first.year) :]:
@@ -224,7 +229,7 @@ class CronExpression(msgspec.Struct, frozen=True, gc=False):
         return total
 
     def _count_times(self, until: dt.datetime) -> int:
-        """Return how many times come on the day of `until`, up to it."""
+        """Return the number of times on the day of `until`, up to it."""
         if not self.has_day(until.year, until.month, until.day):
             return 0
         hours = bisect.bisect_left(self.hours, until.hour)
@@ -237,9 +242,9 @@ class CronExpression(msgspec.Struct, frozen=True, gc=False):
 
 
 def parse(expression: str, *, format: job_config.CronFormat, hash_id: str) -> CronExpression:  # noqa: A002 - the field's name
-    """Return what `expression` names; `H` in it depends on `hash_id`, NAMESPACE/NAME of its owner.
+    """Parse `expression`; `H` in it depends on `hash_id`, the NAMESPACE/NAME of its owner.
 
-    Raise InvalidCron if it is malformed, or names no day of the years 1970 to 2099.
+    Raises InvalidCron if it is malformed, or matches no day of the years 1970 to 2099.
     """
     if len(expression) > MAX_CHARS:
         raise InvalidCron(f"it has {len(expression)} characters: {MAX_CHARS} is the most")
@@ -287,7 +292,7 @@ def problem(expression: str, *, format: job_config.CronFormat, hash_id: str) -> 
 
 
 def _split(expression: str) -> list[str]:
-    """Return the texts of all seven fields."""
+    """Return the text of each of the seven fields."""
     texts = expression.split()
     if len(texts) == 1 and texts[0].startswith("@"):
         named = _NAMED.get(texts[0].lower())
@@ -308,6 +313,6 @@ def _split(expression: str) -> list[str]:
 
 
 def _has(numbers: tuple[int, ...], number: int) -> bool:
-    """Return whether sorted numbers have one."""
+    """Return whether a sorted tuple contains a number."""
     place = bisect.bisect_left(numbers, number)
     return place < len(numbers) and numbers[place] == number

@@ -1,8 +1,8 @@
-"""Fields of a cron expression: the grammar of each, and the days of a month that two of them name.
+"""Fields of a cron expression: their grammar, and the days of a month that two of them select.
 
-Used by `cron` only, which knows their order, their times and the zones. A field is a list of items
-divided by commas; each becomes numbers, or a rule for days such as `LW`. `H` becomes a number that
-depends on `hash_id`. Whatever is not understood is refused: nothing is guessed.
+Used only by `cron`, which handles their order, their times and the zones. A field is a list of
+items separated by commas; each item becomes numbers, or a rule for days such as `LW`. `H` becomes
+a number that depends on `hash_id`. Unknown syntax is refused: nothing is guessed.
 """
 
 import calendar
@@ -21,26 +21,27 @@ WEEKDAYS = ("SUNDAY", "MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "S
 
 
 class InvalidCron(errors.KilnError):
-    """The text is no cron expression; the message names the field, what it says and what it may."""
+    """The text is not a cron expression; the message names the field, its value and the allowed
+    values."""
 
 
 class Field(msgspec.Struct, frozen=True, gc=False):
-    """The values that one field of an expression may have."""
+    """The allowed values of one field of an expression."""
 
     name: str
-    """Name in messages and in the hash of `H`."""
+    """Name of the field in messages and in the hash of `H`."""
     first: int
-    """Least number."""
+    """Minimum value."""
     last: int
-    """Greatest number."""
+    """Maximum value."""
     hash_last: int
-    """Greatest number that a bare `H` becomes: 28 for days, which every month has."""
+    """Maximum value of a bare `H`: 28 for days, so that every month has the day."""
     accepted: int
-    """Greatest number that may be written: 7 is Sunday as well."""
+    """Maximum number that may be written: 7 also means Sunday."""
     names: tuple[str, ...] = ()
-    """Names of the numbers from `first` on; three letters of them are enough."""
+    """Names of the numbers from `first` on; their first three letters suffice."""
     rules: str = ""
-    """Other items that the field accepts, for messages."""
+    """Further items that the field accepts, for messages."""
 
     @property
     def allowed(self) -> str:
@@ -72,36 +73,38 @@ class Numbers(msgspec.Struct, frozen=True, gc=False):
     """The parsed values of one field."""
 
     values: tuple[int, ...]
-    """Numbers, sorted, each once."""
+    """Numbers in ascending order, without duplicates."""
     any_: bool = False
-    """Whether it has a bare `*` or `?`: as a day, it leaves the choice to the other field for
-    days."""
+    """Whether the field has a bare `*` or `?`: a field for days then leaves the choice to the
+    other field for days."""
     nearest: tuple[int, ...] = ()
-    """`15W`: days of the month whose nearest working day is meant."""
+    """`15W`: days of the month; the nearest working day of each is selected."""
     last: bool = False
-    """`L` of a month."""
+    """`L`: the last day of the month."""
     last_workday: bool = False
-    """`LW`."""
+    """`LW`: the last working day of the month."""
     weekdays: tuple[tuple[int, int], ...] = ()
-    """`5#3` and `5L`: day of the week, 0 for Sunday, and which of the month; 0 for the last."""
+    """`5#3` and `5L`: day of the week (0 for Sunday), and which one of the month (0 for the
+    last)."""
 
 
 class Days(msgspec.Struct, frozen=True, gc=False):
-    """Days that the fields `day of month` and `day of week` name together.
+    """Days that the fields `day of month` and `day of week` select together.
 
-    Where both choose days, either is enough, as in Furiko; a bare `*` or `?` chooses none.
+    If both fields select days, a day needs to match only one of them, as in Furiko; a bare `*` or
+    `?` selects none.
     """
 
     every: bool
-    """Neither field chooses."""
+    """Whether neither field selects days."""
     bits: int
-    """Days of the month, as bits: bit 1 is the first."""
+    """Days of the month as bits: bit 1 is the first day."""
     by_day: Numbers
     by_weekday: Numbers
 
     @classmethod
     def of(cls, by_day: Numbers, by_weekday: Numbers) -> "Days":
-        """Return the days that two fields name."""
+        """Return the days that two fields select."""
         none = Numbers(())
         return cls(
             every=by_day.any_ and by_weekday.any_,
@@ -111,7 +114,7 @@ class Days(msgspec.Struct, frozen=True, gc=False):
         )
 
     def in_month(self, year: int, month: int) -> int:
-        """Return the days of a month that are named, as bits: bit 1 is the first."""
+        """Return the selected days of a month as bits: bit 1 is the first day."""
         weekday, length = calendar.monthrange(year, month)
         first = (weekday + 1) % 7
         whole = (1 << length + 1) - 2
@@ -135,7 +138,7 @@ class Days(msgspec.Struct, frozen=True, gc=False):
 
 
 def _workday(day: int, first: int, length: int) -> int:
-    """Return the working day nearest to `day`, in the same month."""
+    """Return the working day nearest to `day` in the same month."""
     weekday = (first + day - 1) % 7
     if weekday == 6:
         return day - 1 if day > 1 else day + 2
@@ -145,7 +148,7 @@ def _workday(day: int, first: int, length: int) -> int:
 
 
 def parse(text: str, field: Field, *, hash_id: str) -> Numbers:
-    """Return what `text` names in `field`; raise InvalidCron where it is not understood."""
+    """Return the values of the field `text`; raises InvalidCron for unknown syntax."""
     items = [_item(item, field, hash_id=hash_id, text=text) for item in text.split(",")]
     return Numbers(
         values=tuple(sorted({value for item in items for value in item.values})),
@@ -158,7 +161,7 @@ def parse(text: str, field: Field, *, hash_id: str) -> Numbers:
 
 
 def _item(seen: str, field: Field, *, hash_id: str, text: str) -> Numbers:
-    """Return what one item of the list `text` names."""
+    """Return the values of one item of the list `text`."""
     item = seen.upper() if seen.isascii() else seen
     try:
         found = _rule(item, field)
@@ -175,7 +178,7 @@ def _item(seen: str, field: Field, *, hash_id: str, text: str) -> Numbers:
 
 
 def _rule(item: str, field: Field) -> Numbers | None:
-    """Return the rule for days that `item` is, or None."""
+    """Return the rule for days that `item` stands for, or None."""
     if field is DAY:
         if item in {"L", "LW"}:
             return Numbers((), last=item == "L", last_workday=item == "LW")
@@ -188,7 +191,7 @@ def _rule(item: str, field: Field) -> Numbers | None:
 
 
 def _span(field: Field, match: re.Match[str]) -> Numbers:
-    """Return what `*`, a number or a range is, with or without a step."""
+    """Return the values of `*`, a number or a range, with or without a step."""
     star, start, end, step = match.groups()
     by = _step(step, field)
     if star is not None:
@@ -205,11 +208,11 @@ def _span(field: Field, match: re.Match[str]) -> Numbers:
 
 
 def _hashed(field: Field, match: re.Match[str], hash_id: str) -> tuple[int, ...]:
-    """Return the numbers that `H`, `H(a-b)`, `H/n` or `H(a-b)/n` is for `hash_id`.
+    """Return the numbers that `H`, `H(a-b)`, `H/n` or `H(a-b)/n` stands for, given `hash_id`.
 
-    The hash is the first eight bytes of BLAKE2b of `HASH_ID:FIELD`, big-endian, so that neighbours
-    in the alphabet spread, and the fields of one expression do not move together. Its remainder
-    counts from the first number of the range, so that a day or a month is never 0.
+    The hash is the first eight bytes of BLAKE2b of `HASH_ID:FIELD`, big-endian, so that similar
+    names spread, and the fields of one expression are independent. Its remainder is added to the
+    first number of the range, so that a day or a month is never 0.
     """
     start, end, step = match.groups()
     first = field.first if start is None else _number(start, field)
@@ -232,7 +235,7 @@ def _numbers(field: Field, values: range, *, any_: bool = False) -> Numbers:
 
 
 def _weekday(value: int, field: Field) -> int:
-    """Return the day of the week, 0 for Sunday, that `value` is in the format of `field`."""
+    """Return the day of the week (0 for Sunday) that `value` means in the format of `field`."""
     return (value - field.first) % 7
 
 
@@ -240,7 +243,7 @@ def _end(first: int, end: str, field: Field) -> int:
     """Return the last number of the range from `first` to `end`."""
     last = _number(end, field)
     if last < first and field.names == WEEKDAYS and last == field.first:
-        return last + 7  # FRI-SUN: a week may end with Sunday
+        return last + 7  # FRI-SUN: a week may end on Sunday
     if last < first:
         raise InvalidCron(
             f"the range ends before it begins: write {first}-{field.last},{field.first}-{last}"

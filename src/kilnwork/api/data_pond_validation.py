@@ -12,11 +12,11 @@ from kilnwork.kit import egress
 Problem = tuple[str, str]
 
 _SYSTEM = ("/", "/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/root", "/sbin", "/sys", "/usr")
-"""Directories of the system, which must not hold data."""
+"""System directories, which must not contain data of a pond."""
 
 
 def problems(pond: data_pond.DataPond) -> list[Problem]:
-    """Return what is wrong with a DataPond whose schema is fulfilled."""
+    """Return what is wrong with a DataPond that conforms to its schema."""
     return list(_problems(pond.spec))
 
 

@@ -1,9 +1,9 @@
-"""Formats of dates in the tokens of moment.js, such as `YYYY-MM-DD`, and times in RFC 3339.
+"""Date formats in the tokens of moment.js, such as `YYYY-MM-DD`, and times in RFC 3339.
 
-Used by options of type Date. The tokens are those of https://momentjs.com/docs/#/displaying/format/
-in its locale `en`. Unlike there, a letter that is no token is refused, since it is a mistake more
-often than meant; `[text]` is text in any case. The offset of a time is kept: nothing here knows
-zones or what time it is.
+Used by options of type Date. The tokens are those of
+https://momentjs.com/docs/#/displaying/format/ in its locale `en`. Unlike in moment.js, a letter
+that is not a token is refused, since it is usually a mistake; `[text]` is always literal text. The
+offset of a time is kept: this module knows neither zones nor the current time.
 """
 
 import functools
@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from kilnwork.kit import errors
 
 MAX_FORMAT = 256
-"""Longest format, in characters."""
+"""Maximum length of a format, in characters."""
 
 _RFC3339 = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?"
@@ -39,7 +39,7 @@ _LOCALIZED = {
     "lll": "MMM D, YYYY h:mm A",
     "llll": "ddd, MMM D, YYYY h:mm A",
 }
-"""Tokens that stand for several."""
+"""Tokens that stand for several tokens."""
 
 _PIECE = re.compile(
     r"\[(?P<text>[^\[]*)\]"
@@ -50,23 +50,23 @@ _PIECE = re.compile(
     r"|(?P<other>.)",
     re.DOTALL,
 )
-"""Text in brackets, an escaped character, a token, or another character. As in moment.js, the
-longest token comes first, and brackets reach to the last `]` before the next `[`."""
+"""Text in brackets, an escaped character, a token, or any other character. As in moment.js, the
+longest token matches first, and brackets extend to the last `]` before the next `[`."""
 
 
 class InvalidFormat(errors.KilnError):
-    """The format cannot be used; the message is a sentence without subject, with the remedy."""
+    """The format is invalid; the message is a sentence without a subject and names the remedy."""
 
 
 def parse_rfc3339(text: str) -> datetime:
-    """Return a time in RFC 3339 with its offset, to the microsecond. Raises ValueError."""
+    """Parse a time in RFC 3339 with its offset, to the microsecond. Raises ValueError."""
     if not _RFC3339.fullmatch(text):
         raise ValueError("is no time in RFC 3339")
     return datetime.fromisoformat(text.upper())
 
 
 def check(pattern: str) -> None:
-    """Raise InvalidFormat for a format that cannot be used."""
+    """Raise InvalidFormat if `pattern` is not a valid format."""
     if len(pattern) > MAX_FORMAT:
         raise InvalidFormat(f"has {len(pattern)} characters; {MAX_FORMAT} are allowed")
     for piece in _PIECE.finditer(pattern):
@@ -74,7 +74,7 @@ def check(pattern: str) -> None:
 
 
 def write(moment: datetime, pattern: str) -> str:
-    """Return a time as `pattern` says, in its own offset. Raises InvalidFormat."""
+    """Format a time according to `pattern`, in its own offset. Raises InvalidFormat."""
     check(pattern)
     return "".join(_written(moment, pattern))
 
@@ -102,14 +102,14 @@ def _check_piece(piece: re.Match[str]) -> None:
         )
     if other == "z":
         raise InvalidFormat("has z, but an offset has no name; write Z for the offset itself")
-    if other != "T":  # the usual separator of date and time
+    if other != "T":  # the usual separator between date and time
         raise InvalidFormat(
             f"has {other}, which is no token of moment.js; put text into brackets, as [{other}]"
         )
 
 
 def _ordinal(number: int) -> str:
-    """Return a number with its ordinal suffix, as moment.js does in locale `en`."""
+    """Return a number with its English ordinal suffix, as in moment.js."""
     if number % 100 // 10 == 1:
         return f"{number}th"
     return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"
@@ -125,7 +125,7 @@ def _day_of_year(moment: datetime) -> int:
 
 
 def _week(moment: datetime) -> tuple[int, int]:
-    """Return year and week of locale `en`: weeks begin on Sunday, the first is that of January
+    """Return year and week in locale `en`: weeks begin on Sunday, and the first contains January
     1."""
     saturday = _day_of_year(moment) + 6 - _day_of_week(moment)
     length = 366 if moment.year % 4 == 0 and (moment.year % 100 or moment.year % 400 == 0) else 365
@@ -153,7 +153,8 @@ Part = Callable[[datetime], str]
 
 
 def _number(value: Callable[[datetime], int], *tokens: str, ordinal: str = "") -> dict[str, Part]:
-    """Return tokens of a number, each padded to its own length, and that of its ordinal."""
+    """Return the tokens of a number, each padded to its own length, and the token of its
+    ordinal."""
     made: dict[str, Part] = {
         token: functools.partial(_padded, value, len(token)) for token in tokens
     }
@@ -214,4 +215,4 @@ _TOKENS: dict[str, Part] = {
     "hmm": lambda at: f"{at.hour % 12 or 12}{at.minute:02d}",
     "hmmss": lambda at: f"{at.hour % 12 or 12}{at.minute:02d}{at.second:02d}",
 }
-"""The function that writes each token."""
+"""The functions that format the tokens."""

@@ -1,8 +1,8 @@
-"""Limits for JSON documents from outside: their size, and the work spent on them.
+"""Limits for JSON documents from outside: their size, and the work of processing them.
 
-Used by result rules (`rules`, `jsonpaths`, `cel`) and by `substitution`, which judge or copy what a
-controller, a service or a user wrote. Nothing here waits or reads a clock: work is counted, so that
-the same document gives the same result on a busy machine.
+Used by result rules (`rules`, `jsonpaths`, `cel`) and by `substitution`, which evaluate or copy
+documents written by controllers, services or users. Nothing here waits or reads a clock: work is
+counted in steps, so that the same document gives the same result on a busy machine.
 """
 
 import math
@@ -13,46 +13,47 @@ import msgspec
 from kilnwork.kit import errors
 
 MAX_SIZE = 1 << 20
-"""Largest document: its values, and the characters of its texts and keys, together. JSON of that
-size has as many bytes or a few more; etcd keeps objects of up to 1.5 MiB."""
+"""Maximum size of a document: its values plus the characters of its strings and keys. JSON of
+this size has at least as many bytes; etcd keeps objects of up to 1.5 MiB."""
 
 MAX_DEPTH = 64
-"""How deep lists and objects may lie in each other."""
+"""Maximum nesting depth of lists and objects."""
 
 MAX_WORK = 1_000_000
-"""Work for one evaluation, in steps of 0.05 to 0.3 µs: what an API server allows one CEL expression
-(https://kubernetes.io/docs/reference/using-api/cel/#runtime-cost-budget)."""
+"""Maximum work of one evaluation, in steps of 0.05 to 0.3 µs: what an API server allows for one
+CEL expression (https://kubernetes.io/docs/reference/using-api/cel/#runtime-cost-budget)."""
 
 
 class LimitExceeded(errors.KilnError):
-    """The document is too large, too deep, or too much work; the message says by how much."""
+    """The document is too large or too deep, or its evaluation takes too much work; the message
+    gives the limit."""
 
 
 class Size(msgspec.Struct, frozen=True):
-    """The size of a document, as found by `measure`."""
+    """The size of a document, as measured by `measure`."""
 
     work: int
-    """Steps that one look at all of it takes: its values, and a 16th of its characters."""
+    """Steps of one pass over the document: its values, and a 16th of its characters."""
     longest: int
-    """Number of members of the longest list or object."""
+    """Length of the longest list or object."""
 
 
 class Budget:
-    """The steps that an evaluation may still take."""
+    """The steps that an evaluation may still use."""
 
     def __init__(self, steps: int = MAX_WORK) -> None:
         self._steps = self._left = steps
 
     def spend(self, steps: int) -> None:
-        """Count work before it is done; raises LimitExceeded when too little is left."""
+        """Count `steps` before the work is done; raises LimitExceeded if fewer are left."""
         self._left -= steps
         if self._left < 0:
             raise LimitExceeded(f"takes more than {self._steps} steps on this document")
 
 
 def measure(document: Any, *, max_size: int = MAX_SIZE, max_depth: int = MAX_DEPTH) -> Size:
-    """Return the size of parsed JSON; raises LimitExceeded as soon as it is too large or too
-    deep."""
+    """Return the size of parsed JSON; raises LimitExceeded when it is found to be too large or
+    too deep."""
     values, characters, longest, depth = 0, 0, 0, 0
     level = [document]
     while level:
@@ -79,8 +80,10 @@ def measure(document: Any, *, max_size: int = MAX_SIZE, max_depth: int = MAX_DEP
 
 
 def find_non_json(value: Any) -> str | None:
-    """Return what in a value, small enough for `measure`, JSON does not know; None if all of it is
-    JSON."""
+    """Return a description of a part of the value that is not JSON, or None.
+
+    The value must be small enough for `measure`.
+    """
     left = [value]
     while left:
         one = left.pop()
@@ -96,7 +99,7 @@ def find_non_json(value: Any) -> str | None:
 
 
 def equal(left: Any, right: Any, budget: Budget) -> bool:
-    """Return whether two JSON values are equal: 1 equals 1.0, and true equals no number (RFC
+    """Return whether two JSON values are equal: 1 equals 1.0, and true does not equal 1 (RFC
     9535)."""
     budget.spend(1)
     if isinstance(left, bool) or isinstance(right, bool):
@@ -115,7 +118,7 @@ def equal(left: Any, right: Any, budget: Budget) -> bool:
 
 
 def show(value: Any, limit: int = 60) -> str:
-    """Return a JSON value for a message: short scalars in full, of other values only the type."""
+    """Return a JSON value for a message: short scalars in full, other values by type."""
     if isinstance(value, dict):
         return f"an object with {len(value)} members"
     if isinstance(value, list):

@@ -1,9 +1,10 @@
-"""Expressions in flows: `${ EXPR }` in CEL, evaluated on values and replaced by a value.
+"""Expressions in flows: a string `${ EXPR }` in CEL is replaced by the value of the expression.
 
-Used by `flow_program` and the plan of flows. A text is an expression as a whole or not at all:
-nothing is ever pasted into text, so that no value can become syntax. What an expression names is
-known before it is evaluated; looking it up is the caller's. A plain path such as `price.value.sum`
-is followed here, and gives its value as it is; the rest is CEL's (`cel`).
+Used by `flow_program` and the plan of flows. A string is an expression as a whole or not at all:
+nothing is ever inserted into text, so that no value can become syntax. The names in an expression
+are known before it is evaluated; the caller looks up their values. A plain path such as
+`price.value.sum` is resolved here and returns its value unchanged; other expressions are evaluated
+by CEL (`cel`).
 """
 
 import re
@@ -16,10 +17,10 @@ from kilnwork.api import cel, documents
 from kilnwork.kit import errors
 
 MAX_CHARS = 1024
-"""Longest expression."""
+"""Maximum length of an expression."""
 
 MAX_NESTING = 2
-"""How deep macros may lie in each other; `map` stands alone, as its lists may grow."""
+"""Maximum nesting depth of macros. `map` must not be nested, since its lists may grow."""
 
 _STEPS = documents.MAX_WORK
 _WHOLE = re.compile(r"\s*\$\{(.*)\}\s*", re.DOTALL)
@@ -28,11 +29,11 @@ _KEY = r"""\s*\[\s*(?:"([^"\\]*)"|'([^'\\]*)')\s*\]"""
 
 
 class ExpressionError(errors.KilnError):
-    """The expression cannot be evaluated; the message says why, without naming the field."""
+    """The expression cannot be evaluated; the message says why, without the name of the field."""
 
 
 class Name(NamedTuple):
-    """A name that an expression looks up: `root.member`, or `root` where member is None."""
+    """A name that an expression looks up: `root.member`, or `root` if member is None."""
 
     root: str
     member: str | None
@@ -43,7 +44,7 @@ Lookup = Callable[[Name], Any]
 
 
 class Expression:
-    """One parsed expression. `whole`: names that are looked up without a member."""
+    """One parsed expression. `whole`: roots that are looked up without a member."""
 
     def __init__(self, text: str, whole: frozenset[str] = frozenset()) -> None:
         """Parse an expression, without `${` and `}`. Raises ExpressionError."""
@@ -51,7 +52,7 @@ class Expression:
             raise ExpressionError(f"has {len(text)} characters; {MAX_CHARS} are allowed")
         self.text = text.strip()
         self.path: tuple[str, ...] = ()
-        """Its parts, if it is a plain path."""
+        """The parts of a plain path; empty for other expressions."""
         found = _PATH.fullmatch(text)
         if found and found[1] not in ("true", "false", "null"):
             self.path = (found[1], *(part.strip() for part in found[2].split(".")[1:]))
@@ -74,7 +75,7 @@ class Expression:
         self._literals = bare.count(",") + 1
 
     def evaluate(self, lookup: Lookup) -> Any:
-        """Return its value, JSON. Raises ExpressionError."""
+        """Return the value of the expression, as JSON. Raises ExpressionError."""
         if self.path:
             return self._follow(lookup)
         scope: dict[str, Any] = {}
@@ -117,7 +118,8 @@ class Expression:
         return given
 
     def truth(self, lookup: Lookup) -> bool:
-        """Return its value, which must be true or false. Raises ExpressionError."""
+        """Return the boolean value of the expression. Raises ExpressionError if it is not a
+        boolean."""
         given = self.evaluate(lookup)
         if not isinstance(given, bool):
             raise ExpressionError(f"is {documents.show(given)}, neither true nor false")
@@ -125,7 +127,7 @@ class Expression:
 
 
 def _macros(bare: str) -> tuple[int, int, frozenset[str]]:
-    """Return how many macros there are, how deep they lie, and the variables that they bind."""
+    """Return the number of macros, their nesting depth, and the variables that they bind."""
     found, nesting = cel.macros(bare)
     if nesting > MAX_NESTING:
         raise ExpressionError(f"has macros {nesting} deep in each other; {MAX_NESTING} are allowed")
@@ -137,7 +139,7 @@ def _macros(bare: str) -> tuple[int, int, frozenset[str]]:
 
 
 def _members(text: str, bare: str, root: str, *, whole: bool) -> Iterator[Name]:
-    """Yield what is looked up of a root."""
+    """Yield the names that an expression looks up below a root."""
     if whole:
         yield Name(root, None)
         return
@@ -153,9 +155,9 @@ def _members(text: str, bare: str, root: str, *, whole: bool) -> Iterator[Name]:
 
 
 def parse(text: str, whole: frozenset[str] = frozenset()) -> Expression | None:
-    """Parse a text that is an expression as a whole; None for any other text.
+    """Parse a string that is an expression as a whole; return None for any other string.
 
-    Raises ExpressionError for one that only contains `${`.
+    Raises ExpressionError for a string that only contains `${`.
     """
     found = _WHOLE.fullmatch(text)
     if found:
@@ -178,16 +180,16 @@ def field(text: str, whole: frozenset[str] = frozenset()) -> Expression:
 
 
 class Document:
-    """JSON with expressions in it, at whatever depth."""
+    """A JSON value that contains expressions, at any depth."""
 
     def __init__(self, value: Any, whole: frozenset[str] = frozenset()) -> None:
-        """Parse the texts in a value. Raises ExpressionError."""
+        """Parse the strings in a value. Raises ExpressionError."""
         self._compiled = _compile(value, whole)
         self.names: tuple[Name, ...] = tuple(dict.fromkeys(_names(self._compiled)))
 
     @property
     def expression(self) -> Expression | None:
-        """The expression that it is as a whole, if it is one."""
+        """The expression, if the whole document is one; otherwise None."""
         return self._compiled if isinstance(self._compiled, Expression) else None
 
     def evaluate(self, lookup: Lookup) -> Any:
@@ -227,5 +229,5 @@ def _evaluate(compiled: Any, lookup: Lookup) -> Any:
 
 
 def encode(value: Any) -> bytes:
-    """Return a value as JSON, the same bytes for the same value wherever a flow runs."""
+    """Return a value as JSON, with the same bytes for the same value on every machine."""
     return msgspec.json.encode(value)

@@ -1,9 +1,9 @@
-"""The effects of fields: honoured, without effect, refused; the types of the tables.
+"""The effects of fields (honoured, without effect, refused), and the types of their tables.
 
-`task_fields` holds the rows of our kinds, the local node those of Pods. The API server warns from
-them (`Warning: 299`), nodes write conditions and refuse Pods from them, `cli.field_page` makes
-docs/reference/fields.md, and a test writes every field once and checks what its row states. Pure:
-facts about one object.
+`task_fields` has the rows of our kinds, the local node those of Pods. The API server generates
+warnings from them (`Warning: 299`), nodes write conditions and refuse Pods by them,
+`cli.field_page` generates docs/reference/fields.md, and a test writes every field once and checks
+the effect in its row. Pure: facts about one object.
 """
 
 import enum
@@ -16,15 +16,15 @@ from kilnwork.api import meta
 
 
 class Effect(enum.StrEnum):
-    """The effect of an accepted field. The value is the word in the docs."""
+    """The effect of an accepted field. The value is the word used in the docs."""
 
     HONOURED = "honoured"
     CHECKED = "checked"
-    """The node honours it where it can, and otherwise lets the container wait with the reason."""
+    """The node honours the field if it can; otherwise the container waits, with the reason."""
     SCHEDULED = "by the scheduler"
-    """Honoured by the scheduler of the cluster, before a node is concerned."""
+    """The scheduler of the cluster honours the field, before a node is chosen."""
     DEFAULT = "no effect"
-    """Without effect and warning: an API server fills it in or requires it."""
+    """Without effect and without warning: an API server fills the field in or requires it."""
     IGNORED = "no effect, warning"
     REFUSED = "refused by the node"
     """The Pod fails with reason UnsupportedPod; its writer has been warned."""
@@ -33,7 +33,7 @@ class Effect(enum.StrEnum):
 
 
 class Side(enum.StrEnum):
-    """The side that handles an object: `kiln up`, or kilnwork's part of another cluster."""
+    """The side that handles an object: `kiln up`, or kilnwork in another Kubernetes cluster."""
 
     EMBEDDED = "kiln up"
     """The API server, scheduler and node of `kiln up`."""
@@ -42,26 +42,25 @@ class Side(enum.StrEnum):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """The effect of one field on each side.
-
-    `path`: `spec.containers[].image`; `[]` steps into a list. `whole`: it holds for all below, else
-    for this field alone. `unless`: values that only ask for the default.
-    """
+    """The effect of one field on each side."""
 
     path: str
+    """Path such as `spec.containers[].image`; `[]` steps into a list."""
     embedded: Effect
     cluster: Effect
     reason: str = ""
     whole: bool = False
+    """Whether the row applies to everything below the field, or only to the field itself."""
     unless: tuple[Any, ...] = (False, 0)
+    """Values that only request the default."""
 
     def effect(self, side: Side) -> Effect:
-        """Return the field's effect on that side."""
+        """Return the effect of the field on a side."""
         return self.embedded if side == Side.EMBEDDED else self.cluster
 
 
 class Finding(NamedTuple):
-    """A field of an object that does not have the effect that its writer may expect."""
+    """A field of an object without the effect that its writer may expect."""
 
     path: str
     value: Any
@@ -74,7 +73,7 @@ Table = Mapping[str, Row]
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """Return the rows by path; ValueError when a path is there twice."""
+    """Return the rows by path; raises ValueError for a duplicate path."""
     found = {row.path: row for row in rows}
     if len(found) != len(rows):
         paths = [row.path for row in rows]
@@ -85,8 +84,8 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def row_for(rows: Table, path: str) -> Row | None:
-    """Return the row of a field, or one above that holds for all below; None: the table says
-    nothing."""
+    """Return the row of a field, or of a parent that applies to everything below; None if there
+    is none."""
     if path in rows:
         return rows[path]
     above = path
@@ -99,15 +98,17 @@ def row_for(rows: Table, path: str) -> Row | None:
 
 
 def findings(rows: Table, value: Any, side: Side, *, at: str = "") -> Iterator[Finding]:
-    """Yield fields of an object that are ignored or refused there, in the order of the object.
+    """Yield the fields of an object that are ignored or refused on a side, in the order of the
+    object.
 
-    `value`: the JSON of it, or of what is at path `at`.
+    `value`: the object as JSON, or its part at the path `at`.
     """
     yield from _findings(rows, value, side, (at, at))
 
 
 def _findings(rows: Table, value: Any, side: Side, at: tuple[str, str]) -> Iterator[Finding]:
-    """`at`: where it is, with positions in lists, and as the table has it."""
+    """Yield the findings below `at`: the path with positions in lists, and the path as in the
+    table."""
     if value is None or value in ("", [], {}):
         return
     shown, path = at
@@ -132,13 +133,15 @@ def added(
     new: meta.JsonObject,
     old: meta.JsonObject | None,
 ) -> Iterator[str]:
-    """Yield the sentences about a new object; of an update those that the old one did not have."""
+    """Yield the sentences about a new object; for an update, only those that the old object did
+    not have."""
     before = set() if old is None else set(map(sentence, find(old)))
     yield from (text for text in map(sentence, find(new)) if text not in before)
 
 
 def sentence(found: Finding) -> str:
-    """`spec.dnsPolicy: has no effect here: names are resolved as on the machine`."""
+    """Return a finding as a sentence: `spec.dnsPolicy: has no effect here: names are resolved as
+    on the machine`."""
     what = (
         "refused by nodes of kilnwork" if found.effect == Effect.REFUSED else "has no effect here"
     )

@@ -1,4 +1,4 @@
-"""File jobs: the values that cross rooms when a file is uploaded, split, mapped and reduced.
+"""File jobs: the values that packages exchange to upload, split, map and reduce a file.
 
 Used by `data` (records, stores), `jobs` (tables, work in slots), `server` (REST), `files` and the
 CLI. Facts about one job, no I/O. The terms are those of the first prototype (`parts`,
@@ -22,25 +22,27 @@ Priority = Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)]
 Seconds = Annotated[int, msgspec.Meta(ge=0, le=api_task.MAX_S)]
 
 Title = Annotated[str, msgspec.Meta(max_length=253, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
-"""Shown in terminals, so that there are no control characters in it."""
+"""A name for people. Control characters are not allowed, since it is shown in terminals."""
 
 DEFAULT_ITEMS_PER_PART = 100_000
-"""Lines of a part; the default of the seed's ITEMSPERJOB."""
+"""Default number of records in a part: the default of ITEMSPERJOB in the first prototype."""
 
 DEFAULT_LINE_BYTES = 16 << 20
-"""Longest record; Go's scanner in the seed stopped at 64 KiB (its defect D26)."""
+"""Default maximum length of a record. Go's scanner in the first prototype stopped at 64 KiB (its
+defect D26)."""
 
 MAX_PARTS = 10_000
-"""Most parts of a job, as AWS Batch's array size; parts grow when a file would have more."""
+"""Maximum number of parts of a job, the array size of AWS Batch. Parts of larger files are
+larger."""
 
 MAX_LOSSES = 10
-"""Losses after which a part fails, some four minutes of waiting in between: enough for workers that
-come and go, few enough for a part that crashes its worker each time."""
+"""Number of losses after which a part fails, with about four minutes of delays in total: enough for
+workers that are replaced often, few enough for a part that crashes its worker each time."""
 
 
 OUTPUTS = "out/"
-"""The key of a result that is the outputs of all parts, one behind the other, as their commits name
-them: nothing was copied."""
+"""The key of a result that is the concatenation of the outputs of all parts, as named in their
+commits, without a copy."""
 
 
 _SHORT_DIGITS = 8
@@ -48,20 +50,20 @@ _SHORT = re.compile(r"f-([0-9]{8,19})")
 
 
 def short_id(job: str) -> str:
-    """Return the short form of an id `YYYY-MM-NUMBER`: `f-` and the first digits of the number,
-    which is random. No task is called so."""
+    """Return the short form of an id `YYYY-MM-NUMBER`: `f-` and the first digits of the random
+    number. No task has such a name."""
     return f"f-{job.rpartition('-')[2][:_SHORT_DIGITS]}"
 
 
 def short_digits(ref: str) -> str | None:
-    """Return the digits in a short id, eight or more; None for anything else."""
+    """Return the digits of a short id, at least eight; None for anything else."""
     found = _SHORT.fullmatch(ref)
     return None if found is None else found[1]
 
 
 class FileJobPhase(StrEnum):
-    """The phase of a file job. The last three never change, except that a redrive starts a Failed
-    or Cancelled one again."""
+    """The phase of a file job. The last three are final, except that a redrive starts a Failed
+    or Cancelled job again."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -74,7 +76,7 @@ class FileJobPhase(StrEnum):
 
     @property
     def final(self) -> bool:
-        """True when nothing of it runs any more."""
+        """Whether nothing of the job runs any more."""
         return self in _FINAL
 
 
@@ -82,8 +84,9 @@ _FINAL = (FileJobPhase.SUCCEEDED, FileJobPhase.FAILED, FileJobPhase.CANCELLED)
 
 
 class Format(StrEnum):
-    """The format of records. `jsonl`: a line holding a JSON value; `text`: a line; `csv`: a row
-    under the header of the first row (RFC 4180); `json`: an element of one JSON array."""
+    """The format of records. `jsonl`: each line is a JSON value; `text`: each line is text;
+    `csv`: each row is a record, and the first row is the header (RFC 4180); `json`: each element
+    of one JSON array is a record."""
 
     JSONL = "jsonl"
     TEXT = "text"
@@ -92,130 +95,153 @@ class Format(StrEnum):
 
 
 class Blank(StrEnum):
-    """How a blank line counts: `skip`: counted as skipped; `record`: a record like any other."""
+    """How a blank line counts. `skip`: it is counted as skipped; `record`: it is a record like
+    any other."""
 
     SKIP = "skip"
     RECORD = "record"
 
 
 class BadRecords(StrEnum):
-    """The effect of a bad record. `report` (default): it goes to the errors file, the job goes on.
-    `fail`: its part fails, and with it the job."""
+    """The effect of a bad record. `report` (default): it is written to the errors file, and the
+    job continues. `fail`: its part fails, and with it the job."""
 
     REPORT = "report"
     FAIL = "fail"
 
 
 class InputSpec(api_task.Wire, frozen=True):
-    """How the file is read. `maxLineBytes`: a longer record is refused (default 16 MiB).
-
-    `gzip`: None (default) looks at the first bytes; it is stored unpacked, so that parts can be
-    read from the middle. `delimiter`: of CSV.
-    """
+    """How the input file is read."""
 
     format: Format = Format.JSONL
+    """Format of the records."""
     blank: Blank = Blank.SKIP
+    """How blank lines count."""
     max_line_bytes: Annotated[int, msgspec.Meta(ge=1024, le=1 << 30)] = DEFAULT_LINE_BYTES
+    """Maximum length of a record in bytes; longer records are bad records."""
     gzip: bool | None = None
+    """Whether the file is compressed. Unset: detected from its first bytes. The file is stored
+    decompressed, so that parts can be read from the middle."""
     delimiter: Annotated[str, msgspec.Meta(min_length=1, max_length=1)] = ","
+    """Separator of the fields of CSV."""
 
 
 class Mapper(api_task.Wire, frozen=True):
-    """The function or program for records: exactly one of `builtin`, `function`, `command`.
+    """The function or program that processes records. Exactly one of `builtin`, `function` and
+    `command` must be set.
 
-    `builtin`: `calculator` (the seed's), `identity`. `function`: `package.module:name`, imported by
-    the worker, or found in the blob `code` (`sha256:…`, with `environment`, as in a Task's call);
-    called with one record, or with a list of up to `batchRecords` of them. `command`: records on
-    stdin, one a line; results on stdout, line by line.
+    `builtin` is `calculator` or `identity`. `function` is `package.module:name`, imported by the
+    worker unless `code` is set; it is called with one record, or with a list of up to
+    `batchRecords` records. `command` reads one record per line from stdin and writes one result
+    per line to stdout.
     """
 
     builtin: str | None = None
+    """Name of a built-in mapper."""
     function: Annotated[str, msgspec.Meta(min_length=1, max_length=512)] | None = None
+    """Function as `package.module:name`."""
     code: str | None = None
+    """Digest (`sha256:…`) of the blob that contains the function, as in the call of a Task."""
     environment: str | None = None
+    """Digest of the files shipped with the function, as in the call of a Task."""
     command: tuple[str, ...] = ()
+    """Program and its arguments."""
     batch_records: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | None = None
+    """Maximum number of records passed to the function as one list. Unset: single records."""
 
 
 class PartRetry(api_task.Retry, frozen=True):
-    """A Task's `retry` with defaults for parts: three attempts and ten losses."""
+    """Retry rules of a part: those of a Task with other defaults, three attempts and ten losses."""
 
     max_attempts: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 3
     max_losses: Annotated[int, msgspec.Meta(ge=0, le=1000)] = MAX_LOSSES
 
     @property
     def of_task(self) -> api_task.Retry:
-        """Return it as a Task's `retry`, which has other defaults."""
+        """The same rules as the `retry` of a Task, which has other defaults."""
         return api_task.Retry(**{name: getattr(self, name) for name in self.__struct_fields__})
 
 
 class FileJobSpec(api_task.Wire, frozen=True):
-    """The specification of a file job.
-
-    `itemsPerPart`, `bytesPerPart`: a part ends at whichever comes first. `maxParts`: parts are made
-    larger rather than more. `parallelism`: parts that run at once; None: as there are slots.
-    `maxFailedRecords` / `maxFailedPercent`: more bad records than this fail the job (None: any
-    number may be bad). `retry`: of a part; losses of workers are not counted as failures.
-    `maxCrashes`: the circuit breaker: so many different parts failed in a row before any succeeded
-    fail the job (0: never). `reducer`: a mapper that gets the merged results, instead of keeping
-    them as they are. `ttlSecondsAfterFinished`: then the job and its data are deleted; None: the
-    server's default. `timeouts`: of a part.
-    """
+    """The specification of a file job."""
 
     name: Title = ""
+    """Name of the job, for people."""
     cluster_name: api_task.Name = "default"
+    """Name of the TaskCluster that runs the parts."""
     input: InputSpec = InputSpec()
+    """How the input file is read."""
     mapper: Mapper = Mapper(builtin="calculator")
+    """What processes each record."""
     reducer: Mapper | None = None
+    """Mapper that gets the merged results. Unset: the results are kept unchanged."""
     items_per_part: Positive = DEFAULT_ITEMS_PER_PART
+    """Number of records after which a part ends, unless `bytesPerPart` is reached first."""
     bytes_per_part: Positive | None = None
+    """Number of bytes after which a part ends. Unset: no limit."""
     max_parts: Annotated[int, msgspec.Meta(ge=1, le=MAX_PARTS)] = MAX_PARTS
+    """Maximum number of parts. Parts become larger instead of more."""
     parallelism: Parallelism | None = None
+    """Maximum number of parts that run at the same time. Unset: as many as there are slots."""
     bad_records: BadRecords = BadRecords.REPORT
+    """The effect of a bad record."""
     max_failed_records: Count | None = None
+    """Maximum number of bad records; with more, the job fails. Unset: unlimited."""
     max_failed_percent: Percent | None = None
+    """Maximum percentage of bad records; above it, the job fails. Unset: unlimited."""
     retry: PartRetry = PartRetry()
+    """Rules for retrying a part. Losses of workers do not count as failures."""
     timeouts: api_task.Timeouts = api_task.Timeouts()
+    """Deadlines of each part."""
     max_crashes: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 5
+    """Circuit breaker: the job fails if this number of different parts fail in a row before any
+    part has succeeded. 0: disabled."""
     priority: Priority = 0
+    """Priority of the parts. Tasks with a higher priority start first."""
     suspend: bool = False
+    """Whether the start of parts is suspended."""
     ttl_seconds_after_finished: Seconds | None = None
+    """Number of seconds after which the finished job and its data are deleted. Unset: the
+    server's default."""
     placement: str | None = None
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Bytes `start` to `end` (exclusive) of the stored input: whole records.
-
-    `number`: from 1. `first_line`: from 1; `lines`: how many line ends (the last line may lack
-    its); `crc32`: of the bytes (zlib).
-    """
+    """A contiguous range of whole records of the stored input, from byte `start` to `end`
+    (exclusive)."""
 
     number: int
+    """Number of the part, from 1."""
     start: int
     end: int
     first_line: int
+    """Number of its first line, from 1."""
     lines: int
+    """Number of line ends; the last line may lack one."""
     crc32: int
+    """CRC-32 of the bytes (zlib)."""
 
 
 class Manifest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """The manifest of an input, written once, when its last byte has arrived.
+    """The manifest of an input, written once, after the last byte has been received.
 
-    `bytes`, `lines`, `sha256` (hex): of the stored input (unpacked, without BOM, an array taken
-    apart to one element a line). `header`: the first row of CSV, which is in no part.
+    Sizes and digest are those of the stored input: decompressed, without BOM, a JSON array split
+    into one element per line.
     """
 
     format: Format
     bytes: int
     lines: int
     sha256: str
+    """SHA-256 in hexadecimal."""
     parts: tuple[Part, ...]
     header: tuple[str, ...] | None = None
+    """The first row of CSV, which belongs to no part."""
     version: int = 1
 
 
 class Records(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts of records: `total` = succeeded + failed + skipped, in every document."""
+    """Numbers of records; `total` is the sum of the others in every document."""
 
     total: int = 0
     succeeded: int = 0
@@ -224,7 +250,7 @@ class Records(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, succeeded: int, failed: int, skipped: int) -> Self:
-        """Return counts that add up."""
+        """Return the counts with their total."""
         total = succeeded + failed + skipped
         return cls(total=total, succeeded=succeeded, failed=failed, skipped=skipped)
 
@@ -246,47 +272,49 @@ class PartOutcome(StrEnum):
 
 
 class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
-    """An object written to the store. `key`: relative to the job's directory; `OUTPUTS`: several
-    objects, of which `bytes`, `lines` and `sha256` are those of all together."""
+    """An object written to the store."""
 
     key: str
+    """Key relative to the job's directory. `OUTPUTS` stands for several objects, and the other
+    fields are those of their concatenation."""
     bytes: int
     lines: int
     sha256: str
 
 
 class Commit(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """The one record of how a part's run ended; created once, never replaced. It *is* the result.
-
-    `part`: from 1; 0 for the reducer. `run`: from 1, rises with each redrive. `attempt`: the one
-    that wrote it, 0 for the server itself (failed for good, cancelled). `message`: why, unless it
-    succeeded.
-    """
+    """The only record of how a part's run ended; it is created once, never replaced, and *is*
+    the result."""
 
     part: int
+    """Number of the part, from 1; 0 for the reducer."""
     run: int
+    """Number of the run, from 1; each redrive increments it."""
     attempt: int
+    """The attempt that wrote the record; 0 for the server itself (failed for good, cancelled)."""
     outcome: PartOutcome
     records: Records = Records()
     output: StoredFile | None = None
     errors: StoredFile | None = None
     message: str = ""
+    """Why the part did not succeed."""
     started: float = 0.0
     finished: float = 0.0
     worker: str = ""
 
 
 class PartWork(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """The order for a part: the one argument (JSON) of its call.
+    """The work of a part: the only argument of its call, as JSON.
 
-    `store`: URL of the job's directory in the store, `file:///…` or `kiln:NAMESPACE/JOB` (through
-    the manager). `input`: key of the input in it, or in `inputStore` if it is elsewhere. Results go
-    to `out/PART-RUN-ATTEMPT.*`, the commit to `commits/PART-RUN`.
+    Results are written to `out/PART-RUN-ATTEMPT.*`, the commit to `commits/PART-RUN`.
     """
 
     store: str
+    """URL of the job's directory in the store: `file:///…`, or `kiln:NAMESPACE/JOB` (through the
+    manager)."""
     job: str
     input: str
+    """Key of the input in `store`, or in `input_store` if that is set."""
     format: InputSpec
     part: Part
     run: int
@@ -297,23 +325,24 @@ class PartWork(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, 
 
 
 class ReduceWork(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """The order for the reduce call. The worker reads the commits of `parts` (number, run), checks
-    that they succeeded and that what they name is there and unchanged, and publishes once.
+    """The work of the reduce call.
 
-    `format`: of the input; results of `text` are given to a function as they are, others as JSON
-    values.
+    The worker reads the commits of `parts`, checks that all of them succeeded and that the objects
+    that they refer to exist unchanged, and publishes the result once.
     """
 
     store: str
     job: str
     parts: tuple[tuple[int, int], ...]
+    """Number and run of each part."""
     run: int
     reducer: Mapper | None = None
     format: Format = Format.JSONL
+    """Format of the input. A function gets results of `text` unchanged, others as JSON values."""
 
 
 class Damaged(msgspec.Struct, frozen=True, kw_only=True):
-    """A part whose output cannot be used: it must be mapped again, in a run of its own."""
+    """A part whose output is unusable: it must be mapped again, in a new run."""
 
     part: int
     run: int
@@ -321,6 +350,7 @@ class Damaged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reduced(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of the reduce call. `damaged`: if there are any, nothing was published."""
+    """The result of the reduce call."""
 
     damaged: tuple[Damaged, ...] = ()
+    """Parts with unusable output. If there are any, nothing was published."""

@@ -1,8 +1,8 @@
-"""A compiled flow: a tree of nodes with parsed expressions and all defaults.
+"""Compiled flows: a tree of nodes with parsed expressions and all defaults.
 
-Used by `flow_validation`, the plan of flows and `kilnwork.testing`. `build` reads the steps inside
-of steps, which have no schema, and collects all problems with their paths; what names mean is
-`flow_validation`'s. Pure.
+Used by `flow_validation`, the plan of flows and `kilnwork.testing`. `build` reads the nested
+steps, which have no schema, and collects all problems with their paths; `flow_validation` checks
+the names that steps refer to. Pure.
 """
 
 import contextlib
@@ -17,21 +17,21 @@ from kilnwork.api import expressions, flow, job_settings, names
 from kilnwork.api import task as api_task
 
 RESULTS = "results"
-"""Input of a `join` that has no `with`."""
+"""Name of the input of a `join` without `with`."""
 
 STEP_NAME = re.compile(r"[a-z][a-zA-Z0-9]{0,39}")
 RESERVED = frozenset(
     {"catch", "data", "error", "finally", "params", "set", "true", "false", "null"}
 )
-"""Names that expressions have for something else, and sections of a flow."""
+"""Names that are reserved in expressions, and names of the sections of a flow."""
 
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _AT = re.compile(r"(.*) - at `\$(.*)`", re.DOTALL)
 
 
 class Problem(NamedTuple):
-    """What is wrong with a flow. `path`: of the field, from the flow on, such as `do[1].price.of`;
-    `text`: a sentence without subject."""
+    """A problem of a flow. `path`: the field, relative to the flow, such as `do[1].price.of`;
+    `text`: a sentence without a subject."""
 
     path: str
     text: str
@@ -48,44 +48,46 @@ class NodeKind(StrEnum):
 
     @property
     def leaf(self) -> bool:
-        """Whether it has a job."""
+        """Whether nodes of this kind have a job."""
         return self in (NodeKind.WORK, NodeKind.EACH)
 
 
 class FlowNode:
-    """One step. Fields that its kind does not have are empty."""
+    """One step of a flow. Fields that do not apply to its kind are empty."""
 
     def __init__(self, name: str, path: str, step: flow.Step, kind: NodeKind) -> None:
         self.name, self.path, self.step, self.kind = name, path, step, kind
         self.condition: expressions.Expression | None = None
         self.otherwise: FlowNode | None = None
-        """`else`; it has the same name."""
+        """The step of `else`; it has the same name."""
         self.task: api_task.TaskTemplate | None = None
         """The task of a work step, without its TaskCluster."""
         self.own_cluster = False
-        """The template names a TaskCluster or another executor: it needs no group."""
+        """Whether the template names a TaskCluster or another executor, so that the step needs
+        no group."""
         self.given: dict[str, expressions.Document] = {}
-        """Inputs of work that are the same for all items."""
+        """Inputs that are the same for all items."""
         self.own: dict[str, Any] = {}
-        """Inputs that depend on the item, as they are written."""
+        """Inputs that depend on the item, unparsed."""
         self.own_names: tuple[expressions.Name, ...] = ()
         """Names used by these inputs, except for the item."""
         self.items: expressions.Expression | None = None
         self.failed: int | str = 0
-        """How many items may fail."""
+        """Number or percentage of items that may fail."""
         self.children: tuple[FlowNode, ...] = ()
-        """Branches of a fork; steps in order of others."""
+        """Branches of a fork, or the nested steps of other kinds in order."""
         self.least = 0
-        """Branches of a fork that must succeed; 0: all of them."""
+        """Number of branches of a fork that must succeed; 0 for all of them."""
         self.condition_of_loop: expressions.Expression | None = None
         self.wanted = False
-        """Whether its value or its results are kept."""
+        """Whether the value or the results of the step are kept."""
         self.named = False
-        """Whether an expression reads them."""
+        """Whether an expression refers to them."""
 
     @property
     def expressions(self) -> Iterator[tuple[str, tuple[expressions.Name, ...]]]:
-        """Yield path and names of its own expressions, but for that of its loop."""
+        """Yield the path and the names of each expression of the step, except for that of its
+        loop."""
         if self.condition is not None:
             yield f"{self.path}.if", self.condition.names
         if self.items is not None:
@@ -96,23 +98,23 @@ class FlowNode:
 
     @property
     def chosen(self) -> tuple["FlowNode", ...]:
-        """Return it and its `else`."""
+        """Return the step and its `else`."""
         return (self,) if self.otherwise is None else (self, self.otherwise)
 
 
 class Clause(NamedTuple):
-    """One of `catch`."""
+    """One entry of `catch`."""
 
     causes: frozenset[str]
     nodes: tuple[FlowNode, ...]
 
     def fits(self, reasons: Iterable[str]) -> bool:
-        """Return whether the clause applies to a failure with these reasons."""
+        """Return whether the entry applies to a failure with these reasons."""
         return not self.causes or not self.causes.isdisjoint(reasons)
 
 
 class Program:
-    """A whole flow."""
+    """A whole compiled flow."""
 
     def __init__(self, declared: flow.Flow) -> None:
         self.params = declared.params
@@ -120,12 +122,12 @@ class Program:
         self.nodes: tuple[FlowNode, ...] = ()
         self.catch: tuple[Clause, ...] = ()
         self.last: tuple[FlowNode, ...] = ()
-        """`finally`."""
+        """The steps of `finally`."""
         self.result: expressions.Expression | None = None
 
     @property
     def sections(self) -> Iterator[tuple[str, tuple[FlowNode, ...]]]:
-        """Yield the prefix of keys and the nodes of each list of steps."""
+        """Yield the key prefix and the nodes of each list of steps."""
         yield "", self.nodes
         for number, clause in enumerate(self.catch):
             yield f"catch[{number}].", clause.nodes
@@ -145,8 +147,10 @@ def _walk(nodes: Iterable[FlowNode]) -> Iterator[FlowNode]:
 
 
 def build(declared: flow.Flow) -> tuple[Program, list[Problem]]:
-    """Return the program of a flow, and what is wrong with its steps one by one; a program with
-    problems is not to be run."""
+    """Return the program of a flow, and the problems of its individual steps.
+
+    A program with problems must not be run.
+    """
     builder = _Builder()
     program = Program(declared)
     program.nodes = builder.steps("do", declared.do)
@@ -174,7 +178,7 @@ class _Builder:
 
     @contextlib.contextmanager
     def problem_at(self, path: str) -> Iterator[None]:
-        """Note an invalid expression of a field."""
+        """Record an invalid expression in a field as a problem."""
         try:
             yield
         except expressions.ExpressionError as error:
@@ -262,7 +266,7 @@ class _Builder:
         return NodeKind.EACH if step.each else NodeKind.WORK
 
     def _check_fields(self, node: FlowNode) -> None:
-        """Say which fields have no use in such a step."""
+        """Record the fields that have no use in such a step."""
         step, kind = node.step, node.kind
         useless = {
             "until": step.until and kind is not NodeKind.UNTIL,
@@ -381,7 +385,7 @@ class _Builder:
         return 0
 
     def tolerate(self, program: Program) -> None:
-        """Let an `each` tolerate what its `join` allows."""
+        """Let each `each` step tolerate the failures that its `join` allows."""
         nodes = list(program.every())
         each = {node.name: node for node in nodes if node.kind is NodeKind.EACH}
         for node in nodes:
@@ -396,7 +400,7 @@ class _Builder:
 
 
 def code_digests(program: Program) -> frozenset[bytes]:
-    """Return the digests of all blobs with code that the steps of a flow call."""
+    """Return the digests of all code blobs that the steps of a flow call."""
     calls = [node.task.call for node in program.every() if node.task is not None]
     texts = [text for call in calls if call is not None for text in (call.code, call.environment)]
     found = (names.digest(text) for text in texts)
@@ -404,7 +408,8 @@ def code_digests(program: Program) -> frozenset[bytes]:
 
 
 def shard_readers(program: Program) -> dict[str, list[FlowNode]]:
-    """Return the steps that have one task for each shard of a snapshot, or of some, by snapshot."""
+    """Return the steps that have one task for each shard, or for some shards, of a snapshot, by
+    snapshot."""
     found: dict[str, list[FlowNode]] = {}
     for node in program.every():
         for name in () if node.items is None else node.items.names:
@@ -416,9 +421,9 @@ def shard_readers(program: Program) -> dict[str, list[FlowNode]]:
 def task_prefix(set_name: str, generation: int, key: str, *, largest: int | None) -> str:
     """Return the name of the tasks of a step instance, without the number of the item.
 
-    `<set>-g<N>-<step>`, a DNS label that leaves room for `-<largest>`; None: there are no items.
-    `key` is the step's, `solve[3].iterate` gives `solve-3-iterate`. A name that is too long is cut,
-    and ends with a hash of the whole.
+    The name is `<set>-g<N>-<step>`, a DNS label that leaves room for `-<largest>`; `largest` is
+    None if there are no items. `key` is the key of the step: `solve[3].iterate` gives
+    `solve-3-iterate`. A name that is too long is cut and ends with a hash of the full name.
     """
     slug = re.sub(r"[\[\].]+", "-", key).strip("-").lower()
     room = 0 if largest is None else len(f"-{largest}")

@@ -1,8 +1,8 @@
-"""Validation of names in a flow: earlier steps, snapshots, parameters, groups. Pure.
+"""Validation of the names in a flow: earlier steps, snapshots, parameters, groups. Pure.
 
-Used by the validation of SyncSets and by `kilnwork.testing`. A step may name what comes before it
-in its own list or in those around it. So a flow has no cycles but those of `until`; a step that
-names itself or a later one is a problem.
+Used by the validation of SyncSets and by `kilnwork.testing`. A step may refer to earlier steps of
+its own list and of the enclosing lists. Therefore a flow has no cycles except for `until`; a
+reference to the step itself or to a later step is a problem.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -15,7 +15,7 @@ _Kind = flow_program.NodeKind
 STEP_MEMBERS = ("value", "results", "state", "counts")
 SET_MEMBERS = ("name", "generation")
 CONTROLLER = "controller"
-"""Name of the group of a set that only steps have which name it."""
+"""Name of a group that only steps use that refer to it explicitly."""
 
 ERROR_MEMBERS = ("step", "reason", "message")
 
@@ -28,8 +28,8 @@ def problems(
 ) -> list[Problem]:
     """Return what is wrong with a flow.
 
-    `snapshots`: names of the set's snapshots, as a mapping with whether each has shards. `groups`:
-    names of its groups of workers; None: they are not looked at.
+    `snapshots`: names of the SyncSet's snapshots; a mapping also says whether each one has shards.
+    `groups`: names of its groups of workers; None: groups are not checked.
     """
     program, found = flow_program.build(declared)
     if found:
@@ -38,8 +38,11 @@ def problems(
 
 
 def mark_wanted(program: flow_program.Program) -> None:
-    """Note which steps' values and results are read, or are the flow's result if there are any;
-    others are not kept."""
+    """Mark the steps whose values and results are read by expressions or by the result of the
+    flow.
+
+    Those of other steps are not kept.
+    """
     read = {
         name.root
         for names in _all_names(program)
@@ -95,8 +98,8 @@ class _Checker:
             yield from self._names("result", result.names, known)
 
     def _twice(self) -> Iterator[Problem]:
-        """Yield names that occur twice in the flow, whatever their case: they are parts of task
-        names."""
+        """Yield names that occur more than once in the flow, ignoring case: they are parts of
+        task names."""
         seen: dict[str, str] = {}
         for node in self._program.every():
             if node.path.endswith(".else"):

@@ -1,7 +1,7 @@
-"""`spec.function` of a Task: one request to a Service of Knative.
+"""`spec.function` of a Task: one request to a Knative Service.
 
-It is an HTTP request but for its URL, which the Service says when it is ready. Carried out by
-`executors.http`; what is wrong with one says `http_validation`.
+It is an HTTP request whose base URL comes from the Service when it is ready. Carried out by
+`executors.http`; checked by `http_validation`.
 """
 
 from typing import Annotated, Any
@@ -14,37 +14,39 @@ Path = Annotated[str, msgspec.Meta(pattern="^/")]
 
 
 class FunctionRequest(http_task.HttpRequest, frozen=True):
-    """A HAR 1.2 request to a Service. Needed is `method`; sizes are not looked at."""
+    """A HAR 1.2 request to a Service. `method` is required; sizes are ignored."""
 
     url: Path = "/"
-    """Path and query below the URL of the Service."""
+    """Path and query, relative to the URL of the Service."""
 
 
 class FunctionCancel(wire.Wire, frozen=True):
-    """A request to the same Service by which a killed task ends its work."""
+    """A request to the same Service that ends the work of a killed task."""
 
     request: FunctionRequest
-    """The request; `${task.id}` says which work is meant. A status from 200 to 299, 404 or 410
-    acknowledges that it has ended."""
+    """The request; `${task.id}` identifies the work. A status from 200 to 299, 404 or 410 confirms
+    that the work has ended."""
     timeout_seconds: http_task.Timeout = 10.0
-    """Time until then. After it the task is `Killed` with reason `Unconfirmed`."""
+    """Maximum time in seconds until the confirmation. When it is exceeded, the task is `Killed`
+    with reason `Unconfirmed`."""
 
 
 class FunctionTemplate(http_task.HttpTemplate, frozen=True, kw_only=True):
-    """One request to a Service of Knative, to be sent by an executor (`kiln executor http`)."""
+    """One request to a Knative Service, sent by an executor (`kiln executor http`)."""
 
     service: str = ""
-    """Name of a Service (`serving.knative.dev/v1`) of the task's namespace. Needed, unless a
-    JobConfig gives a `template`."""
+    """Name of a Service (`serving.knative.dev/v1`) in the task's namespace. Required unless a
+    JobConfig sets `template`."""
     template: dict[str, Any] | None = None
-    """A Service of Knative (`metadata`, `spec`) that a JobConfig makes and owns, under its own
-    name, for all of its Jobs; only in a JobConfig, instead of `service`."""
+    """A Knative Service (`metadata`, `spec`) that a JobConfig creates and owns, under its own
+    name, for all of its Jobs. Only allowed in a JobConfig, instead of `service`."""
     request: FunctionRequest
-    """The request, as HAR 1.2 has it; its texts may have variables."""
+    """The request in the format of HAR 1.2. Strings in it may contain variables."""
     mode: Annotated[str, msgspec.Meta(pattern="^(Sync|Callback)$")] = "Sync"
-    """How the result comes: `Sync`, as the response; `Callback`, by a request to us after 202."""
+    """How the result is returned. `Sync`: as the response; `Callback`: by a request to the manager
+    after status 202."""
     cancel: FunctionCancel | None = None
-    """How a killed task ends its work. Empty: only the connection is closed."""
+    """How the work of a killed task is ended. Unset: only the connection is closed."""
 
     @property
     def awaited(self) -> http_task.Callback | None:
@@ -53,7 +55,7 @@ class FunctionTemplate(http_task.HttpTemplate, frozen=True, kw_only=True):
         return self.callback
 
     def at(self, url: str) -> "FunctionTemplate":
-        """Return it with absolute URLs, for a Service with that one."""
+        """Return the template with absolute URLs, for a Service at `url`."""
         cancel = self.cancel
         if cancel is not None:
             cancel = msgspec.structs.replace(cancel, request=_at(cancel.request, url))

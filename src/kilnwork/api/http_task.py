@@ -1,8 +1,8 @@
-"""`spec.http` of a Task: one HTTP request, and what its response means.
+"""`spec.http` of a Task: one HTTP request, and how its response is interpreted.
 
-The request is what HAR 1.2 calls one, so that it can be copied from a browser; what HAR lacks
-begins with an underscore there (`_secretRef`, `_bodyBase64`). Carried out by `executors.http`.
-Facts about one request, no I/O: what is wrong with one says `http_validation`.
+The request has the format of HAR 1.2, so that it can be copied from a browser; fields that HAR
+lacks begin with an underscore (`_secretRef`, `_bodyBase64`). Carried out by `executors.http`;
+checked by `http_validation`. Facts about one request, no I/O.
 """
 
 from typing import Annotated, Any
@@ -12,161 +12,162 @@ import msgspec
 from kilnwork.api import wire
 
 MAX_S = 31 * 24 * 3600
-"""Longest time that a request, or what it has begun elsewhere, may take."""
+"""Maximum duration, in seconds, of a request or of the work that it starts elsewhere."""
 
 MAX_BYTES = 1 << 30
-"""Largest body of a response that may be requested: the same as for a Pod's result."""
+"""Maximum size of a response body, in bytes: the same as for the result of a Pod."""
 
 MAX_REDIRECTS = 20
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
-"""Methods that may be repeated unless a task says otherwise, as they change nothing (RFC 9110,
+"""Methods whose requests may be repeated by default, since they change nothing (RFC 9110,
 9.2.1)."""
 
 CALLBACK_URL = "task.callback_url"
-"""Variable of requests with `callback`: where the result is to be sent."""
+"""Variable of requests with `callback`: the URL to which the result is sent."""
 
 Timeout = Annotated[float, msgspec.Meta(gt=0, le=MAX_S)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class SecretRef(wire.Wire, frozen=True):
-    """One value of a Secret of the task's namespace. It must be labelled `kilnwork.dev/use: http`,
-    and its annotation `kilnwork.dev/http-hosts` must name the host."""
+    """A value in a Secret of the task's namespace. The Secret must have the label
+    `kilnwork.dev/use: http` and an annotation `kilnwork.dev/http-hosts` that names the host."""
 
     name: Text
     """Name of the Secret."""
     key: Text
     """Key in its `data`."""
     prefix: str = ""
-    """Text before the value, such as `Bearer ` with a space behind it."""
+    """Text before the value, such as `Bearer ` with a trailing space."""
 
 
 class NameValue(wire.Wire, frozen=True):
-    """A name with a value, as HAR has headers and query parameters."""
+    """A name and a value, in the format of headers and query parameters in HAR."""
 
     name: Text
-    """Its name."""
+    """Name of the header or parameter."""
     value: str = ""
-    """Its value. Give this or `_secretRef`."""
+    """Value. At most one of `value` and `_secretRef` may be set."""
     secret_ref: SecretRef | None = msgspec.field(default=None, name="_secretRef")
-    """Where the value is, if it is a secret."""
+    """Secret from which the value is read."""
     comment: str = ""
-    """For people."""
+    """Comment, for people."""
 
 
 class Cookie(wire.Wire, frozen=True):
-    """A cookie to send, as HAR has it; only name and value are sent."""
+    """A cookie to send, in the format of HAR. Only its name and value are sent."""
 
     name: Text
-    """Its name."""
+    """Name of the cookie."""
     value: str = ""
-    """Its value. Give this or `_secretRef`."""
+    """Value. At most one of `value` and `_secretRef` may be set."""
     secret_ref: SecretRef | None = msgspec.field(default=None, name="_secretRef")
-    """Where the value is, if it is a secret."""
+    """Secret from which the value is read."""
     path: str = ""
-    """For people."""
+    """Ignored; accepted as part of HAR."""
     domain: str = ""
-    """For people."""
+    """Ignored; accepted as part of HAR."""
     expires: str | None = None
-    """For people."""
+    """Ignored; accepted as part of HAR."""
     http_only: bool = False
-    """For people."""
+    """Ignored; accepted as part of HAR."""
     secure: bool = False
-    """For people."""
+    """Ignored; accepted as part of HAR."""
     comment: str = ""
-    """For people."""
+    """Comment, for people."""
 
 
 class PostParam(wire.Wire, frozen=True):
     """One field of a form."""
 
     name: Text
-    """Its name."""
+    """Name of the field."""
     value: str = ""
-    """Its value."""
+    """Value of the field."""
     file_name: str = ""
-    """Name of the file that it is; only in `multipart/form-data`."""
+    """File name of the field. Only allowed in `multipart/form-data`."""
     content_type: str = ""
-    """Type of that file."""
+    """Media type of the file."""
     comment: str = ""
-    """For people."""
+    """Comment, for people."""
 
 
 class PostData(wire.Wire, frozen=True):
-    """The body of a request: one of `text`, `params` and `_bodyBase64`."""
+    """The body of a request. Exactly one of `text`, `params` and `_bodyBase64` must be set."""
 
     mime_type: str = ""
-    """Sent as `Content-Type`, unless `headers` has one."""
+    """Media type, sent as `Content-Type` unless `headers` has one."""
     text: str | None = None
-    """The body as text, sent in UTF-8."""
+    """Body as text, sent in UTF-8."""
     params: tuple[PostParam, ...] = ()
     """Fields of a form, for `application/x-www-form-urlencoded` and `multipart/form-data`."""
     body_base64: str | None = msgspec.field(default=None, name="_bodyBase64")
-    """The body as bytes, in base64."""
+    """Body as bytes in base64."""
     comment: str = ""
-    """For people."""
+    """Comment, for people."""
 
 
 class HttpRequest(wire.Wire, frozen=True):
-    """A HAR 1.2 request. Needed are `method` and `url`; sizes are not looked at."""
+    """A HAR 1.2 request. `method` and `url` are required; sizes are ignored."""
 
     method: Text
-    """Method, such as `GET`."""
+    """HTTP method, such as `GET`."""
     url: Text
-    """Absolute URL with `http` or `https`, without a fragment."""
+    """Absolute URL with the scheme `http` or `https`, without a fragment."""
     http_version: str = "HTTP/1.1"
-    """For people: the request is sent as HTTP/1.1."""
+    """Ignored: the request is always sent as HTTP/1.1."""
     headers: tuple[NameValue, ...] = ()
-    """Headers, in this order. Those that belong to a connection, and the pseudo-headers of HTTP/2
-    that browsers export, are left out."""
+    """Headers in the order in which they are sent. Headers that belong to a connection are
+    omitted, and so are the pseudo-headers of HTTP/2 that browsers export."""
     query_string: tuple[NameValue, ...] = ()
-    """Query parameters. If the URL has a query too, those that it has already are not repeated."""
+    """Query parameters. Parameters that the query of the URL already has are not repeated."""
     cookies: tuple[Cookie, ...] = ()
-    """Cookies; not sent if `headers` has `Cookie`."""
+    """Cookies. They are not sent if `headers` has a `Cookie` header."""
     post_data: PostData | None = None
     """Body of the request."""
     headers_size: int = -1
-    """Not looked at."""
+    """Ignored; accepted as part of HAR."""
     body_size: int = -1
-    """Not looked at."""
+    """Ignored; accepted as part of HAR."""
     comment: str = ""
-    """For people."""
+    """Comment, for people."""
 
 
 class HttpResponse(wire.Wire, frozen=True):
-    """What a response means. Conditions see an object with `status`, `headers` (names in lower
-    case) and `body`."""
+    """How a response is interpreted. Conditions are evaluated on an object with `status`, `headers`
+    (names in lower case) and `body`."""
 
     format: Annotated[str, msgspec.Meta(pattern="^(json|yaml|text|bytes)?$")] = ""
-    """How to read the body: `json`, `yaml`, `text` or `bytes`. Empty: by its `Content-Type`."""
+    """Format of the body: `json`, `yaml`, `text` or `bytes`. Empty: derived from `Content-Type`."""
     result_json_path: str = ""
-    """JSONPath (RFC 9535) to the part of the body that is the result. Empty: all of it. Without
-    `successCondition` the request has failed if nothing, `null` or `false` is there."""
+    """JSONPath (RFC 9535) to the result within the body. Empty: the whole body. Without
+    `successCondition`, the request fails if the path selects nothing, `null` or `false`."""
     success_condition: Any = None
-    """Rule, or list of rules, that must be true: `{jsonPath, operator, value}`, or a text such as
-    `$.body.state == "done"`. Without it any status from 200 to 299 is a success."""
+    """Rule, or list of rules, that must all be true for success: `{jsonPath, operator, value}`, or
+    a string such as `$.body.state == "done"`. Unset: any status from 200 to 299 is a success."""
     failure_condition: Any = None
-    """Rule or rules by which the request has failed, whatever `successCondition` says."""
+    """Rule, or list of rules, for failure. It takes precedence over `successCondition`."""
     running_condition: Any = None
-    """Rule or rules by which the work goes on; only with `polling`."""
+    """Rule, or list of rules, for work that is still in progress. Only allowed with `polling`."""
     max_bytes: Annotated[int, msgspec.Meta(ge=0, le=MAX_BYTES)] = 16 * 1024 * 1024
-    """Largest body. More is a failure, and is not read. Results over 64 KiB are stored as blobs."""
+    """Maximum size of the body in bytes. A larger body is not read, and the request fails. Results
+    above 64 KiB are stored as blobs."""
 
 
 class HttpTimeouts(wire.Wire, frozen=True):
-    """Deadlines of one request, in seconds."""
+    """Timeouts of one request, in seconds."""
 
     socket_timeout: Timeout = 10.0
-    """For the name, the connection and TLS together."""
+    """Maximum time for name resolution, connection and TLS handshake together."""
     read_timeout: Timeout = 60.0
-    """Between two pieces of the response, and before the first."""
+    """Maximum time between two pieces of the response, and before the first one."""
     total_timeout: Timeout = 600.0
-    """For one request with its response and all redirects."""
+    """Maximum duration of one request with its response and all redirects."""
 
 
 class Affinity(wire.Wire, frozen=True):
-    """Which executors may send the request, by the labels that they were started with."""
+    """Which executors may send the request, by their labels."""
 
     required: dict[str, str] = msgspec.field(default_factory=dict)
     """Labels that an executor must have."""
@@ -175,82 +176,82 @@ class Affinity(wire.Wire, frozen=True):
 
 
 class Redirects(wire.Wire, frozen=True):
-    """How redirects are followed. Each target is checked as the first is."""
+    """How redirects are followed. The target of each redirect is checked like the first URL."""
 
     follow: Annotated[int, msgspec.Meta(ge=0, le=MAX_REDIRECTS)] = 0
-    """How many redirects to follow. Secrets, cookies and `Authorization` go to the first origin
-    only. With 0 such a response is like any other."""
+    """Maximum number of redirects to follow. Secrets, cookies and `Authorization` are sent only to
+    the first origin. With 0, a redirect is handled like any other response."""
 
 
 class Tls(wire.Wire, frozen=True):
-    """Trust in the server, and the client's certificate."""
+    """TLS settings: trust in the server, and the client certificate."""
 
     insecure_skip_verify: bool = False
-    """Accept any certificate."""
+    """Whether any server certificate is accepted."""
     ca_bundle: str = ""
-    """PEM of the authorities to trust, instead of those of the executor's machine."""
+    """Certificates (PEM) of the trusted authorities, instead of those of the executor's machine."""
     server_name: str = ""
-    """Name in the server's certificate, if it is not the host of the URL."""
+    """Name in the server's certificate, if it differs from the host of the URL."""
     client_certificate_secret: str = ""
-    """Name of a Secret with `tls.crt` and `tls.key`, labelled as those of `_secretRef` are."""
+    """Name of a Secret with `tls.crt` and `tls.key`. It must have the label and annotation that
+    Secrets of `_secretRef` have."""
 
 
 class Polling(wire.Wire, frozen=True):
-    """How to poll for the result of work that was only accepted (202)."""
+    """How the executor polls for the result of accepted work (status 202)."""
 
     location: str = ""
-    """JSONPath to the URL to ask in the body of the first response. Empty: its header `Location`,
+    """JSONPath to the polling URL in the body of the first response. Empty: the header `Location`,
     or `Operation-Location`."""
     interval_seconds: Annotated[float, msgspec.Meta(ge=0.1, le=86_400)] = 5.0
-    """Time between two requests, unless the server says `Retry-After`."""
+    """Time between two requests, in seconds, unless the server sends `Retry-After`."""
     timeout_seconds: Timeout = 86_400.0
-    """Time until the last response."""
+    """Maximum time until the last response, in seconds."""
     cancel_method: Annotated[str, msgspec.Meta(pattern="^(DELETE|POST|PUT)?$")] = ""
-    """Method of a request to the same URL by which a killed task ends the work there. Empty: it
-    goes on."""
+    """Method of a request to the polling URL that ends the work of a killed task. Empty: the work
+    continues."""
 
 
 class Callback(wire.Wire, frozen=True):
-    """How to get the result of work that was only accepted (202) by a callback: it is sent to us by
-    a POST to `${task.callback_url}`, which is also in the header `Kiln-Callback-Url` of the
-    request."""
+    """How the result of accepted work (status 202) is received by a callback: a POST to
+    `${task.callback_url}`, which is also sent as the request header `Kiln-Callback-Url`."""
 
     timeout_seconds: Timeout = 86_400.0
-    """Time until the result; then the URL is void."""
+    """Maximum time until the result, in seconds. After that the URL is no longer valid."""
 
 
 class HttpTemplate(wire.Wire, frozen=True):
-    """One HTTP request to be sent by an executor (`kiln executor http`)."""
+    """One HTTP request, sent by an executor (`kiln executor http`)."""
 
     request: HttpRequest
-    """The request, as HAR 1.2 has it; its texts may have variables."""
+    """The request in the format of HAR 1.2. Strings in it may contain variables."""
     response: HttpResponse = HttpResponse()
-    """What the response means."""
+    """How the response is interpreted."""
     timeout: HttpTimeouts = HttpTimeouts()
-    """Deadlines in seconds."""
+    """Timeouts in seconds."""
     affinity: Affinity = Affinity()
-    """Which executors may send it."""
+    """Which executors may send the request."""
     redirects: Redirects = Redirects()
     """How redirects are followed."""
     tls: Tls = Tls()
-    """Trust and client certificate of `https`."""
+    """TLS settings for `https`."""
     polling: Polling | None = None
-    """Ask again after 202 until the work is done."""
+    """Polling for the result after status 202."""
     callback: Callback | None = None
-    """Wait for a callback after 202."""
+    """Waiting for a callback after status 202."""
     idempotent: bool | None = None
-    """Whether the request may be sent again after the loss of an executor that may have sent it.
-    Empty: true for GET, HEAD, OPTIONS and TRACE. If true, other methods get an
-    `Idempotency-Key`."""
+    """Whether the request may be sent again after the loss of an executor that may already have
+    sent it. Unset: true for GET, HEAD, OPTIONS and TRACE. If true, other methods get an
+    `Idempotency-Key` header."""
 
     @property
     def awaited(self) -> Callback | None:
-        """How long a callback may take, if its result is to come by one."""
+        """The callback settings, or None if the result does not come by a callback."""
         return self.callback
 
     @property
     def may_repeat(self) -> bool:
-        """Whether sending it twice does no harm."""
+        """Whether the request may be sent twice."""
         if self.idempotent is None:
             return self.request.method.upper() in SAFE_METHODS
         return self.idempotent

@@ -1,5 +1,4 @@
-"""Rules for `spec.http` and `spec.function` beyond their schemas, as (field, what is wrong with
-it).
+"""Rules for `spec.http` and `spec.function` beyond their schemas, as (field, problem) pairs.
 
 Used by `validation`, and by `executors.http` after variables are replaced. Pure.
 """
@@ -25,13 +24,13 @@ from kilnwork.api import (
 )
 
 Problem = tuple[str, str]
-"""Dotted path of the field, and a sentence without subject."""
+"""Dotted path of the field, and a sentence without a subject."""
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""A method or the name of a header (RFC 9110, 5.6.2)."""
+"""An HTTP method or header name (RFC 9110, 5.6.2)."""
 
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-"""Characters of a header's value, without those that could begin another header (RFC 9110, 5.5)."""
+"""The value of a header, without characters that could start another header (RFC 9110, 5.5)."""
 
 _FORBIDDEN_METHODS = ("CONNECT", "TRACE")
 _FORM, _MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
@@ -39,17 +38,18 @@ CONDITIONS = ("successCondition", "failureCondition", "runningCondition")
 
 
 class InvalidRequest(rules.InvalidRules):
-    """The request cannot be sent; `problems` names each field, and why."""
+    """The request cannot be sent; `problems` names each field and the reason."""
 
 
 def variables(template: http_task.HttpTemplate) -> set[str]:
-    """Return the names that texts of a request may refer to, its inputs aside."""
+    """Return the names that strings of a request may refer to, except for its inputs."""
     own = {http_task.CALLBACK_URL} if template.awaited is not None else set()
     return {*substitution.TASK_VARIABLES, *own}
 
 
 def input_names(spec: task.TaskTemplate) -> frozenset[str]:
-    """Return the names of the inputs that its requests have variables for. Raises LimitExceeded."""
+    """Return the names of the inputs that the requests of a task use as variables. Raises
+    LimitExceeded."""
     sent = [] if spec.sent is None else [_parsed(spec.sent.request)]
     if spec.function is not None and spec.function.cancel is not None:
         sent.append(_parsed(spec.function.cancel.request))
@@ -61,13 +61,13 @@ def substituted(
     values: Callable[[], Mapping[str, Any]],
     field: str = "spec.http",
 ) -> http_task.HttpTemplate:
-    """Return the template with its variables replaced, if it has any, and checked again.
+    """Return the template with its variables replaced, and checked again if it had any.
 
     Raises InvalidRequest, `substitution.InvalidTemplate` or `documents.LimitExceeded`.
     """
     encoded = msgspec.json.encode(template.request)
     if b"${" not in encoded:
-        return template  # nothing to replace, and checked when it was admitted
+        return template  # nothing to replace; it was checked when it was admitted
     rendered = substitution.substitute(
         {"request": msgspec.json.decode(encoded)}, values(), field=field, text_fields=("request",)
     )
@@ -81,12 +81,12 @@ def substituted(
 
 
 def _parsed(request: http_task.HttpRequest) -> Any:
-    """Return the request as parsed JSON: lists, no tuples."""
+    """Return the request as parsed JSON: lists instead of tuples."""
     return msgspec.json.decode(msgspec.json.encode(request))
 
 
 def result_rules(given: http_task.HttpResponse) -> rules.ResultRules:
-    """Return the conditions of a response. Raises `msgspec.ValidationError` for what is no rule."""
+    """Return the conditions of a response. Raises `msgspec.ValidationError` for an invalid rule."""
     return rules.ResultRules(
         success_condition=_condition(given.success_condition),
         failure_condition=_condition(given.failure_condition),
@@ -109,8 +109,10 @@ def _rule(given: Any) -> str | rules.Rule:
 def problems(
     template: http_task.HttpTemplate, field: str = "spec.http", *, besides: Iterable[str] = ()
 ) -> Iterator[Problem]:
-    """Yield what is wrong with a request, its conditions and labels, for admission. `besides`:
-    variables that it has besides `variables`."""
+    """Yield what is wrong with a request, its conditions and its labels, for admission.
+
+    `besides`: allowed variables in addition to `variables`.
+    """
     known = {*variables(template), *besides}
     yield from _open_request_problems(template.request, known, f"{field}.request")
     yield from _response_problems(template, f"{field}.response")
@@ -158,8 +160,8 @@ def _path_problems(path: str, field: str) -> Iterator[Problem]:
 def request_problems(
     request: http_task.HttpRequest, field: str, *, variable: bool
 ) -> Iterator[Problem]:
-    """Yield what is wrong with the request itself; with `variable` texts may still have
-    variables."""
+    """Yield what is wrong with the request itself. If `variable` is true, strings may still
+    contain variables."""
     method = request.method
     if not _open(method, variable) and (
         not _TOKEN.fullmatch(method) or method.upper() in _FORBIDDEN_METHODS
@@ -183,7 +185,7 @@ def request_problems(
 
 
 def url_problem(url: str) -> str:
-    """Return why a URL cannot be requested; "" when it can."""
+    """Return why a URL cannot be requested, or ""."""
     try:
         parts = parse.urlsplit(url)
         _ = parts.port
@@ -254,7 +256,7 @@ def spec_problems(
     *,
     more: Collection[str] = (),
 ) -> Iterator[Problem]:
-    """Yield what is wrong with a task that is a request. `given_inputs`, `more`: as of
+    """Yield what is wrong with a task that sends a request. `given_inputs`, `more`: see
     `object_manifests`."""
     if spec.sent is None:
         return
@@ -264,7 +266,7 @@ def spec_problems(
     try:
         named = input_names(spec) if given_inputs is None else given_inputs
     except documents.LimitExceeded:
-        named = ()  # said below
+        named = ()  # reported below
     besides = [*object_manifests.input_variables(spec, named), *more]
     if spec.http is not None:
         yield from problems(spec.http, besides=besides)

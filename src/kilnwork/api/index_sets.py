@@ -1,8 +1,8 @@
-"""Index sets: which indexes a Job has, what each is called, and what its variables are.
+"""Index sets: the indexes of a Job, their labels and their variables.
 
-Made of `spec.template.parallelism`; used by the engine, which stores numbers only, and by views of
-indexes. Nothing is listed in advance: an index is computed from its number, so that a million cost
-no memory. Pure.
+Created from `spec.template.parallelism`. Used by the engine, which stores only numbers, and by
+views of indexes. Nothing is enumerated: an index is computed from its number, so that a million
+indexes use no memory. Pure.
 """
 
 import functools
@@ -13,20 +13,21 @@ from kilnwork.api import documents, job, job_variables, names
 from kilnwork.kit import errors
 
 MAX_RANGES = 4096
-"""Most characters of `status.indexes.failedIndexes`, so that a Job's object stays small."""
+"""Maximum length of `status.indexes.failedIndexes`, so that a Job's object stays small."""
 
 MAX_PREFIX = names.LABEL_LENGTH - len(f"-{job.MAX_INDEXES - 1}")
-"""Longest part of a task's name that is from its Job: the longest number has room behind it."""
+"""Maximum length of the Job's part of a task name, which leaves room for the longest number."""
 
 
 class UnknownIndex(errors.KilnError):
-    """A Job has no such index; the message says which it has."""
+    """A Job has no such index; the message describes its indexes."""
 
 
 class IndexSet:
-    """The indexes of one Job, numbered from 0; in a matrix, the last key by name varies fastest.
+    """The indexes of one Job, numbered from 0. In a matrix, the last key in alphabetical order
+    varies fastest.
 
-    `items`: of `withResultOf`, the list that the other task returned.
+    `items`: for `withResultOf`, the list that the other task returned.
     """
 
     def __init__(
@@ -34,7 +35,8 @@ class IndexSet:
     ) -> None:
         given = parallelism if parallelism is not None else job.Parallelism(with_count=1)
         self._keys = given.with_keys
-        # by name: an API server sorts the keys of an object, and numbers must not change by that
+        # Sorted by name: an API server sorts the keys of an object, and numbers must not change
+        # with the order.
         matrix = given.with_matrix
         self._matrix = None if matrix is None else dict(sorted(matrix.items()))
         self._items: Sequence[Any] | None = None
@@ -43,7 +45,7 @@ class IndexSet:
                 raise ValueError("the indexes of withResultOf are not known without its list")
             self._items = items
         self.size = self._size(given)
-        """How many indexes there are; 0 for an empty list."""
+        """Number of indexes; 0 for an empty list."""
 
     def _size(self, given: job.Parallelism) -> int:
         if self._keys is not None:
@@ -56,7 +58,7 @@ class IndexSet:
         return given.with_count or 0 if self._items is None else len(self._items)
 
     def variables(self, number: int) -> dict[str, Any]:
-        """Return the variables of an index by name."""
+        """Return the variables of an index, by name."""
         self._check(number)
         values: dict[str, Any] = {job_variables.INDEX_NUM: number}
         if self._keys is not None:
@@ -69,7 +71,8 @@ class IndexSet:
         return values
 
     def label(self, number: int) -> str:
-        """Return an index for people: its number, its key, or its values as `city=oslo,floor=1`."""
+        """Return a readable label of an index: its number, its key, or its values as
+        `city=oslo,floor=1`."""
         self._check(number)
         if self._keys is not None:
             return self._keys[number]
@@ -79,7 +82,7 @@ class IndexSet:
         return str(number)
 
     def status(self, number: int) -> job.ParallelIndex:
-        """Return an index for `status.tasks`."""
+        """Return an index in the form of `status.tasks`."""
         self._check(number)
         if self._keys is not None:
             return job.ParallelIndex(index_key=self._keys[number])
@@ -88,7 +91,8 @@ class IndexSet:
         return job.ParallelIndex(index_number=number)
 
     def find(self, label: str) -> int:
-        """Return the number of an index by its label, or by the number itself where no label is so.
+        """Return the number of the index with this label, or with this number if there is no such
+        label.
 
         Raises UnknownIndex.
         """
@@ -109,7 +113,7 @@ class IndexSet:
         return f"indexes are 0 to {last}, or {self.label(0)} to {self.label(last)}"
 
     def _combination(self, matrix: dict[str, tuple[str, ...]], number: int) -> dict[str, str]:
-        """Return the values of an index of a matrix: digits of its number in mixed radix."""
+        """Return the values of an index of a matrix: the digits of its number in mixed radix."""
         values: dict[str, str] = {}
         for key in reversed(matrix):
             number, digit = divmod(number, len(matrix[key]))
@@ -117,12 +121,14 @@ class IndexSet:
         return dict(reversed(values.items()))
 
     def _find_combination(self, label: str) -> int | None:
-        """Return the number of the matrix index that has this label; values may have `,` and `=`
-        themselves, so that each key is matched with what it can be."""
+        """Return the number of the matrix index with this label.
+
+        Values may contain `,` and `=`, so each key is matched with its possible values.
+        """
         matrix = self._matrix
         if matrix is None:
             return None
-        open_: dict[str, int] = {label: 0}  # what is left of the label, and the number so far
+        open_: dict[str, int] = {label: 0}  # remaining part of the label: number so far
         for position, (key, values) in enumerate(matrix.items()):
             separator = "," if position else ""
             matched: dict[str, int] = {}
@@ -141,10 +147,12 @@ class IndexSet:
 
 
 def task_name(job_name: str, number: int) -> str:
-    """Return the name of the task of an index, `<job>-<number>`: a DNS label of at most 63.
+    """Return the name of the task of an index, `<job>-<number>`: a DNS label of at most 63
+    characters.
 
-    The number is always whole, so that no two indexes of a Job collide. The name of a Job that is
-    longer than MAX_PREFIX, or no label, is cut and gets a hash of itself, the same for all indexes.
+    The number is never cut, so that the names of a Job's indexes differ. The name of a Job that is
+    longer than MAX_PREFIX, or is not a label, is cut and gets a hash of the full name, the same
+    for all indexes.
     """
     return f"{_prefix(job_name)}-{number}"
 
@@ -155,9 +163,9 @@ def _prefix(job_name: str) -> str:
 
 
 def ranges(numbers: Iterable[int], limit: int = MAX_RANGES) -> str:
-    """Return rising numbers as ranges, `3,17-19`, in at most `limit` characters.
+    """Return ascending numbers as ranges, such as `3,17-19`, in at most `limit` characters.
 
-    Where that is too little, how many are not in the text is at its end: `3,17-19,… (812 more)`.
+    If they do not fit, the text ends with the number of omitted ones: `3,17-19,… (812 more)`.
     """
     written: list[tuple[str, int]] = []
     length, more = -1, 0
@@ -182,7 +190,7 @@ def _omitted(count: int) -> str:
 
 
 def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield first and last of each run of numbers without a gap."""
+    """Yield the first and the last number of each run of consecutive numbers."""
     first = last = None
     for number in numbers:
         if first is None or last is None:

@@ -1,7 +1,7 @@
-"""The inputs of a task: which objects it needs, and the JSON document that its command reads.
+"""Inputs of a task: the objects that it needs, and the JSON document that its command reads.
 
-Used by the Task controller. Looking things up is the caller's work: these functions only name what
-is needed and put together what was found.
+Used by the Task controller, which does the look-ups: these functions only name the needed objects
+and assemble the document from their values.
 """
 
 from collections.abc import Mapping
@@ -14,24 +14,25 @@ from kilnwork.api import reasons, task
 from kilnwork.kit import errors
 
 MAX_INPUT_BYTES = 512 * 1024
-"""Largest inputs document: it must fit into one frame of the channel, next to the spec."""
+"""Maximum size of the inputs document: it must fit into one frame of the channel, next to the
+spec."""
 
 FIRST_INPUT = "input"
-"""The name under which a command finds the TaskObject of `spec.inputObject`."""
+"""The name of the input that is the TaskObject of `spec.inputObject`."""
 
 
 class InputKind(StrEnum):
-    """The kind of object that an input comes from."""
+    """The kind of object that an input is read from."""
 
     OBJECT = "TaskObject"
     TASK = "Task"
     JOB = "Job"
-    """For `withResultOf` only, as is `JOB_CONFIG`."""
+    """Only for `withResultOf`, like `JOB_CONFIG`."""
     JOB_CONFIG = "JobConfig"
 
 
 class InputSource(msgspec.Struct, frozen=True):
-    """One object of the task's namespace whose data or result is read."""
+    """An object in the task's namespace whose data or result is read."""
 
     kind: InputKind
     name: str
@@ -41,7 +42,7 @@ class InputSource(msgspec.Struct, frozen=True):
 
 
 class InputError(errors.KilnError):
-    """The inputs cannot be put together, and waiting does not help. `reason` says why."""
+    """The inputs cannot be assembled, and waiting does not help. `reason` says why."""
 
     def __init__(self, reason: reasons.Reason, message: str) -> None:
         super().__init__(message)
@@ -49,7 +50,8 @@ class InputError(errors.KilnError):
 
 
 def sources(spec: task.TaskTemplate) -> dict[str, tuple[InputSource, str | None]]:
-    """Return, by input name, its source and the path into it; raises InputError for a bad spec."""
+    """Return the source of each input and the path into it, by input name. Raises InputError for
+    an invalid spec."""
     found: dict[str, tuple[InputSource, str | None]] = {}
     if spec.input_object is not None:
         found[FIRST_INPUT] = (InputSource(InputKind.OBJECT, spec.input_object), None)
@@ -61,9 +63,9 @@ def sources(spec: task.TaskTemplate) -> dict[str, tuple[InputSource, str | None]
 
 
 def assemble(spec: task.TaskTemplate, values: Mapping[InputSource, Any]) -> bytes | None:
-    """Return the JSON object of inputs by name, None for a task without inputs.
+    """Return the JSON object of inputs by name, or None for a task without inputs.
 
-    `values` holds the data or result of every source. Raises InputError.
+    `values` has the data or result of every source. Raises InputError.
     """
     wanted = sources(spec)
     if not wanted:
@@ -74,7 +76,7 @@ def assemble(spec: task.TaskTemplate, values: Mapping[InputSource, Any]) -> byte
 
 
 def encode(document: dict[str, Any]) -> bytes:
-    """Return the JSON of inputs by name. Raises InputError if they are too large together."""
+    """Return the JSON of inputs by name. Raises InputError if it exceeds `MAX_INPUT_BYTES`."""
     encoded = msgspec.json.encode(document)
     if len(encoded) > MAX_INPUT_BYTES:
         message = f"its inputs are {len(encoded)} bytes together; {MAX_INPUT_BYTES} are allowed"
@@ -91,16 +93,17 @@ def _source(entry: task.TaskInput) -> InputSource:
 
 
 def pick(name: str, value: Any, path: str | None) -> Any:
-    """Return the part of a value at a path, all of it without one. Raises InputError."""
+    """Return the part of a value at a path, or the whole value without a path. Raises
+    InputError."""
     if path is None:
         return value
-    import jsonpath  # noqa: PLC0415 - 30 ms that few servers need
+    import jsonpath  # noqa: PLC0415 - takes 30 ms, and few servers need it
 
     structured = isinstance(value, (dict, list))
     try:
-        # python-jsonpath parses a text as JSON; only the root of a scalar can match
+        # python-jsonpath parses a string as JSON; in a scalar only the root can match
         match = jsonpath.match(path, value if structured else 0)
-    except (jsonpath.JSONPathError, ArithmeticError, ValueError) as error:  # of a number
+    except (jsonpath.JSONPathError, ArithmeticError, ValueError) as error:  # numbers in the path
         line = str(error).splitlines()[0]
         raise _invalid(f"path {path!r} of input {name!r} is no JSONPath: {line}") from error
     if match is None:

@@ -1,10 +1,10 @@
-r"""Regular expressions as RFC 9485 (I-Regexp) has them, matched in linear time.
+r"""Regular expressions as defined by RFC 9485 (I-Regexp), matched in linear time.
 
-Used by result rules: operator `Matches`, and `match()` and `search()` of a JSONPath. Python's `re`
-backtracks, so that a pattern such as `(a|a)*b` stops a process for as long as its author likes.
-Here a pattern becomes a position automaton (Glushkov 1961), which is in a set of states after each
-character: time is bounded by characters times positions, and counted in a Budget. Not for routes
-or file formats: it captures no groups and knows neither anchors nor `\d`.
+Used by result rules: the operator `Matches`, and `match()` and `search()` in a JSONPath. Python's
+`re` backtracks, so that the author of a pattern such as `(a|a)*b` can block a process for any
+time. Here a pattern is compiled to a position automaton (Glushkov 1961), whose state after each
+character is a set of positions: time is bounded by characters times positions, and counted in a
+Budget. Not for routes or file formats: there are no capturing groups, anchors or `\d`.
 """
 
 import functools
@@ -18,13 +18,14 @@ from kilnwork.api import documents
 from kilnwork.kit import errors
 
 MAX_CHARS = 512
-"""Longest pattern."""
+"""Maximum length of a pattern."""
 
 MAX_POSITIONS = 1000
-"""Characters, classes and groups of a pattern with its repetitions written out: `a{3}` counts 3."""
+"""Maximum number of characters, classes and groups in a pattern after expansion of its
+repetitions: `a{3}` counts as 3."""
 
 MAX_REMEMBERED = 1024
-"""Steps of the automaton that a pattern keeps for the next text."""
+"""Maximum number of automaton transitions that a pattern caches for later texts."""
 
 _SPECIAL = "()*+.?[\\]{|}"
 _ESCAPED = {**{char: char for char in "()*+-.?[\\]^{|}"}, "n": "\n", "r": "\r", "t": "\t"}
@@ -44,7 +45,7 @@ _CATEGORIES = {"L": "lmotu", "M": "cen", "N": "dlo", "P": "cdefios", "Z": "lps",
 
 
 class PatternError(errors.KilnError):
-    """The text is no I-Regexp; the message says where and what to write."""
+    """The text is not an I-Regexp; the message gives the position and what to write instead."""
 
 
 class _Class(msgspec.Struct, frozen=True):
@@ -55,7 +56,7 @@ class _Class(msgspec.Struct, frozen=True):
     negated: bool = False
 
     def takes(self, char: str) -> bool:
-        """Return whether `char` is one of these characters."""
+        """Return whether `char` is one of the characters."""
         found = any(first <= char <= last for first, last in self.ranges)
         if not found and self.categories:
             category = unicodedata.category(char)
@@ -64,9 +65,9 @@ class _Class(msgspec.Struct, frozen=True):
 
 
 class _Node(msgspec.Struct, frozen=True):
-    """A part of a parsed pattern: a class, or parts one after the other, or one of several.
+    """A node of a parsed pattern: a class, a sequence or an alternative.
 
-    `most` is None where a repetition has no end.
+    `most` is None for an unbounded repetition.
     """
 
     chars: _Class | None = None
@@ -77,7 +78,7 @@ class _Node(msgspec.Struct, frozen=True):
 
 
 class _Piece(msgspec.Struct, frozen=True):
-    """A part of the automaton: the sets of positions, as bits, at which it begins and ends."""
+    """A part of the automaton: its first and its last positions, as bits."""
 
     empty: bool
     first: int
@@ -88,7 +89,7 @@ _EMPTY = _Piece(empty=True, first=0, last=0)
 
 
 class Pattern:
-    """A compiled pattern. It is safe to share: what it remembers only saves time."""
+    """A compiled pattern. It may be shared between threads: its cache only saves time."""
 
     def __init__(self, text: str) -> None:
         """Compile a pattern; raises PatternError."""
@@ -125,7 +126,7 @@ class Pattern:
         return False
 
     def _mask(self, char: str, budget: documents.Budget) -> int:
-        """Return the positions that match a character."""
+        """Return the positions that match a character, as bits."""
         found = self._masks.get(char)
         if found is None:
             budget.spend(10 * len(self._classes))
@@ -136,7 +137,7 @@ class Pattern:
         return found
 
     def _after(self, active: int, budget: documents.Budget) -> int:
-        """Return positions that may come after any of these."""
+        """Return the positions that may follow any of the active positions, as bits."""
         found = self._next.get(active)
         if found is None:
             budget.spend(10 + 5 * active.bit_count())
@@ -149,7 +150,7 @@ class Pattern:
         return found
 
     def _build(self, node: _Node) -> _Piece:
-        """Add a part, with its repetitions written out, to the automaton."""
+        """Add a node to the automaton, with its repetitions expanded."""
         piece = _EMPTY
         for _ in range(node.least):
             piece = self._joined(piece, self._build_once(node))
@@ -159,7 +160,8 @@ class Pattern:
             return self._joined(piece, msgspec.structs.replace(more, empty=True))
         optional = _EMPTY
         for _ in range(node.most - node.least):
-            # a{0,3} as (a(a(a)?)?)?: from the left, each would be linked to all before it
+            # a{0,3} becomes (a(a(a)?)?)?: expanded from the left, each would be linked to all
+            # before it
             more = self._joined(self._build_once(node), optional)
             optional = msgspec.structs.replace(more, empty=True)
         return self._joined(piece, optional)
@@ -185,7 +187,7 @@ class Pattern:
         )
 
     def _joined(self, left: _Piece, right: _Piece) -> _Piece:
-        """Join two parts, one after the other."""
+        """Concatenate two parts."""
         self._link(left.last, right.first)
         return _Piece(
             empty=left.empty and right.empty,
@@ -200,7 +202,7 @@ class Pattern:
 
 
 class _Parser:
-    """Recursive descent over the grammar of RFC 9485, section 4."""
+    """Recursive-descent parser of the grammar in RFC 9485, section 4."""
 
     def __init__(self, text: str) -> None:
         if len(text) > MAX_CHARS:
@@ -210,7 +212,7 @@ class _Parser:
         self._depth = 0
 
     def parse(self) -> _Node:
-        """Parse all of the text; raises PatternError."""
+        """Parse the whole text; raises PatternError."""
         node = self._branches()
         if self._at < len(self._text):
             self._fail("has a ) without its (")
@@ -255,7 +257,7 @@ class _Parser:
         if not self._took(")"):
             self._fail("has a ( without its )")
         self._depth -= 1
-        # a group of one repeated part must not lose that repetition to its own
+        # a group of one repeated part must keep that repetition apart from its own
         return _Node(parts=(node,)) if (node.least, node.most) != (1, 1) else node
 
     def _quantified(self, atom: _Node) -> _Node:
@@ -288,7 +290,7 @@ class _Parser:
         return int(self._text[start : self._at])
 
     def _class(self) -> _Class:
-        """Parse what follows a `[`."""
+        """Parse the rest of a class after its `[`."""
         negated = self._took("^")
         ranges: list[tuple[str, str]] = []
         categories: list[tuple[str, bool]] = []
@@ -329,7 +331,7 @@ class _Parser:
         return char
 
     def _category(self) -> tuple[str, bool] | None:
-        """Parse `p{Lu}` or `P{Lu}` after a backslash, if it stands there."""
+        """Parse `p{Lu}` or `P{Lu}` after a backslash; return None for anything else."""
         kind = self._peek()
         if kind not in ("p", "P"):
             return None
@@ -348,7 +350,7 @@ class _Parser:
         return _ESCAPED[char]
 
     def _peek(self) -> str:
-        """Return the next character, "" at the end."""
+        """Return the next character, or "" at the end."""
         return self._text[self._at : self._at + 1]
 
     def _take(self) -> str:
@@ -374,7 +376,8 @@ def _positions(bits: int) -> Iterator[int]:
 
 @functools.lru_cache(maxsize=256)
 def compile_pattern(text: str) -> Pattern:
-    """Compile a user's pattern once; raises PatternError, also for what looks like an anchor."""
+    """Compile a user's pattern, once for each text. Raises PatternError, also for what looks
+    like an anchor."""
     if text[:1] == "^" or text[-1:] == "$":
         raise PatternError(
             "begins with ^ or ends with $, which are characters in I-Regexp and anchors elsewhere; "

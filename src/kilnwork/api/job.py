@@ -1,9 +1,9 @@
-"""Kind Job: a set of tasks on one template, numbered by an index set, with one end.
+"""Kind Job: a set of tasks on one template, numbered by an index set, with one common end.
 
-The fields of Furiko's Job (execution.furiko.io/v1alpha1) under the same names, and what it lacks:
-time limits, retries by cause, dependencies, locks, hooks, a finalizer. A Job is no batch Job. Its
-tasks are rows of the journal, never objects. `job_validation` has the rules beyond the schema,
-`job_config` what makes Jobs.
+It has the fields of Furiko's Job (execution.furiko.io/v1alpha1) under the same names, and further
+ones: time limits, retries by cause, dependencies, locks, hooks, a finalizer. It is not a batch
+Job. Its tasks are rows of the journal, never API objects. `job_validation` has the rules beyond
+the schema; `job_config` has the kind that creates Jobs.
 """
 
 from enum import StrEnum
@@ -22,24 +22,25 @@ WholeSeconds = Annotated[int, msgspec.Meta(ge=0, le=api_task.MAX_S)]
 Priority = Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)]
 
 MAX_NAME = 63
-"""Longest name of a Job: that of a label, since its Pods carry it."""
+"""Maximum length of a Job's name: that of a label value, since its Pods carry the name as a
+label."""
 
 MAX_INDEXES = 1_000_000
-"""Most indexes of one Job: five bytes each in memory."""
+"""Maximum number of indexes of one Job; each takes five bytes of memory."""
 
 MAX_ATTEMPTS = 50
-"""Most attempts of an index, as in Furiko."""
+"""Maximum number of attempts of an index, as in Furiko."""
 
 DEFAULT_PENDING_S = 900.0
-"""Time that an index may wait for its start, as in Furiko."""
+"""Default time in seconds that an index may wait for its start, as in Furiko."""
 
 DEFAULT_TTL_S = 3600
-"""Time that a Job is kept after its end, as in Furiko."""
+"""Default number of seconds for which a finished Job is kept, as in Furiko."""
 
 
 class Phase(StrEnum):
-    """The phase of a Job. The last five change only by a higher `spec.run`, `AdmissionError` never:
-    make another Job."""
+    """The phase of a Job. The last five are final until `spec.run` is raised; `AdmissionError` is
+    final for good: create another Job instead."""
 
     QUEUED = "Queued"
     STARTING = "Starting"
@@ -57,7 +58,7 @@ class Phase(StrEnum):
 
     @property
     def final(self) -> bool:
-        """Whether the run of the Job is over."""
+        """Whether the run of the Job has finished."""
         return self in _FINAL
 
 
@@ -73,13 +74,13 @@ _FINAL = frozenset(
 
 
 def is_final(phase: str) -> bool:
-    """Return whether a phase in a status says that the run is over. Any other text does not: a
-    client with the right to write statuses may write anything."""
+    """Return whether a phase read from a status is final. Unknown texts are not: any client with
+    the right to write statuses may write anything."""
     return phase in _FINAL
 
 
 class ConcurrencyPolicy(StrEnum):
-    """What happens to a Job while others of its JobConfig run."""
+    """What happens to a Job while other Jobs of its JobConfig run."""
 
     ALLOW = "Allow"
     """The Job starts."""
@@ -88,67 +89,70 @@ class ConcurrencyPolicy(StrEnum):
     ENQUEUE = "Enqueue"
     """The Job waits for its turn."""
     REPLACE = "Replace"
-    """The others are killed; it starts when that is proved."""
+    """The other Jobs are killed; this Job starts when their end is confirmed."""
 
 
 class TaskHolder(Wire, frozen=True):
-    """The form of the executor proposal, `task.template` instead of `taskTemplate`."""
+    """`taskTemplate` in the form of the executor proposal, `task.template`."""
 
     template: api_task.TaskTemplate
     """What each task runs, as `taskTemplate`."""
 
 
 class ResultSource(Wire, frozen=True):
-    """A list that a task or another Job has returned; the Job waits for its end."""
+    """A list returned by a task or by another Job, whose end the Job waits for. Exactly one of
+    `task`, `job` and `jobConfig` must be set."""
 
     task: Name | None = None
-    """Name of a Task of this namespace. Give one of `task`, `job` and `jobConfig`."""
+    """Name of a Task in this namespace. Exactly one of `task`, `job` and `jobConfig` must be
+    set."""
     job: Name | None = None
-    """Name of a Job: its result is that of its finalizer, or of its only task."""
+    """Name of a Job. Its result is that of its finalizer, or of its only task."""
     job_config: Name | None = None
-    """Name of a JobConfig: the result of one of its Jobs, chosen as in `dependsOn`."""
+    """Name of a JobConfig; one of its Jobs is chosen as in `dependsOn`."""
     path: str | None = None
-    """JSONPath (RFC 9535) to the list within the result; empty: the result is the list."""
+    """JSONPath (RFC 9535) to the list within the result. Empty: the result is the list."""
 
 
 class Parallelism(Wire, frozen=True):
-    """The index set: exactly one of the four `with` fields."""
+    """The index set. Exactly one of the four `with` fields must be set."""
 
     with_count: Annotated[int, msgspec.Meta(ge=1, le=MAX_INDEXES)] | None = None
-    """Number of indexes, counted from 0; `${task.index_num}` is the number."""
+    """Number of indexes, numbered from 0. `${task.index_num}` is the number."""
     with_keys: tuple[Annotated[str, msgspec.Meta(min_length=1)], ...] | None = None
-    """An index for each key; `${task.index_key}` is the key."""
+    """Keys, with one index for each. `${task.index_key}` is the key."""
     with_matrix: dict[str, tuple[Annotated[str, msgspec.Meta(min_length=1)], ...]] | None = None
-    """An index for each combination of values, keys in alphabetical order and the last varying
-    fastest; `${task.index_matrix.KEY}` is the value of that key."""
+    """Values by key, with one index for each combination. Keys are in alphabetical order and the
+    last one varies fastest. `${task.index_matrix.KEY}` is the value of a key."""
     with_result_of: ResultSource | None = None
-    """An index for each item of a list that another has returned; `${task.index_item}` is the
-    item."""
+    """A list returned by a task or by another Job, with one index for each item.
+    `${task.index_item}` is the item."""
     max_in_flight: Annotated[int, msgspec.Meta(ge=1, le=MAX_INDEXES)] | None = None
-    """How many indexes may have a task at once; without it, as many as keep the workers busy. May
-    be changed while the Job runs."""
+    """Maximum number of indexes that may have a task at the same time. Unset: as many as keep the
+    workers busy. It may be changed while the Job runs."""
     completion_strategy: Any = "AllSuccessful"
-    """`AllSuccessful`: the first index that fails for good ends the Job. `AnySuccessful`: the first
-    that succeeds does. `{minSuccessful: N}`: it succeeds with N of them. `{maxFailed: N}` or
-    `{maxFailed: "P%"}`: it goes on while no more have failed."""
+    """When the Job has succeeded or failed. `AllSuccessful`: it fails with the first index that
+    fails for good. `AnySuccessful`: it succeeds with the first index that succeeds.
+    `{minSuccessful: N}`: it succeeds with N successful indexes. `{maxFailed: N}` or `{maxFailed:
+    "P%"}`: it fails when more than N indexes, or P percent, have failed for good."""
 
 
 class JobTimeouts(Wire, frozen=True):
-    """Deadlines in seconds."""
+    """Deadlines of a Job and its indexes, in seconds."""
 
     pending_seconds: Annotated[float, msgspec.Meta(ge=0, le=api_task.MAX_S)] | None = None
-    """Time of an index from its submission to its first start, 900 unless given; 0: no limit."""
+    """Maximum time of an index from its submission to its first start. Unset: 900; 0: unlimited."""
     running_seconds: Seconds | None = None
-    """Time for one attempt of an index; without it, no limit."""
+    """Maximum duration of one attempt of an index. Unset: unlimited."""
     job_seconds: Seconds | None = None
-    """Time for the whole Job from its start; then it fails with `JobTimedOut`. Without it, no
-    limit."""
+    """Maximum duration of the whole Job from its start. When it is exceeded, the Job fails with
+    `JobTimedOut`. Unset: unlimited."""
     kill_grace_seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 30.0
     """Time between SIGTERM and SIGKILL of an index that is stopped."""
 
 
 class HookEvent(StrEnum):
-    """What a hook may follow."""
+    """A change of phase after which a hook runs."""
 
     RUNNING = "Running"
     SUCCEEDED = "Succeeded"
@@ -157,57 +161,60 @@ class HookEvent(StrEnum):
 
 
 class Hook(Wire, frozen=True):
-    """A task that follows a change of the Job's phase. It changes nothing about the Job's end."""
+    """A task that runs after a change of the Job's phase. It does not affect the outcome of the
+    Job."""
 
     task_template: api_task.TaskTemplate
-    """What it runs; `${job.phase}` is the phase."""
+    """What the hook runs. `${job.phase}` is the phase."""
     phases: Annotated[tuple[HookEvent, ...], msgspec.Meta(min_length=1)] | None = None
-    """Phases that it follows, each once in a run. Give this or `on`."""
+    """Phases after which the hook runs, once each in a run. Exactly one of `phases` and `on` must
+    be set."""
     on: Annotated[tuple[HookEvent, ...], msgspec.Meta(min_length=1)] | None = None
-    """Another form of `phases`. For kubectl the name needs quotes, `"on"`: without them it reads
-    true."""
+    """Another form of `phases`. In YAML for kubectl, write the key as `"on"`: without quotes YAML
+    1.1 reads it as true."""
 
     @property
     def events(self) -> tuple[HookEvent, ...]:
-        """Phases that it follows, in whichever form they are given."""
+        """Phases after which the hook runs, in whichever form they are given."""
         return self.phases or self.on or ()
 
 
 class Finalizer(Wire, frozen=True):
-    """A task that runs when enough indexes have succeeded, before the Job has."""
+    """A task that runs when enough indexes have succeeded, before the Job succeeds."""
 
     task_template: api_task.TaskTemplate
-    """What it runs. Its input `results` is the list of the results in the order of the indexes,
-    null for those that have none: up to 64 MiB together if it is a call, else up to 512 KiB. Its
-    result is the Job's."""
+    """What the finalizer runs. Its input `results` is the list of all results in the order of the
+    indexes, with null for indexes without a result. Together they may have 64 MiB if it is a call,
+    otherwise 512 KiB. The result of the finalizer is the result of the Job."""
 
 
 class JobTemplate(Wire, frozen=True):
     """What a Job runs, and how long it tries."""
 
     task_template: api_task.TaskTemplate | None = None
-    """What each task runs: fields of a Task's spec, any executor."""
+    """What each task runs: the fields of a Task's spec, for any executor."""
     task: TaskHolder | None = None
-    """Another form of `taskTemplate`; give one of them."""
+    """Another form of `taskTemplate`. Exactly one of `taskTemplate` and `task` must be set."""
     parallelism: Parallelism | None = None
-    """The index set; without it, the Job has one task."""
+    """The index set. Unset: the Job has one task."""
     retry: api_task.Retry | None = None
-    """When an attempt of an index is followed by another. Without it, as `maxAttempts` and
-    `retryDelaySeconds` say."""
+    """Rules for retrying attempts of an index. Unset: `maxAttempts` and `retryDelaySeconds`
+    apply."""
     max_attempts: Annotated[int, msgspec.Meta(ge=1, le=MAX_ATTEMPTS)] | None = None
-    """How often an index is tried, 1 unless given; a short form of `retry.maxAttempts`."""
+    """Maximum number of attempts of an index, a short form of `retry.maxAttempts`. Unset: 1."""
     retry_delay_seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400)] | None = None
-    """Time between attempts of an index, always the same; a short form of fields of `retry`."""
+    """Constant time between attempts of an index, in seconds; a short form of the delays of
+    `retry`."""
     task_pending_timeout_seconds: Annotated[float, msgspec.Meta(ge=0, le=api_task.MAX_S)] | None = (
         None
     )
-    """Another form of `timeouts.pendingSeconds`; give one of them."""
+    """Another form of `timeouts.pendingSeconds`. At most one of the two may be set."""
     forbid_task_force_deletion: bool = False
-    """Without effect, accepted for manifests of Furiko: no task is ever removed by force."""
+    """Accepted for manifests of Furiko, without effect: tasks are never removed by force."""
     timeouts: JobTimeouts | None = None
     """Deadlines in seconds."""
     hooks: Annotated[tuple[Hook, ...], msgspec.Meta(max_length=16)] = ()
-    """Tasks that follow changes of the Job's phase."""
+    """Tasks that run after changes of the Job's phase."""
     finalizer: Finalizer | None = None
     """A task that gets the results of all indexes."""
 
@@ -223,20 +230,21 @@ class StartPolicy(Wire, frozen=True):
     """When a Job may start."""
 
     concurrency_policy: ConcurrencyPolicy | None = None
-    """What happens while other Jobs of the JobConfig run; without it, as the JobConfig says."""
+    """What happens to the Job while other Jobs of the JobConfig run. Unset: the policy of the
+    JobConfig."""
     start_after: str | None = None
-    """Time (RFC 3339) before which it does not start."""
+    """Time (RFC 3339) before which the Job does not start."""
 
 
 class DependencyOutcome(StrEnum):
-    """How what a Job depends on must end."""
+    """The end of a dependency that a Job requires."""
 
     SUCCESS = "Success"
     FINISHED = "Finished"
 
 
 class DependencyKind(StrEnum):
-    """What a Job may depend on."""
+    """The kind of object that a Job may depend on."""
 
     JOB = "Job"
     TASK = "Task"
@@ -244,173 +252,182 @@ class DependencyKind(StrEnum):
 
 
 class Dependency(Wire, frozen=True):
-    """Something whose end a Job waits for."""
+    """An object whose end a Job waits for."""
 
     name: Name
-    """Its name, in this namespace; it need not exist yet."""
+    """Name of the object in this namespace. The object need not exist yet."""
     kind: DependencyKind = DependencyKind.JOB
-    """`Job`, `Task`, or `JobConfig`, which is one of its Jobs: that of the same tick; without one,
-    the newest that is not after this Job; without any, the next. A Job's time is that of its tick,
-    else of its creation. Ticks until then that are not decided yet are waited for."""
+    """Kind of the object: `Job`, `Task` or `JobConfig`. `JobConfig` means one of its Jobs: the Job
+    of the same tick; otherwise the newest Job that is not later than this one; otherwise the next
+    Job. The time of a Job is that of its tick, or of its creation. Earlier ticks that are not
+    decided yet are waited for."""
     outcome: DependencyOutcome = DependencyOutcome.SUCCESS
-    """`Success`: if it ends otherwise, the Job fails with `DependencyFailed`. `Finished`: any end
-    will do."""
+    """Required end of the object. `Success`: if it ends otherwise, this Job fails with
+    `DependencyFailed`. `Finished`: any end."""
 
 
 class LockMode(StrEnum):
-    """Who else may hold a lock meanwhile."""
+    """Which other Jobs may hold a lock at the same time."""
 
     EXCLUSIVE = "Exclusive"
     SHARED = "Shared"
 
 
 class Lock(Wire, frozen=True):
-    """A name that Jobs of this namespace hold while they run, whatever their JobConfig."""
+    """A named lock that Jobs in this namespace hold while they run, whatever their JobConfig."""
 
     name: Name
-    """Name of the lock; it needs no object."""
+    """Name of the lock. No object of this name is needed."""
     mode: LockMode = LockMode.EXCLUSIVE
-    """`Exclusive`: no other Job holds it meanwhile. `Shared`: other Jobs may hold it as shared,
-    too."""
+    """`Exclusive`: no other Job holds the lock at the same time. `Shared`: other Jobs may hold it
+    in the same mode."""
 
 
 class JobType(StrEnum):
-    """Who made a Job."""
+    """How a Job was created."""
 
     ADHOC = "Adhoc"
     SCHEDULED = "Scheduled"
 
 
 class JobSpec(Wire, frozen=True):
-    """A set of tasks: the template of a JobConfig with values for its options, or one of its
-    own."""
+    """A set of tasks: the template of a JobConfig with values for its options, or a template of
+    its own."""
 
     config_name: Name | None = None
-    """Name of a JobConfig of this namespace, whose template is copied into the Job at its
-    creation."""
+    """Name of a JobConfig in this namespace, whose template is copied into the Job when it is
+    created."""
     type: JobType = JobType.ADHOC
-    """`Scheduled` if the schedule of its JobConfig made it."""
+    """How the Job was created. `Scheduled`: by the schedule of its JobConfig."""
     start_policy: StartPolicy = StartPolicy()
-    """When it may start."""
+    """When the Job may start."""
     template: JobTemplate | None = None
-    """What it runs; with `configName`, that of the JobConfig replaces it."""
+    """What the Job runs. With `configName` it is replaced by the template of the JobConfig."""
     option_values: Any = None
-    """Values of the JobConfig's options by name: an object, or its text in JSON or YAML."""
+    """Values of the JobConfig's options by name: an object, or a string that contains it as JSON
+    or YAML."""
     substitutions: dict[str, str] = msgspec.field(default_factory=dict)
-    """Values of variables by their whole names, such as `option.x`; they go before all others."""
+    """Values of variables by their full names, such as `option.x`. They take precedence over all
+    other values."""
     priority: Priority = 0
-    """Jobs with a higher priority start first, and so do their tasks; what runs goes on."""
+    """Priority of the Job. Jobs with a higher priority start first, and so do their tasks. Running
+    tasks are not interrupted."""
     depends_on: Annotated[tuple[Dependency, ...], msgspec.Meta(max_length=64)] = ()
-    """What must end before it starts."""
+    """Objects whose end the Job waits for before it starts."""
     locks: Annotated[tuple[Lock, ...], msgspec.Meta(max_length=16)] = ()
-    """Names that it holds from its start to its end; all at once, so that nothing deadlocks."""
+    """Locks that the Job holds from its start to its end. It acquires all of them at once, so that
+    Jobs cannot deadlock."""
     suspend: bool = False
-    """Start no attempt while this is true; what runs goes on."""
+    """Whether the start of attempts is suspended. Running attempts continue."""
     kill_timestamp: str | None = None
-    """Time (RFC 3339) at which it is killed; at once if it is past."""
+    """Time (RFC 3339) at which the Job is killed; a time in the past kills it immediately."""
     run: Annotated[int, msgspec.Meta(ge=1, le=api_task.MAX_RUN)] = 1
-    """Number of the run. It may only rise: a higher one runs again what has not succeeded."""
+    """Number of the run. It may only be increased: a higher number runs again all indexes that
+    have not succeeded."""
     ttl_seconds_after_finished: WholeSeconds | None = None
-    """Seconds after its end when the Job is deleted, 3600 unless given."""
+    """Number of seconds after which the finished Job is deleted. Unset: 3600."""
     ttl_seconds_after_failed: WholeSeconds | None = None
-    """The same for a Job that did not succeed; without it, as `ttlSecondsAfterFinished`."""
+    """Number of seconds after which a Job that did not succeed is deleted. Unset:
+    `ttlSecondsAfterFinished` applies."""
 
 
 class Indexes(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """How many indexes are in which state."""
+    """Numbers of indexes by state."""
 
     total: int = 0
-    """All indexes; 0 while the set is not known yet."""
+    """Number of all indexes; 0 while the index set is not known yet."""
     succeeded: int = 0
-    """Indexes that succeeded."""
+    """Number of indexes that succeeded."""
     failed: int = 0
-    """Indexes that failed for good."""
+    """Number of indexes that failed for good."""
     running: int = 0
-    """Indexes whose task runs now."""
+    """Number of indexes whose task is running."""
     failed_indexes: str = ""
-    """Numbers of those that failed, as ranges, at most 4,096 characters: `3,17-19`."""
+    """Numbers of the failed indexes as ranges, such as `3,17-19`, at most 4,096 characters."""
 
 
 class QueueingCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """The state of a Job that has not started."""
+    """State of a Job that has not started."""
 
     reason: str = ""
-    """`NotYetDue`, `Queued`, or what else it waits for."""
+    """Reason for waiting: `NotYetDue`, `Queued` or another reason."""
     message: str = ""
-    """The facts of this case, for people."""
+    """Details about the state, for people."""
 
 
 class WaitingCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """The state of a Job that has started and none of whose tasks runs."""
+    """State of a Job that has started while none of its tasks is running."""
 
     reason: str = ""
-    """`PendingCreation`, `RetryBackoff`, `WaitingForTasks` or `DeletingTasks`."""
+    """Reason for waiting: `PendingCreation`, `RetryBackoff`, `WaitingForTasks` or
+    `DeletingTasks`."""
     message: str = ""
-    """The facts of this case, for people."""
+    """Details about the state, for people."""
 
 
 class RunningCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """The state of a Job of which a task runs."""
+    """State of a Job that has a running task."""
 
     latest_task_creation_timestamp: str | None = None
-    """When its newest task was made."""
+    """Time at which its newest task was created."""
     latest_running_timestamp: str | None = None
-    """When its newest attempt started."""
+    """Time at which its newest attempt started."""
     terminating_tasks: int = 0
-    """How many of its tasks are being stopped."""
+    """Number of its tasks that are being stopped."""
 
 
 class FinishedCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """The state of a Job that is over."""
+    """State of a finished Job."""
 
     latest_creation_timestamp: str | None = None
-    """When its newest task was made."""
+    """Time at which its newest task was created."""
     latest_running_timestamp: str | None = None
-    """When its newest attempt started."""
+    """Time at which its newest attempt started."""
     finish_time: str = ""
-    """When it was over."""
+    """Time at which the Job finished."""
     result: str = ""
-    """`Success`, `Failed`, `AdmissionError`, `Killed` or `FinalStateUnknown`."""
+    """Outcome of the Job: `Success`, `Failed`, `AdmissionError`, `Killed` or
+    `FinalStateUnknown`."""
     reason: str = ""
-    """Why, as one stable word."""
+    """Reason for the outcome, as one stable CamelCase word."""
     message: str = ""
-    """The facts of this case, for people."""
+    """Details about the outcome, for people."""
 
 
 class JobCondition(
     msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
 ):
-    """The state of a Job, in one of four forms."""
+    """State of a Job, in one of four forms."""
 
     queueing: QueueingCondition | None = None
-    """While it has not started."""
+    """Set while the Job has not started."""
     waiting: WaitingCondition | None = None
-    """While it has started and nothing of it runs."""
+    """Set while the Job has started and none of its tasks is running."""
     running: RunningCondition | None = None
-    """While a task of it runs."""
+    """Set while a task of the Job is running."""
     finished: FinishedCondition | None = None
-    """When it is over."""
+    """Set when the Job has finished."""
 
 
 class TaskRefStatus(
     msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
 ):
-    """Where a task of the Job is."""
+    """State of a task of the Job."""
 
     state: str = ""
-    """`Starting`, `Running`, `Killing` or `Terminated`."""
+    """State of the task: `Starting`, `Running`, `Killing` or `Terminated`."""
     result: str = ""
-    """`Succeeded`, `Failed` or `Killed`, once it has terminated."""
+    """Result of a terminated task: `Succeeded`, `Failed` or `Killed`."""
     reason: str = ""
-    """Why, as one stable word."""
+    """Reason for the state, as one stable CamelCase word."""
     message: str = ""
-    """The facts of this case, for people."""
+    """Details about the state, for people."""
 
 
 class ParallelIndex(
     msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
 ):
-    """Which index a task works on."""
+    """Index that a task works on."""
 
     index_number: int | None = None
     """Number of an index of `withCount` or `withResultOf`, from 0."""
@@ -423,35 +440,35 @@ class ParallelIndex(
 class TaskRef(
     msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
 ):
-    """One attempt at an index."""
+    """One attempt of an index."""
 
     name: str
-    """Name of its task, as `kiln logs` takes it."""
+    """Name of the task, as `kiln logs` accepts it."""
     parallel_index: ParallelIndex | None = None
-    """Which index."""
+    """Index that the task works on."""
     retry_index: int = 0
-    """How many attempts there were before, from 0."""
+    """Number of earlier attempts of the index."""
     creation_timestamp: str | None = None
-    """When its task was made."""
+    """Time at which the task was created."""
     running_timestamp: str | None = None
-    """When the attempt started."""
+    """Time at which the attempt started."""
     finish_timestamp: str | None = None
-    """When it was over."""
+    """Time at which the attempt finished."""
     node_name: str = ""
-    """Node on which it ran."""
+    """Name of the node on which the attempt ran."""
     status: TaskRefStatus = TaskRefStatus()
-    """Where it is."""
+    """State of the task."""
 
 
 class ParallelStatus(
     msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
 ):
-    """Whether the index set is done."""
+    """Progress of the index set as a whole."""
 
     complete: bool = False
-    """Whether no index will run any more."""
+    """Whether all indexes have finished."""
     successful: bool | None = None
-    """Whether the completion strategy is met; only when it is complete."""
+    """Whether the completion strategy is satisfied. Only set when `complete` is true."""
 
 
 class JobStatus(
@@ -460,43 +477,48 @@ class JobStatus(
     """The state of a Job in the journal, as last written by the server."""
 
     phase: str = ""
-    """`Queued`, `Starting`, `Pending`, `Running`, `Terminating`, `RetryBackoff`, `Retrying` or
-    `Killing`; at the end `Succeeded`, `Failed`, `Killed`, `AdmissionError` or `FinishedUnknown`."""
+    """Phase of the Job: `Queued`, `Starting`, `Pending`, `Running`, `Terminating`, `RetryBackoff`,
+    `Retrying` or `Killing`; finally `Succeeded`, `Failed`, `Killed`, `AdmissionError` or
+    `FinishedUnknown`."""
     state: str = ""
-    """`Queued`, `Waiting`, `Running` or `Finished`."""
+    """State of the Job: `Queued`, `Waiting`, `Running` or `Finished`."""
     reason: str = ""
-    """Why, as one stable word; never empty while it waits."""
+    """Reason for the phase, as one stable CamelCase word. Never empty while the Job waits."""
     message: str = ""
-    """The facts of this case, for people."""
+    """Details about the phase, for people."""
     run: int = 0
-    """Number of the run that the rest of the status is about."""
+    """Number of the run that the rest of the status describes."""
     condition: JobCondition | None = None
-    """Where it is, with the facts of that state."""
+    """State of the Job with the facts of that state."""
     start_time: str | None = None
-    """When it was started: it is counted and holds its locks from then on."""
+    """Time at which the Job started. From then on it counts towards the concurrency limit and
+    holds its locks."""
     finish_time: str | None = None
-    """When it was over."""
+    """Time at which the Job finished."""
     created_tasks: int = 0
-    """Indexes that got a task, and attempts after the first."""
+    """Number of tasks created: one for each index that got a task, and one for each further
+    attempt."""
     running_tasks: int = 0
-    """Tasks that run now."""
+    """Number of tasks that are running."""
     tasks: tuple[TaskRef, ...] = ()
-    """Newest attempts of indexes, at most 20: those that failed first, then those that run; all of
-    them by `kiln get job NAME --indexes`."""
+    """Newest attempts of indexes, at most 20: failed ones first, then running ones. `kiln get job
+    NAME --indexes` lists all of them."""
     parallel_status: ParallelStatus | None = None
-    """Whether the index set is done; absent without `parallelism`."""
+    """Progress of the index set as a whole. Absent without `parallelism`."""
     indexes: Indexes | None = None
-    """How many indexes are in which state."""
+    """Numbers of indexes by state."""
     result: api_task.Result | None = None
-    """What the finalizer returned, or the task of a Job that has one; only in phase `Succeeded`."""
+    """Result of the finalizer, or of the only task of a Job without an index set. Only set in phase
+    `Succeeded`."""
     observed_generation: int = 0
-    """The `metadata.generation` that this status is about."""
+    """The `metadata.generation` that this status describes."""
     conditions: tuple[meta.Condition, ...] = ()
     """Milestones of the run: `Valid`, `Started`, `Finished`, `Stopped`; and `FieldsIgnored`."""
 
 
 class Job(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """A set of tasks on one template: by count, keys, a matrix or a list, with one end."""
+    """A set of tasks on one template: by count, by keys, by a matrix or by a list, with one common
+    end."""
 
     metadata: meta.ObjectMeta
     spec: JobSpec = JobSpec()

@@ -1,8 +1,8 @@
-"""Kind JobConfig: what makes Jobs, by a schedule or on request, with options and one concurrency.
+"""Kind JobConfig: creates Jobs by a schedule or on request, with options and a concurrency limit.
 
-The fields of Furiko's JobConfig (execution.furiko.io/v1alpha1) under the same names; policies for
-daylight saving and missed runs, and history limits. `cron` reads expressions, `schedules` decides
-what is due, `options` evaluates values.
+It has the fields of Furiko's JobConfig (execution.furiko.io/v1alpha1) under the same names,
+policies for daylight saving and missed runs, and history limits. `cron` parses expressions,
+`schedules` decides which ticks are due, `options` evaluates values.
 """
 
 from enum import StrEnum
@@ -16,11 +16,12 @@ from kilnwork.api import task as api_task
 Wire = wire.Wire
 
 MAX_NAME = 49
-"""Longest name of a JobConfig: that of a scheduled Job has the tick behind it."""
+"""Maximum length of a JobConfig's name: the name of a scheduled Job is this name followed by the
+tick."""
 
 
 class CronFormat(StrEnum):
-    """How days of the week are counted."""
+    """How days of the week are numbered."""
 
     STANDARD = "standard"
     """0 or 7 is Sunday."""
@@ -32,52 +33,53 @@ class CronSchedule(Wire, frozen=True):
     """Times as cron expressions."""
 
     expression: str = ""
-    """One expression; give this or `expressions`."""
+    """A cron expression. Exactly one of `expression` and `expressions` must be set."""
     expressions: Annotated[tuple[str, ...], msgspec.Meta(max_length=64)] = ()
-    """Several expressions; where two name the same second, one Job is made."""
+    """Several cron expressions. If several name the same second, one Job is created."""
     timezone: str = ""
-    """IANA name, or an offset such as `UTC+8`; UTC unless given."""
+    """Time zone: an IANA name, or an offset such as `UTC+8`. Unset: UTC."""
     format: CronFormat = CronFormat.STANDARD
-    """`standard`, or `quartz`, where 1 is Sunday."""
+    """How days of the week are numbered: `standard` (0 or 7 is Sunday) or `quartz` (1 is
+    Sunday)."""
 
 
 class ScheduleConstraints(Wire, frozen=True):
-    """Bounds of a schedule; a tick at a bound is within."""
+    """Bounds of a schedule. Both bounds are inclusive."""
 
     not_before: str | None = None
-    """Time (RFC 3339) of the first tick at the earliest."""
+    """Earliest time (RFC 3339) of a tick."""
     not_after: str | None = None
-    """Time (RFC 3339) of the last tick at the latest."""
+    """Latest time (RFC 3339) of a tick."""
 
 
 class GapPolicy(StrEnum):
-    """What becomes of a tick whose local time a clock change leaves out."""
+    """What happens to a tick whose local time is skipped by a change of the clocks."""
 
     RUN_AFTER = "RunAfter"
     SKIP = "Skip"
 
 
 class OverlapPolicy(StrEnum):
-    """What becomes of a tick whose local time a clock change repeats."""
+    """What happens to a tick whose local time is repeated by a change of the clocks."""
 
     FIRST = "First"
     BOTH = "Both"
 
 
 class DaylightSaving(Wire, frozen=True):
-    """What a change of the clocks does to ticks at fixed times of the day. Expressions that name
-    every hour go through both."""
+    """What happens to ticks at fixed times of the day when the clocks change. Expressions that
+    name every hour follow real time instead."""
 
     gap: GapPolicy = GapPolicy.RUN_AFTER
-    """A local time that does not exist. `RunAfter`: the tick comes at the first second after the
-    gap. `Skip`: it does not come that day, as in Furiko."""
+    """Policy for a local time that does not exist. `RunAfter`: the tick is at the first second
+    after the gap. `Skip`: there is no tick on that day, as in Furiko."""
     overlap: OverlapPolicy = OverlapPolicy.FIRST
-    """A local time that comes twice. `First`: the tick comes once, the first time. `Both`: it comes
-    twice, as in Furiko."""
+    """Policy for a local time that occurs twice. `First`: there is one tick, at the first
+    occurrence. `Both`: there are two ticks, as in Furiko."""
 
 
 class MissedPolicy(StrEnum):
-    """Which missed ticks are made up for."""
+    """Which missed ticks run later."""
 
     NONE = "None"
     LATEST = "Latest"
@@ -85,49 +87,51 @@ class MissedPolicy(StrEnum):
 
 
 class MissedRuns(Wire, frozen=True):
-    """What becomes of ticks that passed while no manager ran, or while clocks jumped."""
+    """What happens to ticks that passed while no manager ran, or while the clock was set
+    forward."""
 
     policy: MissedPolicy = MissedPolicy.LATEST
-    """`None`: they are dropped. `Latest`: the latest one runs. `All`: the latest `maxRuns` run, the
-    oldest first."""
+    """Which missed ticks run later. `None`: none of them. `Latest`: the latest one. `All`: the
+    latest `maxRuns` of them, oldest first."""
     max_runs: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 5
-    """How many missed ticks run at most, with policy `All`."""
+    """Maximum number of missed ticks that run later, with policy `All`."""
     within_seconds: Annotated[int, msgspec.Meta(ge=1, le=api_task.MAX_S)] = 86_400
-    """How late a missed tick may run; older ones are dropped."""
+    """Maximum age of a missed tick that runs later, in seconds. Older ticks are dropped."""
 
 
 class Schedule(Wire, frozen=True):
-    """When Jobs are made."""
+    """When Jobs are created."""
 
     cron: CronSchedule | None = None
     """Times as cron expressions."""
     disabled: bool = False
-    """Make no Jobs. Ticks that pass meanwhile are not made up for."""
+    """Whether the schedule is disabled. Ticks that pass meanwhile do not run later."""
     constraints: ScheduleConstraints | None = None
     """Bounds of the schedule."""
     last_updated: str | None = None
-    """Time (RFC 3339) up to which ticks are over; one ahead holds the schedule back until then. An
-    edit makes no past tick run, with it or without."""
+    """Time (RFC 3339) up to which ticks are ignored. A time in the future pauses the schedule
+    until then. Past ticks do not run after an edit of the schedule, with or without this field."""
     daylight_saving: DaylightSaving = DaylightSaving()
-    """What a change of the clocks does."""
+    """What happens to ticks when the clocks change."""
     missed_runs: MissedRuns = MissedRuns()
-    """What becomes of ticks that passed while no manager ran."""
+    """What happens to ticks that passed while no manager ran."""
 
 
 class Concurrency(Wire, frozen=True):
-    """How many Jobs of a JobConfig run at once."""
+    """How many Jobs of a JobConfig run at the same time."""
 
     policy: job.ConcurrencyPolicy
-    """`Allow`: any number. `Forbid`: a Job beyond `maxConcurrency` is refused. `Enqueue`: it waits.
-    `Replace`: it takes the place of the oldest that runs."""
+    """What happens to a Job beyond `maxConcurrency`. `Allow`: it starts; there is no limit.
+    `Forbid`: it is refused. `Enqueue`: it waits. `Replace`: it replaces the oldest running Job."""
     max_concurrency: Annotated[int, msgspec.Meta(ge=1, le=10_000)] | None = None
-    """How many run at once, 1 unless given; not with `Allow`."""
+    """Maximum number of Jobs that run at the same time. Unset: 1. Not allowed with `Allow`."""
     max_queued: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 20
-    """How many may wait, those whose time has not come included; one more is refused."""
+    """Maximum number of Jobs that wait, including those whose start time has not come. Further
+    Jobs are refused."""
 
 
 class OptionType(StrEnum):
-    """What an option's values are."""
+    """The type of an option's values."""
 
     BOOL = "Bool"
     STRING = "String"
@@ -140,7 +144,7 @@ class OptionType(StrEnum):
 
 
 class BoolFormat(StrEnum):
-    """How a Bool is written."""
+    """How a Bool value is written."""
 
     TRUE_FALSE = "TrueFalse"
     ONE_ZERO = "OneZero"
@@ -152,106 +156,106 @@ class BoolOption(Wire, frozen=True):
     """Fields of an option of type Bool."""
 
     default: bool = False
-    """Value if none is given."""
+    """Default value."""
     format: BoolFormat = BoolFormat.TRUE_FALSE
-    """`TrueFalse`, `OneZero`, `YesNo`, or `Custom` with `trueVal` and `falseVal`."""
+    """How the value is written: `TrueFalse`, `OneZero`, `YesNo`, or `Custom` with `trueVal` and
+    `falseVal`."""
     true_val: str = ""
-    """How true is written, with format `Custom`."""
+    """Text for true, with format `Custom`."""
     false_val: str = ""
-    """How false is written, with format `Custom`."""
+    """Text for false, with format `Custom`."""
 
 
 class StringOption(Wire, frozen=True):
     """Fields of an option of type String."""
 
     default: str = ""
-    """Value if none is given; an empty text that is given stays empty."""
+    """Default value. An explicit empty string is not replaced by the default."""
     trim_spaces: bool = False
-    """Remove white space at both ends."""
+    """Whether white space is removed at both ends."""
 
 
 class SelectOption(Wire, frozen=True):
     """Fields of an option of type Select."""
 
     values: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
-    """What can be chosen."""
+    """Values that can be chosen."""
     default: str = ""
-    """Value if none is given; one of `values`."""
+    """Default value; one of `values`."""
     allow_custom: bool = False
-    """Allow other values as well."""
+    """Whether other values are allowed too."""
 
 
 class MultiOption(Wire, frozen=True):
     """Fields of an option of type Multi."""
 
     values: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
-    """What can be chosen."""
+    """Values that can be chosen."""
     default: tuple[str, ...] = ()
-    """Values if none are given, or an empty list."""
+    """Default values, also used for an empty list."""
     delimiter: str = ""
-    """What the values are joined by."""
+    """Separator with which the chosen values are joined."""
     allow_custom: bool = False
-    """Allow other values as well."""
+    """Whether other values are allowed too."""
 
 
 class DateOption(Wire, frozen=True):
-    """Fields of an option of type Date: a time in RFC 3339, whose offset is kept."""
+    """Fields of an option of type Date: a time in RFC 3339 whose offset is kept."""
 
     format: str = ""
-    """How it is written, in the tokens of moment.js, such as `YYYY-MM-DD`; RFC 3339 unless
-    given."""
+    """Format in the tokens of moment.js, such as `YYYY-MM-DD`. Empty: RFC 3339."""
 
 
 class IntOption(Wire, frozen=True):
     """Fields of an option of type Int."""
 
     default: int | None = None
-    """Value if none is given."""
+    """Default value."""
     minimum: int | None = None
-    """Least value."""
+    """Minimum value."""
     maximum: int | None = None
-    """Greatest value."""
+    """Maximum value."""
 
 
 class FloatOption(Wire, frozen=True):
     """Fields of an option of type Float."""
 
     default: float | None = None
-    """Value if none is given."""
+    """Default value."""
     minimum: float | None = None
-    """Least value."""
+    """Minimum value."""
     maximum: float | None = None
-    """Greatest value."""
+    """Maximum value."""
 
 
 class JsonOption(Wire, frozen=True):
-    """Fields of an option of type JSON: any JSON value, which keeps its type where it stands
-    alone."""
+    """Fields of an option of type JSON: any JSON value. It keeps its type where the variable is
+    the whole string."""
 
     default: Any = None
-    """Value if none is given."""
+    """Default value."""
 
 
 class Option(Wire, frozen=True):
-    """A value that the user who runs the JobConfig may give. Its type says which of the other
-    fields may be given with it."""
+    """A value that the user who runs the JobConfig may set. The type determines which of the other
+    fields are allowed."""
 
     type: OptionType
-    """`Bool`, `String`, `Select`, `Multi`, `Date`, `Int`, `Float` or `JSON`."""
+    """Type of the option: `Bool`, `String`, `Select`, `Multi`, `Date`, `Int`, `Float` or `JSON`."""
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=63, pattern=r"^[a-zA-Z0-9_.-]+$")]
-    """Name of the option: `${option.NAME}` is its value."""
+    """Name of the option. `${option.NAME}` is its value."""
     label: str = ""
-    """What it is, for people; its name unless given."""
+    """Label of the option, for people. Empty: its name."""
     required: bool = False
-    """A value must be given."""
+    """Whether a value must be set."""
     bool_: BoolOption | None = msgspec.field(default=None, name="bool")
     """Fields of type Bool."""
     string: StringOption | None = None
     """Fields of type String."""
     select: SelectOption | None = None
-    """Fields of type Select; needed there."""
+    """Fields of type Select; required for that type."""
     multi: MultiOption | None = None
-    """Fields of type Multi; needed there."""
+    """Fields of type Multi; required for that type."""
     date: DateOption | None = None
     """Fields of type Date."""
     int_: IntOption | None = msgspec.field(default=None, name="int")
@@ -263,55 +267,57 @@ class Option(Wire, frozen=True):
 
 
 class Options(Wire, frozen=True):
-    """The form of a JobConfig."""
+    """The options of a JobConfig."""
 
     options: Annotated[tuple[Option, ...], msgspec.Meta(max_length=256)] = ()
-    """Values that the user who runs it may give."""
+    """Options: values that the user who runs the JobConfig may set."""
 
 
 class TemplateMetadata(Wire, frozen=True):
-    """Metadata of Jobs."""
+    """Metadata of the created Jobs."""
 
     labels: dict[str, str] = msgspec.field(default_factory=dict)
-    """Labels of Jobs."""
+    """Labels of the created Jobs."""
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
-    """Annotations of Jobs."""
+    """Annotations of the created Jobs."""
 
 
 class JobTemplateSpec(Wire, frozen=True):
-    """What Jobs are made from."""
+    """Template of the created Jobs."""
 
     spec: job.JobTemplate
-    """`spec.template` of Jobs."""
+    """`spec.template` of the created Jobs."""
     metadata: TemplateMetadata = TemplateMetadata()
-    """Labels and annotations of Jobs."""
+    """Labels and annotations of the created Jobs."""
 
 
 class JobConfigSpec(Wire, frozen=True):
-    """A template of Jobs, with a schedule, options and a concurrency."""
+    """A template of Jobs with a schedule, options and a concurrency limit."""
 
     template: JobTemplateSpec
-    """What Jobs are made from."""
+    """Template of the created Jobs."""
     concurrency: Concurrency
-    """How many of its Jobs run at once."""
+    """How many Jobs of this JobConfig run at the same time."""
     schedule: Schedule | None = None
-    """When Jobs are made; without it, only on request."""
+    """When Jobs are created. Unset: only on request."""
     option: Options | None = None
-    """Values that the user who runs it may give."""
+    """Options: values that the user who runs the JobConfig may set."""
     priority: job.Priority = 0
-    """`spec.priority` of Jobs that name none."""
+    """Default `spec.priority` of its Jobs."""
     locks: Annotated[tuple[job.Lock, ...], msgspec.Meta(max_length=16)] = ()
-    """`spec.locks` of Jobs that name none."""
+    """Default `spec.locks` of its Jobs."""
     depends_on: Annotated[tuple[job.Dependency, ...], msgspec.Meta(max_length=64)] = ()
-    """`spec.dependsOn` of Jobs that name none. JobConfigs that wait for each other make no Jobs."""
+    """Default `spec.dependsOn` of its Jobs. JobConfigs that depend on each other create no Jobs."""
     ttl_seconds_after_finished: job.WholeSeconds | None = None
-    """`spec.ttlSecondsAfterFinished` of Jobs that name none."""
+    """Default `spec.ttlSecondsAfterFinished` of its Jobs."""
     ttl_seconds_after_failed: job.WholeSeconds | None = None
-    """`spec.ttlSecondsAfterFailed` of Jobs that name none."""
+    """Default `spec.ttlSecondsAfterFailed` of its Jobs."""
     successful_jobs_history_limit: Annotated[int, msgspec.Meta(ge=0, le=10_000)] | None = None
-    """How many Jobs that succeeded are kept, the newest; without it, their time to live decides."""
+    """Number of successful Jobs that are kept, newest first. Unset: only their time to live limits
+    them."""
     failed_jobs_history_limit: Annotated[int, msgspec.Meta(ge=0, le=10_000)] | None = None
-    """The same for Jobs that did not succeed."""
+    """Number of Jobs that did not succeed that are kept, newest first. Unset: only their time to
+    live limits them."""
 
 
 class ConfigState(StrEnum):
@@ -324,39 +330,39 @@ class ConfigState(StrEnum):
     JOB_QUEUED = "JobQueued"
     EXECUTING = "Executing"
     INVALID = "Invalid"
-    """See condition `Valid`; nothing is made."""
+    """The JobConfig is invalid and creates no Jobs; see condition `Valid`."""
 
 
 class JobReference(
     msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
 ):
-    """A Job that is not over."""
+    """A Job that has not finished."""
 
     uid: str
-    """Its `metadata.uid`."""
+    """`metadata.uid` of the Job."""
     name: str
-    """Its name."""
+    """Name of the Job."""
     creation_timestamp: str | None = None
-    """When it was made."""
+    """Time at which the Job was created."""
     phase: str = ""
-    """Its phase."""
+    """Phase of the Job."""
     start_time: str | None = None
-    """When it was started."""
+    """Time at which the Job started."""
 
 
 class MissedTicks(
     msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
 ):
-    """Ticks that made no Job since the JobConfig was made."""
+    """Ticks that created no Job since the JobConfig was created."""
 
     total: int = 0
-    """All of them."""
+    """Number of all such ticks."""
     reasons: dict[str, int] = msgspec.field(default_factory=dict)
-    """How many for which reason, such as `Forbidden` or `TooLate`."""
+    """Number of such ticks by reason, such as `Forbidden` or `TooLate`."""
     latest: str | None = None
-    """The latest of them."""
+    """Time of the latest such tick."""
     latest_reason: str = ""
-    """Why that one made no Job."""
+    """Why the latest such tick created no Job."""
 
 
 class JobConfigStatus(
@@ -365,32 +371,33 @@ class JobConfigStatus(
     """What a JobConfig does, as last written by the server."""
 
     state: str = ""
-    """`Ready`, `ReadyEnabled`, `ReadyDisabled`, `JobQueued`, `Executing` or `Invalid`."""
+    """State of the JobConfig: `Ready`, `ReadyEnabled`, `ReadyDisabled`, `JobQueued`, `Executing` or
+    `Invalid`."""
     queued: int = 0
-    """How many of its Jobs wait."""
+    """Number of its Jobs that wait."""
     queued_jobs: tuple[JobReference, ...] = ()
-    """Those that wait, at most 20, in the order of their turns."""
+    """Its waiting Jobs, at most 20, in the order in which they will start."""
     active: int = 0
-    """How many of its Jobs have started and are not over."""
+    """Number of its Jobs that have started and not finished."""
     active_jobs: tuple[JobReference, ...] = ()
-    """Those, at most 20."""
+    """Its Jobs that have started and not finished, at most 20."""
     last_scheduled: str | None = None
-    """The latest tick that was decided, whether or not it made a Job."""
+    """Time of the latest tick that was decided, whether or not it created a Job."""
     last_executed: str | None = None
-    """When a Job of it was last started."""
+    """Time at which one of its Jobs last started."""
     next_runs: tuple[str, ...] = ()
-    """The next five ticks."""
+    """Times of the next five ticks."""
     missed: MissedTicks | None = None
-    """Ticks that made no Job."""
+    """Ticks that created no Job."""
     observed_generation: int = 0
-    """The `metadata.generation` that this status is about."""
+    """The `metadata.generation` that this status describes."""
     conditions: tuple[meta.Condition, ...] = ()
-    """`Valid`: whether it can be used, with the path of the field that is wrong. `FieldsIgnored`:
+    """`Valid`: whether the JobConfig is valid; the message names the wrong field. `FieldsIgnored`:
     fields without effect."""
 
 
 class JobConfig(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """What makes Jobs: a template with a schedule, options and a concurrency."""
+    """Creates Jobs: a template with a schedule, options and a concurrency limit."""
 
     metadata: meta.ObjectMeta
     spec: JobConfigSpec

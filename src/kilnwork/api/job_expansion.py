@@ -1,8 +1,8 @@
 """Expansion of a Job from its JobConfig: template, metadata, defaults and evaluated options.
 
-Used by the Job controller for Jobs with `configName`, and by all that make Jobs of a JobConfig: its
-schedule, backfills, `kiln run-job`, Python. Later changes of the JobConfig do not affect an
-expanded Job. Pure.
+Used by the Job controller for Jobs with `configName`, and by everything that creates Jobs of a
+JobConfig: its schedule, backfills, `kiln run-job`, the Python library. Later changes of the
+JobConfig do not affect an expanded Job. Pure.
 """
 
 from typing import Any
@@ -22,11 +22,11 @@ from kilnwork.api import (
 from kilnwork.kit import clock
 
 SCHEDULE_TIME = "kilnwork.dev/schedule-time"
-"""Annotation with the tick of a schedule that made the Job, in seconds since the epoch."""
+"""Annotation with the tick for which a schedule created the Job, in seconds since the epoch."""
 
 BACKFILL = "kilnwork.dev/backfill"
-"""Annotation of a Job that was made by hand for a tick of the past: `true`. It has the time of that
-tick, and needs no decision of the schedule."""
+"""Annotation `true` of a Job that a user created for a past tick. The Job has the scheduled time
+of that tick, but needs no decision of the schedule."""
 
 CONFIG_UID = "kilnwork.dev/job-config-uid"
 """Label with the uid of the JobConfig."""
@@ -36,21 +36,21 @@ MAX_TICK = 253_402_300_799
 
 
 class Expansion(msgspec.Struct, frozen=True, kw_only=True):
-    """A Job with the settings of its JobConfig."""
+    """A Job combined with the settings of its JobConfig."""
 
     metadata: meta.ObjectMeta
-    """Its metadata, with labels, annotations and the owner."""
+    """Metadata of the Job, with labels, annotations and the owner."""
     spec: job.JobSpec
-    """Its spec, without `configName`: values of options are in `substitutions`, and those that are
-    no texts in `optionValues`."""
+    """Spec of the Job, without `configName`: option values that are strings are in
+    `substitutions`, other ones in `optionValues`."""
     warnings: tuple[str, ...] = ()
     """Warnings about values without effect, as sentences."""
 
     @property
     def patch(self) -> list[meta.JsonObject]:
-        """The JSON patch (RFC 6902) that makes the Job so, unless it has changed since.
+        """The JSON patch (RFC 6902) that expands the Job, unless it has changed meanwhile.
 
-        No merge patch: that would drop what is null in a template.
+        It is not a merge patch, which would remove null values from a template.
         """
         made = _json_metadata(self.metadata)
         fields = ("labels", "annotations", "ownerReferences")
@@ -62,31 +62,32 @@ class Expansion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a Job to be made from a JobConfig."""
+    """The settings of a Job to be created from a JobConfig."""
 
     name: str = ""
-    """Its name; without one, `generate_name` begins it."""
+    """Name of the Job; if empty, it is generated from `generate_name`."""
     generate_name: str = ""
-    """Beginning of its name; without one too, that of the JobConfig and a dash."""
+    """Prefix of a generated name; if empty, the name of the JobConfig and a dash."""
     option_values: Any = None
-    """As `spec.optionValues`."""
+    """`spec.optionValues` of the Job."""
     substitutions: dict[str, str] = msgspec.field(default_factory=dict)
-    """As `spec.substitutions`."""
+    """`spec.substitutions` of the Job."""
     start_after: str | None = None
-    """Time (RFC 3339) before which it does not start."""
+    """Time (RFC 3339) before which the Job does not start."""
     concurrency_policy: job.ConcurrencyPolicy | None = None
-    """As of `spec.startPolicy`; without one, `Enqueue` if there is a `start_after`, since what runs
-    then is not known, else as the JobConfig says."""
+    """`spec.startPolicy.concurrencyPolicy` of the Job. None: `Enqueue` if `start_after` is set,
+    since it is unknown which Jobs will run then; otherwise the policy of the JobConfig."""
     priority: int = 0
-    """As `spec.priority`."""
+    """`spec.priority` of the Job."""
     labels: dict[str, str] = msgspec.field(default_factory=dict)
-    """Labels that go before those of the JobConfig."""
+    """Labels, which take precedence over those of the JobConfig."""
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
-    """Annotations that go before those of the JobConfig."""
+    """Annotations, which take precedence over those of the JobConfig."""
 
 
 def expand(config: job_config.JobConfig, given: job.Job) -> Expansion:
-    """Return a Job of a valid JobConfig with its settings; those of the Job itself win.
+    """Return a Job of a valid JobConfig with the settings of both; those of the Job take
+    precedence.
 
     A priority of 0, no locks and no dependencies count as unset. Raises `options.InvalidOptions`.
     """
@@ -114,8 +115,8 @@ def new_job(
 ) -> meta.JsonObject:
     """Return the object of a new Job of a JobConfig, expanded.
 
-    `tick`: second of its schedule for which it is made; then its name is that of the JobConfig and
-    the tick, whatever the request says. Raises `options.InvalidOptions`.
+    `tick`: the second of the schedule for which the Job is created. Its name is then derived from
+    the JobConfig and the tick, whatever the request says. Raises `options.InvalidOptions`.
     """
     policy = request.concurrency_policy
     if policy is None and request.start_after is not None:
@@ -150,7 +151,7 @@ def new_job(
 
 
 def scheduled_name(config_name: str, tick: int) -> str:
-    """Return the name of the Job of a tick: while it is there, no other can be made."""
+    """Return the name of the Job of a tick, so that only one Job can exist for the tick."""
     return f"{config_name}-{tick}"
 
 
@@ -159,8 +160,8 @@ def backfill_job(
 ) -> meta.JsonObject:
     """Return the object of a new Job for a past tick of a JobConfig's schedule, expanded.
 
-    It has the name of the schedule's Job, so that no tick runs twice while the Job exists; the name
-    in the request does not count. Raises `options.InvalidOptions`.
+    It has the same name as the schedule's Job, so that a tick does not run twice while the Job
+    exists; the name in the request is ignored. Raises `options.InvalidOptions`.
     """
     marked = {**request.annotations, SCHEDULE_TIME: str(tick), BACKFILL: "true"}
     name = scheduled_name(config.metadata.name, tick)
@@ -168,15 +169,15 @@ def backfill_job(
 
 
 def tick_of(given: job.Job) -> int | None:
-    """Return the tick of its schedule that a Job was made for; None for any other Job, such as that
-    of a backfill."""
+    """Return the tick for which the schedule created a Job; None for any other Job, including
+    backfills."""
     if given.metadata.annotations.get(BACKFILL) == "true":
         return None
     return scheduled_time_of(given)
 
 
 def scheduled_time_of(given: job.Job) -> int | None:
-    """Return the tick whose time a Job has, scheduled or backfilled; None without one."""
+    """Return the scheduled time of a scheduled or backfilled Job; None for any other Job."""
     text = given.metadata.annotations.get(SCHEDULE_TIME, "")
     if not (text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_TICK))):
         return None
@@ -184,16 +185,17 @@ def scheduled_time_of(given: job.Job) -> int | None:
 
 
 def config_of(given: job.Job) -> meta.OwnerReference | None:
-    """Return the JobConfig that a Job was expanded from; None for a Job with its own template."""
+    """Return the JobConfig from which a Job was expanded; None for a Job with its own template."""
     kind = job_config.JobConfig.__name__
     return next((one for one in given.metadata.owner_references if one.kind == kind), None)
 
 
 def variables(given: job.Job) -> dict[str, Any]:
-    """Return the variables that all tasks of a Job have in common, if it is expanded or has its own
-    template. Raises `options.InvalidOptions`.
+    """Return the variables that all tasks of a Job share, if it is expanded or has its own
+    template.
 
-    Values of options that are no texts have their types; `substitutions` go before all others.
+    Option values that are not strings keep their types; `substitutions` take precedence over all
+    others. Raises `options.InvalidOptions`.
     """
     metadata, spec, tick = given.metadata, given.spec, scheduled_time_of(given)
     found: dict[str, Any] = {
@@ -222,8 +224,8 @@ def _max_attempts(template: job.JobTemplate | None) -> int:
 def _owners(
     config: job_config.JobConfig, given: tuple[meta.OwnerReference, ...]
 ) -> tuple[meta.OwnerReference, ...]:
-    """Return the owners with the JobConfig as the controller, unless the Job has another: there can
-    be only one."""
+    """Return the owners, with the JobConfig as the controller unless there is another
+    controller: an object can have only one."""
     others = tuple(owner for owner in given if owner.uid != config.metadata.uid)
     own = meta.OwnerReference(
         api_version=config.api_version,
@@ -261,7 +263,8 @@ def _spec(config: job_config.JobConfig, given: job.JobSpec) -> job.JobSpec:
 def _evaluated(
     given: job_config.Options | None, spec: job.JobSpec
 ) -> tuple[str | None, dict[str, str]]:
-    """Return `optionValues` with the defaults, as JSON, and `substitutions` with what is a text.
+    """Return `optionValues` with the defaults, as JSON, and `substitutions` with the string
+    values.
 
     Other values keep their types in `optionValues`.
     """
@@ -285,7 +288,7 @@ def _evaluated(
 
 
 def _json_metadata(metadata: meta.ObjectMeta) -> meta.JsonObject:
-    """Return the part of the metadata that clients write."""
+    """Return the metadata fields that clients write."""
     made = _json(metadata)
     written = ("name", "namespace", "labels", "annotations", "ownerReferences")
     empty: dict[str, Any] = {"labels": {}, "annotations": {}, "ownerReferences": []}
@@ -293,7 +296,7 @@ def _json_metadata(metadata: meta.ObjectMeta) -> meta.JsonObject:
 
 
 def _json(value: msgspec.Struct) -> meta.JsonObject:
-    """Return a struct as parsed JSON: lists, no tuples."""
+    """Return a struct as parsed JSON: lists instead of tuples."""
     found: meta.JsonObject = msgspec.json.decode(msgspec.json.encode(value))
     return found
 

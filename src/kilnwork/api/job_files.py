@@ -1,6 +1,6 @@
-"""Addresses of the files of file jobs, as sources of ponds have them: `kiln:JOB/DIRECTORY`.
+"""Addresses of the files of file jobs, in the form of pond sources: `kiln:JOB/DIRECTORY`.
 
-Used by validation of DataPonds, by their controller and by the agents. Pure.
+Used by the validation of DataPonds, by their controller and by the agents. Pure.
 """
 
 from typing import NamedTuple
@@ -9,14 +9,15 @@ from urllib import parse
 SCHEME = "kiln"
 PREFIX = f"{SCHEME}:"
 DIRECTORIES = ("results", "parts", "errors", "input")
-"""Directories of a file job: its result as one file, the result of each part, its bad records, its
-input."""
+"""Directories of a file job: its result as one file, the result of each part, its bad records,
+its input."""
 
 
 class JobDirectory(NamedTuple):
-    """One directory of a file job. `job`: its id, UUID or name."""
+    """One directory of a file job."""
 
     job: str
+    """Id (short or UUID) or name of the job."""
     directory: str
 
     @property
@@ -25,12 +26,13 @@ class JobDirectory(NamedTuple):
 
 
 def parse_uri(uri: str) -> JobDirectory:
-    """Read `kiln:JOB` (its results) or `kiln:JOB/DIRECTORY`. Raises ValueError."""
+    """Parse `kiln:JOB` (its results) or `kiln:JOB/DIRECTORY`. Raises ValueError."""
     return of_path(parse.unquote(uri.removeprefix(PREFIX)), uri)
 
 
 def of_path(path: str, shown: str) -> JobDirectory:
-    """Read `JOB` or `JOB/DIRECTORY`. Raises ValueError, which names it as `shown`."""
+    """Parse `JOB` or `JOB/DIRECTORY`. Raises ValueError, whose message contains `shown` as the
+    address."""
     job, _, directory = path.strip("/").partition("/")
     if not job:
         raise ValueError(f"{shown!r} names no file job: write {PREFIX}JOB/DIRECTORY")

@@ -1,7 +1,7 @@
-"""The settings of a Job: its template with short forms and defaults resolved, in one place.
+"""The settings of a Job: its template with short forms and defaults resolved.
 
-Used by the engine and the controllers, on templates that `job_validation` has nothing against.
-Pure. Not the index set (`index_sets`), nor what each index runs (`job_templates`).
+Used by the engine and the controllers, on templates that `job_validation` accepts. Pure. Not the
+index set (`index_sets`), nor what each index runs (`job_templates`).
 """
 
 import fractions
@@ -16,7 +16,7 @@ from kilnwork.api import task as api_task
 ALL_SUCCESSFUL = "AllSuccessful"
 ANY_SUCCESSFUL = "AnySuccessful"
 STRATEGIES = (ALL_SUCCESSFUL, ANY_SUCCESSFUL)
-"""Completion strategies that are one word."""
+"""Completion strategies that are a single word."""
 
 MIN_SUCCESSFUL = "minSuccessful"
 MAX_FAILED = "maxFailed"
@@ -25,13 +25,14 @@ _PERCENT = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?)%")
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    """When a Job is decided before all of its indexes are over; one of the two is given."""
+    """When a Job is decided before all of its indexes have finished. One of the two fields is
+    set."""
 
     min_successful: int | None = None
-    """The Job succeeds with so many indexes, and fails once fewer than these can succeed. None: it
-    succeeds when all indexes are over."""
+    """Number of successful indexes with which the Job succeeds; it fails as soon as it cannot
+    reach this number. None: it succeeds when all indexes have finished."""
     max_failed: int | None = None
-    """The Job fails once more indexes than these have failed for good. None: no limit."""
+    """Number of indexes that may fail for good; with one more the Job fails. None: no limit."""
 
 
 class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,19 +41,20 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     what: api_task.TaskTemplate
     """What each index runs."""
     retry: api_task.Retry
-    """When an attempt of an index is followed by another."""
+    """Rules for retrying attempts of an index."""
     timeouts: api_task.Timeouts
     """Deadlines of each index; `total_seconds` is None."""
     job_seconds: float | None
-    """Time for the whole Job from its start; None: no limit."""
+    """Maximum duration of the whole Job from its start, in seconds; None: no limit."""
     completion: Completion
-    """When it is decided."""
+    """When the Job is decided."""
     max_in_flight: int | None
-    """How many indexes may have a task at once; None: as many as keep the workers busy."""
+    """Maximum number of indexes with a task at the same time; None: as many as keep the workers
+    busy."""
     hooks: tuple[job.Hook, ...]
-    """Tasks that follow changes of its phase."""
+    """Tasks that run after changes of the Job's phase."""
     finalizer: api_task.TaskTemplate | None
-    """What gets the results of all indexes; None: nothing does."""
+    """Task that gets the results of all indexes; None: there is no such task."""
 
     @classmethod
     def of(cls, template: job.JobTemplate, total: int) -> "JobSettings":
@@ -77,7 +79,7 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def retry_of(template: job.JobTemplate) -> api_task.Retry:
-    """Return when an attempt of an index is followed by another."""
+    """Return the rules for retrying attempts of an index."""
     if template.retry is not None:
         return template.retry
     delay_s = template.retry_delay_seconds or 0.0
@@ -103,7 +105,7 @@ def timeouts_of(template: job.JobTemplate) -> api_task.Timeouts:
 
 
 def completion_of(parallelism: job.Parallelism | None, total: int) -> Completion:
-    """Return when a Job with `total` indexes is decided."""
+    """Return the completion rule of a Job with `total` indexes."""
     strategy: Any = ALL_SUCCESSFUL if parallelism is None else parallelism.completion_strategy
     if strategy == ALL_SUCCESSFUL:
         return Completion(max_failed=0)
@@ -116,9 +118,9 @@ def completion_of(parallelism: job.Parallelism | None, total: int) -> Completion
 
 
 def percent_of(text: str, total: int) -> int:
-    """Return so many percent of `total`, such as `1%` or `0.5%`, rounded down.
+    """Return a percentage of `total`, such as `1%` or `0.5%`, rounded down.
 
-    Raises ValueError for what is no percentage between 0 and 100.
+    Raises ValueError if `text` is not a percentage from 0% to 100%.
     """
     found = _PERCENT.fullmatch(text)
     share = fractions.Fraction(found[1]) if found else None
@@ -128,7 +130,7 @@ def percent_of(text: str, total: int) -> int:
 
 
 def seconds_to_live(spec: job.JobSpec, *, succeeded: bool) -> int:
-    """Return how many seconds a Job is kept after its end."""
+    """Return for how many seconds a Job is kept after its end."""
     usual = spec.ttl_seconds_after_finished
     chosen = spec.ttl_seconds_after_failed if not succeeded else None
     if chosen is not None:

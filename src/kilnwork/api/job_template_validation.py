@@ -1,7 +1,7 @@
-"""Rules for the templates of Jobs beyond their schema, as (field, what is wrong with it).
+"""Rules for the templates of Jobs beyond their schema, as (field, problem) pairs.
 
-Used by `job_validation`, for the templates of Jobs and of JobConfigs. What a task runs is judged by
-`validation`, as in a Task, with the variables that Jobs have. Pure.
+Used by `job_validation` for the templates of Jobs and JobConfigs. `validation` checks what a task
+runs, as for a Task, with the additional variables of Jobs. Pure.
 """
 
 import math
@@ -27,9 +27,10 @@ _MATRIX_KEY = re.compile(r"[a-z0-9_-]+")
 
 
 def problems(template: job.JobTemplate, at: str, *, known: Collection[str]) -> Iterator[Problem]:
-    """Yield what is wrong with a template at field `at`.
+    """Yield what is wrong with a template at the field `at`.
 
-    `known`: variables that it has besides those of every Job: options, substitutions, JobConfig.
+    `known`: allowed variables in addition to those of every Job: options, substitutions,
+    JobConfig.
     """
     known = {*known, *job_variables.JOB}
     yield from _form_problems(template, at)
@@ -53,7 +54,7 @@ def problems(template: job.JobTemplate, at: str, *, known: Collection[str]) -> I
 
 
 def _form_problems(template: job.JobTemplate, at: str) -> Iterator[Problem]:
-    """Yield fields that are given in both of their forms, or in none."""
+    """Yield fields that are set in both of their forms, or in neither."""
     if template.what is None:
         yield f"{at}.taskTemplate", "is needed: it says what each task runs"
     elif template.task_template is not None and template.task is not None:
@@ -85,14 +86,14 @@ def _hook_problems(hook: job.Hook, at: str, known: Collection[str]) -> Iterator[
 def _task_problems(
     what: task.TaskTemplate, at: str, *, known: Collection[str], given_inputs: Collection[str] = ()
 ) -> Iterator[Problem]:
-    """Yield what is wrong with a task. `known`: variables that it has besides those of every
+    """Yield what is wrong with a task. `known`: allowed variables in addition to those of every
     task."""
     found = validation.template_problems(what, given_inputs=given_inputs, more=known)
     yield from ((at + field.removeprefix("spec"), problem) for field, problem in found)
     early = {*known, *job_variables.EARLY}
     for part in template_fields.parts(what, given_inputs):
         if part.second_pass is not None:
-            continue  # said above
+            continue  # reported above
         field = f"{at}.{part.field}"
         instead = job_variables.INSTEAD_IN_COMMANDS
         if part.attribute == "call":
@@ -126,7 +127,7 @@ def _parallelism_problems(parallelism: job.Parallelism, at: str) -> Iterator[Pro
 
 
 def total_of(parallelism: job.Parallelism) -> int | None:
-    """Return how many indexes there are; None while that depends on a result."""
+    """Return the number of indexes, or None if it depends on a result."""
     if parallelism.with_count is not None:
         return parallelism.with_count
     if parallelism.with_keys is not None:

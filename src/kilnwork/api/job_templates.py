@@ -1,9 +1,10 @@
-"""Templates of the tasks of a Job: rendered for each index, in one pass over their texts.
+"""Templates of the tasks of a Job, rendered for each index in one pass over their strings.
 
-Used by the engine; whether a template is valid says `job_template_validation`. What has a second
-pass in its executor (`pod`, manifests, requests, payloads) keeps `task.attempt` and what else is
-only known at an attempt; there a value that looks like a variable is escaped, so that no value is
-ever read for variables (docs/decisions/0039). Everything else is final: commands, calls. Pure.
+Used by the engine; `job_template_validation` checks whether a template is valid. Fields with a
+second pass in their executor (`pod`, manifests, requests, payloads) keep `task.attempt` and the
+other variables that are known only at an attempt; values that look like variables are escaped
+there, so that no value is ever parsed for variables (docs/decisions/0039). All other fields are
+final: commands, calls. Pure.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -23,11 +24,11 @@ from kilnwork.api import (
 )
 
 FIELD = "spec.template.taskTemplate"
-"""Where a Job has the template of its tasks."""
+"""Path of the template of the tasks in a Job."""
 
 
 def index_variables(indexes: index_sets.IndexSet, job_name: str, number: int) -> dict[str, Any]:
-    """Return the variables of one index, for `Template.render`."""
+    """Return the variables of one index for `Template.render`."""
     return {
         job_variables.TASK_NAME: index_sets.task_name(job_name, number),
         **indexes.variables(number),
@@ -35,11 +36,13 @@ def index_variables(indexes: index_sets.IndexSet, job_name: str, number: int) ->
 
 
 _Changing = tuple[str, prepared_texts.Prepared, Callable[[Any], Any]]
-"""Name of an attribute, its texts, and what makes a value of the attribute of them."""
+"""Name of an attribute, its prepared texts, and the function that converts rendered texts to a
+value of the attribute."""
 
 
 class Template:
-    """A template that is rendered many times: what all its tasks share is put in beforehand."""
+    """A template that is rendered many times; values that all tasks share are substituted in
+    advance."""
 
     def __init__(self, template: task.TaskTemplate, changing: "list[_Changing]") -> None:
         self._template = template
@@ -55,8 +58,8 @@ class Template:
         field: str = FIELD,
         given_inputs: Collection[str] = (),
     ) -> "Template":
-        """Prepare a template. `shared`: variables of all tasks, which go before those of the same
-        name that `render` gets. `later`: the names that `render` gets.
+        """Prepare a template. `shared`: variables of all tasks, which take precedence over those
+        of the same name passed to `render`. `later`: the names passed to `render`.
 
         Raises `substitution.InvalidTemplate` with all unknown names, and LimitExceeded.
         """
@@ -80,12 +83,14 @@ class Template:
 
     @property
     def changes(self) -> bool:
-        """Whether `render` looks at variables: without any, all tasks share one template."""
+        """Whether `render` substitutes variables: without any, all tasks share one template."""
         return bool(self._changing)
 
     def render(self, variables: Mapping[str, Any]) -> task.TaskTemplate:
-        """Return the template of one task: the one that was given, where it has no variables that
-        change. `variables`: of all the names in `later`. Raises LimitExceeded."""
+        """Return the template of one task; without variables it is the prepared template itself.
+
+        `variables`: values of all names in `later`. Raises LimitExceeded.
+        """
         if not self._changing:
             return self._template
         rendering = prepared_texts.Rendering(variables)
@@ -100,8 +105,8 @@ def _problems(
     *,
     given_inputs: Collection[str],
 ) -> list[substitution.Problem]:
-    """Return what is wrong with the variables of a template at `field` where the `known` names have
-    values."""
+    """Return what is wrong with the variables of a template at `field` if only the `known` names
+    have values."""
     found: list[substitution.Problem] = []
     for part in template_fields.parts(template, given_inputs):
         at = f"{field}.{part.field}"

@@ -1,7 +1,7 @@
-"""Rules for Jobs and JobConfigs beyond their schemas, as (field, what is wrong with it).
+"""Rules for Jobs and JobConfigs beyond their schemas, as (field, problem) pairs.
 
-Used by the API server's admission and by the controllers, which say the same in the status where
-there is a real Kubernetes. `job_template_validation` has the rules about templates. Pure: one
+Used by the API server's admission and by the controllers, which report the same problems in the
+status on a real Kubernetes. `job_template_validation` has the rules for templates. Pure: one
 object, no look-ups.
 """
 
@@ -34,7 +34,7 @@ _TWICE = "is there twice"
 
 
 def validate_job(declared: job.Job) -> list[Problem]:
-    """Return what is wrong with a Job whose schema is fulfilled."""
+    """Return what is wrong with a Job that conforms to its schema."""
     return [
         *_name_problems(declared.metadata.name, job.MAX_NAME),
         *_job_problems(declared),
@@ -43,12 +43,12 @@ def validate_job(declared: job.Job) -> list[Problem]:
 
 
 def validate_job_update(old: job.Job, new: job.Job) -> list[Problem]:
-    """Return what may not change as asked."""
+    """Return the forbidden changes of a Job."""
     return list(_update_problems(old.spec, new.spec))
 
 
 def validate_job_config(declared: job_config.JobConfig) -> list[Problem]:
-    """Return what is wrong with a JobConfig whose schema is fulfilled."""
+    """Return what is wrong with a JobConfig that conforms to its schema."""
     spec = declared.spec
     given = () if spec.option is None else spec.option.options
     known = {*job_variables.JOB_CONFIG, *map(options.variable_name, given)}
@@ -117,7 +117,8 @@ def _job_problems(declared: job.Job) -> Iterator[Problem]:
 
 
 def _template_problems(declared: job.Job) -> Iterator[Problem]:
-    """Yield what is wrong with the template of a Job, unless that of its JobConfig replaces it."""
+    """Yield what is wrong with the template of a Job, unless it is replaced by that of its
+    JobConfig."""
     spec = declared.spec
     try:
         given = options.parse_values(spec.option_values)
@@ -229,7 +230,7 @@ def _update_problems(old: job.JobSpec, new: job.JobSpec) -> Iterator[Problem]:
     if new.type != old.type:
         yield "spec.type", crd_jobs.IMMUTABLE
     if old.config_name is not None and (old.template is None or new.config_name is None):
-        return  # the template of the JobConfig is being copied, with what belongs to it
+        return  # the template of the JobConfig is being copied, with the fields that belong to it
     for field in ("optionValues", *crd_jobs.FIXED):
         yield from _changed(old, new, "spec", (field,))
     yield from _template_changes(old.template, new.template)
@@ -238,7 +239,7 @@ def _update_problems(old: job.JobSpec, new: job.JobSpec) -> Iterator[Problem]:
 def _template_changes(
     old: job.JobTemplate | None, new: job.JobTemplate | None
 ) -> Iterator[Problem]:
-    """Yield what changes in a template but for how many indexes run at once."""
+    """Yield the changes of a template, except for the number of parallel indexes."""
     if old is None or new is None:
         if old is not new:
             yield _TEMPLATE, crd_jobs.IMMUTABLE

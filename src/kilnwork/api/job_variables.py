@@ -1,7 +1,7 @@
-"""The variables that templates of Jobs have besides those of every task, by name.
+"""The variables that templates of Jobs have in addition to those of every task, by name.
 
-Used by `job_validation`, which refuses others, and by what gives them values. Not how they are put
-in: that is `substitution`.
+Used by `job_validation`, which refuses unknown ones, and by the code that provides their values.
+`substitution` replaces them.
 """
 
 from collections.abc import Iterable
@@ -27,13 +27,13 @@ JOB_CONFIG = {
 """Variables of a Job that a JobConfig owns, in all of its templates."""
 
 RESULTS_INPUT = "results"
-"""Input of a finalizer: the results of the indexes, in their order."""
+"""Input of a finalizer: the results of the indexes, in order."""
 
 HOOK = {"job.phase": "The phase that the hook follows."}
-"""In the templates of hooks, beside those above."""
+"""Variables of the templates of hooks, in addition to those above."""
 
 OPTION_PREFIX = "option."
-"""Beginning of the variables that are options; the name of the option follows."""
+"""Prefix of the variables for options; the name of the option follows."""
 
 INDEX_NUM = "task.index_num"
 INDEX_KEY = "task.index_key"
@@ -44,8 +44,8 @@ TASK_NAME = "task.name"
 CLUSTER_NAME = "task.cluster_name"
 
 EARLY = (TASK_NAME, "task.namespace", CLUSTER_NAME)
-"""Variables of every task that are known when an index gets its task. The others are known only
-when an attempt starts: a command or a call, which is complete by then, cannot have them."""
+"""Variables of every task that are known when an index gets its task. Others are known only when
+an attempt starts: a command or a call is final by then and cannot use them."""
 
 INSTEAD_IN_COMMANDS = {
     "task.attempt": "the environment variable KILN_ATTEMPT has it",
@@ -53,7 +53,7 @@ INSTEAD_IN_COMMANDS = {
     "task.run": "the environment variable KILN_RUN has it",
     "task.id": "the environment variable KILN_TASK_ID has it",
 }
-"""What to use in a command for variables that are not EARLY."""
+"""Alternatives in a command for variables that are not EARLY."""
 
 INSTEAD_IN_CALLS = {
     "task.attempt": "kiln.context().attempt has it",
@@ -61,11 +61,11 @@ INSTEAD_IN_CALLS = {
     "task.run": "kiln.context().run has it",
     "task.id": "kiln.context().task_id has it",
 }
-"""What to use in a function for variables that are not EARLY."""
+"""Alternatives in a function for variables that are not EARLY."""
 
 
 def of_index(parallelism: job.Parallelism | None) -> dict[str, str]:
-    """Return the variables of each index, with what they are."""
+    """Return the variables of each index, with their descriptions."""
     found = {INDEX_NUM: "Number of the index, from 0."}
     if parallelism is None:
         return found
@@ -79,10 +79,10 @@ def of_index(parallelism: job.Parallelism | None) -> dict[str, str]:
 
 
 def of_options(names: Iterable[str]) -> list[str]:
-    """Return the variables of options with these names."""
+    """Return the names of the variables for options with these names."""
     return [f"{OPTION_PREFIX}{name}" for name in names]
 
 
 def is_variable(name: str) -> bool:
-    """Return whether a variable can be called so, as in `spec.substitutions`."""
+    """Return whether a name is a valid variable name, as in `spec.substitutions`."""
     return name.startswith(substitution.PREFIXES) and not set(name) & set("${}")

@@ -1,7 +1,7 @@
-"""JSONPath exactly as RFC 9535 has it, in bounded time.
+"""JSONPath exactly as defined by RFC 9535, in bounded time.
 
-Used by result rules, which load it when they meet the first path. The library is python-jsonpath in
-its strict mode; its hooks count the work, and `match()` and `search()` run on `iregexp` instead of
+Used by result rules, which load this module for the first path. The library is python-jsonpath in
+strict mode; its hooks count the work, and `match()` and `search()` use `iregexp` instead of
 Python's backtracking `re`. Pure: a path and a document, no I/O.
 """
 
@@ -19,19 +19,19 @@ from kilnwork.api import documents, iregexp
 from kilnwork.kit import errors
 
 MAX_CHARS = 1024
-"""Longest path; the parser of the library recurses."""
+"""Maximum length of a path: the parser of the library recurses."""
 
 _NODE_STEPS = 20
 _TEST_STEPS = 25
-"""Steps for a node and for a test in a filter: the library takes about 2 µs and 2.5 µs for them."""
+"""Steps for a node, and for a test in a filter: the library takes about 2 µs and 2.5 µs for
+them."""
 
 _budget: contextvars.ContextVar[documents.Budget] = contextvars.ContextVar("budget")
-"""The budget of the running evaluation: the library's hooks for tests and functions get no
-context."""
+"""Budget of the current evaluation: the library's hooks for tests and functions get no context."""
 
 
 class PathError(errors.KilnError):
-    """The text is no JSONPath; the message says where."""
+    """The text is not a JSONPath; the message gives the position."""
 
 
 class Path:
@@ -49,7 +49,7 @@ class Path:
             where = f" (character {index})" if index >= 0 else ""
             raise PathError(f"is no JSONPath (RFC 9535): {error.args[0]}{where}") from error
         except (ArithmeticError, ValueError) as error:
-            # of numbers such as [1e5] and 1e999, which the library reads with int() and float()
+            # from numbers such as [1e5] and 1e999, which the library reads with int() and float()
             raise PathError(f"is no JSONPath (RFC 9535): {error}") from error
         except iregexp.PatternError as error:
             raise PathError(f"has a pattern that {error}") from error
@@ -58,11 +58,11 @@ class Path:
         self._query = _Query(env=_ENVIRONMENT, segments=path.segments)
 
     def select(self, document: Any, budget: documents.Budget) -> list[Any]:
-        """Return the values at this path, in the document's order; raises LimitExceeded."""
+        """Return the values at the path, in the order of the document. Raises LimitExceeded."""
         structured = isinstance(document, (dict, list))
         token = _budget.set(budget)
         try:
-            # of a scalar, only the root can match
+            # in a scalar, only the root can match
             found = [node.obj for node in self._query.finditer(document if structured else 0)]
         except RecursionError as error:
             raise documents.LimitExceeded("is too deep for a path with ..") from error
@@ -73,14 +73,14 @@ class Path:
 
 @functools.lru_cache(maxsize=512)
 def compile_path(text: str) -> Path:
-    """Compile a path once; raises PathError."""
+    """Compile a path, once for each text. Raises PathError."""
     return Path(text)
 
 
 class _Node(jsonpath.JSONPathMatch):
-    """A node that counts itself, and has neither path nor children.
+    """A node that counts itself, and keeps neither path nor children.
 
-    The library copies the path of the node above for each node, and keeps all of them.
+    The library copies the path of the parent for each node, and keeps all nodes.
     """
 
     __slots__ = ()
@@ -99,7 +99,7 @@ class _Node(jsonpath.JSONPathMatch):
 
 
 class _Query(jsonpath.JSONPath):
-    """A path, or a query in a filter. The library's own begins at a node that does not count."""
+    """A path, or a query in a filter. The base class starts at a node that is not counted."""
 
     def finditer(
         self, data: Any, *, filter_context: Any = None
@@ -125,7 +125,7 @@ class _Parser(parse.Parser):
 
 
 class _Regexp(functions.FilterFunction):
-    """`match()` or `search()`; the pattern was checked when the path was compiled."""
+    """The function `match()` or `search()`; its pattern was checked when the path was compiled."""
 
     arg_types: ClassVar = [functions.ExpressionType.VALUE, functions.ExpressionType.VALUE]
     return_type = functions.ExpressionType.LOGICAL
@@ -142,7 +142,7 @@ class _Regexp(functions.FilterFunction):
 
 
 class _Environment(jsonpath.JSONPathEnvironment):
-    """RFC 9535 with counted work."""
+    """The environment of RFC 9535, with counted work."""
 
     parser_class = _Parser
 
@@ -167,7 +167,7 @@ class _Environment(jsonpath.JSONPathEnvironment):
     def compare(self, left: object, operator: str, right: object) -> bool:
         budget = _budget.get()
         budget.spend(_TEST_STEPS)
-        # the library compares lists and objects as Python does, where [true] == [1]
+        # the library compares lists and objects as Python does: [true] == [1]
         both = type(left) in (dict, list) and type(right) in (dict, list)
         if both and operator in ("==", "!=", "<=", ">="):
             return documents.equal(left, right, budget) is not (operator == "!=")

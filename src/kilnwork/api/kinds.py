@@ -1,6 +1,6 @@
-"""The resources of kilnwork, all of group `kilnwork.dev`.
+"""The resources of kilnwork, all in the API group `kilnwork.dev`.
 
-Used wherever their URLs and definitions are made. Kubernetes' own resources are in `resource`.
+Used wherever their URLs and definitions are needed. Kubernetes' own resources are in `resource`.
 """
 
 from kilnwork.api import resource
@@ -44,4 +44,4 @@ OURS = (
     DATA_PONDS,
 )
 ALL = (*resource.BUILT_IN, *OURS)
-"""Every resource that `kiln up` serves before a user defines more."""
+"""All resources that `kiln up` serves, before users define further ones."""

@@ -1,7 +1,7 @@
 """Object metadata as Kubernetes defines it (metav1), as frozen structs.
 
-Used by every kind and by the generic client. Fields that kilnwork does not read are not declared.
-They survive only in raw objects, so never write back a whole object that went through these
+Used by every kind and by the generic client. Fields that kilnwork does not read are not declared:
+they exist only in raw objects, so never write back a whole object that was converted from these
 structs.
 """
 
@@ -42,7 +42,7 @@ class ObjectMeta(
     finalizers: tuple[str, ...] = ()
 
     def controller(self) -> OwnerReference | None:
-        """Return the owner that manages this object, if one does."""
+        """Return the owner that manages this object, or None if there is none."""
         return next((o for o in self.owner_references if o.controller), None)
 
 
@@ -52,19 +52,19 @@ class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=T
     type: str
     """Type of the condition in CamelCase."""
     status: str
-    """`True`, `False` or `Unknown`."""
+    """Status of the condition: `True`, `False` or `Unknown`."""
     reason: str
-    """Why it has that status, as one stable word in CamelCase; never empty."""
+    """Reason for the status, as one stable CamelCase word; never empty."""
     message: str = ""
-    """The facts of this case, for people."""
+    """Details about the status, for people."""
     last_transition_time: str = ""
-    """When the status last changed."""
+    """Time of the last change of the status."""
     observed_generation: int = 0
-    """The `metadata.generation` that the condition is about."""
+    """The `metadata.generation` that the condition describes."""
 
 
 class Partial(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """Any object, of which only the metadata matters (metav1.PartialObjectMetadata)."""
+    """Any object, reduced to its metadata (metav1.PartialObjectMetadata)."""
 
     metadata: ObjectMeta
     api_version: str = ""

@@ -1,7 +1,7 @@
 """Valid names: DNS names, label keys and values, with the error texts of Kubernetes.
 
-Used by validation, by selectors and by code that derives names. Every `*_problem` returns the error
-text of Kubernetes (k8s.io/apimachinery/pkg/util/validation), or None.
+Used by validation, by selectors and by code that derives names. Each `*_problem` function returns
+the error text of Kubernetes (k8s.io/apimachinery/pkg/util/validation), or None for a valid name.
 """
 
 import hashlib
@@ -83,36 +83,36 @@ def _too_long(limit: int) -> str:
 
 
 def label_problem(text: str) -> str | None:
-    """Return why `text` is no DNS-1123 label (RFC 1123 §2.1), or None."""
+    """Return why `text` is not a DNS-1123 label (RFC 1123 §2.1), or None."""
     if len(text) > LABEL_LENGTH:
         return _too_long(LABEL_LENGTH)
     return None if _IS_LABEL.fullmatch(text) else _LABEL_TEXT
 
 
 def subdomain_problem(text: str) -> str | None:
-    """Return why `text` is no DNS-1123 subdomain, the form of most object names, or None."""
+    """Return why `text` is not a DNS-1123 subdomain, the form of most object names, or None."""
     if len(text) > SUBDOMAIN_LENGTH:
         return _too_long(SUBDOMAIN_LENGTH)
     return None if _IS_SUBDOMAIN.fullmatch(text) else _SUBDOMAIN_TEXT
 
 
 def label_1035_problem(text: str) -> str | None:
-    """Return why `text` is no DNS-1035 label, which begins with a letter, or None."""
+    """Return why `text` is not a DNS-1035 label, which begins with a letter, or None."""
     if len(text) > LABEL_LENGTH:
         return _too_long(LABEL_LENGTH)
     return None if _IS_LABEL_1035.fullmatch(text) else _LABEL_1035_TEXT
 
 
 def path_segment_problem(text: str) -> str | None:
-    """Return why `text` cannot stand between two slashes of a URL, or None: names of rbac
-    objects."""
+    """Return why `text` cannot be a segment of a URL path, as the names of rbac objects must be,
+    or None."""
     if text in (".", ".."):
         return f"may not be '{text}'"
     return next((f"may not contain '{mark}'" for mark in ("/", "%") if mark in text), None)
 
 
 def qualified_problem(text: str) -> str | None:
-    """Return why `text` is no label or annotation key (`[prefix/]name`), or None."""
+    """Return why `text` is not a label or annotation key (`[prefix/]name`), or None."""
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
         return (
@@ -134,14 +134,14 @@ def qualified_problem(text: str) -> str | None:
 
 
 def label_value_problem(text: str) -> str | None:
-    """Return why `text` is no label value, or None."""
+    """Return why `text` is not a label value, or None."""
     if len(text) > LABEL_LENGTH:
         return _too_long(LABEL_LENGTH)
     return None if _IS_VALUE.fullmatch(text) else _VALUE_TEXT
 
 
 def data_key_problem(text: str) -> str | None:
-    """Return why `text` is no key of a ConfigMap or Secret, or None."""
+    """Return why `text` is not a key of a ConfigMap or Secret, or None."""
     if len(text) > SUBDOMAIN_LENGTH:
         return _too_long(SUBDOMAIN_LENGTH)
     if text in (".", ".."):
@@ -152,25 +152,28 @@ def data_key_problem(text: str) -> str | None:
 
 
 def env_name_problem(text: str) -> str | None:
-    """Return why `text` is no name of an environment variable (relaxed form of 1.32), or None."""
+    """Return why `text` is not a name of an environment variable (relaxed form of Kubernetes
+    1.32), or None."""
     return None if _IS_ENV_NAME.fullmatch(text) else _ENV_NAME_TEXT
 
 
 def is_dns_label(text: str) -> bool:
-    """Return True for a DNS-1123 label: at most 63 of a-z, 0-9 and inner dashes."""
+    """Return whether `text` is a DNS-1123 label: at most 63 of a-z, 0-9 and inner dashes."""
     return label_problem(text) is None
 
 
 def is_dns_subdomain(text: str) -> bool:
-    """Return True for a DNS-1123 subdomain: labels joined by dots, at most 253 characters."""
+    """Return whether `text` is a DNS-1123 subdomain: labels joined by dots, at most 253
+    characters."""
     return subdomain_problem(text) is None
 
 
 def dns_label(text: str, max_length: int = LABEL_LENGTH) -> str:
-    """Return `text` if it is a DNS label that fits, else a readable short form with a hash.
+    """Return `text` if it is a DNS label that fits, otherwise a readable short form with a hash.
 
-    The same text always gives the same label, and different texts give different ones (32 bits of
-    SHA-256): Pod and host names for object names that are too long or contain dots.
+    The same text always gives the same label, and different texts give different labels (32 bits
+    of SHA-256): for Pod and host names derived from object names that are too long or contain
+    dots.
     """
     if len(text) <= max_length and is_dns_label(text):
         return text
@@ -181,8 +184,8 @@ def dns_label(text: str, max_length: int = LABEL_LENGTH) -> str:
 
 
 def digest(name: str | None) -> bytes | None:
-    """Return the 32 bytes that `sha256:` and 64 hex digits name, as specs name blobs; None
-    otherwise."""
+    """Return the 32 bytes of a digest written as `sha256:` and 64 hex digits, or None for
+    anything else."""
     if name is None or not _IS_DIGEST.fullmatch(name):
         return None
     return bytes.fromhex(name.removeprefix("sha256:"))

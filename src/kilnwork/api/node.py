@@ -24,7 +24,7 @@ class NodeSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class NodeCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """core/v1 NodeCondition, without its times: a heartbeat changes nothing here."""
+    """core/v1 NodeCondition without its times, so that a heartbeat changes nothing here."""
 
     type: str
     status: str
@@ -46,5 +46,5 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ready(self) -> bool:
-        """Whether its kubelet reports."""
+        """Whether the kubelet reports that the node is ready."""
         return any(c.type == "Ready" and c.status == "True" for c in self.status.conditions)

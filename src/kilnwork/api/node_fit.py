@@ -1,7 +1,8 @@
 """Whether a Pod fits a node: readiness, taints, labels, required affinity, requests. Pure.
 
 Used by the scheduler of `kiln up`, its eviction by taints, and gangs. Rules and texts are those of
-filters (k8s.io/kubernetes pkg/scheduler/framework/plugins; k8s.io/component-helpers).
+the scheduler's filters (k8s.io/kubernetes pkg/scheduler/framework/plugins;
+k8s.io/component-helpers).
 """
 
 import decimal
@@ -28,8 +29,7 @@ _OPERATORS = {
 
 
 def find_misfit(node: meta.JsonObject, pod: meta.JsonObject, used: Amounts) -> str:
-    """Return why the Pod does not fit the node; empty when it fits. `used`: requests of the node's
-    Pods."""
+    """Return why the Pod does not fit the node, or "". `used`: the requests of the node's Pods."""
     spec, of_pod = node.get("spec") or {}, pod.get("spec") or {}
     tolerations = of_pod.get("tolerations") or []
     if spec.get("unschedulable") and not is_tolerated(_UNSCHEDULABLE, tolerations):
@@ -49,7 +49,7 @@ def find_misfit(node: meta.JsonObject, pod: meta.JsonObject, used: Amounts) -> s
 
 
 def is_tolerated(taint: Mapping[str, Any], tolerations: Iterable[Mapping[str, Any]]) -> bool:
-    """Return True if one of the tolerations is for this taint."""
+    """Return whether one of the tolerations matches this taint."""
     return any(_tolerates(one, taint) for one in tolerations)
 
 
@@ -65,7 +65,8 @@ def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
 
 
 def stays_s(node: meta.JsonObject, pod: meta.JsonObject) -> float | None:
-    """Return seconds that a Pod may stay with the NoExecute taints of its node; None: for ever."""
+    """Return the seconds for which a Pod may stay with the NoExecute taints of its node; None:
+    no limit."""
     taints = [t for t in (node.get("spec") or {}).get("taints") or () if t["effect"] == NO_EXECUTE]
     tolerations = (pod.get("spec") or {}).get("tolerations") or []
     shortest: float | None = None
@@ -94,7 +95,8 @@ def _wanted(node: meta.JsonObject, spec: Mapping[str, Any]) -> bool:
 
 
 def _matches(term: Mapping[str, Any], node: meta.JsonObject, labels: Mapping[str, str]) -> bool:
-    """Return whether all expressions of a term hold; a term without any matches nothing."""
+    """Return whether all expressions of a term match; a term without expressions matches
+    nothing."""
     names = {"metadata.name": node["metadata"]["name"]}
     expressions, in_fields = term.get("matchExpressions") or [], term.get("matchFields") or []
     if not expressions and not in_fields:
@@ -116,10 +118,10 @@ def _holds(expression: Mapping[str, Any], values: Mapping[str, str]) -> bool:
 
 
 def requests(spec: Mapping[str, Any]) -> dict[str, decimal.Decimal]:
-    """Return the requests of a Pod: its containers together, or an init container that asks for
-    more.
+    """Return the requests of a Pod: the sum of its containers, or those of an init container if
+    higher.
 
-    As k8s.io/component-helpers/resource, PodRequests.
+    The rule is that of k8s.io/component-helpers/resource, PodRequests.
     """
     beside: dict[str, decimal.Decimal] = {}
     most: dict[str, decimal.Decimal] = {}
@@ -137,7 +139,7 @@ def requests(spec: Mapping[str, Any]) -> dict[str, decimal.Decimal]:
 
 
 def _of_container(container: Mapping[str, Any]) -> dict[str, decimal.Decimal]:
-    """Return the requests of a container; a limit counts as a request where there is none."""
+    """Return the requests of a container; without a request the limit counts."""
     given = container.get("resources") or {}
     both = {**(given.get("limits") or {}), **(given.get("requests") or {})}
     return {name: quantities.amount(str(amount)) for name, amount in both.items()}
@@ -161,7 +163,8 @@ def total(amounts: Iterable[Amounts]) -> dict[str, decimal.Decimal]:
 
 
 def _no_room(node: meta.JsonObject, asked: Amounts, used: Amounts) -> str:
-    """Return which resources are short. A Node without allocatable resources has no limits."""
+    """Return which resources are insufficient. A Node without allocatable resources has no
+    limits."""
     offered = (node.get("status") or {}).get("allocatable")
     return "" if offered is None else ", ".join(_short(asked, used, offered))
 

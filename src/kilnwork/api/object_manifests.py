@@ -1,7 +1,7 @@
 """Parsing and validation of the manifests of `spec.customResource` and `spec.workflow`.
 
 Used by admission and by the executors, which must agree. A manifest is parsed before variables are
-put in, so that a value can never become structure. Pure: one task, no look-ups.
+replaced, so that a value can never become structure. Pure: one task, no look-ups.
 """
 
 from collections.abc import Collection, Iterator
@@ -25,8 +25,8 @@ WORKFLOW_FIELD = "spec.workflow"
 _TEXT_FIELDS = "annotations args command env image labels metadata name nodeSelector"
 
 TEXT_FIELDS = frozenset(_TEXT_FIELDS.split())
-"""Fields below which every value is a text once variables are put in, whatever the kind: few, since
-another kind may well have a number as `value` or `path`."""
+"""Fields below which every value is text after variables are replaced, for all kinds. There are
+few: another kind may well have a number as `value` or `path`."""
 
 _SAMPLE_ID = "00000000-0000-7000-8000-000000000000"
 
@@ -43,7 +43,7 @@ _REMEDIES = {
 
 
 class InvalidManifest(errors.KilnError):
-    """A manifest cannot be read; `field` is where it stands."""
+    """A manifest cannot be parsed; `field` is the path of the field."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field} {problem}")
@@ -52,9 +52,11 @@ class InvalidManifest(errors.KilnError):
 
 
 def manifest_of(spec: task.TaskTemplate) -> tuple[meta.JsonObject, str]:
-    """Return the manifest of a task with `customResource` or `workflow`, its variables as written,
-    and the field where it stands. Raises InvalidManifest, or LimitExceeded for one that is too
-    large."""
+    """Return the manifest of a task with `customResource` or `workflow`, with its variables
+    unreplaced, and the path of its field.
+
+    Raises InvalidManifest, or LimitExceeded if it is too large.
+    """
     if spec.custom_resource is not None:
         field = f"{CUSTOM_RESOURCE_FIELD}.manifest"
         return parse(spec.custom_resource.manifest, field), field
@@ -73,13 +75,13 @@ def manifest_of(spec: task.TaskTemplate) -> tuple[meta.JsonObject, str]:
 
 
 def is_api_version(text: str) -> bool:
-    """Return whether a text is `GROUP/VERSION`, or the version alone; it becomes part of a URL."""
+    """Return whether a text is `GROUP/VERSION`, or only a version; it becomes part of a URL."""
     group, slash, version = text.rpartition("/")
     return names.is_dns_label(version) and (not slash or names.is_dns_subdomain(group))
 
 
 def account_of(spec: task.TaskTemplate) -> str:
-    """Return the ServiceAccount that creates the object; "" for the manager itself."""
+    """Return the ServiceAccount that creates the object, or "" for the manager itself."""
     given = spec.custom_resource or spec.workflow
     return "" if given is None else given.service_account_name
 
@@ -106,13 +108,14 @@ def rules_of(spec: task.TaskTemplate) -> rules.ResultRules:
 
 
 def input_names(spec: task.TaskTemplate) -> frozenset[str]:
-    """Return the names of the inputs that the manifest has variables for. Raises InvalidManifest,
-    or LimitExceeded."""
+    """Return the names of the inputs that the manifest uses as variables. Raises
+    InvalidManifest, or LimitExceeded."""
     return substitution.inputs_in(manifest_of(spec)[0])
 
 
 def input_variables(spec: task.TaskTemplate, given_inputs: Collection[str]) -> list[str]:
-    """Return the names of the variables that are inputs: of the spec, and those given beside it."""
+    """Return the names of the variables for inputs: those of the spec, and those given in
+    addition."""
     named = [given.name for given in spec.inputs]
     if spec.input_object is not None:
         named.append(inputs.FIRST_INPUT)
@@ -120,10 +123,10 @@ def input_variables(spec: task.TaskTemplate, given_inputs: Collection[str]) -> l
 
 
 def sample(spec: task.TaskTemplate, name: str, namespace: str) -> tuple[meta.JsonObject, str]:
-    """Return the object that attempt 1 of a task makes, but for its name, and the field of its
-    manifest.
+    """Return the object that attempt 1 of a task creates, except for its name, and the field of
+    its manifest.
 
-    Inputs are named in the place of their values. Raises InvalidManifest, InvalidTemplate,
+    Values of inputs are replaced by their names. Raises InvalidManifest, InvalidTemplate,
     LimitExceeded.
     """
     manifest, field = manifest_of(spec)
@@ -155,8 +158,8 @@ def problems(
 ) -> Iterator[Problem]:
     """Yield what is wrong with `customResource` or `workflow` of a task that has one of them.
 
-    `given_inputs`: names of inputs that are not in the spec; None: whatever the manifest needs.
-    `more`: variables that it has besides those of every task.
+    `given_inputs`: names of inputs that are not in the spec; None: any input that the manifest
+    uses. `more`: allowed variables in addition to those of every task.
     """
     for field, given in (("env", spec.env), ("image", spec.image)):
         if given:
@@ -182,7 +185,7 @@ def problems(
 
 
 def parse(manifest: Any, field: str) -> meta.JsonObject:
-    """Return the manifest at `field`, read if it is a text. Raises InvalidManifest, or
+    """Return the manifest at `field`, parsed if it is a string. Raises InvalidManifest, or
     LimitExceeded."""
     body = _parsed(manifest, field) if isinstance(manifest, str) else manifest
     documents.measure(body)
@@ -195,7 +198,7 @@ def parse(manifest: Any, field: str) -> meta.JsonObject:
 def _parsed(text: str, field: str) -> Any:
     if len(text) > documents.MAX_SIZE:
         raise InvalidManifest(field, f"has more than {documents.MAX_SIZE} characters")
-    from kilnwork.api import yaml_loader  # noqa: PLC0415 - few tasks have one
+    from kilnwork.api import yaml_loader  # noqa: PLC0415 - few tasks have a manifest
 
     try:
         found = yaml_loader.values(text)
@@ -205,7 +208,7 @@ def _parsed(text: str, field: str) -> Any:
         raise InvalidManifest(field, f"must hold one object; it holds {len(found)}")
     documents.measure(
         found[0]
-    )  # measured before it is walked: YAML aliases may expand a small text to a huge document
+    )  # measured before any traversal: YAML aliases may expand a small text to a huge document
     if (odd := documents.find_non_json(found[0])) is not None:
         raise InvalidManifest(field, f"has {odd}, which cannot be written as JSON")
     return found[0]
@@ -264,7 +267,7 @@ def _workflow_problems(spec: task.TaskTemplate) -> Iterator[Problem]:
     try:
         body, field = manifest_of(spec)
     except (InvalidManifest, documents.LimitExceeded):
-        return  # said already
+        return  # reported already
     group = str(body.get("apiVersion", "")).partition("/")[0]
     if group != WORKFLOW_GROUP or body.get("kind") != WORKFLOW:
         seen = f"{body.get('apiVersion')} {body.get('kind')}"

@@ -1,7 +1,7 @@
-"""`spec.customResource` and `spec.workflow` of a Task: an object that others act on, and its end.
+"""`spec.customResource` and `spec.workflow` of a Task: an object that another controller acts on.
 
-Carried out by `executors.custom_resource` and `executors.workflow`. Nothing of the kinds of other
-projects is here; manifests are read and checked by `object_manifests`.
+Carried out by `executors.custom_resource` and `executors.workflow`. Nothing here depends on the
+kinds of other projects; manifests are parsed and checked by `object_manifests`.
 """
 
 from typing import Annotated, Any
@@ -14,47 +14,49 @@ AccountName = Annotated[str, msgspec.Meta(max_length=253)]
 
 
 class ObjectResult(wire.Wire, frozen=True):
-    """What tells the state of a task from its object. Each condition is one rule, or a list of
-    rules that must all be true: `{jsonPath, operator, value}`, or a text such as
+    """Rules that derive the state of a task from its object. Each condition is one rule, or a list
+    of rules that must all be true: `{jsonPath, operator, value}`, or a string such as
     `.status.phase == "Succeeded"`."""
 
     success_condition: Any = None
-    """The task has succeeded when this is true."""
+    """Condition for success. Required."""
     failure_condition: Any = None
-    """The task has failed when this is true, even if `successCondition` is true too."""
+    """Condition for failure. It takes precedence over `successCondition`."""
     running_condition: Any = None
-    """The task runs when this is true. Empty: as soon as the object is there, and its controller
-    has observed its newest generation."""
+    """Condition for the state running. Unset: the task is running as soon as the object exists and
+    its controller has observed its newest generation."""
     json_path: str = ""
-    """JSONPath (RFC 9535) to the result in the object. Empty: the task has no result."""
+    """JSONPath (RFC 9535) to the result within the object. Empty: the task has no result."""
 
 
 class CustomResource(wire.Wire, frozen=True):
-    """An object of any kind with a namespace."""
+    """A namespaced object of any kind."""
 
     manifest: Any
-    """The object, as YAML or JSON in a text, or as it is. Its texts may have variables. Of its
-    metadata only labels, annotations and finalizers are taken, and `name` or `generateName` as the
-    beginning of the name."""
+    """The object, as an object or as a string in YAML or JSON. Strings in it may contain
+    variables. Of its metadata only labels, annotations and finalizers are used, and `name` or
+    `generateName` as the prefix of the name."""
     result: ObjectResult
-    """What tells from the object how the task fares; `successCondition` is needed."""
+    """Rules that derive the state of the task from the object. `successCondition` is required."""
     service_account_name: AccountName = ""
-    """ServiceAccount of the task's namespace with whose rights the object is created, with
-    annotation `kilnwork.dev/impersonate: "true"`. Empty: with those of the manager."""
+    """ServiceAccount in the task's namespace with whose rights the object is created. It must have
+    the annotation `kilnwork.dev/impersonate: "true"`. Empty: the rights of the manager."""
 
 
 class WorkflowTemplate(wire.Wire, frozen=True):
-    """A Workflow of Argo (argoproj.io): `spec` with `metadata`, or `manifest`."""
+    """An Argo Workflow (argoproj.io): `spec` with `metadata`, or `manifest`."""
 
     spec: dict[str, Any] | None = None
-    """WorkflowSpec; what it holds is for Argo to check."""
+    """WorkflowSpec. Its content is validated by Argo. Exactly one of `spec` and `manifest` must be
+    set."""
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Labels and annotations of the Workflow, and the beginning of its name."""
+    """Labels and annotations of the Workflow, and the prefix of its name."""
     manifest: Any = None
-    """The whole Workflow, as YAML or JSON in a text or as it is, instead of `spec`."""
+    """The whole Workflow, as an object or as a string in YAML or JSON, instead of `spec`."""
     api_version: str = ""
-    """Version of the Workflow's API, if it is given."""
+    """API version of the Workflow. Empty: `argoproj.io/v1alpha1`."""
     kind: str = ""
-    """`Workflow`, if it is given."""
+    """Kind of the object; `Workflow` if set."""
     service_account_name: AccountName = ""
-    """As of `customResource`: with whose rights the Workflow is created, not those of its Pods."""
+    """ServiceAccount with whose rights the Workflow is created, as for `customResource`; not the
+    account of its Pods."""

@@ -1,7 +1,7 @@
 """Forms for a JobConfig's options: JSON Schema for web pages, and parsing of typed values.
 
 Used by `kiln run-job` and the REST API. Only `options` decides what is valid: the schema accepts
-nothing that is refused there. Pure.
+nothing that `options` refuses. Pure.
 """
 
 import json
@@ -16,15 +16,18 @@ Type = job_config.OptionType
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 EMPTY_TEXT = '""'
-"""The input that means an empty text; no input means the default."""
+"""The input that means an empty string; empty input means the default."""
 
 _TRUE_WORDS = frozenset({"true", "yes", "y", "on", "1"})
 _FALSE_WORDS = frozenset({"false", "no", "n", "off", "0"})
 
 
 def json_schema(given: job_config.Options | None) -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of an object of values; a value that is left out or null has
-    the default. The options are valid (`options.problems`)."""
+    """Return the JSON Schema (2020-12) of an object of option values.
+
+    An omitted or null value stands for the default. The options must be valid
+    (`options.problems`).
+    """
     listed = given.options if given is not None else ()
     return {
         "$schema": DIALECT,
@@ -36,15 +39,15 @@ def json_schema(given: job_config.Options | None) -> dict[str, Any]:
 
 
 def is_asked(option: Option) -> bool:
-    """Return whether a value must be given: the option is required, and has no default."""
+    """Return whether a value must be set: the option is required and has no default."""
     return option.required and option_values.default_of(option) is None
 
 
 def from_text(option: Option, text: str, field: str = options.VALUES_FIELD) -> Any:
-    """Return a typed value of an option as the JSON value of `optionValues`.
+    """Convert a typed value of an option to a JSON value of `optionValues`.
 
-    Nothing is None, for the default. A list is typed with commas, or as JSON. Raises
-    `options.InvalidOptions` if that is no value of the option.
+    Empty input is None, for the default. A list is separated by commas, or JSON. Raises
+    `options.InvalidOptions` if it is not a value of the option.
     """
     problem = f"{field}.{option.name}"
     try:

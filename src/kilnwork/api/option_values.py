@@ -1,7 +1,7 @@
-"""Evaluation of an option's value, by the option's type.
+"""Evaluation of an option's value according to the option's type.
 
-Part of `options`, which evaluates all values of a Job, and of `option_forms`, which reads what
-people type. The rules of Furiko, and those of Int, Float and JSON. Pure.
+Part of `options`, which evaluates all values of a Job, and of `option_forms`, which parses typed
+input. The rules are those of Furiko, plus those of Int, Float and JSON. Pure.
 """
 
 import difflib
@@ -15,23 +15,23 @@ Option = job_config.Option
 Type = job_config.OptionType
 
 MIN_INT, MAX_INT = -(2**63), 2**63 - 1
-"""Bounds of whole numbers in JSON, wherever it is read: 64 bits."""
+"""Bounds of JSON integers: 64 bits, as most parsers support."""
 
 MAX_LISTED = 20
-"""Most names or values that a message lists."""
+"""Maximum number of names or values listed in a message."""
 
 
 class Refused(Exception):
-    """A value does not suit its option; the message is a sentence without subject."""
+    """A value is invalid for its option; the message is a sentence without a subject."""
 
 
 def evaluate(option: Option, value: Any) -> Any:
-    """Evaluate a value; None is no value, so that the default applies. Raises Refused."""
+    """Evaluate a value; None means no value, so that the default applies. Raises Refused."""
     return _EVALUATORS[option.type](option, value)
 
 
 def default_of(option: Option) -> Any:
-    """Return the default as a Job could give it; None where there is none."""
+    """Return the default as a Job could set it; None if there is none."""
     config = config_of(option)
     found: Any = getattr(config, "default", None)
     if option.type is Type.MULTI:
@@ -43,14 +43,15 @@ def default_of(option: Option) -> Any:
 
 
 def config_of(option: Option) -> Any:
-    """Return the part of an option that its type has, as it is without one if there is none."""
+    """Return the part of an option that belongs to its type, or that part's defaults if it is
+    missing."""
     attribute, empty = CONFIGS[option.type]
     given = getattr(option, attribute)
     return empty if given is None else given
 
 
 def show(value: Any) -> str:
-    """Return a value for a message, also one that JSON cannot hold."""
+    """Return a value for a message, including values that JSON cannot represent."""
     plain = value is None or isinstance(value, str | int | float | bool | list | dict)
     if not plain or (isinstance(value, float) and not math.isfinite(value)):
         return repr(value)[:60]
@@ -58,7 +59,7 @@ def show(value: Any) -> str:
 
 
 def listed(values: Collection[str]) -> str:
-    """Return values for a message, the first of many."""
+    """Return values for a message, shortened to the first ones if there are many."""
     shown = [documents.show(value) for value in list(values)[:MAX_LISTED]]
     more = len(values) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
@@ -76,7 +77,7 @@ def _bool(option: Option, value: Any) -> Any:
 
 
 def bool_words(config: job_config.BoolOption) -> tuple[str, str]:
-    """Return how true and false are written."""
+    """Return the texts for true and false."""
     match config.format:
         case job_config.BoolFormat.ONE_ZERO:
             return "1", "0"
@@ -116,7 +117,7 @@ def _select(option: Option, value: Any) -> str:
 
 
 def unlisted(text: str, values: Collection[str]) -> str:
-    """Say that a text is none of those that can be chosen."""
+    """Return the message for a text that is not one of the allowed values."""
     close = difflib.get_close_matches(text[:100], values, n=1)
     hint = f"; did you mean {documents.show(close[0])}?" if close else ""
     return f"must be one of {listed(values)}, not {documents.show(text)}{hint}"
@@ -226,7 +227,7 @@ CONFIGS: dict[Type, tuple[str, Any]] = {
     Type.FLOAT: ("float_", job_config.FloatOption()),
     Type.JSON: ("json", job_config.JsonOption()),
 }
-"""Attribute of each type's part of an option, and what it is where nothing is given."""
+"""For each type, the attribute of its part of an option, and the default of that part."""
 
 _EVALUATORS: dict[Type, Callable[[Option, Any], Any]] = {
     Type.BOOL: _bool,

@@ -1,8 +1,8 @@
 """Options of a JobConfig: their validation, and the evaluation of a Job's values.
 
-The types of Furiko with its rules, and Int, Float and JSON. Used by validation, by what hands Jobs
-to the engine, and by `option_forms`, which asks people. A value becomes the value of a variable
-`option.NAME` and is not read for variables. Pure.
+The types are those of Furiko with its rules, plus Int, Float and JSON. Used by validation, by code
+that passes Jobs to the engine, and by `option_forms`, which prompts users. A value becomes the
+value of a variable `option.NAME` and is not parsed for variables. Pure.
 """
 
 import difflib
@@ -28,14 +28,15 @@ Problem = tuple[str, str]
 """Dotted path of the field, and a sentence without subject, as in `validation`."""
 
 FIELD = "spec.option"
-"""Where a JobConfig has its options."""
+"""Path of the options in a JobConfig."""
 
 VALUES_FIELD = "spec.optionValues"
-"""Where a Job has values for them."""
+"""Path of the option values in a Job."""
 
 
 class InvalidOptions(errors.KilnError):
-    """Values do not suit their options; `problems` names each, why, and what to write."""
+    """Values are invalid for their options; `problems` gives the option, the reason and the
+    remedy for each."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = tuple(problems)
@@ -43,12 +44,12 @@ class InvalidOptions(errors.KilnError):
 
 
 def variable_name(option: Option) -> str:
-    """Return the name of the variable that has the option's value."""
+    """Return the name of the variable for an option."""
     return job_variables.OPTION_PREFIX + option.name
 
 
 def problems(options: job_config.Options | None, field: str = FIELD) -> Iterator[Problem]:
-    """Yield what is wrong with the options of a JobConfig, which are at `field`."""
+    """Yield what is wrong with the options of a JobConfig at `field`."""
     seen: dict[str, int] = {}
     for position, option in enumerate(options.options if options is not None else ()):
         at = f"{field}.options[{position}]"
@@ -60,9 +61,9 @@ def problems(options: job_config.Options | None, field: str = FIELD) -> Iterator
 
 
 def parse_values(given: Any, field: str = VALUES_FIELD) -> dict[str, Any]:
-    """Return values by name, of an object or its text in JSON or YAML; {} of nothing.
+    """Return values by name, from an object or its text in JSON or YAML; {} if nothing is given.
 
-    Raises InvalidOptions for anything else, for a key twice, and for what JSON cannot hold.
+    Raises InvalidOptions for anything else, for a duplicate key, and for values that are not JSON.
     """
     found = _parsed(given, field) if isinstance(given, str) else given
     if found is None:
@@ -87,10 +88,10 @@ def evaluate(
     substitutions: Mapping[str, Any] = {},
     field: str = VALUES_FIELD,
 ) -> dict[str, Any]:
-    """Return the value of each option by the name of its variable, for values as a Job gives them.
+    """Return the value of each option by the name of its variable, from the values of a Job.
 
-    `options` are valid (`problems`). `substitutions`, by whole names, go before what is given, and
-    an option that has one needs no value. Raises InvalidOptions with all that is wrong.
+    The options must be valid (`problems`). `substitutions`, by full names, take precedence over
+    `given`, and an option that has one needs no value. Raises InvalidOptions with all problems.
     """
     values = parse_values(given, field)
     known = {option.name: option for option in (options.options if options is not None else ())}
@@ -114,7 +115,7 @@ def evaluate(
 
 
 def _parsed(text: str, field: str) -> Any:
-    """Read JSON, and YAML where it is none: JSON with tabs is no YAML."""
+    """Parse JSON, or else YAML: JSON with tabs is not valid YAML."""
     if len(text) > documents.MAX_SIZE:
         raise InvalidOptions([(field, f"has more than {documents.MAX_SIZE} characters")])
     try:
@@ -145,7 +146,7 @@ def _non_json(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object, for `json.loads`; raises MalformedYaml for a key twice."""
+    """Return a JSON object, as a hook of `json.loads`; raises MalformedYaml for a duplicate key."""
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:

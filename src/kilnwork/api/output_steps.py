@@ -1,6 +1,6 @@
-"""Rules for steps of a flow that write outputs of their SyncSet. Pure.
+"""Rules for the steps of a flow that write outputs of their SyncSet. Pure.
 
-Used by the validation of SyncSets, and by the controller for a replay, which has the flow of an
+Used by the validation of SyncSets, and by the controller for a replay, which uses the flow of an
 earlier generation.
 """
 
@@ -15,8 +15,8 @@ _Kind = flow_program.NodeKind
 def problems(
     declared: flow.Flow, outputs: Sequence[sync_set.Output]
 ) -> Iterator[tuple[int, Problem]]:
-    """Yield the position of an output, and what is wrong with it; nothing for a flow that has
-    problems of its own."""
+    """Yield the position of each invalid output with its problem; nothing if the flow itself is
+    invalid."""
     if not outputs:
         return
     program, found = flow_program.build(declared)

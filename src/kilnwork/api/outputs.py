@@ -1,8 +1,8 @@
 """The result of an attempt in the termination message of its sidecar.
 
 Written by the worker's sidecar, read by executor `pod`: a JSON object in the Pod's status, of at
-most `MAX_MESSAGE_BYTES`, so that small results survive in Kubernetes alone. Larger ones are blobs
-of the manager, which it names.
+most `MAX_MESSAGE_BYTES`, so that small results are stored in Kubernetes alone. Larger ones are
+blobs of the manager, which the message refers to.
 """
 
 from typing import Annotated
@@ -12,19 +12,23 @@ import msgspec
 from kilnwork.api import attempts, names
 
 MAX_MESSAGE_BYTES = 4096
-"""What a kubelet reads of the message of one container (MaxContainerTerminationMessageLength)."""
+"""Maximum number of bytes that a kubelet reads of one container's message
+(MaxContainerTerminationMessageLength)."""
 
 MAX_POD_BYTES = 12 * 1024
-"""What a kubelet keeps of the messages of all containers of a Pod, in equal parts
-(MaxPodTerminationMessageLogLength)."""
+"""Maximum number of bytes that a kubelet keeps of the messages of all containers of a Pod, in
+equal parts (MaxPodTerminationMessageLogLength)."""
 
 BYTES = "application/octet-stream"
 
 
 class AttemptOutput(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """The result of an attempt: JSON as it is in `result`, other bytes in `data`, or the blob
-    `digest` of `size_bytes`; none of them when nothing was written. `reason` and `message`: why
-    there is no usable one; without a `reason` another attempt may have one."""
+    """The result of an attempt.
+
+    It is JSON in `result`, other bytes in `data`, or the blob `digest` of `size_bytes`; none of
+    them is set if nothing was written. `reason` and `message` say why there is no usable result;
+    without a `reason`, another attempt may have one.
+    """
 
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     data: bytes | None = None
@@ -36,7 +40,8 @@ class AttemptOutput(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
 
     @property
     def payload(self) -> attempts.Payload | None:
-        """The value itself; None where nothing was written. Raises ValueError for nonsense."""
+        """The value itself, or None if nothing was written. Raises ValueError for an invalid
+        message."""
         if self.digest:
             digest = names.digest(self.digest)
             if digest is None:
@@ -48,13 +53,17 @@ class AttemptOutput(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
 
 
 def message_bytes(containers: int) -> int:
-    """Return how long the message of one of so many containers of a Pod may be: from 85 containers
-    on a blob may not fit any more, and from 450 on not even a reason."""
+    """Return the maximum length of the message of one container in a Pod with this many
+    containers.
+
+    From 85 containers on, a reference to a blob may not fit any more; from 450 on, not even a
+    reason.
+    """
     return min(MAX_MESSAGE_BYTES, MAX_POD_BYTES // containers)
 
 
 def of_payload(payload: attempts.Payload) -> AttemptOutput:
-    """Return the message for a value, or for the blob that holds it."""
+    """Return the message for a value, or for the blob that contains it."""
     if payload.digest is not None:
         digest = f"sha256:{payload.digest.hex()}"
         return AttemptOutput(digest=digest, size_bytes=payload.size, media_type=payload.media_type)
@@ -64,5 +73,5 @@ def of_payload(payload: attempts.Payload) -> AttemptOutput:
 
 
 def decode(message: str) -> AttemptOutput:
-    """Decode a message. Raises ValueError for a text that no sidecar has written."""
+    """Decode a message. Raises ValueError for a text that was not written by a sidecar."""
     return msgspec.json.decode(message, type=AttemptOutput)

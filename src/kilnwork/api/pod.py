@@ -1,6 +1,6 @@
 """The fields of a core/v1 Pod that kilnwork reads: its node and the state of its containers.
 
-Used by the controllers, which never write back an object from these structs.
+Used by the controllers, which never write objects back from these structs.
 """
 
 import enum
@@ -28,11 +28,11 @@ class Terminated(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=
     message: str = ""
     started_at: str | None = None
     finished_at: str | None = None
-    """None, too, for a container that never ran (kubelet, `ContainerStatusUnknown`)."""
+    """None also for a container that never ran (kubelet, `ContainerStatusUnknown`)."""
 
 
 class ContainerState(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """core/v1 ContainerState: one of the three is there."""
+    """core/v1 ContainerState: one of the three fields is set."""
 
     waiting: Waiting | None = None
     running: dict[str, Any] | None = None
@@ -40,16 +40,16 @@ class ContainerState(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_o
 
     @property
     def started(self) -> float | None:
-        """When the container began to run, wall clock; None while that is not known."""
+        """When the container started, wall clock; None if unknown."""
         if self.running is not None:
             return moment(self.running.get("startedAt"))
         return None if self.terminated is None else moment(self.terminated.started_at)
 
 
 class ContainerStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """core/v1 ContainerStatus; `last_state` is how the container ended before its restart.
+    """core/v1 ContainerStatus; `last_state` describes the end of the container before its restart.
 
-    `container_id`: SCHEME://ID, "" before it was created.
+    `container_id`: SCHEME://ID, or "" before the container was created.
     """
 
     name: str
@@ -61,7 +61,7 @@ class ContainerStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_
 
     @property
     def ended(self) -> Terminated | None:
-        """How the container ended, while it does not run."""
+        """How the container ended, if it is not running."""
         if self.state.running is not None:
             return None
         return self.state.terminated or self.last_state.terminated
@@ -78,7 +78,8 @@ class PodCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_onl
 
 
 class PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """core/v1 PodStatus; `reason` and `message` are set by a node that refuses or evicts it."""
+    """core/v1 PodStatus; `reason` and `message` are set by a node that refuses or evicts the
+    Pod."""
 
     phase: str = "Pending"
     reason: str = ""
@@ -90,7 +91,7 @@ class PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=T
 
 
 class Named(msgspec.Struct, frozen=True, gc=False):
-    """Anything with a name; of an ephemeral container, a volume or a gate that is all we read."""
+    """An object with a name; nothing else is read of an ephemeral container, a volume or a gate."""
 
     name: str
 
@@ -124,13 +125,15 @@ class Pod(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
 
     @property
     def terminating(self) -> bool:
-        """True once its deletion was requested."""
+        """Whether deletion of the Pod was requested."""
         return self.metadata.deletion_timestamp is not None
 
     @property
     def disruption(self) -> str:
-        """Why Kubernetes takes it from its node, "" when it does not (condition DisruptionTarget,
-        https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions).
+        """Why Kubernetes evicts the Pod from its node, or "" if it does not.
+
+        From the condition DisruptionTarget,
+        https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions.
         """
         for condition in self.status.conditions:
             if (condition.type, condition.status) == ("DisruptionTarget", "True"):
@@ -139,10 +142,10 @@ class Pod(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
 
     @property
     def node_lost_since(self) -> str | None:
-        """Since when Kubernetes takes its node for lost, None while it does not.
+        """Since when Kubernetes considers the node of the Pod lost; None if it does not.
 
-        A kubelet that says that a Pod is not ready says so of its containers, or of a gate. The
-        node controller alone changes nothing but the condition Ready (kubernetes
+        A kubelet that reports a Pod as not ready also reports its containers, or a gate, as not
+        ready. The node controller changes only the condition Ready (kubernetes
         pkg/controller/util/node, MarkPodsNotReady). Not every manager may read the Node itself.
         """
         found = {condition.type: condition for condition in self.status.conditions}
@@ -154,16 +157,16 @@ class Pod(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
 
     @property
     def over(self) -> bool:
-        """True when none of its containers runs or will run again."""
+        """Whether no container of the Pod runs or will run again."""
         return self.status.phase in {"Succeeded", "Failed"}
 
 
 _NO_TIME = 86_400.0 * 366
-"""Before the end of 1970: what a kubelet writes for a time that it does not know."""
+"""Times before the end of 1970: a kubelet writes them for an unknown time."""
 
 
 def moment(text: str | None) -> float | None:
-    """Return the time that a status names, wall clock; None where it names none."""
+    """Return the time in a status, wall clock; None if there is none."""
     if not text:
         return None
     seconds = clock.parse_rfc3339(text)
@@ -171,7 +174,7 @@ def moment(text: str | None) -> float | None:
 
 
 class TroubleKind(enum.Enum):
-    """The kind of a Pod's trouble."""
+    """The kind of a Pod's problem."""
 
     UNSCHEDULABLE = enum.auto()
     NO_IMAGE = enum.auto()
@@ -179,14 +182,14 @@ class TroubleKind(enum.Enum):
 
 
 class PodTrouble(NamedTuple):
-    """What keeps a Pod from running, `text` in one sentence."""
+    """What prevents a Pod from running, with `text` as one sentence."""
 
     kind: TroubleKind
     text: str
 
 
 _ON_ITS_WAY = frozenset({"", "ContainerCreating", "PodInitializing"})
-"""Reasons of a container that waits and has no trouble."""
+"""Reasons of a waiting container that is not in trouble."""
 
 _NO_IMAGE = frozenset(
     {
@@ -203,7 +206,7 @@ _NO_IMAGE = frozenset(
 
 
 def trouble(pod: Pod) -> PodTrouble | None:
-    """Return what is wrong with a Pod that should run, None if nothing is known to be."""
+    """Return what prevents a Pod from running, or None if no problem is known."""
     name = pod.metadata.name
     if pod.status.phase == "Failed":
         why = _because(pod.status.reason, pod.status.message)

@@ -1,7 +1,7 @@
-"""Rules for Pod templates of tasks beyond their schema, as (field, what is wrong with it). Pure.
+"""Rules for the Pod templates of tasks beyond their schema, as (field, problem) pairs. Pure.
 
 Used by `validation` for `spec.pod` of tasks, and by the sdk for `pod=`, whose workers load neither
-YAML nor definitions. What the PodSpec holds otherwise, the API server checks.
+YAML nor definitions. The API server checks the rest of the PodSpec.
 """
 
 from collections.abc import Collection, Iterator
@@ -10,7 +10,7 @@ from typing import Any
 from kilnwork.api import documents, substitution, task
 
 Problem = tuple[str, str]
-"""Dotted path below the spec of the task, and a sentence without subject."""
+"""Dotted path relative to the spec of the task, and a sentence without a subject."""
 
 
 _CONTAINER_SHAPE: dict[str, Any] = {
@@ -28,7 +28,7 @@ _SHAPE: dict[str, Any] = {
         "volumes": [{}],
     },
 }
-"""What the executor reads of a template, or adds to."""
+"""Parts of a template that the executor reads or extends."""
 
 _CALLED: dict[type, str] = {dict: "an object", list: "a list", str: "a string"}
 
@@ -36,8 +36,8 @@ _CALLED: dict[type, str] = {dict: "an object", list: "a list", str: "a string"}
 def problems(
     template: task.PodTemplate, *, runs_call: bool, more: Collection[str] = ()
 ) -> Iterator[Problem]:
-    """Yield what is wrong with a template. `runs_call`: it is for a Python call; `more`: variables
-    that it has besides those of every task."""
+    """Yield what is wrong with a template. `runs_call`: whether it is for a Python call; `more`:
+    allowed variables in addition to those of every task."""
     policy = template.spec.get("restartPolicy", "Never")
     containers = template.spec.get("containers", [{}] if runs_call else None)
     if policy not in ("Never", "OnFailure"):
@@ -60,9 +60,11 @@ def problems(
 
 
 def _shape_problems(given: Any, shape: Any, field: str) -> Iterator[Problem]:
-    """Yield where parsed JSON is no object, list or string although `shape` is: an object with the
-    shapes of some of its fields, or a list with that of its items. A field that is null is not
-    there."""
+    """Yield the parts of parsed JSON whose type differs from `shape`.
+
+    A shape is an object with the shapes of some of its fields, a list with the shape of its items,
+    or a string. Null counts as absent.
+    """
     if not isinstance(given, type(shape)):
         yield field, f"must be {_CALLED[type(shape)]}, not {documents.show(given)}"
     elif isinstance(shape, list):
@@ -75,7 +77,7 @@ def _shape_problems(given: Any, shape: Any, field: str) -> Iterator[Problem]:
 
 
 def _call_container_problems(containers: list[dict[str, Any]]) -> Iterator[Problem]:
-    """Yield what is wrong with the containers of a call, which runs in exactly one."""
+    """Yield what is wrong with the containers of a call, which runs in exactly one of them."""
     field = "pod.spec.containers"
     if len(containers) > 1:
         text = "must be one for a call: what runs beside it is an init container with restartPolicy"

@@ -1,7 +1,7 @@
 """The parts of a PodTemplateSpec that kilnwork reads, and a check of their shape.
 
-Used by the validation of SyncSets and by the controller of TaskClusters: templates are open in our
-schemas, as they are too large for them. What else is wrong with one the API server says. Pure.
+Used by the validation of SyncSets and by the controller of TaskClusters: our schemas do not
+describe templates, which are too large for them. The API server checks the rest. Pure.
 """
 
 from typing import Any
@@ -35,7 +35,8 @@ class _Template(msgspec.Struct, frozen=True):
 
 
 def shape_problem(template: dict[str, Any] | None) -> str:
-    """Say why no Pod can be made of a template, "" when nothing is wrong with what is read."""
+    """Return why no Pod can be created from a template, or "" if the parts that are read are
+    valid."""
     try:
         msgspec.convert(template, _Template | None)
     except msgspec.ValidationError as error:

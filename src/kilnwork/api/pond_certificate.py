@@ -10,5 +10,5 @@ TOKEN_KEY = "token"  # noqa: S105 - a key
 CERTIFICATE_KEY = "tls.crt"
 PRIVATE_KEY_KEY = "tls.key"
 CA_KEY = "ca.crt"
-"""Keys of the Secret: what agents show the manager; their certificate and its key; the authority
-that has signed the manager's certificate."""
+"""Keys of the Secret: the token that agents send to the manager; the agents' certificate and its
+key; the CA certificate of the manager."""

@@ -1,9 +1,8 @@
 """Messages between the agents of a pond and the manager, as JSON.
 
 Used by `kilnwork.pond`, `server.pond_exchange` and `controllers.data_pond`. An agent sends a
-`Report` of all that it has and does, and gets the `NodeOrder` of all that is wanted of its node.
-Messages are complete and do not depend on earlier ones, so they may be lost, and a restarted side
-needs no history.
+`Report` of its complete state, and gets a `NodeOrder` with the complete desired state of its node.
+Messages do not depend on earlier ones, so they may be lost, and a restarted peer needs no history.
 """
 
 import hashlib
@@ -11,117 +10,131 @@ import hashlib
 import msgspec
 
 PREFIX = "/ponds"
-"""`POST /ponds/NAMESPACE/NAME/nodes/NODE`: a report; the response is an order. With `?wait=SECONDS`
-it comes when there is a newer order than the one that the report knows. `GET` and `PUT
-/ponds/NAMESPACE/NAME/manifests/DIGEST`: a manifest. `GET /ponds/NAMESPACE/NAME/jobs/JOB/DIRECTORY`:
-a `FileList` of a file job of the pond's namespace, with the name of a file behind it that file."""
+"""Path prefix of the API for agents.
+
+- `POST /ponds/NAMESPACE/NAME/nodes/NODE` sends a report; the response is an order. With
+  `?wait=SECONDS` the response is delayed until there is an order newer than `Report.knows`.
+- `GET` and `PUT /ponds/NAMESPACE/NAME/manifests/DIGEST` transfer a manifest.
+- `GET /ponds/NAMESPACE/NAME/jobs/JOB/DIRECTORY` returns the `FileList` of a file job in the pond's
+  namespace; with the name of a file appended, it returns that file.
+"""
 
 WAIT_S = 20.0
-"""How long an agent waits for a new order at a time."""
+"""Duration of one request with which an agent waits for a new order, in seconds."""
 
 SILENT_S = 45.0
-"""An agent without a report for this time counts as lost: a bit more than two waits."""
+"""Seconds without a report after which an agent counts as lost: a bit more than two waits."""
 
 
 class Message(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """Base of what is sent; fields that the other side does not know are ignored."""
+    """Base of all messages; unknown fields are ignored."""
 
 
 class SourceOrder(Message, frozen=True):
-    """The source of files. `name`: of the source, for messages and its credentials; `uri`: with the
-    path; `allow`: addresses that may be connected to; `inline`: the files themselves; `below`: so
-    many of the last components of `uri` are not the pond's own, and of a file none may be a link;
-    `attempts`: it is the directory of a run's outputs, and these directories in it are read as
-    one."""
+    """A source of files."""
 
     name: str
+    """Name of the source, for messages and for its credentials."""
     uri: str = ""
+    """Address including the path."""
     paths: tuple[str, ...] = ()
     glob: str = ""
     allow: tuple[str, ...] = ()
+    """Addresses that may be connected to."""
     inline: dict[str, str] | None = None
+    """The content of the files by path, instead of an address."""
     below: int = 0
+    """Number of trailing components of `uri` that do not belong to the pond itself; in a file
+    path none of these may be a link."""
     attempts: tuple[str, ...] = ()
+    """If `uri` is the directory of a run's outputs: names of the directories in it that are read
+    as one."""
 
 
 class PinOrder(Message, frozen=True):
-    """Pin this source, and report under `id`."""
+    """An order to pin a source."""
 
     id: str
+    """Id under which the result is reported."""
     source: SourceOrder
 
 
 class SnapshotOrder(Message, frozen=True):
-    """A snapshot of a lease. `paths`: None for all files; `source`: where to fetch what no peer
-    has."""
+    """A snapshot of a lease."""
 
     name: str
     digest: str
     paths: tuple[str, ...] | None = None
+    """Paths of the files to hold; None for all files."""
     access: str = "read"
     source: SourceOrder | None = None
+    """Source of files that no peer has."""
 
 
 class LeaseOrder(Message, frozen=True):
-    """Have these snapshots, and keep them until the lease is released. `outputs`: have a directory
-    too, into which tasks of the run write."""
+    """An order to hold snapshots until the lease is released."""
 
     name: str
     snapshots: tuple[SnapshotOrder, ...]
     outputs: bool = False
+    """Whether to provide a directory into which tasks of the run write."""
 
 
 class LimitsOrder(Message, frozen=True):
-    """Limits of the pond on this node. `capacity`: bytes, None for what the disk has."""
+    """Limits of the pond on this node."""
 
     capacity: int | None = None
+    """Capacity in bytes; None for the size of the disk."""
     high: float = 0.9
     low: float = 0.7
     parallel: int = 8
     scrub: int = 0
-    """Bytes a second of blobs at rest that are checked; 0: none."""
+    """Bytes per second of stored blobs that are checked; 0 disables the check."""
 
 
 class NodeOrder(Message, frozen=True):
-    """All that is wanted of a node.
-
-    `revision`: of this order. `released`: leases to release; others stay, even if the order does
-    not name them. `holders`: by digest the nodes that have some of it, `peers`: where their agents
-    listen. `uploads`: manifests that the manager lacks.
-    """
+    """The complete desired state of a node."""
 
     revision: int
+    """Revision of this order."""
     limits: LimitsOrder = LimitsOrder()
     pins: tuple[PinOrder, ...] = ()
     leases: tuple[LeaseOrder, ...] = ()
     released: tuple[str, ...] = ()
+    """Leases to release. Other leases are kept, even if `leases` does not contain them."""
     peers: dict[str, str] = {}
+    """Addresses of the other agents, by node."""
     holders: dict[str, tuple[str, ...]] = {}
+    """Nodes that hold at least a part of a snapshot, by digest."""
     uploads: tuple[str, ...] = ()
+    """Digests of manifests that the manager lacks."""
     remove: bool = False
-    """The last order: the DataPond is deleted, remove all data from the node."""
+    """Whether the DataPond is deleted and all data must be removed from the node. It is the last
+    order."""
 
 
 class PondTrouble(Message, frozen=True):
-    """Why something is missing. `lasting`: waiting does not help."""
+    """Why something is missing."""
 
     reason: str
     message: str
     lasting: bool = False
+    """Whether waiting does not help."""
 
 
 class PinReport(Message, frozen=True):
-    """How far a pin is. `digest`: of the snapshot, once the manager has its manifest."""
+    """The progress of a pin."""
 
     id: str
     digest: str = ""
+    """Digest of the snapshot, set when the manager has its manifest."""
     bytes_done: int = 0
     trouble: PondTrouble | None = None
 
 
 class SnapshotReport(Message, frozen=True):
-    """How far a snapshot of a lease is. `digest`, `paths_digest` and `access`: those of the
-    order."""
+    """The progress of a snapshot of a lease. `digest`, `paths_digest` and `access` are those of
+    the order."""
 
     name: str
     digest: str
@@ -134,14 +147,14 @@ class SnapshotReport(Message, frozen=True):
 
 
 class LeaseReport(Message, frozen=True):
-    """A lease that this node has."""
+    """A lease that this node holds."""
 
     name: str
     snapshots: tuple[SnapshotReport, ...] = ()
 
 
 class HoldingReport(Message, frozen=True):
-    """A snapshot, and how much of it is on this node."""
+    """A snapshot, and the part of it on this node."""
 
     digest: str
     files: int
@@ -153,64 +166,70 @@ class HoldingReport(Message, frozen=True):
 
 
 class Counters(Message, frozen=True):
-    """Since this agent was started: bytes, but for `hits` and `misses`, which are files that were
-    wanted and here already, or not; `quarantined`: files that were damaged. `scrubbed`: of blobs at
-    rest that were checked."""
+    """Counters since the start of this agent, in bytes except for `hits`, `misses` and
+    `quarantined`."""
 
     fetched_source: int = 0
     fetched_peers: int = 0
     served: int = 0
     evicted: int = 0
     hits: int = 0
+    """Number of requested files that were on the node already."""
     misses: int = 0
+    """Number of requested files that were not on the node."""
     quarantined: int = 0
+    """Number of damaged files."""
     scrubbed: int = 0
+    """Bytes of stored blobs that were checked."""
 
 
 class Report(Message, frozen=True):
-    """All that an agent has and does. `session`: of this life of the agent; `sequence`: of reports,
-    so that an old one that comes late is ignored; `knows`: revision of its order; `address`: where
-    peers connect, "" if nowhere."""
+    """The complete state of an agent."""
 
     session: str
+    """Id of this process of the agent."""
     sequence: int
+    """Consecutive number of the report, by which late older reports are recognised and ignored."""
     knows: int = 0
+    """Revision of the latest order that the agent has received."""
     address: str = ""
+    """Address for connections of peers; "" if there is none."""
     store: str = ""
-    """Id of the directory: nodes that share a disk have the same."""
+    """Id of the directory: nodes that share a disk have the same id."""
     shares: bool = False
-    """Another agent of this pond has that directory, and serves this node too."""
+    """Whether another agent of this pond has the directory and serves this node too."""
     capacity: int = 0
     used: int = 0
     holdings: tuple[HoldingReport, ...] = ()
     pins: tuple[PinReport, ...] = ()
     leases: tuple[LeaseReport, ...] = ()
     sources: tuple[str, ...] = ()
-    """Keys of those that this node has pinned, and need not read again as long as they are as
-    then."""
+    """Keys of the sources that this node has pinned, and need not read again while they are
+    unchanged."""
     counters: Counters = Counters()
     removed: bool = False
-    """Nothing of the pond is on this node any more."""
+    """Whether the pond has no data left on this node."""
     trouble: PondTrouble | None = None
 
 
 class ListedFile(Message, frozen=True):
-    """A file of a file job. `size`: bytes; `digest`: SHA-256 in hex digits, in quotes its entity
-    tag."""
+    """A file of a file job."""
 
     path: str
     size: int
+    """Size in bytes."""
     digest: str
+    """SHA-256 in hexadecimal; in quotes it is the entity tag of the file."""
 
 
 class FileList(Message, frozen=True):
-    """The files of one directory of a file job, which has ended."""
+    """The files of one directory of a finished file job."""
 
     files: tuple[ListedFile, ...]
 
 
 def source_key(order: SourceOrder) -> str:
-    """Return a name for a source and what is selected of it, the same wherever it is computed."""
+    """Return a digest of a source and its selection, which is the same on all machines."""
     facts = [order.uri, sorted(order.paths), order.glob, sorted(order.inline or ())]
     if order.attempts:
         facts.append(sorted(order.attempts))
@@ -218,7 +237,7 @@ def source_key(order: SourceOrder) -> str:
 
 
 def paths_digest(paths: tuple[str, ...] | None) -> str:
-    """Return a short text for a set of paths, by which a report says what it is about."""
+    """Return a short digest of a set of paths, with which a report refers to the set."""
     if paths is None:
         return "all"
     return hashlib.sha256("\0".join(sorted(paths)).encode()).hexdigest()[:16]

@@ -1,7 +1,7 @@
-"""Views of a pond in the REST API: its nodes, and leases of users.
+"""Views of a pond in the REST API: its nodes, and the leases of users.
 
-Used by the ledger, which makes them, by `server.ponds` and by `kiln data`. The status of a DataPond
-has the sums; these have each node.
+Used by the ledger, which creates them, by `server.ponds` and by `kiln data`. The status of a
+DataPond has the totals; these views have the data of each node.
 """
 
 from typing import Annotated
@@ -12,7 +12,7 @@ from kilnwork.api import data_pond, pond_messages, wire
 
 MAX_SNAPSHOTS = 64
 LEASE_PREFIX = "user_"
-"""Prefix of the internal names of users' leases: no SyncSet's name has an underscore."""
+"""Prefix of the internal names of users' leases: names of SyncSets contain no underscore."""
 
 
 class View(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -20,11 +20,13 @@ class View(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class NodeView(View, frozen=True):
-    """One node. `ready`: its agent reports; `since`: when this agent was started, RFC 3339."""
+    """One node of a pond."""
 
     node: str
     ready: bool
+    """Whether its agent reports."""
     since: str
+    """Start time of this agent, RFC 3339."""
     address: str
     used: int
     capacity: int
@@ -37,7 +39,7 @@ class NodeView(View, frozen=True):
 
 
 class LeaseNodeView(View, frozen=True):
-    """How far one node is with a lease."""
+    """The progress of a lease on one node."""
 
     ready: bool
     bytes_done: int
@@ -47,17 +49,18 @@ class LeaseNodeView(View, frozen=True):
 
 
 class LeaseView(View, frozen=True):
-    """A lease. `user`: a user has made it; else a SyncSet has."""
+    """A lease on snapshots."""
 
     name: str
     user: bool
+    """Whether a user created it; otherwise a SyncSet did."""
     ready: bool
     nodes: dict[str, LeaseNodeView]
     snapshots: dict[str, "PinView"] = {}
 
 
 class PinView(View, frozen=True):
-    """A snapshot of a lease: `Pending`, `Pinned` or `Failed`."""
+    """The state of a snapshot of a lease: `Pending`, `Pinned` or `Failed`."""
 
     state: str
     digest: str = ""
@@ -68,7 +71,7 @@ class PinView(View, frozen=True):
 
 
 class LeaseSnapshot(wire.Wire, frozen=True):
-    """A snapshot that a user wants: `from`, or a known `digest`."""
+    """A snapshot that a user requests: `from`, or a known `digest`."""
 
     name: data_pond.SourceName
     from_: data_pond.SnapshotSource | None = msgspec.field(default=None, name="from")
@@ -78,7 +81,7 @@ class LeaseSnapshot(wire.Wire, frozen=True):
 
 
 class LeaseRequest(wire.Wire, frozen=True):
-    """A user's request: these snapshots on these nodes, or on all."""
+    """A user's request for snapshots on the given nodes, or on all nodes."""
 
     snapshots: Annotated[
         tuple[LeaseSnapshot, ...], msgspec.Meta(min_length=1, max_length=MAX_SNAPSHOTS)

@@ -1,7 +1,8 @@
-"""Parsed JSON whose texts have variables, prepared for fast rendering.
+"""Parsed JSON with variables in its strings, prepared for fast rendering.
 
 Part of `job_templates`: the template of a Job's tasks is rendered for each of up to a million
-indexes. Values that are the same for all are put in once. The rules are those of `substitution`.
+indexes. Values that are the same for all indexes are substituted once. The rules are those of
+`substitution`.
 """
 
 import abc
@@ -14,7 +15,7 @@ Variable = substitution.Variable
 
 
 class Rendering:
-    """The values of one rendering, and how much may still be put in."""
+    """The values of one rendering, and how many characters may still be inserted."""
 
     __slots__ = ("_left", "values")
 
@@ -23,7 +24,7 @@ class Rendering:
         self._left = substitution.MAX_SIZE
 
     def spend(self, characters: int) -> None:
-        """Count characters before they are put in; raises LimitExceeded."""
+        """Count characters before they are inserted; raises LimitExceeded."""
         self._left -= characters
         if self._left < 0:
             limit = substitution.MAX_SIZE
@@ -31,22 +32,24 @@ class Rendering:
 
 
 class Prepared(abc.ABC):
-    """JSON in which values are missing."""
+    """JSON with missing values."""
 
     __slots__ = ()
 
     @abc.abstractmethod
     def render(self, rendering: Rendering) -> Any:
-        """Return the JSON with its values; parts without variables are the same object each time.
-        Raises LimitExceeded."""
+        """Return the JSON with its values.
+
+        Parts without variables are the same object each time. Raises LimitExceeded.
+        """
 
 
 class Preparation:
     """Prepares JSON that is known to be valid (`substitution.find_problems`).
 
-    `shared`: values that are put in now, and go before those of the same name that come `later`.
-    With `again` the texts are substituted again: then other names stay as they are, and values are
-    escaped. Below `text_fields` values become texts.
+    `shared`: values that are inserted now, and take precedence over those of the same name passed
+    `later`. With `again`, the strings are substituted a second time elsewhere: other variables are
+    kept, and values are escaped. Below `text_fields`, values become text.
     """
 
     def __init__(
@@ -64,8 +67,10 @@ class Preparation:
         self._now = Rendering({})
 
     def prepare(self, template: Any, *, texts: bool = False) -> Any:
-        """Return what is Prepared, or the JSON itself if no values are missing. `texts`: all values
-        become texts. Raises LimitExceeded."""
+        """Return a Prepared, or the JSON itself if no values are missing.
+
+        `texts`: whether all values become text. Raises LimitExceeded.
+        """
         if isinstance(template, str):
             return self._text(template, texts=texts)
         if isinstance(template, dict):
@@ -97,7 +102,7 @@ class Preparation:
         return substitution.join(known) if self._again else "".join(map(str, known))
 
     def _value(self, variable: Variable) -> Any:
-        """Prepare a text that is a single variable: the value keeps its type."""
+        """Prepare a string that consists of a single variable: the value keeps its type."""
         if variable.name in self._shared:
             value = self._shared[variable.name]
             self._now.spend(len(substitution.written(value)))
@@ -108,7 +113,7 @@ class Preparation:
 
 
 def escaped(value: Any) -> Any:
-    """Return a value that substitution turns into this one."""
+    """Return a value that substitution converts to `value`."""
     if isinstance(value, str):
         return substitution.escape(value)
     if isinstance(value, dict):
@@ -119,7 +124,7 @@ def escaped(value: Any) -> Any:
 
 
 class _Joined(Prepared):
-    """A text that is not substituted again."""
+    """A string that is not substituted again."""
 
     __slots__ = ("_fixed", "_names")
 
@@ -139,7 +144,7 @@ class _Joined(Prepared):
 
 
 class _Escaped(Prepared):
-    """A text that is substituted again, by which some of its variables are replaced."""
+    """A string that is substituted again later, by which some of its variables are replaced."""
 
     __slots__ = ("_later", "_parts")
 
@@ -160,7 +165,7 @@ class _Escaped(Prepared):
 
 
 class _Whole(Prepared):
-    """A value with its type."""
+    """A value that keeps its type."""
 
     __slots__ = ("_again", "_name")
 

@@ -23,8 +23,8 @@ _WRONG_NUMBER = "unable to parse numeric part of quantity"
 
 
 def parse(text: str) -> decimal.Decimal:
-    """Return the number that a quantity means; raises ValueError with Go's error text for an
-    invalid one."""
+    """Return the number for a quantity; raises ValueError with Go's error text for an invalid
+    one."""
     text = text.strip()
     found = _FORM.fullmatch(text)
     if found is None or not text:
@@ -42,7 +42,7 @@ def parse(text: str) -> decimal.Decimal:
 
 
 def amount(text: str) -> decimal.Decimal:
-    """Return the number that a quantity means; 0 for an invalid one, which no stored object has."""
+    """Return the number for a quantity; 0 for an invalid one, which no stored object has."""
     try:
         return parse(text)
     except ValueError:

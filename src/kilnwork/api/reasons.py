@@ -1,8 +1,8 @@
-"""Every reason that an object of ours can show, with the sentence that explains it.
+"""All reasons that our objects can show, with the sentences that explain them.
 
-Used by dispatch, the worker and the controllers, which write them; run as a program it prints
-docs/reference/reasons.md (`make docs`). Reasons are stable CamelCase names: programs may compare
-them. Not messages: those name the facts of one case and may change.
+Used by dispatch, the worker and the controllers, which write them; run as a program, this module
+prints docs/reference/reasons.md (`make docs`). Reasons are stable CamelCase names that programs
+may compare. Messages are elsewhere: they describe one case and may change.
 """
 
 import sys
@@ -12,12 +12,12 @@ from typing import Self
 
 
 class _Explained(StrEnum):
-    """A name with a sentence."""
+    """A name with an explanation."""
 
     sentence: str
 
     def __new__(cls, name: str, sentence: str = "") -> Self:
-        """Make a member that is the text `name` and carries `sentence`."""
+        """Create a member whose value is the text `name`, with an explanation."""
         member = str.__new__(cls, name)
         member._value_ = name
         member.sentence = sentence
@@ -25,7 +25,8 @@ class _Explained(StrEnum):
 
 
 class Reason(_Explained):
-    """Why a task is in its state: `status.reason`, and what a worker says of an attempt."""
+    """Why a task is in its state: `status.reason`, and the reason that a worker reports for an
+    attempt."""
 
     # Pending: what is missing, who holds it
     WAITING_FOR_OBJECT = (
@@ -275,12 +276,12 @@ NO_FAILURES = frozenset(Reason(name) for name in (
     "NamespaceEnding", "ClusterDeleted", "Killed", "Deleted", "ParentKilled", "Replaced",
     "Unconfirmed",
 ))  # fmt: skip
-"""Reasons of the manager for waiting, running, lost and killed tasks, which no program may
-report."""
+"""Reasons with which the manager marks waiting, running, lost and killed tasks; user-written
+programs may not report them."""
 
 
 class ClusterReason(_Explained):
-    """Why a condition of a TaskCluster is as it is."""
+    """Why a condition of a TaskCluster has its status."""
 
     WORKERS_READY = "WorkersReady", "All workers that the spec asks for are connected."
     WORKERS_STARTING = "WorkersStarting", "Some workers are connected, others are starting."
@@ -337,7 +338,7 @@ class ClusterReason(_Explained):
 
 
 class JobReason(_Explained):
-    """Why a Job is in its phase, and what its kube events say."""
+    """Why a Job is in its phase; also the reasons of its kube events."""
 
     WAITING_FOR_JOB_CONFIG = (
         "WaitingForJobConfig",
@@ -381,7 +382,7 @@ class JobReason(_Explained):
 
 
 class ConfigReason(_Explained):
-    """Why a tick of a JobConfig made no Job, and what its kube events say."""
+    """Why a tick of a JobConfig created no Job; also the reasons of its kube events."""
 
     FORBIDDEN = "Forbidden", "As many Jobs run as may, and the concurrency policy is `Forbid`."
     QUEUE_FULL = "QueueFull", "As many Jobs wait as may (`maxQueued`)."
@@ -401,7 +402,7 @@ class ConfigReason(_Explained):
 
 
 class SetReason(_Explained):
-    """Why a SyncSet is in its phase, and what its conditions and kube events say."""
+    """Why a SyncSet is in its phase; also the reasons of its conditions and kube events."""
 
     INVALID_SPEC = "InvalidSpec", "The spec cannot be carried out; the message names the field."
     SUSPENDED = "Suspended", "`spec.suspend` is true; it goes on when that becomes false."
@@ -484,7 +485,7 @@ class SetReason(_Explained):
 
 
 class PondReason(_Explained):
-    """Why a DataPond is ready, full, or not, and what its kube events say."""
+    """Why a DataPond is ready or full, or not; also the reasons of its kube events."""
 
     AGENTS_READY = "AgentsReady", "Every node that is selected has an agent that reports."
     AGENTS_STARTING = "AgentsStarting", "Agents have not reported yet."
@@ -507,7 +508,8 @@ class PondReason(_Explained):
 
 
 class FlowReason(_Explained):
-    """Why a step of a flow, or the flow, is in its state, beside the reasons of the step's task."""
+    """Why a flow or one of its steps is in its state, in addition to the reasons of the step's
+    task."""
 
     SHARDS_FAILED = "ShardsFailed", "More items of an `each` failed for good than `allow.failed`."
     BRANCHES_SKIPPED = "BranchesSkipped", "Too many branches of a fork were skipped for `wait`."
@@ -546,7 +548,7 @@ ALL: tuple[Family, ...] = (
     FlowReason,
     PondReason,
 )
-"""Every family of reasons, in the order in which the docs list them."""
+"""All enumerations of reasons, in the order of the docs."""
 
 _INTRODUCTION = """\
 # Reasons

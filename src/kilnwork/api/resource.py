@@ -25,11 +25,11 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def qualified(self) -> str:
-        """`plural.group`, or only the plural in the core group: the name in error texts."""
+        """`plural.group`, or only the plural in the core group: the name used in error texts."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def base(self, namespace: str | None = None) -> str:
-        """URL path of the collection; across all namespaces when `namespace` is None."""
+        """Return the URL path of the collection; across all namespaces if `namespace` is None."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         if self.namespaced and namespace is not None:
             return f"{root}/namespaces/{namespace}/{self.plural}"

@@ -1,4 +1,4 @@
-"""Bounds of a rollout: how many workers of a TaskCluster are replaced at once.
+"""Bounds of a rollout: how many workers of a TaskCluster are replaced at the same time.
 
 Pure. Used by validation and by the TaskCluster controller. The arithmetic is that of Deployments
 (kubernetes pkg/controller/deployment/util, ResolveFenceposts).
@@ -17,14 +17,14 @@ MAX_PERCENT = 100
 
 
 class Bounds(NamedTuple):
-    """How many workers may be missing or draining, and how many there may be too many."""
+    """How many workers may be missing or draining, and how many may exist above `replicas`."""
 
     unavailable: int
     surge: int
 
 
 def bounds(spec: task_cluster.TaskClusterSpec) -> Bounds:
-    """Return the bounds of a valid spec; at least one of them is not 0 if there are workers."""
+    """Return the bounds of a valid spec; at least one of them is positive if there are workers."""
     update = _update(spec)
     surge = _share(update.max_surge, spec.replicas, up=True)
     unavailable = min(_share(update.max_unavailable, spec.replicas, up=False), spec.replicas)
@@ -58,7 +58,7 @@ def _is_share(value: Any) -> bool:
 
 
 def _share(value: Any, total: int, *, up: bool) -> int:
-    """Return the number that a valid share of `total` is."""
+    """Return the number for a valid share of `total`."""
     if isinstance(value, int):
         return value
     hundredths = int(value.removesuffix("%")) * total

@@ -1,7 +1,7 @@
 """Compiled result rules and their evaluation on a document.
 
-Made by `rules`, used by executors at each change of what they watch. A rule is true, false, or
-undefined: what does not exist yet is no error. Pure: one document, no clock; work is counted
+Created by `rules`; used by executors at each change of what they watch. A rule is true, false or
+undefined: missing values are not an error. Pure: one document, no clock; work is counted
 (`documents`).
 """
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class Operator(StrEnum):
-    """How the value at a path is compared. Names as in Kubernetes' selectors and tolerations."""
+    """How the value at a path is compared. Names are those of Kubernetes' selectors and
+    tolerations."""
 
     EXISTS = "Exists"
     DOES_NOT_EXIST = "DoesNotExist"
@@ -31,7 +32,7 @@ class Operator(StrEnum):
 
 
 class RuleOutcome(StrEnum):
-    """The state of a task as a document shows it."""
+    """The state of a task as derived from a document."""
 
     RUNNING = "Running"
     SUCCESS = "Success"
@@ -39,26 +40,26 @@ class RuleOutcome(StrEnum):
 
 
 class PathRule:
-    """A compiled rule with a JSONPath; every value at the path must meet it."""
+    """A compiled rule with a JSONPath; all values at the path must satisfy it."""
 
     def __init__(self, text: str, path: "jsonpaths.Path", operator: Operator, value: Any) -> None:
-        """Take a checked rule that messages call `text`; the value of `Matches` is a Pattern."""
+        """Create a checked rule that messages refer to as `text`; the value of `Matches` is a
+        Pattern."""
         self.text = text
         self._path = path
         self._operator = operator
         self._value = value
 
     def evaluate(self, document: Any, budget: documents.Budget) -> bool | None:
-        """Return whether the rule holds; None where that cannot be said yet. Raises
-        LimitExceeded."""
+        """Return whether the rule holds, or None if that is undefined. Raises LimitExceeded."""
         return self._judge(self._path.select(document, budget), budget)
 
     def explain(self, document: Any, budget: documents.Budget) -> str:
-        """Return what is at the path, as the end of a sentence; raises LimitExceeded."""
+        """Return the values at the path as the end of a sentence. Raises LimitExceeded."""
         found = self._path.select(document, budget)
         if not found:
             return "does not exist"
-        # of several values, one that does not meet the rule
+        # of several values, show one that does not satisfy the rule
         value = next((one for one in found if self._judge([one], budget) is not True), found[0])
         return f"is {documents.show(value)}"
 
@@ -78,19 +79,19 @@ class CompiledCondition:
         self._rules = tuple(rules)
 
     def evaluate(self, document: Any, budget: documents.Budget | None = None) -> bool | None:
-        """Return whether all rules hold for parsed JSON; None where that cannot be said yet.
+        """Return whether all rules hold for parsed JSON, or None if that is undefined.
 
-        False if any is false, else None if any is None. Raises LimitExceeded. Without a budget,
-        the document is measured and may take MAX_WORK.
+        False if any rule is false, otherwise None if any is None. Raises LimitExceeded. Without a
+        budget, the document is measured and the evaluation may take MAX_WORK.
         """
         budget = budget or _budget(document)
         return _all(rule.evaluate(document, budget) for rule in self._rules)
 
     def explain(self, document: Any, budget: documents.Budget | None = None) -> str:
-        """Return which rule is not true and what is there instead; "" if all are true.
+        """Return which rule is not true and the values found instead, or "" if all rules are true.
 
-        Without a budget it may take three times MAX_WORK: of a document that could be evaluated,
-        all can be explained.
+        Without a budget it may take three times MAX_WORK: every document that can be evaluated can
+        also be explained.
         """
         budget = budget or _budget(document, times=_EXPLAINED)
         for rule in self._rules:
@@ -100,7 +101,7 @@ class CompiledCondition:
 
 
 class CompiledRules:
-    """Compiled rules of a task. They may be shared between threads."""
+    """The compiled rules of a task. They may be shared between threads."""
 
     def __init__(
         self,
@@ -112,10 +113,11 @@ class CompiledRules:
         self._success, self._failure, self._running = success, failure, running
 
     def judge(self, document: Any, *, check_generation: bool = True) -> RuleOutcome | None:
-        """Return the outcome that parsed JSON shows, None if none yet; raises LimitExceeded.
+        """Return the outcome that parsed JSON shows, or None if none is reached. Raises
+        LimitExceeded.
 
-        Failure is looked at first and wins. With `check_generation`, an object whose controller has
-        not observed its newest generation shows nothing.
+        Failure is checked first and takes precedence. With `check_generation`, an object whose
+        controller has not observed its newest generation has no outcome.
         """
         budget = _budget(document)
         if check_generation and _unobserved(document):
@@ -129,7 +131,7 @@ class CompiledRules:
         return None
 
     def explain(self, document: Any, *, check_generation: bool = True) -> str:
-        """Return why a document that was judged does not show success yet, for a message."""
+        """Return, for a message, why a document does not show success yet."""
         budget = _budget(document, times=_EXPLAINED)
         if check_generation and (problem := _unobserved(document)):
             return problem
@@ -139,7 +141,8 @@ class CompiledRules:
 
 
 def _unobserved(document: Any) -> str:
-    """Return why the status of an object is not about its newest generation; "" if it is."""
+    """Return why the status of an object does not describe its newest generation, or "" if it
+    does."""
     newest = _member(document, "metadata", "generation")
     observed = _member(document, "status", "observedGeneration")
     if type(newest) is not int or observed is None:
@@ -185,14 +188,15 @@ def _short(text: str, limit: int = 120) -> str:
 
 
 def _truth(value: Any) -> bool | None:
-    """Return whether a value is true, also as the text of a Kubernetes condition; None for null."""
+    """Return whether a value is true, including the text of a Kubernetes condition; None for
+    null."""
     if value is None or value == "Unknown":
         return None
     return value not in ("False", "false") and bool(value)
 
 
 _EXPLAINED = 3
-"""A rule is evaluated, its values are selected, and one that does not meet it is looked for."""
+"""Evaluation, selection of the values, and search for one that does not satisfy the rule."""
 
 _TESTS: dict[Operator, Callable[[Any, Any, documents.Budget], bool | None]] = {
     Operator.EQUAL: documents.equal,
@@ -206,4 +210,4 @@ _TESTS: dict[Operator, Callable[[Any, Any, documents.Budget], bool | None]] = {
     ),
     Operator.IS_TRUE: lambda value, _wanted, _budget: _truth(value),
 }
-"""What each operator says of one value; those that ask whether any exists are not here."""
+"""The test of each operator on one value; operators that test existence are not here."""

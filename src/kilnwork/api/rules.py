@@ -1,8 +1,10 @@
-"""Result rules: how users write when a task runs, has succeeded or has failed, and their compiler.
+"""Result rules: how users describe when a task is running, has succeeded or has failed, and their
+compiler.
 
-Used by admission and by executors whose outcome lies in an object or a response that others write.
-A rule is checked and compiled when it is admitted; `rule_evaluation` is what comes out. Not for
-`x-kubernetes-validations`, which are the API server's (`controlplane.apiserver.rules_cel`).
+Used by admission and by executors that read the outcome from an object or a response written by
+another program. Rules are checked and compiled on admission; `rule_evaluation` has the compiled
+form. Not for `x-kubernetes-validations`, which the API server evaluates
+(`controlplane.apiserver.rules_cel`).
 """
 
 import functools
@@ -25,47 +27,49 @@ Problem = tuple[str, str]
 """Dotted path of the field, and a sentence without subject, as in `validation`."""
 
 MAX_RULES = 16
-"""Most rules in one condition."""
+"""Maximum number of rules in one condition."""
 
 MAX_RULE_CHARS = 4096
-"""Longest `jsonPath` with what it is compared with."""
+"""Maximum length of `jsonPath` including the comparison."""
 
 MAX_VALUE_SIZE = 16 * 1024
-"""Largest `value`: values and characters."""
+"""Maximum size of `value`: values and characters."""
 
 
 class Rule(task.Wire, frozen=True):
     """One rule: a JSONPath with an operator and a value, or an expression in CEL."""
 
     json_path: str = ""
-    """Path (RFC 9535) to what is compared; kubectl's `.status.phase` and `{.status.phase}` are read
-    too. Without `operator` and `value` it may be a comparison: `.status.phase == "Succeeded"`."""
+    """JSONPath (RFC 9535) to the compared value; kubectl's `.status.phase` and `{.status.phase}`
+    are accepted too. Without `operator` and `value` it may be a comparison: `.status.phase ==
+    "Succeeded"`."""
     operator: str = ""
-    """How to compare, one of `Operator`. Empty: `Equal` if there is a `value`, else `IsTrue`."""
+    """One of `Operator`. Empty: `Equal` if there is a `value`, otherwise `IsTrue`."""
     value: Any = msgspec.UNSET
-    """What to compare with: any JSON; for `In` and `NotIn` a list, for `Gt` and `Lt` a number, for
-    `Matches` a regular expression (RFC 9485) of the whole text."""
+    """Value to compare with: any JSON; a list for `In` and `NotIn`, a number for `Gt` and `Lt`,
+    and for `Matches` a regular expression (RFC 9485) that matches the whole text."""
     cel: str = ""
-    """Expression in CEL about `object`, instead of `jsonPath`."""
+    """CEL expression about `object`, instead of `jsonPath`."""
 
 
 Condition = str | Rule | tuple[str | Rule, ...]
-"""One rule, or several that must all be true; a text is a rule with that `jsonPath`."""
+"""One rule, or several that must all be true; a string is a rule with that `jsonPath`."""
 
 
 class ResultRules(task.Wire, frozen=True):
-    """The conditions that decide the state of a task from a document."""
+    """The conditions from which the state of a task is derived."""
 
     success_condition: Condition | None = None
-    """The task has succeeded when this is true."""
+    """Condition for success."""
     failure_condition: Condition | None = None
-    """The task has failed when this is true, even if `successCondition` is true too."""
+    """Condition for failure. It takes precedence over `success_condition`."""
     running_condition: Condition | None = None
-    """The task runs when this is true. Empty: as soon as the document is there."""
+    """Condition for the state running. None: the task is running as soon as the document exists."""
 
 
 class InvalidRules(errors.KilnError):
-    """The rules cannot be compiled; `problems` says for each field why, and what to write."""
+    """The rules cannot be compiled; `problems` gives the field, the reason and the remedy for
+    each."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
@@ -73,7 +77,7 @@ class InvalidRules(errors.KilnError):
 
 
 def problems(rules: ResultRules, field: str) -> list[Problem]:
-    """Return what is wrong with rules that stand at `field`, for admission."""
+    """Return what is wrong with the rules at `field`, for admission."""
     try:
         compile_rules(rules, field)
     except InvalidRules as error:
@@ -82,7 +86,7 @@ def problems(rules: ResultRules, field: str) -> list[Problem]:
 
 
 def compile_rules(rules: ResultRules, field: str = "") -> rule_evaluation.CompiledRules:
-    """Compile the rules at `field`, or return what was compiled before; raises InvalidRules."""
+    """Compile the rules at `field`; equal rules are compiled once. Raises InvalidRules."""
     return _compile_rules(msgspec.json.encode(rules), field)
 
 
@@ -110,7 +114,7 @@ def _compile_rules(encoded: bytes, field: str) -> rule_evaluation.CompiledRules:
 
 
 def compile_condition(condition: Condition, field: str = "") -> rule_evaluation.CompiledCondition:
-    """Compile a condition that stands at `field`; raises InvalidRules with all that is wrong."""
+    """Compile a condition at `field`; raises InvalidRules with all problems."""
     if not isinstance(condition, tuple):
         return rule_evaluation.CompiledCondition([_compile_rule(condition, field)])
     if not 1 <= len(condition) <= MAX_RULES:
@@ -128,7 +132,7 @@ def compile_condition(condition: Condition, field: str = "") -> rule_evaluation.
 
 
 def compile_path(text: str, field: str) -> "jsonpaths.Path":
-    """Compile a path that stands at `field`, written as those of rules; raises InvalidRules."""
+    """Compile a path at `field`, in the notation of rules; raises InvalidRules."""
     return _read_path(field, text, whole_path(text.strip()))
 
 
@@ -157,7 +161,7 @@ def _compile_path_rule(rule: Rule, field: str, *, path_field: str) -> rule_evalu
         operator, value = _read_comparison(path_field, sign, literal)
     else:
         operator, value = _read_operator(rule, f"{field}.operator"), rule.value
-    # of a comparison, the value is part of the path's field
+    # in a comparison, the value is part of the path's field
     problem = _value_problem(operator, value)
     if problem:
         raise _invalid(path_field if sign else f"{field}.value", problem)
@@ -178,7 +182,7 @@ def _compile_path_rule(rule: Rule, field: str, *, path_field: str) -> rule_evalu
 
 
 def _read_path(field: str, text: str, path: str) -> "jsonpaths.Path":
-    """Compile the path that stands in `text`."""
+    """Compile the path contained in `text`."""
     from kilnwork.api import jsonpaths  # noqa: PLC0415 - its library takes 30 ms; few servers need it
 
     try:
@@ -207,7 +211,7 @@ def _read_operator(rule: Rule, field: str) -> Operator:
 
 
 def _read_comparison(field: str, sign: str, literal: str) -> tuple[Operator, Any]:
-    """Return operator and value of `PATH sign literal`."""
+    """Return the operator and the value of `PATH sign literal`."""
     if sign not in _SIGNS:
         raise _invalid(field, f"has {sign}; write one of {', '.join(_SIGNS)}, or an operator")
     try:
@@ -228,14 +232,15 @@ def _read_comparison(field: str, sign: str, literal: str) -> tuple[Operator, Any
 
 
 def _double_quoted(literal: str) -> str:
-    """Return a literal as JSON has it; JSONPath allows single quotes too."""
+    """Return a literal in JSON; JSONPath allows single quotes too."""
     if len(literal) < len("''") or literal[0] != "'" or literal[-1] != "'":
         return literal
     return '"' + literal[1:-1].replace("\\'", "'").replace('"', '\\"') + '"'
 
 
 def _split(text: str) -> tuple[str, str, str]:
-    """Return path, sign and literal; the last two are empty if no sign stands outside brackets."""
+    """Return path, sign and literal; the last two are empty if there is no sign outside of
+    brackets."""
     depth = 0
     for found in _TOKEN.finditer(text):
         token = found[0]
@@ -249,7 +254,7 @@ def _split(text: str) -> tuple[str, str, str]:
 
 
 def whole_path(text: str) -> str:
-    """Return a path as RFC 9535 has it: without kubectl's braces, with its `$`."""
+    """Return a path in the notation of RFC 9535: without kubectl's braces, with `$`."""
     if text[:1] == "{" and text[-1:] == "}":
         text = text[1:-1].strip()
     return f"${text}" if text[:1] in (".", "[") else text

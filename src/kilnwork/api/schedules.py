@@ -1,12 +1,12 @@
-"""Due ticks of a schedule: those to run, those dropped and why, and when to look again.
+"""Due ticks of a schedule: which ones to run, which ones to drop and why, and when to look again.
 
-`CompiledSchedule` is a JobConfig's schedule with its expressions parsed; `plan` decides from it,
-the time and what was decided before. Used by the controller of JobConfigs, which carries a Plan out
-and writes down `decided` with it; by the commands that show and backfill. Pure: no clock, no I/O.
-How expressions become times is in `cron`.
+`CompiledSchedule` is a JobConfig's schedule with parsed expressions; `plan` decides, given the
+time and the earlier decisions. Used by the controller of JobConfigs, which carries out a Plan and
+stores its `decided`, and by the commands that show and backfill ticks. Pure: no clock, no I/O.
+`cron` converts expressions to times.
 
-A *tick* is a UTC second. Every tick is decided once, in order: none at or before the last decided
-one, or at or before the epoch of the schedule, is looked at again, whatever clocks do.
+A *tick* is a UTC second. Each tick is decided once, in order: ticks at or before the last decided
+one, or at or before the epoch of the schedule, are not considered again, whatever the clock does.
 """
 
 import collections
@@ -23,22 +23,23 @@ from kilnwork.api import cron, job_config
 from kilnwork.kit import clock, errors
 
 ON_TIME_S = 10
-"""How late a tick may be decided and still be on time; later ones are missed.
+"""Maximum delay in seconds with which a tick is decided and still counts as on time; later ones
+are missed.
 
-Longer than a manager takes for 10,000 schedules that are due in one second, and than a busy machine
-or a slow disk holds it up; much shorter than a minute, so that after a restart no schedule by the
-minute has more than one tick that counts as on time.
+It is longer than a manager takes for 10,000 schedules that are due in the same second, and longer
+than typical delays by a busy machine or a slow disk; and much shorter than a minute, so that after
+a restart at most one tick of a schedule by the minute counts as on time.
 """
 
 NEXT_RUNS = 5
-"""How many ticks to come the status shows."""
+"""Number of future ticks shown in the status."""
 
 MAX_MERGED = 1000
-"""How many ticks of several expressions are put together to count each second once."""
+"""Maximum number of ticks of several expressions that are merged to count each second once."""
 
 
 class InvalidSchedule(errors.KilnError):
-    """A field of the schedule is wrong; `path` says which, below `spec.schedule`."""
+    """A field of the schedule is invalid; `path` is its path relative to `spec.schedule`."""
 
     def __init__(self, path: str, detail: str) -> None:
         super().__init__(f"spec.schedule.{path}: {detail}")
@@ -47,66 +48,66 @@ class InvalidSchedule(errors.KilnError):
 
 
 class DropReason(StrEnum):
-    """Why a missed tick makes no Job."""
+    """Why a missed tick creates no Job."""
 
     TOO_LATE = "TooLate"
     """The tick is older than `missedRuns.withinSeconds`."""
     MISSED_RUNS_POLICY = "MissedRunsPolicy"
-    """`missedRuns.policy` drops it, or a later one runs in its place."""
+    """`missedRuns.policy` drops the tick, or a later tick runs in its place."""
 
 
 class WaitReason(StrEnum):
-    """Why a schedule makes no Job now."""
+    """Why a schedule creates no Job at the moment."""
 
     NOT_YET_DUE = "NotYetDue"
-    """The next tick is to come."""
+    """The next tick is in the future."""
     DISABLED = "Disabled"
     CLOCK_BEHIND = "ClockBehind"
-    """The clock shows less than the last decided tick: it was set back."""
+    """The clock is behind the last decided tick: it was set back."""
     ENDED = "Ended"
-    """No tick is to come."""
+    """There are no further ticks."""
 
 
 class Dropped(msgspec.Struct, frozen=True, gc=False):
-    """Missed ticks that make no Job."""
+    """Missed ticks that create no Job."""
 
     reason: DropReason
     count: int
-    """How many; where not `exact`, at least so many."""
+    """Number of dropped ticks; a lower bound if not `exact`."""
     latest: int
-    """The latest of them."""
+    """The latest dropped tick."""
     exact: bool = True
 
 
 class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The facts for a plan of a schedule. Times are seconds since the Unix epoch."""
+    """The facts from which a schedule is planned. Times are in seconds since the Unix epoch."""
 
     now: float
     """Wall time."""
     epoch: float
-    """Ticks up to then are over: the latest of the creation of the JobConfig, `lastUpdated`, and
-    the last time that it was enabled. It may lie ahead."""
+    """Ticks up to this time are ignored: the latest of the creation of the JobConfig,
+    `lastUpdated`, and the last time that the schedule was enabled. It may be in the future."""
     decided: int | None = None
-    """Last decided tick; None before the first."""
+    """The last decided tick, or None before the first."""
 
 
 class Plan(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The plan for a schedule at one moment."""
 
     run: tuple[int, ...] = ()
-    """Ticks to make Jobs for, the oldest first."""
+    """Ticks for which Jobs are created, oldest first."""
     dropped: tuple[Dropped, ...] = ()
     """Missed ticks, at most one entry for each reason."""
     decided: int | None = None
-    """Last decided tick after this plan; to be stored with what the plan does."""
+    """The last decided tick after this plan; it is stored together with the effects of the plan."""
     next_tick: int | None = None
-    """When to look again; None: only after a change of the JobConfig."""
+    """When to plan again; None: only after a change of the JobConfig."""
     waiting: WaitReason | None = None
-    """Why there is nothing to run; None if there is."""
+    """Why no tick runs; None if one does."""
 
     @property
     def message(self) -> str:
-        """What the plan waits for, as a sentence for people; empty if it does not wait."""
+        """What the schedule waits for, as a sentence; "" if it does not wait."""
         following = "" if self.next_tick is None else clock.rfc3339(self.next_tick)
         match self.waiting:
             case WaitReason.NOT_YET_DUE:
@@ -128,7 +129,7 @@ class Plan(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class CompiledSchedule(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A schedule whose expressions, zone and bounds are read."""
+    """A schedule with parsed expressions, zone and bounds."""
 
     expressions: tuple[cron.CronExpression, ...]
     zone: dt.tzinfo
@@ -137,14 +138,14 @@ class CompiledSchedule(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     not_after: int
     """Last second that may be a tick."""
     last_updated: float | None
-    """Second up to which ticks are over, as written in the schedule; one part of `Facts.epoch`."""
+    """Second up to which ticks are ignored according to the schedule; one part of `Facts.epoch`."""
     disabled: bool
     daylight_saving: job_config.DaylightSaving
     missed_runs: job_config.MissedRuns
 
     @classmethod
     def of(cls, spec: job_config.Schedule, *, namespace: str, name: str) -> "CompiledSchedule":
-        """Return the schedule of the JobConfig `namespace/name`; raise InvalidSchedule."""
+        """Return the schedule of the JobConfig `namespace/name`. Raises InvalidSchedule."""
         bounds = spec.constraints or job_config.ScheduleConstraints()
         not_before = _seconds("constraints.notBefore", bounds.not_before)
         not_after = _seconds("constraints.notAfter", bounds.not_after)
@@ -170,13 +171,14 @@ class CompiledSchedule(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return min((tick for tick in ticks if tick is not None), default=None)
 
     def ticks(self, after: int) -> Iterator[int]:
-        """Yield the ticks after a second, in order, each once."""
+        """Yield the ticks after a second, in order and without duplicates."""
         walks = (self._walk(each, after) for each in self.expressions)
         for tick, _ in itertools.groupby(heapq.merge(*walks)):
             yield tick
 
     def newest(self, after: int, until: int, count: int) -> tuple[int, ...]:
-        """Return the last `count` ticks (1 or more) after a second and not after another.
+        """Return the last `count` ticks (1 or more) in the span from `after` (exclusive) to
+        `until` (inclusive).
 
         The work grows with `count`, and hardly with the span.
         """
@@ -186,10 +188,11 @@ class CompiledSchedule(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return tuple(sorted(found)[-count:])
 
     def count(self, after: int, until: int) -> tuple[int, bool]:
-        """Return how many ticks come after a second and not after another, and whether exactly.
+        """Return the number of ticks from `after` (exclusive) to `until` (inclusive), and whether
+        it is exact.
 
-        One expression is counted by days. Several may name the same second: up to MAX_MERGED ticks
-        are put together; more are at least as many as those of one expression.
+        A single expression is counted by days. Several expressions may name the same second: up to
+        MAX_MERGED ticks are merged; beyond that, the count of one expression is a lower bound.
         """
         counts = [self._count(each, after, until) for each in self.expressions]
         if sum(counts) == max(counts, default=0):
@@ -229,9 +232,11 @@ class CompiledSchedule(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     ) -> Iterable[int]:
         """Return the last `count` ticks of one expression in a span.
 
-        A second is looked for after which at least `count` ticks are left, and not many more.
+        The function searches for a second after which at least `count` ticks, and not many more,
+        remain.
         """
-        reach = 60  # seconds before `until`; the span is not counted at once, since that costs time
+        # Seconds before `until`; start with a short span, since counting the whole one takes time.
+        reach = 60
         while until - reach > after and self._count(expression, until - reach, until) < count:
             reach *= 4
         low, high = max(after, until - reach), until
@@ -246,7 +251,7 @@ class CompiledSchedule(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 def plan(schedule: CompiledSchedule, facts: Facts) -> Plan:
-    """Plan what to do about a schedule now.
+    """Decide what to do about a schedule at the given time.
 
     Repeatable: the same facts give the same plan, and facts with the `decided` of a plan give none
     of its ticks again.
@@ -284,8 +289,8 @@ def plan(schedule: CompiledSchedule, facts: Facts) -> Plan:
 
 
 def begin(config: job_config.JobConfig) -> float:
-    """Return the second up to which ticks are over, whatever the journal has: a schedule begins
-    with its JobConfig."""
+    """Return the second up to which ticks are ignored, independent of the journal: a schedule
+    begins with its JobConfig."""
     spec = config.spec.schedule
     given = None if spec is None else spec.last_updated
     times = (config.metadata.creation_timestamp, given)
@@ -293,14 +298,14 @@ def begin(config: job_config.JobConfig) -> float:
 
 
 def upcoming(schedule: CompiledSchedule, after: int, count: int = NEXT_RUNS) -> tuple[int, ...]:
-    """Return the next `count` ticks after a second, also if the schedule is disabled."""
+    """Return the next `count` ticks after a second, even if the schedule is disabled."""
     return tuple(itertools.islice(schedule.ticks(after), count))
 
 
 def between(schedule: CompiledSchedule, start: int, end: int, *, limit: int) -> tuple[int, ...]:
-    """Return the ticks from `start` to `end`, both included: the first `limit` of them.
+    """Return the first `limit` ticks from `start` to `end`, both inclusive, for a backfill.
 
-    For a backfill. Whether there are more is seen by asking for one more than may be.
+    To find out whether there are more ticks, request one more than needed.
     """
     ticks = itertools.takewhile(lambda tick: tick <= end, schedule.ticks(start - 1))
     return tuple(itertools.islice(ticks, limit))
@@ -309,9 +314,10 @@ def between(schedule: CompiledSchedule, start: int, end: int, *, limit: int) -> 
 def _missed(
     schedule: CompiledSchedule, floor: int, late: int, *, now: int, superseded: bool
 ) -> tuple[tuple[int, ...], tuple[Dropped, ...]]:
-    """Return which ticks after `floor` and not after `late` run, and the others by reason.
+    """Return the ticks from `floor` (exclusive) to `late` (inclusive) that run, and the dropped
+    ones by reason.
 
-    `superseded`: a tick on time runs, which is later than all of them.
+    `superseded`: whether a tick on time, later than all of these, runs.
     """
     rules = schedule.missed_runs
     too_late = min(late, max(floor, now - rules.within_seconds - 1))
@@ -368,7 +374,7 @@ def _zone(spec: job_config.CronSchedule | None) -> dt.tzinfo:
 
 
 def _seconds(path: str, text: str | None) -> float | None:
-    """Return a time in RFC 3339 as seconds."""
+    """Return a time in RFC 3339 as seconds since the epoch."""
     if text is None:
         return None
     try:

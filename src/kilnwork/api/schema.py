@@ -1,8 +1,8 @@
-"""Structural schemas (KEP-1693) from msgspec structs: the form that CRDs and OpenAPI v3 want.
+"""Structural schemas (KEP-1693) from msgspec structs, in the form of CRDs and OpenAPI v3.
 
-Used by `api.crd` and by the page of the Jobs API. msgspec writes JSON Schema with `$ref`, `anyOf …
-null` and numeric exclusive bounds; Kubernetes wants none of them. A field is described by the
-string literal that stands below it in its class. Not a validator.
+Used by `api.crd` and by the OpenAPI document of the Jobs API. msgspec generates JSON Schema with
+`$ref`, `anyOf … null` and numeric exclusive bounds, which Kubernetes does not accept. The
+description of a field is the string literal below it in its class. Not a validator.
 """
 
 import ast
@@ -23,9 +23,9 @@ RULES = "x-kubernetes-validations"
 def structural(type_: Any, *, defaults: bool = True) -> Schema:
     """Return the structural schema of a struct.
 
-    With `defaults`, those that are not empty are kept, so that a server fills them in; for a status
-    they are not, since an absent fact is not a default. Raises TypeError for a union other than
-    "or null", and for a type that contains itself: neither can be expressed.
+    With `defaults`, non-empty defaults are included, so that a server fills them in; a status has
+    none, since an absent fact is not a default. Raises TypeError for a union other than "or null",
+    and for a recursive type: neither can be expressed.
     """
     (schema,), components = schema_components([type_], ref_template="{name}")
     return _convert(schema, _Context(components, defaults=defaults))
@@ -34,8 +34,7 @@ def structural(type_: Any, *, defaults: bool = True) -> Schema:
 def schema_components(
     types: Sequence[Any], *, ref_template: str
 ) -> tuple[tuple[Schema, ...], dict[str, Schema]]:
-    """Return msgspec.json.schema_components, with a description of every field that has a
-    docstring."""
+    """Return msgspec.json.schema_components, with the docstrings of fields as descriptions."""
     schemas, components = msgspec.json.schema_components(types, ref_template=ref_template)
     for struct in _structs(types):
         properties = components[struct.__name__].get("properties", {})
@@ -46,9 +45,9 @@ def schema_components(
 
 
 def field_docstrings(struct: type) -> dict[str, str]:
-    """Return what the docstrings at the fields of a struct say, by the fields' names on the wire.
+    """Return the docstrings of the fields of a struct, by the names of the fields in JSON.
 
-    A field that a subclass declares again without a docstring keeps that of its base.
+    A field that a subclass redeclares without a docstring keeps the docstring of its base.
     """
     found: dict[str, str] = {}
     for base in reversed(struct.__mro__):
@@ -59,7 +58,7 @@ def field_docstrings(struct: type) -> dict[str, str]:
 
 @functools.cache
 def _docstrings_in(module: str) -> dict[str, dict[str, str]]:
-    """Return the docstrings of fields by class; none where the source is not available."""
+    """Return the docstrings of fields by class; empty if the source is not available."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except (OSError, TypeError):
@@ -79,7 +78,7 @@ def _docstrings_of(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
 
 
 def _structs(types: Sequence[Any]) -> list[type]:
-    """Return all structs in types, at whatever depth, each once."""
+    """Return all structs in the types, at any depth, without duplicates."""
     found: dict[type, None] = {}
 
     def visit(node: Any) -> None:
@@ -99,7 +98,7 @@ def _structs(types: Sequence[Any]) -> list[type]:
 
 
 def rules_in(schema: Any) -> Iterator[dict[str, Any]]:
-    """Yield all rules in CEL of a schema, at whatever depth."""
+    """Yield all CEL rules of a schema, at any depth."""
     if isinstance(schema, dict):
         yield from schema.get(RULES) or ()
         for name, below in schema.items():
@@ -111,7 +110,7 @@ def rules_in(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 class _Context(msgspec.Struct, frozen=True):
-    """What the conversion of one schema needs to know on the way down."""
+    """The context of the conversion of a schema node."""
 
     components: Mapping[str, Schema]
     defaults: bool
@@ -126,7 +125,7 @@ class _Context(msgspec.Struct, frozen=True):
 def _convert(source: Schema, context: _Context) -> Schema:
     """Convert one node: references inlined, null folded in, bounds in the form of OpenAPI v3.
 
-    A description where a type is used wins over that of its class.
+    The description at the use of a type takes precedence over that of the class.
     """
     description = _flowing(source.get("description", ""))
     result: Schema = {"description": description} if description else {}
@@ -196,13 +195,12 @@ def _object(source: Schema, context: _Context) -> Schema:
 
 
 def _default(source: Schema, context: _Context) -> Schema:
-    """Return the default, when there is one and it says something: not null, empty, false or
-    zero."""
+    """Return the default, unless it is missing or null, empty, false or zero."""
     default = source.get("default")
     return {"default": default} if context.defaults and default else {}
 
 
 def _flowing(docstring: str) -> str:
-    """Return a docstring as flowing text, a blank line between paragraphs."""
+    """Return a docstring as unwrapped text, with a blank line between paragraphs."""
     text = inspect.cleandoc(docstring)
     return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))

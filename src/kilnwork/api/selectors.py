@@ -1,6 +1,6 @@
 """Label and field selectors: parsed once, matched often.
 
-Used by the API server for lists and watches and by the client. Grammar and texts follow
+Used by the API server for lists and watches, and by the client. Grammar and texts follow
 k8s.io/apimachinery/pkg/labels and pkg/fields. Not for node affinity.
 """
 
@@ -15,24 +15,25 @@ from kilnwork.kit import errors
 
 _TOKEN = re.compile(r"[ \t\r\n]*(==|!=|=|!|\(|\)|,|<|>|[^ \t\r\n=!(),<>]+)")
 _SYMBOLS = frozenset({"==", "!=", "=", "!", "(", ")", ",", "<", ">", ""})
-"""Tokens that are no identifiers; the empty text is the end."""
+"""Tokens other than identifiers; the empty string is the end."""
 _BINARY = ("in", "notin", "=", "==", "!=", "gt", "lt")
 _INT64_DIGITS = 19
 
 
 class SelectorError(errors.KilnError):
-    """The selector cannot be read; the message says where."""
+    """The selector cannot be parsed; the message gives the position."""
 
 
 class Requirement(msgspec.Struct, frozen=True):
-    """One term. `operator`: in, notin, exists, absent, gt, lt; `=` and `!=` are in and notin."""
+    """One term. `operator`: in, notin, exists, absent, gt or lt; `=` and `!=` are parsed as in
+    and notin."""
 
     key: str
     operator: str
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return True when `labels` meet this term; a missing key meets `notin`, as in
+        """Return whether `labels` match this term; a missing key matches `notin`, as in
         Kubernetes."""
         value = labels.get(self.key)
         if self.operator == "exists":
@@ -54,12 +55,12 @@ class Requirement(msgspec.Struct, frozen=True):
 
 
 class LabelSelector(msgspec.Struct, frozen=True):
-    """All terms must hold; no term matches everything."""
+    """A conjunction of terms; a selector without terms matches everything."""
 
     requirements: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str] | None) -> bool:
-        """Return True when every term holds for `labels`."""
+        """Return whether `labels` match all terms."""
         return all(term.matches(labels or {}) for term in self.requirements)
 
     def __bool__(self) -> bool:
@@ -75,17 +76,17 @@ class FieldTerm(msgspec.Struct, frozen=True):
 
 
 class FieldSelector(msgspec.Struct, frozen=True):
-    """All terms must hold; a path that is missing in the object reads as the empty string."""
+    """A conjunction of terms; a missing path in the object counts as the empty string."""
 
     terms: tuple[FieldTerm, ...] = ()
 
     def matches(self, obj: Mapping[str, Any]) -> bool:
-        """Return True when every term holds for the raw object."""
+        """Return whether the raw object matches all terms."""
         return all((text_at(obj, t.path) == t.value) != t.negated for t in self.terms)
 
     def exact(self, path: str) -> str | None:
-        """Return the value that the selector requires at `path`, None if it does not: the fast way
-        to one object."""
+        """Return the value that the selector requires at `path`, or None: a fast way to find a
+        single object."""
         return next((t.value for t in self.terms if t.path == path and not t.negated), None)
 
     def __bool__(self) -> bool:
@@ -97,7 +98,7 @@ EVERY_FIELD = FieldSelector()
 
 
 def text_at(obj: Mapping[str, Any], path: str) -> str:
-    """Return the value at a dotted path as a selector sees it: `true`/`false`, digits, or the
+    """Return the value at a dotted path as selectors see it: `true`/`false`, digits, or the
     text."""
     value: Any = obj
     for step in path.split("."):
@@ -135,7 +136,7 @@ def _split_fields(text: str) -> list[str]:
 
 
 def _unescape(text: str) -> str:
-    """Return the value without its escapes: commas, equal signs and backslashes need one."""
+    """Return the value without escapes, which commas, equal signs and backslashes need."""
     for found in re.finditer(r"\\(.?)|([,=])", text, re.DOTALL):
         if found[2]:
             raise SelectorError(
@@ -147,7 +148,7 @@ def _unescape(text: str) -> str:
 
 
 class _Parser:
-    """Recursive descent over the tokens of a label selector, step by step as Go's Parser."""
+    """Recursive-descent parser of label selectors, which follows Go's Parser step by step."""
 
     def __init__(self, text: str) -> None:
         self._tokens: list[str] = [*_TOKEN.findall(text), ""]
@@ -224,7 +225,7 @@ class _Parser:
         return found or {""}
 
     def _after_value(self) -> None:
-        """A comma is passed, unless the list ends behind it: then an empty value stands there."""
+        """Skip a comma. At the end of the list it is kept, since an empty value follows it."""
         word = self._peek()
         if word not in (",", ")"):
             raise _unexpected(word, "',' or ')'")

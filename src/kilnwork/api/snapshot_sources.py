@@ -1,7 +1,7 @@
 """Rules for `from` of a snapshot that do not depend on the pond.
 
-Used by the validation of SyncSets and by the controller of DataPonds, for leases that no SyncSet
-asks for. Pure.
+Used by the validation of SyncSets, and by the controller of DataPonds for leases that no SyncSet
+requests. Pure.
 """
 
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ from kilnwork.api import data_pond, job_files, validation
 from kilnwork.kit import globs, snapshot_paths
 
 PLACES = ("source", "uri", "inline", "output", "files")
-"""Fields that say where a snapshot comes from: exactly one is given."""
+"""Fields that name the source of a snapshot: exactly one is set."""
 
 
 def problems(source: data_pond.SnapshotSource, at: str = "from") -> Iterator[validation.Problem]:
-    """Yield paths of fields, and what is wrong with them."""
+    """Yield the paths of invalid fields, and what is wrong with them."""
     given = [field for field in PLACES if getattr(source, field) is not None]
     if len(given) != 1:
         yield at, "must have exactly one of source, uri, inline, output and files"

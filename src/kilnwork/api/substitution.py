@@ -1,9 +1,9 @@
-"""Substitution: variables such as `${task.name}` in the templates of tasks.
+"""Substitution of variables such as `${task.name}` in the templates of tasks.
 
-Used by every executor in the same way, on a template that is parsed. Each text is replaced by
-itself, so that a value can never become structure, and once, so that no value is read for
-variables. Only names that begin with one of PREFIXES are ours: any other text stays as it is, a
-shell's `${HOME}` too. Not for the environment of a worker's command (`KILN_*`).
+Used by all executors in the same way, on a parsed template. Each string is substituted separately,
+so that a value can never become structure, and once, so that no value is parsed for variables.
+Only names that begin with one of PREFIXES are variables: all other text is left unchanged,
+including a shell's `${HOME}`. Not for the environment of a worker's command (`KILN_*`).
 """
 
 import copy
@@ -22,13 +22,13 @@ Problem = tuple[str, str]
 """Dotted path of the field, and a sentence without subject, as in `validation`."""
 
 PREFIXES = ("job.", "jobconfig.", "task.", "option.")
-"""Beginnings of the names that are variables, in a text only within `${}`."""
+"""Prefixes of variable names. In a text they are recognised only within `${}`."""
 
 MAX_SIZE = documents.MAX_SIZE
-"""Largest result: its values and characters together."""
+"""Maximum size of the result: its values and characters together."""
 
 MAX_PROBLEMS = 100
-"""Most problems that are named at once."""
+"""Maximum number of problems reported at once."""
 
 UNKNOWN_VARIABLE = "UnknownVariable"
 """Reason of the condition `Valid` of an object whose template cannot be substituted."""
@@ -42,11 +42,11 @@ TASK_VARIABLES = {
     "task.retry_index": "How many attempts of this run were before this one: 0 for the first.",
     "task.cluster_name": "Name of the TaskCluster, `spec.clusterName`.",
 }
-"""The variables of every task, with what they are."""
+"""The variables of every task, with their descriptions."""
 
 INPUT_PREFIX = "task.inputs."
-"""Beginning of the variables that are inputs of a task; its name follows. Not in Pods: what runs a
-program gives it a file."""
+"""Prefix of the variables for the inputs of a task; the name of the input follows. Not available
+in Pods, where inputs are in a file."""
 
 _TEXT_FIELDS = """
     annotations args claimName command driver env fieldPath host hostname image key labels
@@ -56,16 +56,17 @@ _TEXT_FIELDS = """
 """
 
 TEXT_FIELDS = frozenset(_TEXT_FIELDS.split())
-"""Fields of a Pod below which every value is a text: there a number is written as one."""
+"""Fields of a Pod below which every value is text: numbers are converted to text there."""
 
 _NAME = "|".join(re.escape(prefix) for prefix in PREFIXES)
 _REFERENCE = re.compile(rf"(?<!\$)(\$++)\{{(?=(?:{_NAME}))([^{{}}$]*)(\}}?)")
-"""Dollars, name and closing brace of a variable, whatever its name is after the prefix. A match
-begins at the first dollar of a row and takes all of it: else time would grow with its square."""
+"""The dollar signs, name and closing brace of a variable, whatever follows the prefix of the
+name. A match begins at the first of several dollar signs and takes all of them: otherwise the
+time would grow with the square of their number."""
 
 
 _DOLLARS = re.compile(rf"(?<!\$)(\$++)(?=\{{(?:{_NAME}))")
-"""Dollars that _REFERENCE takes for the beginning of a variable."""
+"""The dollar signs that _REFERENCE considers the beginning of a variable."""
 
 
 class Variable(msgspec.Struct, frozen=True):
@@ -78,14 +79,15 @@ _NOTHING: Mapping[str, str] = {}
 
 
 class _Names(NamedTuple):
-    """Which names have values, and what to write instead of some that have none."""
+    """The names that have values, and alternatives for some of the other names."""
 
     known: Collection[str]
     instead: Mapping[str, str]
 
 
 class InvalidTemplate(errors.KilnError):
-    """The template cannot be substituted; `problems` names each place, why, and what to write."""
+    """The template cannot be substituted; `problems` gives the place, the reason and the remedy
+    for each."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = tuple(problems)
@@ -93,7 +95,7 @@ class InvalidTemplate(errors.KilnError):
 
 
 class TaskFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What TASK_VARIABLES are made of."""
+    """The facts from which the values of TASK_VARIABLES are derived."""
 
     name: str
     namespace: str
@@ -104,19 +106,21 @@ class TaskFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def task_variables(facts: TaskFacts) -> dict[str, Any]:
-    """Return the value of each of TASK_VARIABLES."""
+    """Return the values of TASK_VARIABLES."""
     values = {f"task.{name}": value for name, value in msgspec.structs.asdict(facts).items()}
     return {**values, "task.retry_index": facts.attempt - 1}
 
 
 def input_names(inputs: Iterable[str]) -> list[str]:
-    """Return the names of the variables of a task with inputs of these names."""
+    """Return the names of the variables for inputs with these names."""
     return [f"{INPUT_PREFIX}{name}" for name in inputs]
 
 
 def input_variables(document: bytes | None) -> dict[str, Any]:
-    """Return the value of each input of an attempt, by the name of its variable; `document`: the
-    JSON object of its inputs, None without any."""
+    """Return the values of an attempt's inputs, by the names of their variables.
+
+    `document`: the JSON object of the inputs, or None without inputs.
+    """
     values: dict[str, Any] = {} if document is None else msgspec.json.decode(document)
     return {f"{INPUT_PREFIX}{name}": value for name, value in values.items()}
 
@@ -128,10 +132,10 @@ def find_problems(
     *,
     instead: Mapping[str, str] = _NOTHING,
 ) -> list[Problem]:
-    """Return what is wrong with a template at `field` where the `known` names have values, for
+    """Return what is wrong with a template at `field` if only the `known` names have values, for
     admission.
 
-    `instead`: what to write in the place of names that are variables elsewhere.
+    `instead`: alternatives for names that are variables elsewhere.
 
     Raises LimitExceeded for a template that is too large or too deep.
     """
@@ -144,8 +148,7 @@ def find_problems(
 
 
 def split(text: str) -> list[str | Variable]:
-    """Return a valid text as literal texts, what is escaped in them as it is meant, and
-    variables."""
+    """Split a valid text into literal texts, with escapes resolved, and variables."""
     parts: list[str | Variable] = []
     literal, end = "", 0
     for found in _REFERENCE.finditer(text):
@@ -163,11 +166,12 @@ def split(text: str) -> list[str | Variable]:
 
 
 def join(parts: Iterable[str | Variable]) -> str:
-    """Return the text of which `split` would give these parts."""
+    """Return the text that `split` would split into these parts."""
     text, literal = "", ""
     for part in parts:
         if isinstance(part, str):
-            literal += part  # dollars may be in one part, and what they seem to begin in the next
+            # A part may end with dollar signs that belong to a variable in the next part.
+            literal += part
             continue
         dollars = len(literal) - len(literal.rstrip("$"))
         text += escape(literal) + "$" * dollars + f"${{{part.name}}}"
@@ -176,7 +180,7 @@ def join(parts: Iterable[str | Variable]) -> str:
 
 
 def escape(text: str) -> str:
-    """Return a text that substitution turns into this one, whatever is in it."""
+    """Return a text that substitution converts to `text`, whatever it contains."""
     return _DOLLARS.sub(r"\1\1", text) if "${" in text else text
 
 
@@ -187,10 +191,10 @@ def substitute(
     field: str = "",
     text_fields: Collection[str] = (),
 ) -> Any:
-    """Return a copy of parsed JSON with every variable in its texts replaced by its value.
+    """Return a copy of parsed JSON with every variable in its strings replaced by its value.
 
-    A text that is one variable and nothing else becomes the value as it is, a number, say; below
-    `text_fields`, and beside other text, a value that is no text is written as JSON. Raises
+    A string that consists of one variable becomes the value with its type, such as a number. Below
+    `text_fields`, and next to other text, values other than strings are written as JSON. Raises
     InvalidTemplate with all unknown names, and LimitExceeded.
     """
     problems = find_problems(template, variables.keys(), field)
@@ -210,7 +214,7 @@ class _Rendering:
         self._left = MAX_SIZE
 
     def render(self, template: Any, *, texts: bool) -> Any:
-        """Return the copy; where `texts` is true, values become texts."""
+        """Return the copy; if `texts` is true, values become text."""
         if isinstance(template, dict):
             return {
                 key: self.render(value, texts=texts or key in self._text_fields)
@@ -238,17 +242,18 @@ class _Rendering:
         return literal + value
 
     def _spend(self, characters: int) -> None:
-        """Count what is put in before it is, so that little text cannot make much."""
+        """Count characters before they are inserted, so that a short text cannot produce a huge
+        one."""
         self._left -= characters
         if self._left < 0:
             raise documents.LimitExceeded(f"has more than {MAX_SIZE} characters once substituted")
 
 
 def written(value: Any) -> str:
-    """Return a value as it stands in a text: a text as it is, anything else as JSON. Raises
+    """Return a value as part of a text: strings unchanged, other values as JSON. Raises
     LimitExceeded.
 
-    Members are sorted by name, as etcd's API server sorts those of what it stores: the same Job has
+    Members are sorted by name, as an API server sorts those of stored objects: the same Job gives
     the same texts on every server.
     """
     if isinstance(value, str):
@@ -275,7 +280,7 @@ def _problems(template: Any, names: _Names, field: str) -> Iterator[Problem]:
 
 
 def inputs_in(template: Any) -> frozenset[str]:
-    """Return the names of the inputs that a template has variables for.
+    """Return the names of the inputs that a template uses as variables.
 
     Raises LimitExceeded for a template that is too large or too deep.
     """
@@ -295,7 +300,7 @@ def inputs_in(template: Any) -> frozenset[str]:
 
 
 def _is_ours(found: re.Match[str]) -> bool:
-    """Return whether a match is a variable and not one that is escaped."""
+    """Return whether a match is a variable and not escaped."""
     return len(found[1]) % 2 == 1
 
 

@@ -2,7 +2,7 @@
 
 Used by the CRDs, by validation, by the controllers and by the command line. One generation of a
 SyncSet is one run of its flow on one set of snapshots; its groups of workers are TaskClusters. Not
-here: the flow's steps (`api.flow`), and where data is kept (`api.data_pond`).
+here: the steps of the flow (`api.flow`), and where data is stored (`api.data_pond`).
 """
 
 import enum
@@ -13,7 +13,7 @@ import msgspec
 from kilnwork.api import data_pond, flow, flow_validation, meta, task, wire
 
 MAX_GENERATION = 9_999
-"""Highest number of a generation: four digits, for which names leave room."""
+"""Highest number of a generation: derived names leave room for four digits."""
 
 MAX_GROUPS = 16
 MAX_SNAPSHOTS = 32
@@ -31,19 +31,19 @@ Label = Annotated[
 Variable = Annotated[
     str, msgspec.Meta(min_length=1, max_length=40, pattern="^[a-zA-Z_][a-zA-Z0-9_]*$")
 ]
-"""A name that expressions use as it is."""
+"""A name that expressions can use as an identifier."""
 
 
 class Phase(enum.StrEnum):
-    """The phase of the newest generation of a SyncSet. The last four do not change by
-    themselves."""
+    """The phase of the newest generation of a SyncSet. The last four are final for the
+    generation."""
 
     PENDING = "Pending"
-    """It waits for admission: the spec is read, snapshots are to be pinned."""
+    """The generation waits for admission: the spec is checked and snapshots are pinned."""
     FETCHING = "Fetching"
     """Snapshots are pinned; nodes fetch their data."""
     PLACING = "Placing"
-    """Workers start: not all required workers of every group are connected yet."""
+    """Workers start: some of the required workers are not connected yet."""
     RUNNING = "Running"
     SUSPENDED = "Suspended"
     KILLING = "Killing"
@@ -54,7 +54,7 @@ class Phase(enum.StrEnum):
 
     @property
     def final(self) -> bool:
-        """Whether nothing of this generation runs, or will."""
+        """Whether the generation has finished."""
         return self in _FINAL
 
 
@@ -62,7 +62,7 @@ _FINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.KILLED, Phase.ADMISSION
 
 
 class Backend(enum.StrEnum):
-    """How groups start together; see `SyncSetSpec.backend`."""
+    """How the groups start together; see `SyncSetSpec.backend`."""
 
     AUTO = "auto"
     LOCAL = "local"
@@ -70,7 +70,7 @@ class Backend(enum.StrEnum):
 
 
 class NearMode(enum.StrEnum):
-    """How much it matters that a worker is next to its data; see `Group.near_mode`."""
+    """How strongly workers prefer nodes that hold their data; see `Group.near_mode`."""
 
     PREFERRED = "preferred"
     REQUIRED = "required"
@@ -78,23 +78,23 @@ class NearMode(enum.StrEnum):
 
 
 class OnPodFailed(enum.StrEnum):
-    """What follows when a worker ends by itself; see `Group.on_pod_failed`."""
+    """What happens when a worker ends unexpectedly; see `Group.on_pod_failed`."""
 
     REPLACE = "replace"
     FAIL = "fail"
     RESTART_GROUP = "restart-group"
-    """Known from Volcano, and refused: the message says what to write."""
+    """Known from Volcano, and refused with a message that names the alternatives."""
 
 
 class OnTimeout(enum.StrEnum):
-    """What follows when workers do not start together in time; see `Gang.on_timeout`."""
+    """What happens when the workers do not start together in time; see `Gang.on_timeout`."""
 
     REQUEUE = "requeue"
     FAIL = "fail"
 
 
 class StartOrder(enum.StrEnum):
-    """What comes first, data or workers; see `PondUse.order`."""
+    """Whether data or workers come first; see `PondUse.order`."""
 
     AUTO = "auto"
     LEAD = "lead"
@@ -102,20 +102,20 @@ class StartOrder(enum.StrEnum):
 
 
 class Pin(enum.StrEnum):
-    """When references become digests; see `Data.pin`."""
+    """When references are resolved to digests; see `Data.pin`."""
 
     AT_ADMISSION = "at-admission"
 
 
 class Deliver(enum.StrEnum):
-    """What of a snapshot a node gets; see `Snapshot.deliver`."""
+    """Which part of a snapshot a node gets; see `Snapshot.deliver`."""
 
     ALL = "all"
     SHARD = "shard"
 
 
 class Access(enum.StrEnum):
-    """What a worker may do to its snapshot; see `Snapshot.access`."""
+    """What a worker may do with a snapshot; see `Snapshot.access`."""
 
     READ = "read"
     COPY = "copy"
@@ -125,60 +125,63 @@ class Keep(Wire, frozen=True):
     """How long finished generations are kept."""
 
     generations: Annotated[int, msgspec.Meta(ge=1, le=20)] = 3
-    """How many finished generations can be replayed: their digests, flow and results stay."""
+    """Number of finished generations that can be replayed: their digests, flow and results are
+    kept."""
     ttl_seconds: Annotated[int, msgspec.Meta(ge=0, le=task.MAX_S)] | None = None
-    """Seconds after its end when the SyncSet itself is deleted. Without it, it stays."""
+    """Number of seconds after which the finished SyncSet is deleted. Unset: it is never deleted."""
 
 
 class ReplicasOf(Wire, frozen=True):
-    """A number of workers that follows from the data."""
+    """A number of workers that is derived from the data."""
 
     snapshot: Variable
-    """Name of a snapshot: one worker for each of its shards."""
+    """Name of a snapshot. The group has one worker for each of its shards."""
     max: Annotated[int, msgspec.Meta(ge=1, le=MAX_REPLICAS)] = MAX_REPLICAS
-    """The most workers, however many shards there are."""
+    """Maximum number of workers, whatever the number of shards."""
 
 
 class Elastic(Wire, frozen=True):
-    """How far the number of workers may be changed while they run."""
+    """Bounds within which the number of workers may be changed while they run."""
 
     max: Annotated[int, msgspec.Meta(ge=1, le=MAX_REPLICAS)]
-    """The most workers; the least is `min` of the group."""
+    """Maximum number of workers. The minimum is `min` of the group."""
 
 
 class Group(Wire, frozen=True):
-    """Workers of one sort. They are a TaskCluster, `<set>-g<generation>-<group>`."""
+    """Workers of one kind. They are a TaskCluster, `<set>-g<generation>-<group>`."""
 
     name: Label
-    """Name of the group, by which steps of the flow choose it."""
+    """Name of the group, by which steps of the flow refer to it."""
     replicas: Annotated[int, msgspec.Meta(ge=1, le=MAX_REPLICAS)] | None = None
-    """Number of workers. Without it and without `replicasOf`, 1."""
+    """Number of workers. Unset: 1, unless `replicasOf` is set."""
     replicas_of: ReplicasOf | None = None
-    """The number of workers follows from the data. Give this or `replicas`."""
+    """Data from which the number of workers is derived. At most one of `replicas` and `replicasOf`
+    may be set."""
     min: Annotated[int, msgspec.Meta(ge=1, le=MAX_REPLICAS)] | None = None
-    """How many workers are required before anything of the set starts. Without it, all of them."""
+    """Number of workers that are required before the flow starts. Unset: all of them."""
     elastic: Elastic | None = None
-    """`replicas` may be changed while the flow runs, between `min` and this."""
+    """Allows `replicas` to be changed between `min` and this maximum while the flow runs."""
     slots_per_worker: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
     """Number of tasks that a worker runs at once."""
     service_account_name: task.Name | None = None
-    """ServiceAccount whose rights the tasks get; without it they have none."""
+    """ServiceAccount whose rights the tasks have. Unset: they have none."""
     template: dict[str, Any] | None = None
-    """PodTemplateSpec of the workers, as that of a TaskCluster. With backend `pods` its containers
-    need requests of CPU and memory."""
+    """PodTemplateSpec of the workers, as for a TaskCluster. With backend `pods`, its containers
+    must have requests for CPU and memory."""
     near: tuple[Variable, ...] = ()
-    """Snapshots next to which the workers should be."""
+    """Names of snapshots near which the workers should run."""
     near_mode: NearMode = NearMode.PREFERRED
-    """`preferred`: nodes that hold the data are filled first. `required`: workers start only where
-    the data is, which is fetched first (order `lead`). `none`: data does not matter."""
+    """How strongly workers prefer nodes that hold the data. `preferred`: such nodes are filled
+    first. `required`: workers start only on such nodes, to which the data is fetched first (order
+    `lead`). `none`: the data does not affect the choice of nodes."""
     on_pod_failed: OnPodFailed = OnPodFailed.REPLACE
-    """What follows when a worker ends: `replace`, another takes its place as soon as its node holds
-    the data; `fail`, the generation fails. `restart-group` is refused: workers know nothing of each
-    other, so that the others can go on."""
+    """What happens when a worker ends. `replace`: it is replaced as soon as a node with the data
+    is available; `fail`: the generation fails. `restart-group` is refused: workers do not depend
+    on each other, so that the others can continue."""
 
     @property
     def count(self) -> int:
-        """Number of workers, unless it follows from the data."""
+        """Number of workers, unless it is derived from the data."""
         return 1 if self.replicas is None else self.replicas
 
 
@@ -186,23 +189,25 @@ class Gang(Wire, frozen=True):
     """How the groups start together."""
 
     wait_seconds: Annotated[int, msgspec.Meta(ge=1, le=604_800)] = 600
-    """How long workers that have a node wait for the others."""
+    """Number of seconds for which workers that have a node wait for the other workers."""
     on_timeout: OnTimeout = OnTimeout.REQUEUE
-    """What follows when others are missing for so long: `requeue`, the present ones release their
-    room and all start again when there is room for all; `fail`, the generation fails."""
+    """What happens when workers are still missing after `waitSeconds`. `requeue`: the present
+    workers release their resources, and all workers start again when there is room for all of
+    them; `fail`: the generation fails."""
 
 
 class DriverWorker(Wire, frozen=True):
-    """One more worker, for functions that drive: what they spawn runs on the first group."""
+    """An additional worker for functions that spawn tasks. Its spawned tasks run on the first
+    group."""
 
     service_account_name: task.Name | None = None
-    """ServiceAccount whose rights such a function gets; without it, it has none."""
+    """ServiceAccount whose rights the functions have. Unset: they have none."""
     template: dict[str, Any] | None = None
-    """PodTemplateSpec of the worker, as that of a group."""
+    """PodTemplateSpec of the worker, as for a group."""
 
     @property
     def group(self) -> Group:
-        """The same as a group of workers."""
+        """The worker in the form of a group."""
         return Group(
             name=CONTROLLER,
             service_account_name=self.service_account_name,
@@ -211,22 +216,24 @@ class DriverWorker(Wire, frozen=True):
 
 
 class Resources(Wire, frozen=True):
-    """The workers of a set, and what else belongs to it."""
+    """The workers of a SyncSet and the other objects that belong to it."""
 
     groups: Annotated[tuple[Group, ...], msgspec.Meta(min_length=1, max_length=MAX_GROUPS)]
     """Groups of workers. They start together or not at all."""
     controller: DriverWorker | None = None
-    """A worker of its own for steps that say `group: controller`: functions that spawn tasks. It
-    starts with the groups. The flow itself is driven by the manager, which needs no Pod."""
+    """An additional worker for steps with `group: controller`, whose functions spawn tasks. It
+    starts together with the groups. The flow itself is driven by the manager, which needs no
+    Pod."""
     objects: Annotated[tuple[dict[str, Any], ...], msgspec.Meta(max_length=MAX_OBJECTS)] = ()
-    """Manifests of more objects, which the SyncSet owns: made before its workers, removed with it.
-    The manager makes only kinds that it was allowed (`--allow-kind`), and ConfigMaps."""
+    """Manifests of further objects that the SyncSet owns. They are created before its workers and
+    deleted with it. Only ConfigMaps and the kinds that the manager allows (`--allow-kind`) are
+    accepted."""
     gang: Gang = Gang()
     """How the groups start together."""
 
     @property
     def every_group(self) -> tuple[Group, ...]:
-        """The groups, and the controller behind them if there is one."""
+        """The groups, followed by the controller if there is one."""
         return self.groups if self.controller is None else (*self.groups, self.controller.group)
 
 
@@ -234,145 +241,156 @@ class Shard(data_pond.ShardScheme, frozen=True):
     """How a snapshot is divided. The same digest, scheme and count always give the same shards."""
 
     group: Label | None = None
-    """Instead of `count`: as many shards as this group has workers."""
+    """Name of a group, instead of `count`: there are as many shards as the group has workers. If
+    the number of workers changes while the flow runs, the number of shards follows, until a step
+    starts that uses the snapshot."""
 
 
 class Snapshot(Wire, frozen=True):
-    """Data that all steps of a generation see unchanged."""
+    """Data that does not change during a generation."""
 
     name: Variable
-    """Name of the snapshot: `data.<name>` in expressions, its directory below `$KILN_DATA`."""
+    """Name of the snapshot: `data.<name>` in expressions, and the name of its directory in
+    `$KILN_DATA`."""
     source: data_pond.SnapshotSource = msgspec.field(name="from")
-    """Where it comes from."""
+    """Source of the files."""
     digest: Annotated[str, msgspec.Meta(pattern="^sha256:[0-9a-f]{64}$")] | None = None
-    """Digest of the snapshot, if it must be this one; what `from` gives is checked against it.
-    Without it the digest is taken from the source once, and written to the status."""
+    """Expected digest of the snapshot; the data of `from` is verified against it. Unset: the
+    digest is computed from the source once and written to the status."""
     deliver: Deliver = Deliver.ALL
-    """What a node gets: `all` of it, or `shard`: the shards that its workers are for. Then the task
-    of a shard runs where that is, and other steps see on each node what is there."""
+    """Which part of the snapshot a node gets. `all`: the whole snapshot. `shard`: the shards of
+    its workers. The task of a shard then runs where the shard is, and other steps see only the
+    shards on their node. `shard` requires a step with `of: data.NAME`, and with backend `pods` no
+    `access: copy`."""
     shard: Shard | None = None
-    """How it is divided, for steps with `each`. Without it, it is one piece."""
+    """How the snapshot is divided, for steps with `each`. Unset: it is one piece."""
     access: Access = Access.READ
-    """`read`: files are read-only and shared between runs. `copy`: each node has a copy that the
-    workers of this generation may write to."""
+    """Access of the workers. `read`: files are read-only and shared between runs. `copy`: each
+    node has a copy that the workers of this generation may change."""
 
 
 class PondUse(Wire, frozen=True):
-    """The DataPond, and how it is used."""
+    """The DataPond of a SyncSet, and how it is used."""
 
     name: task.Name = "default"
-    """Name of a DataPond of this namespace."""
+    """Name of a DataPond in this namespace."""
     order: StartOrder = StartOrder.AUTO
-    """`lead`: data is fetched to nodes where the workers fit, which start when it is there.
-    `follow`: workers start, data is fetched to their nodes, then the flow begins. `auto`: `lead`
-    for more than 256 MiB, or where a group must be near."""
+    """Whether data or workers come first. `lead`: data is fetched to nodes on which the workers
+    fit; the workers start when it is complete. `follow`: workers start, data is fetched to their
+    nodes, then the flow starts. `auto`: `lead` for more than 256 MiB or a group with `nearMode:
+    required`, otherwise `follow`."""
     timeout_seconds: Annotated[int, msgspec.Meta(ge=1, le=604_800)] = 900
-    """Seconds for pinning, and for fetching. Then the generation fails with `DataTimedOut`."""
+    """Maximum number of seconds for pinning, and for fetching. When it is exceeded, the generation
+    fails with `DataTimedOut`."""
 
 
 class Output(Wire, frozen=True):
-    """Files that tasks of the flow write, and that are kept as a snapshot of the pond."""
+    """Files that tasks of the flow write, and that are kept as a snapshot in the pond."""
 
     name: Variable
-    """Name of the output; in the status, and where another set takes it `from`."""
+    """Name of the output in the status, and in `from.output` of other SyncSets."""
     step: Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
     """Path of a step of `flow.do`, such as `price` or `checks.var`: a call or a command on workers
-    of the set. What its tasks that succeed have written to `$KILN_OUTPUTS` (`kiln.outputs()`) is
-    the output."""
+    of the set. The output consists of the files that its successful tasks have written to
+    `$KILN_OUTPUTS` (`kiln.outputs()`)."""
     glob: Annotated[str, msgspec.Meta(max_length=1024)] = ""
-    """Which of these files, as a pattern with `*`, `?`, `[…]` and `**`; without, all."""
+    """Pattern that selects files, with `*`, `?`, `[…]` and `**`. Empty: all files."""
 
 
 class Data(Wire, frozen=True):
-    """What the flow reads."""
+    """The data that the flow reads and the outputs that it writes."""
 
     pin: Pin = Pin.AT_ADMISSION
-    """When the sources are read to find the digests: once, when a generation is admitted."""
+    """When the digests of the sources are computed: once, when a generation is admitted."""
     snapshots: Annotated[tuple[Snapshot, ...], msgspec.Meta(max_length=MAX_SNAPSHOTS)] = ()
-    """Data by name."""
+    """Snapshots that the flow reads."""
     pond: PondUse = PondUse()
-    """The store next to the workers."""
+    """The DataPond that stores the snapshots."""
     outputs: Annotated[tuple[Output, ...], msgspec.Meta(max_length=MAX_OUTPUTS)] = ()
-    """What is kept of the files that steps write, once the flow has succeeded: snapshots in the
-    pond, on the nodes where they were written, as long as the generation is kept."""
+    """Outputs: files written by steps that are kept after the flow has succeeded. They are
+    snapshots in the pond, on the nodes where they were written, and are kept as long as the
+    generation."""
 
 
 class Replay(Wire, frozen=True):
     """A generation that repeats an earlier one."""
 
     generation: Annotated[int, msgspec.Meta(ge=1, le=MAX_GENERATION)]
-    """Number of the generation that is a replay; for other generations the field has no effect."""
+    """Number of the generation that is a replay. For other generations the field has no effect."""
     of: Annotated[int, msgspec.Meta(ge=1, le=MAX_GENERATION)]
-    """Number of the earlier generation whose data and flow it repeats, whatever else the spec says
-    of them."""
+    """Number of the earlier generation whose data and flow are repeated, whatever else the spec
+    says about them."""
 
 
 class SyncSetSpec(Wire, frozen=True):
     """What runs, where, and on which data.
 
     Within a generation only `run`, `suspend`, `deadlineSeconds`, `keep`, `killTimestamp`, the
-    replicas of elastic groups, and `priority` before the flow begins can be changed; anything, if
-    `generation` rises.
+    replicas of elastic groups, and until the flow starts `priority` can be changed. When
+    `generation` is raised, all fields can be.
     """
 
     resources: Resources
-    """The workers, and what else belongs to the set."""
+    """The workers and the other objects that belong to the set."""
     flow: flow.Flow
-    """The steps."""
+    """Steps that the workers run."""
     data: Data = Data()
-    """What the flow reads."""
+    """Data that the flow reads, and outputs that it writes."""
     generation: Annotated[int, msgspec.Meta(ge=1, le=MAX_GENERATION)] = 1
-    """Number of the generation that is wanted. It may only rise; a higher one ends the one before
-    and starts again, on data as it is then."""
+    """Number of the wanted generation. It may only be increased: a higher number ends the current
+    generation and starts a new one, on the data as it is then."""
     run: Annotated[int, msgspec.Meta(ge=1)] = 1
-    """It may only rise within a generation. Higher than `status.run`, what failed of the generation
-    runs again once it is over, and what comes after it, on the same data. `kiln retry --failed`
-    writes it."""
+    """Number of the run within the generation. It may only be increased: if it is higher than
+    `status.run`, the failed parts of the finished generation and the steps after them run again on
+    the same data. `kiln retry --failed` sets it."""
     replay: Replay | None = None
-    """Which earlier generation this one repeats. `kiln replay` writes it."""
+    """Earlier generation that is repeated. `kiln replay` sets it."""
     backend: Backend = Backend.AUTO
-    """How groups start together. `local`: the workers are processes of one machine; the flow starts
-    when all are connected. `pods`: Pods wait at a gate until there is room for all, and data.
-    `auto`: `local` if every node is one of kilnwork's on this machine, else `pods`."""
+    """How the groups start together. `local`: workers are processes of one machine, and the flow
+    starts when all are connected. `pods`: Pods wait at a scheduling gate until there is room for
+    all of them, and their data is complete. `auto`: `local` if all nodes are kilnwork nodes on
+    this machine, otherwise `pods`."""
     suspend: bool = False
-    """Start nothing of the flow, and no workers before it began; what runs goes on."""
+    """Whether the flow is suspended: no tasks start, and no workers before the flow has started.
+    Running tasks continue."""
     priority: Annotated[int, msgspec.Meta(ge=-1_000_000_000, le=1_000_000_000)] = 0
-    """With backend `pods` a set that waits for room holds back those of lower priority, if it could
-    start on empty nodes; nothing that runs is stopped for it. Tasks of higher priority come first
-    on slots that they share. It may be changed until the flow begins."""
+    """Priority of the SyncSet. With backend `pods`, a SyncSet that waits for room holds back those
+    of lower priority if it would fit on empty nodes; running tasks are not interrupted. On shared
+    slots, tasks of higher priority start first. It may be changed until the flow starts."""
     deadline_seconds: Annotated[int, msgspec.Meta(ge=1, le=task.MAX_S)] | None = None
-    """Seconds from its admission for the whole generation; then it fails, `DeadlineExceeded`. They
-    start again when what failed runs again."""
+    """Maximum number of seconds for the whole generation since its admission. When it is exceeded,
+    the generation fails with `DeadlineExceeded`. The time starts again when failed parts run
+    again."""
     kill_timestamp: str | None = None
-    """Time (RFC 3339) when the generation is killed. `kiln cancel` writes it."""
+    """Time (RFC 3339) at which the generation is killed. `kiln cancel` sets it."""
     keep: Keep = Keep()
-    """How long finished generations are kept."""
+    """How long finished generations and the SyncSet are kept."""
 
     @property
     def replay_of(self) -> int | None:
-        """The generation that the wanted one repeats, None if it is none."""
+        """The generation that the wanted generation repeats, or None if it is not a replay."""
         if self.replay is None or self.replay.generation != self.generation:
             return None
         return self.replay.of
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """Base of all structs of a status."""
+    """Base of all structs of a SyncSet's status."""
 
 
 class SnapshotStatus(Status, frozen=True):
     """A snapshot of the newest generation."""
 
     digest: str = ""
-    """Digest of the snapshot, `sha256:…`, as soon as it is pinned; it never changes after."""
+    """Digest of the snapshot, `sha256:…`, set when it is pinned. It does not change afterwards."""
     bytes: int = 0
-    """Bytes of all its files."""
+    """Total size of all files, in bytes."""
     shards: int = 0
-    """Number of its shards; 0: it is one piece."""
+    """Number of shards; 0 if the snapshot is one piece."""
     nodes_ready: int = 0
-    """Nodes that hold what they need of it."""
+    """Number of nodes that hold the data that they need."""
     nodes_wanted: int = 0
-    """Nodes that need it."""
+    """Number of nodes that need data of the snapshot."""
 
 
 class OutputStatus(Status, frozen=True):
@@ -381,43 +399,43 @@ class OutputStatus(Status, frozen=True):
     digest: str = ""
     """Digest of the snapshot, `sha256:…`."""
     bytes: int = 0
-    """Bytes of all its files."""
+    """Total size of all files, in bytes."""
     files: int = 0
-    """Number of its files."""
+    """Number of files."""
     nodes: int = 0
-    """Nodes that hold files of it."""
+    """Number of nodes that hold files of the output."""
 
 
 class GroupStatus(Status, frozen=True):
     """A group of the newest generation."""
 
     cluster: str = ""
-    """Name of its TaskCluster."""
+    """Name of the TaskCluster of the group."""
     desired: int = 0
-    """Workers that the spec asks for."""
+    """Number of workers that the spec requests."""
     min: int = 0
-    """Workers without which nothing starts."""
+    """Number of workers that are required before the flow starts."""
     gated: int = 0
-    """Pods that wait at their gate: for the others, or for data."""
+    """Number of Pods that wait at their scheduling gate, for other workers or for data."""
     ready: int = 0
-    """Workers that are connected."""
+    """Number of workers that are connected."""
 
 
 class StepStatus(Status, frozen=True):
-    """A step of the flow, all of its instances together."""
+    """A step of the flow, summed over all of its instances."""
 
     state: str = ""
-    """Where it is."""
+    """State of the step."""
     total: int = 0
-    """Its tasks, as far as they are known."""
+    """Number of its known tasks."""
     succeeded: int = 0
-    """Tasks that succeeded."""
+    """Number of tasks that succeeded."""
     failed: int = 0
-    """Tasks that failed for good."""
+    """Number of tasks that failed for good."""
     running: int = 0
-    """Tasks that run."""
+    """Number of tasks that are running."""
     reused: int = 0
-    """Tasks whose result was known from an earlier generation."""
+    """Number of tasks whose result was reused from an earlier generation."""
 
 
 class FlowStatus(Status, frozen=True):
@@ -428,27 +446,27 @@ class FlowStatus(Status, frozen=True):
 
 
 class BackendRef(Status, frozen=True):
-    """What starts the groups together."""
+    """The backend that starts the groups together."""
 
     backend: str = ""
-    """`local` or `pods`."""
+    """Name of the backend: `local` or `pods`."""
     kind: str = ""
-    """Kind of the objects that are the groups."""
+    """Kind of the objects that represent the groups."""
     names: tuple[str, ...] = ()
     """Names of these objects."""
 
 
 class GenerationStatus(Status, frozen=True):
-    """A generation that is over and can be replayed."""
+    """A finished generation that can be replayed."""
 
     generation: int
-    """Its number."""
+    """Number of the generation."""
     phase: str = ""
-    """How it ended."""
+    """Phase in which it finished."""
     replay_of: int | None = None
     """Number of the generation that it repeated."""
     finish_time: str | None = None
-    """When it ended."""
+    """Time at which it finished."""
     digests: dict[str, str] = {}
     """Digests of its snapshots by name."""
     outputs: dict[str, str] = {}
@@ -456,50 +474,50 @@ class GenerationStatus(Status, frozen=True):
 
 
 class SyncSetStatus(Status, frozen=True):
-    """Where the newest generation is, and what it waits for."""
+    """The state of the newest generation."""
 
     phase: str = ""
-    """Where the newest generation is."""
+    """Phase of the newest generation."""
     reason: str = ""
-    """Why it is there, as one word."""
+    """Reason for the phase, as one stable CamelCase word."""
     message: str = ""
-    """The facts of the case: what is waited for, and where."""
+    """Details about the phase, for people: what the generation waits for, and where."""
     generation: int = 0
     """Number of the newest generation that was admitted."""
     run: int = 1
-    """The `spec.run` that was taken up."""
+    """The `spec.run` that is carried out."""
     replay_of: int | None = None
-    """Number of the generation that it repeats."""
+    """Number of the generation that it repeats, if it is a replay."""
     admission_time: str | None = None
-    """When it was admitted, or taken up again."""
+    """Time at which it was admitted, or at which a later run of it started."""
     start_time: str | None = None
-    """When its flow began."""
+    """Time at which its flow started."""
     finish_time: str | None = None
-    """When it ended."""
+    """Time at which it finished."""
     snapshots: dict[str, SnapshotStatus] = {}
     """Snapshots by name."""
     groups: dict[str, GroupStatus] = {}
-    """Groups by name."""
+    """Groups of workers by name."""
     flow: FlowStatus = FlowStatus()
-    """The flow."""
+    """State of the flow."""
     result: task.Result | None = None
-    """Result of the flow, only when it succeeded."""
+    """Result of the flow. Only set when the generation succeeded."""
     outputs: dict[str, OutputStatus] = {}
-    """Outputs by name, only when it succeeded. One whose step was skipped is left out."""
+    """Outputs by name, without those of skipped steps. Only set when the generation succeeded."""
     backend_ref: BackendRef | None = None
-    """What starts the groups together."""
+    """The backend that starts the groups together."""
     data_ready: str = ""
-    """Nodes that hold their data, of all that need it, such as `2/3`."""
+    """Nodes that hold their data, out of all nodes that need data, such as `2/3`."""
     gang: str = ""
-    """Workers that are connected, of all wanted, such as `4/4`."""
+    """Connected workers, out of all wanted workers, such as `4/4`."""
     progress: str = ""
-    """Tasks of the flow that succeeded, of all known, such as `17/64`."""
+    """Successful tasks of the flow, out of all known tasks, such as `17/64`."""
     generations: tuple[GenerationStatus, ...] = ()
-    """Generations that are over, newest first; as many as `keep.generations`."""
+    """Finished generations, newest first, at most `keep.generations`."""
     observed_generation: int = 0
-    """The `metadata.generation` that this status is about."""
+    """The `metadata.generation` that this status describes."""
     conditions: tuple[meta.Condition, ...] = ()
-    """`SnapshotPinned`, `DataReady`, `GangReady`, `FlowRunning`, `Succeeded`."""
+    """Milestones: `SnapshotPinned`, `DataReady`, `GangReady`, `FlowRunning`, `Succeeded`."""
 
 
 class SyncSet(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

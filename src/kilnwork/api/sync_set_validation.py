@@ -1,7 +1,8 @@
-"""Rules for SyncSets beyond their schema, as (field, what is wrong with it).
+"""Rules for SyncSets beyond their schema, as (field, problem) pairs.
 
-Used by the API server's admission and by the controller, which says the same in the status where
-there is a real Kubernetes; `crd_sync_sets` says some of it in CEL. Pure: one object, no look-ups.
+Used by the API server's admission and by the controller, which reports the same problems in the
+status on a real Kubernetes; `crd_sync_sets` has some of the rules in CEL. Pure: one object, no
+look-ups.
 """
 
 from collections import Counter
@@ -28,18 +29,18 @@ from kilnwork.kit import globs
 Problem = validation.Problem
 
 GATE = "kilnwork.dev/gang"
-"""Scheduling gate of Pods of a gang."""
+"""Scheduling gate of the Pods of a gang."""
 
 VOLUME = "kiln-data"
-"""Volume of a worker's Pod by which it sees the data of its generation."""
+"""Name of the volume of a worker's Pod that contains the data of its generation."""
 
 OUTPUTS_VOLUME = "kiln-outputs"
-"""Volume of a worker's Pod into which tasks write what is kept."""
+"""Name of the volume of a worker's Pod into which tasks write outputs."""
 
 _RESOURCES = ("cpu", "memory")
 
 _COUNTED = frozenset({"range", "hash"})
-"""Schemes that do not say how many shards there are."""
+"""Schemes that need `count` or `group` for the number of shards."""
 
 _TWICE = "is there twice"
 _GROUPS = "spec.resources.groups"
@@ -50,11 +51,12 @@ _OBJECT_META = frozenset({"name", "labels", "annotations", "namespace"})
 CHANGEABLE = frozenset(
     {"deadlineSeconds", "generation", "keep", "killTimestamp", "priority", "run", "suspend"}
 )
-"""Fields of the spec that may be changed within a generation; `priority` until its flow begins."""
+"""Fields of the spec that may be changed within a generation; also `priority` until the flow
+starts."""
 
 
 def validate_sync_set(declared: sync_set.SyncSet) -> list[Problem]:
-    """Return what is wrong with a SyncSet whose schema is fulfilled."""
+    """Return what is wrong with a SyncSet that conforms to its schema."""
     spec = declared.spec
     return [
         *_name_problems(declared.metadata.name, spec),
@@ -69,7 +71,7 @@ def validate_sync_set(declared: sync_set.SyncSet) -> list[Problem]:
 
 
 def validate_sync_set_update(old: sync_set.SyncSet, new: sync_set.SyncSet) -> list[Problem]:
-    """Return what may not change as asked."""
+    """Return the forbidden changes of a SyncSet."""
     if new.spec.generation < old.spec.generation:
         text = f"{crd_sync_sets.GENERATION_RULE}, it was {old.spec.generation}"
         return [("spec.generation", text)]
@@ -85,7 +87,7 @@ def validate_sync_set_update(old: sync_set.SyncSet, new: sync_set.SyncSet) -> li
 
 
 def backend_problems(spec: sync_set.SyncSetSpec, backend: sync_set.Backend) -> list[Problem]:
-    """Return what keeps a valid spec from being carried out by a backend."""
+    """Return why a valid spec cannot be carried out by a backend."""
     if backend is not sync_set.Backend.PODS:
         return []
     problems = [
@@ -123,7 +125,7 @@ def _name_problems(name: str, spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
 
 
 def _places(spec: sync_set.SyncSetSpec) -> Iterator[tuple[str, sync_set.Group]]:
-    """Yield the path of each group, and the group; also of the controller."""
+    """Yield the path of each group and the group, including the controller."""
     for position, group in enumerate(spec.resources.groups):
         yield f"{_GROUPS}[{position}]", group
     if spec.resources.controller is not None:
@@ -178,7 +180,7 @@ def _near_problems(
             yield field, _unknown("snapshot", name, snapshots)
         elif snapshots[name].shard is None:
             yield field, f"has no shards: give snapshot {name} a shard with a count"
-        elif snapshots[name].shard.group is not None:  # type: ignore[union-attr]  # said above
+        elif snapshots[name].shard.group is not None:  # type: ignore[union-attr]  # reported above
             yield field, f"would follow from itself: give the shard of snapshot {name} a count"
 
 
@@ -198,9 +200,9 @@ def _template_problems(at: str, template: dict[str, Any] | None) -> Iterator[Pro
 
 
 def _request_problems(at: str, template: dict[str, Any] | None) -> Iterator[Problem]:
-    """Yield missing requests, without which it is unknown whether there is room for all."""
+    """Yield missing requests, without which it is unknown whether all workers fit."""
     if pod_templates.shape_problem(template):
-        return  # said above
+        return  # reported above
     containers = ((template or {}).get("spec") or {}).get("containers") or [{}]
     position = task_fields.worker_position(containers)
     resources = containers[position].get("resources") or {}
@@ -333,8 +335,8 @@ def _flow_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
 
 
 def _task_problems(program: flow_program.Program) -> Iterator[Problem]:
-    """Yield what is wrong with the tasks of steps, as of any task; names of their inputs are
-    given."""
+    """Yield what is wrong with the tasks of steps, as for other tasks; the names of their inputs
+    are given."""
     for node in program.every():
         if node.task is None:
             continue
@@ -348,7 +350,7 @@ def _task_problems(program: flow_program.Program) -> Iterator[Problem]:
 def _delivery_problems(
     spec: sync_set.SyncSetSpec, program: flow_program.Program
 ) -> Iterator[Problem]:
-    """Yield snapshots delivered by shards whose readers have no task for each shard."""
+    """Yield snapshots with `deliver: shard` whose readers do not have a task for each shard."""
     readers = flow_program.shard_readers(program)
     for position, snapshot in enumerate(spec.data.snapshots):
         if snapshot.deliver is not sync_set.Deliver.SHARD or snapshot.shard is None:
@@ -399,8 +401,8 @@ def _frozen_problems(old: sync_set.SyncSetSpec, new: sync_set.SyncSetSpec) -> It
 
 
 def _frozen(spec: sync_set.SyncSetSpec) -> dict[str, Any]:
-    """Return the part of a spec that must not change within a generation: all but CHANGEABLE, and
-    the replicas of groups that are elastic."""
+    """Return the part of a spec that is immutable within a generation: all fields but CHANGEABLE
+    and the replicas of elastic groups."""
     groups = tuple(
         group if group.elastic is None else msgspec.structs.replace(group, replicas=None)
         for group in spec.resources.groups

@@ -1,8 +1,8 @@
 """Kind Task: one unit of work on a TaskCluster, with inputs, attempts and one result.
 
-The spec is also what the journal keeps and what the channel carries for spawned tasks: one model.
-Field names and meaning follow the dynamic batch prototype (clusterName, image, command, args,
-inputObject); the rest is Kubernetes' usual vocabulary.
+The journal stores the same spec, and the channel carries it for spawned tasks: there is one model.
+The names and meanings of clusterName, image, command, args and inputObject follow the dynamic
+batch prototype; the others are the usual vocabulary of Kubernetes.
 """
 
 from collections.abc import Mapping
@@ -15,23 +15,24 @@ from kilnwork.api import function_task, http_task, meta, object_task, wire
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
 MAX_S = 1_000_000_000
-"""Longest time that a field accepts: its end still fits into timestamps and SQL."""
+"""Maximum of every duration field, in seconds: start time plus duration still fits into timestamps
+and SQL."""
 
 MAX_RUN = 2**31 - 1
-"""Highest number of a run: it fits into frames and SQL."""
+"""Highest number of a run, which fits into frames and SQL."""
 
 FORCE_ANNOTATION = "kilnwork.dev/force-run"
-"""On a Task: the number of a run that may start although the run before it succeeded."""
+"""Annotation of a Task: the number of a run that may start although the run before it succeeded."""
 
 RESUME_ANNOTATION = "kilnwork.dev/resume-run"
-"""On a Task: the number of a run that goes on with the children of the run before it, of which only
-those that failed run again."""
+"""Annotation of a Task: the number of a run that keeps the finished children of the run before it
+and runs only the failed ones again."""
 
 EnvName = Annotated[str, msgspec.Meta(min_length=1, pattern=r"^[^=\x00]+$")]
 
 
 WORKER = "worker"
-"""The executor of tasks that name no other: a slot of a warm worker."""
+"""The default executor: a slot of a warm worker."""
 
 TEMPLATES = {
     "pod": "pod",
@@ -41,70 +42,74 @@ TEMPLATES = {
     "external": "external",
     "function": "function",
 }
-"""Fields of the spec in JSON that choose and describe an executor, which is called so; the value is
-the name of its attribute. Requests to functions are carried out by executor `http`."""
+"""Fields of the spec in JSON that choose and describe an executor; the executor has the name of
+the field. The value is the name of the attribute in Python. Requests to functions are carried out
+by executor `http`."""
 
 OUTSIDE = frozenset({"http", "external"})
-"""Executors that are processes of their own, any number of each."""
+"""Executors whose processes run outside the manager, any number of each."""
 
 EXTERNAL = "external/"
-"""Prefix of the names of users' own executors, each of which serves one namespace."""
+"""Prefix of the names of user-written executors, each of which serves one namespace."""
 
 WITHOUT_PROGRAM = frozenset(TEMPLATES) - {"pod"}
-"""Executors whose tasks run no program of ours: their inputs are variables of the template, and
-Python submits them as it submits calls."""
+"""Executors whose tasks run no program of ours: inputs are variables of the template, and the
+Python library submits these tasks as it submits calls."""
 
 REQUESTS = frozenset({"http", "function"})
-"""Fields of the spec by which a task is a request."""
+"""Fields of the spec that make a task an HTTP request."""
 
 _EXECUTOR_QUEUE = "executor/"
 _PORTION = "#"
 
 
 def executor_queue(executor: str, required: Mapping[str, str] = {}) -> str:
-    """Return the name of the queue of an executor, or of its processes that have all the `required`
-    labels; no TaskCluster can be called so."""
+    """Return the name of the queue of an executor, or of those of its processes that have all
+    `required` labels. No TaskCluster can have this name."""
     labels = ",".join(f"{key}={value}" for key, value in sorted(required.items()))
     return f"{_EXECUTOR_QUEUE}{executor}{'?' if labels else ''}{labels}"
 
 
 def queue_labels(name: str) -> tuple[str, dict[str, str]]:
-    """Return the queue of all processes of an executor, and which labels those must have that serve
-    the queue of that name."""
+    """Return the executor's main queue and the labels that a process must have to serve the queue
+    `name`."""
     everybody, _, labels = name.partition("?")
     pairs = (label.partition("=") for label in labels.split(",") if label)
     return everybody, {key: value for key, _, value in pairs}
 
 
 def portion_queue(cluster: str, portion: int) -> str:
-    """Return the name of the queue of tasks that need a portion of a SyncSet's data: workers of the
-    TaskCluster serve it whose nodes hold that; no TaskCluster can be called so."""
+    """Return the name of the queue of tasks that need a portion of a SyncSet's data.
+
+    It is served by the workers of the TaskCluster whose nodes hold the portion. No TaskCluster can
+    have this name.
+    """
     return f"{cluster}{_PORTION}{portion}"
 
 
 def queue_portion(name: str) -> tuple[str, int] | None:
-    """Return TaskCluster and portion of a queue, None if it is none of a portion."""
+    """Return the TaskCluster and the portion of a queue, or None if it is no portion queue."""
     cluster, mark, portion = name.partition(_PORTION)
     return (cluster, int(portion)) if mark and portion.isdecimal() else None
 
 
 def queue_cluster(name: str) -> str:
-    """Return the TaskCluster whose workers serve a queue."""
+    """Return the name of the TaskCluster whose workers serve a queue."""
     return name.partition(_PORTION)[0]
 
 
 def is_external_queue(name: str) -> bool:
-    """Return whether a queue is that of a user's own executor, which serves one namespace."""
+    """Return whether a queue belongs to a user-written executor, which serves one namespace."""
     return name.startswith(_EXECUTOR_QUEUE + EXTERNAL)
 
 
 def is_executor_queue(name: str) -> bool:
-    """Return whether a queue is an executor's; if not, it is that of a TaskCluster."""
+    """Return whether a queue belongs to an executor; otherwise it belongs to a TaskCluster."""
     return name.startswith(_EXECUTOR_QUEUE)
 
 
 class State(StrEnum):
-    """The state of a task. Success, Failed and Killed of a run never change."""
+    """The state of a task. Success, Failed and Killed are final for the run."""
 
     PENDING = "Pending"
     STAGING = "Staging"
@@ -116,7 +121,7 @@ class State(StrEnum):
 
     @property
     def final(self) -> bool:
-        """True when this run will not change any more."""
+        """Whether the state is final for this run."""
         return self in _FINAL
 
 
@@ -130,164 +135,186 @@ class KeyRef(Wire, frozen=True):
     """A key of an object in the task's namespace, whose value is text."""
 
     name: Name
-    """Its name."""
+    """Name of the Secret or ConfigMap."""
     key: Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
-    """Key of its data."""
+    """Key in the `data` of the object."""
     optional: bool = False
-    """Leave the variable out if it does not exist, instead of failing."""
+    """Whether the variable is left out if the object or the key does not exist, instead of failing
+    the attempt."""
 
 
 class EnvSource(Wire, frozen=True):
-    """What a variable gets its value from: exactly one of these."""
+    """Source of a variable's value. Exactly one field must be set."""
 
     secret_key_ref: KeyRef | None = None
-    """Key of a Secret."""
+    """Key of a Secret in the task's namespace."""
     config_map_key_ref: KeyRef | None = None
-    """Key of a ConfigMap."""
+    """Key of a ConfigMap in the task's namespace."""
 
 
 class EnvVar(Wire, frozen=True):
-    """One environment variable of a command or Python call."""
+    """An environment variable of a command or Python call."""
 
     name: EnvName
-    """Name of the variable; it may not contain `=`."""
+    """Name of the variable. It must not contain `=`."""
     value: str = ""
-    """Value of the variable, as it is: `$(NAME)` is not expanded."""
+    """Value of the variable, used literally: `$(NAME)` is not expanded."""
     value_from: EnvSource | None = None
-    """Where the value is read when an attempt starts, instead of `value`."""
+    """Source from which the value is read when an attempt starts, instead of `value`."""
 
 
 class TaskInput(Wire, frozen=True):
-    """One named input: a TaskObject, or the result of another Task of this namespace."""
+    """A named input: a TaskObject, or the result of another Task in this namespace."""
 
     name: Name
-    """Name of the input in the file `$KILN_INPUT`; a call gets it as the argument of that name."""
+    """Name of the input in the file `$KILN_INPUT`. A call gets the input as the argument of this
+    name."""
     object: Name | None = None
-    """Name of a TaskObject. Give this or `task`."""
+    """Name of a TaskObject. Exactly one of `object` and `task` must be set."""
     task: Name | None = None
-    """Name of a Task whose result is read. If that one fails, so does this, with `InputFailed`."""
+    """Name of a Task whose result is the input. If that Task fails, this one fails with
+    `InputFailed`."""
     path: str | None = None
-    """JSONPath (RFC 9535) to a part of the input; the first match is taken. Empty: all of it."""
+    """JSONPath (RFC 9535) to a part of the input; the first match is used. Empty: the whole
+    input."""
 
 
 class Retry(Wire, frozen=True):
-    """When a failed or lost attempt is followed by another.
+    """Rules for retrying failed and lost attempts.
 
-    Exit code 75 (EX_TEMPFAIL, sysexits.h) always asks for a retry.
+    Exit code 75 (EX_TEMPFAIL, sysexits.h) always requests a retry.
     """
 
     max_attempts: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
-    """How often the command may be tried, counting its failures; a retry is never assumed."""
+    """Maximum number of attempts, counting failures but not losses. Tasks are not retried by
+    default."""
     max_losses: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 3
-    """How many losses are repeated: attempts that ended by no fault of the command, such as the end
-    of the worker or the node, or a SIGKILL from elsewhere."""
+    """Maximum number of lost attempts that are repeated. An attempt is lost if it ended through no
+    fault of the command, such as the end of the worker or the node, or a SIGKILL from elsewhere."""
     delay_seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 1.0
-    """Delay before the second attempt; there is none after a first loss."""
+    """Delay before the second attempt, in seconds. The first loss is repeated without a delay."""
     factor: Annotated[float, msgspec.Meta(ge=1, le=100)] = 2.0
-    """Factor by which each delay is longer than the one before."""
+    """Factor by which each delay is longer than the previous one."""
     max_delay_seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 60.0
-    """The longest delay."""
+    """Maximum delay, in seconds."""
     jitter: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.2
-    """Fraction by which each delay is spread, up and down."""
+    """Fraction by which each delay is randomly shortened or lengthened."""
     on: tuple[Annotated[str, msgspec.Meta(pattern=r"^(exit:[0-9]{1,3}|timeout)$")], ...] = ()
-    """Which failures are retried: `exit:N`, `timeout`. Empty: all of them. For kubectl the
-    name needs quotes, `"on"`: without them it reads true."""
+    """Failures that are retried: `exit:N` for an exit code, `timeout`. Empty: all failures. In
+    YAML for kubectl, write the key as `"on"`: without quotes YAML 1.1 reads it as true."""
 
 
 class Timeouts(Wire, frozen=True):
-    """Deadlines in seconds, up to 31 years; one that is not given does not exist."""
+    """Deadlines in seconds, up to 31 years. An unset deadline is unlimited."""
 
     pending_seconds: Annotated[float, msgspec.Meta(gt=0, le=MAX_S)] | None = None
-    """Time from becoming pending to the first start. Then the task fails with `PendingTimedOut`."""
+    """Maximum time from becoming pending to the first start. When it is exceeded, the task fails
+    with `PendingTimedOut`."""
     running_seconds: Annotated[float, msgspec.Meta(gt=0, le=MAX_S)] | None = None
-    """Time for one attempt. Then that attempt has failed with `TimedOut`."""
+    """Maximum duration of one attempt. When it is exceeded, the attempt fails with `TimedOut`. A
+    call that never reports its start, because it stopped itself or holds the interpreter lock,
+    gets up to twice this time."""
     total_seconds: Annotated[float, msgspec.Meta(gt=0, le=MAX_S)] | None = None
-    """Time for the whole run, waiting included. Then the task fails with `TotalTimedOut`."""
+    """Maximum duration of the whole run, waiting included. When it is exceeded, the task fails with
+    `TotalTimedOut`."""
     kill_grace_seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 30.0
-    """Time between SIGTERM and SIGKILL, as terminationGracePeriodSeconds of a Pod."""
+    """Time between SIGTERM and SIGKILL, like `terminationGracePeriodSeconds` of a Pod."""
 
 
 class Call(Wire, frozen=True):
-    """A Python call, run in a slot of the worker instead of a command, or in a Pod of its own."""
+    """A Python call that runs in a slot of a worker instead of a command, or in a Pod of its
+    own."""
 
     function: Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
-    """The function, as `package.module:name`; the worker imports it, unless `code` is given."""
+    """Function to call, as `package.module:name`. The worker imports it, unless `code` is set."""
     code: str | None = None
-    """Digest (`sha256:…`) of the blob that holds the function. Written by the Python library."""
+    """Digest (`sha256:…`) of the blob that contains the function. Set by the Python library."""
     args: tuple[Any, ...] = ()
-    """Arguments by position, any JSON; a call from Python has its arguments beside its spec."""
+    """Positional arguments, any JSON. Calls submitted from Python carry their arguments outside
+    the spec."""
     kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Arguments by name, any JSON. Inputs are passed by name too."""
+    """Keyword arguments, any JSON. Inputs are passed by name too."""
     environment: str | None = None
-    """Digest of the files shipped with the function. Written by the Python library."""
+    """Digest of the files shipped with the function. Set by the Python library."""
     returns: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
-    """Number of results into which the returned tuple is taken apart."""
+    """Number of results that the returned tuple is split into."""
     stream: bool = False
-    """True for a generator, whose values are passed on as they come."""
+    """Whether the function is a generator whose values are passed on as it yields them."""
     accept_failures: bool = False
-    """Call it even if an input failed, with the error in the place of the input."""
+    """Whether the function is called even if an input failed; the argument is then the error of
+    the input."""
 
 
 class PodTemplate(Wire, frozen=True):
-    """A core/v1 PodTemplateSpec; what it holds is for the API server to check."""
+    """A core/v1 PodTemplateSpec. Its content is validated by the API server."""
 
     spec: dict[str, Any]
-    """A core/v1 PodSpec. `restartPolicy` is `Never` unless it says `OnFailure`. With a `call` it
-    may be empty: one container, of the worker's image unless it names another, runs the call."""
+    """A core/v1 PodSpec. `restartPolicy` defaults to `Never`; `OnFailure` is the other choice.
+    With a `call` it may be empty: the call runs in one container, with the worker's image by
+    default."""
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     """Labels and annotations of the Pod."""
 
 
 class ExternalTask(Wire, frozen=True):
-    """Work for a program of the user's own, which claims tasks by the name of its executor."""
+    """Work for a user-written program, which claims tasks by the name of its executor."""
 
     executor: Name
-    """Name by which programs of this namespace claim it; any number of them may share one."""
+    """Name of the executor, by which programs in this namespace claim the task. Any number of
+    programs may share one name."""
     payload: Any = None
-    """What the program gets, any JSON; its texts may have variables."""
+    """Data for the program, any JSON. Strings in it may contain variables."""
 
 
 class TaskTemplate(Wire, frozen=True):
-    """What a task runs, and on what input: the part of a Task's spec that a Job takes as the
-    template of all its tasks."""
+    """What a task runs, and its inputs: the part of a Task's spec that a Job uses as the template
+    of its tasks."""
 
     cluster_name: Name = "default"
-    """Name of the TaskCluster of this namespace that runs the task."""
+    """Name of the TaskCluster in this namespace that runs the task."""
     image: str = ""
-    """Image in which the command runs: in a container added to a worker's Pod where the TaskCluster
-    says `runtime: EphemeralContainers`, else in a Pod of its own if it is not that of the workers.
-    A label where the workers are on a node of kilnwork."""
+    """Image in which the command runs. With `runtime: EphemeralContainers` of the TaskCluster, the
+    command runs in a container added to a worker's Pod; otherwise in a Pod of its own if the image
+    differs from that of the workers. On nodes of kilnwork, the image is only a label. Refused with
+    `call`, whose image is that of the worker or of its `pod`."""
     command: tuple[str, ...] = ()
-    """Program and its first arguments. Needed, unless there is a `call`."""
+    """Program and its first arguments. Required unless another field says what to run, such as
+    `call` or `pod`."""
     args: tuple[str, ...] = ()
-    """More arguments, after those of `command`."""
+    """Further arguments, appended to `command`."""
     call: Call | None = None
-    """Python function to call, instead of `command`; inputs are passed by name."""
+    """Python function to call, instead of `command`. Inputs are passed by name."""
     pod: PodTemplate | None = None
-    """Pod to create and wait for, instead of `command`, or Pod in which `call` runs; no TaskCluster
-    is needed."""
+    """Pod to create and wait for, instead of `command`; with `call`, the Pod in which the call
+    runs. `clusterName` has no effect then, and `image` and `env` are refused: its containers have
+    their own."""
     workflow: object_task.WorkflowTemplate | None = None
-    """Workflow of Argo to create and wait for, instead of `command`."""
+    """Argo Workflow to create and wait for, instead of `command`."""
     custom_resource: object_task.CustomResource | None = None
     """Object of any kind to create and wait for, instead of `command`."""
     http: http_task.HttpTemplate | None = None
-    """HTTP request to send, instead of `command`; it needs a `kiln executor http`."""
+    """HTTP request to send, instead of `command`. It requires a running `kiln executor http`;
+    `clusterName` has no effect then."""
     function: function_task.FunctionTemplate | None = None
-    """Request to a Service of Knative, instead of `command`; it needs a `kiln executor http`."""
+    """Request to a Knative Service, instead of `command`. It requires a running `kiln executor
+    http`; `clusterName` has no effect then."""
     external: ExternalTask | None = None
-    """Work for a program of your own, instead of `command`."""
+    """Work for a user-written program, instead of `command`. `clusterName` has no effect then."""
     env: tuple[EnvVar, ...] = ()
     """Environment variables of the command or Python call."""
     input_object: Name | None = None
-    """Name of a TaskObject to read; the task waits until it exists. As an input it is `input`."""
+    """Name of a TaskObject that the task reads as the input `input`. The task waits until the
+    object exists."""
     inputs: tuple[TaskInput, ...] = ()
-    """More inputs; the task waits for all of them."""
+    """Further inputs. The task waits for all of them."""
     output_type: Annotated[str, msgspec.Meta(pattern="^(json|bytes)$")] = "json"
-    """What the result is: `json`, the output file must parse; `bytes`, it may be anything."""
+    """Type of the result. `json`: the output file must contain valid JSON; `bytes`: it may contain
+    anything."""
 
     @property
     def executor(self) -> str:
-        """What runs its attempts: `worker`, or the field that describes another executor."""
+        """Name of the executor that runs the attempts: `worker`, or the field that describes
+        another executor."""
         if self.function is not None:
             return "http"
         for name, attribute in TEMPLATES.items():
@@ -297,18 +324,18 @@ class TaskTemplate(Wire, frozen=True):
 
     @property
     def template(self) -> Wire | None:
-        """The value of the field that chooses its executor; None for a task of a worker."""
+        """Value of the field that chooses the executor, or None for a task of a worker."""
         given = (getattr(self, attribute) for attribute in TEMPLATES.values())
         return next((one for one in given if one is not None), None)
 
     @property
     def function_name(self) -> str:
-        """The function of a call; for other tasks, the executor."""
+        """Name of the called function; for other tasks, the name of the executor."""
         return self.executor if self.call is None else self.call.function
 
     @property
     def queue_name(self) -> str:
-        """Name of the queue in which it waits: that of its TaskCluster, or of its executor."""
+        """Name of the queue in which the task waits: that of its TaskCluster or of its executor."""
         if (
             self.pod is None
             and self.http is None
@@ -317,7 +344,7 @@ class TaskTemplate(Wire, frozen=True):
             and self.external is None
             and self.function is None
         ):
-            return self.cluster_name  # most tasks, millions of them
+            return self.cluster_name  # the common case, for millions of tasks
         if self.external is not None:
             return executor_queue(EXTERNAL + self.external.executor)
         sent = self.sent
@@ -325,66 +352,72 @@ class TaskTemplate(Wire, frozen=True):
 
     @property
     def sent(self) -> http_task.HttpTemplate | None:
-        """The task's HTTP request, also that of a function; None for other tasks."""
+        """The HTTP request of the task, also if it is one to a function; None for other tasks."""
         return self.http if self.function is None else self.function
 
     @property
     def may_repeat(self) -> bool:
-        """Whether a lost attempt that has started may be repeated: not if it was a request that
-        must not be sent twice."""
+        """Whether a lost attempt that has started may be repeated. False for a request that must
+        not be sent twice."""
         sent = self.sent
         return sent is None or sent.may_repeat
 
 
 class TaskSpec(TaskTemplate, frozen=True):
     """What to run and how long to try: a `command`, a Python `call`, a `pod`, a `call` in a `pod`,
-    a `workflow`, a `customResource`, an `http` request, one to a `function`, or work for an
+    a `workflow`, a `customResource`, an `http` request, a request to a `function`, or work for an
     `external` program."""
 
     output_object: Name | None = None
-    """Name of a TaskObject to make from the result, which must be JSON."""
+    """Name of a TaskObject to create from the result, which must be JSON of at most 64 KiB;
+    otherwise the Task has a warning event `OutputObjectNotMade`."""
     priority: Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)] = 0
-    """Tasks with a higher priority start first; what runs is not interrupted."""
+    """Priority of the task. Tasks with a higher priority start first; running tasks are not
+    interrupted."""
     retry: Retry = Retry()
-    """When another attempt follows one that failed or was lost."""
+    """Rules for retrying failed and lost attempts."""
     timeouts: Timeouts = Timeouts()
-    """Deadlines in seconds; without one there is none."""
+    """Deadlines in seconds. An unset deadline is unlimited."""
     run: Annotated[int, msgspec.Meta(ge=1, le=MAX_RUN)] = 1
-    """Number of the run. It may only rise: a higher one starts the task again, with new budgets."""
+    """Number of the run. It may only be increased: a higher number starts the task again, with new
+    budgets of attempts and losses."""
     kill_timestamp: str | None = None
-    """Time (RFC 3339) at which the task is stopped; at once if it is past."""
+    """Time (RFC 3339) at which the task is stopped; a time in the past stops it immediately. `kiln
+    cancel` sets it to now."""
     suspend: bool = False
-    """Start no attempt while this is true; one that runs goes on. No timeout counts meanwhile."""
+    """Whether the start of attempts is suspended. A running attempt continues. Timeouts do not
+    count meanwhile and start again when it becomes false."""
     ttl_seconds_after_finished: Annotated[int, msgspec.Meta(ge=0, le=MAX_S)] | None = None
-    """Seconds after its end when the Task is deleted; without it, never."""
+    """Number of seconds after which the finished Task is deleted. Unset: it is never deleted."""
 
 
 class Result(
     msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
 ):
-    """Result of a task."""
+    """The result of a task."""
 
     value: Any = msgspec.UNSET
-    """The result itself, if it is JSON, at most 8 KiB, and its integers fit into 64 bits."""
+    """The result itself, if it is JSON of at most 8 KiB, its integers fit into 64 bits, and its
+    nesting is at most 64 levels deep. `kiln result` always shows it."""
     media_type: str = "application/json"
-    """`application/json`, or `application/octet-stream` for bytes."""
+    """Media type of the result: `application/json`, or `application/octet-stream` for bytes."""
     size_bytes: int = 0
-    """Size of the result."""
+    """Size of the result in bytes."""
     digest: str = ""
-    """`sha256:` and the SHA-256 of the result in hexadecimal."""
+    """SHA-256 of the result, as `sha256:` and hexadecimal digits."""
 
 
 class ChildCounts(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """How many tasks this one has spawned."""
+    """Number of tasks that this task has spawned."""
 
     total: int = 0
-    """All spawned tasks."""
+    """Number of all spawned tasks."""
     running: int = 0
-    """Spawned tasks that are not over, whether they run or wait."""
+    """Number of spawned tasks that are not finished, whether they run or wait."""
     succeeded: int = 0
-    """Spawned tasks that ended in `Success`."""
+    """Number of spawned tasks that ended in `Success`."""
     failed: int = 0
-    """Spawned tasks that ended in `Failed` or `Killed`."""
+    """Number of spawned tasks that ended in `Failed` or `Killed`."""
 
 
 class TaskStatus(
@@ -393,35 +426,38 @@ class TaskStatus(
     """The state of a task in the journal, as last written by the server."""
 
     state: str = ""
-    """`Pending`, `Staging`, `Running` or `Killing`; at the end `Success`, `Failed` or `Killed`."""
+    """State of the task: `Pending`, `Staging`, `Running` or `Killing`; finally `Success`, `Failed`
+    or `Killed`."""
     reason: str = ""
-    """Why, as one stable word; never empty while the task waits."""
+    """Reason for the state, as one stable CamelCase word. Never empty while the task waits."""
     message: str = ""
-    """The facts of this case, for people."""
+    """Details about the state, for people."""
     run: int = 0
-    """Number of the run that the rest of the status is about."""
+    """Number of the run that the rest of the status describes."""
     attempts: int = 0
-    """Number of the newest attempt in this run."""
+    """Number of the newest attempt in this run that has started or is about to; attempts that were
+    withdrawn before their start do not count."""
     losses: int = 0
-    """How many attempts of this run were lost."""
+    """Number of attempts in this run that were lost after they had started. Losses caused by the
+    dispatcher do not count against `retry.maxLosses`."""
     pod_name: str = ""
-    """Name of the Pod of the worker that has or had the task, or of the executor of a request."""
+    """Name of the Pod of the worker that runs or ran the task, or of the executor of a request."""
     node_name: str = ""
     """Name of the node of that Pod."""
     exit_code: int | None = None
     """Exit code of the newest attempt's command; 128 + N after signal N."""
     result: Result | None = None
-    """What the command wrote to `$KILN_OUTPUT`; only in state `Success`."""
+    """Result that the command wrote to `$KILN_OUTPUT`. Only set in state `Success`."""
     output_object: str = ""
-    """Name of the TaskObject that was made from the result."""
+    """Name of the TaskObject that was created from the result."""
     start_time: str | None = None
-    """When the first attempt of the run started."""
+    """Time at which the first attempt of the run started."""
     finish_time: str | None = None
-    """When the run was over."""
+    """Time at which the run finished."""
     children: ChildCounts | None = None
-    """How many tasks this one has spawned."""
+    """Number of tasks that this task has spawned."""
     observed_generation: int = 0
-    """The `metadata.generation` that this status is about."""
+    """The `metadata.generation` that this status describes."""
     conditions: tuple[meta.Condition, ...] = ()
     """Milestones of the run: `Started`, `Finished`, `Stopped`; and `Suspended`, `FieldsIgnored`,
     `ImageIgnored`."""

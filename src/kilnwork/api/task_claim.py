@@ -1,7 +1,8 @@
-"""Kind TaskClaim: a user's program claims one task of its executor, and reports on it.
+"""Kind TaskClaim: a user-written program claims one task of its executor and reports on it.
 
-Used by the CRDs and by `controllers.task_claim`. `phase`, `reason`, `message`, `task` and
-`killReason` of the status are the manager's; `renewTime`, `progress` and `outcome` the holder's.
+Used by the CRDs and by `controllers.task_claim`. In the status, `phase`, `reason`, `message`,
+`task` and `killReason` are written by the manager; `renewTime`, `progress` and `outcome` by the
+holder of the claim.
 """
 
 import enum
@@ -13,7 +14,7 @@ from kilnwork.api import meta, task, wire
 
 
 class Phase(enum.StrEnum):
-    """The phase of a claim; none before the manager has seen it."""
+    """The phase of a claim. It is empty until the manager has seen the claim."""
 
     WAITING = "Waiting"
     CLAIMED = "Claimed"
@@ -22,92 +23,100 @@ class Phase(enum.StrEnum):
 
 
 class TaskClaimSpec(wire.Wire, frozen=True):
-    """Which task is wanted, and by whom."""
+    """Which executor's tasks are claimed, and by which holder."""
 
     executor: task.Name
-    """Name of the executor, as in `spec.external` of the tasks."""
+    """Name of the executor, as in `spec.external.executor` of the tasks."""
     holder: Annotated[str, msgspec.Meta(max_length=128)] = ""
-    """Who holds the claim, shown as where the task runs. Empty: the name of the claim."""
+    """Name of the holder of the claim, shown as the place where the task runs. Empty: the name of
+    the claim."""
     lease_seconds: Annotated[int, msgspec.Meta(ge=1, le=86_400)] = 60
-    """Time after which the holder counts as lost, if it has not changed `status.renewTime`."""
+    """Number of seconds after which the holder counts as lost, unless it has changed
+    `status.renewTime`. The time starts with the claim, and again when a task is assigned."""
     ttl_seconds_after_finished: Annotated[int, msgspec.Meta(ge=0, le=task.MAX_S)] = 300
-    """Time after which a finished claim is deleted."""
+    """Number of seconds after which a finished claim is deleted."""
 
 
 class AssignedTask(
     msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
 ):
-    """The task that the holder is to carry out."""
+    """The task that the holder carries out."""
 
     name: str
-    """Name of the Task; of a spawned task its id."""
+    """Name of the Task; for a spawned task, its id."""
     id: str
     """Id of the task, a UUID."""
     run: int
     """Number of the run."""
     attempt: int
-    """Number of the attempt in this run: the claim is about this one alone."""
+    """Number of the attempt in this run. The claim covers only this attempt."""
     payload: Any = None
-    """`spec.external.payload` with its variables replaced."""
+    """`spec.external.payload` of the task, with variables replaced."""
     inputs: dict[str, Any] = msgspec.field(default_factory=dict)
     """Inputs of the task by name."""
     output_type: str = "json"
-    """What the result must be: `json`, or `bytes`, which are written in base64."""
+    """Type of the required result: `json`, or `bytes`, which is written in base64."""
 
 
 class ClaimProgress(
     msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
 ):
-    """How far the task is."""
+    """Progress of the task."""
 
     fraction: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
-    """From 0 to 1, if it is known."""
+    """Completed fraction of the task, from 0 to 1, if known."""
     message: str = ""
-    """For people."""
+    """Description of the progress, for people."""
 
 
 class ClaimOutcome(
     msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
 ):
-    """How the task has ended: the proof that nothing of it is left. It cannot be changed."""
+    """How the task ended. Writing it declares that nothing of the task runs any more. It cannot be
+    changed."""
 
     state: Annotated[str, msgspec.Meta(pattern="^(Succeeded|Failed|Killed)$")]
-    """`Succeeded`, `Failed`, or `Killed` where the phase was `Killing`."""
+    """Final state: `Succeeded`, `Failed`, or `Killed` if the phase was `Killing`."""
     result: Any = msgspec.UNSET
-    """The result: any JSON, or a string in base64 with `outputType: bytes`."""
+    """Result of the task: any JSON, or with `outputType: bytes` a base64 string."""
     reason: Annotated[str, msgspec.Meta(pattern="^([A-Za-z][A-Za-z0-9]{0,62})?$")] = ""
-    """One word in CamelCase for a failure."""
+    """Reason for a failure, as one CamelCase word. Reasons with which the manager marks waiting,
+    lost and killed tasks are refused. Empty: `Raised`."""
     message: str = ""
-    """For people."""
+    """Details about the end, for people."""
     retry: bool = True
-    """Whether a failure may be tried again, within `spec.retry` of the task."""
+    """Whether a failure may be retried, within `spec.retry` of the task."""
 
 
 class TaskClaimStatus(
     msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
 ):
-    """What the manager has assigned, and what the holder reports."""
+    """What the manager has assigned, and what the holder has reported."""
 
     phase: str = ""
-    """`Waiting`, `Claimed`, `Killing` or `Finished`, by the manager."""
+    """Phase of the claim. Empty: the manager has not seen it yet; `Waiting`: it waits for a task;
+    `Claimed`: it has a task; `Killing`: the task must stop; `Finished`: the end of the task is
+    stored, or the holder is lost. Written by the manager."""
     reason: str = ""
-    """How it has finished, by the manager: the reason that the attempt has ended with."""
+    """Reason with which the attempt ended. Written by the manager."""
     message: str = ""
-    """The same for people."""
+    """Details about the end, for people. Written by the manager."""
     task: AssignedTask | None = None
-    """The task to carry out, by the manager."""
+    """Task to carry out. Written by the manager."""
     kill_reason: str = ""
-    """Why the task must stop, by the manager: the holder stops it and writes `outcome`."""
+    """Why the task must stop: the holder stops it and then writes `outcome`. Written by the
+    manager."""
     renew_time: str = ""
-    """By the holder: any change of it renews the lease, whatever time it names."""
+    """Time of the last renewal of the lease. Any change renews the lease, whatever time is written.
+    Written by the holder."""
     progress: ClaimProgress | None = None
-    """How far the task is, by the holder."""
+    """Progress of the task. Written by the holder."""
     outcome: ClaimOutcome | None = None
-    """How the task has ended, by the holder, once."""
+    """How the task ended. Written by the holder, once, in phase `Claimed` or `Killing`."""
 
 
 class TaskClaim(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """A claim on one task of an executor, by a program that the user has written."""
+    """A claim on one task of an executor, by a user-written program."""
 
     metadata: meta.ObjectMeta
     spec: TaskClaimSpec

@@ -12,7 +12,7 @@ from kilnwork.api import meta, task
 
 
 class Runtime(enum.StrEnum):
-    """What runs a task's program; see `TaskClusterSpec.runtime`."""
+    """What runs the program of a task; see `TaskClusterSpec.runtime`."""
 
     AUTO = "Auto"
     AGENT = "Agent"
@@ -26,83 +26,86 @@ class StrategyType(enum.StrEnum):
 
 
 class RollingUpdate(task.Wire, frozen=True):
-    """How many workers are replaced at once. The defaults are those of a DaemonSet, as workers
-    often fill their machines: one drains, and its place is taken when it has gone."""
+    """Parameters of a rolling update. The defaults are those of a DaemonSet, since workers often
+    fill their machines: one worker drains, and its replacement starts when it has ended."""
 
     max_unavailable: Any = 1
-    """How many workers may be missing or draining for the sake of the new template: a number, or
-    a percentage of `replicas`, rounded down."""
+    """Maximum number of workers that may be missing or draining during the update: a number, or a
+    percentage of `replicas`, rounded down."""
     max_surge: Any = 0
-    """How many workers there may be above `replicas` meanwhile: a number, or a percentage of
-    `replicas`, rounded up. If both are 0, `maxUnavailable` counts as 1."""
+    """Maximum number of workers above `replicas` during the update: a number, or a percentage of
+    `replicas`, rounded up. If both fields are 0, `maxUnavailable` counts as 1."""
 
 
 class Strategy(task.Wire, frozen=True):
-    """How workers that were made from an older template are replaced."""
+    """How workers that were created from an older template are replaced."""
 
     type: StrategyType = StrategyType.ROLLING_UPDATE
-    """Always `RollingUpdate`: an outdated worker gets nothing new, ends what it has, and goes."""
+    """Type of the replacement. The only type is `RollingUpdate`: an outdated worker gets no new
+    tasks, finishes those that it has, and ends."""
     rolling_update: RollingUpdate | None = None
-    """How many at once; without it, the defaults of its fields."""
+    """Parameters of the rolling update. Unset: the defaults of its fields."""
 
 
 class TaskClusterSpec(task.Wire, frozen=True):
-    """How many workers and what they may do."""
+    """The desired number of workers and what they may do."""
 
     replicas: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 1
-    """Number of workers. With 0 the tasks wait."""
+    """Number of workers. With 0, tasks wait."""
     deployment_name: task.Name | None = None
-    """What the names of the Pods begin with; without it, the name of the TaskCluster."""
+    """Prefix of the names of the Pods. Unset: the name of the TaskCluster."""
     service_account_name: task.Name | None = None
-    """ServiceAccount whose rights the tasks get; without it they have none."""
+    """ServiceAccount whose rights the tasks have. Unset: they have none."""
     slots_per_worker: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
     """Number of tasks that a worker runs at once."""
     runtime: Runtime = Runtime.AUTO
-    """What runs a task's program: `Agent`, the worker itself in its own container, whatever the
-    task's image; `Auto`, the same, but a Pod of its own for another image than the worker's;
-    `EphemeralContainers`, a container of its own that is added to a worker's Pod. Calls of Python
-    functions run in the worker in any case."""
+    """What runs the program of a task. `Agent`: the worker, in its own container, whatever the
+    image of the task. `Auto`: the worker, but a Pod of its own for a task with another image than
+    the worker's. `EphemeralContainers`: a container of its own, added to a worker's Pod. Calls of
+    Python functions always run in the worker."""
     drain_seconds: Annotated[int, msgspec.Meta(ge=0, le=86400)] = 300
-    """How long a TaskCluster that is deleted lets what runs go on, in seconds; what still runs then
-    is stopped. Tasks that no worker has fail at once."""
+    """Number of seconds for which running tasks may continue after the TaskCluster is deleted;
+    then they are stopped. 0 stops them immediately. Tasks that are not on a worker yet fail
+    immediately."""
     strategy: Strategy | None = None
-    """How workers are replaced after the template has changed, in the form of a Deployment; without
-    it, the defaults of its fields."""
+    """How workers are replaced after a change of the template, in the form of a Deployment's
+    strategy. Unset: the defaults of its fields."""
     template: dict[str, Any] | None = None
-    """PodTemplateSpec to start from. Its container `worker`, or else its first, becomes the worker:
-    command, arguments and the worker's own variables are replaced, restartPolicy is Always."""
+    """PodTemplateSpec of the workers. Its container `worker`, or else its first container, becomes
+    the worker: command, arguments and the variables of the worker are replaced, and
+    `restartPolicy` is `Always`."""
 
 
 class Slots(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """Room for tasks."""
+    """Numbers of slots."""
 
     total: int = 0
-    """All slots of connected workers."""
+    """Number of slots of connected workers."""
     busy: int = 0
-    """Slots that run a task."""
+    """Number of slots that run a task."""
 
 
 class TaskClusterStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """How many workers there are, and how busy they are."""
+    """The observed number of workers, and how busy they are."""
 
     replicas: int = 0
-    """Pods that exist and are not being deleted."""
+    """Number of Pods that exist and are not being deleted."""
     ready_replicas: int = 0
-    """Workers that are connected."""
+    """Number of workers that are connected."""
     available_replicas: int = 0
-    """Workers that are connected, as `readyReplicas`."""
+    """Number of workers that are connected; the same as `readyReplicas`."""
     updated_replicas: int = 0
-    """How many of `replicas` were made from the current template."""
+    """Number of Pods that were created from the current template."""
     outdated_replicas: int = 0
-    """How many of `replicas` were made from an older template and are to be replaced."""
+    """Number of Pods that were created from an older template and will be replaced."""
     slots: Slots = Slots()
-    """Room for tasks on connected workers."""
+    """Slots of connected workers."""
     queued: int = 0
-    """Tasks that wait for a slot."""
+    """Number of tasks that wait for a slot."""
     selector: str = ""
-    """Label selector of the worker Pods, for autoscalers, as text."""
+    """Label selector of the worker Pods as a string, for autoscalers."""
     observed_generation: int = 0
-    """The `metadata.generation` that this status is about."""
+    """The `metadata.generation` that this status describes."""
     conditions: tuple[meta.Condition, ...] = ()
     """Whether there are workers: `Available`, `Ready`."""
 

@@ -1,7 +1,8 @@
 """The effect of every field of our kinds; see `field_effects`.
 
-A test walks the schemas and fails for a field without a row. The template of a TaskCluster is a
-Pod's: nodes have its table, here are only the fields that the TaskCluster replaces.
+A test walks the schemas and fails for a field without a row. The template of a TaskCluster is that
+of a Pod: the node's table applies to it, and here are only the fields that the TaskCluster
+replaces.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,7 @@ from kilnwork.api import field_effects, kinds, meta, task
 from kilnwork.api.field_effects import Effect, Finding, Row, Side
 
 FIELDS_IGNORED = "FieldsIgnored"
-"""Type of the condition that names fields without effect; its reason too."""
+"""Type, and reason, of the condition that names fields without effect."""
 
 _WORKER = "worker"
 _TEMPLATE = "spec.template"
@@ -104,7 +105,7 @@ _IMAGE = "a label on nodes of ours, where programs come from the machine"
 
 
 def _job_template(at: str) -> Iterator[Row]:
-    """Yield the rows of the template of Jobs at a path."""
+    """Yield the rows of a Job template at a path."""
     fields = (
         "maxAttempts", "parallelism", "retry", "retryDelaySeconds",
         "taskPendingTimeoutSeconds", "timeouts", "hooks[].on", "hooks[].phases",
@@ -174,13 +175,15 @@ _WITH_IGNORED = frozenset(
     for kind, rows in TABLES.items()
     if any(row.cluster in (Effect.IGNORED, Effect.REFUSED) for row in rows.values())
 )
-"""Kinds of which our part of a cluster ignores fields: only their objects need a look."""
+"""Kinds that have fields without effect in a Kubernetes cluster: only their objects need to be
+checked."""
 
 
 def findings(kind: str, obj: Any, side: Side = Side.CLUSTER) -> Iterator[Finding]:
-    """Yield fields of an object of ours that have no effect there; none of other kinds.
+    """Yield the fields of an object of ours that have no effect on a side; nothing for other
+    kinds.
 
-    What depends on the node that a Pod of a template goes to, that node says.
+    Effects that depend on the node of a Pod are reported by that node.
     """
     spec = obj.get("spec")
     if kind not in TABLES or not isinstance(spec, dict):
@@ -193,13 +196,14 @@ def findings(kind: str, obj: Any, side: Side = Side.CLUSTER) -> Iterator[Finding
 
 
 def worker_position(containers: Sequence[dict[str, Any]]) -> int:
-    """Return which container of a template is the worker's."""
+    """Return the position of the worker's container in a template."""
     names = [container.get("name") for container in containers]
     return names.index(_WORKER) if _WORKER in names else 0
 
 
 def ignored(kind: str, spec: msgspec.Struct, *, generation: int) -> meta.Condition | None:
-    """Return the condition that names fields of a spec without effect; None without any."""
+    """Return the condition that names the fields of a spec without effect, or None if there are
+    none."""
     if kind not in _WITH_IGNORED:
         return None
     found = list(findings(kind, {"spec": msgspec.to_builtins(spec)}))
@@ -215,7 +219,7 @@ def ignored(kind: str, spec: msgspec.Struct, *, generation: int) -> meta.Conditi
 
 
 def _in_template(template: dict[str, Any]) -> Iterator[Finding]:
-    """Yield fields of a template that the TaskCluster replaces."""
+    """Yield the fields of a template that the TaskCluster replaces."""
     rows = TABLES[kinds.TASK_CLUSTERS.kind]
     metadata, spec = template.get("metadata"), template.get("spec")
     for name, value in metadata.items() if isinstance(metadata, dict) else ():

@@ -13,7 +13,7 @@ from kilnwork.api import meta
 class TaskObject(
     msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True, omit_defaults=True
 ):
-    """Input data. It cannot be changed once made: a task that runs again must read the same."""
+    """Input data. It is immutable, so that a task that runs again reads the same data."""
 
     metadata: meta.ObjectMeta
     data: Any = None

@@ -1,7 +1,7 @@
-"""The fields of a task template that may have variables, and how values are put in there.
+"""The fields of a task template that may contain variables, and how values are inserted.
 
-Part of `job_templates`. Fields of a worker's task are final once a task is made: nothing replaces
-variables in them again. Of other executors the texts have a second pass at each attempt.
+Part of `job_templates`. The fields of a worker's task are final once a task is created: variables
+in them are not replaced again. For other executors the strings have a second pass at each attempt.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -20,53 +20,55 @@ from kilnwork.api import (
 ATTEMPT_VARIABLES = frozenset(
     {"task.id", "task.run", "task.attempt", "task.retry_index", "task.cluster_name"}
 )
-"""Variables of a task that its executor has values for, at each attempt."""
+"""Variables whose values the executor knows at each attempt."""
 
 
 class SecondPass(msgspec.Struct, frozen=True, kw_only=True):
-    """What the executor does with the texts of a field, at each attempt."""
+    """The second substitution of a field's strings, by the executor at each attempt."""
 
     kept: Collection[str]
-    """Names of the variables that it replaces."""
+    """Names of the variables that the executor replaces."""
     text_fields: Collection[str] = ()
-    """Names of fields below which values become texts, in the first pass too."""
+    """Names of fields below which values become text, in the first pass too."""
 
 
 class TemplateField(msgspec.Struct, frozen=True, kw_only=True):
-    """A field of a template whose texts may have variables."""
+    """A field of a template whose strings may contain variables."""
 
     attribute: str
     """Name of the attribute of the template."""
     field: str
-    """Path of what `read` returns below the template."""
+    """Path of the value returned by `read`, relative to the template."""
     given: Any
-    """Value of the attribute."""
+    """The value of the attribute."""
     read: Callable[[str], Any]
-    """Return what is rendered, as JSON; the path of the field is for errors. Raises
+    """Returns the JSON to render; the argument is the path of the field for errors. Raises
     InvalidManifest, or LimitExceeded."""
     build: Callable[[Any], Any]
-    """Make a value of the attribute of what was rendered."""
+    """Converts rendered JSON to a value of the attribute."""
     texts: bool = False
-    """Whether all values become texts."""
+    """Whether all values become text."""
     second_pass: SecondPass | None = None
-    """None where a value is final."""
+    """None if the values are final."""
 
     @property
     def kept(self) -> Collection[str]:
-        """Names of variables that stay for the second pass."""
+        """Names of variables that are kept for the second pass."""
         return self.second_pass.kept if self.second_pass is not None else ()
 
     @property
     def text_fields(self) -> Collection[str]:
-        """Names of fields below which values become texts."""
+        """Names of fields below which values become text."""
         return self.second_pass.text_fields if self.second_pass is not None else ()
 
 
 def parts(
     template: task.TaskTemplate, given_inputs: Collection[str] = ()
 ) -> Iterator[TemplateField]:
-    """Return the fields that have variables, of all that may have some. `given_inputs`: names of
-    inputs that tasks get besides those of the template."""
+    """Return the fields that contain variables.
+
+    `given_inputs`: names of inputs that tasks get in addition to those of the template.
+    """
     return (part for part in _all_parts(template, given_inputs) if _has_references(part.given))
 
 
@@ -77,7 +79,7 @@ def _all_parts(
     if template.call is not None:
         yield _part(template, "call", _arguments, _with_arguments)
     if template.pod is not None:
-        # the Pod has inputs as files, not as variables
+        # the Pod has its inputs as files, not as variables
         yield _part(
             template,
             "pod",
@@ -104,7 +106,7 @@ def _all_parts(
 
 
 def _worker_parts(template: task.TaskTemplate) -> Iterator[TemplateField]:
-    """Yield the fields whose values are final: nothing substitutes them again."""
+    """Yield the fields whose values are final: they are not substituted again."""
     for name in ("command", "args"):
         yield _part(template, name, list, lambda _, made: tuple(made), texts=True)
     for name in ("image", "input_object"):
@@ -137,7 +139,7 @@ def _part(
 
 
 _FIELDS = {"input_object": "inputObject", "custom_resource": "customResource"}
-"""Names of attributes in JSON where they differ."""
+"""JSON names of attributes, where they differ."""
 
 
 def _input_variables(template: task.TaskTemplate, given_inputs: Iterable[str]) -> list[str]:
@@ -186,7 +188,8 @@ def _sent(given: Any, made: Any) -> Any:
 
 
 def _manifest_part(template: task.TaskTemplate, kept: Collection[str]) -> TemplateField:
-    """Return a manifest, parsed before variables are put in, so that no value becomes structure."""
+    """Return the field of a manifest, which is parsed before variables are replaced, so that no
+    value becomes structure."""
     attribute = "workflow" if template.custom_resource is None else "custom_resource"
     given = getattr(template, attribute)
     second_pass = SecondPass(kept=kept, text_fields=object_manifests.TEXT_FIELDS)
@@ -209,10 +212,10 @@ def _manifest_part(template: task.TaskTemplate, kept: Collection[str]) -> Templa
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as parsed JSON: lists, no tuples."""
+    """Return a value as parsed JSON: lists instead of tuples."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def _has_references(value: Any) -> bool:
-    """Return whether there may be variables in it; most templates have few."""
+    """Return whether a value may contain variables; most templates have few."""
     return b"${" in msgspec.json.encode(value)

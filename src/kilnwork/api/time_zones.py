@@ -1,8 +1,8 @@
 """Time zones by name, and the changes of clocks in them, in whole seconds.
 
-Used by `cron`, which has rules for local times that do not exist or come twice. A *local time* is a
-datetime without a zone. Zone files are read by `zoneinfo`, once each: those of the system, else of
-package tzdata. Not for writing times: kit/clock does that.
+Used by `cron`, which has the rules for local times that do not exist or occur twice. A *local
+time* is a datetime without a zone. Zone files are read by `zoneinfo`, once each: those of the
+system, otherwise those of the package tzdata. Times are formatted elsewhere (kit/clock).
 """
 
 import bisect
@@ -21,38 +21,39 @@ _NO_TIME = dt.timedelta()
 _OFFSET = re.compile(r"(?:UTC|GMT)([+-])(?![0-9]{3}$)([0-9]{1,2})(?::?([0-9]{2}))?")
 _ZONE = re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)*")
 _NO_NAMES = {"localtime", "posixrules", "posix", "right"}
-"""Files beside the zones: the machine's own zone, and copies, some with leap seconds."""
+"""Files in the zone directory that are not zones: the machine's own zone, and copies, some with
+leap seconds."""
 
 
 class InvalidZone(errors.KilnError):
-    """The name is no time zone; the message says what may be written."""
+    """The name is not a time zone; the message says which names are allowed."""
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A change of the clocks that leaves local times out, or repeats them."""
+    """A change of the clocks that skips or repeats local times."""
 
     at: int
     """First UTC second with the new offset."""
     before: int
-    """Offset from UTC before it, in seconds."""
+    """Offset from UTC before the change, in seconds."""
     after: int
-    """Offset from then on."""
+    """Offset from UTC after the change, in seconds."""
 
     @property
     def begin(self) -> dt.datetime:
-        """First local time that is left out or repeated."""
+        """The first local time that is skipped or repeated."""
         return local_time(self.at + min(self.before, self.after))
 
     @property
     def last(self) -> dt.datetime:
-        """Last local time, to the second, that is left out or repeated."""
+        """The last local time, in whole seconds, that is skipped or repeated."""
         return local_time(self.at + max(self.before, self.after) - 1)
 
 
 def timezone(name: str) -> dt.tzinfo:
-    """Return the zone of an IANA name or an offset such as `UTC+8`; UTC for none and for `Local`.
+    """Return the zone for an IANA name or an offset such as `UTC+8`; UTC for "" and for `Local`.
 
-    Raise InvalidZone for anything else.
+    Raises InvalidZone for any other name.
     """
     if name in {"", "Local", "UTC", "GMT"}:
         return dt.UTC
@@ -65,7 +66,7 @@ def timezone(name: str) -> dt.tzinfo:
         try:
             return zoneinfo.ZoneInfo(name)
         except (OSError, ValueError, zoneinfo.ZoneInfoNotFoundError):
-            pass  # a directory, a file that is no zone, or none
+            pass  # a directory, a file that is not a zone, or a missing file
     raise InvalidZone(
         f"{name!r} is no time zone: write an IANA name such as Europe/Zurich, "
         "or an offset such as UTC+8, GMT-3:30 or UTC+0530"
@@ -88,7 +89,7 @@ def seconds_of(local: dt.datetime) -> int:
 
 
 def local_time(seconds: int) -> dt.datetime:
-    """Return the local time so many seconds after the local epoch."""
+    """Return the local time at a number of seconds after the local epoch."""
     return _EPOCH + dt.timedelta(seconds=seconds)
 
 
@@ -104,26 +105,30 @@ def offset_at(seconds: int, zone: dt.tzinfo) -> int:
 
 
 def offsets(local: dt.datetime, zone: dt.tzinfo) -> tuple[int, int]:
-    """Return the offsets of a local time: before and after a change of clocks around it, else twice
-    the same (PEP 495). The first is smaller in a gap, greater where times are repeated."""
+    """Return the offsets of a local time before and after a change of the clocks around it.
+
+    They are equal if there is no change (PEP 495). The first is smaller in a gap, and greater
+    where times are repeated.
+    """
     moment = local.replace(tzinfo=zone)
     return _offset(moment), _offset(moment.replace(fold=1))
 
 
 def change_around(local: dt.datetime, zone: dt.tzinfo) -> Change | None:
-    """Return the change of clocks that leaves out or repeats a local time, or None."""
+    """Return the change of the clocks that skips or repeats a local time, or None."""
     before, after = offsets(local, zone)
     return None if before == after else change_at(local, before, after, zone=zone)
 
 
 def change_at(local: dt.datetime, before: int, after: int, *, zone: dt.tzinfo) -> Change:
-    """Return the change of clocks around a local time, whose offsets are known."""
+    """Return the change of the clocks around a local time, given its offsets."""
     low = seconds_of(local) - max(before, after)
     return _change_between(low, low + abs(before - after), zone)
 
 
 def _change_between(low: int, high: int, zone: dt.tzinfo) -> Change:
-    """Return the change of clocks after `low` and not after `high`, whose offsets differ."""
+    """Return the change of the clocks between `low` (exclusive) and `high` (inclusive), whose
+    offsets differ."""
     before = offset_at(low, zone)
     seconds = range(low, high + 1)
     place = bisect.bisect(
@@ -133,7 +138,8 @@ def _change_between(low: int, high: int, zone: dt.tzinfo) -> Change:
 
 
 def changes(after: int, until: int, zone: dt.tzinfo) -> Iterator[Change]:
-    """Yield the changes of clocks after a second and not after another, looking once a day."""
+    """Yield the changes of the clocks from `after` (exclusive) to `until` (inclusive), checking
+    once a day."""
     if isinstance(zone, dt.timezone):
         return
     low, before = after, offset_at(after, zone)

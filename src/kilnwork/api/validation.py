@@ -1,7 +1,7 @@
-"""Rules for our kinds beyond their schemas, as (field, what is wrong with it).
+"""Rules for our kinds beyond their schemas, as (field, problem) pairs.
 
-Used by the API server's admission. On a real Kubernetes the CEL rules of the CRD say some of them,
-and the controllers say the rest in the status. Pure: one object, no look-ups.
+Used by the API server's admission. On a real Kubernetes the CEL rules of the CRDs cover some of
+them, and the controllers report the rest in the status. Pure: one object, no look-ups.
 """
 
 import re
@@ -24,28 +24,30 @@ from kilnwork.api import (
 from kilnwork.kit import clock
 
 Problem = tuple[str, str]
-"""Dotted path of the field, and a sentence without subject: `must not contain NUL`."""
+"""Dotted path of the field, and a sentence without a subject, such as `must not contain NUL`."""
 
 MAX_SLOTS_OF_CONTAINERS = 100
-"""Most slots of a worker whose tasks are containers of its Pod: tasks already sent still come when
-the Pod is full, and Kubernetes allows a few hundred containers (etcd's 1.5 MiB for an object)."""
+"""Maximum number of slots of a worker whose tasks are containers of its Pod. Tasks that were
+sent before still arrive when the Pod is full, and Kubernetes allows a few hundred containers
+(etcd's 1.5 MiB for an object)."""
 
 _NUL = "must not contain a NUL character"
 _IS_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def validate_task(declared: task.Task) -> list[Problem]:
-    """Return what is wrong with a Task whose schema is fulfilled."""
+    """Return what is wrong with a Task that conforms to its schema."""
     return spec_problems(declared.spec)
 
 
 def spec_problems(
     spec: task.TaskSpec, *, given_inputs: Collection[str] | None = ()
 ) -> list[Problem]:
-    """Return what is wrong with the spec of a task, declared or not, whose schema is fulfilled.
+    """Return what is wrong with the spec of a declared or spawned task that conforms to its
+    schema.
 
-    `given_inputs`: names of inputs that are not in the spec, as spawned tasks have them; None: they
-    are not known yet.
+    `given_inputs`: names of inputs that are not in the spec, as for spawned tasks; None: they are
+    not known yet.
     """
     return list(_task_problems(spec, given_inputs))
 
@@ -56,8 +58,10 @@ def template_problems(
     given_inputs: Collection[str] | None = (),
     more: Collection[str] = (),
 ) -> Iterator[Problem]:
-    """Yield what is wrong with what a task runs, as fields of `spec`. `more`: variables that its
-    texts have besides those of every task."""
+    """Yield what is wrong with what a task runs, as fields of `spec`.
+
+    `more`: allowed variables in addition to those of every task.
+    """
     yield from name_problems(
         (
             ("spec.clusterName", template.cluster_name),
@@ -74,14 +78,14 @@ def template_problems(
 
 
 def validate_task_update(old: task.Task, new: task.Task) -> list[Problem]:
-    """Return what may not change as asked."""
+    """Return the forbidden changes of a Task."""
     if new.spec.run < old.spec.run:
         return [("spec.run", f"{crd_parts.RUN_RULE}, it was {old.spec.run}")]
     return []
 
 
 def validate_task_cluster(cluster: task_cluster.TaskCluster) -> list[Problem]:
-    """Return what is wrong with a TaskCluster whose schema is fulfilled."""
+    """Return what is wrong with a TaskCluster that conforms to its schema."""
     spec = cluster.spec
     named = (
         ("spec.deploymentName", spec.deployment_name),
@@ -104,7 +108,7 @@ def _task_problems(spec: task.TaskSpec, given_inputs: Collection[str] | None) ->
 
 
 def name_problems(named: Iterable[tuple[str, str | None]]) -> Iterator[Problem]:
-    """Yield what is wrong with names of objects by field; None: there is none."""
+    """Yield what is wrong with the names of objects, by field; None means that there is no name."""
     for field, name in named:
         problem = names.subdomain_problem(name) if name is not None else None
         if problem is not None:
@@ -112,14 +116,14 @@ def name_problems(named: Iterable[tuple[str, str | None]]) -> Iterator[Problem]:
 
 
 def time_problems(given: Iterable[tuple[str, str | None]]) -> Iterator[Problem]:
-    """Yield which fields hold no time; None: there is none."""
+    """Yield the fields whose text is not a time; None means that there is no text."""
     for field, text in given:
         if text is not None and not _is_time(text):
             yield field, "must be a time as RFC 3339 has it, such as 2026-01-02T03:04:05Z"
 
 
 def _text_problems(spec: task.TaskTemplate) -> Iterator[Problem]:
-    """Yield texts with a NUL, with which no program can be started (execve(2))."""
+    """Yield strings that contain NUL, with which no program can be started (execve(2))."""
     for field, texts in (("command", spec.command), ("args", spec.args)):
         for position, text in enumerate(texts):
             if "\0" in text:
@@ -180,11 +184,11 @@ _ALONE_PROBLEMS = {
     "external": _external_problems,
     "function": http_validation.spec_problems,
 }
-"""What checks each of `crd_parts.ALONE`."""
+"""The check of each field in `crd_parts.ALONE`."""
 
 
 def template_inputs(spec: task.TaskTemplate) -> frozenset[str]:
-    """Return the names of the inputs that the template of a valid spec has variables for."""
+    """Return the names of the inputs that the template of a valid spec uses as variables."""
     if spec.sent is not None:
         return http_validation.input_names(spec)
     if spec.external is not None:
@@ -195,8 +199,8 @@ def template_inputs(spec: task.TaskTemplate) -> frozenset[str]:
 def _executor_problems(
     spec: task.TaskTemplate, given_inputs: Collection[str] | None, more: Collection[str]
 ) -> Iterator[Problem]:
-    """Yield what is wrong with a task that one field beside `command`, `call` and `pod`
-    describes."""
+    """Yield what is wrong with a task that is described by one field other than `command`,
+    `call` and `pod`."""
     given = [name for name, field in task.TEMPLATES.items() if getattr(spec, field) is not None]
     for name in crd_parts.ALONE:
         if name not in given:
@@ -208,8 +212,8 @@ def _executor_problems(
 
 
 def _call_problems(spec: task.TaskTemplate, call: task.Call) -> Iterator[Problem]:
-    """Yield what is wrong with a call: in a slot it shares a process with other calls, in a Pod it
-    has the environment of its container."""
+    """Yield what is wrong with a call: in a slot it shares a process with other calls, in a Pod
+    it has the environment of its container."""
     if spec.command or spec.args:
         yield "spec.call", crd_parts.CALL_RULE
     yield from variable_rules.call_problems(spec.env)
@@ -227,12 +231,12 @@ def _input_names(spec: task.TaskTemplate) -> set[str]:
 
 
 def path_problem(path: str) -> str | None:
-    """Return why a text is no JSONPath; None if it is one."""
-    import jsonpath  # noqa: PLC0415 - 30 ms that few servers need
+    """Return why a text is not a JSONPath, or None."""
+    import jsonpath  # noqa: PLC0415 - takes 30 ms, and few servers need it
 
     try:
         jsonpath.compile(path)
-    except (jsonpath.JSONPathError, ArithmeticError, ValueError) as error:  # of a number
+    except (jsonpath.JSONPathError, ArithmeticError, ValueError) as error:  # numbers in the path
         return f"is no JSONPath (RFC 9535): {str(error).splitlines()[0]}"
     return None
 

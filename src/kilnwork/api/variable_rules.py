@@ -10,11 +10,11 @@ from kilnwork.api import names, task, variables
 
 _KEY = re.compile(r"[-._a-zA-Z0-9]+")
 OURS = "KILN_"
-"""How variables of the worker contract begin."""
+"""Prefix of the variables of the worker contract."""
 
 
 def problems(env: Sequence[task.EnvVar]) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with the variables of a spec, by field."""
+    """Yield what is wrong with the environment variables of a spec, by field."""
     for position, variable in enumerate(env):
         at = f"spec.env[{position}]"
         if "\0" in variable.value:
@@ -35,7 +35,7 @@ def problems(env: Sequence[task.EnvVar]) -> Iterator[tuple[str, str]]:
 
 
 def call_problems(env: Sequence[task.EnvVar]) -> Iterator[tuple[str, str]]:
-    """Yield which variables a Python call may not have: its process has those of the worker."""
+    """Yield the variables that a Python call may not set: its process has those of the worker."""
     for position, variable in enumerate(env):
         if variable.name.startswith(OURS):
             why = f"must not begin with {OURS} for a Python call: those are the worker's own"

@@ -1,8 +1,8 @@
-"""Variables of tasks (`env`) whose values come from Secrets and ConfigMaps.
+"""Environment variables of tasks (`env`) whose values come from Secrets and ConfigMaps.
 
-Used by the dispatcher, which reads the objects, by the worker, which asks for the values, and by
-executors that leave that to Kubernetes. Values of Secrets are in no spec: only names of objects and
-keys are. Pure. What may be written is `variable_rules`'s to say.
+Used by the dispatcher, which reads the objects, by the worker, which requests the values, and by
+executors that leave this to Kubernetes. Values of Secrets are never in a spec: only the names of
+objects and keys. Pure. `variable_rules` checks what users write.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from kilnwork.api import meta, task
 
 NUL = "must not contain a NUL character"
 FOUND, MISSING = 200, 404
-"""Statuses of the response to a request for values."""
+"""Status codes of the response to a request for values."""
 
 
 class VariableSource(NamedTuple):
@@ -25,18 +25,18 @@ class VariableSource(NamedTuple):
 
 
 class Unusable(NamedTuple):
-    """Why the variables of a task are not available, for people."""
+    """Why the environment variables of a task are not available, for people."""
 
     message: str
 
 
 def are_literal(env: Sequence[task.EnvVar]) -> bool:
-    """Return whether all values stand in the spec."""
+    """Return whether all values are in the spec."""
     return all(variable.value_from is None for variable in env)
 
 
 def sources(env: Sequence[task.EnvVar]) -> frozenset[VariableSource]:
-    """Return the objects that valid variables take values from."""
+    """Return the objects from which valid variables take values."""
     return frozenset(source for _, source, _ in _references(env))
 
 
@@ -45,9 +45,9 @@ def resolve(
     found: Mapping[VariableSource, Mapping[str, bytes] | None],
     namespace: str,
 ) -> dict[str, str] | Unusable:
-    """Return the values that do not stand in the spec, by variable.
+    """Return the values that are not in the spec, by variable.
 
-    `found`: the data of each of `sources`, None where there is no such object.
+    `found`: the data of each of `sources`, or None if the object does not exist.
     """
     values: dict[str, str] = {}
     for variable, source, ref in _references(env):
@@ -73,12 +73,12 @@ def decode(body: bytes) -> dict[str, str]:
 
 
 def refusal(body: bytes) -> str:
-    """Return the message in any other response."""
+    """Return the message in a response with any other status."""
     return str(msgspec.json.decode(body, type=dict[str, Any]).get("message", ""))
 
 
 def with_values(env: Sequence[task.EnvVar], values: Mapping[str, str]) -> dict[str, str]:
-    """Return all variables: those of the spec, and the values that were read for the others."""
+    """Return all variables: those of the spec, completed with the values that were read."""
     made: dict[str, str] = {}
     for variable in env:
         if variable.value_from is None:
@@ -89,14 +89,15 @@ def with_values(env: Sequence[task.EnvVar], values: Mapping[str, str]) -> dict[s
 
 
 def manifest(variable: task.EnvVar, value: str) -> meta.JsonObject:
-    """Return a variable as a container has it. `value`: of one that is literal."""
+    """Return a variable in the form of a container's `env`. `value`: used for a literal
+    variable."""
     if variable.value_from is None:
         return {"name": variable.name, "value": value}
     return {"name": variable.name, "valueFrom": msgspec.to_builtins(variable.value_from)}
 
 
 def given_refs(source: task.EnvSource) -> dict[str, task.KeyRef]:
-    """Return what a source says, by field; of a valid one it is one."""
+    """Return the references that a source has, by field; a valid source has exactly one."""
     each = {"secretKeyRef": source.secret_key_ref, "configMapKeyRef": source.config_map_key_ref}
     return {field: ref for field, ref in each.items() if ref is not None}
 

@@ -1,8 +1,9 @@
 """A Job of Volcano (batch.volcano.sh/v1alpha1) for a gang: one object, one task for each group.
 
-Pure. Used by `kiln render --backend volcano`. Nothing of Volcano is imported; what it refuses is
-kept from here (webhook `jobs/validate`): its tests hold the result against Volcano's own schema and
-rules. Templates of a Job are frozen, only replicas and minimums may change: a generation is a Job.
+Pure. Used by `kiln render --backend volcano`. Nothing of Volcano is imported. Input that Volcano
+would refuse (webhook `jobs/validate`) is refused here; the tests check the result against
+Volcano's own schema and rules. Templates of a Job are immutable, only replicas and minimums may
+change: each generation is a Job.
 """
 
 from collections.abc import Iterable
@@ -17,22 +18,23 @@ KIND = "Job"
 SCHEDULER = "volcano"
 DEFAULT_QUEUE = "default"
 LAST_INDEX = 999
-"""Largest index of a Pod: groups have at most 1,000 workers."""
+"""Highest index of a Pod: groups have at most 1,000 workers."""
 
 MAX_RETRY = 1_000
-"""Restarts of single Pods count for the whole Job, which fails at this number: tasks are retried by
-our own flow, so that this is never what ends a run."""
+"""Maximum number of restarts. Volcano counts restarts of single Pods for the whole Job, which
+fails at this number; tasks are retried by our own flow, so that this must never end a run."""
 
 
 class Role(msgspec.Struct, frozen=True, kw_only=True):
-    """A group of workers. `template`: a PodTemplateSpec with requests; `fails`: the Job is aborted
-    when one of its Pods ends, else the Pod is started again."""
+    """A group of workers."""
 
     name: str
     replicas: int
     min: int
     template: dict[str, Any]
+    """PodTemplateSpec with requests."""
     fails: bool = False
+    """Whether the Job is aborted when one of its Pods ends, instead of restarting the Pod."""
 
 
 class Unrenderable(ValueError):
@@ -62,8 +64,8 @@ def render(
             "queue": queue,
             "minAvailable": sum(role.min for role in listed),
             "maxRetry": MAX_RETRY,
-            # Its index for each Pod (VC_TASK_INDEX). Not `svc`: its network policy would shut
-            # others out, and workers connect to the manager by themselves.
+            # Gives each Pod its index (VC_TASK_INDEX). Not `svc`, whose network policy would block
+            # other clients: workers connect to the manager by themselves.
             "plugins": {"env": []},
             "tasks": [_task(role) for role in listed],
         },
@@ -71,7 +73,7 @@ def render(
 
 
 def _task(role: Role) -> meta.JsonObject:
-    # An evicted Pod is gone for Volcano, too, unless a policy says what follows.
+    # An evicted Pod is lost for Volcano, too, unless a policy says what follows.
     action = "AbortJob" if role.fails else "RestartPod"
     return {
         "name": role.name,

@@ -1,4 +1,4 @@
-"""Base of the structs that users write, wherever in a spec they stand."""
+"""Base of the structs that users write, in any part of a spec."""
 
 import msgspec
 
@@ -12,8 +12,8 @@ class Wire(
     kw_only=True,
     forbid_unknown_fields=True,
 ):
-    """Base of everything a user writes: camelCase, unknown fields refused.
+    """Base of all structs that users write: camelCase, unknown fields refused.
 
-    `gc=False`, here and in all structs of objects: frozen structs of plain data are in no cycle, so
-    the garbage collector need not look at them.
+    `gc=False`, here and in all structs of objects: frozen structs of plain data cannot be part of
+    a cycle, so the garbage collector need not track them.
     """

@@ -1,9 +1,9 @@
 """YAML as Kubernetes tools read it, for PyYAML.
 
-Timestamps stay text, `1:30` is no number, a key twice is an error, keys are text. Unlike there, a
-key `on`, `off`, `yes` or `no` is kept as text: fields have such names, and no key is meant as a
-truth value. Used by `kiln`, which reads files, and by `object_manifests`, which reads the texts in
-them.
+Timestamps stay text, `1:30` is not a number, a duplicate key is an error, keys are text. Unlike in
+those tools, a key `on`, `off`, `yes` or `no` is kept as text: fields have such names, and no key
+is meant as a boolean. Used by `kiln`, which reads files, and by `object_manifests`, which parses
+the texts in them.
 """
 
 import re
@@ -50,7 +50,7 @@ class Loader(_Base):  # type: ignore[misc]  # the C loader has no types
 
 
 def _to_text(key: yaml.ScalarNode) -> None:
-    """Turn a number or truth value used as a key into its text, since JSON has no other keys."""
+    """Convert a number or boolean used as a key to its text, since JSON has no other keys."""
     if key.tag == f"{_TAG}int":
         key.value = str(_integer(None, key))
     elif key.tag == f"{_TAG}bool" and key.value.lower() in ("true", "false"):
@@ -78,11 +78,11 @@ Loader.add_constructor(f"{_TAG}float", _float)
 
 
 class MalformedYaml(errors.KilnError):
-    """The text is no valid YAML; the message says where."""
+    """The text is not valid YAML; the message gives the position."""
 
 
 def values(text: str) -> list[Any]:
-    """Return all values of a text that are not null, as JSON has them; raises MalformedYaml."""
+    """Return all values of a text that are not null, as JSON; raises MalformedYaml."""
     try:
         return [value for value in yaml.load_all(text, Loader) if value is not None]
     except yaml.MarkedYAMLError as error:

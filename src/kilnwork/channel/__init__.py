@@ -1,5 +1,7 @@
-"""The channel: framed messages between the dispatcher and its peers (workers now, drivers later).
+"""The channel: framed messages between the dispatcher and its peers (workers, slots, drivers,
+executors).
 
-`messages` are the values, `frames` cuts bytes into them, `peer` is the end that a worker holds.
-The dispatcher's end is `kilnwork.dispatch.hub.hub`. Knows nothing of Kubernetes.
+`messages` defines the messages, `frames` encodes and decodes them, `peer` is a worker's end of a
+link and `client` that of a driver or slot. The dispatcher's end is `kilnwork.dispatch.hub.hub`.
+Knows nothing of Kubernetes.
 """

@@ -1,11 +1,11 @@
-"""The blocking end of a link: for drivers and slots, whose threads wait for results.
+"""The blocking end of a link, for drivers and slots, whose threads wait for results.
 
-Used by `sdk` (drivers) and by the worker's slots. No event loop: a thread that waits reads the
-socket itself (`turns`). One background thread (`link_thread`) reads when no other thread waits,
-writes what nothing has flushed, and reconnects with back-off. A link outlives many connections;
-its `Handler` (`sdk.session`) sends again on each what must not be lost. An exception while a frame
-is handled (Ctrl-C) cuts the connection, so that a new one brings both ends into step. After a fork
-the child cannot use its copy.
+Used by `sdk` (drivers) and by the worker's slots. There is no event loop: a thread that waits reads
+the socket itself (`turns`). One background thread (`link_thread`) reads when no other thread waits,
+writes what was not flushed, and reconnects with back-off. A link outlives many connections; on each
+new one its `Handler` (`sdk.session`) sends again what must not be lost. An exception while a frame
+is handled (Ctrl-C) closes the connection, and the next one resynchronizes both ends. After a fork,
+the child cannot use its copy of the link.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ CLOSING_S = 2.0
 
 
 class Handler(Protocol[M_contra]):
-    """Whom a link speaks for. Called in whichever thread reads; must not block or raise.
+    """The user of a link. Its methods run in whichever thread reads; they must not block or raise.
 
     `tick_s`: how often the background thread calls `tick` while no thread waits; None for never.
     """
@@ -44,35 +44,36 @@ class Handler(Protocol[M_contra]):
     def hello(
         self, epoch: int
     ) -> messages.DriverHello | messages.SlotHello | messages.AttemptHello:
-        """The first frame of a new connection; `epoch`: the highest seen."""
+        """Return the first frame of a new connection. `epoch`: the highest seen."""
         ...
 
     def attached(self, message: messages.Attached) -> Iterable[frames.Sent]:
-        """What to send first on a new connection, in order."""
+        """Return what to send first on a new connection, in order."""
         ...
 
     def received(self, message: M_contra) -> None:
-        """Everything after Attached, except Refused. May see a message twice after a Ctrl-C."""
+        """Take in any message but Attached and Refused. After a Ctrl-C a message may come twice."""
         ...
 
     def gather(self) -> None:
-        """The link is about to write: `send` what was kept back to be sent together."""
+        """Send what was held back to be sent together: the link is about to write."""
         ...
 
     def tick(self) -> None:
-        """The time `tick_s` has passed."""
+        """Do periodic work: `tick_s` seconds have passed."""
         ...
 
     def gone(self, error: Exception) -> None:
-        """The link is over for good: nothing will be sent or received any more."""
+        """Handle the final end of the link: nothing will be sent or received any more."""
         ...
 
 
 class Link(Generic[M]):
-    """See the module.
+    """A link that many threads use; see the module.
 
-    `connect` returns a connected socket; an OSError means try again, a KilnError never. `failure`:
-    why the link is over. `patience_s`: the link ends after so long without a dispatcher.
+    `connect` returns a connected socket; an OSError from it means try again, a KilnError never.
+    `failure`: why the link has ended. `patience_s`: end the link after this long without a
+    dispatcher.
     """
 
     def __init__(
@@ -102,7 +103,9 @@ class Link(Generic[M]):
         _links.add(self)
 
     def open(self, *, timeout_s: float) -> None:
-        """First connection. Raises `LinkRefused`, `LinkClosed` or what `connect` does."""
+        """Make the first connection. Raises `LinkRefused`, `LinkClosed` or what `connect`
+        raises.
+        """
         try:
             self._thread.connect(patience_s=timeout_s)
         except BaseException as error:
@@ -111,7 +114,8 @@ class Link(Generic[M]):
         self._thread.start()
 
     def send(self, message: frames.Sent) -> None:
-        """Encoded now, written soon; dropped while there is no connection. Any thread.
+        """Encode a message now and write it soon, from any thread; drop it while there is no
+        connection.
 
         Raises `FrameTooLarge`.
         """
@@ -123,12 +127,14 @@ class Link(Generic[M]):
             self._thread.schedule_write()
 
     def schedule_gather(self) -> None:
-        """`Handler.gather` has something to send: within a millisecond or two."""
+        """Have `Handler.gather` called within a millisecond or two."""
         if not self._thread.has_writes:
             self._thread.schedule_write()
 
     def flush(self) -> None:
-        """Gather, and write what the socket takes now; nothing when the link is over."""
+        """Gather, and write as much as the socket takes now. Does nothing once the link has
+        ended.
+        """
         if self.failure is not None:
             return
         self._thread.cancel_write()
@@ -142,9 +148,10 @@ class Link(Generic[M]):
             self.interrupt_poll()
 
     def wait(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Until `done()`; False after `timeout_s`. Raises `failure` when the link is over.
+        """Wait until `done()`; return False after `timeout_s`. Raises `failure` when the link has
+        ended.
 
-        `done` is called often and by other threads too: it must be quick and must not raise.
+        `done` is called often, also by other threads: it must be quick and must not raise.
         """
         if done():
             return True
@@ -168,22 +175,22 @@ class Link(Generic[M]):
         return True
 
     def wake(self) -> None:
-        """Let all that wait look at their `done` again."""
+        """Make all waiting threads evaluate their `done` again."""
         self.turns.look()
         self.interrupt_poll()
 
     def interrupt_poll(self) -> None:
-        """Interrupt the poll of the thread that reads, so that it looks at everything again."""
+        """Interrupt the poll of the thread that reads, so that it checks everything again."""
         with contextlib.suppress(OSError):
             os.eventfd_write(self._wake_fd, 1)
         self._thread.wake()
 
     def reconnect_now(self) -> None:
-        """Connect again now, if there is no connection, instead of after the back-off."""
+        """Connect now, if there is no connection, rather than after the back-off."""
         self._thread.wake()
 
     def close(self) -> None:
-        """Write what was sent, end the connection and the thread. Repeatable."""
+        """Write what was sent, then end the connection and the thread. Idempotent."""
         if self.failure is None:
             with contextlib.suppress(errors.ChannelError):
                 self._flush_all()
@@ -194,7 +201,7 @@ class Link(Generic[M]):
     # for the link thread
 
     def attach(self, *, timeout_s: float) -> None:
-        """Make a new connection, as far as Attached. Raises OSError, ChannelError, KilnError."""
+        """Make a new connection and wait for Attached. Raises OSError, ChannelError, KilnError."""
         connection = self._connect()
         try:
             connection.settimeout(timeout_s)
@@ -212,7 +219,7 @@ class Link(Generic[M]):
             raise
 
     def pump(self) -> None:
-        """Read what is there and hand it on. Only for the thread that leads."""
+        """Read what has arrived and hand it on. Only for the leading thread."""
         connection = self.socket
         if connection is None:
             return
@@ -231,7 +238,7 @@ class Link(Generic[M]):
         self.turns.look()
 
     def drop(self, error: Exception) -> None:
-        """The connection is over. Only for the thread that leads."""
+        """Close a connection that failed. Only for the leading thread."""
         connection, self.socket = self.socket, None
         if connection is None:
             return
@@ -240,7 +247,7 @@ class Link(Generic[M]):
         self._thread.dropped(error)
 
     def end(self, error: Exception, *, tell: bool = True) -> None:
-        """The link is over: everybody wakes."""
+        """End the link for good, and wake all waiting threads."""
         if self.failure is not None:
             return
         self.failure = error
@@ -257,7 +264,7 @@ class Link(Generic[M]):
             self.dispose()
 
     def dispose(self) -> None:
-        """Close the connection of a link that is over, unless a thread leads: then it does."""
+        """Close the connection of an ended link, unless a thread leads: then that thread does."""
         turn = turns.Turn(lambda: True)
         try:
             if self.failure is not None and self.turns.take(turn):
@@ -268,7 +275,9 @@ class Link(Generic[M]):
     # private
 
     def _interrupted(self, turn: turns.Turn) -> None:
-        """A wait ended by an exception, anywhere: do again all that may not have been done."""
+        """Repair the state after an exception ended a wait at any point: repeat every step that may
+        be missing.
+        """
         self.turns.leave(turn)
         self.turns.look()
         self._thread.wake()
@@ -299,7 +308,9 @@ class Link(Generic[M]):
         connection.close()
 
     def _polling(self, connection: socket.socket | None = None) -> select.poll:
-        """Of who leads. A new one for each connection: numbers of closed files are used again."""
+        """Return the leader's poll object. Each connection needs a new one: descriptor numbers are
+        reused.
+        """
         made = select.poll()
         made.register(self._wake_fd, select.POLLIN)
         if connection is not None:
@@ -315,7 +326,7 @@ class Link(Generic[M]):
             received(message)
 
     def _lead(self, done: Callable[[], bool], until: float | None) -> None:
-        """Read for all until `done()` or the time is up, or there is nothing to read from."""
+        """Read for all threads until `done()`, the timeout, or the end of the connection."""
         timeout_ms = None
         while not done():
             connection = self.socket
@@ -350,7 +361,7 @@ class Link(Generic[M]):
             self.wait(lambda: not self.outbox.stuck, CLOSING_S)
 
     def _forked(self) -> None:
-        """In the child of a fork: forget everything that is the parent's, without a lock."""
+        """In the child of a fork: forget the parent's state, without taking a lock."""
         self.failure = errors.LinkForked()
         self.turns, self.outbox = turns.Turns(), outbox.Outbox()
         self.turns.finish()
@@ -361,7 +372,7 @@ class Link(Generic[M]):
 
 
 def unix(path: str) -> socket.socket:
-    """A fresh connection to the dispatcher that listens there. Raises OSError."""
+    """Return a new connection to the dispatcher that listens at `path`. Raises OSError."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.connect(path)

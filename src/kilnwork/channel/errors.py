@@ -1,6 +1,6 @@
-"""What can go wrong on a link: one class per reaction.
+"""Errors of a link, one class for each reaction.
 
-Used by both ends. A malformed or oversized frame closes that link and harms no other.
+Used by both ends. A malformed or oversized frame closes its link and affects no other.
 """
 
 from kilnwork.kit import errors
@@ -11,7 +11,7 @@ class ChannelError(errors.KilnError):
 
 
 class MalformedFrame(ChannelError):
-    """The peer sent something that is no frame or no message of this protocol; close the link."""
+    """The peer sent bytes that are no frame or no message of this protocol; close the link."""
 
 
 class FrameTooLarge(MalformedFrame):

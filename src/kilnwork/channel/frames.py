@@ -1,9 +1,9 @@
-"""Frames: messages to bytes, bytes to messages.
+"""Encodes messages as frames, and decodes frames to messages.
 
 Used by both ends of a link. A frame is a u32 big-endian length (1 to `messages.MAX_FRAME_BYTES`)
-and a msgpack body. Which decoder reads what comes in depends on who is at the other end: a
-dispatcher reads the first frame of a link with `decode_hello` and knows from then on. No sockets
-here: a `Cutter` is fed whatever arrived.
+and a msgpack body. The decoder depends on who is at the other end: a dispatcher reads the first
+frame of a link with `decode_hello` and then knows which to use. No sockets here: `Cutter.feed` is
+given whatever arrived.
 """
 
 import struct
@@ -36,7 +36,7 @@ M = TypeVar("M")
 
 
 def encode(message: Sent) -> bytes:
-    """One whole frame; raises `FrameTooLarge` before anything is sent."""
+    """Return one complete frame. Raises `FrameTooLarge`."""
     body = _encoder.encode(message)
     if len(body) > messages.MAX_FRAME_BYTES:
         raise errors.FrameTooLarge(
@@ -47,10 +47,10 @@ def encode(message: Sent) -> bytes:
 
 
 def encode_batch(kind: type[Sent], items: Sequence[object]) -> Iterator[bytes]:
-    """Frames of a message whose one field is `items`, each of about `BATCH_BYTES` at most.
+    """Yield frames of a message whose one field is `items`, each of at most about `BATCH_BYTES`.
 
-    Items may be plain tuples instead of the structs that they are read as, which is the same on the
-    wire and cheaper to make. Raises `FrameTooLarge` when one item alone does not fit a frame.
+    Items may be plain tuples instead of the structs that the other end decodes: the encoding is the
+    same, and tuples are cheaper to make. Raises `FrameTooLarge` when one item does not fit a frame.
     """
     body = _encoder.encode((kind.__struct_config__.tag, items))
     if len(body) <= BATCH_BYTES or (len(items) == 1 and len(body) <= messages.MAX_FRAME_BYTES):
@@ -74,47 +74,47 @@ def _decode(decoder: _Decoder[M], body: bytes, peer: str) -> M:
 
 
 def decode_hello(body: bytes) -> messages.AnyHello:
-    """The first frame of any peer; raises `MalformedFrame` for anything else."""
+    """Decode the first frame of any peer. Raises `MalformedFrame` for anything else."""
     return _decode(_hello, body, "a new peer")
 
 
 def decode_from_worker(body: bytes) -> messages.FromWorker:
-    """What a worker's agent sent; raises `MalformedFrame` for anything else."""
+    """Decode a frame from a worker's agent. Raises `MalformedFrame`."""
     return _decode(_from_worker, body, "a worker")
 
 
 def decode_from_driver(body: bytes) -> messages.FromDriver:
-    """What a driver sent; raises `MalformedFrame` for anything else."""
+    """Decode a frame from a driver. Raises `MalformedFrame`."""
     return _decode(_from_driver, body, "a driver")
 
 
 def decode_from_slot(body: bytes) -> messages.FromSlot:
-    """What a slot sent; raises `MalformedFrame` for anything else."""
+    """Decode a frame from a slot. Raises `MalformedFrame`."""
     return _decode(_from_slot, body, "a slot")
 
 
 def decode_from_attempt(body: bytes) -> messages.FromAttempt:
-    """What the sidecar of an attempt sent; raises `MalformedFrame` for anything else."""
+    """Decode a frame from the sidecar of an attempt. Raises `MalformedFrame`."""
     return _decode(_from_attempt, body, "an attempt")
 
 
 def decode_to_worker(body: bytes) -> messages.ToWorker:
-    """What a dispatcher sent to an agent; raises `MalformedFrame` for anything else."""
+    """Decode a dispatcher's frame to an agent. Raises `MalformedFrame`."""
     return _decode(_to_worker, body, "a dispatcher")
 
 
 def decode_to_driver(body: bytes) -> messages.ToDriver:
-    """What a dispatcher sent to a driver; raises `MalformedFrame` for anything else."""
+    """Decode a dispatcher's frame to a driver. Raises `MalformedFrame`."""
     return _decode(_to_driver, body, "a dispatcher")
 
 
 def decode_to_slot(body: bytes) -> messages.ToSlot:
-    """What a dispatcher sent to a slot; raises `MalformedFrame` for anything else."""
+    """Decode a dispatcher's frame to a slot. Raises `MalformedFrame`."""
     return _decode(_to_slot, body, "a dispatcher")
 
 
 class Cutter:
-    """Cuts a stream into frame bodies; keeps what is not whole yet, at most one frame of it."""
+    """Cuts a byte stream into frame bodies; buffers an incomplete frame, at most one."""
 
     __slots__ = ("_rest",)
 
@@ -122,10 +122,10 @@ class Cutter:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Bodies of all frames that are whole now.
+        """Return the bodies of all frames that are now complete.
 
         Raises `FrameTooLarge` or `MalformedFrame`, after which the stream cannot be cut further.
-        Bodies before the broken frame are lost with it: the link closes, and peers resume.
+        Bodies before the broken frame are lost with it: the link closes, and the peers resume.
         """
         if self._rest:
             data = self._rest + data

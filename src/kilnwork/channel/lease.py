@@ -1,7 +1,8 @@
-"""A lease, as the worker that holds it counts it.
+"""A lease, as computed by the worker that holds it.
 
-Used by `channel.peer`. Arithmetic only: no clock, no timer; times are seconds of the holder's
-monotonic clock. The dispatcher counts its own way, and never ends a lease earlier than this does.
+Used by `channel.peer`. Arithmetic only, without clock or timer; times are seconds of the holder's
+monotonic clock. The dispatcher computes its own end of the lease, which is never earlier than this
+one.
 """
 
 RETURN_S = 10.0
@@ -10,9 +11,9 @@ every second, a handshake, and names and Services of a network that notice a new
 
 
 def length_for(absence_s: float, *, renew_s: float) -> float:
-    """Seconds that a lease must be granted for, so that a dispatcher may be away for `absence_s`.
+    """Return the lease duration, in seconds, that allows a dispatcher to be away for `absence_s`.
 
-    A dispatcher that goes away right before a renewal leaves a lease of which `renew_s` are used,
+    A dispatcher that goes away just before a renewal leaves a lease of which `renew_s` are used up,
     and a worker stops its work `margin_s` before the end.
     """
     return absence_s + renew_s + MARGIN_S + RETURN_S
@@ -23,10 +24,11 @@ MARGIN_S = 2.0
 
 
 class Lease:
-    """Until when this worker may run attempts, by its own monotonic clock.
+    """The time until which this worker may run attempts, by its own monotonic clock.
 
-    A renewal counts from when it was *sent*, so that the dispatcher's idea of the end is never
-    earlier than ours. Work stops `margin_s` before: two of ten seconds, less for shorter leases.
+    A renewal counts from when it was *sent*, so that the end which the dispatcher computes is never
+    earlier than this one. Work stops `margin_s` before the end: two seconds of ten, less for
+    shorter leases.
     """
 
     def __init__(self) -> None:
@@ -35,12 +37,13 @@ class Lease:
         self._until = float("-inf")
 
     def begin(self, length_s: float, *, sent: float) -> None:
-        """A new link stands; its Hello was sent at `sent`. Only its terms count from now on."""
+        """Start over on a new link, whose Hello was sent at `sent`."""
         self._length_s = length_s
         self._sent.clear()
         self._until = sent + length_s
 
     def sent(self, number: int, *, at: float) -> None:
+        """Note that renewal `number` was sent."""
         self._sent[number] = at
 
     def granted(self, number: int) -> None:
@@ -53,10 +56,12 @@ class Lease:
 
     @property
     def margin_s(self) -> float:
-        """How long before the end work must stop."""
+        """Return how many seconds before the end work must stop."""
         return min(MARGIN_S, self._length_s / 5)
 
     @property
     def stop_at(self) -> float:
-        """The moment at which all attempts must be ended, unless a renewal is granted first."""
+        """Return the time at which all attempts must be ended, unless a renewal is granted
+        first.
+        """
         return self._until - self.margin_s

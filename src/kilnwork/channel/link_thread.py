@@ -1,9 +1,9 @@
-"""The one background thread of a link: reads when no thread waits, writes what was not flushed.
+"""The background thread of a link: reads when no thread waits, and writes what was not flushed.
 
-Used by `channel.client`. It also connects again with back-off, and ticks. It must not fight for the
-socket with threads that read for themselves: while they come and go it *naps*, looking only now and
-then whether something is left to write, and while one of them stays it *sleeps* until that one
-leaves. Only when no thread has waited for the length of a nap does it *watch* the socket.
+Used by `channel.client`. It also reconnects with back-off, and ticks. It must not compete for the
+socket with threads that read for themselves. While such threads come and go it *naps*: it checks
+only from time to time whether something is left to write. While one of them stays it *sleeps* until
+that one leaves. Only when no thread has waited for the length of a nap does it *watch* the socket.
 """
 
 import logging
@@ -51,7 +51,7 @@ WAITING = (
 
 
 class LinkPort(Protocol):
-    """What it needs of its link; see there."""
+    """The methods of `client.Link` that the thread uses; see there."""
 
     failure: Exception | None
     clock: clock.Clock
@@ -68,12 +68,13 @@ class LinkPort(Protocol):
 
 
 class LinkThread:
-    """See the module. `has_writes`: something waits to be written.
+    """The background thread of one link; see the module. `has_writes`: frames wait to be written.
 
-    What the thread does now, so that others know whether they must wake it: `_awake`: it looks at
-    everything within a moment; `_watching`: it reads the socket, and `_polls_beside` turns have
-    begun to read meanwhile; `_asleep`: it waits for the leader to leave. `_begun`: `turns.begun`
-    when it looked last; `_naps`: how often it has napped beside the same leader since.
+    Private state says what the thread does now, so that others know whether they must wake it.
+    `_awake`: it checks everything within a moment. `_watching`: it reads the socket, and
+    `_polls_beside` turns have started to read meanwhile. `_asleep`: it waits for the leader to
+    leave. `_begun`: `turns.begun` when it last checked. `_naps`: how often it has napped beside the
+    same leader since.
     """
 
     def __init__(self, link: LinkPort, entropy: ids.Entropy, *, patience_s: float) -> None:
@@ -126,8 +127,11 @@ class LinkThread:
             self.wake()
 
     def reader_polls(self) -> None:
-        """Note that a thread reads for itself. At its second poll this thread stops watching the
-        socket, so that not every frame wakes two threads; for a single response it stays."""
+        """Note that a thread reads for itself.
+
+        At that thread's second poll this one stops watching the socket, so that not every frame
+        wakes two threads. For a single response it keeps watching.
+        """
         if self._watching:
             self._polls_beside += 1
             if self._polls_beside == 2:
@@ -141,12 +145,13 @@ class LinkThread:
         self.wake()
 
     def forked(self) -> None:
-        """In the child of a fork there is no such thread."""
+        """Forget the thread in the child of a fork, where it does not exist."""
         self._thread = None
 
     def connect(self, *, patience_s: float, failures: int = 0) -> None:
-        """Try until the link stands. Raises what makes further tries useless, or the last
-        failure."""
+        """Connect until attached. Raises an error that makes further tries useless, or the last
+        failure.
+        """
         monotonic = self._link.clock.monotonic
         began = monotonic()
         until = began + patience_s
@@ -214,7 +219,7 @@ class LinkThread:
         self.connect(patience_s=self._patience_s, failures=1)
 
     def _yield_to_readers(self) -> None:
-        """Threads read for themselves, or did a moment ago."""
+        """Nap or sleep: other threads read for themselves, or did a moment ago."""
         link = self._link
         begun, led = link.turns.begun, link.turns.led
         same = led and begun == self._begun
@@ -292,5 +297,5 @@ class LinkThread:
 
 
 def _is_final(error: Exception) -> bool:
-    """Not a failure of the connection but what `connect` says about it, whatever else that is."""
+    """Return whether `connect` raised a KilnError, which is final even if it is also an OSError."""
     return isinstance(error, kit_errors.KilnError) and not isinstance(error, errors.ChannelError)

@@ -1,21 +1,21 @@
 """Every message of the channel, as tagged array-like structs whose fields are only ever appended.
 
-A frame is a u32 big-endian length (at most `MAX_FRAME_BYTES`) and a msgpack array
-`[tag, field, …]`. A peer sends `Hello` first; the dispatcher responds with `Welcome` or `Refused`.
+A frame is a u32 big-endian length (at most `MAX_FRAME_BYTES`) and a msgpack array `[tag, field,
+…]`. A peer sends its Hello first; the dispatcher responds with `Welcome` or `Attached`, or with
+`Refused`.
 
-Six kinds of peer: an agent (says `Hello`) and its slots (`SlotHello`), drivers (`DriverHello`),
-for an attempt that runs in a Pod of its own its sidecar or, if it is a call, its process
-(`AttemptHello`), and the process of an executor (`Hello` with role `executor`), which holds a lease
-as an agent does.
-Drivers, slots and processes of calls are *submitters*: they name templates, submit calls by the
-batch and are pushed the results. `Submit` is acknowledged by `Accepted` once it is on disk; until
-then the submitter keeps the items, and sends them again after a reconnect.
+There are six kinds of peers: agents (`Hello`) and their slots (`SlotHello`), drivers
+(`DriverHello`), the sidecar or call process of an attempt in a Pod of its own (`AttemptHello`), and
+executor processes (`Hello` with role `executor`), which hold a lease as agents do. Drivers, slots
+and call processes are *submitters*: they define templates, submit calls in batches, and are pushed
+the results. `Submit` is acknowledged by `Accepted` once it is on disk; until then the submitter
+keeps the items, and sends them again after a reconnect.
 
 Reports (`Started`, `Finished`, `CallsEnded`, `SlotGone`) carry a `serial` that rises by one within
-a session; the peer keeps each until the dispatcher acknowledges it (`Acknowledged`), which it does
-once the journal has it on disk, and the peer sends unacknowledged ones again after a reconnect.
-Requests (`Spawn`, `GetTask`, `GetVariables`) carry a serial of the same sequence and get one
-`Response`; a repeated `Spawn` (same parent, run and ordinal or key) changes nothing.
+a session. The dispatcher acknowledges a report (`Acknowledged`) once it is in the journal on disk;
+until then the peer keeps it, and sends it again after a reconnect. Requests (`Spawn`, `GetTask`,
+`GetVariables`) carry a serial of the same sequence and get one `Response` each. A repeated `Spawn`
+(same parent, run, and ordinal or key) changes nothing.
 """
 
 from enum import IntEnum
@@ -34,20 +34,22 @@ class _Message(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Running(_Message, frozen=True):
-    """One attempt a reconnecting worker still runs or has unacknowledged reports of."""
+    """One attempt that a reconnecting worker still runs, or of which it has unacknowledged
+    reports.
+    """
 
     ref: attempts.AttemptRef
 
 
 class Hello(_Message, frozen=True, tag="hello"):
-    """First frame of a worker. `session`: 16 bytes, one per process life; a UUIDv7 tells when by
-    the clock of the machine that life began.
+    """First frame of a worker or executor process.
 
-    `pod_uid` tells containers of one Pod apart from another Pod of the same name. A new session of
-    the same `pod_uid` proves that everything the old session ran is gone: the container runtime
-    ends a container's processes before it starts the next. `epoch`: highest seen, 0 at first.
-    `role`: `worker`; or `executor`, of which `cluster` is the queue (`api.task.executor_queue`),
-    `namespace` is empty, and `labels` say what it can reach.
+    `session`: 16 bytes, new for each process; if a UUIDv7, it also tells when the process started,
+    by its machine's clock. `pod_uid` distinguishes Pods of the same name. A new session of the same
+    `pod_uid` proves that everything of the old session is gone: the container runtime ends a
+    container's processes before it starts the next one. `epoch`: the highest seen, 0 at first.
+    `role`: `worker` or `executor`. For an executor, `cluster` is the queue
+    (`api.task.executor_queue`), `namespace` is empty, and `labels` say what it can reach.
     """
 
     version: int
@@ -69,7 +71,7 @@ class Hello(_Message, frozen=True, tag="hello"):
 class SlotOpening(_Message, frozen=True, tag="slotopening"):
     """The agent is about to fork slot `slot` (16 bytes); `digest`: SHA-256 of its secret.
 
-    Sent before the slot can connect; in a Hello it names the slots that live.
+    Sent before the slot can connect. In a Hello it names the living slots.
     """
 
     slot: bytes
@@ -77,7 +79,9 @@ class SlotOpening(_Message, frozen=True, tag="slotopening"):
 
 
 class DriverHello(_Message, frozen=True, tag="driver"):
-    """First frame of a driver. `session`: 16 random bytes, one per connection that users make."""
+    """First frame of a driver. `session`: 16 random bytes, new for each session that a user
+    opens.
+    """
 
     version: int
     session: bytes
@@ -87,8 +91,11 @@ class DriverHello(_Message, frozen=True, tag="driver"):
 
 
 class SlotHello(_Message, frozen=True, tag="slot"):
-    """First frame of a slot. `running`: every attempt it has: what runs (bottom of the stack
-    first), what is queued, what has ended and is not acknowledged."""
+    """First frame of a slot.
+
+    `running`: every attempt that it holds: the running ones (bottom of the stack first), the queued
+    ones, and those that have ended but are not acknowledged.
+    """
 
     version: int
     slot: bytes
@@ -98,12 +105,13 @@ class SlotHello(_Message, frozen=True, tag="slot"):
 
 
 class AttemptHello(_Message, frozen=True, tag="attempt"):
-    """First frame of the sidecar of an attempt; the response is `Welcome`, and by `Run` if the task
-    has inputs. `credential`: a token that Kubernetes has bound to Pod `pod` of `namespace`.
+    """First frame of the sidecar of an attempt. The response is `Welcome`, then `Run` if the task
+    has inputs.
 
-    `runs_call`: of the process that runs the call of an attempt instead. The response is
-    `Attached` and `Calls`, and from then on does as a slot does, for one call: it submits, and
-    reports `CallsEnded`."""
+    `credential`: a token that Kubernetes has bound to Pod `pod` of `namespace`. `runs_call`: the
+    sender is instead the process that runs the attempt's call. Then the response is `Attached` and
+    `Calls`, and the peer acts as a slot does, for one call: it submits, and reports `CallsEnded`.
+    """
 
     version: int
     ref: attempts.AttemptRef
@@ -115,12 +123,12 @@ class AttemptHello(_Message, frozen=True, tag="attempt"):
 
 
 class Attached(_Message, frozen=True, tag="attached"):
-    """A driver, slot or call is in. It names its templates again, submits again what is not
-    accepted (as `again`), watches again what it still waits for, and reports again what is not
-    acknowledged.
+    """Accepts a driver, slot or call process.
 
-    `unknown`: attempts that it must drop without a word. `blobs`: directory of the namespace's
-    blobs. `namespace`, `cluster`: the slot's; for a driver, its namespace and the default cluster.
+    The peer then defines its templates again, submits again what is not accepted (as `again`),
+    watches again what it waits for, and reports again what is not acknowledged. `unknown`: attempts
+    that it must drop without a report. `blobs`: directory of the namespace's blobs. `namespace`,
+    `cluster`: the slot's; for a driver, its namespace and the default cluster.
     """
 
     epoch: attempts.Count
@@ -131,7 +139,7 @@ class Attached(_Message, frozen=True, tag="attached"):
 
 
 class Verdict(IntEnum):
-    """What a worker does with an attempt after a reconnect."""
+    """What a worker must do with an attempt after a reconnect."""
 
     KEEP = 1
     STOP = 2
@@ -139,7 +147,7 @@ class Verdict(IntEnum):
 
 
 class Decision(_Message, frozen=True):
-    """The word on one attempt of `Hello.running`. STOP and UNKNOWN: end it, without a report."""
+    """The verdict on one attempt of `Hello.running`. STOP and UNKNOWN: end it without a report."""
 
     ref: attempts.AttemptRef
     verdict: Verdict
@@ -147,7 +155,9 @@ class Decision(_Message, frozen=True):
 
 
 class Welcome(_Message, frozen=True, tag="welcome"):
-    """The link stands. The lease lasts `lease_s` from the moment the worker *sent* its renewal."""
+    """Accepts a worker. The lease lasts `lease_s` from the time at which the worker *sent* its
+    renewal.
+    """
 
     epoch: attempts.Count
     lease_s: float
@@ -160,7 +170,7 @@ LEAVING = "Leaving"
 
 
 class Refused(_Message, frozen=True, tag="refused"):
-    """The link does not stand; `retry` says whether to try again later."""
+    """Refuses the link; `retry` says whether to try again later."""
 
     reason: str
     message: str
@@ -168,21 +178,26 @@ class Refused(_Message, frozen=True, tag="refused"):
 
 
 class Renew(_Message, frozen=True, tag="renew"):
-    """Renew the lease: the worker is alive. The response is `Renewed` with the same number."""
+    """Renews the lease: the worker is alive. The response is `Renewed` with the same number."""
 
     number: attempts.Count
 
 
 class Renewed(_Message, frozen=True, tag="renewed"):
-    """The lease counts from when `Renew(number)` was sent, on the worker's monotonic clock."""
+    """Extends the lease, counted from when `Renew(number)` was sent, by the worker's monotonic
+    clock.
+    """
 
     number: attempts.Count
 
 
 class Run(_Message, frozen=True, tag="run"):
-    """Run this attempt. `inputs`: a JSON object by input name, None when the task has none.
-    `callback`: URL at which the manager takes its result, if its spec wants one. `handover`: as of
-    `Observed`, of an attempt before this one that was lost."""
+    """Run this attempt.
+
+    `inputs`: a JSON object by input name; None if the task has none. `callback`: URL at which the
+    manager accepts its result, if its spec asks for one. `handover`: as in `Observed`, of an
+    earlier attempt that was lost.
+    """
 
     ref: attempts.AttemptRef
     namespace: str
@@ -194,7 +209,9 @@ class Run(_Message, frozen=True, tag="run"):
 
 
 class Stop(_Message, frozen=True, tag="stop"):
-    """SIGTERM, `grace_s`, SIGKILL to everything the attempt started; then `Finished` with proof."""
+    """Send SIGTERM to everything the attempt started, SIGKILL after `grace_s`; then `Finished` with
+    proof.
+    """
 
     ref: attempts.AttemptRef
     grace_s: float
@@ -202,7 +219,7 @@ class Stop(_Message, frozen=True, tag="stop"):
 
 
 class Started(_Message, frozen=True, tag="started"):
-    """The command was executed. `at`: wall clock of the worker, seconds."""
+    """The command was started. `at`: wall clock of the worker, in seconds."""
 
     serial: attempts.Count
     ref: attempts.AttemptRef
@@ -210,8 +227,10 @@ class Started(_Message, frozen=True, tag="started"):
 
 
 class Finished(_Message, frozen=True, tag="finished"):
-    """The attempt is over; all its log frames were sent before this one. `callback`: the digest of
-    the `Callback` that says how it ended, b"" if none does."""
+    """The attempt has ended; all its `Log` messages were sent before this one.
+
+    `callback`: digest of the `Callback` that says how it ended; b"" if none does.
+    """
 
     serial: attempts.Count
     ref: attempts.AttemptRef
@@ -220,9 +239,11 @@ class Finished(_Message, frozen=True, tag="finished"):
 
 
 class Observed(_Message, frozen=True, tag="seen"):
-    """What an executor sees of an attempt that is not over; sent again on each new link. `parked`:
-    it waits for something elsewhere, and its slot is free for others. `handover`: what the executor
-    that gets the next attempt needs to go on with that, if this one is lost; it is stored."""
+    """What an executor observes of an attempt that has not ended; sent again on each new link.
+
+    `parked`: it waits for something elsewhere, and its slot is free for others. `handover`: what
+    the executor of the next attempt needs to continue, should this one be lost; it is stored.
+    """
 
     ref: attempts.AttemptRef
     reason: attempts.Label
@@ -232,14 +253,14 @@ class Observed(_Message, frozen=True, tag="seen"):
 
 
 class Callback(_Message, frozen=True, tag="callback"):
-    """The result of an attempt, which was sent to its callback URL."""
+    """The result of an attempt, as sent to its callback URL."""
 
     ref: attempts.AttemptRef
     media_type: str
     body: bytes
 
     def digest(self) -> bytes:
-        """Return what tells it from others of the same attempt."""
+        """Return a digest that distinguishes this callback from others of the same attempt."""
         return digests.sha256_of([self.media_type.encode(), b"\0", self.body])
 
 
@@ -247,10 +268,10 @@ class Callback(_Message, frozen=True, tag="callback"):
 
 
 class StartContainer(_Message, frozen=True, tag="startcontainer"):
-    """Have the command of this attempt run in a container of its own, which is added to the Pod of
-    this worker; its files are there. Sent again on each new link until its end is known.
+    """Have the command of this attempt run in its own container, added to the Pod of this worker,
+    which has the attempt's files. Sent again on each new link until its end is known.
 
-    `environment`: what the container gets besides the Task's own `env`.
+    `environment`: variables of the container besides the Task's own `env`.
     """
 
     ref: attempts.AttemptRef
@@ -258,7 +279,9 @@ class StartContainer(_Message, frozen=True, tag="startcontainer"):
 
 
 class StopContainer(_Message, frozen=True, tag="stopcontainer"):
-    """It is to end, and not to be created if it is not yet; its processes the worker ends."""
+    """End the container, or do not create it if it does not exist yet; the worker ends its
+    processes.
+    """
 
     ref: attempts.AttemptRef
     grace_s: float
@@ -266,8 +289,11 @@ class StopContainer(_Message, frozen=True, tag="stopcontainer"):
 
 
 class ContainerSeen(_Message, frozen=True, tag="containerseen"):
-    """What Kubernetes says of the container of an attempt. `container`: its id. `started`: wall
-    clock of its node. `outcome`: how it ended, without the result; None while it has not."""
+    """The status of an attempt's container, as Kubernetes reports it.
+
+    `container`: its id. `started`: wall clock of its node. `outcome`: how it ended, without the
+    result; None while it has not.
+    """
 
     ref: attempts.AttemptRef
     container: str
@@ -276,7 +302,7 @@ class ContainerSeen(_Message, frozen=True, tag="containerseen"):
 
 
 class KillContainer(_Message, frozen=True, tag="killcontainer"):
-    """SIGKILL to a container in the worker's Pod whose attempt is settled."""
+    """Send SIGKILL to a container in the worker's Pod whose attempt is settled."""
 
     ref: attempts.AttemptRef
     container: str
@@ -289,7 +315,9 @@ class Acknowledged(_Message, frozen=True, tag="acknowledged"):
 
 
 class Log(_Message, frozen=True, tag="log"):
-    """Output of an attempt: `data` begins at byte `offset` of all it has printed (both streams)."""
+    """Output of an attempt: `data` begins at byte `offset` of all that it has printed (both
+    streams).
+    """
 
     ref: attempts.AttemptRef
     offset: attempts.Count
@@ -304,7 +332,7 @@ class LogKept(_Message, frozen=True, tag="logkept"):
 
 
 class Progress(_Message, frozen=True, tag="progress"):
-    """What a task says of itself; not durable, the last one counts."""
+    """The progress that a task reports; not durable, the last report counts."""
 
     ref: attempts.AttemptRef
     fraction: float | None
@@ -314,9 +342,10 @@ class Progress(_Message, frozen=True, tag="progress"):
 class Spawn(_Message, frozen=True, tag="spawn"):
     """A running attempt asks for a child. Whichever process sends it, the attempt is the parent.
 
-    A child is known by `key`, else by being the `ordinal`-th (from 1) unkeyed child that the
-    parent's run asked for, so that a repeated attempt finds it again. Namespace and, unless the
-    spec names one, cluster are the parent's; `name` is what it sees as TASK_NAME, default its id.
+    A child is identified by `key`, or by being the `ordinal`-th (from 1) child without a key that
+    the parent's run asked for, so that a repeated attempt finds it again. Namespace and, unless the
+    spec names one, cluster are the parent's. `name` is what it sees as TASK_NAME; by default its
+    id.
     """
 
     serial: attempts.Count
@@ -330,7 +359,8 @@ class Spawn(_Message, frozen=True, tag="spawn"):
 
 class GetTask(_Message, frozen=True, tag="ask"):
     """Ask for the state of a task; the response comes when it is final, or after `wait_s`
-    seconds."""
+    seconds.
+    """
 
     serial: attempts.Count
     parent: attempts.AttemptRef
@@ -339,16 +369,22 @@ class GetTask(_Message, frozen=True, tag="ask"):
 
 
 class GetVariables(_Message, frozen=True, tag="askvariables"):
-    """The values of the variables of an attempt that its spec takes from Secrets and ConfigMaps: a
-    JSON object by name of variable, with 200; 404 with `message` if one of them is not there."""
+    """Ask for the values of an attempt's variables that its spec takes from Secrets and ConfigMaps.
+
+    The response is 200 with a JSON object by variable name, or 404 with `message` if one is
+    missing.
+    """
 
     serial: attempts.Count
     ref: attempts.AttemptRef
 
 
 class Response(_Message, frozen=True, tag="answer"):
-    """The response to a request: an HTTP status and a JSON body. Those to `Spawn` and `GetTask`
-    reach the task unchanged. Values of variables are in no other message, and are not stored."""
+    """The response to a request: an HTTP status and a JSON body.
+
+    Responses to `Spawn` and `GetTask` reach the task unchanged. Values of variables are in no other
+    message, and are not stored.
+    """
 
     serial: attempts.Count
     status: int
@@ -360,26 +396,28 @@ class Response(_Message, frozen=True, tag="answer"):
 
 class OpenSlot(_Message, frozen=True, tag="openslot"):
     """Fork a slot of that name; the response is `SlotOpening`, or `SlotGone` if that is
-    impossible."""
+    impossible.
+    """
 
     slot: bytes
 
 
 class KillSlot(_Message, frozen=True, tag="killslot"):
-    """SIGKILL to the slot and everything that it started, at once; then `SlotGone`.
+    """Send SIGKILL to the slot and everything that it started, at once; then `SlotGone`.
 
-    A slot that is not needed any more is idle when this is sent.
+    A slot that is no longer needed is idle when this is sent.
     """
 
     slot: bytes
 
 
 class SlotGone(_Message, frozen=True, tag="slotgone"):
-    """The slot's process is over. `running`: the attempt on top of its stack, by the shared page.
+    """The slot's process has ended.
 
-    `code`: as a shell would say it (128 + N for signal N), None when it never started. `asked`: we
-    were asked to kill it. `proof`: nothing of it is left. `reason`: why the agent ended it by
-    itself (`WorkerLost`: its lease was over; `WorkerStopping`), else empty.
+    `running`: the attempt on top of its stack, by the shared page. `code`: as a shell reports it
+    (128 + N for signal N); None if it never started. `asked`: the dispatcher ordered the kill.
+    `proof`: no process of it is left. `reason`: why the agent ended it on its own (`WorkerLost`:
+    the lease ended; `WorkerStopping`), else empty.
     """
 
     serial: attempts.Count
@@ -396,40 +434,46 @@ class SlotGone(_Message, frozen=True, tag="slotgone"):
 
 
 class Template(_Message, frozen=True, tag="template"):
-    """What many calls share, under a number of this link; sent before the first use, both ways."""
+    """What many calls share, under a number of this link; sent before its first use, in both
+    directions.
+    """
 
     number: attempts.Count
     spec: task.TaskSpec
 
 
 class Forget(_Message, frozen=True, tag="forget"):
-    """Forget the templates with these numbers: no call names one before it is sent again."""
+    """Forget the templates with these numbers: no call uses one before it is sent again."""
 
     numbers: tuple[attempts.Count, ...]
 
 
 class Submit(_Message, frozen=True, tag="submit"):
-    """Run these calls. `again`: sent before on an earlier link, perhaps in vain."""
+    """Run these calls. `again`: they were sent on an earlier link, which may have lost them."""
 
     items: tuple[calls.CallItem, ...]
     again: bool = False
 
 
 class Accepted(_Message, frozen=True, tag="accepted"):
-    """All calls up to `number` are on disk. Withheld while the queue is too long: back-pressure."""
+    """All calls up to `number` are on disk. Withheld while the queue is too long, as
+    back-pressure.
+    """
 
     number: attempts.Count
 
 
 class FoundCall(_Message, frozen=True, tag="foundcall"):
-    """Call `number` already exists as `task` (key, or an earlier attempt of the parent)."""
+    """Call `number` already exists as `task` (same key, or made by an earlier attempt of the
+    parent).
+    """
 
     number: attempts.Count
     task: attempts.Id
 
 
 class Results(_Message, frozen=True, tag="results"):
-    """Calls that are over, as far as this submitter asked for or watches them."""
+    """Calls that have ended, as far as this submitter submitted or watches them."""
 
     items: tuple[calls.CallResult, ...]
 
@@ -443,23 +487,27 @@ class Streamed(_Message, frozen=True, tag="streamed"):
 
 
 class Watch(_Message, frozen=True, tag="watch"):
-    """Push the results of these tasks under these numbers, at once when they are final."""
+    """Push the results of these tasks under these numbers as soon as they are final."""
 
     items: tuple[calls.Watched, ...]
 
 
 class Cancel(_Message, frozen=True, tag="cancel"):
-    """Kill these tasks; with everything they have spawned unless `recursive` is False."""
+    """Kill these tasks and, unless `recursive` is False, everything that they have spawned."""
 
     tasks: tuple[attempts.Id, ...]
     recursive: bool = True
 
 
 class Retry(_Message, frozen=True, tag="retry"):
-    """Start a task again that is over; the response is `Retried`, after which `number` is that of
-    its new run. `failed`: what failed of it and around it, reusing what succeeded; else the task
-    alone, from its beginning, `force`: even if it has succeeded. `started`: one that is not over
-    has been started again already, by the same message before or with another task."""
+    """Start a finished task again; the response is `Retried`, after which `number` is that of its
+    new run.
+
+    `failed`: run only the failed tasks below and around it again, and reuse what succeeded.
+    Otherwise run the task alone from its beginning; `force`: even if it has succeeded. `started`:
+    the task has been started again already, by an earlier copy of this message or along with
+    another task, if it has not finished.
+    """
 
     number: attempts.Count
     task: attempts.Id
@@ -469,15 +517,17 @@ class Retry(_Message, frozen=True, tag="retry"):
 
 
 class Retried(_Message, frozen=True, tag="retried"):
-    """What `number` of a Retry asked for has been done, and is on disk; or was refused."""
+    """The request `number` of a Retry was carried out and is on disk, or was refused."""
 
     number: attempts.Count
     refusal: str = ""
 
 
 class Prune(_Message, frozen=True, tag="prune"):
-    """Forget tasks that are over, in the namespace of the driver; the response is Pruned. The
-    fields are those of `dispatch.model.Pruning`; `dry_run`: only count them."""
+    """Forget finished tasks in the namespace of the driver; the response is `Pruned`.
+
+    The fields are those of `dispatch.model.Pruning`. `dry_run`: only count them.
+    """
 
     number: attempts.Count
     older_s: float
@@ -488,8 +538,9 @@ class Prune(_Message, frozen=True, tag="prune"):
 
 
 class Pruned(_Message, frozen=True, tag="pruned"):
-    """How many tasks the Prune with this `number` has forgotten, once that is on disk; or why it
-    was refused."""
+    """How many tasks the Prune `number` has forgotten, once that is on disk; or why it was
+    refused.
+    """
 
     number: attempts.Count
     tasks: int = 0
@@ -501,7 +552,9 @@ class Pruned(_Message, frozen=True, tag="pruned"):
 
 
 class Calls(_Message, frozen=True, tag="calls"):
-    """Run these, in this order; one that is `in_place` at once, on top of what waits for it."""
+    """Run these calls in this order; one that is `in_place` at once, on top of the call that waits
+    for it.
+    """
 
     runs: tuple[calls.CallRun, ...]
 
@@ -513,20 +566,22 @@ class TakeBack(_Message, frozen=True, tag="takeback"):
 
 
 class Returned(_Message, frozen=True, tag="returned"):
-    """These have not started here and never will."""
+    """These attempts have not started here and never will."""
 
     refs: tuple[attempts.AttemptRef, ...]
 
 
 class StopCall(_Message, frozen=True, tag="stopcall"):
-    """Return it if it has not started, else raise Cancelled in it. SIGKILL comes by the agent."""
+    """Return the attempt if it has not started, else raise Cancelled in it. The agent sends
+    SIGKILL.
+    """
 
     ref: attempts.AttemptRef
     reason: str
 
 
 class CallsEnded(_Message, frozen=True, tag="done"):
-    """Attempts that are over; kept by the slot until `Acknowledged(serial)`."""
+    """Attempts that have ended; kept by the slot until `Acknowledged(serial)`."""
 
     serial: attempts.Count
     ends: tuple[calls.CallEnd, ...]
@@ -535,9 +590,9 @@ class CallsEnded(_Message, frozen=True, tag="done"):
 class Waiting(_Message, frozen=True, tag="waiting"):
     """The attempt waits for these tasks and releases its slot.
 
-    `in_place`: the slot could run what it waits for on top of it. `first`: it goes on when any of
-    them is over, not only when all are. `more`: it waits for others besides, so that it may go on
-    waiting when these are over.
+    `in_place`: the slot could run these tasks on top of it. `first`: it resumes when any of them
+    has ended, rather than all. `more`: it waits for others as well, so it may go on waiting when
+    these have ended.
     """
 
     ref: attempts.AttemptRef
@@ -548,7 +603,7 @@ class Waiting(_Message, frozen=True, tag="waiting"):
 
 
 class Resumed(_Message, frozen=True, tag="resumed"):
-    """The attempt goes on: it takes its slot again."""
+    """The attempt resumes and takes its slot again."""
 
     ref: attempts.AttemptRef
 

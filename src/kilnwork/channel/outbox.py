@@ -1,8 +1,8 @@
-"""What is to be written to a socket: put by any thread, written by any thread, never blocking.
+"""A queue of bytes for a socket: any thread may put and write, and neither blocks.
 
-Used by `channel.client`. Keeps the order of `put`. What the other end does not take stays here,
-and `stuck` says that the socket must become writable first. While there is no socket, what is put
-is dropped: on a new one, what matters is sent again.
+Used by `channel.client`. Keeps the order of `put`. What the socket does not take stays here, and
+`stuck` says that the socket must become writable first. While there is no socket, what is put is
+dropped: on the next one, everything that matters is sent again.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 
 class Outbox:
-    """See the module."""
+    """Queues frames for the current socket; see the module."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -24,7 +24,7 @@ class Outbox:
         self.stuck = False
 
     def put(self, frame: bytes) -> int:
-        """Keep it for `write`; how many bytes wait now."""
+        """Queue a frame for `write`; return how many bytes are queued now."""
         with self._lock:
             if self._socket is None and not self._holding:
                 return 0
@@ -33,26 +33,30 @@ class Outbox:
             return self.waiting_bytes
 
     def hold(self) -> None:
-        """A new socket is about to come: what is put from now on goes after its first frames."""
+        """Keep frames from now on, for a new socket that is about to come, after its first
+        frames.
+        """
         with self._lock:
             self._holding = True
 
     def open(self, to: socket.socket, first: Iterable[bytes]) -> None:
-        """Write to this socket (which does not block) from now on, `first` before all else."""
+        """Write to this non-blocking socket from now on, `first` before everything else."""
         with self._lock:
             self._frames[:0] = first
             self.waiting_bytes = sum(map(len, self._frames))
             self._socket, self._holding = to, False
 
     def shut(self) -> None:
-        """Forget the socket and all that was not written."""
+        """Forget the socket and all unwritten frames."""
         with self._lock:
             self._socket, self._rest, self.stuck, self._holding = None, None, False, False
             self._frames.clear()
             self.waiting_bytes = 0
 
     def write(self) -> None:
-        """As much as the socket takes. A broken socket is noticed by who reads it."""
+        """Write as much as the socket takes. Errors are left to the reader of the socket to
+        notice.
+        """
         if not self._frames and self._rest is None:
             return
         with self._lock:

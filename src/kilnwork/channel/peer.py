@@ -1,10 +1,10 @@
-"""The end of a link that a worker holds: connect, renew the lease, report, resume.
+"""A worker's end of a link: connect, renew the lease, report, resume.
 
-Used by the worker's agent, by executors that are processes of their own, and by the sidecar of an
-attempt in a Pod, whose lease only tells it that the dispatcher is there. One `Peer` outlives many
-links: it connects again with back-off, keeps every report until the dispatcher has it on disk,
-sends what is unacknowledged once more after a reconnect, and watches the lease by the monotonic
-clock. It decides nothing about attempts: that is its `Owner`.
+Used by the worker's agent, by executor processes, and by the sidecar of an attempt in a Pod (for
+which the lease only tells that the dispatcher is there). One `Peer` outlives many links: it
+reconnects with back-off, keeps every report until the dispatcher has stored it, sends
+unacknowledged reports again after a reconnect, and watches the lease by the monotonic clock.
+Decisions about attempts are its `Owner`'s.
 """
 
 import asyncio
@@ -55,32 +55,36 @@ CONGESTED_BYTES = 1 << 20
 
 
 class Owner(Protocol):
-    """Whom a peer speaks for. Called in the event loop; must not block or raise."""
+    """The user of a peer. Its methods run in the event loop; they must not block or raise."""
 
     def hello(self, *, epoch: int) -> messages.Hello | messages.AttemptHello:
-        """The first frame of a new link, with all that runs or is not acknowledged."""
+        """Return the first frame of a new link, with all attempts that run or are not
+        acknowledged.
+        """
         ...
 
     def welcomed(self, welcome: messages.Welcome) -> None:
-        """The link stands: follow the decisions, send logs again. Reports follow by themselves."""
+        """Carry out the dispatcher's decisions and send logs again. The peer sends reports again by
+        itself.
+        """
         ...
 
     def received(self, order: Order) -> None:
-        """The dispatcher wants something done."""
+        """Carry out an order of the dispatcher."""
         ...
 
     def settled(self, ref: attempts.AttemptRef) -> None:
-        """The end of this attempt is on the dispatcher's disk."""
+        """Note that the dispatcher has stored the end of this attempt."""
         ...
 
     def lease_ended(self) -> None:
-        """The lease is about to end: end all attempts now, others may start them again."""
+        """End all attempts now: the lease is about to end, and others may start them again."""
         ...
 
 
 @dataclass(slots=True)
 class _Kept:
-    """A report that is not acknowledged yet. `ref`: of the attempt that it is about, if any."""
+    """A report that is not acknowledged yet. `ref`: the attempt that it is about, if any."""
 
     ref: attempts.AttemptRef | None
     frame: bytes
@@ -98,7 +102,7 @@ class _Asked:
 
 
 class _Link(asyncio.Protocol):
-    """One connection: cuts frames, hands messages on, knows when it is over."""
+    """One connection: cuts frames, hands messages on, and notices its end."""
 
     def __init__(self, received: Callable[["_Link", messages.ToWorker], None]) -> None:
         self._received = received
@@ -128,8 +132,11 @@ class _Link(asyncio.Protocol):
         self._end(exc)
 
     def _read_rest(self) -> None:
-        """Take in what the other end wrote before it closed: asyncio drops it when a write fails,
-        and the last message may say that no dispatcher will follow."""
+        """Read what the other end wrote before it closed.
+
+        asyncio drops that when a write fails, and the last message may say that no dispatcher will
+        follow.
+        """
         if self._transport is None:
             return
         with contextlib.suppress(OSError):
@@ -137,19 +144,19 @@ class _Link(asyncio.Protocol):
                 self.data_received(data)
 
     def write(self, frame: bytes) -> None:
-        """Send with whatever else is written in this turn of the event loop."""
+        """Send a frame together with everything else written in this turn of the event loop."""
         if not self._unsent:
             self._loop.call_soon(self.flush)
         self._unsent.append(frame)
 
     def flush(self) -> None:
-        """Hand everything written to the transport; uvloop's refuses it once it is closed."""
+        """Hand written frames to the transport, unless it is closed: uvloop's then raises."""
         if self._unsent and self._transport is not None and not self._transport.is_closing():
             self._transport.write(b"".join(self._unsent))
         self._unsent.clear()
 
     def abort(self, error: BaseException | None = None) -> None:
-        """Close at once; `error` is why."""
+        """Close at once. `error`: the reason."""
         self._end(error)
         if self._transport is not None:
             self._transport.abort()
@@ -162,7 +169,7 @@ class _Link(asyncio.Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """What waits in our memory because the other end does not read."""
+        """Return how many bytes wait in our memory because the other end does not read."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def _end(self, error: BaseException | None) -> None:
@@ -174,12 +181,12 @@ class _Link(asyncio.Protocol):
 
 
 class Peer:
-    """See the module.
+    """Holds a link to the dispatcher; see the module.
 
-    `path`: the dispatcher's Unix socket, or what makes a connected socket, in a thread, and raises
-    OSError or ChannelError; `place`: what people call it. `patience_s`: stop when there was no
-    dispatcher for so long (60 s: a restart takes one, and no process may be left after a crash for
-    long), but not while the lease holds.
+    `path`: the dispatcher's Unix socket, or a function that returns a connected socket; it runs in
+    a thread and may raise OSError or ChannelError. `place`: a name for that address in messages.
+    `patience_s`: stop after this long without a dispatcher, but not while the lease holds. The
+    default is 60 s: a restart takes less, and no process should outlive a crash for longer.
     """
 
     def __init__(
@@ -214,8 +221,8 @@ class Peer:
     async def serve(self) -> None:
         """Hold a link until cancelled.
 
-        Raises `LinkRefused` when the dispatcher will never have us, `LinkClosed` when there was
-        none for `patience_s` and the lease is over.
+        Raises `LinkRefused` when the dispatcher refuses for good, `LinkClosed` when there was none
+        for `patience_s` and the lease has ended.
         """
         away_since = self._clock.monotonic()
         failures = 0
@@ -235,29 +242,31 @@ class Peer:
             self._close()
 
     def send(self, message: Sendable) -> None:
-        """Send now if a link stands, else not at all."""
+        """Send a message if there is a link, else drop it."""
         if self._link is not None:
             self._link.write(frames.encode(message))
 
     @property
     def congested(self) -> bool:
-        """True while nothing that may be dropped should be sent."""
+        """Return whether messages that may be dropped should not be sent now."""
         return self._link is None or self._link.unsent_bytes > CONGESTED_BYTES
 
     @property
     def lease_holds(self) -> bool:
-        """True while attempts may be started."""
+        """Return whether attempts may be started."""
         return self._clock.monotonic() < self._lease.stop_at
 
     async def store(self, make: Callable[[int], Report]) -> None:
-        """Send a report, and wait until the dispatcher has it on disk."""
+        """Send a report, and wait until the dispatcher has stored it."""
         stored = asyncio.get_running_loop().create_future()
         self.report(make)
         self._reports[self._serial].stored = stored
         await stored
 
     def report(self, make: Callable[[int], Report]) -> None:
-        """Send the report that `make` returns for a serial; again until it is acknowledged."""
+        """Send the report that `make` returns for a serial, again on each link until it is
+        acknowledged.
+        """
         self._serial += 1
         message = make(self._serial)
         kept = _Kept(
@@ -271,7 +280,7 @@ class Peer:
             self._link.write(kept.frame)
 
     async def request(self, make: Callable[[int], Request]) -> messages.Response:
-        """Send a request, on as many links as it takes; return the response. May be cancelled.
+        """Send a request, on as many links as necessary, and return the response. May be cancelled.
 
         `make` is called again for each link. Raises `FrameTooLarge`.
         """
@@ -288,12 +297,12 @@ class Peer:
             del self._requests[serial]
 
     def forget(self, ref: attempts.AttemptRef) -> None:
-        """The dispatcher does not want to hear of this attempt any more."""
+        """Drop the reports of an attempt that the dispatcher does not know."""
         self._reports = {s: kept for s, kept in self._reports.items() if kept.ref != ref}
         self._look_quiet()
 
     async def acknowledged(self, *, timeout_s: float) -> bool:
-        """Wait until no report is unacknowledged; False when that takes too long."""
+        """Wait until every report is acknowledged; return False after `timeout_s`."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._quiet.wait()
@@ -302,7 +311,9 @@ class Peer:
         return True
 
     async def _try_link(self) -> tuple[bool, bool]:
-        """Connect and hold one link until it is closed: (did it stand, was it refused for now)."""
+        """Connect and hold one link until it closes; return (was it welcomed, was it refused for
+        now).
+        """
         try:
             link = await self._stand()
         except errors.LinkRefused as error:

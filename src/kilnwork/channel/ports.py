@@ -1,5 +1,4 @@
-"""What the dispatcher's end of a link needs from other rooms; the code that makes a hub provides
-it.
+"""Interfaces that the dispatcher's end of a link needs; the code that creates a hub provides them.
 
 Implemented by `cli.wiring.adapters` (with `controllers`) and, for a home, by `dispatch.process`.
 """
@@ -10,38 +9,33 @@ from kilnwork.api import attempts
 
 
 class TokenVerifier(Protocol):
-    """Says whether a credential belongs to a worker of a TaskCluster, to a driver, or to a Pod in
-    which an attempt runs."""
+    """Verifies the credentials of a TaskCluster's workers, of drivers, executors, and Pods of
+    attempts.
+
+    Every method is idempotent and free of effects. It may raise `kit.errors.KilnError` while it
+    cannot know (for example, the Secret is not in the cache yet): the peer is refused, and tries
+    again.
+    """
 
     async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
-        """True when `credential` is the channel token of that cluster now.
-
-        Repeatable and free of effects. May raise `kit.errors.KilnError` when it cannot know yet
-        (say, the Secret is not in the cache): the worker is refused, and tries again.
-        """
+        """Return whether `credential` is the current channel token of that cluster."""
         ...
 
     async def verify_driver(self, namespace: str, credential: str) -> bool:
-        """True when `credential` may submit tasks in that namespace now.
+        """Return whether `credential` may submit tasks in that namespace now.
 
-        Repeatable and free of effects. May raise `kit.errors.KilnError` as `verify` does; one that
-        names a missing right is shown to the driver.
+        A `kit.errors.KilnError` that names a missing right is shown to the driver.
         """
         ...
 
     async def verify_executor(self, executor: str, namespace: str, credential: str) -> bool:
-        """True when `credential` may carry out attempts of that executor now, in that
-        namespace, or in all if that is "".
-
-        Repeatable and free of effects. May raise `kit.errors.KilnError` as `verify` does.
+        """Return whether `credential` may carry out attempts of that executor in that namespace
+        now; "" means in all namespaces.
         """
         ...
 
     async def verify_attempt(
         self, ref: attempts.AttemptRef, namespace: str, pod: str, credential: str
     ) -> bool:
-        """True when `credential` belongs to that Pod, and the Pod is that attempt.
-
-        Repeatable and free of effects. May raise `kit.errors.KilnError` as `verify` does.
-        """
+        """Return whether `credential` belongs to that Pod, and that Pod runs that attempt."""
         ...

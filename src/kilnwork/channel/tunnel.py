@@ -1,8 +1,9 @@
-"""A link through HTTP: the Upgrade of a connection, and a socket to use it by.
+"""A link through HTTP: upgrades a connection to `/channel` and provides a socket for it.
 
-Used by drivers whose dispatcher is elsewhere. `channel.client` reads and writes a socket itself,
-which a TLS connection is not: hence a pair of sockets, of which a thread keeps one and moves bytes
-between it and the TLS connection. It moves no more than it can get rid of, and ends with either.
+Used by drivers whose dispatcher is on another machine. `channel.client` reads and writes a plain
+socket, which a TLS connection is not. So this module makes a socket pair, and a thread copies bytes
+between one end and the TLS connection. It reads no more than it can write, and stops when either
+end closes.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ _DRAIN_S = 2.0
 
 
 class NotSwitched(errors.ChannelError):
-    """The server's `response` was something else than 101."""
+    """The server's `response` was not 101 Switching Protocols."""
 
     def __init__(self, response: http_types.ClientResponse) -> None:
         super().__init__(f"{response.status} {response.reason} instead of a channel")
@@ -39,7 +40,7 @@ class NotSwitched(errors.ChannelError):
 
 
 class Manager(client.Connector, Protocol):
-    """Where to connect, and who we are there (`endpoints.connector`)."""
+    """Where the manager is, and the credentials for it (`endpoints.connector`)."""
 
     @property
     def server(self) -> str: ...
@@ -47,8 +48,10 @@ class Manager(client.Connector, Protocol):
 
 
 def open_channel(to: Manager) -> socket.socket:
-    """Return a fresh link to a manager. Raises OSError and ChannelError for what may be better the
-    next time, ConfigurationError for what will not."""
+    """Return a new link to a manager.
+
+    Raises OSError and ChannelError for failures that may pass, ConfigurationError for others.
+    """
     renewed = False
     while True:
         try:
@@ -75,9 +78,9 @@ def _open(to: Manager) -> socket.socket:
 
 
 def switch(connected: socket.socket, path: str, headers: Mapping[str, str]) -> socket.socket:
-    """Make a link of a connection over which nothing was said; takes it over.
+    """Upgrade a new connection to a link; owns the connection from now on.
 
-    `path` of `/channel` at this server. Raises OSError, `kit.http1.BadResponse` or `NotSwitched`.
+    `path`: of `/channel` at this server. Raises OSError, `kit.http1.BadResponse` or `NotSwitched`.
     """
     try:
         connection = http1.Connection(connected)
@@ -97,7 +100,7 @@ def switch(connected: socket.socket, path: str, headers: Mapping[str, str]) -> s
 
 
 class _Pump:
-    """Moves bytes between `far` and a socket of our own; `early` came from `far` already."""
+    """Copies bytes between `far` and a socket pair; `early` was already read from `far`."""
 
     def __init__(self, far: socket.socket, early: bytes) -> None:
         self._far = far
@@ -127,14 +130,14 @@ class _Pump:
         self._near.close()
 
     def forked(self) -> None:
-        """In the child of a fork: there is no such thread, and nothing must be held open."""
+        """Close the descriptors in the child of a fork, where this thread does not exist."""
         self.close()
         given = self._given()
         if given is not None:
             given.close()
 
     def _move(self) -> None:
-        """Until either end has closed and what it said was passed on."""
+        """Copy until either end has closed and its last bytes were passed on."""
         near_ended = far_ended = False
         while True:
             moved = False
@@ -167,7 +170,9 @@ class _Pump:
         return moved
 
     def _wait(self, *, near_ended: bool, far_ended: bool) -> bool:
-        """For something to do; False when what an end has left behind does not get away."""
+        """Wait until an end is ready; return False when the last bytes of an end cannot be
+        delivered.
+        """
         polling = select.poll()
         if not far_ended:
             room = len(self._to_near) < _WAITING_BYTES
@@ -183,7 +188,7 @@ class _Pump:
 
 
 def _read(end: socket.socket) -> bytes | None:
-    """What is there, None for nothing yet, nothing for the end."""
+    """Return what has arrived: None if nothing yet, b"" at the end."""
     try:
         return end.recv(READ_BYTES)
     except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -193,7 +198,7 @@ def _read(end: socket.socket) -> bytes | None:
 
 
 def _written(end: socket.socket, data: bytes | bytearray) -> int:
-    """How much of it was taken. TLS wants the same again when it takes nothing."""
+    """Write, and return how many bytes were taken. After 0, TLS needs the same bytes again."""
     try:
         return end.send(data)
     except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):

@@ -1,11 +1,11 @@
-"""Who reads a socket that many threads wait for: leader and followers.
+"""Decides which of the threads that wait for a socket reads it: leader and followers.
 
-Used by `channel.client`. The first thread that waits leads: it reads for all. The others sleep on a
-lock of their own each, until what they wait for is there or the leader leaves and the lead is
-theirs. No thread polls, and none is woken without need. No sockets here.
+Used by `channel.client`. The first thread that waits leads: it reads for all. The others each sleep
+on a lock of their own, until the condition they wait for is true or the leader leaves and they take
+over. No thread polls, and none is woken without need. No sockets here.
 
-Ctrl-C may interrupt the main thread between any two calls. Hence `_leader` alone says who leads, is
-written last, and `leave` may be called again when it was interrupted.
+Ctrl-C may interrupt the main thread between any two calls. Hence `_leader` alone says who leads and
+is written last, and `leave` may be called again after it was interrupted.
 """
 
 import threading
@@ -13,8 +13,11 @@ from collections.abc import Callable
 
 
 class Turn:
-    """One wait of one thread. `gate`: what it sleeps on while it follows. `below`: the turn that
-    led in this thread before, which a signal handler has interrupted."""
+    """One wait of one thread.
+
+    `gate`: the lock on which it sleeps while it follows. `below`: the turn that led in this thread
+    when a signal handler interrupted it.
+    """
 
     __slots__ = ("below", "done", "gate", "thread")
 
@@ -26,7 +29,9 @@ class Turn:
 
 
 class Turns:
-    """See the module. `begun` counts the turns of threads that wait: it moves while they come."""
+    """The waits of all threads of one link; see the module. `begun`: how many waits have begun; a
+    rising number means that threads come and go.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -38,15 +43,16 @@ class Turns:
 
     @property
     def led(self) -> bool:
-        """True while a thread reads."""
+        """Return whether a thread reads now."""
         return self._leader is not None
 
     def enter(self, turn: Turn, timeout_s: float | None) -> bool:
-        """True when this thread leads from now on; else look at what you wait for again.
+        """Return True if this thread leads from now on; otherwise the caller must check its
+        condition again.
 
-        Sleeps while another thread leads or there is nothing to read from. Whatever happens,
-        `leave` must be called afterwards. A signal handler that waits while the thread that it
-        interrupted leads, leads in its place.
+        Sleeps while another thread leads or there is nothing to read from. Whatever happens, call
+        `leave` afterwards. A signal handler that waits while the thread that it interrupted leads,
+        takes the lead in its place.
         """
         with self._lock:
             leader = self._leader
@@ -66,8 +72,9 @@ class Turns:
             return self._leader is turn
 
     def lead_if_free(self, turn: Turn) -> bool:
-        """Lead if no thread does, without waiting: for the thread that reads when no other
-        waits."""
+        """Take the lead without waiting, if no thread has it: for the thread that reads when no
+        other waits.
+        """
         with self._lock:
             if not self._open or self._leader is not None:
                 return False
@@ -75,7 +82,9 @@ class Turns:
             return True
 
     def take(self, turn: Turn) -> bool:
-        """Lead in order to clean up, with or without a socket; False if another thread leads."""
+        """Take the lead in order to clean up, with or without a socket; return False if another
+        thread leads.
+        """
         with self._lock:
             if self._leader is not None:
                 return False
@@ -83,7 +92,7 @@ class Turns:
             return True
 
     def leave(self, turn: Turn) -> None:
-        """The wait is over, however it ended; the lead goes to the first that sleeps."""
+        """End a wait, however it ended; the lead passes to the first thread that sleeps."""
         with self._lock:
             self._followers.pop(turn, None)
             if self._leader is turn:
@@ -93,7 +102,7 @@ class Turns:
                     self._pass_on()
 
     def look(self) -> None:
-        """Wake those who have what they wait for."""
+        """Wake the threads whose condition is true."""
         if not self._followers:
             return
         with self._lock:
@@ -110,19 +119,21 @@ class Turns:
                 self._pass_on()
 
     def shut(self) -> None:
-        """There is nothing to read from; who leads must leave by itself."""
+        """Stop reading: there is no connection. The leader must leave by itself."""
         with self._lock:
             self._open = False
 
     def finish(self) -> None:
-        """Wake all threads: none will lead any more."""
+        """Wake all threads; none will lead any more."""
         with self._lock:
             self._open, self._over = False, True
             for turn in list(self._followers):
                 self._wake(turn)
 
     def _pass_on(self) -> None:
-        """Wake the next before it leads: it sees whether it does once this lock is released."""
+        """Wake the next thread before it leads; it sees whether it does once this lock is
+        released.
+        """
         following = next(iter(self._followers), None) if self._open else None
         if following is not None:
             self.begun += 1

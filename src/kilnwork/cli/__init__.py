@@ -1,11 +1,11 @@
-"""The command line `kiln` (also `kubectl kiln`), and the wiring of `kiln up` and
-`kiln manager`.
+"""Command line `kiln` (also `kubectl kiln`), and the wiring of `kiln up` and `kiln manager`.
 
-`main` holds one table of commands; a command's module is loaded only when it is called, so that
-`kiln --help` and every client command start in milliseconds. `wiring` is the composition root: the
-only place that puts controlplane, dispatch, controllers and server together. `session` is one
-command's conversation with a server; `exits` has the exit codes, `errors` gives each error one, and
-`commands.run` ends with that of the task's command. Nothing imports this room.
+`main` holds the table of commands. The module of a command is imported only when it is called, so
+that `kiln --help` and the client commands start in milliseconds. `wiring` is the composition root:
+the only place that connects controlplane, dispatch, controllers and server. `session` sends the
+requests of one command to a server; `exits` defines the exit codes and `errors` maps errors to
+them, except that `kiln run --watch` exits with the code of the task's command. No other room
+imports this one.
 """
 
 import signal

@@ -1,7 +1,7 @@
-"""What `kiln deploy` changes: two versions of a JobConfig compared field by field.
+"""Changes that `kiln deploy` makes: compares two versions of a JobConfig field by field.
 
-Pure; used by the command `deploy`. The server says what an object would be (a dry run of
-server-side apply), so that its defaults and what others have set count as they will.
+Pure; used by the command `deploy`. The server computes the new version (a dry run of server-side
+apply), so that its defaults and the fields of other clients are included.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ _ABSENT: Any = msgspec.UNSET
 
 
 class Change(NamedTuple):
-    """One field that differs. UNSET: it is not there."""
+    """One field that differs; UNSET stands for a missing value."""
 
     field: str
     before: Any
@@ -48,10 +48,10 @@ def _compared(obj: meta.JsonObject) -> dict[str, Any]:
 
 
 def with_defaults(body: meta.JsonObject) -> meta.JsonObject:
-    """Return a valid JobConfig with the defaults of the parts that may be left out, written out.
+    """Return a valid JobConfig in which the defaults of omitted optional parts are written out.
 
-    Server-side apply takes away only what it has set before: of a schedule that the module declares
-    no more, the server's defaults would be left, and be no schedule.
+    Server-side apply removes only what it has set before. Without the defaults, removing a schedule
+    from the module would leave the server's default values, which are not a valid schedule.
     """
     declared = msgspec.convert(body, job_config.JobConfig)
     template = _filled(body["spec"]["template"]["spec"], declared.spec.template.spec, _OPTIONAL)
@@ -66,7 +66,7 @@ _OPTIONAL = frozenset({"retry", "timeouts", "parallelism", "finalizer"})
 
 
 def _filled(given: meta.JsonObject, declared: Any, parts: frozenset[str] | None) -> meta.JsonObject:
-    """The same with the defaults in these parts of it; None: in all."""
+    """Return the object with defaults filled in below `parts`, or everywhere if that is None."""
     made = dict(given)
     for field in msgspec.structs.fields(declared):
         name = field.encode_name
@@ -107,7 +107,7 @@ def _differences(field: str, before: Any, after: Any) -> Iterator[Change]:
 
 
 def _by_name(value: Any) -> dict[str, Any] | None:
-    """Items of a list by their names; None for a list whose items have none, or share one."""
+    """Return the items of a list by name, or None if an item has no name or two share one."""
     if not isinstance(value, list) or not value:
         return None
     named = {item["name"]: item for item in value if isinstance(item, Mapping) and "name" in item}

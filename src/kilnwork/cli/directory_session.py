@@ -1,9 +1,10 @@
-"""The tasks of a `kiln.start(DIRECTORY)` at the command line: `--data DIRECTORY`.
+"""Access to the tasks of a `kiln.start(DIRECTORY)` from the command line: `--data DIRECTORY`.
 
-Used by `session` in the place of a server. What is read comes from the journal of the directory,
-whether a process has it open or not, by the same app as a manager's `/v1`, in this process. Who
-wants something done (retry, cancel) becomes a driver of the directory for that moment: a dispatcher
-that serves it does it, else one is started, which ends when it has nothing left to do.
+Used by `session` in the place of a server. Reads come from the journal of the directory, whether a
+process has it open or not, through the same app that serves a manager's `/v1`, in this process. For
+changes (retry, cancel) the command becomes a driver of the directory for a moment: a dispatcher
+that serves the directory carries them out; if there is none, one is started and ends when it has no
+work left.
 """
 
 import asyncio
@@ -48,7 +49,7 @@ _SERVED = (_TASKS, _COUNTS, _PRUNE, "/v1/tasks", "/v1/task-counts", "/v1/prune")
 
 
 class DirectoryJournal:
-    """`server.ports.Journal` of a directory."""
+    """Implementation of `server.ports.Journal` for a directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -58,41 +59,41 @@ class DirectoryJournal:
         self._retried: list[ids.TaskId] = []
 
     def view(self, task: ids.TaskId) -> model.TaskView | None:
-        """The newest run of a task."""
+        """Return the newest run of a task, or None."""
         return self._reader.task(task)
 
     def find(self, namespace: str, name: str) -> model.TaskView | None:
-        """The newest task of that name."""
+        """Return the newest task with that name, or None."""
         return self._reader.find(namespace, name)
 
     def counts(self, namespace: str | None) -> list[model.TaskCount]:
-        """How many tasks there are by function and state."""
+        """Return the number of tasks by function and state."""
         return self._reader.counts(namespace)
 
     def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
-        """Where the output of an attempt is kept."""
+        """Return the path of the output of an attempt."""
         ref = attempts.AttemptRef(task, run, attempt)
         return attempt_logs.path(self._directory / "logs", ref)
 
     async def kill(self, task: ids.TaskId) -> None:
-        """Ask for the task to be stopped."""
+        """Ask the dispatcher to stop the task."""
         await asyncio.to_thread(self._as_driver, lambda session: session.cancel((task,)))
 
     async def suspend(self, task: ids.TaskId, *, suspended: bool) -> None:
-        """A driver cannot: raises `kube.errors.Conflict`."""
+        """Raise `kube.errors.Conflict`: a driver cannot suspend tasks."""
         raise kube_errors.from_status(409, message="a kiln.start() suspends nothing: cancel it")
 
     async def retry(self, task: ids.TaskId, *, force: bool) -> None:
-        """Start a new run; raises `dispatch.errors.RunRefused`."""
+        """Start a new run. Raises `dispatch.errors.RunRefused`."""
         await self._again(task, failed=False, force=force)
 
     async def retry_failed(self, task: ids.TaskId) -> model.Retried:
-        """Run again what failed; raises `dispatch.errors.RunRefused`."""
+        """Run again what failed. Raises `dispatch.errors.RunRefused`."""
         await self._again(task, failed=True, force=False)
         return model.Retried(tasks=(task,))
 
     async def prune(self, asked: model.Pruning, *, dry_run: bool) -> model.Pruned:
-        """Forget what is over; raises `kube.errors.Conflict` when the dispatcher refuses."""
+        """Delete finished tasks. Raises `kube.errors.Conflict` when the dispatcher refuses."""
 
         def ask(session: sdk_session.Session) -> model.Pruned:
             done = session.prune(
@@ -110,25 +111,27 @@ class DirectoryJournal:
             raise kube_errors.from_status(409, message=str(error)) from error
 
     async def forget(self, task: ids.TaskId) -> None:
-        """A driver cannot: raises `kube.errors.Conflict`."""
+        """Raise `kube.errors.Conflict`: a driver cannot delete a single task."""
         raise kube_errors.from_status(409, message=_FORGETS)
 
     def tasks(
         self, namespace: str | None, *, wanted: model.TaskQuery, limit: int, below: int | None
     ) -> ports.TaskPage:
-        """Tasks, newest first."""
+        """Return a page of tasks, newest first."""
         return ports.TaskPage(
             *self._reader.tasks(namespace, wanted=wanted, limit=limit, below=below)
         )
 
     async def abbreviated(self, namespace: str, digits: str, *, limit: int) -> list[ids.TaskId]:
-        """Tasks whose ids begin or end so."""
+        """Return the tasks whose ids begin or end with these digits."""
         return await asyncio.to_thread(self._reader.abbreviated, namespace, digits, limit=limit)
 
     async def leave(self) -> None:
-        """Release the directory, once what was asked for is under way: a dispatcher that has
-        neither drivers nor work ends, and a worker that has just been started takes a moment to
-        join."""
+        """Release the directory once the requested work has started.
+
+        A dispatcher that has neither drivers nor work ends, and a worker that has just been started
+        takes a moment to join.
+        """
         if self._driver is None:
             return
         deadline = self._clock.monotonic() + JOIN_S
@@ -138,7 +141,7 @@ class DirectoryJournal:
         self._driver = None
 
     def close(self) -> None:
-        """Close the journal; repeatable."""
+        """Close the journal. May be called again."""
         self._reader.close()
 
     async def _again(self, task: ids.TaskId, *, failed: bool, force: bool) -> None:
@@ -152,7 +155,10 @@ class DirectoryJournal:
         self._retried.append(task)
 
     def _as_driver(self, ask: Callable[[sdk_session.Session], T]) -> T:
-        """Workers import from where we are, as those of a program that is run here."""
+        """Run a request as a driver of the directory.
+
+        Workers import from the current directory, like those of a program that is run here.
+        """
         here = str(Path.cwd())
         if here not in sys.path:
             sys.path.insert(0, here)
@@ -161,7 +167,7 @@ class DirectoryJournal:
         return ask(self._driver)
 
     def _at_work(self) -> bool:
-        """Something runs, or all that was retried is over already."""
+        """Return whether a task runs, or all retried tasks have already finished."""
         for state in (api_task.State.RUNNING, api_task.State.STAGING):
             wanted = model.TaskQuery(state=state)
             if self._reader.tasks(NAMESPACE, wanted=wanted, limit=1)[0]:
@@ -171,7 +177,7 @@ class DirectoryJournal:
 
 
 class Exchange:
-    """One request to the app, and the response as it comes."""
+    """One request to the app, with its response as a stream."""
 
     def __init__(self, app: api.Api, method: str, path: str, query: Mapping[str, str]) -> None:
         self._app = app
@@ -182,8 +188,9 @@ class Exchange:
         self._sent: asyncio.Queue[asgi.Message] = asyncio.Queue()
 
     async def messages(self) -> AsyncGenerator[asgi.Message, None]:
-        """What the app sends: the head, then pieces of the body. Leave it early only by
-        `contextlib.aclosing`."""
+        """Yield what the app sends: the head, then pieces of the body. Close it early only with
+        `contextlib.aclosing`.
+        """
         background = coroutines.BackgroundWork("directory")
         running = background.start("request", self._app(self._scope, self._receive, self._sent.put))
         running.add_done_callback(lambda _: self._sent.put_nowait({"type": _OVER}))
@@ -194,7 +201,9 @@ class Exchange:
             await background.stop()
 
     async def _receive(self) -> asgi.Message:
-        """There is no body; and who asks stays until it is over."""
+        """Return an empty request body, then wait: the client does not disconnect before the
+        end.
+        """
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -203,19 +212,19 @@ _OVER = "over"
 
 
 class _NoClusters:
-    """`server.ports.Clusters` of a directory, whose workers have no template."""
+    """Implementation of `server.ports.Clusters` for a directory, whose workers have no template."""
 
     def namespaces(self) -> list[str]:
-        """The only one."""
+        """Return the only namespace of a directory."""
         return [NAMESPACE]
 
     def clusters(self, namespace: str) -> list[ports.ClusterSummary]:
-        """None."""
+        """Return no clusters."""
         return []
 
 
 class DirectorySession(session.Session):
-    """A `session.Session` without a server: it has tasks, and nothing else."""
+    """`session.Session` without a server: it has tasks and no other objects."""
 
     def __init__(self, directory: Path, target: options.Target) -> None:
         settings = config.Config(server=str(directory), namespace=NAMESPACE)
@@ -229,15 +238,15 @@ class DirectorySession(session.Session):
         )  # fmt: skip
 
     def close(self) -> None:
-        """Close the journal; repeatable."""
+        """Close the journal. May be called again."""
         self._journal.close()
 
     async def leave(self) -> None:
-        """As `DirectoryJournal.leave`."""
+        """Release the directory; see `DirectoryJournal.leave`."""
         await self._journal.leave()
 
     async def check_namespace(self) -> None:
-        """There is one, as `opened` has checked."""
+        """Do nothing: `opened` has checked the namespace."""
 
     async def exchange(
         self,
@@ -249,7 +258,7 @@ class DirectorySession(session.Session):
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = 60.0,
     ) -> http_types.ClientResponse:
-        """As of a manager; of all but tasks there is nothing."""
+        """Send a request to the app, as to a manager. Everything but tasks is not found."""
         status, said, data = 0, dict[str, str](), b""
         async with contextlib.aclosing(self._ask(method, path, query)) as messages:
             async for message in messages:
@@ -270,7 +279,7 @@ class DirectorySession(session.Session):
         accept: str = "*/*",
         head: Callable[[http_types.ClientResponse], None] | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """As of a manager."""
+        """Yield the bytes of a response of the app, as of a manager."""
         status, refused = 0, b""
         async with contextlib.aclosing(self._ask("GET", path, query)) as messages:
             async for message in messages:
@@ -286,7 +295,7 @@ class DirectorySession(session.Session):
             raise _error(status, refused)
 
     async def find_manager(self) -> None:
-        """There is none to be found."""
+        """Do nothing: a directory has no manager."""
 
     def _ask(
         self, method: str, path: str, query: Mapping[str, str] | None
@@ -306,7 +315,7 @@ def _error(status: int, body: bytes) -> kube_errors.ApiError:
 
 
 class _Problem(msgspec.Struct):
-    """What is read of an error of the app."""
+    """Fields of an error response of the app that are read here."""
 
     message: str = ""
 
@@ -317,14 +326,16 @@ def _headers(message: asgi.Message) -> dict[str, str]:
 
 
 class _Everything:
-    """`server.ports.Rights` of a user who may read the directory."""
+    """Implementation of `server.ports.Rights`: who can read the directory may do everything."""
 
     async def refusal(self, user: Any, question: ports.Question) -> str | None:
         return None
 
 
 class _Outputs:
-    """`server.ports.Outputs`: workers write where it is read."""
+    """Implementation of `server.ports.Outputs` that does nothing: workers write directly to the
+    files that are read.
+    """
 
     async def catch_up(self, ref: attempts.AttemptRef) -> None:
         return
@@ -336,7 +347,9 @@ class _Outputs:
 
 @contextlib.asynccontextmanager
 async def opened(directory: Path, target: options.Target) -> AsyncIterator[DirectorySession]:
-    """A session of a directory. Raises `errors.Missing` for no journal, and another namespace."""
+    """Yield a session of a directory. Raises `errors.Missing` if it has no journal, or for another
+    namespace.
+    """
     if target.namespace not in (None, NAMESPACE):
         raise errors.Missing(
             f'namespace "{target.namespace}" does not exist: a kiln.start() has all tasks in '

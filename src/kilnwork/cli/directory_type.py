@@ -1,6 +1,7 @@
-"""Directories named on the command line. Used by `up` and `down`.
+"""Option type for directories named on the command line.
 
-Apart from `options`, because that must not load pathlib for `kiln --help`.
+Used by several commands. It is not in `options`, because that must not import pathlib for `kiln
+--help`.
 """
 
 from pathlib import Path
@@ -10,13 +11,15 @@ import click
 
 
 class Directory(click.Path):
-    """A directory, there or to be made. Gives Path; refuses "", which would be the current one."""
+    """Option type of an existing or new directory. Converts to Path; refuses "", which would be the
+    current directory.
+    """
 
     def __init__(self, *, exists: bool = False) -> None:
         super().__init__(path_type=Path, file_okay=False, exists=exists)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path."""
+        """Return the path."""
         if not str(value):
             self.fail("a directory's name is missing: is a variable empty?", param, ctx)
         return super().convert(value, param, ctx)

@@ -1,7 +1,8 @@
-"""Results and errors of a file job, into a file or to standard output.
+"""Downloads of results and errors of a file job, to a file or to standard output.
 
-Used by `results`, `upload` and `redrive`. A broken connection goes on where it was, by Range and
-If-Range (RFC 9110 §13.1.5, §14); a file is there under its name only when it is whole.
+Used by `results`, `upload` and `redrive`. After a broken connection the download continues where it
+stopped, with Range and If-Range (RFC 9110 §13.1.5, §14). A file gets its name only once it is
+complete.
 """
 
 import asyncio
@@ -22,9 +23,10 @@ _PAUSE_S = 0.5
 
 
 def check_target(target: str | None, *, source: str | None = None) -> None:
-    """Say now, not after hours, that a file cannot be written there. Raises `errors.Unusable`.
+    """Raise `errors.Unusable` if a file cannot be written there: before the job runs, not hours
+    later.
 
-    `source`: a file that is read, which the result must not replace.
+    `source`: an input file, which the result must not replace.
     """
     if target is None or target == STDOUT:
         return
@@ -36,9 +38,9 @@ def check_target(target: str | None, *, source: str | None = None) -> None:
     except OSError as error:
         raise errors.Unusable(f"-o {target}: {error.strerror}") from error
     if source is not None and path.is_file() and _same(path, Path(source)):
-        raise errors.Unusable(f"-o {target}: that is the file to upload: name another one")
+        raise errors.Unusable(f"-o {target}: this is the file to upload; name another one")
     if target.endswith("/") and not path.is_dir():
-        raise errors.Unusable(f"-o {target}: there is no such directory, and a file is to be named")
+        raise errors.Unusable(f"-o {target}: there is no such directory; name a file")
     if path.exists() and not path.is_file() and not path.is_dir():
         return  # a device or a pipe
     directory = path.resolve().parent
@@ -51,7 +53,7 @@ def _same(path: Path, other: Path) -> bool:
 
 
 def _lack(path: Path, directory: Path) -> str:
-    """Why nothing can be written there."""
+    """Return why nothing can be written there, or ""."""
     if path.is_dir():
         return "it is a directory: name a file in it"
     if not directory.exists():
@@ -68,7 +70,9 @@ async def fetch(
     part: int | None = None,
     partial: bool = False,
 ) -> int:
-    """Bring `results` or `errors` of a job there: how many bytes. Raises a KubeError."""
+    """Download `results` or `errors` of a job and return the number of bytes. Raises a
+    KubeError.
+    """
     query = file_jobs.scope(s)
     if part is not None:
         query["part"] = str(part)
@@ -85,7 +89,7 @@ async def fetch(
 
 @contextlib.contextmanager
 def whole(path: Path) -> Iterator[IO[bytes]]:
-    """A file that has this name once all of it is there; a device or pipe is written as it is."""
+    """Yield a file that gets its name once it is complete; a device or pipe is written directly."""
     if path.exists() and not path.is_file():
         with path.open("wb") as file:
             yield file
@@ -154,7 +158,7 @@ class _Download:
     def _begin(self, reply: http_types.ClientResponse) -> None:
         if self._got and reply.status != 206:
             raise errors.CommandError(
-                f"{self._path} has changed while it was read: start again to read what it is now"
+                f"{self._path} has changed while it was read: start again to read the new content"
             )
         self._etag = reply.headers.get("ETag", "")
         length = reply.headers.get("Content-Length", "")

@@ -1,4 +1,4 @@
-"""Our kinds as the embedded Kubernetes of `kiln up` is given them: definitions, rules, rights.
+"""Kinds of kilnwork as the embedded Kubernetes of `kiln up` gets them: definitions, rules, rights.
 
 Used by `wiring`. A real Kubernetes gets the same definitions from `installation`.
 """
@@ -81,49 +81,49 @@ def _validate_sync_set(obj: meta.JsonObject) -> Iterator[tuple[str, str]]:
 
 EXTENSIONS = extensions.Extensions(
     kinds=(
-        extensions.Kind(
+        extensions.InstalledKind(
             definition=crd.definition(kinds.TASKS),
             validate=admission.validate_task,
             validate_update=admission.validate_task_update,
             warnings=admission.warn_of_task,
             sample=admission.sample_of_task,
         ),
-        extensions.Kind(
+        extensions.InstalledKind(
             definition=crd.definition(kinds.TASK_OBJECTS),
             validate_update=admission.validate_task_object_update,
             warnings=partial(admission.warn, kinds.TASK_OBJECTS.kind),
         ),
-        extensions.Kind(
+        extensions.InstalledKind(
             definition=crd.definition(kinds.TASK_CLUSTERS),
             validate=admission.validate_task_cluster,
             warnings=_warn_of_task_cluster,
             pod_template="template",
         ),
-        extensions.Kind(
+        extensions.InstalledKind(
             definition=crd.definition(kinds.TASK_CLAIMS),
             validate_update=admission.validate_task_claim_update,
             validate_status=admission.validate_task_claim_status,
             right=admission.task_claim_right,
             warnings=partial(admission.warn, kinds.TASK_CLAIMS.kind),
         ),
-        extensions.Kind(
+        extensions.InstalledKind(
             definition=crd.definition(kinds.JOBS),
             validate=admission.validate_job,
             validate_update=admission.validate_job_update,
             warnings=admission.warn_of_job,
         ),
-        extensions.Kind(
+        extensions.InstalledKind(
             definition=crd.definition(kinds.JOB_CONFIGS),
             validate=admission.validate_job_config,
             warnings=partial(admission.warn, kinds.JOB_CONFIGS.kind),
         ),
-        extensions.Kind(
+        extensions.InstalledKind(
             definition=crd.definition(kinds.SYNC_SETS),
             validate=_validate_sync_set,
             validate_update=admission.validate_sync_set_update,
             warnings=partial(admission.warn, kinds.SYNC_SETS.kind),
         ),
-        extensions.Kind(
+        extensions.InstalledKind(
             definition=crd.definition(kinds.DATA_PONDS),
             validate=admission.validate_data_pond,
             warnings=partial(admission.warn, kinds.DATA_PONDS.kind),

@@ -1,6 +1,6 @@
-"""Errors of the command line, each with the exit code that a script sees.
+"""Errors of the command line, each with its exit code.
 
-Raised by commands and what they stand on; `main` prints them.
+Raised by commands and the modules below them; `main` prints them.
 """
 
 from kilnwork.cli import exits
@@ -15,7 +15,7 @@ class CommandError(errors.KilnError):
 
 
 class Unusable(CommandError):
-    """What was given on the command line or in a file cannot be used."""
+    """A value on the command line or in a file is invalid."""
 
     code = exits.Exit.USAGE
 
@@ -27,19 +27,19 @@ class Unreachable(CommandError):
 
 
 class Missing(CommandError):
-    """What was named does not exist."""
+    """A named object, task or file job does not exist."""
 
     code = exits.Exit.NOT_FOUND
 
 
 class TimedOut(CommandError):
-    """What was waited for did not happen in time."""
+    """A wait timed out."""
 
     code = exits.Exit.TIMED_OUT
 
 
 class Refused(CommandError):
-    """The server refuses: the right is missing, or it does not know who asks."""
+    """The server denied access: the right is missing, or it could not authenticate the client."""
 
     code = exits.Exit.FORBIDDEN
 
@@ -50,7 +50,7 @@ in words of our own."""
 
 
 class TaskFailed(CommandError):
-    """The task ended Failed or Killed. `code` is its own exit code when it has one."""
+    """The task ended Failed or Killed. `code`: the exit code of its command, if it has one."""
 
     code: int = exits.Exit.TASK_FAILED
 

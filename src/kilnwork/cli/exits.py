@@ -1,4 +1,4 @@
-"""Exit codes of every `kiln` command, in one place: what scripts may rely on.
+"""Exit codes of the `kiln` commands. Scripts may rely on them.
 
 Printed by `kiln help exit-codes`; used by `errors` and the commands.
 """
@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """What the number means to a script."""
+    """Exit code of a command; `MEANINGS` describes each."""
 
     OK = 0
     FAILED = 1
@@ -21,18 +21,18 @@ class Exit(IntEnum):
 
 
 MEANINGS: dict[Exit, str] = {
-    Exit.OK: "done",
-    Exit.FAILED: "something was refused or failed; with several objects, at least one of them",
-    Exit.USAGE: "the command line or a file given to it cannot be used",
+    Exit.OK: "success",
+    Exit.FAILED: "an operation failed or was refused; of several operations, at least one",
+    Exit.USAGE: "the command line, or a file named on it, is invalid",
     Exit.UNREACHABLE: "the server cannot be reached",
-    Exit.NOT_FOUND: "what was named does not exist",
-    Exit.TIMED_OUT: "what was waited for did not happen in time",
-    Exit.TASK_FAILED: "what was waited for, a task, a Job or a file job, did not succeed",
-    Exit.FORBIDDEN: "the server knows you but refuses (403), or does not know you (401)",
+    Exit.NOT_FOUND: "a named object, task or file job does not exist",
+    Exit.TIMED_OUT: "a wait timed out",
+    Exit.TASK_FAILED: "a task, Job or file job that the command waited for did not succeed",
+    Exit.FORBIDDEN: "the server denied access (403) or could not authenticate the client (401)",
     Exit.INTERRUPTED: "interrupted by Ctrl-C",
 }
 
 RUN_NOTE = (
-    "`kiln run --watch` exits with the exit code of the task's command when it has one\n"
-    "(128 + N after signal N), else with 6; `kiln wait` always uses the codes above."
+    "`kiln run --watch` exits with the exit code of the task's command if there is one\n"
+    "(128 + N after signal N), otherwise with 6; `kiln wait` uses the codes above."
 )

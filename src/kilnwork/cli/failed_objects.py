@@ -1,8 +1,8 @@
-"""Tasks and Jobs that failed for one another: which run again together, in which order. Pure.
+"""Tasks and Jobs that failed because of each other: which run again together, in which order. Pure.
 
-Used by `kiln retry --failed`. An object names those whose end or result it waits for: a Task in
-`inputs`, a Job also in `dependsOn` and `withResultOf`. What runs below an object only the journal
-knows.
+Used by `kiln retry --failed`. An object names the objects whose end or result it waits for: a Task
+in `inputs`, a Job also in `dependsOn` and `withResultOf`. The children of an object are known only
+to the journal.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,8 +22,10 @@ _FAILED_JOB = (api_job.Phase.FAILED, api_job.Phase.KILLED)
 
 
 def connected(items: Mapping[Name, Item], start: Iterable[Name]) -> list[Name]:
-    """Return those failed objects that are connected with these by way of failed ones, each after
-    those that it waits for."""
+    """Return the failed objects that are connected with these through failed objects.
+
+    Each comes after those that it waits for.
+    """
     failed = {name: item for name, item in items.items() if has_failed(name[0], item)}
     takers: dict[Name, list[Name]] = {}
     for name, item in failed.items():
@@ -41,7 +43,7 @@ def connected(items: Mapping[Name, Item], start: Iterable[Name]) -> list[Name]:
 
 
 def has_failed(kind: str, item: Item) -> bool:
-    """Return whether the run that is asked for is over without success."""
+    """Return whether the requested run has finished without success."""
     if kind == JOB:
         return job_objects.is_over(item) and job_objects.phase(item) in _FAILED_JOB
     status = item.get("status") or {}

@@ -1,4 +1,4 @@
-"""docs/reference/fields.md, written from the tables of fields: `python -m kilnwork.cli.field_page`.
+"""Generator of docs/reference/fields.md from the field tables: `python -m kilnwork.cli.field_page`.
 
 Used by `make docs` and by the test that the page is current.
 """
@@ -46,7 +46,7 @@ has rows here.
 
 
 def page() -> str:
-    """The text of docs/reference/fields.md."""
+    """Return the text of docs/reference/fields.md."""
     return "\n".join(_lines())
 
 
@@ -68,7 +68,7 @@ def _lines() -> Iterator[str]:
 
 
 def _is_shown(row: Row) -> bool:
-    """False for a row that says the same as that of `spec.containers[]`."""
+    """Return False for a row that says the same as that of `spec.containers[]`."""
     kind, _, field = row.path.partition("[].")
     if kind == "spec.ephemeralContainers":
         same = field_effects.row_for(pod_fields.TABLE, f"spec.containers[].{field}")

@@ -1,6 +1,6 @@
-"""Following a file job to its end: progress with rate and rest, then what became of it.
+"""Progress of a file job: rate and remaining time while it runs, then its outcome.
 
-Used by `upload --watch`, `redrive --watch`, and by what waits for a job.
+Used by `upload --watch`, `redrive --watch`, and by commands that wait for a job.
 """
 
 import asyncio
@@ -16,15 +16,16 @@ from kilnwork.kit import progress_meter
 
 
 async def follow(s: session.Session, job: str, *, output: str | None) -> None:
-    """Until the job is over; its results go to `output`. Raises `errors.TaskFailed`.
+    """Show progress until the job finishes, then write its results to `output`. Raises
+    `errors.TaskFailed`.
 
-    A user who interrupts it reads that the job goes on.
+    If the user interrupts it, it prints that the job continues.
     """
     try:
         last = await until_over(s, job)
     except asyncio.CancelledError:
         click.echo(
-            f"job {job} goes on: `kiln wait {job}` waits for it, `kiln files {job}` shows it, "
+            f"job {job} continues: `kiln wait {job}` waits for it, `kiln files {job}` shows it, "
             f"`kiln cancel {job}` stops it",
             err=True,
         )
@@ -35,21 +36,23 @@ async def follow(s: session.Session, job: str, *, output: str | None) -> None:
         await _bring(s, job, output)
     file_jobs.check_end(last)
     if output is None and not file_jobs.all_bad(file_jobs.records(last)):
-        click.echo(f"`kiln results {job} -o FILE` brings the result", err=True)
+        click.echo(f"`kiln results {job} -o FILE` prints the result", err=True)
 
 
 async def _bring(s: session.Session, job: str, output: str) -> None:
     try:
         count = await downloads.fetch(s, job, output)
     except errors.CommandError as error:
-        again = f"the result stays where it is: `kiln results {job} -o FILE` brings it"
+        again = f"the result is kept: `kiln results {job} -o FILE` downloads it"
         raise errors.CommandError(f"{error}; {again}") from error
     if output != downloads.STDOUT:
         click.echo(f"{output}: {file_jobs.size_text(count)}", err=True)
 
 
 async def tell_bad(s: session.Session, job: file_jobs.Job) -> None:
-    """Of bad records: how many, and what is wrong with the first. Loud when all of them are."""
+    """Print how many bad records there are and the first problem; as an error if all records are
+    bad.
+    """
     counts = file_jobs.records(job)
     if not counts.failed:
         return
@@ -64,7 +67,7 @@ async def tell_bad(s: session.Session, job: file_jobs.Job) -> None:
 
 
 async def first_bad(s: session.Session, job: str) -> dict[str, Any] | None:
-    """The first entry of a job's errors, as far as there are any by now."""
+    """Return the first entry of a job's errors, or None if there is none so far."""
     got = b""
     wanted = {**file_jobs.scope(s), "partial": "true"}
     stream = s.stream(file_jobs.path(job, "errors"), query=wanted)
@@ -81,7 +84,9 @@ async def first_bad(s: session.Session, job: str) -> dict[str, Any] | None:
 async def until_over(
     s: session.Session, job: str, *, timeout_s: float | None = None
 ) -> file_jobs.Job:
-    """The document once the job is over. Raises `errors.TimedOut` after `timeout_s`."""
+    """Wait until the job finishes and return its document. Raises `errors.TimedOut` after
+    `timeout_s`.
+    """
     counted = progress_meter.Meter(None, progress_meter.format_count, unit=" records")
     last: file_jobs.Job | None = None
     try:
@@ -94,9 +99,11 @@ async def until_over(
                 waiting.say(_line(last, counted, now_s=s.clock.monotonic()))
     except TimeoutError as error:
         where = "" if last is None else f"; {file_jobs.sentence(last)}"
-        raise errors.TimedOut(f"job {job} is not over within {timeout_s:g} s{where}") from error
+        raise errors.TimedOut(
+            f"job {job} has not finished within {timeout_s:g} s{where}"
+        ) from error
     if last is None:
-        raise errors.CommandError(f"the server says nothing of job {job}")
+        raise errors.CommandError(f"the server sent no state of job {job}")
     return last
 
 

@@ -1,7 +1,8 @@
-"""File jobs as `/jobs` shows them: their documents, what follows them, and how they are described.
+"""File jobs as `/jobs` serves them: reading, changing and following their documents.
 
-Used by the commands about file jobs, and by those that take them as well as tasks, by `file_names`.
-What is read of a document is read here; the page is docs/reference/jobs-api.md.
+Used by the commands about file jobs and, through `file_names`, by commands that take both tasks and
+file jobs. All reading of document fields is in this module; docs/reference/jobs-api.md describes
+the fields.
 """
 
 import asyncio
@@ -35,13 +36,18 @@ PATIENCE_S = 60.0
 
 
 def is_id(word: str) -> bool:
-    """True of the id of a file job, `YYYY-MM-NUMBER`, or its short form; no task is called so."""
+    """Return whether the word is the id of a file job, `YYYY-MM-NUMBER`, or its short form; no task
+    has such a name.
+    """
     return _ID.fullmatch(word) is not None or filejobs.short_digits(word) is not None
 
 
 async def resolved(s: session.Session, word: str) -> str:
-    """The id of the job in a word that names it, with `file/` before it or not; a word that is no
-    name as it is. Raises `errors.Unusable` for a name of several jobs."""
+    """Return the id of the job that a word names, with or without `file/`; an unknown name
+    unchanged.
+
+    Raises `errors.Unusable` if several jobs have the name.
+    """
     name = bare(word)
     path(name)
     if is_id(name):
@@ -58,13 +64,15 @@ async def resolved(s: session.Session, word: str) -> str:
 
 
 def bare(word: str) -> str:
-    """The id or name in `file/NAME`; any other word as it is."""
+    """Return the id or name in `file/NAME`, and any other word unchanged."""
     kind, slash, name = word.partition("/")
     return name if slash and kind.lower() in kinds.FILE_JOBS else word
 
 
 def path(job: str | None = None, sub: str = "") -> str:
-    """URL path of all jobs, of one, of something about it. Raises `errors.Unusable`."""
+    """Return the URL path of all jobs, of one, or of a subresource of one. Raises
+    `errors.Unusable`.
+    """
     if job is None:
         return "/jobs"
     if not bare(job):
@@ -73,24 +81,26 @@ def path(job: str | None = None, sub: str = "") -> str:
 
 
 def scope(s: session.Session) -> dict[str, str]:
-    """The query parameters that say in which namespace. Raises `errors.Unusable` under `-A`."""
+    """Return the query parameters for the namespace. Raises `errors.Unusable` under `-A`."""
     if s.target.all_namespaces:
         raise errors.Unusable("file jobs are of one namespace: say -n NAMESPACE instead of -A")
     return {"namespace": s.namespace}
 
 
 def everywhere(s: session.Session) -> dict[str, str]:
-    """The same for a list, of which `-A` means that of all namespaces."""
+    """Return the query parameters of a list, for which `-A` selects all namespaces."""
     return {"allNamespaces": "true"} if s.target.all_namespaces else scope(s)
 
 
 async def get(s: session.Session, job: str) -> Job:
-    """The document of a job by id or name. Raises as `resolved`, and `kube.errors.NotFound`."""
+    """Return the document of a job by id or name. Raises what `resolved` raises, and
+    `kube.errors.NotFound`.
+    """
     return await s.ask("GET", path(await resolved(s, job)), query=scope(s))
 
 
 async def tell(s: session.Session, job: str, what: str) -> Job:
-    """Ask for `cancel`, `suspend`, `resume` or `retry`: the document then."""
+    """Request `cancel`, `suspend`, `resume` or `retry` of a job and return the new document."""
     return await s.ask("POST", path(await resolved(s, job), what), query=scope(s))
 
 
@@ -102,8 +112,10 @@ async def listed(
     limit: int | None = None,
     space: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Job]:
-    """The documents of a list, page by page; at most `limit`. `where`: its path. `space`: of which
-    namespaces; default `scope`."""
+    """Yield the documents of a list, page by page, at most `limit`.
+
+    `where`: the path of the list. `space`: query parameters for the namespaces; default: `scope`.
+    """
     query: dict[str, str] | None = {**(scope(s) if space is None else space), **wanted}
     left = limit
     while query is not None and (left is None or left > 0):
@@ -117,7 +129,7 @@ async def listed(
 
 
 def _following(query: Mapping[str, str], link: str) -> dict[str, str] | None:
-    """The query of the next page (RFC 8288), None at the end."""
+    """Return the query of the next page (RFC 8288), or None at the end."""
     found = _LINK.search(link)
     if found is None:
         return None
@@ -133,25 +145,25 @@ def records(job: Job) -> filejobs.Records:
 
 
 def all_bad(counts: filejobs.Records) -> bool:
-    """True when no record has a result for the reason that those that could have are bad."""
+    """Return whether no record has a result because all processed records are bad."""
     return counts.failed > 0 and not counts.succeeded
 
 
 def lines(job: Job) -> int:
-    """How many records there are; those of parts that are not over are in no count yet."""
+    """Return the number of records; the counts do not yet include records of unfinished parts."""
     known = (job.get("input") or {}).get("lines")
     return records(job).total if known is None else int(known)
 
 
 def parts(job: Job) -> Mapping[str, int]:
-    """How many parts are in which state, and their `total`."""
+    """Return the number of parts by state, and their `total`."""
     return (job.get("progress") or {}).get("parts") or {"total": job.get("parts") or 0}
 
 
 async def versions(s: session.Session, job: str) -> AsyncGenerator[Job, None]:
-    """The document now and after every change, until it is over; by server-sent events.
+    """Yield the document now and after every change, by server-sent events, until the job finishes.
 
-    Leave it only by `contextlib.aclosing`. A server that goes away is waited for. Raises
+    Close it early only with `contextlib.aclosing`. Waits for a server that is away. Raises
     `errors.Missing` when the job was deleted.
     """
     away_s = 0.0
@@ -175,9 +187,10 @@ async def patiently(
     say: Callable[[str], None],
     ask: Callable[[], Awaitable[http_types.ClientResponse]],
 ) -> Job:
-    """The document that a request gives which may be repeated, and is while the server is away.
+    """Send a repeatable request, again while the server is away, and return the document of its
+    response.
 
-    `say` is called with what is waited for.
+    `say` is called with a text about the wait.
     """
     until = s.clock.monotonic() + PATIENCE_S
     while True:
@@ -198,7 +211,7 @@ async def patiently(
 
 
 async def _events(s: session.Session, job: str) -> AsyncGenerator[Job, None]:
-    """The data of `job` events (html.spec.whatwg.org, 9.2.6)."""
+    """Yield the data of `job` events (html.spec.whatwg.org, 9.2.6)."""
     stream = s.stream(path(job, "watch"), query=scope(s), accept="text/event-stream")
     event, data, rest = "", [], b""
     async with contextlib.aclosing(stream) as pieces:
@@ -220,7 +233,7 @@ async def _events(s: session.Session, job: str) -> AsyncGenerator[Job, None]:
 
 
 def check_end(job: Job) -> None:
-    """Raises `errors.TaskFailed` for a job that is over and did not succeed."""
+    """Raise `errors.TaskFailed` for a finished job that did not succeed."""
     if phase(job) is not filejobs.FileJobPhase.SUCCEEDED:
         known = f"`kiln logs {job['id']}` shows what the failed part has printed"
         if job.get("reason") == TOO_MANY:
@@ -254,7 +267,9 @@ _WIDE = ("WHOLE ID", "MAPPER", "SIZE", "CREATED", "FINISHED", "MESSAGE")
 def table(
     jobs: Sequence[Job], *, now: float, wide: bool = False, namespaces: bool = False
 ) -> list[str]:
-    """Lines of a table, one job each; `namespaces`: where it is comes first."""
+    """Return the lines of a table, one job per line. `namespaces`: the first column is the
+    namespace.
+    """
     columns = (*_COLUMNS, *_WIDE) if wide else _COLUMNS
     rows = [_row(job, now=now) + (_more(job) if wide else ()) for job in jobs]
     if namespaces:
@@ -292,7 +307,7 @@ def _more(job: Job) -> tuple[object, ...]:
 
 
 def mapper(document: Mapping[str, Any]) -> str:
-    """What is done to records, as the user wrote it; the default is not in documents."""
+    """Return the mapper or program as the user wrote it; documents omit the default."""
     if document.get("command"):
         return " ".join(document["command"])
     return document.get("function") or document.get("builtin") or "calculator"
@@ -323,12 +338,12 @@ def _part_row(part: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def many(count: int, what: str) -> str:
-    """`1 part`, `12,500 parts`."""
+    """Return a count with its noun: `1 part`, `12,500 parts`."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def size_text(count: float) -> str:
-    """Bytes as people read them: `512 B`, `1.2 GiB`."""
+    """Return a number of bytes for people: `512 B`, `1.2 GiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
@@ -337,7 +352,7 @@ def size_text(count: float) -> str:
 
 
 def parse_tolerance(text: str | None) -> tuple[int | None, float | None]:
-    """How many bad records fail a job: a count, or a percentage; both None for any number.
+    """Return how many bad records fail a job: a count, or a percentage; both None for no limit.
 
     Raises `errors.Unusable`.
     """

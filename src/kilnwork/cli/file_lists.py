@@ -1,4 +1,4 @@
-"""Lists of file jobs, one of them, and its parts, as they are printed.
+"""Printing of file jobs: lists, one job, and its parts.
 
 Used by `files` and by `get files`.
 """
@@ -17,7 +17,7 @@ _LIMIT = 50
 
 
 async def many(s: session.Session, form: str | None, asked: Mapping[str, Any]) -> None:
-    """A list. `asked`: phase, name, limit, no_headers, as of `kiln files`."""
+    """Print a list. `asked`: the options phase, name, limit and no_headers of `kiln files`."""
     limit = asked.get("limit") or _LIMIT
     wanted = {key: str(asked[key]) for key in ("phase", "name") if asked.get(key)}
     found = [
@@ -55,7 +55,7 @@ async def show(
 
 
 async def one(s: session.Session, job: str, form: str | None) -> None:
-    """One job: what it is, how far, and what can be done with it now."""
+    """Print one job: its settings, progress and what can be done with it now."""
     found = await file_jobs.get(s, job)
     if form in ("json", "yaml"):
         click.echo(render.document(found, form), nl=False)
@@ -72,7 +72,7 @@ async def one(s: session.Session, job: str, form: str | None) -> None:
 
 
 def _describe(job: file_jobs.Job, bad: Mapping[str, Any] | None) -> Iterator[str]:
-    """`bad`: its first bad record."""
+    """Yield the lines about a job. `bad`: its first bad record."""
     counts, known, spec = file_jobs.records(job), file_jobs.parts(job), job.get("spec") or {}
     yield f"{file_jobs.sentence(job)}."
     yield ""
@@ -109,22 +109,22 @@ def _describe(job: file_jobs.Job, bad: Mapping[str, Any] | None) -> Iterator[str
 def _next(job: file_jobs.Job, counts: filejobs.Records) -> Iterator[str]:
     of, phase = job["id"], file_jobs.phase(job)
     if phase is filejobs.FileJobPhase.SUCCEEDED:
-        yield f"kiln results {of} -o FILE    brings the result"
+        yield f"kiln results {of} -o FILE    prints the result"
     elif phase.final:
         if job.get("reason") == file_jobs.TOO_MANY:
-            yield f"kiln adjust {of} --max-failed N    lets more bad records pass"
-        yield f"kiln retry {of} --failed    runs again what failed"
-        yield f"kiln files {of} --parts    shows which parts those are"
+            yield f"kiln adjust {of} --max-failed N    accepts more bad records"
+        yield f"kiln retry {of} --failed    runs the failed parts again"
+        yield f"kiln files {of} --parts    lists the parts"
     elif phase is filejobs.FileJobPhase.PAUSED:
-        yield f"kiln resume {of}    goes on"
+        yield f"kiln resume {of}    resumes it"
     else:
-        yield f"kiln wait {of}    waits for its end"
+        yield f"kiln wait {of}    waits until it finishes"
     if counts.failed:
         yield f"kiln results {of} --errors    lists the bad records"
 
 
 async def uploads(s: session.Session, form: str | None, *, headers: bool) -> None:
-    """What was uploaded and belongs to no job, newest first: to go on with, or to delete."""
+    """Print the uploads that belong to no job, newest first: they can be continued or deleted."""
     reply = await s.exchange("GET", "/files", query=file_jobs.scope(s))
     found = sorted(session.decoded(reply), key=lambda each: str(each["creationTime"]), reverse=True)
     if form in ("json", "yaml"):
@@ -139,7 +139,8 @@ async def uploads(s: session.Session, form: str | None, *, headers: bool) -> Non
         for line in lines if headers else lines[1:]:
             click.echo(line)
         click.echo(
-            "`kiln upload FILE … --resume UPLOAD` goes on, `kiln delete upload/UPLOAD` deletes",
+            "`kiln upload FILE … --resume UPLOAD` continues an upload,"
+            " `kiln delete upload/UPLOAD` deletes it",
             err=True,
         )
 
@@ -159,7 +160,7 @@ def _upload(each: Mapping[str, Any], *, now: float) -> tuple[object, ...]:
 
 
 async def parts(s: session.Session, job: str, form: str | None, asked: Mapping[str, Any]) -> None:
-    """The parts of one job. `asked`: state, limit, no_headers."""
+    """Print the parts of one job. `asked`: the options state, limit and no_headers."""
     wanted = {"state": asked["state"].capitalize()} if asked["state"] else {}
     where = file_jobs.path(await file_jobs.resolved(s, job), "parts")
     found = [

@@ -1,7 +1,7 @@
-"""Which file job a word means: its id, its name, or `file/` before either.
+"""Lookup of the file job that a word names: by id, by name, or with `file/` before either.
 
-Used by the commands that take tasks and other objects as well. A word that does not say which is a
-task if there is one; `NAME-3` is part 3 of a job, which is a task. A name of several is refused.
+Used by commands that also take tasks and other objects. A plain word names a task if there is one;
+`NAME-3` is part 3 of a job, which is a task. A name that several jobs have is refused.
 """
 
 import re
@@ -19,27 +19,28 @@ _PART = re.compile(r"(.+)-([1-9][0-9]{0,6})")
 
 
 class Found(NamedTuple):
-    """A file job; `part`: the number of the part that was named, None: the job itself."""
+    """A file job; `part`: the number of the named part, or None for the job itself."""
 
     job: file_jobs.Job
     part: int | None = None
 
     @property
     def task(self) -> str:
-        """What commands about tasks call the part."""
+        """Return the name of the part for commands about tasks."""
         return f"{self.job['id']}-{self.part}"
 
 
 def said(word: str) -> str | None:
-    """The id or name in a word that can be nothing but a file job; None for any other."""
+    """Return the id or name in a word that can only name a file job, or None."""
     bare = file_jobs.bare(word)
     return bare if bare != word or file_jobs.is_id(word) else None
 
 
 def listed(words: Sequence[str]) -> list[str] | None:
-    """The file jobs in `files`, `file NAME…` or `file/NAME…`, none for all; None: other objects.
+    """Return the file jobs in `files`, `file NAME…` or `file/NAME…`; [] means all, None other
+    objects.
 
-    Raises `errors.Unusable` for both in one line.
+    Raises `errors.Unusable` if one command line names both.
     """
     if words[0].lower() in kinds.FILE_JOBS:
         return [file_jobs.bare(word) for word in words[1:]]
@@ -58,7 +59,7 @@ def listed(words: Sequence[str]) -> list[str] | None:
 
 
 async def named(s: session.Session, name: str) -> Found:
-    """The job of this id or name, or the part. Raises `kube.errors.NotFound`."""
+    """Return the job with this id or name, or a part of it. Raises `kube.errors.NotFound`."""
     try:
         return Found(await file_jobs.get(s, name))
     except kube_errors.NotFound as error:
@@ -70,7 +71,9 @@ async def named(s: session.Session, name: str) -> Found:
 
 
 async def perhaps(s: session.Session, name: str) -> Found | None:
-    """The same; None if there is none, or none that may be seen. Raises `errors.Unusable`."""
+    """Return the job like `named`, or None if there is none that may be read. Raises
+    `errors.Unusable`.
+    """
     try:
         return await named(s, name)
     except errors.Unusable:
@@ -93,8 +96,11 @@ async def either(
     task: Callable[[str], Awaitable[T]],
     job: Callable[[file_jobs.Job], Awaitable[T]],
 ) -> T:
-    """What `task` gives of a name, unless the word says that it is a file job's or only a file job
-    has this name: then what `job` gives. Raises what they raise."""
+    """Call `task` or `job` with what the word names, and return its result.
+
+    Calls `job` if the word can only name a file job, or if no task but a file job has the name.
+    Raises what they raise.
+    """
     name = said(word)
     if name is not None:
         found = await named(s, name)
@@ -110,7 +116,7 @@ async def either(
 
 
 async def each(words: Sequence[str], do: Callable[[str], Awaitable[None]]) -> None:
-    """Do it for all that it can be done for; the others are named, the last one by the exit."""
+    """Call `do` for each word; print the errors and raise the last one."""
     refused: list[errors.CommandError | kube_errors.KubeError] = []
     for word in words:
         try:

@@ -1,7 +1,7 @@
-"""A server as a foreground process: loop, signals, failures, what is said, the exit code.
+"""Runs a server as a foreground process: event loop, signals, failures, messages, exit code.
 
-Used by `up`, `manager` and `node`, which make the server. The first SIGINT, SIGTERM or SIGHUP stops
-it in order, the second does not wait; a stop that takes too long is cut off.
+Used by `up`, `manager`, `executor` and `node`, which make the server. The first SIGINT, SIGTERM or
+SIGHUP stops it in order; the second stops it at once, and so does a timeout.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ Say = Callable[[str], None]
 
 
 class Server(Protocol):
-    """What is served. Both may be called at any time."""
+    """A server to run. Both methods may be called at any time."""
 
     async def start(self, *, say: Say) -> None:
-        """Be ready when this returns; KilnErrors are shown to the user."""
+        """Start; the server is ready when this returns. A KilnError is shown to the user."""
         ...
 
     async def stop(self, *, say: Say) -> None:
-        """End; called once, also after a start that failed."""
+        """Stop. Called once, also after a failed start."""
         ...
 
 
@@ -51,7 +51,7 @@ _LEVELS = ("warning", "info", "debug")
 
 
 def logged(function: F) -> F:
-    """Add `-v` and `--log-json`, and set up the log by them: for commands that serve."""
+    """Add `-v` and `--log-json` to a command that serves, and configure logging from them."""
 
     @functools.wraps(function)
     def command(*, verbose: int, log_json: bool, **given: Any) -> Any:
@@ -59,16 +59,18 @@ def logged(function: F) -> F:
         logs.setup(level=level, as_json=log_json)
         return function(**given)
 
-    as_json = click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
-    verbose = click.option("-v", "--verbose", count=True, help="Log more; twice for debugging.")
+    as_json = click.option("--log-json", is_flag=True, help="Write each log line as a JSON object.")
+    verbose = click.option(
+        "-v", "--verbose", count=True, help="Log more; given twice, debug messages too."
+    )
     return cast(F, verbose(as_json(command)))
 
 
 def serve(make: Callable[[Say], S], *, ready: Callable[[S], None]) -> int:
-    """Make a server, run it until a signal or a failure comes, stop it; gives the exit code.
+    """Make a server, run it until a signal or failure, stop it, and return the exit code.
 
-    `make` gets what the server calls with a text when a part ends that never should. `ready` says
-    that it is ready. Raises what `start` raised, or CommandError after a failure.
+    `make` gets a function that the server calls with a text when a part ends unexpectedly. `ready`
+    is called when the server is ready. Raises what `start` raised, or CommandError after a failure.
     """
     sys.setswitchinterval(_SWITCH_S)
     gc.freeze()  # modules stay: not to be looked at in each collection of the start
@@ -102,11 +104,12 @@ async def _serve(make: Callable[[Say], S], ready: Callable[[S], None]) -> int:
 
 
 def _collect_seldom() -> None:
-    """What is there at the start stays for good, so the garbage collector need not look at it.
+    """Freeze the objects that exist at the start, and run the garbage collector less often.
 
     2,000 Tasks cost 0.3 s in 23 collections instead of 0.8 to 1.6 s in 550, of 12 s of CPU time.
-    The middle generation holds 40,000 objects at most: a look at it holds up everybody, some 40 ms
-    then, while one at 200,000 took 240 ms, by which 10,000 schedules were late once a minute.
+    The middle generation holds at most 40,000 objects: collecting it blocks the event loop for
+    about 40 ms. At 200,000 objects it took 240 ms, and 10,000 schedules were that late once a
+    minute.
     """
     gc.collect()
     gc.freeze()
@@ -114,7 +117,7 @@ def _collect_seldom() -> None:
 
 
 async def _outcome(work: Awaitable[None]) -> kit_errors.KilnError | None:
-    """None, or the error that is for people to read."""
+    """Await the work and return None, or its error if that is one for users."""
     try:
         await work
     except kit_errors.KilnError as error:
@@ -131,9 +134,10 @@ async def _either(one: "asyncio.Task[Any]", other: asyncio.Event) -> None:
 
 
 class _Endings:
-    """Why the server should end. SIGINT, SIGTERM or SIGHUP: the first asks, the second insists.
+    """Reasons to end the server: signals and failures.
 
-    A SIGHUP that is ignored stays so: nohup(1) keeps the server when the terminal is closed.
+    The first SIGINT, SIGTERM or SIGHUP requests a stop in order, the second an immediate one. An
+    ignored SIGHUP stays ignored: nohup(1) keeps the server running when the terminal is closed.
     """
 
     def __init__(self) -> None:
@@ -148,12 +152,12 @@ class _Endings:
             self._loop.add_signal_handler(number, self._got)
 
     def close(self) -> None:
-        """Handle signals as before: uvloop leaves its handlers in place when it is closed."""
+        """Remove the signal handlers: uvloop leaves them in place when it is closed."""
         for number in self._handled:
             self._loop.remove_signal_handler(number)
 
     def fail(self, text: str) -> None:
-        """A part has failed; the first one counts."""
+        """Record that a part has failed, and request a stop. Only the first failure is kept."""
         self.failure = self.failure or text
         self.first.set()
 
@@ -162,7 +166,7 @@ class _Endings:
 
 
 async def _stop(server: Server, endings: _Endings) -> None:
-    """Stop in order; cut it short after `_STOP_S` or at the second signal."""
+    """Stop the server in order; kill its processes after `_STOP_S` or at the second signal."""
     background = coroutines.BackgroundWork("stop")
     async with wait_notice.waiting("stopping") as waiting:
         stopping = background.start("stop", server.stop(say=waiting.say))

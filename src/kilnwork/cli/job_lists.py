@@ -1,6 +1,6 @@
-"""Lists of Jobs, one of them, and its indexes, as they are printed.
+"""Printing of Jobs: lists, one Job, and its indexes.
 
-Used by `kiln jobs`. The tables are made by pure functions of objects and documents.
+Used by `kiln jobs`. Pure functions make the tables from objects and documents.
 """
 
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ _INDEX_COLUMNS = ("INDEX", "LABEL", "STATE", "RUN", "ATTEMPT", "WORKER", "TOOK",
 
 
 class Choice:
-    """Which Jobs are listed; `asked`: options of `kiln jobs`, by name."""
+    """Selection of Jobs to list; `asked`: the options of `kiln jobs`, by name."""
 
     def __init__(self, asked: Mapping[str, Any]) -> None:
         self._phase = job_objects.phase_of(asked["state"]) if asked.get("state") else None
@@ -38,7 +38,9 @@ class Choice:
         self._types = [name for name in ("scheduled", "adhoc") if asked.get(name)]
 
     def has(self, found: Mapping[str, Any]) -> bool:
-        """Whether a Job is among them; groups of options are joined, options of a group united."""
+        """Return whether a Job is selected: options of one group are combined with "or", groups
+        with "and".
+        """
         if self._phase is not None and job_objects.phase(found) != self._phase:
             return False
         if self._config and job_objects.config(found) != self._config:
@@ -50,7 +52,7 @@ class Choice:
 
 
 def group(found: Mapping[str, Any]) -> str:
-    """`queued` before its start, `finished` after its end, `active` between."""
+    """Return `queued` before the Job's start, `finished` after its end, `active` in between."""
     phase = job_objects.phase(found)
     if not phase or phase == _P.QUEUED:
         return "queued"
@@ -60,8 +62,9 @@ def group(found: Mapping[str, Any]) -> str:
 async def show(
     s: session.Session, name: str | None, form: str | None, asked: Mapping[str, Any]
 ) -> None:
-    """The indexes of a Job, or without a name a list of Jobs. Raises `errors.Unusable` for a state
-    that there is not."""
+    """Print the indexes of a Job or, without a name, a list of Jobs. Raises `errors.Unusable` for
+    an unknown state.
+    """
     text = asked.get("state")
     if name is not None:
         state = None if text is None else _INDEX_STATES.get(text.lower())
@@ -76,7 +79,7 @@ async def show(
 
 
 async def many(s: session.Session, form: str | None, asked: Mapping[str, Any]) -> None:
-    """A list, the newest first. `asked`: as of `Choice`, and limit, no_headers."""
+    """Print a list, newest first. `asked`: the options of `Choice`, limit and no_headers."""
     choice, limit = Choice(asked), asked.get("limit") or LIMIT
     objects = [item for item in await s.items(s.scope(api_kinds.JOBS)) if choice.has(item)]
     objects.sort(key=_made, reverse=True)
@@ -124,7 +127,9 @@ def table(
     wide: bool = False,
     namespaces: bool = False,
 ) -> list[str]:
-    """Lines of a table, one Job each; `namespaces`: where it is comes first."""
+    """Return the lines of a table, one Job per line. `namespaces`: the first column is the
+    namespace.
+    """
     columns = [*_COLUMNS, *(("TYPE", "RUN", "REASON", "MESSAGE") if wide else ())]
     rows = [[*_row(item, now=now), *(_more(item) if wide else ())] for item in items]
     if namespaces:
@@ -142,7 +147,7 @@ def table(
 
 
 def shortened(text: str, width: int) -> str:
-    """A text of at most so many characters, with … where it was cut."""
+    """Return a text of at most `width` characters, with … where it was cut."""
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
@@ -169,7 +174,7 @@ def _more(item: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 async def one(s: session.Session, name: str, form: str | None) -> None:
-    """One Job: where it is and why, how far, and what can be done with it now."""
+    """Print one Job: its state and the reason, its progress, and what can be done with it now."""
     found = await job_names.get(s, name)
     if form in ("json", "yaml"):
         click.echo(render.document(found, form), nl=False)
@@ -181,7 +186,7 @@ async def one(s: session.Session, name: str, form: str | None) -> None:
 
 
 def describe(found: Mapping[str, Any], *, now: float) -> Iterator[str]:
-    """The lines about one Job."""
+    """Yield the lines about one Job."""
     status, spec, counts = (
         job_objects.status(found),
         job_objects.spec(found),
@@ -223,12 +228,12 @@ def _next(found: Mapping[str, Any]) -> Iterator[str]:
     name, counts = found["metadata"]["name"], job_objects.counts(found)
     if job_objects.phase(found) == _P.SUCCEEDED:
         if job_objects.status(found).get("result"):
-            yield f"kiln result job/{name}    brings its result"
+            yield f"kiln result job/{name}    prints its result"
     elif group(found) == "finished":
         if job_objects.phase(found) != _P.ADMISSION_ERROR:
-            yield f"kiln retry job/{name}    runs again what has not succeeded"
+            yield f"kiln retry job/{name}    runs the other indexes again"
     elif job_objects.spec(found).get("suspend"):
-        yield f"kiln resume job/{name}    goes on"
+        yield f"kiln resume job/{name}    resumes it"
     else:
         yield f"kiln jobs {name} --watch    follows it"
         yield f"kiln cancel job/{name}    stops it"
@@ -239,7 +244,7 @@ def _next(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def indexes_path(s: session.Session, name: str) -> str:
-    """URL path of the indexes of a Job."""
+    """Return the URL path of the indexes of a Job."""
     namespace = session.quoted(s.one_namespace())
     return f"/v1/namespaces/{namespace}/jobs/{session.quoted(name)}/indexes"
 
@@ -247,7 +252,7 @@ def indexes_path(s: session.Session, name: str) -> str:
 async def listed_indexes(
     s: session.Session, name: str, *, state: str | None = None, limit: int | None = None
 ) -> AsyncGenerator[dict[str, Any], None]:
-    """Indexes of a Job in the order of their numbers; at most `limit`."""
+    """Yield the indexes of a Job in the order of their numbers, at most `limit`."""
     path = indexes_path(s, name)
     query, left = ({"state": state} if state else {}), limit
     while left is None or left > 0:
@@ -264,7 +269,7 @@ async def listed_indexes(
 async def indexes(
     s: session.Session, name: str, form: str | None, asked: Mapping[str, Any]
 ) -> None:
-    """The indexes of one Job. `asked`: state, limit, no_headers."""
+    """Print the indexes of one Job. `asked`: the options state, limit and no_headers."""
     limit = asked.get("limit")
     more = None if limit is None else limit + 1
     listed = listed_indexes(s, name, state=asked.get("state"), limit=more)
@@ -287,7 +292,9 @@ async def indexes(
 
 
 def index_table(items: Sequence[Mapping[str, Any]], *, now: float, wide: bool = False) -> list[str]:
-    """Lines of a table, one index each; messages are cut to the width unless `wide`."""
+    """Return the lines of a table, one index per line; messages are cut to the width unless
+    `wide`.
+    """
     rows = [_index_row(item, now=now) for item in items]
     lines = render.columns(_INDEX_COLUMNS, rows)
     surplus = max(map(len, lines)) - WIDTH

@@ -1,4 +1,4 @@
-"""What the tasks of a Job print: of one index as it is, of several with the index before each line.
+"""Output of the tasks of a Job: of one index unchanged, of several with the index before each line.
 
 Used by `kiln logs job/NAME`.
 """
@@ -36,7 +36,9 @@ _NO_TASK = "Waiting"
 
 
 class Prefixed:
-    """Writes whole lines to standard output, each with a prefix; the last one by `close`."""
+    """Writer of whole lines to standard output, each with a prefix; `close` writes an unfinished
+    last line.
+    """
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix.encode()
@@ -56,8 +58,9 @@ class Prefixed:
 async def show(
     s: session.Session, found: job_names.Item, query: Mapping[str, str], *, index: str | None
 ) -> None:
-    """Print the output of an index, or of all up to MAX_SHOWN; with `follow` in the query as it
-    comes."""
+    """Print the output of an index, or of all indexes up to MAX_SHOWN; with `follow` in the query,
+    as it comes.
+    """
     name, total = found["metadata"]["name"], job_objects.counts(found).total
     if index is not None:
         await task_logs.of_task(s, await find_task(s, found, index), dict(query))
@@ -74,7 +77,7 @@ def _parallelism(found: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 async def _only(s: session.Session, found: job_names.Item, query: Mapping[str, str]) -> None:
-    """The output of a Job that has one index; one that has not started is waited for to follow."""
+    """Print the output of a Job with one index; to follow, wait until it has started."""
     name = found["metadata"]["name"]
     if "follow" in query:
         subject = object_waits.Subject(api_kinds.JOBS, name, s.one_namespace())
@@ -97,8 +100,9 @@ def _begun(found: job_names.Item | None) -> bool:
 
 
 async def find_task(s: session.Session, found: job_names.Item, index: str) -> str:
-    """Return the id of the task of an index, by its label or number, with one request. Raises
-    `errors.Missing`."""
+    """Return the id of the task of an index, by label or number, with one request. Raises
+    `errors.Missing`.
+    """
     name, total = found["metadata"]["name"], job_objects.counts(found).total
     number = _number(_parallelism(found), index, total)
     item = None if number is None else await find_index(s, name, number)
@@ -112,9 +116,9 @@ async def find_task(s: session.Session, found: job_names.Item, index: str) -> st
 
 
 async def find_index(s: session.Session, name: str, number: int) -> Mapping[str, Any] | None:
-    """Return what the manager says of an index of a Job, by its number from 0; None: there is none.
+    """Return the manager's record of an index of a Job, by its number from 0, or None.
 
-    Its task is named by id there: a Task that a user has made may have the name.
+    The record has the id of the task: its name could also be that of a Task that a user has made.
     """
     after = {} if number == 0 else {"after": str(number - 1)}
     page = await s.ask("GET", job_lists.indexes_path(s, name), query={"limit": "1", **after})
@@ -122,10 +126,10 @@ async def find_index(s: session.Session, name: str, number: int) -> Mapping[str,
 
 
 def _number(parallelism: Mapping[str, Any], index: str, total: int) -> int | None:
-    """Return the number of an index by its label or number; None: there is none.
+    """Return the number of an index by its label or number, or None if there is none.
 
-    It follows from the index set itself, but for a list that another has returned, of which only
-    the length is known here.
+    Labels follow from the index set of the Job, except for a list that a task returned: only its
+    length is known here.
     """
     given = msgspec.convert(parallelism, job.Parallelism)
     if given.with_result_of is not None:
@@ -158,7 +162,7 @@ async def _all(s: session.Session, found: job_names.Item, query: Mapping[str, st
 
 
 async def _copy(s: session.Session, item: Mapping[str, Any], query: Mapping[str, str]) -> None:
-    """Print the output of one index; one whose task is not there has none."""
+    """Print the output of one index; nothing if it has no task."""
     lines = Prefixed(f"[{item['label']}] ")
     copy = task_logs.Copy(s, str(item["task"]), dict(query), write=lines.write)
     with contextlib.suppress(kube_errors.NotFound):
@@ -167,7 +171,7 @@ async def _copy(s: session.Session, item: Mapping[str, Any], query: Mapping[str,
 
 
 async def _follow(s: session.Session, name: str, query: Mapping[str, str]) -> None:
-    """The first MAX_SHOWN indexes that have a task, until the Job is over."""
+    """Print the output of the first MAX_SHOWN indexes that have a task, until the Job finishes."""
     background, warned, said = coroutines.BackgroundWork("logs"), False, ""
     followed: dict[int, asyncio.Task[Any]] = {}
     try:

@@ -1,8 +1,8 @@
-"""Finding the jobs that a module declares: the module is imported, as the workers will import it.
+"""Lookup of the jobs that a Python module declares, by importing it as the workers will.
 
-Used by the command `deploy`. A module is imported by its name, here and by the workers; a file, or
-the package that it is in, is sent along. What goes wrong in it is said with file and line. Not for
-mappers (`mappers`), which only workers import.
+Used by the command `deploy`. Workers import a module by its name; a file, or the package that
+contains it, is uploaded. Errors in the module are reported with file and line. Not for mappers
+(`mappers`), which only workers import.
 """
 
 import importlib
@@ -22,8 +22,9 @@ FORMS = "write package.module, or path/to/file.py"
 
 
 class Declared(NamedTuple):
-    """What a module declares: its name, and its JobConfigs in the order of their names. `code`:
-    what goes along; None where workers import the module by its name."""
+    """Name of a module and its JobConfigs, sorted by name. `code`: the code to upload, or None if
+    workers import the module by its name.
+    """
 
     module: str
     bodies: list[dict[str, Any]]
@@ -37,10 +38,10 @@ def declared(
     working_dir: Path | None = None,
     may_be_empty: bool = False,
 ) -> Declared:
-    """Return the JobConfigs of a module or file. `labels`: more labels of theirs. `working_dir`:
-    a directory that goes along. `may_be_empty`: a module without jobs is no error.
+    """Return the JobConfigs of a module or file.
 
-    Raises `errors.Unusable` with the file and line of what is wrong.
+    `labels`: further labels for them. `working_dir`: a directory to upload. `may_be_empty`: whether
+    a module without jobs is accepted. Raises `errors.Unusable` with the file and line of a problem.
     """
     directory, name = _located(text, working_dir)
     module = _imported(text, directory, name)
@@ -49,7 +50,7 @@ def declared(
     found = _jobs(module)
     if not found and not may_be_empty:
         raise errors.Unusable(
-            f"{text} declares no jobs: write @kiln.job(…) above a function of {name}"
+            f"{text} declares no jobs: decorate a function of {name} with @kiln.job(…)"
         )
     label = deployed_from(name)
     bodies = []
@@ -79,7 +80,7 @@ def _packed(text: str, name: str, working_dir: Path | None) -> packed_code.Packe
 
 
 def _name_code(body: dict[str, Any], digest: str) -> None:
-    """Say which blob the functions of a JobConfig are in."""
+    """Set the digest of the blob that contains the functions of a JobConfig."""
     template = body["spec"]["template"]["spec"]
     others = [*template.get("hooks", ()), template.get("finalizer") or {}]
     for one in (template["taskTemplate"], *(other.get("taskTemplate") or {} for other in others)):
@@ -88,7 +89,7 @@ def _name_code(body: dict[str, Any], digest: str) -> None:
 
 
 def deployed_from(module: str) -> str:
-    """Return the value of the label of what was deployed from a module."""
+    """Return the value of the label that marks the JobConfigs of a module."""
     return module if names.label_value_problem(module) is None else names.dns_label(module)
 
 
@@ -97,10 +98,10 @@ def _is_file(text: str) -> bool:
 
 
 def _located(text: str, working_dir: Path | None) -> tuple[Path, str]:
-    """The directory to import from, and the name of the module."""
+    """Return the directory to import from, and the name of the module."""
     if not _is_file(text):
         if not all(part.isidentifier() for part in text.split(".")):
-            raise errors.Unusable(f"{text}: {text!r} is no module: {FORMS}")
+            raise errors.Unusable(f"{text}: {text!r} is not a module: {FORMS}")
         return Path.cwd() if working_dir is None else working_dir.absolute(), text
     path = Path(text).absolute()
     if not path.is_file():
@@ -144,7 +145,7 @@ def _imported(text: str, directory: Path, name: str) -> ModuleType:
 
 
 def _check_file(module: ModuleType, path: Path, name: str) -> None:
-    """That no other module has the name of a file."""
+    """Raise an error if a different module has the name of the file."""
     found = module.__file__
     if found is None or not Path(found).samefile(path):
         raise errors.Unusable(
@@ -154,7 +155,7 @@ def _check_file(module: ModuleType, path: Path, name: str) -> None:
 
 
 def _sentence(error: BaseException) -> str:
-    """What was raised while a module was imported, with the file and line of the module."""
+    """Return a sentence about an exception of an imported module, with its file and line."""
     others = ("<", str(Path(importlib.__file__).parent), str(Path(__file__).parents[1]))
     frames = traceback.extract_tb(error.__traceback__)
     user = [one for one in frames if not one.filename.startswith(others)]
@@ -163,7 +164,7 @@ def _sentence(error: BaseException) -> str:
 
 
 def _jobs(module: ModuleType) -> Sequence[job_functions.JobFunction[..., Any]]:
-    """The jobs of a module, those imported from its own submodules too, in the order of names."""
+    """Return the jobs of a module, including those imported from its submodules, sorted by name."""
     found: dict[str, job_functions.JobFunction[..., Any]] = {}
     for value in vars(module).values():
         if not isinstance(value, job_functions.JobFunction) or not _is_below(value, module):

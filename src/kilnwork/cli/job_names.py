@@ -1,7 +1,7 @@
-"""Which Job or JobConfig a word names, and reading it.
+"""Lookup of the Job or JobConfig that a word names.
 
-Used by the commands about Jobs, and by those that take tasks and file jobs as well. A word that
-does not say which is a task, else a file job, and only else a Job: `job/NAME` is always a Job.
+Used by commands about Jobs, and by those that also take tasks and file jobs. A plain word names a
+task, otherwise a file job, otherwise a Job: `job/NAME` is always a Job.
 """
 
 from collections.abc import Awaitable, Callable
@@ -22,13 +22,13 @@ Item = dict[str, Any]
 
 
 def said(word: str, served: resource.Resource = api_kinds.JOBS) -> str | None:
-    """The name in `KIND/NAME` if that kind is meant; None for any other word."""
+    """Return the name in `KIND/NAME` if KIND is that kind, or None."""
     kind, slash, name = word.partition("/")
     return name if slash and kinds.named(kind, api_kinds.ALL) == (served,) else None
 
 
 def bare(word: str, served: resource.Resource = api_kinds.JOBS) -> str:
-    """The name in `NAME` or `KIND/NAME`. Raises `errors.Unusable` for another kind."""
+    """Return the name in `NAME` or `KIND/NAME`. Raises `errors.Unusable` for another kind."""
     name = said(word, served)
     if name is None and "/" in word:
         raise errors.Unusable(f"{word!r}: write NAME or {served.singular}/NAME")
@@ -39,7 +39,7 @@ def bare(word: str, served: resource.Resource = api_kinds.JOBS) -> str:
 
 
 async def get(s: session.Session, name: str, served: resource.Resource = api_kinds.JOBS) -> Item:
-    """The Job or JobConfig of that name. Raises `errors.Missing`."""
+    """Return the Job or JobConfig with that name. Raises `errors.Missing`."""
     try:
         return await s.ask("GET", s.path(served, name, namespace=s.one_namespace()))
     except kube_errors.NotFound as error:
@@ -47,12 +47,12 @@ async def get(s: session.Session, name: str, served: resource.Resource = api_kin
         lists = "kiln jobs" if of_jobs else f"kiln get {served.plural}"
         raise errors.Missing(
             f'there is no {served.kind} "{name}" in namespace {s.one_namespace()}: '
-            f"`{lists}` lists those that there are{f'. {kinds.ELSEWHERE}' if of_jobs else ''}"
+            f"`{lists}` lists the existing ones{f'. {kinds.ELSEWHERE}' if of_jobs else ''}"
         ) from error
 
 
 async def perhaps(s: session.Session, name: str) -> Item | None:
-    """The Job of that name; None if there is none, or none that may be seen."""
+    """Return the Job with that name, or None if there is none that may be read."""
     try:
         return await s.ask("GET", s.path(api_kinds.JOBS, name, namespace=s.one_namespace()))
     except errors.SERVER_ERRORS:
@@ -60,13 +60,15 @@ async def perhaps(s: session.Session, name: str) -> Item | None:
 
 
 async def config(s: session.Session, name: str) -> job_config.JobConfig:
-    """The JobConfig of that name. Raises `errors.Missing`, or CommandError for an invalid one."""
+    """Return the JobConfig with that name. Raises `errors.Missing`, or CommandError for an invalid
+    one.
+    """
     found = await get(s, name, api_kinds.JOB_CONFIGS)
     return decoded(found)
 
 
 def decoded(found: Item) -> job_config.JobConfig:
-    """A JobConfig of the API server as a struct. Raises CommandError for an invalid one."""
+    """Return a JobConfig of the API server as a struct. Raises CommandError for an invalid one."""
     try:
         return msgspec.convert(found, job_config.JobConfig)
     except msgspec.ValidationError as error:
@@ -79,7 +81,7 @@ def decoded(found: Item) -> job_config.JobConfig:
 async def change(
     s: session.Session, name: str, spec: dict[str, Any], served: resource.Resource = api_kinds.JOBS
 ) -> Item:
-    """Merge this into the spec: the object then."""
+    """Merge these fields into the spec and return the updated object."""
     path = s.path(served, name, namespace=s.one_namespace())
     return await s.ask("PATCH", path, body={"spec": spec}, content_type=http_types.MERGE_PATCH)
 
@@ -92,10 +94,11 @@ async def either(
     file_job: Callable[[file_jobs.Job], Awaitable[T]],
     job: Callable[[Item], Awaitable[T]],
 ) -> T:
-    """What one of them gives: `job` of `job/NAME`, and of a NAME that no task and no file job has.
+    """Call the function for what the word names, and return its result.
 
-    Raises what they raise, `errors.Unusable` for a name of both a file job and a Job, and
-    `errors.Missing` for `KIND/NAME` with a kind that is unknown.
+    Calls `job` for `job/NAME`, and for a NAME that neither a task nor a file job has. Raises what
+    the functions raise, `errors.Unusable` if a file job and a Job have the name, and
+    `errors.Missing` for `KIND/NAME` with an unknown kind.
     """
     name = said(word)
     if name is not None:

@@ -1,4 +1,4 @@
-"""What is read of Job objects: phase, counts, times, and the sentences that tell of them.
+"""Reading of Job objects: phase, counts, times, and sentences about them.
 
 Used by the commands about Jobs. Pure: takes objects as the API server sends them.
 """
@@ -25,12 +25,12 @@ def spec(found: Item) -> Mapping[str, Any]:
 
 
 def phase(found: Item) -> str:
-    """Its phase; "" before the server has looked at it."""
+    """Return the Job's phase, or "" before the manager has seen the Job."""
     return str(status(found).get("phase", ""))
 
 
 def is_over(found: Item) -> bool:
-    """Whether the run that is asked for is over."""
+    """Return whether the requested run has finished."""
     known = status(found)
     if phase(found) not in _FINAL:
         return False
@@ -38,14 +38,14 @@ def is_over(found: Item) -> bool:
 
 
 def config(found: Item) -> str:
-    """Name of its JobConfig, "" without one."""
+    """Return the name of the Job's JobConfig, or ""."""
     owners = found["metadata"].get("ownerReferences") or ()
     named = next((str(o["name"]) for o in owners if o["kind"] == "JobConfig"), "")
     return named or str(spec(found).get("configName") or "")
 
 
 def counts(found: Item) -> api_job.Indexes:
-    """How many of its indexes are where."""
+    """Return the number of indexes in each state."""
     known = status(found).get("indexes") or {}
     return api_job.Indexes(
         total=int(known.get("total", 0)),
@@ -57,7 +57,7 @@ def counts(found: Item) -> api_job.Indexes:
 
 
 def indexes(found: Item) -> str | None:
-    """`3/10`, `3/10 (2 failed)`; None while the set is not known."""
+    """Return `3/10` or `3/10 (2 failed)`, or None while the number of indexes is unknown."""
     known = counts(found)
     if not known.total:
         return None
@@ -66,7 +66,7 @@ def indexes(found: Item) -> str | None:
 
 
 def seconds(text: object) -> float | None:
-    """A time of an object; None without one."""
+    """Return a timestamp of an object as seconds since the epoch, or None if it is not set."""
     return clock.parse_rfc3339(str(text)) if text else None
 
 
@@ -76,17 +76,17 @@ def age_s(found: Item, *, now: float) -> float:
 
 
 def took_s(found: Item, *, now: float) -> float | None:
-    """From its start to its end, or to now; None before its start."""
+    """Return the seconds from the Job's start to its end, or until now; None before its start."""
     started = seconds(status(found).get("startTime"))
     ended = seconds(status(found).get("finishTime"))
     return None if started is None else (now if ended is None else ended) - started
 
 
 def sentence(found: Item) -> str:
-    """Where it is and why, without a full stop."""
+    """Return the Job's state and the reason as a sentence without a full stop."""
     name, known = found["metadata"]["name"], status(found)
     if not phase(found):
-        return f"Job {name} has not been looked at yet"
+        return f"Job {name} has not been processed yet"
     text = f"Job {name} is {phase(found)}"
     if known.get("reason") and known["reason"] != phase(found):
         text += f" ({known['reason']})"
@@ -99,32 +99,32 @@ def sentence(found: Item) -> str:
 
 
 def check_end(found: Item) -> None:
-    """Raise `errors.TaskFailed` for a Job that is over and has not succeeded."""
+    """Raise `errors.TaskFailed` for a finished Job that has not succeeded."""
     if phase(found) != api_job.Phase.SUCCEEDED:
         raise errors.TaskFailed(f"{sentence(found)}. {hint(found)}")
 
 
 def hint(found: Item) -> str:
-    """What to do about a Job that has not succeeded."""
+    """Return what to do about a Job that has not succeeded, or ""."""
     name = found["metadata"]["name"]
     if phase(found) == api_job.Phase.ADMISSION_ERROR:
-        return f"It never ran: `kiln get job {name} -o yaml` shows all of it"
+        return f"It never ran: `kiln get job {name} -o yaml` shows the details"
     return (
-        f"`kiln logs job/{name}` shows what it printed, "
-        f"`kiln retry job/{name}` runs again what has not succeeded"
+        f"`kiln logs job/{name}` shows its output, "
+        f"`kiln retry job/{name}` runs the other indexes again"
     )
 
 
 def phase_of(text: str) -> api_job.Phase | None:
-    """The phase in `phase=NAME`, `state=NAME` or `NAME`, however its letters are written."""
+    """Return the phase in `phase=NAME`, `state=NAME` or `NAME`, in upper or lower case, or None."""
     return phases.find(text, _PHASES)
 
 
 def test_of(wanted: str, name: str) -> Callable[[Item | None], bool] | None:
-    """What `kiln wait --for` asks of the Job called `name`: a phase, or `final`.
+    """Return the test of `kiln wait --for` for the Job called `name`: a phase, or `final`.
 
-    None: it is no phase. The test raises `errors.Missing` without the Job, and `errors.TaskFailed`
-    if it has ended otherwise.
+    None if `wanted` is neither. The test raises `errors.Missing` if there is no such Job, and
+    `errors.TaskFailed` if it has finished in another phase.
     """
     asked = phase_of(wanted)
     if asked is None and wanted != "final":

@@ -1,6 +1,6 @@
-"""Values for the options of a JobConfig: of `-O`, of `--option`, and typed at prompts.
+"""Values for the options of a JobConfig: from `-O`, from `--option`, and typed at prompts.
 
-Used by `kiln run-job` and `kiln backfill`. What is right is decided by `api.options`.
+Used by `kiln run-job` and `kiln backfill`. `api.options` validates them.
 """
 
 import sys
@@ -24,7 +24,7 @@ FIELD = "option"
 def given(
     options: job_config.Options | None, text: str | None, pairs: Sequence[str]
 ) -> dict[str, Any]:
-    """The values in `-O` and `--option`, by name; those of `--option` go before.
+    """Return the values of `-O` and `--option` by name; those of `--option` win.
 
     Raises `api.options.InvalidOptions` and `errors.Unusable`.
     """
@@ -43,13 +43,13 @@ def given(
 
 
 def _lenient(options: job_config.Options | None) -> job_config.Options:
-    """The same names, of which no value must be given."""
+    """Return the same options, none of them required."""
     made = (Option(type=Type.STRING, name=one.name) for one in (options.options if options else ()))
     return job_config.Options(options=tuple(made))
 
 
 def _text(text: str) -> str:
-    """The text itself, or that of `@FILE`; `@-` is standard input."""
+    """Return the text, or the content of `@FILE`; `@-` is standard input."""
     if not text.startswith("@"):
         return text
     if text == "@-":
@@ -64,9 +64,10 @@ def ask(
     only_needed: bool,
     prompt: Callable[..., Any] = click.prompt,
 ) -> dict[str, Any]:
-    """The values, with those that a person types for options that have none yet.
+    """Return the values, with values typed at prompts for options that have none yet.
 
-    `only_needed`: ask only for what must be given. What is typed wrong is asked for again.
+    `only_needed`: ask only for required options without a default. Asks again after an invalid
+    value.
     """
     found = dict(values)
     for option in options.options if options is not None else ():
@@ -92,7 +93,7 @@ def _typed(option: Option, text: str) -> Any:
 
 
 def label(option: Option) -> str:
-    """What a prompt asks: label, what may be typed, and what Enter means."""
+    """Return the text of a prompt: label, allowed values, and what Enter means."""
     text = option.label or option.name
     if option.label and option.label != option.name:
         text += f" ({option.name})"

@@ -1,7 +1,7 @@
-"""Following a Job to its end: a bar with counts in a terminal, failed indexes as they come.
+"""Progress of a Job until it finishes: a bar with counts in a terminal, and failed indexes.
 
-Used by `kiln run-job --watch` and `kiln jobs NAME --watch`. All of it goes to standard error; where
-that is no terminal there is no bar.
+Used by `kiln run-job --watch` and `kiln jobs NAME --watch`. Everything goes to standard error; the
+bar is shown only if that is a terminal.
 """
 
 import asyncio
@@ -29,17 +29,17 @@ MAX_SHOWN = 50
 
 
 async def follow(s: session.Session, name: str) -> None:
-    """Until the Job is over. Raises `errors.TaskFailed` unless it has succeeded, and
-    `errors.Missing` if it is deleted meanwhile.
+    """Show progress until the Job finishes.
 
-    A user who interrupts it reads that the Job goes on.
+    Raises `errors.TaskFailed` unless it succeeds, and `errors.Missing` if it is deleted. If the
+    user interrupts it, it prints that the Job continues.
     """
     failures = _Failures(s, name)
     try:
         last = await _until_over(s, name, failures)
     except asyncio.CancelledError:
         click.echo(
-            f"Job {name} goes on: `kiln jobs {name} --watch` follows it, "
+            f"Job {name} continues: `kiln jobs {name} --watch` follows it, "
             f"`kiln cancel job/{name}` stops it",
             err=True,
         )
@@ -76,7 +76,7 @@ async def _until_over(s: session.Session, name: str, failures: "_Failures") -> j
 
 @contextlib.asynccontextmanager
 async def _bar(text: str) -> AsyncIterator[wait_notice.Waiting | None]:
-    """In a terminal what is said there; None without one."""
+    """Yield the notice that shows the bar in a terminal, or None without a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -85,7 +85,7 @@ async def _bar(text: str) -> AsyncIterator[wait_notice.Waiting | None]:
 
 
 def _state(found: Mapping[str, Any]) -> str:
-    """Where it is, without what changes with each index."""
+    """Return the Job's state without what changes with each index."""
     known = job_objects.status(found)
     phase, reason = job_objects.phase(found) or "accepted", known.get("reason") or ""
     text = phase if reason in ("", phase, "Started") else f"{phase} ({reason})"
@@ -93,7 +93,7 @@ def _state(found: Mapping[str, Any]) -> str:
 
 
 def line(found: Mapping[str, Any], counted: progress_meter.Meter, *, now_s: float) -> str:
-    """Phase, bar, counts, rest and rate, in one line."""
+    """Return phase, bar, counts, remaining time and rate in one line."""
     counts, known = job_objects.counts(found), job_objects.status(found)
     text = job_objects.phase(found) or "accepted"
     if counts.total:
@@ -117,7 +117,9 @@ class _Failures:
         self._counted = (0, 0)
 
     async def show(self, found: Mapping[str, Any]) -> None:
-        """Print those of this version of the Job that are new; of more than MAX_SHOWN how many."""
+        """Print the newly failed indexes of this version of the Job; beyond MAX_SHOWN only their
+        number.
+        """
         counts, run = job_objects.counts(found), int(job_objects.status(found).get("run", 1))
         if counts.total < 2 or not counts.failed or self._counted == (run, counts.failed):
             return
@@ -144,7 +146,7 @@ class _Failures:
 
 
 def failure(index: Mapping[str, Any]) -> str:
-    """One line about an index that has failed."""
+    """Return one line about a failed index."""
     label = "" if index["label"] == str(index["number"]) else f" ({index['label']})"
     why = index.get("message") or index.get("reason") or "no reason is known"
     return f"index {index['number']}{label} failed: {why}"

@@ -1,4 +1,4 @@
-"""Options that bound the Jobs API of a server, of `kiln up` and `kiln manager` alike."""
+"""Options of `kiln up` and `kiln manager` that limit the Jobs API."""
 
 import re
 from collections.abc import Callable
@@ -15,10 +15,10 @@ _UNITS = {"": 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
 
 
 def _size(text: str) -> int:
-    """Bytes, with binary units as Kubernetes writes them: 500Mi, 10Gi."""
+    """Return the bytes of a size with binary units as in Kubernetes: 500Mi, 10Gi."""
     found = re.fullmatch(r"([1-9][0-9]{0,14})(|Ki|Mi|Gi|Ti)", text.strip())
     if found is None:
-        raise ValueError(f"{text!r} is no size: write it as 500Mi, 10Gi or 1Ti")
+        raise ValueError(f"{text!r} is not a size: write it as 500Mi, 10Gi or 1Ti")
     return int(found[1]) << _UNITS[found[2]]
 
 
@@ -26,7 +26,7 @@ SIZE = common.Parsed("size", _size)
 
 
 def size_text(number: int) -> str:
-    """As people would write it: 10Gi for 10737418240."""
+    """Return a size in the largest unit that divides it: 10Gi for 10737418240."""
     unit = next(unit for unit in reversed(_UNITS) if number % (1 << _UNITS[unit]) == 0)
     return f"{number >> _UNITS[unit]}{unit}"
 
@@ -40,7 +40,7 @@ def options(function: Function) -> Function:
 def chosen(
     given: dict[str, Any], *, source: source_sizing.Source | None = None
 ) -> settings.JobsApiSettings:
-    """Take them out of what a command was given."""
+    """Remove the values of these options from `given` and return them as settings."""
     return settings.JobsApiSettings(
         most_body_bytes=given.pop("max_upload"),
         most_stored_bytes=given.pop("max_input"),
@@ -62,7 +62,8 @@ _OPTIONS = (
         "--max-upload",
         type=SIZE,
         metavar="SIZE",
-        help="Largest upload of a file job, as it is sent; default as the disk has room.",
+        help="Maximum size of the uploaded file of a file job, as sent (compressed or not);"
+        " default: limited by free disk space.",
     ),
     click.option(
         "--max-input",
@@ -70,7 +71,7 @@ _OPTIONS = (
         metavar="SIZE",
         default="1Ti",
         show_default=True,
-        help="Largest file as it is stored.",
+        help="Maximum size of an input file as stored.",
     ),
     click.option(
         "--max-unpacked",
@@ -78,7 +79,7 @@ _OPTIONS = (
         metavar="SIZE",
         default="64Gi",
         show_default=True,
-        help="Largest file that gzip may unpack to; others get 413.",
+        help="Maximum size of a gzip input after decompression; larger files get 413.",
     ),
     click.option(
         "--max-unpack-ratio",
@@ -86,21 +87,25 @@ _OPTIONS = (
         metavar="N",
         default=_DEFAULT.unpack_ratio,
         show_default=True,
-        help="Unpacked bytes for each compressed one, after the first 64Mi; others get 413.",
+        help="Maximum ratio of decompressed to compressed bytes, checked after the first 64 MiB;"
+        " higher ratios get 413.",
     ),
     click.option(
         "--max-uploads",
         type=click.IntRange(1, 100_000),
         default=_DEFAULT.uploads,
         show_default=True,
-        help="Uploads at the same time; others get 429.",
+        metavar="N",
+        help="Maximum number of concurrent uploads; further ones get 429.",
     ),
     click.option(
         "--max-downloads",
         type=click.IntRange(1, 100_000),
         default=_DEFAULT.downloads,
         show_default=True,
-        help="Downloads of results, errors and inputs at the same time; others get 429.",
+        metavar="N",
+        help="Maximum number of concurrent downloads of results, errors, inputs and manifests;"
+        " further ones get 429. One user may have three quarters of them.",
     ),
     click.option(
         "--max-line",
@@ -108,7 +113,8 @@ _OPTIONS = (
         metavar="SIZE",
         default="64Mi",
         show_default=True,
-        help="Longest record that a job may ask for (maxLineBytes); it may be in memory.",
+        help="Maximum record length that a job may request with maxLineBytes; CSV and JSON array"
+        " records are held in memory.",
     ),
     click.option(
         "--max-files",
@@ -116,20 +122,20 @@ _OPTIONS = (
         metavar="N",
         default=_DEFAULT.files_per_user,
         show_default=True,
-        help="Resumable uploads of one user that are not complete; more get 429.",
+        help="Maximum number of incomplete resumable uploads per user; further ones get 429.",
     ),
     click.option(
         "--max-files-size",
         type=SIZE,
         metavar="SIZE",
-        help="All resumable uploads of one user that are kept; more get 507."
-        " Default three quarters of the disk's room.",
+        help="Maximum total size of a user's resumable uploads; more gets 507. Default: three"
+        " quarters of the free disk space.",
     ),
     click.option(
         "--jobs-per-second",
         type=click.FloatRange(0, min_open=True),
         metavar="N",
-        help=f"File jobs that one user may make, after a burst of {_DEFAULT.burst}; more get 429."
-        " Default any number.",
+        help=f"File jobs that a user may create per second, after a burst of {_DEFAULT.burst}; more"
+        f" get 429. Default: no limit.",
     ),
 )

@@ -1,8 +1,9 @@
-"""Which kind a word means: plural, singular, short name, `plural.group`, kind or category.
+"""Lookup of the kind that a word names: plural, singular, short name, `plural.group`, kind or
+category.
 
-Used by every command that names objects, through its session. The kinds that we know need no
-question to the server; others are looked up by discovery, so that `kiln get` and `kiln apply` work
-with everything a server serves.
+Used, through the session, by every command that names objects. Known kinds need no request; others
+are looked up by discovery, so that `kiln get` and `kiln apply` work with everything that a server
+serves.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,21 +25,21 @@ CATEGORY = "kiln"
 
 
 class Asker(Protocol):
-    """What discovery needs of a client."""
+    """Client interface that discovery needs."""
 
     async def get_json(self, path: str) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """What a command line names: a kind, and an object unless `name` is None."""
+    """A kind and, unless `name` is None, an object, as named on the command line."""
 
     resource: resource.Resource
     name: str | None
 
 
 def named(word: str, among: Iterable[resource.Resource]) -> tuple[resource.Resource, ...]:
-    """The resources that `word` means; a category means several. Empty when unknown."""
+    """Return the resources that `word` names: several for a category, none if it is unknown."""
     known = tuple(among)
     text = word.lower()
     exact = [
@@ -54,29 +55,29 @@ def named(word: str, among: Iterable[resource.Resource]) -> tuple[resource.Resou
 
 
 def task_name(word: str) -> str:
-    """The name or id in what a command says of a task: `NAME`, or `KIND/NAME` as `-o name` prints.
+    """Return the name or id in a word for a task: `NAME`, or `KIND/NAME` as `-o name` prints it.
 
-    A spawned task's name may hold a slash. Raises `errors.Unusable` for another kind.
+    The name of a spawned task may contain a slash. Raises `errors.Unusable` for another kind.
     """
     kind, slash, name = word.partition("/")
     meant = named(kind, api_kinds.ALL) if slash else ()
     if not meant:
         return word
     if meant != (api_kinds.TASKS,):
-        raise errors.Unusable(f"{word} is no task" + _HINTS.get(meant[0].kind, ""))
+        raise errors.Unusable(f"{word} is not a task" + _HINTS.get(meant[0].kind, ""))
     return name
 
 
 def unknown_kind(word: str) -> str:
-    """Return why `KIND/NAME` may name nothing: its kind is none of ours. "" for any other word.
+    """Return an error text if the kind of `KIND/NAME` is none of kilnwork's, or "".
 
-    Only after no task was found: the name of a spawned task may hold a slash.
+    Use it only after no task was found: the name of a spawned task may contain a slash.
     """
     kind, slash, name = word.partition("/")
     if not slash or kind.lower() in FILE_JOBS or named(kind, api_kinds.ALL):
         return ""
     return (
-        f'there is no task "{word}", and {kind!r} is no kind that this command knows: write '
+        f'there is no task "{word}", and {kind!r} is not a kind that this command accepts: write '
         f"{name} or, with its kind, {', '.join(f'{one}/{name}' for one in _WITH_TASKS)}"
     )
 
@@ -94,7 +95,7 @@ _HINTS = {
 
 
 class Kinds:
-    """Kinds by word; asks the server's discovery only about words it does not know."""
+    """Kinds by word; uses the server's discovery only for words that are not known."""
 
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
@@ -102,7 +103,7 @@ class Kinds:
         self._discovered = False
 
     async def find(self, word: str) -> tuple[resource.Resource, ...]:
-        """The resources that `word` means; raises `errors.Unusable` for an unknown one."""
+        """Return the resources that `word` names. Raises `errors.Unusable` for an unknown one."""
         found = named(word, self._known)
         if not found and not self._discovered:
             await self._discover()
@@ -113,7 +114,7 @@ class Kinds:
         return found
 
     async def of(self, api_version: str, kind: str) -> resource.Resource:
-        """The resource of an object's `apiVersion` and `kind`; raises `errors.Unusable`."""
+        """Return the resource of an object's `apiVersion` and `kind`. Raises `errors.Unusable`."""
         for again in (False, True):
             for known in self._known:
                 if (known.api_version, known.kind) == (api_version, kind):
@@ -126,7 +127,9 @@ class Kinds:
         raise errors.Unusable(f"the server serves no kind {kind} in {api_version}{hint}")
 
     async def refs(self, words: Sequence[str]) -> list[Ref]:
-        """`KIND[,KIND…] [NAME…]` or `KIND/NAME…` as references; kinds alone have no name."""
+        """Return references for `KIND[,KIND…] [NAME…]` or `KIND/NAME…`; kinds alone have no
+        name.
+        """
         if any("/" in word for word in words):
             return [await self._slashed(word) for word in words]
         found = [r for word in words[0].split(",") for r in await self.find(word)]

@@ -1,7 +1,7 @@
 """Entry point of `kiln` and `kubectl kiln`: the table of commands and how errors become exit codes.
 
-Imports click and nothing heavy: a command's module is loaded when it is called, help texts of the
-list come from the table.
+To start quickly it imports click and no heavy modules: the module of a command is imported when the
+command is called, and `kiln --help` takes its summaries from the table.
 """
 
 import errno
@@ -22,67 +22,67 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """One command: the section of the help it is listed in, and one line about it."""
+    """Row of the command table: a command's section in `kiln --help` and its one-line summary."""
 
     section: str
     help: str
 
 
 COMMANDS: dict[str, Entry] = {
-    "up": Entry("Server", "Start everything on this machine, in the foreground."),
-    "down": Entry("Server", "Stop the server that runs on a data directory."),
-    "status": Entry("Server", "Show server, nodes, clusters, and how tasks and file jobs are."),
-    "install": Entry("Server", "Print the manifests of a manager for a Kubernetes cluster."),
+    "up": Entry("Server", "Start a kilnwork server on this machine, in the foreground."),
+    "down": Entry("Server", "Stop the server of a data directory."),
+    "status": Entry("Server", "Show the state of the server, its nodes, tasks and file jobs."),
+    "install": Entry("Server", "Print the manifests of the manager for a Kubernetes cluster."),
     "manager": Entry("Server", "Run the manager of a Kubernetes cluster."),
-    "executor": Entry("Server", "Run an executor in the foreground: http sends requests of tasks."),
+    "executor": Entry("Server", "Run an executor that sends the HTTP requests of tasks."),
     "node": Entry("Server", "Attach this machine to a Kubernetes cluster as a node."),
-    "run": Entry("Tasks", "Run a command as a Task; --watch follows it to its end."),
-    "tasks": Entry("Tasks", "List tasks, those of Python programs too."),
-    "logs": Entry("Tasks", "Print what a task printed."),
-    "result": Entry("Tasks", "Bring the result of a task."),
-    "why": Entry("Tasks", "Say in one sentence why a task is where it is."),
-    "wait": Entry("Tasks", "Wait for a state or condition."),
-    "cancel": Entry("Tasks", "Stop tasks; their objects and logs stay."),
-    "suspend": Entry("Tasks", "Start nothing more of tasks, Jobs, SyncSets or file jobs."),
-    "resume": Entry("Tasks", "Go on with what was suspended."),
-    "retry": Entry("Tasks", "Start again what failed; --failed reuses what succeeded."),
-    "prune": Entry("Tasks", "Forget tasks that are over, with their output and results."),
-    "deploy": Entry("Jobs", "Make JobConfigs of the jobs that a Python module declares."),
-    "run-job": Entry("Jobs", "Run a JobConfig now or later: make a Job of it."),
-    "jobs": Entry("Jobs", "List Jobs, show one or its indexes."),
-    "schedule": Entry("Jobs", "Show when JobConfigs run next, and what they missed."),
-    "backfill": Entry("Jobs", "Make Jobs for ticks of a schedule that are past."),
-    "enable": Entry("Jobs", "Let schedules make Jobs again."),
-    "disable": Entry("Jobs", "Let schedules make no Jobs."),
-    "render": Entry("SyncSets", "Show the objects that a SyncSet becomes, without a server."),
-    "replay": Entry("SyncSets", "Run a generation of a SyncSet again, on the same data."),
+    "run": Entry("Tasks", "Run a command as a Task; --watch follows it until it finishes."),
+    "tasks": Entry("Tasks", "List tasks, including those that Python programs submitted."),
+    "logs": Entry("Tasks", "Print the output of a task."),
+    "result": Entry("Tasks", "Print or save the result of a task."),
+    "why": Entry("Tasks", "Explain in one sentence why a task waits, runs or failed."),
+    "wait": Entry("Tasks", "Wait until a task or object reaches a state or condition."),
+    "cancel": Entry("Tasks", "Stop tasks, Jobs, SyncSets and file jobs."),
+    "suspend": Entry("Tasks", "Suspend tasks, Jobs, SyncSets and file jobs."),
+    "resume": Entry("Tasks", "Resume suspended tasks, Jobs, SyncSets and file jobs."),
+    "retry": Entry("Tasks", "Run failed tasks, Jobs, SyncSets and file jobs again."),
+    "prune": Entry("Tasks", "Delete finished tasks from the journal, with output and results."),
+    "deploy": Entry("Jobs", "Create or update the JobConfigs that a Python module declares."),
+    "run-job": Entry("Jobs", "Create a Job from a JobConfig, to run now or later."),
+    "jobs": Entry("Jobs", "List Jobs, or show a Job or its indexes."),
+    "schedule": Entry("Jobs", "Show when JobConfigs run next and which ticks they missed."),
+    "backfill": Entry("Jobs", "Create Jobs for past ticks of a schedule."),
+    "enable": Entry("Jobs", "Enable the schedules of JobConfigs."),
+    "disable": Entry("Jobs", "Disable the schedules of JobConfigs."),
+    "render": Entry("SyncSets", "Print the objects that a SyncSet creates, without a server."),
+    "replay": Entry("SyncSets", "Run a generation of a SyncSet again on the same data."),
     "upload": Entry("Files", "Upload a file and map its records in parallel."),
-    "files": Entry("Files", "List file jobs, show one or its parts."),
-    "results": Entry("Files", "Bring the result of a file job, or its bad records."),
-    "adjust": Entry("Files", "Change how a file job runs while it runs."),
-    "data": Entry("Data", "Show what DataPonds hold on each node, and bring data to nodes."),
-    "apply": Entry("Objects", "Create or change objects from files."),
+    "files": Entry("Files", "List file jobs, or show a file job or its parts."),
+    "results": Entry("Files", "Print or save the result of a file job, or its bad records."),
+    "adjust": Entry("Files", "Change the settings of a file job."),
+    "data": Entry("Data", "Show the data on the nodes of DataPonds; fetch data to nodes."),
+    "apply": Entry("Objects", "Create or update objects from files."),
     "get": Entry("Objects", "List objects and file jobs."),
-    "delete": Entry("Objects", "Delete objects and file jobs."),
-    "scale": Entry("Objects", "Ask for another number of workers of a TaskCluster."),
+    "delete": Entry("Objects", "Delete objects, file jobs and finished tasks."),
+    "scale": Entry("Objects", "Set the number of workers of a TaskCluster."),
     "token": Entry("Other", "Print a token for the API."),
     "version": Entry("Other", "Show the versions of client and server."),
-    "completion": Entry("Other", "Print a completion script for bash, zsh or fish."),
-    "help": Entry("Other", "Show help on a command or a topic."),
+    "completion": Entry("Other", "Print a shell completion script for bash, zsh or fish."),
+    "help": Entry("Other", "Show help on a command or topic."),
 }
 
 
 ALIASES = {"kill": "cancel", "pause": "suspend", "redrive": "redrive"}
-"""Former names and those of other systems, by the module of the command: they work, and no list
-shows them."""
+"""Hidden alternative names of commands and the module of each: former names and names that other
+systems use. Lists and completion do not show them."""
 
 
-class _Cut(Exception):
-    """The reader of the output has gone, as `head` does."""
+class _OutputClosed(Exception):
+    """The reader of standard output has closed the pipe, as `head` does."""
 
 
 class Commands(click.Group):
-    """A group that loads a command's module only to run it or to show its own help."""
+    """A group that imports a command's module only to run it or to show its help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -108,11 +108,11 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """As every group; click itself would end the process at a closed pipe, with 1."""
+        """Invoke the command. Raises `_OutputClosed` for a closed pipe: click would exit with 1."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
-            raise _Cut from error
+            raise _OutputClosed from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections = dict.fromkeys(entry.section for entry in COMMANDS.values())
@@ -130,8 +130,8 @@ class Commands(click.Group):
         ]
 
 
-_ELSEWHERE = {
-    "describe": "`kiln why NAME` says why it is as it is, `kiln get KIND NAME -o yaml` all of it",
+_OTHER_SYSTEMS = {
+    "describe": "`kiln why NAME` explains it, `kiln get KIND NAME -o yaml` prints all fields",
     "job": "`kiln jobs NAME` shows a Job, `kiln files NAME` a file job",
     "list": "`kiln tasks`, `kiln jobs`, `kiln files` and `kiln get KIND` list",
     "ls": "`kiln tasks`, `kiln jobs`, `kiln files` and `kiln get KIND` list",
@@ -142,12 +142,12 @@ _ELSEWHERE = {
     "stop": "`kiln down` stops the server, `kiln cancel NAME` a task, file job or Job",
     "submit": "`kiln run -- COMMAND` runs a command, `kiln upload FILE` maps a file",
 }
-"""What people from other systems write, and what does it here."""
+"""Command names of other systems, with a sentence that names the kiln command to use."""
 
 
 def _no_such_command(name: str) -> str:
-    if name in _ELSEWHERE:
-        return f"no such command: {name!r}. {_ELSEWHERE[name]}."
+    if name in _OTHER_SYSTEMS:
+        return f"no such command: {name!r}. {_OTHER_SYSTEMS[name]}."
     near = [known for known in COMMANDS if known.startswith(name[:2])]
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     return f"no such command: {name!r}.{hint}"
@@ -156,15 +156,21 @@ def _no_such_command(name: str) -> str:
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: `kiln help exit-codes`. Everything here also works as `kubectl kiln …`.",
+    epilog="`kiln COMMAND --help` shows examples, `kiln help exit-codes` the exit codes."
+    " All commands also work as `kubectl kiln COMMAND`.",
 )
 @click.version_option(version.__version__, message="kiln %(version)s")
 @options.list_target
 def kiln() -> None:
-    """Dynamic batch work on Kubernetes: tasks that beget tasks, on a laptop and in a cluster.
+    """Run dynamic batch work on Kubernetes: tasks that submit tasks, on a laptop or in a cluster.
 
-    `kiln up` starts a server on this machine; the other commands talk to it, or to whatever
-    $KUBECONFIG names.
+    \b
+    kiln up                                  start a server on this machine
+    kiln run --watch -- echo hello           run a command as a task
+    kiln tasks                               list tasks
+    kiln upload FILE --mapper MODULE:NAME    map the records of a file
+
+    All other commands talk to the server of `kiln up`, or to the cluster that $KUBECONFIG names.
     """
 
 
@@ -173,21 +179,21 @@ def _program_name() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code; never raises but for bugs."""
+    """Run one command line and return its exit code. Raises only in case of a bug."""
     args = list(sys.argv[1:] if arguments is None else arguments)
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # while modules were loaded
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # set by `kilnwork.cli` during imports
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if sys.stdout is None:  # it was closed
+    if sys.stdout is None:  # the caller closed it, as `>&-` does
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
     try:
         return _run(args)
-    except (BrokenPipeError, _Cut):
-        _forget_output()
+    except (BrokenPipeError, _OutputClosed):
+        _discard_output()
     except OSError as error:
         if error.errno not in _NO_ROOM or error.filename is not None:
             raise
-        _forget_output()
-        click.echo(f"error: the output cannot be written: {error.strerror}", err=True)
+        _discard_output()
+        click.echo(f"error: cannot write the output: {error.strerror}", err=True)
         return exits.Exit.FAILED
     return exits.Exit.OK
 
@@ -196,7 +202,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def _run(args: list[str]) -> int:
-    """One command line, with its errors in words."""
+    """Run a command line; print errors to standard error and return the exit code."""
     try:
         code = kiln.main(args, prog_name=_program_name(), standalone_mode=False)
         sys.stdout.flush()
@@ -212,8 +218,8 @@ def _run(args: list[str]) -> int:
     return code if isinstance(code, int) else exits.Exit.OK
 
 
-def _forget_output() -> None:
-    """What is left of it goes nowhere, so that Python does not stumble over it at its end."""
+def _discard_output() -> None:
+    """Redirect standard output to /dev/null, so that Python's flush at exit does not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,6 +1,6 @@
 """Options of the manager, which `kiln manager` takes and `kiln install` writes into its Pod.
 
-Checked by both in the same way, so that what `kiln install` prints is what the manager accepts.
+Both check them in the same way, so that the manager accepts what `kiln install` prints.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _EVERYWHERE = ("0.0.0.0", "[::]")  # noqa: S104 - refused, not listened on
 
 
 def _lease_length(text: str) -> float:
-    """Seconds that a lease may have."""
+    """Return the duration in seconds. Raises ValueError outside of the allowed range."""
     seconds = common.parse_duration(text)
     least, most = manager.MIN_ABSENCE_S, manager.MAX_ABSENCE_S
     if not least <= seconds <= most:
@@ -42,7 +42,7 @@ ADDRESS = common.Parsed("HOST:PORT", _address)
 
 
 def advertised(*also: str) -> common.Parsed:
-    """Where others connect: HOST:PORT, both of them said, or a word of `also`."""
+    """Return the type of an address to which others connect: HOST:PORT, or a word of `also`."""
 
     def parse(text: str) -> str:
         host, _, port = text.rpartition(":")
@@ -98,40 +98,42 @@ def allowed_kinds(*default: str) -> Callable[[Function], Function]:
         metavar="PLURAL.GROUP",
         default=default,
         show_default=True,
-        help="A kind of objects that tasks may make, or *.GROUP; may be given more than once.",
+        help="Kind of Kubernetes objects that tasks may create, or *.GROUP; repeatable.",
     )
 
 
 def options(function: Function) -> Function:
-    """Add them: the lease, the URL of callbacks, ponds, and the bounds of the Jobs API."""
+    """Add the options for the lease, callbacks, ponds, retention and the limits of the Jobs API."""
     lease = click.option(
         "--lease",
         type=LEASE_LENGTH,
         metavar="DURATION",
         default=f"{manager.ABSENCE_S:g}s",
         show_default=True,
-        help="How long the manager may be away without a task being ended: for a rollout, or a"
-        " volume that moves. Tasks of a machine that is cut off run again elsewhere no sooner.",
+        help="How long the manager may be unavailable (a rollout, a volume that moves) before"
+        " running tasks are lost. Tasks of a worker that lost its connection are restarted"
+        " elsewhere only after this time.",
     )
     callback_url = click.option(
         "--callback-url",
         type=BASE_URL,
         metavar="URL",
         default=None,
-        help="Where services reach the manager with results of HTTP requests by callback,"
-        " such as an Ingress that passes on /callbacks; default https:// and --advertise.",
+        help="URL under which services reach the manager to send results of HTTP requests by"
+        " callback, for example an Ingress that forwards /callbacks; default: https:// and the"
+        " address of --advertise.",
     )
     ponds = click.option(
         "--ponds",
         is_flag=True,
-        help="Serve DataPonds, whose agents run as root on nodes, and look for room on nodes before"
-        " the workers of a SyncSet start. The manager then reads Nodes.",
+        help="Serve DataPonds, whose agents run as root on nodes, and check that nodes have room"
+        " before the workers of a SyncSet start. The manager then reads Nodes.",
     )
     return lease(callback_url(ponds(jobs_api_options.options(retention_options.options(function)))))
 
 
 def chosen_arguments(ctx: click.Context) -> tuple[str, ...]:
-    """Those that the user gave, as arguments of `kiln manager`."""
+    """Return the options that the user gave, as arguments of `kiln manager`."""
     found = []
     for param in ctx.command.params:
         if param.name not in _NAMES or param.name is None:
@@ -153,7 +155,7 @@ def _text(kind: object, value: Any) -> str:
 
 @options
 def _taken(**_: Any) -> None:
-    """Carries the options, for their names."""
+    """Do nothing: this function only carries the options, so that their names can be listed."""
 
 
 _NAMES = frozenset(one.name for one in getattr(_taken, "__click_params__", ()))

@@ -1,8 +1,8 @@
-"""Reading objects from YAML and JSON files as Kubernetes tools read them, with places for errors.
+"""Reading of YAML and JSON manifests as Kubernetes tools read them, with places for error texts.
 
-YAML here is what kubectl makes of it: timestamps stay text, `1:30` is no number, a key twice is an
-error, keys are text. Used by `apply`, `delete -f` and `run --input`. Knows no kinds: whether an
-object is valid is for the server to say.
+YAML is read as by kubectl: timestamps stay text, `1:30` is not a number, duplicate keys are an
+error, keys are text. Used by `apply`, `delete -f` and `run --input`. Does not know kinds: the
+server validates objects.
 """
 
 import math
@@ -23,7 +23,7 @@ _MAX_DEPTH = 100
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One object of a file. `line`: where its document begins, from 1."""
+    """One object of a file. `line`: the first line of its document, from 1."""
 
     source: str
     line: int
@@ -31,15 +31,15 @@ class Manifest:
 
     @property
     def place(self) -> str:
-        """`file:line`, for error texts."""
+        """Return `file:line` for error texts."""
         return f"{self.source}:{self.line}"
 
 
 def read(sources: tuple[str, ...]) -> Iterator[Manifest]:
-    """Every object of the files, directories and `-` (standard input) in `sources`, in order.
+    """Yield every object of the files, directories and `-` (standard input) in `sources`, in order.
 
-    Lists (`kind: List` and JSON arrays) are taken apart. Raises `errors.Unusable` at the first
-    document that is no object, after the ones before it.
+    Lists (`kind: List` and JSON arrays) are split into their items. Raises `errors.Unusable` at the
+    first document that is not an object, after yielding those before it.
     """
     for source in sources:
         for name, text in _texts(source):
@@ -64,7 +64,7 @@ def _texts(source: str) -> Iterator[tuple[str, str]]:
 
 
 def read_text(path: Path) -> str:
-    """The file's text; raises `errors.Unusable` that names the file and the reason."""
+    """Return the file's text. Raises `errors.Unusable` with the file and the reason."""
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -74,14 +74,14 @@ def read_text(path: Path) -> str:
 
 
 def parse(text: str, *, source: str) -> Iterator[Manifest]:
-    """Objects of one text; raises `errors.Unusable` with file, line and column."""
+    """Yield the objects of one text. Raises `errors.Unusable` with file, line and column."""
     for line, value in documents(text, source=source):
         for body in value if isinstance(value, list) else [value]:
             yield from _objects(body, source=source, line=line)
 
 
 def documents(text: str, *, source: str) -> Iterator[tuple[int, Any]]:
-    """JSON values of a multi-document YAML (or JSON) text, each with the line it begins on."""
+    """Yield the JSON values of a multi-document YAML (or JSON) text, each with its first line."""
     try:
         loader = yaml_loader.Loader(text)
         while loader.check_node():
@@ -111,7 +111,7 @@ def _problem(error: yaml.YAMLError) -> str:
 
 
 def _json(value: Any, *, where: str, depth: int = 0) -> Any:
-    """`value` as JSON has it: text keys, no dates, no NaN."""
+    """Return `value` as JSON allows it: text keys, no dates, no NaN."""
     if depth > _MAX_DEPTH:
         raise errors.Unusable(f"{where}: nested deeper than {_MAX_DEPTH} levels")
     if isinstance(value, dict):
@@ -119,7 +119,7 @@ def _json(value: Any, *, where: str, depth: int = 0) -> Any:
     if isinstance(value, list):
         return [_json(item, where=where, depth=depth + 1) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
-        raise errors.Unusable(f"{where}: {value} is no JSON number")
+        raise errors.Unusable(f"{where}: {value} is not a JSON number")
     if value is None or isinstance(value, str | int | float):
         return value
     raise errors.Unusable(f"{where}: a {type(value).__name__} cannot be written as JSON")

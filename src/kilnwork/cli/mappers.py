@@ -1,9 +1,10 @@
-"""What `--mapper` and `--command` mean: a built-in one, a Python function, a file's, a program.
+"""Mappers of file jobs as `--mapper` and `--command` name them: built-in, Python function or
+program.
 
-Used by `upload`. A function in a file goes along with its file, and with the directory of
-`--working-dir`, as `kiln.connect(modules=…)` ships code: by digest, unpacked once by each worker.
-Nothing of it is imported here. Of a function in a module it is tried in another process whether
-workers on this machine can import it; what those of a cluster have is known there alone.
+Used by `upload`. A function in a file is uploaded with its file, and with the directory of
+`--working-dir`, in the way in which `kiln.connect(modules=…)` ships code: by digest, unpacked once
+by each worker. The code is not imported here. For a function in a module, another process checks
+whether workers on this machine can import it; for workers in a cluster this is not known here.
 """
 
 import ast
@@ -29,16 +30,16 @@ FORMS = (
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A mapper as the user named it. `file`: goes along, and holds the function."""
+    """A mapper as the user named it. `file`: the file to upload, which contains the function."""
 
     mapper: filejobs.Mapper
     file: Path | None = None
 
 
 def parse(text: str | None, command: str | Sequence[str], *, batch: int | None, of: str) -> Wanted:
-    """The mapper of `--mapper` or `--command`; `of`: "mapper" or "reducer", for messages.
+    """Return the mapper of `--mapper` or `--command`. `of`: "mapper" or "reducer", for messages.
 
-    Raises `errors.Unusable` with what can be written.
+    Raises `errors.Unusable` with the allowed forms.
     """
     words = tuple(_words(command, of) if isinstance(command, str) else command)
     if text and words:
@@ -57,14 +58,14 @@ def parse(text: str | None, command: str | Sequence[str], *, batch: int | None, 
         return Wanted(filejobs.Mapper(builtin=text))
     where, colon, name = text.rpartition(":")
     if not colon and text.endswith(".py"):
-        raise errors.Unusable(f"--{of} {text}: say which function of it: --{of} {text}:FUNCTION")
+        raise errors.Unusable(f"--{of} {text}: name the function: --{of} {text}:FUNCTION")
     if not colon or not where or not all(part.isidentifier() for part in name.split(".")):
         raise errors.Unusable(f"--{of} {text}: {FORMS.replace('--mapper', f'--{of}')}")
     if not where.endswith(".py"):
         if not all(part.isidentifier() for part in where.split(".")):
             raise errors.Unusable(
-                f"--{of} {text}: {where!r} is no module; a file ends with .py, a module is written "
-                "with dots"
+                f"--{of} {text}: {where!r} is not a module; a file ends with .py, a module is "
+                "written with dots"
             )
         return Wanted(filejobs.Mapper(function=text, batch_records=batch))
     file = Path(where)
@@ -80,7 +81,7 @@ def _words(command: str, of: str) -> list[str]:
 
 
 def _check_file(file: Path, name: str, of: str) -> None:
-    """That there is such a function, as far as a look at the text shows it."""
+    """Check that the file's text defines the function, without importing it."""
     try:
         tree = ast.parse(file.read_bytes(), filename=str(file))
     except FileNotFoundError as error:
@@ -140,8 +141,9 @@ TRY_S = 30.0
 async def check_importable(
     s: session.Session, wanted: Sequence[Wanted], *, working_dir: Path | None
 ) -> None:
-    """Raises `errors.Unusable` for a function in a module that workers on this machine cannot
-    import: before anything is sent."""
+    """Raise `errors.Unusable` for a function that workers on this machine cannot import, before
+    anything is uploaded.
+    """
     functions = [
         each.mapper.function
         for each in wanted
@@ -155,12 +157,14 @@ async def check_importable(
 
 
 def _search_path(working_dir: Path | None) -> tuple[str, ...]:
-    """Where modules are looked for first: in what is sent along."""
+    """Return the directories where modules are looked up first: the uploaded one."""
     return () if working_dir is None else (str(working_dir.absolute()),)
 
 
 async def _local_workers(s: session.Session) -> Mapping[str, str] | None:
-    """What workers run in if the server and they are on this machine, as this user."""
+    """Return the environment of the workers if the server and they run on this machine as this
+    user, or None.
+    """
     document = await s.carry_out(discovery.ask_server(s.settings))
     if document is None or resolve.local_socket(s.server, document) is None:
         return None
@@ -169,7 +173,9 @@ async def _local_workers(s: session.Session) -> Mapping[str, str] | None:
 
 
 async def _problem(workers: Mapping[str, str], function: str, path: Sequence[str]) -> str:
-    """Why it cannot be imported where they run; "" if it can, or that is not known in time."""
+    """Return why workers cannot import the function, or "" if they can or it is not known in
+    time.
+    """
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     tried = await asyncio.create_subprocess_exec(
         workers["python"], "-c", _TRY, function, *path,
@@ -192,9 +198,9 @@ async def _problem(workers: Mapping[str, str], function: str, path: Sequence[str
 async def shipped(
     s: session.Session, wanted: Sequence[Wanted], *, working_dir: Path | None
 ) -> list[filejobs.Mapper]:
-    """The mappers, once the server has the files that they are in.
+    """Upload the files of the mappers and return the mappers for the job.
 
-    Raises `errors.Unusable` for a directory that cannot be sent, or a KubeError.
+    Raises `errors.Unusable` for a directory that cannot be uploaded, or a KubeError.
     """
     files = list(dict.fromkeys(each.file for each in wanted if each.file is not None))
     if not files and working_dir is None:

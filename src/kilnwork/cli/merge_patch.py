@@ -1,8 +1,8 @@
-"""What `kiln apply` changes: a three-way comparison that ends in a JSON merge patch (RFC 7386).
+"""Changes that `kiln apply` makes: a three-way comparison that gives a JSON merge patch (RFC 7386).
 
-Pure; used by the command `apply` only. Uses the annotation of kubectl, so that both tools may
-change the same object in turns. What the last apply set and the new manifest leaves out is removed;
-what others set stays.
+Pure; used only by the command `apply`. It uses the annotation of kubectl, so that both tools may
+change the same object in turn. Fields that the last apply set and the new manifest omits are
+removed; fields that other clients set are kept.
 """
 
 import copy
@@ -17,7 +17,7 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def annotated(body: meta.JsonObject) -> meta.JsonObject:
-    """A copy of the manifest that carries itself in the annotation: what is created."""
+    """Return a copy of the manifest with itself in the annotation, to be created."""
     bare = copy.deepcopy(body)
     annotations = bare.setdefault("metadata", {}).setdefault("annotations", {}) or {}
     annotations.pop(LAST_APPLIED, None)
@@ -28,7 +28,7 @@ def annotated(body: meta.JsonObject) -> meta.JsonObject:
 
 
 def patch(live: meta.JsonObject, body: meta.JsonObject) -> meta.JsonObject:
-    """The merge patch that makes `live` what the manifest says; empty when it already is."""
+    """Return the merge patch that makes `live` match the manifest; empty if it already does."""
     wanted = annotated(body)
     text = live.get("metadata", {}).get("annotations", {}).get(LAST_APPLIED, "")
     change = difference(last_applied(text), live, wanted)
@@ -36,7 +36,7 @@ def patch(live: meta.JsonObject, body: meta.JsonObject) -> meta.JsonObject:
 
 
 def last_applied(text: str) -> meta.JsonObject:
-    """The manifest in the annotation; empty when there is none or it cannot be read."""
+    """Return the manifest in the annotation; empty if there is none or it cannot be read."""
     try:
         found = msgspec.json.decode(text.encode())
     except msgspec.DecodeError:
@@ -47,7 +47,9 @@ def last_applied(text: str) -> meta.JsonObject:
 def difference(
     before: dict[str, Any], live: dict[str, Any], wanted: dict[str, Any]
 ) -> dict[str, Any]:
-    """Merge patch from `live` to `wanted`; keys of `before` that `wanted` lacks are removed."""
+    """Return the merge patch from `live` to `wanted`; keys of `before` that `wanted` lacks are
+    removed.
+    """
     change: dict[str, Any] = {}
     for key, value in wanted.items():
         if value is None:
@@ -69,7 +71,7 @@ def difference(
 
 
 def same(left: Any, right: Any) -> bool:
-    """Equal as JSON: `true` is not 1, but 1 is 1.0."""
+    """Return whether two values are equal as JSON: `true` is not 1, but 1 is 1.0."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, dict) and isinstance(right, dict):
@@ -80,7 +82,7 @@ def same(left: Any, right: Any) -> bool:
 
 
 def _matters(change: meta.JsonObject) -> bool:
-    """False when only the annotation's text would change."""
+    """Return False if only the annotation's text would change."""
     rest = copy.deepcopy(change)
     metadata = rest.get("metadata", {})
     annotations = metadata.get("annotations", {})

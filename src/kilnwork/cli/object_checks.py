@@ -1,8 +1,8 @@
-"""The object that a Task would make, checked by the server before the Task is applied.
+"""Check of the object that a Task would make, by the server, before the Task is applied.
 
-Used by `kiln apply`. What attempt 1 would make is created without being kept (`dryRun=All`), with
-the rights of the user; the embedded API server checks it for everybody. What cannot be known
-yet is a warning: a kind that is not there, a right that only the manager has, the values of inputs.
+Used by `kiln apply`. The object of attempt 1 is created without being stored (`dryRun=All`), with
+the rights of the user; the embedded API server checks it for all clients. What cannot be known yet
+is a warning: a kind that does not exist, a right that only the manager has, the values of inputs.
 """
 
 import msgspec
@@ -13,7 +13,7 @@ from kilnwork.kube import errors as kube_errors
 
 
 def is_object_task(kind: resource.Resource, body: meta.JsonObject) -> bool:
-    """Whether an object is a Task that makes an object."""
+    """Return whether an object is a Task that makes an object."""
     spec = body.get("spec")
     return (
         kind.kind == "Task"
@@ -24,8 +24,9 @@ def is_object_task(kind: resource.Resource, body: meta.JsonObject) -> bool:
 
 
 async def check(s: session.Session, body: meta.JsonObject, namespace: str) -> None:
-    """Have the server check what a Task in that namespace would make. Raises CommandError if it
-    would be refused."""
+    """Let the server check the object that a Task would make. Raises CommandError if it would be
+    refused.
+    """
     try:
         spec = msgspec.convert(body["spec"], task.TaskSpec)
         sample, field = object_manifests.sample(spec, body["metadata"]["name"], namespace)

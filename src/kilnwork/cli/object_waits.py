@@ -1,6 +1,6 @@
-"""Waiting for what an object becomes: a task's end, a state, a condition, its disappearance.
+"""Waits for an object: for a task's end, a state, a condition, or its deletion.
 
-Used by `wait`, `cancel --wait` and `run --watch`. Watches the object, so it learns at once.
+Used by `wait`, `cancel --wait` and `run --watch`. Watches the object, so changes are seen at once.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ waiting."""
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One object, by kind and name."""
+    """The object to wait for, by kind, name and namespace."""
 
     resource: resource.Resource
     name: str
@@ -33,9 +33,9 @@ class Subject:
 async def versions(
     s: session.Session, subject: Subject
 ) -> AsyncGenerator[meta.JsonObject | None, None]:
-    """The object as it is now and after every change; None while it does not exist. Never ends.
+    """Yield the object now and after every change; None while it does not exist. Never ends.
 
-    Leave it only by `contextlib.aclosing`.
+    Close it early only with `contextlib.aclosing`.
     """
     path = s.path(subject.resource, namespace=subject.namespace)
     query = {"fieldSelector": f"metadata.name={subject.name}"}
@@ -64,10 +64,10 @@ async def until(
     timeout_s: float | None = None,
     where: Callable[[meta.JsonObject | None], str] | None = None,
 ) -> meta.JsonObject | None:
-    """The object once `test` is true of it. Raises `errors.TimedOut` after `timeout_s`.
+    """Return the object once `test` is true of it. Raises `errors.TimedOut` after `timeout_s`.
 
-    The first look does not count, so that 0 asks whether it is so now. `where`: says where the
-    object stands meanwhile; default `described`.
+    The first read is not subject to the timeout, so that 0 checks once. `where`: describes the
+    object while waiting; default: `described`.
     """
     last = ""
     is_task = subject.resource == kinds.TASKS
@@ -94,7 +94,7 @@ async def until(
 
 
 def described(found: meta.JsonObject | None) -> str:
-    """Where an object stands, in a few words."""
+    """Return the state of an object in a few words."""
     if found is None:
         return "it does not exist"
     status = found.get("status") or {}
@@ -113,14 +113,14 @@ _FINAL = frozenset(state.value for state in task.State if state.final)
 
 
 def is_final(state: str) -> bool:
-    """True of Success, Failed and Killed."""
+    """Return whether the state is Success, Failed or Killed."""
     return state in _FINAL
 
 
 def final(found: meta.JsonObject | None) -> bool:
-    """True of a Task that is over, unless `spec.run` asks for a later run: that is about to begin.
+    """Return whether a Task has finished, and `spec.run` does not request a later run.
 
-    One that has succeeded runs again only if the annotation `kilnwork.dev/force-run` says so.
+    A Task that has succeeded runs again only if the annotation `kilnwork.dev/force-run` permits it.
     """
     live = found or {}
     status = live.get("status") or {}
@@ -136,9 +136,10 @@ def _is_forced(live: meta.JsonObject, run: int) -> bool:
 
 
 async def for_final(s: session.Session, name: str, *, timeout_s: float | None, run: int = 0) -> str:
-    """Wait until a task is over, whether it is an object or only in the journal: its state.
+    """Wait until a task finishes, whether it is an object or only in the journal, and return its
+    state.
 
-    `run`: this one or a later one must be over.
+    `run`: wait until this or a later run has finished.
     """
     subject = Subject(kinds.TASKS, name, s.one_namespace())
     path = s.path(kinds.TASKS, name, namespace=subject.namespace)
@@ -158,7 +159,7 @@ async def for_final(s: session.Session, name: str, *, timeout_s: float | None, r
 
 
 def _standing(found: Mapping[str, Any]) -> str:
-    """State and progress of a task of the journal."""
+    """Return state and progress of a task of the journal."""
     progress = found.get("progress") or {}
     parts = [found["state"]]
     if progress.get("fraction") is not None:

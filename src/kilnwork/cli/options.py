@@ -1,7 +1,7 @@
-"""Options that many commands share: which server and namespace, and the form of the output.
+"""Options that many commands share: server, namespace, and output format.
 
-`-n`, `-A`, `--kubeconfig` and `--context` may stand before or behind the command's name; the last
-one counts. Commands receive them as one `Target`.
+`-n`, `-A`, `--kubeconfig` and `--context` may stand before or after the command's name; the last
+one wins. Commands receive them as one `Target`.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which server, as whom, which namespace. None: what the kubeconfig says."""
+    """Server, user and namespace of a command. None: as the kubeconfig says."""
 
     namespace: str | None = None
     all_namespaces: bool = False
@@ -44,34 +44,45 @@ def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None
 
 
 def target(function: Function) -> Function:
-    """Add the options that say where to; read them with `current()`. For what is in one namespace:
-    `-A` is taken and refused in words, and is not in the help."""
+    """Add the options that choose the server; read them with `current()`.
+
+    For commands that work in one namespace: `-A` is parsed so that it can be refused with an
+    explanation, and is not in the help.
+    """
     return _target(function, lists=False)
 
 
 def list_target(function: Function) -> Function:
-    """The same for commands that list, which know what `-A` means."""
+    """Add the options that choose the server, with `-A`, to a command that lists."""
     return _target(function, lists=True)
 
 
 def _target(function: Function, *, lists: bool) -> Function:
     add = [
-        click.option("-n", "--namespace", metavar="NS", help="Namespace.", **_SILENT),
+        click.option(
+            "-n",
+            "--namespace",
+            metavar="NS",
+            help="Namespace; default: that of the kubeconfig context.",
+            **_SILENT,
+        ),
         click.option(
             "-A",
             "--all-namespaces",
             is_flag=True,
             hidden=not lists,
-            help="All namespaces, for lists.",
+            help="Use all namespaces.",
             **_SILENT,
         ),
         click.option(
             "--kubeconfig",
             metavar="FILE",
-            help="Kubeconfig; default $KUBECONFIG, then that of `kiln up`.",
+            help="Kubeconfig file; default: $KUBECONFIG, then the file that `kiln up` writes.",
             **_SILENT,
         ),
-        click.option("--context", metavar="NAME", help="Context of the kubeconfig.", **_SILENT),
+        click.option(
+            "--context", metavar="NAME", help="Context of the kubeconfig to use.", **_SILENT
+        ),
     ]
     for option in reversed(add):
         function = option(function)
@@ -79,12 +90,13 @@ def _target(function: Function, *, lists: bool) -> Function:
 
 
 def data(function: Function) -> Function:
-    """Add `--data`, for commands that need no more of a server than its tasks."""
+    """Add `--data`, for commands that need only the tasks of a server."""
     add = click.option(
         "--data",
         "--from",
         metavar="DIRECTORY",
-        help="Of a kiln.start(DIRECTORY), whether that runs or not.",
+        help="Read the journal in this directory of `kiln.start(DIRECTORY)` or `kiln up` instead"
+        " of asking a server.",
         **_SILENT,
     )
     return add(function)
@@ -94,25 +106,27 @@ _SILENT: dict[str, Any] = {"expose_value": False, "callback": _remember}
 
 
 def current() -> Target:
-    """What the options of the running command say."""
+    """Return the values of these options for the running command."""
     found = click.get_current_context().obj
     return found if isinstance(found, Target) else Target()
 
 
 def output(*forms: str) -> Callable[[Function], Function]:
-    """Add `-o`; the default (None) is text for people."""
+    """Add `-o` with these formats; the default (None) is text for people."""
     return click.option(
         "-o",
         "--output",
         "form",
         type=click.Choice(forms),
         default=None,
-        help="Form of the output; default a text for people.",
+        help="Output format; default: text for people.",
     )
 
 
 class Parsed(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
-    """What `parse` makes of a text; its ValueError is wrong usage, in its own words."""
+    """Option type that converts with `parse`; the text of its ValueError becomes the usage
+    error.
+    """
 
     def __init__(self, name: str, parse: Callable[[str], object]) -> None:
         self.name = name
@@ -131,7 +145,9 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def parse_duration(text: str) -> float:
-    """Seconds in `90`, `1.5s`, `2m`, `1h30m`, `250ms`; raises ValueError for anything else."""
+    """Return the seconds in `90`, `1.5s`, `2m`, `1h30m`, `250ms`. Raises ValueError for anything
+    else.
+    """
     rest, total = text.strip(), 0.0
     if not rest:
         raise ValueError("a duration is missing: write it as 30s, 5m or 1h30m")
@@ -144,7 +160,7 @@ def parse_duration(text: str) -> float:
             letters += 1
         number, unit = rest[:digits], rest[digits:letters] or "s"
         if number.count(".") > 1 or not number.strip(".") or unit not in _UNITS:
-            raise ValueError(f"{text!r} is no duration: write it as 30s, 5m or 1h30m")
+            raise ValueError(f"{text!r} is not a duration: write it as 30s, 5m or 1h30m")
         total += float(number) * _UNITS[unit]
         rest = rest[letters:]
     return total

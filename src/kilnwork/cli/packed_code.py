@@ -1,7 +1,7 @@
-"""Python code as a blob: what workers unpack and import from.
+"""Python code as a blob, which workers unpack and import from.
 
-Used by `mappers` and by the command `deploy`, as `kiln.connect(modules=…)` ships code: by digest,
-unpacked once by each worker.
+Used by `mappers` and by the command `deploy`, in the way in which `kiln.connect(modules=…)` ships
+code: by digest, unpacked once by each worker.
 """
 
 import tempfile
@@ -18,7 +18,7 @@ from kilnwork.sdk import packing
 
 
 class PackedCode(NamedTuple):
-    """Digest and content of a blob, and the directories that are not in it."""
+    """Digest and content of a blob, and the directories that were left out of it."""
 
     digest: str
     body: bytes
@@ -28,7 +28,7 @@ class PackedCode(NamedTuple):
 def pack(
     working_dir: Path | None, *, files: Sequence[Path] = (), modules: Sequence[str] = ()
 ) -> PackedCode:
-    """Pack a directory, single files and modules together; raises `errors.Unusable`."""
+    """Pack a directory, single files and modules together. Raises `errors.Unusable`."""
     with tempfile.TemporaryDirectory(prefix="kiln-c-") as directory:
         kept = blobs.Blobs(Path(directory), durable=False)
         try:
@@ -36,14 +36,14 @@ def pack(
         except (data_errors.DataError, OSError) as error:
             raise errors.Unusable(f"the code cannot be sent: {error}") from error
         if packed.digest is None:
-            raise errors.Unusable(f"--working-dir {working_dir}: there are no files in it")
+            raise errors.Unusable(f"--working-dir {working_dir}: it has no files")
         with open(kept.open(blobs.parse(packed.digest)), "rb") as file:  # noqa: PTH123
             body = file.read()
     return PackedCode(packed.digest, body, packed.left_out)
 
 
 async def send(s: session.Session, packed: PackedCode) -> None:
-    """Put it where workers find it. Raises a KubeError."""
+    """Upload the blob to where workers find it. Raises a KubeError."""
     for directory in packed.left_out:
         click.echo(packing.NOT_SHIPPED.format(directory), err=True)
     path = f"/blobs/{session.quoted(s.one_namespace())}/{packed.digest}"

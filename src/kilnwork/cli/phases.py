@@ -1,4 +1,4 @@
-"""What kinds with a `status.phase` have in common on the command line: the phases one may wait for.
+"""Common code for kinds with a `status.phase`: the phases that `kiln wait` can wait for.
 
 Used by `job_objects` and `set_objects`. Not for Tasks, which have states.
 """
@@ -17,12 +17,12 @@ class Phase(Protocol):
 
     @property
     def final(self) -> bool:
-        """Whether the object is over in it."""
+        """Return whether an object in this phase has finished."""
         ...
 
 
 def find(text: str, known: Mapping[str, P]) -> P | None:
-    """The phase in `phase=NAME`, `state=NAME` or `NAME`, however its letters are written."""
+    """Return the phase in `phase=NAME`, `state=NAME` or `NAME`, in upper or lower case, or None."""
     what, equals, value = text.partition("=")
     if equals and what not in ("phase", "state"):
         return None
@@ -37,10 +37,11 @@ def test_of(
     is_over: Callable[[Item], bool],
     sentence: Callable[[Item], str],
 ) -> Callable[[Item | None], bool]:
-    """What `kiln wait --for` asks of the object called `name`: that phase, or None for any end.
+    """Return the test of `kiln wait --for` for the object called `name`: a phase, or None for any
+    final one.
 
-    The test raises `errors.Missing` without the object, and `errors.TaskFailed` if it has ended
-    otherwise.
+    The test raises `errors.Missing` if there is no such object, and `errors.TaskFailed` if it has
+    finished in another phase.
     """
 
     def reached(found: Item | None) -> bool:

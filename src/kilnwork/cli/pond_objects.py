@@ -1,7 +1,7 @@
-"""DataPonds at the command line: where they are asked, and one sentence on how a pond is.
+"""DataPonds on the command line: the URL path of a pond, and a sentence about its state.
 
-Used by `kiln data` and `kiln why datapond/NAME`. Takes the object, and the nodes that
-the manager tells of (`api.pond_views`). Pure.
+Used by `kiln data` and `kiln why datapond/NAME`. Takes the object, and the nodes as the manager
+reports them (`api.pond_views`). Pure.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,18 +17,19 @@ _SHOWN = 5
 
 
 def path(namespace: str, name: str) -> str:
-    """Where the manager tells of a pond."""
+    """Return the URL path at which the manager describes a pond."""
     quoted = (parse.quote(part, safe="") for part in (namespace, name))
     return "/v1/namespaces/{}/dataponds/{}".format(*quoted)
 
 
 def sentence(found: Item, nodes: Sequence[Item]) -> str:
-    """Whether its agents report and have room, what stands in the way of data, and what was
-    damaged."""
+    """Return whether the pond's agents report and have room, what prevents data from arriving, and
+    what was damaged.
+    """
     name, status = found["metadata"]["name"], found.get("status") or {}
     conditions = {one["type"]: one for one in status.get("conditions") or ()}
     if "Ready" not in conditions:
-        return f"DataPond {name} has not been looked at yet."
+        return f"DataPond {name} has not been processed yet."
     text = f"DataPond {name} {_ready(conditions['Ready'], status)}"
     full = conditions.get("Full")
     if full is not None and full["status"] == "True":
@@ -54,7 +55,7 @@ def _ready(condition: Item, status: Item) -> str:
 
 
 def _troubles(nodes: Sequence[Item]) -> Iterator[str]:
-    """The last errors of each node: its own, those of leases, those of pins."""
+    """Yield the last errors of each node: its own, and those of its leases and pins."""
     for node in nodes:
         if not node["ready"]:
             yield f"Node {node['node']} ({node['reason']}): {node['message']}"

@@ -1,6 +1,6 @@
-"""Tables of ponds: nodes, snapshots, leases, as `kiln data` prints them. Pure.
+"""Tables of ponds as `kiln data` prints them: nodes, snapshots, leases. Pure.
 
-Takes what `/v1/namespaces/NS/dataponds/NAME/nodes` and `leases` respond with (`api.pond_views`).
+Takes the responses of `/v1/namespaces/NS/dataponds/NAME/nodes` and `leases` (`api.pond_views`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ _DIGEST_LENGTH = len("sha256:") + 12
 
 
 def nodes(ponds: Mapping[str, Items]) -> list[str]:
-    """Each node: room, what was wanted and here already, bytes fetched, served and evicted."""
+    """Return the table of nodes: space, hits, and bytes fetched, served and evicted."""
     header = (
         "POND",
         "NODE",
@@ -61,7 +61,7 @@ def _node(pond: str, one: Mapping[str, Any]) -> list[object]:
 
 
 def snapshots(items: Items) -> list[str]:
-    """Who holds what."""
+    """Return the table of snapshots with the nodes that hold them."""
     held: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for node in items:
         for one in node["snapshots"]:
@@ -80,14 +80,14 @@ def snapshots(items: Items) -> list[str]:
 
 
 def _share(node: str, one: Mapping[str, Any]) -> str:
-    """The node, and how much it has if that is not all."""
+    """Return the node, with the share that it holds unless it holds everything."""
     if one["filesHere"] == one["files"]:
         return node
     return f"{node} ({one['filesHere']} of {one['files']} files)"
 
 
 def leases(items: Items) -> list[str]:
-    """Who needs what, and how far each is."""
+    """Return the table of leases with their snapshots and progress."""
     rows = [
         [
             one["name"],

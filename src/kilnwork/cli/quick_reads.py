@@ -1,7 +1,7 @@
-"""Reads of a server for completion: blocking, over one connection, and soon.
+"""Fast blocking reads of a server for shell completion, over one connection.
 
-Used by `shell_completion`. Stands on the client of the sdk, which loads in a third of the time that
-`session` takes once it has aiohttp; a user who pressed Tab waits for it.
+Used by `shell_completion`. It uses the HTTP client of the sdk, which loads in a third of the time
+of `session` with aiohttp: a user who pressed Tab waits for it.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ _NAMES_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,
 
 
 class Reader:
-    """Reads of the server that the options mean. Raises what `kube.config.load` raises."""
+    """Reads from the server that the options name. Raises what `kube.config.load` raises."""
 
     def __init__(self, target: options.Target) -> None:
         path = Path(target.kubeconfig) if target.kubeconfig else None
@@ -47,7 +47,7 @@ class Reader:
         self._http.close()
 
     def names(self, served: resource.Resource) -> list[str]:
-        """Names of objects of one kind, so many."""
+        """Return names of objects of one kind, up to a limit."""
         found = self.get(
             served.base(self.namespace), {"limit": str(NEWEST)}, accept=_NAMES_ONLY
         ).document()
@@ -56,11 +56,13 @@ class Reader:
     def get(
         self, path: str, query: Mapping[str, str] | None = None, *, accept: str = http_types.JSON
     ) -> http_types.ClientResponse:
-        """The response of the API server."""
+        """Return the API server's response to a GET."""
         return self._http.exchange(_request(self._server.path(path), query, accept))
 
     def of_manager(self, path: str, query: Mapping[str, str]) -> Any:
-        """What the manager has at a path, wherever the manager is; None if it has nothing."""
+        """Return the manager's document at a path, wherever the manager runs, or None if there is
+        none.
+        """
         response = self.get(path, query)
         if response.is_kubernetes_status():  # of an API server with a manager behind it
             self._manager.find()
@@ -84,7 +86,7 @@ def _request(
 
 @contextlib.contextmanager
 def impatient() -> Iterator[None]:
-    """Raise TimeoutError in what takes longer than `PATIENCE_S`, whatever it waits for."""
+    """Raise TimeoutError in a block that takes longer than `PATIENCE_S`, whatever it waits for."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""What a server waits for before it is ready, as /readyz says it.
+"""Reasons why a server is not ready yet, from /readyz.
 
 Used by `kiln status` and `kiln why`.
 """
@@ -8,7 +8,7 @@ from kilnwork.kube import errors as kube_errors
 
 
 async def waits_for(s: session.Session) -> str:
-    """Empty when the server is ready, else what it waits for."""
+    """Return what the server waits for, or "" if it is ready."""
     try:
         await s.exchange("GET", "/readyz")
     except kube_errors.Unavailable as error:
@@ -19,6 +19,6 @@ async def waits_for(s: session.Session) -> str:
 
 
 def open_checks(readyz: str) -> str:
-    """What the server waits for, of what /readyz says."""
+    """Return what the server waits for, from the text of /readyz."""
     lines = readyz.splitlines()
     return "; ".join(line.removeprefix("[-]") for line in lines if line.startswith("[-]"))

@@ -1,7 +1,7 @@
-"""Text for people and machines: plain tables, YAML and JSON as kubectl writes them.
+"""Text for people and machines: plain tables, and YAML and JSON as kubectl writes them.
 
-Used by all commands that print objects. Pure: takes values, gives text. Never colour, so that every
-state can be grepped.
+Used by all commands that print objects. Pure: takes values, returns text. Uses no colour, so that
+the output can be searched with grep.
 """
 
 import enum
@@ -20,7 +20,7 @@ _Base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class _Dumper(_Base):  # type: ignore[misc]  # the C dumper has no types
-    """Text with line breaks as a block, like kubectl; no anchors."""
+    """YAML dumper that writes multi-line text as blocks, like kubectl, and no anchors."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -36,7 +36,7 @@ _Dumper.add_multi_representer(enum.StrEnum, lambda dumper, member: _text(dumper,
 
 
 def yaml_text(value: Any) -> str:
-    """YAML with keys in order of the alphabet, as kubectl prints objects."""
+    """Return YAML with sorted keys, as kubectl prints objects."""
     text: str = yaml.dump(
         value, Dumper=_Dumper, sort_keys=True, default_flow_style=False, allow_unicode=True
     )
@@ -44,14 +44,17 @@ def yaml_text(value: Any) -> str:
 
 
 def json_text(value: Any) -> str:
-    """JSON indented by four, keys in order of the alphabet, as kubectl prints objects."""
+    """Return JSON indented by four, with sorted keys, as kubectl prints objects."""
     plain = msgspec.json.encode(value, order="sorted")
     return msgspec.json.format(plain, indent=4).decode() + "\n"
 
 
 def document(value: Any, form: str | None, *, managed_fields: bool = False) -> str:
-    """JSON when `-o` says so, else YAML. `managed_fields`: of objects, alone or in a list, also who
-    set which field, which kubectl leaves out unless it is asked for as well."""
+    """Return JSON for `-o json`, otherwise YAML.
+
+    `managed_fields`: keep metadata.managedFields, of objects alone or in a list, which kubectl
+    leaves out by default.
+    """
     if not managed_fields and isinstance(value, dict):
         value = _without_managed_fields(value)
         if isinstance(value.get("items"), list):
@@ -68,7 +71,7 @@ def _without_managed_fields(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def columns(header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
-    """Lines of a table with three spaces between columns, as kubectl aligns them."""
+    """Return the lines of a table with three spaces between columns, aligned like kubectl's."""
     cells = [list(header), *([cell(c) for c in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     return [
@@ -84,8 +87,11 @@ def fitted(
     width: int,
     flexible: Sequence[str],
 ) -> list[str]:
-    """The same in lines of `width`: columns with these names, in this order, lose the middle of
-    long cells, down to `MIN_CELL`. Wider only when that does not suffice."""
+    """Return the lines of a table in at most `width` characters.
+
+    The columns named in `flexible`, in this order, lose the middle of long cells, down to
+    `MIN_CELL`. Lines are longer only if that is not enough.
+    """
     cells = [[cell(c) for c in row] for row in rows]
     widths = [max(len(row[i]) for row in (list(header), *cells)) for i in range(len(header))]
     too_wide = sum(widths) + 3 * (len(widths) - 1) - width
@@ -97,7 +103,7 @@ def fitted(
 
 
 def cut(text: str, width: int) -> str:
-    """A text without its middle when it is longer."""
+    """Return a text with its middle removed if it is longer than `width`."""
     if len(text) <= width:
         return text
     end = (width - 1) // 2
@@ -105,7 +111,7 @@ def cut(text: str, width: int) -> str:
 
 
 def cell(value: object) -> str:
-    """One value of a table; nothing is `<none>`, as kubectl has it."""
+    """Return one value of a table; an empty one is `<none>`, as in kubectl."""
     if value is None:
         return "<none>"
     if isinstance(value, bool):
@@ -114,7 +120,7 @@ def cell(value: object) -> str:
 
 
 def short_time(seconds: float) -> str:
-    """As kubectl shows ages: `5s`, `3m`, `2h`, `4d`."""
+    """Return an age as kubectl shows it: `5s`, `3m`, `2h`, `4d`."""
     seconds = max(0.0, seconds)
     for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
         if seconds >= 2 * length:
@@ -123,20 +129,20 @@ def short_time(seconds: float) -> str:
 
 
 def took(seconds: float) -> str:
-    """How long something took: as `short_time`, and below ten seconds `52ms`, `3.4s`."""
+    """Return a time span like `short_time`, but below ten seconds as `52ms`, `3.4s`."""
     if seconds < 0.9995:
         return f"{max(0.0, seconds) * 1000:.0f}ms"
     return f"{seconds:.1f}s" if seconds < 9.95 else short_time(seconds)
 
 
 def full_name(served: resource.Resource, name: str) -> str:
-    """`singular.group/name`: how `-o name` and the results of changes name an object."""
+    """Return `singular.group/name`: how `-o name` and the results of changes name an object."""
     kind = f"{served.singular}.{served.group}" if served.group else served.singular
     return f"{kind}/{name}"
 
 
 def object_list(items: Sequence[meta.JsonObject]) -> meta.JsonObject:
-    """Several objects as one, as `kubectl get -o yaml` prints them."""
+    """Return several objects as one List, as `kubectl get -o yaml` prints them."""
     return {
         "apiVersion": "v1",
         "kind": "List",

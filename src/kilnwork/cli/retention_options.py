@@ -1,4 +1,6 @@
-"""Options that say how much of what is over a server keeps, of `kiln up` and `kiln manager`."""
+"""Options of `kiln up` and `kiln manager` that say how many finished tasks are kept, and how
+long.
+"""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -15,14 +17,14 @@ _DAY_S = 86_400
 
 
 def options(function: Function) -> Function:
-    """Add them to a command."""
+    """Add the options to a command."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
 
 
 def chosen(given: dict[str, Any]) -> retention.RetentionLimits:
-    """Take them out of what a command was given."""
+    """Remove the values of these options from `given` and return them as limits."""
     return retention.RetentionLimits(
         given.pop("keep_for"), given.pop("keep_tasks"), given.pop("keep_size")
     )
@@ -34,18 +36,21 @@ _OPTIONS = (
         type=common.DURATION,
         default=f"{retention.KEEP_S / _DAY_S:g}d",
         show_default=True,
-        help="Forget tasks that are no objects so long after their end, with output and results.",
+        metavar="DURATION",
+        help="How long a finished task that is not a Task object is kept, with its output and"
+        " result.",
     ),
     click.option(
         "--keep-tasks",
         type=click.IntRange(min=0),
         metavar="N",
-        help="Forget the oldest earlier when more than N tasks are over.",
+        help="Delete the oldest finished tasks earlier when there are more than N.",
     ),
     click.option(
         "--keep-size",
         type=jobs_api_options.SIZE,
         metavar="SIZE",
-        help="Forget the oldest earlier when journal, output and results take more than this.",
+        help="Delete the oldest finished tasks earlier when journal, output and results take more"
+        " space than this.",
     ),
 )

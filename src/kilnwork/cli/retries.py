@@ -1,6 +1,6 @@
-"""New runs of tasks, Jobs and file jobs that are over, by their objects or by the journal.
+"""New runs of finished tasks, Jobs, SyncSets and file jobs, through their objects or the journal.
 
-Used by `kiln retry`. Each function says what it has started, and how to wait for it.
+Used by `kiln retry`. Each function returns what it has started, and how to wait for it.
 """
 
 from collections.abc import Awaitable, Callable
@@ -27,8 +27,9 @@ from kilnwork.kube import errors as kube_errors
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What runs again. `sentence`: what is printed; `end`: waits, and gives the state it ended in;
-    `name`: for `kiln why`."""
+    """A started run. `sentence`: the text to print; `end`: waits for the end and returns the final
+    state; `name`: the name for `kiln why`.
+    """
 
     name: str
     sentence: str
@@ -36,7 +37,7 @@ class Started:
 
 
 async def task(s: session.Session, name: str, *, force: bool) -> Started:
-    """A new run of one task, from its beginning."""
+    """Start a new run of one task, from its beginning."""
     path = s.path(api_kinds.TASKS, name, namespace=s.one_namespace())
     try:
         live = await s.ask("GET", path)
@@ -66,8 +67,11 @@ async def task(s: session.Session, name: str, *, force: bool) -> Started:
 
 
 async def failed_task(s: session.Session, name: str, begun: set[str]) -> Started:
-    """A run that goes on with what succeeded of the task before, and of all around it that failed
-    with it. `begun`: ids of tasks that run again already, to which it adds."""
+    """Start a run of a failed task that reuses the results of what succeeded, and of all tasks that
+    failed with it.
+
+    `begun`: ids of tasks that run again already; the function adds to it.
+    """
     path = s.path(api_kinds.TASKS, name, namespace=s.one_namespace())
     try:
         live = await s.ask("GET", path)
@@ -80,9 +84,7 @@ async def failed_task(s: session.Session, name: str, begun: set[str]) -> Started
             return _of_task(s, name, run, already=True)
         _check(name, live["spec"], state)
         if state == "Success":
-            raise errors.CommandError(
-                f"task {name} has succeeded: nothing of it failed that could run again"
-            )
+            raise errors.CommandError(f"task {name} has succeeded: nothing in it has failed")
     subject = failed_objects.TASK, name
     runs = await _failed_objects(s, subject)
     asked = max(run, int(live.get("spec", {}).get("run", 1)))  # another word may have started it
@@ -113,7 +115,7 @@ async def _failed_in_journal(s: session.Session, name: str, begun: set[str]) -> 
     above = ", ".join(one for _, one in objects)
     return Started(
         name,
-        f"{above} starts again: {name} runs again when that asks for it",
+        f"{above} starts again and will run {name} again",
         lambda timeout_s: object_waits.for_final(
             s, name, timeout_s=timeout_s, run=int(response["run"]) + 1
         ),
@@ -129,8 +131,12 @@ def _of_task(
     children: int = 0,
     already: bool = False,
 ) -> Started:
-    """`others`: tasks that start again with it. `children`: failed children of all of these, which
-    run again when their parents ask for them. `already`: another caller has started the run."""
+    """Return the started run of a task.
+
+    `others`: number of tasks that start again with it. `children`: number of failed children of all
+    of these, which run again when their parents submit them. `already`: another client has started
+    the run.
+    """
     more = f", with {others} more around it" if others > 0 else ""
     if children > 0:
         number = "1 failed child" if children == 1 else f"{children} failed children"
@@ -144,14 +150,14 @@ def _of_task(
 
 
 def _runs_again(state: str, run: int) -> bool:
-    """Return whether another retry was first: that one is followed."""
+    """Return whether another retry came first: its run is followed."""
     return run > 1 and not object_waits.is_final(state)
 
 
 def _check(name: str, spec: dict[str, Any], state: str) -> None:
     if not object_waits.is_final(state):
         raise errors.CommandError(
-            f"task {name} is {state or 'new'}, not over: `kiln cancel {name}` stops it"
+            f"task {name} is {state or 'new'}, not finished: `kiln cancel {name}` stops it"
         )
     if spec.get("suspend"):
         raise errors.CommandError(f"task {name} is suspended: `kiln resume {name}` first")
@@ -164,7 +170,7 @@ async def _over(
     *,
     timeout_s: float | None,
 ) -> dict[str, Any] | None:
-    """Wait until an object is over: as it is then, None once it is gone."""
+    """Wait until an object has finished and return it, or None if it was deleted."""
     return await object_waits.until(
         s,
         subject,
@@ -175,7 +181,9 @@ async def _over(
 
 
 async def sync_set(s: session.Session, name: str) -> Started:
-    """A run of what failed of the newest generation of a SyncSet, and of what comes after it."""
+    """Start a run of the failed steps of the newest generation of a SyncSet, and of the steps after
+    them.
+    """
     run = await set_objects.retry(s, name)
 
     async def end(timeout_s: float | None) -> str:
@@ -187,19 +195,21 @@ async def sync_set(s: session.Session, name: str) -> Started:
 
 
 async def job(s: session.Session, found: job_names.Item, *, failed: bool) -> Started:
-    """A run of what has not succeeded of a Job; `failed`: also of what failed around it."""
+    """Start a run of the indexes of a Job that have not succeeded; `failed`: also of Jobs that
+    failed with it.
+    """
     name, phase = found["metadata"]["name"], job_objects.phase(found)
     run = int(job_objects.spec(found).get("run", 1))
     if not job_objects.is_over(found) and run > 1:
         return _of_job(s, name, f"job/{name} is running again already, as run {run}")
     if not job_objects.is_over(found):
         raise errors.CommandError(
-            f"Job {name} is {phase or 'new'}, not over: `kiln cancel job/{name}` stops it"
+            f"Job {name} is {phase or 'new'}, not finished: `kiln cancel job/{name}` stops it"
         )
     counts = job_objects.counts(found)
     if phase == api_job.Phase.SUCCEEDED and counts.succeeded == counts.total:
         raise errors.CommandError(
-            f"Job {name} has succeeded, nothing of it is left to run: make another Job"
+            f"Job {name} has succeeded, no index is left to run: create another Job"
         )
     if job_objects.spec(found).get("suspend"):
         raise errors.CommandError(f"Job {name} is suspended: `kiln resume job/{name}` first")
@@ -223,7 +233,7 @@ def _of_job(s: session.Session, name: str, sentence: str) -> Started:
 
 
 async def file_job(s: session.Session, found: file_jobs.Job) -> Started:
-    """What failed or was cancelled of a file job."""
+    """Start a run of the failed or cancelled parts of a file job."""
     job_id = found["id"]
     document = await file_jobs.tell(s, job_id, "retry")
 
@@ -237,7 +247,7 @@ async def file_job(s: session.Session, found: file_jobs.Job) -> Started:
 async def _failed_objects(
     s: session.Session, *start: failed_objects.Name
 ) -> dict[failed_objects.Name, int]:
-    """Raise the runs of all that failed around these objects: their numbers, in order."""
+    """Raise the runs of all objects that failed with these; return the run numbers, in order."""
     namespace, items = s.one_namespace(), dict[failed_objects.Name, job_names.Item]()
     for served in (api_kinds.TASKS, api_kinds.JOBS):
         for item in await s.items(s.path(served, namespace=namespace)):

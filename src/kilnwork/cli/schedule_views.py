@@ -1,4 +1,4 @@
-"""What is shown of schedules: ticks to come in local time and UTC, the last one, what was missed.
+"""Views of schedules: future ticks in local time and UTC, the last tick, and missed ticks.
 
 Used by `kiln schedule` and `kiln backfill`. Pure: takes JobConfigs and the time.
 """
@@ -15,7 +15,7 @@ from kilnwork.kit import clock
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """One schedule as it is shown."""
+    """One schedule, ready to be printed."""
 
     name: str
     spec: job_config.Schedule
@@ -26,8 +26,9 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of_config(found: job_config.JobConfig, *, now: float, count: int) -> View | None:
-    """The schedule of a JobConfig; None without one. Raises `errors.CommandError` for an invalid
-    one."""
+    """Return the schedule of a JobConfig, or None if it has none. Raises `errors.CommandError` for
+    an invalid one.
+    """
     spec, metadata = found.spec.schedule, found.metadata
     if spec is None:
         return None
@@ -51,8 +52,10 @@ def of_config(found: job_config.JobConfig, *, now: float, count: int) -> View | 
 def of_expressions(
     expressions: Sequence[str], zone: str, *, name: str, now: float, count: int
 ) -> View:
-    """Of expressions that no JobConfig has. `name`: NAMESPACE/NAME, which `H` depends on. Raises
-    `errors.Unusable`."""
+    """Return a view of cron expressions that belong to no JobConfig.
+
+    `name`: NAMESPACE/NAME, from which `H` is derived. Raises `errors.Unusable`.
+    """
     cron = job_config.CronSchedule(expressions=tuple(expressions), timezone=zone)
     spec = job_config.Schedule(cron=cron)
     namespace, _, bare = name.rpartition("/")
@@ -66,7 +69,7 @@ def of_expressions(
 
 
 def expressions(spec: job_config.Schedule) -> str:
-    """The expressions, with ; between several."""
+    """Return the cron expressions of a schedule, separated by ;."""
     if spec.cron is None:
         return ""
     return "; ".join(spec.cron.expressions or (spec.cron.expression,))
@@ -77,12 +80,12 @@ def zone_name(spec: job_config.Schedule) -> str:
 
 
 def local(tick: float, zone: dt.tzinfo) -> str:
-    """`Fri 2026-01-02 02:13:00 +0100`."""
+    """Return a tick in local time, such as `Fri 2026-01-02 02:13:00 +0100`."""
     return dt.datetime.fromtimestamp(tick, zone).strftime("%a %Y-%m-%d %H:%M:%S %z")
 
 
 def describe(view: View, *, now: float) -> Iterator[str]:
-    """The lines about one schedule."""
+    """Yield the lines about one schedule."""
     state = ", disabled" if view.spec.disabled else ""
     yield f"{view.name}: {expressions(view.spec)} in {zone_name(view.spec)}{state}"
     status, zone = view.status, view.schedule.zone
@@ -94,7 +97,7 @@ def describe(view: View, *, now: float) -> Iterator[str]:
     if view.spec.disabled:
         yield f"  none of these makes a Job: `kiln enable {view.name}` lets them"
     if not view.ticks:
-        yield "  nothing is to come"
+        yield "  no future ticks"
         return
     rows = [
         (local(tick, zone), clock.rfc3339(tick), render.short_time(tick - now))
@@ -104,7 +107,9 @@ def describe(view: View, *, now: float) -> Iterator[str]:
 
 
 def missed_text(status: job_config.JobConfigStatus) -> str | None:
-    """`3 (TooLate 2, Forbidden 1), the latest 2026-…, Forbidden`; None if there was none."""
+    """Return a text such as `3 (TooLate 2, Forbidden 1), the latest 2026-…, Forbidden`, or None
+    without missed ticks.
+    """
     missed = status.missed
     if missed is None or not missed.total:
         return None
@@ -119,7 +124,7 @@ _COLUMNS = ("NAME", "CRON", "TIMEZONE", "NEXT", "IN", "LAST", "MISSED")
 
 
 def table(views: Sequence[View], *, now: float) -> list[str]:
-    """Lines of a table, one schedule each."""
+    """Return the lines of a table, one schedule per line."""
     return render.columns(_COLUMNS, [_row(view, now=now) for view in views])
 
 
@@ -139,7 +144,7 @@ def _row(view: View, *, now: float) -> tuple[object, ...]:
 
 
 def document(view: View) -> dict[str, Any]:
-    """One schedule for machines."""
+    """Return one schedule as a JSON document."""
     zone = view.schedule.zone
     return {
         "name": view.name,

@@ -1,6 +1,6 @@
-"""Types of options that hold a selector: what cannot be read as one is wrong usage.
+"""Option types for selectors; an invalid selector is a usage error.
 
-Used by `get` and `delete`. Apart from `options`, which every `--help` loads.
+Used by `get` and `delete`. Not in `options`, which every `--help` imports.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,9 @@ from kilnwork.cli import options
 
 
 def _selector(name: str, parse: Callable[[str], object], *, example: str) -> options.Parsed:
-    """A selector that the API server will understand, as text. `example`: one that is right."""
+    """Return a type that accepts selectors which the API server understands. `example`: a valid
+    one.
+    """
 
     def check(given: str) -> str:
         text = given.strip()

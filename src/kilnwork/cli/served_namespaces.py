@@ -1,7 +1,8 @@
-"""Which namespaces a manager serves, remembered in its directory: which of them has it left?
+"""Record of the namespaces that a manager serves, kept in its data directory to find those it has
+left.
 
-Used by `wiring.in_cluster`. What was left stays in the list until its TaskClusters have been
-updated.
+Used by `wiring.in_cluster`. A namespace that was left stays in the record until its TaskClusters
+have been updated.
 """
 
 from collections.abc import Sequence
@@ -13,15 +14,16 @@ _FILE = "namespaces.json"
 
 
 class Record(msgspec.Struct, frozen=True):
-    """`only_in`: those that are served, empty: all. `left`: those whose clusters must be
-    updated."""
+    """The served namespaces (`only_in`, empty for all), and those whose clusters must still be
+    updated (`left`).
+    """
 
     only_in: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
 
 
 def changed(data_dir: Path, only_in: Sequence[str]) -> Record:
-    """Remember which are served from now on; gives what is left, of now and of before."""
+    """Store the namespaces that are served from now on; return a record with all that were left."""
     before = _read(data_dir)
     candidates = {*before.only_in, *before.left} if only_in else set[str]()
     record = Record(tuple(only_in), tuple(sorted(candidates - set(only_in))))
@@ -30,7 +32,7 @@ def changed(data_dir: Path, only_in: Sequence[str]) -> Record:
 
 
 def forget(data_dir: Path, namespace: str) -> None:
-    """Forget a namespace that was left: its clusters have been updated."""
+    """Remove a namespace that was left from the record: its clusters have been updated."""
     record = _read(data_dir)
     left = tuple(name for name in record.left if name != namespace)
     _write(data_dir, msgspec.structs.replace(record, left=left))

@@ -1,9 +1,9 @@
-"""One command's conversation with the server: which server, its errors in words, JSON in and out.
+"""Session of one command with a server: selects the server, sends requests, explains errors.
 
-Used by every client command; `run` is the door. Stands on `kube.transport`, because commands work
-with objects as the server sends them (tables, any kind), not with our structs. That brings aiohttp,
-which takes longer to load than all else together: it is loaded once a server is asked, not for help
-and completion.
+Used by every client command; `run` is the entry point. It uses `kube.transport` directly, because
+commands work with objects as the server sends them (tables, any kind), not with structs. That
+imports aiohttp, which takes longer than all other imports together: it is imported only when a
+server is asked, not for help and completion.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ _MANAGERS = ("/v1/", "/jobs", "/files", "/blobs/")
 
 
 _ACCOUNTS = (manager.DRIVER_ACCOUNT, manager.READER_ACCOUNT)
-"""Whose tokens are requested: first of the account that may do most, then of who may only look."""
+"""ServiceAccounts whose tokens are requested, the one with more rights first."""
 
 _ENDPOINT_ERRORS: Mapping[type[endpoint_errors.EndpointError], type[errors.CommandError]] = {
     endpoint_errors.EndpointError: errors.CommandError,
@@ -59,7 +59,7 @@ _ENDPOINT_ERRORS: Mapping[type[endpoint_errors.EndpointError], type[errors.Comma
 
 
 class Warnings:
-    """Prints warnings, the server's and our own, each text once."""
+    """Prints warnings of the server and of `kiln`, each text once."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()
@@ -72,7 +72,7 @@ class Warnings:
 
 
 class _Route(NamedTuple):
-    """What comes before a path of the manager, and the headers that go with it, until when."""
+    """URL prefix and headers for paths of the manager, with the time at which they expire."""
 
     prefix: str = ""
     headers: Mapping[str, str] = {}
@@ -80,7 +80,7 @@ class _Route(NamedTuple):
 
 
 class Session:
-    """Requests to one server, with a namespace when a command names none."""
+    """Requests to one server, with the namespace of a command that names none."""
 
     def __init__(
         self, settings: config.Config, http: "transport.Transport", target: options.Target
@@ -110,7 +110,7 @@ class Session:
     ) -> dict[str, Any]:
         """Send a request and decode the JSON object in the response.
 
-        Some paths are the manager's, wherever it is.
+        Paths of the manager are sent to it, wherever it runs.
         """
         encoded = None if body is None else msgspec.json.encode(body)
         headers = {"Content-Type": content_type, "Accept": accept}
@@ -128,7 +128,7 @@ class Session:
             raise errors.CommandError(f"{self.server}{path} did not respond with JSON") from error
 
     async def _without_kinds(self) -> str:
-        """What to do about a server that does not serve our kinds."""
+        """Return what to do about a server that does not serve kilnwork's kinds."""
         text = f"{self.server} does not serve the kinds of {api_kinds.GROUP}: "
         with contextlib.suppress(errors.CommandError, kube_errors.KubeError):
             if await self.carry_out(discovery.ask_server(self.settings)) is not None:
@@ -151,7 +151,9 @@ class Session:
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = 60.0,
     ) -> http_types.ClientResponse:
-        """Send bytes as they are, and give the response with its headers; raises a KubeError."""
+        """Send a request with these bytes and return the response with its headers. Raises a
+        KubeError.
+        """
         route = await self._route_of(path)
         said = dict(headers or {})
         asked = http_types.ClientRequest(
@@ -169,22 +171,25 @@ class Session:
     def path(
         self, served: resource.Resource, name: str | None = None, *, namespace: str | None = None
     ) -> str:
-        """URL path of a collection or object; the session's namespace unless one is given."""
+        """Return the URL path of a collection or object, by default in the session's namespace."""
         base = served.base(quoted(namespace or self.namespace))
         return base if name is None else f"{base}/{quoted(name)}"
 
     def scope(self, served: resource.Resource) -> str:
-        """URL path of the collection that `-n` and `-A` mean."""
+        """Return the URL path of the collection that `-n` and `-A` select."""
         return served.base() if self.target.all_namespaces else self.path(served)
 
     def tasks_path(self, name: str, sub: str = "") -> str:
-        """URL path of a task under `/v1`, by name or id."""
+        """Return the URL path of a task below `/v1`, by name or id."""
         base = f"/v1/namespaces/{quoted(self.one_namespace())}/tasks/{quoted(name)}"
         return f"{base}/{sub}" if sub else base
 
     async def check_namespace(self) -> None:
-        """Raises `errors.Missing` if the session's namespace does not exist; for what was not
-        found in there. Does nothing for users who may not see namespaces."""
+        """Raise `errors.Missing` if the session's namespace does not exist.
+
+        Call it when something was not found in the namespace. Does nothing for users who may not
+        read namespaces.
+        """
         if self.target.all_namespaces:
             return
         try:
@@ -198,13 +203,13 @@ class Session:
             return
 
     async def say_nothing_found(self, what: str, *, hint: str = "") -> None:
-        """Say on standard error that a list is empty. Raises as `check_namespace`."""
+        """Print to standard error that a list is empty. Raises what `check_namespace` raises."""
         await self.check_namespace()
         where = "" if self.target.all_namespaces else f" in namespace {self.namespace}"
         click.echo(f"{what}{where}{hint}", err=True)
 
     def one_namespace(self) -> str:
-        """The namespace of a single object; raises `errors.Unusable` under `-A`."""
+        """Return the namespace of a single object. Raises `errors.Unusable` under `-A`."""
         if self.target.all_namespaces:
             raise errors.Unusable("an object has one namespace: say -n NAMESPACE instead of -A")
         return self.namespace
@@ -212,7 +217,7 @@ class Session:
     async def pages(
         self, path: str, *, query: Mapping[str, str] | None = None, accept: str = http_types.JSON
     ) -> AsyncIterator[dict[str, Any]]:
-        """A list page by page."""
+        """Yield a list page by page."""
         wanted = {**(query or {}), "limit": str(PAGE)}
         while True:
             page = await self.ask("GET", path, query=wanted, accept=accept)
@@ -225,7 +230,7 @@ class Session:
     async def items(
         self, path: str, *, query: Mapping[str, str] | None = None
     ) -> list[meta.JsonObject]:
-        """All objects of a list."""
+        """Return all objects of a list."""
         return [item async for page in self.pages(path, query=query) for item in page["items"]]
 
     async def stream(
@@ -237,10 +242,10 @@ class Session:
         accept: str = "*/*",
         head: Callable[[http_types.ClientResponse], None] | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """The bytes of a response as they come, for as long as they come.
+        """Yield the bytes of a response as they arrive, without a timeout.
 
-        `head` is called with status and headers first. Leave it early only by
-        `contextlib.aclosing`: a connection hangs on it.
+        `head` is called first, with status and headers. Close it early only with
+        `contextlib.aclosing`: it holds a connection.
         """
         route = await self._route_of(path)
         asked = http_types.ClientRequest(
@@ -260,14 +265,19 @@ class Session:
                 yield some
 
     async def find_manager(self) -> None:
-        """Find the manager now. Raises `errors.Refused` when it is shut for good; one that is not
-        ready yet is asked again later."""
+        """Find the manager now.
+
+        Raises `errors.Refused` if access to it is denied; a manager that is not ready yet is asked
+        again by later requests.
+        """
         with contextlib.suppress(errors.Unreachable):
             await self._route_of(_MANAGERS[0])
 
     async def carry_out(self, steps: discovery.Steps[T]) -> T:
-        """Send the requests of these steps and return what they find out. Raises CommandError with
-        what is missing, or a KubeError when there is no response."""
+        """Send the requests of these steps and return their result.
+
+        Raises CommandError with what is missing, or a KubeError without a response.
+        """
         try:
             request = next(steps)
             while True:
@@ -301,9 +311,9 @@ class Session:
     async def changes(
         self, path: str, *, query: Mapping[str, str], accept: str = http_types.JSON
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """Items of a watch as they come: `{"type", "object"}`; ends when the server ends it.
+        """Yield the items of a watch, `{"type", "object"}`, until the server ends it.
 
-        Raises `kube.errors.Expired` when the resourceVersion is too old. Leave it early only by
+        Raises `kube.errors.Expired` when the resourceVersion is too old. Close it early only with
         `contextlib.aclosing`.
         """
         wanted = {**query, "watch": "1", "allowWatchBookmarks": "true"}
@@ -336,7 +346,7 @@ def _watching(name: str) -> Any:
 
 
 def decoded(response: http_types.ClientResponse) -> Any:
-    """The JSON value in a response; raises CommandError when it is none."""
+    """Return the JSON value in a response. Raises CommandError if it is not JSON."""
     try:
         return msgspec.json.decode(response.body)
     except msgspec.MsgspecError as error:
@@ -348,12 +358,12 @@ def quoted(text: str) -> str:
 
 
 def query_of(url: str) -> dict[str, str]:
-    """The query parameters of a URL, absolute or not."""
+    """Return the query parameters of a URL, absolute or relative."""
     return dict(parse.parse_qsl(parse.urlsplit(url).query, keep_blank_values=True))
 
 
 def run(work: Callable[[Session], Awaitable[T]]) -> T:
-    """Connect as the options of the running command say, do the work, put errors into words."""
+    """Open a session as the options of the running command say, do the work, and explain errors."""
     target = options.current()
     directory = None if target.data is None else Path(target.data)
     if directory is not None and not (directory / "kubeconfig").exists():
@@ -370,7 +380,7 @@ def run(work: Callable[[Session], Awaitable[T]]) -> T:
 def _in_directory(
     work: Callable[[Session], Awaitable[T]], directory: Path, target: options.Target
 ) -> T:
-    """As `run`, with the tasks of a directory. What that takes, no other command loads."""
+    """Do the work with the tasks of a directory. Imports modules that only this case needs."""
     opened = lazy_import.load("kilnwork.cli.directory_session", "opened")
 
     async def connected() -> T:
@@ -384,7 +394,7 @@ def _in_directory(
 
 
 def settings_of(target: options.Target) -> config.Config:
-    """Server and identity by option, $KUBECONFIG or the default data directory."""
+    """Return server and credentials from the options, $KUBECONFIG or the default data directory."""
     path = Path(target.kubeconfig) if target.kubeconfig else None
     try:
         return config.load(path, context=target.context)
@@ -417,7 +427,7 @@ async def connect(settings: config.Config, target: options.Target) -> AsyncItera
 
 
 def in_words(error: kube_errors.KubeError, server: str) -> errors.CommandError:
-    """What went wrong and what to do, with the exit code for it."""
+    """Return an error that says what failed and what to do, with its exit code."""
     if isinstance(error, kube_errors.Unavailable) and not error.status:
         timed_out = error.reason == "Timeout"
         why = "timed out" if timed_out else str(error).removeprefix(f"cannot reach {server}: ")

@@ -1,4 +1,4 @@
-"""What the steps of a SyncSet print: each line with the step and its shard before it.
+"""Output of the steps of a SyncSet: each line with the step and its shard before it.
 
 Used by `kiln logs syncset/NAME`.
 """
@@ -28,7 +28,7 @@ def _path(s: session.Session, name: str) -> str:
 async def listed(
     s: session.Session, name: str, **wanted: str
 ) -> AsyncGenerator[dict[str, Any], None]:
-    """Instances of steps in the order in which they began. `wanted`: step, state, generation."""
+    """Yield instances of steps in the order of their start. `wanted`: step, state, generation."""
     query = {key: value for key, value in wanted.items() if value}
     while True:
         page = await s.ask("GET", _path(s, name), query={**query, "limit": str(session.PAGE)})
@@ -40,7 +40,9 @@ async def listed(
 
 
 def _others(of: Mapping[str, Any], step: str | None) -> str:
-    """Name the steps that there are, if this is none of them, nor a task of one."""
+    """Return a text that names the existing steps, if `step` is neither one of them nor an instance
+    of one.
+    """
     steps = ((of.get("status") or {}).get("flow") or {}).get("steps") or {}
     if step is None or not steps or _INDEX.sub("", step) in steps:
         return ""
@@ -55,7 +57,7 @@ async def show(
     `step`: a step's path (`price`), or an instance (`price[17]`). Raises `errors.Missing`.
     """
     if "follow" in query:
-        raise errors.Unusable("of a SyncSet logs are not followed: leave out -f, or name a task")
+        raise errors.Unusable("logs of a SyncSet cannot be followed: leave out -f, or name a task")
     query = dict(query)
     generation = query.pop("run", "")  # what a task calls a run, a SyncSet calls a generation
     plain = "" if step is None else step.partition("[")[0] if "." not in step else ""

@@ -1,4 +1,4 @@
-"""SyncSets at the command line: what is read of them, and what is asked of them.
+"""SyncSets on the command line: reading their status and requesting changes.
 
 Used by the commands that take `syncset/NAME`: why, wait, cancel, suspend, resume, retry, replay.
 """
@@ -19,12 +19,12 @@ _FINAL = frozenset(phase.value for phase in sync_set.Phase if phase.final)
 
 
 def said(word: str) -> str | None:
-    """The name in `syncset/NAME`; None for any other word."""
+    """Return the name in `syncset/NAME`, or None."""
     return job_names.said(word, SERVED)
 
 
 async def get(s: session.Session, name: str) -> dict[str, Any]:
-    """The SyncSet of that name. Raises `errors.Missing`."""
+    """Return the SyncSet with that name. Raises `errors.Missing`."""
     return await job_names.get(s, name, SERVED)
 
 
@@ -33,12 +33,12 @@ def status(found: Item) -> Mapping[str, Any]:
 
 
 def phase(found: Item) -> str:
-    """Its phase; "" before the server has looked at it."""
+    """Return the SyncSet's phase, or "" before the manager has seen it."""
     return str(status(found).get("phase", ""))
 
 
 def is_over(found: Item) -> bool:
-    """Whether the generation that is asked for is over, in the run that is asked for."""
+    """Return whether the requested run of the requested generation has finished."""
     spec, known = found["spec"], status(found)
     current = int(known.get("generation", 0)) >= int(spec.get("generation", 1))
     return phase(found) in _FINAL and current and int(known.get("run", 1)) >= _asked_run(found)
@@ -49,10 +49,12 @@ def _asked_run(found: Item) -> int:
 
 
 def sentence(found: Item) -> str:
-    """Where it is and why, what of it is missing, and what to do, with a full stop."""
+    """Return the SyncSet's state, the reason, missing conditions and what to do, with a full
+    stop.
+    """
     name, known = found["metadata"]["name"], status(found)
     if not phase(found):
-        return f"SyncSet {name} has not been looked at yet."
+        return f"SyncSet {name} has not been processed yet."
     text = f"SyncSet {name} is {phase(found)}"
     if known.get("reason") and known["reason"] != phase(found):
         text += f" ({known['reason']})"
@@ -68,7 +70,7 @@ def sentence(found: Item) -> str:
 
 
 def _unmet(known: Mapping[str, Any]) -> list[str]:
-    """What keeps the flow from starting beside what the reason says."""
+    """Return what prevents the flow from starting, beyond what the reason says."""
     if phase({"status": known}) in _FINAL:
         return []
     return [
@@ -84,32 +86,32 @@ def _unmet(known: Mapping[str, Any]) -> list[str]:
 def _hint(found: Item) -> str:
     name = found["metadata"]["name"]
     if found["spec"].get("suspend") and not is_over(found):
-        return f" `kiln resume syncset/{name}` lets it go on."
+        return f" `kiln resume syncset/{name}` resumes it."
     if phase(found) in ("Failed", "Killed"):
         generation = status(found).get("generation", 1)
         return (
-            f" `kiln retry syncset/{name} --failed` runs again what failed, `kiln replay {name} "
-            f"--generation {generation}` all of the same data and flow."
+            f" `kiln retry syncset/{name} --failed` runs the failed steps again, `kiln replay "
+            f"{name} --generation {generation}` the whole generation on the same data."
         )
     return ""
 
 
 def check_end(found: Item) -> None:
-    """Raise `errors.TaskFailed` for a SyncSet that is over and has not succeeded."""
+    """Raise `errors.TaskFailed` for a finished SyncSet that has not succeeded."""
     if phase(found) != sync_set.Phase.SUCCEEDED:
         raise errors.TaskFailed(sentence(found))
 
 
 def phase_of(text: str) -> sync_set.Phase | None:
-    """The phase in `phase=NAME`, `state=NAME` or `NAME`, however its letters are written."""
+    """Return the phase in `phase=NAME`, `state=NAME` or `NAME`, in upper or lower case, or None."""
     return phases.find(text, _PHASES)
 
 
 def test_of(wanted: str, name: str) -> Callable[[Item | None], bool] | None:
-    """What `kiln wait --for` asks of the SyncSet called `name`: a phase, or `final`.
+    """Return the test of `kiln wait --for` for the SyncSet called `name`: a phase, or `final`.
 
-    None: it is no phase. The test raises `errors.Missing` without the SyncSet, and
-    `errors.TaskFailed` if it has ended otherwise.
+    None if `wanted` is neither. The test raises `errors.Missing` if there is no such SyncSet, and
+    `errors.TaskFailed` if it has finished in another phase.
     """
     asked = phase_of(wanted)
     if asked is None and wanted != "final":
@@ -119,8 +121,9 @@ def test_of(wanted: str, name: str) -> Callable[[Item | None], bool] | None:
 
 
 async def suspend(s: session.Session, name: str, *, suspended: bool) -> str:
-    """Hold it back or let it go on; gives the text to print. Raises CommandError when it is
-    over."""
+    """Suspend or resume a SyncSet and return the text to print. Raises CommandError if it has
+    finished.
+    """
     found = await get(s, name)
     if is_over(found) and not suspended and (found.get("spec") or {}).get("suspend"):
         await job_names.change(s, name, {"suspend": False}, SERVED)
@@ -128,19 +131,21 @@ async def suspend(s: session.Session, name: str, *, suspended: bool) -> str:
     if is_over(found):
         raise errors.CommandError(f"SyncSet {name} is already {phase(found)}")
     await job_names.change(s, name, {"suspend": suspended}, SERVED)
-    return f"SyncSet {name} {'is suspended' if suspended else 'goes on'}"
+    return f"SyncSet {name} {'is suspended' if suspended else 'is resumed'}"
 
 
 def resumed_ended(subject: str, state: str, *, retry: str) -> str:
-    """Return what is printed when a flag is cleared that would hold back the next run."""
+    """Return the text to print after clearing `suspend` on something finished, so that it can be
+    retried.
+    """
     return (
-        f"{subject} is already {state}, and is not suspended any more: `kiln retry {retry} "
+        f"{subject} is already {state}, and is no longer suspended: `kiln retry {retry} "
         "--failed` runs again what failed"
     )
 
 
 async def cancel(s: session.Session, name: str, at: str | None) -> str:
-    """Kill its newest generation, at once or at a time; gives the text to print."""
+    """Stop the newest generation, now or at a time, and return the text to print."""
     found = await get(s, name)
     if is_over(found):
         return f"SyncSet {name} is already {phase(found)}"
@@ -151,7 +156,7 @@ async def cancel(s: session.Session, name: str, at: str | None) -> str:
 
 
 async def retry(s: session.Session, name: str) -> int:
-    """Ask for what failed of its newest generation to run again; gives the number of that run.
+    """Request a new run of what failed in the newest generation; return the number of that run.
 
     Raises CommandError while it runs, and for one that has succeeded or was not admitted.
     """
@@ -161,13 +166,13 @@ async def retry(s: session.Session, name: str) -> int:
         return asked
     if not is_over(found):
         raise errors.CommandError(
-            f"SyncSet {name} is {phase(found) or 'new'}, not over: `kiln cancel syncset/{name}` "
-            "stops it"
+            f"SyncSet {name} is {phase(found) or 'new'}, not finished: `kiln cancel "
+            f"syncset/{name}` stops it"
         )
     if phase(found) not in ("Failed", "Killed"):
         raise errors.CommandError(
-            f"SyncSet {name} is {phase(found)}, nothing of it failed that could run again: "
-            f"`kiln replay {name}` runs all of it"
+            f"SyncSet {name} is {phase(found)}, nothing in it has failed: "
+            f"`kiln replay {name}` runs the whole generation again"
         )
     if (found.get("spec") or {}).get("suspend"):
         raise errors.CommandError(
@@ -179,15 +184,15 @@ async def retry(s: session.Session, name: str) -> int:
 
 
 async def replay(s: session.Session, name: str, generation: int | None) -> int:
-    """Ask for a new generation with data and flow of an earlier one; gives its number.
+    """Request a new generation with data and flow of an earlier one; return its number.
 
     Raises CommandError while one runs, and for a generation that is not kept.
     """
     found = await get(s, name)
     if not is_over(found):
         raise errors.CommandError(
-            f"SyncSet {name} is {phase(found) or 'new'}, not over: `kiln cancel syncset/{name}` "
-            "stops it"
+            f"SyncSet {name} is {phase(found) or 'new'}, not finished: `kiln cancel "
+            f"syncset/{name}` stops it"
         )
     kept = [int(one["generation"]) for one in status(found).get("generations") or ()]
     asked = generation or next(iter(kept), None)

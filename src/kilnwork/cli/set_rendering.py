@@ -1,6 +1,6 @@
-"""The objects that a SyncSet would be made of, without a server: for `kiln render`.
+"""Objects that a SyncSet would create, computed without a server for `kiln render`.
 
-What only a server knows stands in their places: no uid of an owner, no digest. Pure.
+Values that only a server knows are omitted: owner uids and digests. Pure.
 """
 
 from collections.abc import Iterator
@@ -33,8 +33,11 @@ CHANNEL = "tls://kilnwork.kilnwork-system:7445"
 def objects(
     body: meta.JsonObject, *, backend: str | None, namespace: str, image: str
 ) -> Iterator[meta.JsonObject]:
-    """Yield them in the order in which they are made. Raises `errors.Unusable` for a SyncSet that
-    would be refused; `backend`: None for its own; `image`: of workers whose template names none."""
+    """Yield the objects in the order in which they would be made.
+
+    `backend`: None for that of the SyncSet. `image`: image of workers whose template names none.
+    Raises `errors.Unusable` for a SyncSet that would be refused.
+    """
     seen = _read(body, namespace)
     auto = seen.spec.backend is sync_set.Backend.AUTO
     backend = backend or (PODS if auto else str(seen.spec.backend))
@@ -68,7 +71,9 @@ def _read(body: meta.JsonObject, namespace: str) -> sync_set.SyncSet:
 
 
 def _volcano_problems(seen: sync_set.SyncSet) -> list[sync_set_validation.Problem]:
-    """Where Volcano places workers, it is unknown which of them gets which shards."""
+    """Yield shards that are assigned to workers: with Volcano it is unknown which worker gets which
+    shards.
+    """
     text = "is shard, which is for backends pods and local: write deliver: all"
     return [
         (f"spec.data.snapshots[{position}].deliver", text)
@@ -105,7 +110,7 @@ def _gang(seen: sync_set.SyncSet, checked: sync_set.Backend) -> port.GangSpec:
 
 
 def _largest(seen: sync_set.SyncSet, group: port.GroupSpec) -> port.GroupSpec:
-    """A group whose size follows from the data, as large as it may be."""
+    """Return a group whose size depends on the data at its maximum size."""
     for given in seen.spec.resources.groups:
         if given.name == group.name and given.replicas_of is not None:
             most = given.replicas_of.max
@@ -114,7 +119,9 @@ def _largest(seen: sync_set.SyncSet, group: port.GroupSpec) -> port.GroupSpec:
 
 
 def _volcano(spec: port.GangSpec, *, image: str) -> Iterator[meta.JsonObject]:
-    """Yield TaskClusters without Pods, by whose tokens workers connect, and the Job with Pods."""
+    """Yield TaskClusters without Pods, whose tokens the workers use, and the Volcano Job with the
+    Pods.
+    """
     settings = worker_pods.WorkerPodSettings(
         channel=CHANNEL,
         worker_command=("python", "-m", "kilnwork.worker"),
@@ -162,5 +169,5 @@ def _in_namespace(manifest: meta.JsonObject, seen: sync_set.SyncSet) -> meta.Jso
 
 
 def is_sync_set(body: meta.JsonObject) -> bool:
-    """Whether an object of a file is a SyncSet."""
+    """Return whether an object of a file is a SyncSet."""
     return body.get("kind") == kinds.SYNC_SETS.kind

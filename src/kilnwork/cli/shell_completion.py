@@ -1,7 +1,7 @@
-"""What the shell may complete after a command: kinds, files, names of objects the server has.
+"""Shell completion of arguments: kinds, files, and names of objects that the server has.
 
-Used as `shell_complete` by commands, so only when a user presses Tab. Never says why it found
-nothing: a prompt is no place for errors.
+Used as `shell_complete` by commands, so only when a user presses Tab. Errors are ignored: they
+would garble the prompt.
 """
 
 import contextlib
@@ -36,12 +36,12 @@ def of_kind(served: resource.Resource) -> Completer:
 
 
 def tasks(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of Task objects, names or short ids of the newest tasks that are none."""
+    """Complete names of Task objects, and names or short ids of the newest other tasks."""
     return _items(_asked(ctx, lambda reader: _tasks(reader, incomplete)), incomplete)
 
 
 def _tasks(reader: Reader, incomplete: str) -> list[str]:
-    """Also whole ids to who has typed something."""
+    """Return names and short ids, and whole ids if something was typed."""
     path = f"/v1/namespaces/{reader.namespace}/tasks"
     found = (reader.of_manager(path, {"limit": _NEWEST}) or {}).get("items") or []
     shown = task_lists.short_ids([item["id"] for item in found])
@@ -53,12 +53,12 @@ def _tasks(reader: Reader, incomplete: str) -> list[str]:
 
 
 def file_jobs(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names and ids of the newest file jobs."""
+    """Complete names and ids of the newest file jobs."""
     return _items(_asked(ctx, lambda reader: _file_jobs(reader, incomplete)), incomplete)
 
 
 def _file_jobs(reader: Reader, incomplete: str) -> list[str]:
-    """Whole ids to who has typed a digit, else the short ones."""
+    """Return names and short ids, and whole ids if a digit was typed."""
     query = {"namespace": reader.namespace, "limit": _NEWEST}
     found = reader.of_manager("/jobs", query) or []
     names = [str(item["name"]) for item in found if item.get("name")]
@@ -68,7 +68,7 @@ def _file_jobs(reader: Reader, incomplete: str) -> list[str]:
 
 
 def objects(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """A kind first, then names of that kind; KIND/NAME in one word."""
+    """Complete a kind, then names of that kind, or KIND/NAME in one word."""
     words: tuple[str, ...] = ctx.params.get("words") or ()
     kind, slash, _name = incomplete.partition("/")
     if slash and kind in kinds.FILE_JOBS:
@@ -83,7 +83,7 @@ def objects(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Com
 
 
 def subjects(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of tasks and file jobs, or KIND/NAME in one word."""
+    """Complete names of tasks and file jobs, or KIND/NAME in one word."""
     if "/" in incomplete:
         return objects(ctx, _, incomplete)
 
@@ -94,7 +94,9 @@ def subjects(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Co
 
 
 def job_options(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """`NAME=` of the options of the JobConfig that stands before, and values to choose from."""
+    """Complete `NAME=` for the options of the JobConfig on the command line, and their allowed
+    values.
+    """
     # an option without its value, as here, keeps click from giving words to arguments
     word = ctx.params.get("config") or next(iter(ctx.args), "")
     config = str(word).rpartition("/")[2]
@@ -125,12 +127,12 @@ def _items(words: list[str], incomplete: str) -> list[CompletionItem]:
 
 
 def _named(reader: Reader, kind: str) -> list[str]:
-    """Names of the objects of one kind; none for a category."""
+    """Return names of the objects of one kind; none for a category."""
     return [name for served in _meant(kind) for name in reader.names(served)]
 
 
 def _asked(ctx: click.Context, ask: Callable[[Reader], list[str]]) -> list[str]:
-    """What the server of the command line so far says; nothing without one."""
+    """Read from the server of the command line so far; return nothing if that fails."""
     target = ctx.obj if isinstance(ctx.obj, options.Target) else options.Target()
     with contextlib.suppress(errors.KilnError, OSError, client.TryAgain), quick_reads.impatient():
         reader = Reader(target)

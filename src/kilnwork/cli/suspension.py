@@ -1,4 +1,4 @@
-"""Holding things back and letting them go on: schedules of JobConfigs, tasks, Jobs, file jobs.
+"""Suspending and resuming: tasks, Jobs, SyncSets, file jobs and the schedules of JobConfigs.
 
 Used by `kiln enable`, `disable`, `suspend` and `resume`.
 """
@@ -24,7 +24,7 @@ from kilnwork.kube import errors as kube_errors
 
 
 async def switch(s: session.Session, words: Sequence[str], *, disabled: bool) -> None:
-    """Each that can be; the others are named, the last of them by the exit."""
+    """Enable or disable each schedule; print the errors and raise the last one."""
     served = api_kinds.JOB_CONFIGS
 
     async def one(word: str) -> None:
@@ -46,7 +46,9 @@ async def switch(s: session.Session, words: Sequence[str], *, disabled: bool) ->
 
 
 async def suspend(s: session.Session, words: Sequence[str], *, suspended: bool) -> None:
-    """Of tasks, file jobs, Jobs and SyncSets; each that can be."""
+    """Suspend or resume each task, file job, Job or SyncSet; print the errors and raise the last
+    one.
+    """
 
     async def task(word: str) -> None:
         await _suspend_task(s, kinds.task_name(word), suspended=suspended)
@@ -86,7 +88,7 @@ async def _suspend_task(s: session.Session, name: str, *, suspended: bool) -> No
             return
     if object_waits.is_final(state):
         raise errors.CommandError(f"task {name} is already {state}")
-    click.echo(f"{name} {'is suspended' if suspended else 'goes on'}")
+    click.echo(f"{name} {'is suspended' if suspended else 'is resumed'}")
 
 
 async def _suspend_job(s: session.Session, found: job_names.Item, *, suspended: bool) -> None:
@@ -99,4 +101,4 @@ async def _suspend_job(s: session.Session, found: job_names.Item, *, suspended: 
             return
         raise errors.CommandError(f"Job {name} is already {job_objects.phase(found)}")
     await job_names.change(s, name, {"suspend": suspended})
-    click.echo(f"Job {name} {'is suspended' if suspended else 'goes on'}")
+    click.echo(f"Job {name} {'is suspended' if suspended else 'is resumed'}")

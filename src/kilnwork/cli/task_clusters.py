@@ -1,16 +1,16 @@
-"""TaskClusters for people: what one says of its workers, in a sentence.
+"""Sentence about the workers of a TaskCluster.
 
-Used by `kiln why`. Reads the object as the API server gives it.
+Used by `kiln why`. Reads the object as the API server sends it.
 """
 
 from typing import Any
 
 
 def sentence(found: dict[str, Any]) -> str:
-    """Say how many workers there are, what they do, and how many are outdated."""
+    """Return how many workers there are, what they do, and how many are outdated."""
     name, spec, status = found["metadata"]["name"], found["spec"], found.get("status") or {}
     if not status.get("conditions"):
-        return f"TaskCluster {name} has not been looked at yet."
+        return f"TaskCluster {name} has not been processed yet."
     slots = status.get("slots") or {}
     text = (
         f"TaskCluster {name}: {status.get('readyReplicas', 0)} of {spec.get('replicas', 1)} workers"

@@ -1,6 +1,6 @@
-"""Tasks of the journal, declared and spawned, as `/v1` lists and shows them.
+"""Lists of tasks of the journal, declared and spawned, as `/v1` serves them.
 
-Used by the commands that know tasks which are no objects: `tasks`, `get --spawned`, `why`, and by
+Used by the commands that show tasks without an object: `tasks`, `get --spawned`, `why`, and by
 completion.
 """
 
@@ -48,7 +48,9 @@ _PLAIN_REASONS = ("", "Started", "Succeeded")
 
 
 class Some(NamedTuple):
-    """The first tasks of a list. `more`: how many there are beside them, None: some."""
+    """The first tasks of a list. `more`: the number of further tasks, None if unknown but not
+    zero.
+    """
 
     items: list[Item]
     more: int | None = 0
@@ -57,14 +59,16 @@ class Some(NamedTuple):
 async def listed(
     s: session.Session, *, wanted: Mapping[str, str], limit: int | None = None
 ) -> AsyncIterator[Item]:
-    """Tasks of the session's namespace, or of all under `-A`, newest first; at most `limit`."""
+    """Yield the tasks of the session's namespace, or of all under `-A`, newest first, at most
+    `limit`.
+    """
     async for page in _pages(s, wanted, limit):
         for item in page["items"]:
             yield item
 
 
 async def newest(s: session.Session, *, wanted: Mapping[str, str], limit: int) -> Some:
-    """The same with the number of those that are left out."""
+    """Return the newest tasks and the number of the others."""
     found = [item async for item in listed(s, wanted=wanted, limit=limit + 1)]
     if len(found) <= limit:  # one more would say that there are more
         return Some(found)
@@ -73,8 +77,10 @@ async def newest(s: session.Session, *, wanted: Mapping[str, str], limit: int) -
 
 
 async def greatest(items: AsyncIterator[Item], *, by: Measure, limit: int, now: float) -> Some:
-    """Those with most of a measure, the newest first of equals, then those without it; `limit` 0:
-    all."""
+    """Return the tasks with the highest values of a measure, then those without a value.
+
+    Equal ones are sorted newest first. `limit` 0: all.
+    """
 
     def rank(item: Item) -> float:
         found = took_s(item, now=now) if by == "took" else item.get(_MEASURES[by])
@@ -95,7 +101,9 @@ _MEASURES = {"cpu": _WIDE["CPU"], "peak": _WIDE["PEAK"]}
 
 
 async def _total(s: session.Session, wanted: Mapping[str, str]) -> int | None:
-    """How many tasks a list has; None for children of one task, who are not counted so."""
+    """Return the number of tasks in a list, or None for the children of a task, for which there are
+    no counts.
+    """
     if "parent" in wanted:
         return None
     counts = await s.get_json(_path(s, "task-counts"))
@@ -103,7 +111,7 @@ async def _total(s: session.Session, wanted: Mapping[str, str]) -> int | None:
 
 
 def _counts(one: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
-    """Whether these are among the tasks that are wanted."""
+    """Return whether a count is of tasks that are wanted."""
     declared = {"true": True, "false": False}.get(wanted.get("declared", ""))
     return (
         wanted.get("state") in (None, one["state"])
@@ -135,8 +143,10 @@ async def show(
     headers: bool,
     sort: Measure | None = None,
 ) -> None:
-    """Print tasks: the newest `limit` (None: `LIMIT` in a table, else all; 0: all), or those with
-    most of `sort`."""
+    """Print tasks: the newest `limit`, or those with the highest values of `sort`.
+
+    `limit`: None for `LIMIT` in a table and all otherwise, 0 for all.
+    """
     if limit is None and form in (None, "wide"):
         limit = LIMIT
     if sort is not None:
@@ -198,7 +208,9 @@ def _path(s: session.Session, what: str) -> str:
 def table(
     items: Sequence[Item], *, now: float, wide: bool = False, namespaces: bool = False
 ) -> list[str]:
-    """Lines of a table, at most `WIDTH` long unless it is wide. `namespaces`: they come first."""
+    """Return the lines of a table, at most `WIDTH` long unless `wide`. `namespaces`: they are the
+    first column.
+    """
     shown = short_ids([item["id"] for item in items])
     header: tuple[str, ...] = _COLUMNS
     rows = [_row(item, shown, now=now) for item in items]
@@ -217,7 +229,7 @@ def table(
 
 
 def _wide(item: Item, member: str) -> object:
-    """What an attempt has used, as people read it; else the member as it is."""
+    """Return the resource use of an attempt for people, or any other member unchanged."""
     value = item.get(member)
     if value is None:
         return None
@@ -231,7 +243,9 @@ def _plain(value: object) -> object:
 
 
 def short_ids(known: Sequence[str]) -> dict[str, str]:
-    """The digits at the end of each id that tell it from the others, `SHORT_ID` if they do."""
+    """Return for each id the digits at its end that distinguish it from the others, at least
+    `SHORT_ID`.
+    """
     digits = {one: one.replace("-", "") for one in known}
     shown: dict[str, str] = {}
     length = SHORT_ID
@@ -245,7 +259,7 @@ def short_ids(known: Sequence[str]) -> dict[str, str]:
 
 
 def short_id(one: str) -> str:
-    """The same of one id."""
+    """Return the last `SHORT_ID` digits of one id."""
     return one.replace("-", "")[-SHORT_ID:]
 
 
@@ -264,13 +278,13 @@ def _row(item: Item, shown: Mapping[str, str], *, now: float) -> tuple[object, .
 
 
 def name(item: Item) -> str | None:
-    """What it is called, or else what it calls."""
+    """Return the task's name or, without one, the function that it calls."""
     own = item.get("name")
     return own if own and own != item["id"] else item.get("function")
 
 
 def state(item: Item) -> str:
-    """The state, and the reason if that says more."""
+    """Return the state, with the reason if that adds information."""
     found, reason = str(item.get("state", "")), item.get("reason") or ""
     if item.get("suspended"):  # what runs goes on, with a reason of its own
         reason = reasons.Reason.SUSPENDED.value
@@ -278,7 +292,9 @@ def state(item: Item) -> str:
 
 
 def took_s(item: Item, *, now: float) -> float | None:
-    """Seconds from the first start of this run to its end, or until now; None before it."""
+    """Return the seconds from the first start of this run to its end, or until now; None before
+    it.
+    """
     started, finished = item.get("startTime"), item.get("finishTime")
     if started is None:
         return None
@@ -287,8 +303,9 @@ def took_s(item: Item, *, now: float) -> float | None:
 
 
 def parent(item: Item) -> str | None:
-    """A parent by its name, or by its function and short id; by the latter alone once it is
-    forgotten."""
+    """Return the parent's name, or its function and short id; only the short id once the parent was
+    deleted.
+    """
     task = (item.get("parent") or "").partition("/")[0]
     if not task:
         return None
@@ -300,7 +317,7 @@ def parent(item: Item) -> str | None:
 
 
 def traceback(error: Mapping[str, Any] | None) -> Iterator[str]:
-    """The lines of a Python error as Python prints it: what caused it first."""
+    """Yield the lines of a Python error as Python prints it, the cause first."""
     if error is None:
         return
     cause = error.get("cause")

@@ -1,4 +1,4 @@
-"""Copying what tasks printed, and saying what a task waits for that has printed nothing.
+"""Copies the output of tasks, and reports what a task without output waits for.
 
 Used by `kiln logs` and by `kiln run --watch`.
 """
@@ -33,7 +33,7 @@ async def of_task(s: session.Session, name: str, query: dict[str, str]) -> None:
 
 
 async def _copied(s: session.Session, name: str, copy: "Copy") -> None:
-    """Copy it; of a task that has printed nothing say what it waits for."""
+    """Copy the log; as long as it is empty, report what the task waits for."""
     if not copy.follows:
         await copy.run()
         if not copy.copied:
@@ -48,7 +48,9 @@ async def _copied(s: session.Session, name: str, copy: "Copy") -> None:
 
 
 async def _say_waits(s: session.Session, name: str, copy: "Copy") -> None:
-    """Until something is printed. What goes wrong here, the copy says better."""
+    """Report what the task waits for until there is output. Errors are ignored: the copy reports
+    them.
+    """
     said = ""
     while not copy.copied:
         await asyncio.sleep(SAY_S)
@@ -57,7 +59,7 @@ async def _say_waits(s: session.Session, name: str, copy: "Copy") -> None:
 
 
 async def _say_wait(s: session.Session, name: str, said: str) -> str:
-    """What a task waits for that does not run, unless that was `said`; what is said now."""
+    """Print what a waiting task waits for, unless that text was printed before; return the text."""
     found = await s.get_json(s.tasks_path(name))
     if found["state"] not in (task_api.State.PENDING, task_api.State.STAGING):
         return said
@@ -68,7 +70,7 @@ async def _say_wait(s: session.Session, name: str, said: str) -> str:
 
 
 async def _may_come(s: session.Session, name: str, *, follow: bool) -> bool:
-    """True once a Task object that the journal does not know yet has been started."""
+    """Return True once a Task object that the journal does not know yet has started."""
     subject = object_waits.Subject(api_kinds.TASKS, name, s.one_namespace())
     try:
         found = await s.ask("GET", s.path(subject.resource, name, namespace=subject.namespace))
@@ -84,7 +86,7 @@ async def _may_come(s: session.Session, name: str, *, follow: bool) -> bool:
 
 
 def _gone(name: str, found: meta.JsonObject) -> str:
-    """Why a task that is over has no output: it never ran, or its journal is not this one."""
+    """Return why a finished task has no output: it never ran, or another journal has it."""
     if not (found.get("status") or {}).get("attempts"):
         return f"task {name} printed nothing, it never ran: {object_waits.described(found)}"
     return (
@@ -100,8 +102,10 @@ def _begun(found: meta.JsonObject | None) -> bool:
 
 
 class Copy:
-    """Copies a task's log as it comes, and again if need be: what was copied before is left out
-    then. `write`: where to; default standard output."""
+    """Copies a task's log as it comes; a repeated copy omits what was copied before.
+
+    `write`: where to write; default: standard output.
+    """
 
     def __init__(
         self,
@@ -120,11 +124,11 @@ class Copy:
 
     @property
     def follows(self) -> bool:
-        """It goes on until the task is over."""
+        """Return whether it continues until the task finishes."""
         return "follow" in self._query
 
     async def run(self) -> None:
-        """Until the end of the response. Raises KubeError or CommandError."""
+        """Copy until the end of the response. Raises KubeError or CommandError."""
         skip = self.copied
         found = self._session.stream(self._path, query=self._query)
         async with contextlib.aclosing(found) as output:

@@ -1,4 +1,4 @@
-"""Which task a word means that may be digits of an id, as `kiln tasks` shows them.
+"""Lookup of the task that digits of an id name, as `kiln tasks` shows them.
 
 Used by the commands that take tasks, before they look for an object of that name. The manager finds
 tasks by the beginning or end of their ids; see `server.api`.
@@ -11,10 +11,10 @@ from kilnwork.kube import errors as kube_errors
 
 
 async def resolved(s: session.Session, word: str) -> str:
-    """The word, with the name of a Task object or the id of another task for digits of its id.
+    """Return the name of the Task object or the id of the task that digits of an id name.
 
-    A word that is the name of something, or digits of no id, stays as it is. Raises
-    `kube.errors.Conflict` for digits of several ids.
+    Any other word, and digits of no id, are returned unchanged. Raises `kube.errors.Conflict` if
+    several ids have the digits.
     """
     kind, slash, name = word.rpartition("/")
     if slash and kinds.named(kind, api_kinds.ALL) != (api_kinds.TASKS,):

@@ -1,7 +1,7 @@
-"""How far a task is that has spawned others: a bar in a terminal, failed children as they come.
+"""Progress of a task that has children: a bar in a terminal, and failed children as they come.
 
-Used by what waits for tasks: `kiln wait`, `retry --wait`, `cancel --wait`, and `run --watch`. All
-of it goes to standard error; where that is no terminal there is none of it.
+Used by commands that wait for tasks: `kiln wait`, `retry --wait`, `cancel --wait`, and `run
+--watch`. Everything goes to standard error, and only if that is a terminal.
 """
 
 import contextlib
@@ -35,14 +35,16 @@ class Children:
         self._failed = 0
 
     async def look(self, found: Mapping[str, Any]) -> str:
-        """The line of a version of the task, once what has failed is printed; "" for none."""
+        """Print newly failed children of this version of the task; return the progress line, or
+        "".
+        """
         counts = (found.get("status") or {}).get("children")
         await self.tell(counts)
         line = self.line(counts)
         return f"{self._ref}  {line}" if line else ""
 
     def line(self, counts: Mapping[str, Any] | None) -> str:
-        """The bar, for counts as `status.children` has them; "" for none."""
+        """Return the bar for counts as `status.children` has them, or ""."""
         if not counts or not counts.get("total"):
             return ""
         failed = counts.get("failed", 0)
@@ -52,7 +54,7 @@ class Children:
         return f"{text}  {failed:,} failed" if failed else text
 
     async def tell(self, counts: Mapping[str, Any] | None) -> None:
-        """Print what has failed since the last time."""
+        """Print the children that failed since the last call."""
         failed = (counts or {}).get("failed", 0)
         if failed <= self._failed or len(self._shown) >= MAX_SHOWN:
             return
@@ -74,12 +76,12 @@ class Children:
 
 
 def failure(item: task_lists.Item) -> str:
-    """One line about a task that has failed."""
+    """Return one line about a failed task."""
     why = item.get("message") or item.get("reason") or "no reason is known"
     name = task_lists.name(item) or "task"
     return f"{name} ({task_lists.short_id(item['id'])}) failed: {str(why).splitlines()[0]}"
 
 
 def children(s: session.Session, ref: str) -> Children | None:
-    """To be shown in a terminal; None without one."""
+    """Return the progress of a task's children if standard error is a terminal, or None."""
     return Children(s, ref) if sys.stderr.isatty() else None

@@ -1,7 +1,7 @@
-"""Totals of tasks by the function that they call: `kiln tasks --by function`.
+"""Totals of tasks per function: `kiln tasks --by function`.
 
-Used by the command `tasks`. Reads every task that is wanted, so what it says is of one moment only
-for tasks that are over. The numbers alone, by state, are `kiln status`.
+Used by the command `tasks`. Reads every selected task, so the totals are consistent only for
+finished tasks. `kiln status` shows just the counts per state.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -20,10 +20,10 @@ COMMANDS = "<commands>"
 
 
 class Totals(msgspec.Struct, rename="camel"):
-    """Of the newest runs of the tasks that call one function.
+    """Totals of the newest runs of the tasks that call one function.
 
     Times are in seconds, from the first start of a run to its end or until now. `cpu_seconds` and
-    `peak_memory_bytes` are None where no attempt of them was measured.
+    `peak_memory_bytes` are None if no attempt was measured.
     """
 
     function: str
@@ -43,11 +43,11 @@ class Totals(msgspec.Struct, rename="camel"):
 
     @property
     def mean_seconds(self) -> float:
-        """Of those that have started; 0 where none has."""
+        """Return the mean time of the tasks that have started, or 0."""
         return self.took_seconds / self.started if self.started else 0.0
 
     def add(self, item: task_lists.Item, *, now: float) -> None:
-        """Count a task."""
+        """Add a task."""
         self.tasks += 1
         self.failed += item["state"] == "Failed"
         took = task_lists.took_s(item, now=now)
@@ -66,7 +66,7 @@ class Totals(msgspec.Struct, rename="camel"):
 async def by_function(
     items: AsyncIterator[task_lists.Item], *, by: task_lists.Measure, now: float
 ) -> list[Totals]:
-    """Return the totals of each function, those with most of a measure first."""
+    """Return the totals of each function, those with the highest value of a measure first."""
     found: dict[str, Totals] = {}
     async for item in items:
         function = item.get("function") or COMMANDS
@@ -83,7 +83,7 @@ def _measured(one: Totals, by: task_lists.Measure) -> float:
 
 
 def table(found: Sequence[Totals]) -> list[str]:
-    """Lines of a table, with its header."""
+    """Return the lines of a table with its header."""
     return render.columns(HEADER, [_row(one) for one in found])
 
 
@@ -103,7 +103,7 @@ def _row(one: Totals) -> tuple[object, ...]:
 
 
 def document(found: Sequence[Totals]) -> dict[str, object]:
-    """Return it for programs: members in camelCase, with `meanSeconds`."""
+    """Return the totals as a JSON document: members in camelCase, with `meanSeconds`."""
     return {
         "items": [msgspec.to_builtins(one) | {"meanSeconds": one.mean_seconds} for one in found]
     }
@@ -117,7 +117,7 @@ async def show(
     by: task_lists.Measure,
     headers: bool,
 ) -> None:
-    """Print the totals of all tasks that are wanted."""
+    """Print the totals of all selected tasks."""
     every = task_lists.listed(s, wanted=wanted)
     found = await by_function(every, by=by, now=s.clock.wall())
     if form is not None:

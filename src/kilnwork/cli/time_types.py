@@ -1,4 +1,4 @@
-"""Times as people type them: RFC 3339, with or without a time zone, or a date alone.
+"""Option type of times: RFC 3339, with or without a time zone, or a date alone.
 
 Used by options such as `--at`, `--from` and `--to`. Pure.
 """
@@ -12,18 +12,20 @@ _EXAMPLES = "write it as 2026-01-02, 2026-01-02T03:04 or 2026-01-02T03:04:05Z"
 
 
 class Moment(NamedTuple):
-    """A time; without a zone it is local. `whole_day`: only the date was given."""
+    """A time, without a zone in local time. `whole_day`: only a date was given."""
 
     at: dt.datetime
     whole_day: bool
 
     def first(self, zone: dt.tzinfo | None = None) -> float:
-        """Seconds since the epoch; of a date its first second. `zone`: where a time without one is
-        meant; None: here."""
+        """Return seconds since the epoch, for a date those of its first second.
+
+        `zone`: time zone of a time without one; None: local time.
+        """
         return self._in(zone).timestamp()
 
     def last(self, zone: dt.tzinfo | None = None) -> float:
-        """The same; of a date its last second."""
+        """Return seconds since the epoch, for a date those of its last second."""
         if not self.whole_day:
             return self.first(zone)
         next_day = self._replaced(self.at + dt.timedelta(days=1), zone)
@@ -38,11 +40,11 @@ class Moment(NamedTuple):
 
 
 def parse(text: str) -> Moment:
-    """The time in a text; raises ValueError for anything else."""
+    """Return the time in a text. Raises ValueError for anything else."""
     try:
         return Moment(dt.datetime.fromisoformat(text.strip()), _is_date(text.strip()))
     except ValueError:
-        raise ValueError(f"{text[:100]!r} is no time: {_EXAMPLES}") from None
+        raise ValueError(f"{text[:100]!r} is not a time: {_EXAMPLES}") from None
 
 
 def _is_date(text: str) -> bool:

@@ -1,8 +1,8 @@
-"""Bringing a file to the server, piece by piece, so that a broken connection costs one piece.
+"""Uploads of a file in pieces, so that a broken connection costs one piece.
 
-Used by `upload`. Resumable as draft-ietf-httpbis-resumable-upload has it: POST makes an upload,
-PATCH appends at an offset, HEAD says how far it has come. What comes from a pipe is kept until the
-server has it, a file is read again from where the server is.
+Used by `upload`. Resumable as in draft-ietf-httpbis-resumable-upload: POST creates an upload, PATCH
+appends at an offset, HEAD returns the offset. Data from a pipe is kept until the server has it; a
+file is read again from the server's offset.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _TYPE = "application/partial-upload"
 
 
 class Source:
-    """What is uploaded: a file, or standard input. `size` is None where it is unknown."""
+    """Source of an upload: a file, or standard input. `size` is None where it is unknown."""
 
     def __init__(self, name: str) -> None:
         self.name = "standard input" if name == "-" else name
@@ -43,7 +43,9 @@ class Source:
         self._known = (found.st_size, found.st_mtime_ns)
 
     def is_array(self) -> bool:
-        """True of what seems to be one JSON array, not lines of JSON; not of what comes by pipe."""
+        """Return whether a file seems to be one JSON array instead of lines of JSON; False for a
+        pipe.
+        """
         if not self.seekable:
             return False
         head = self._file.read(_HEAD_BYTES)
@@ -61,7 +63,7 @@ class Source:
         self._file.close()
 
     def seek(self, offset: int) -> None:
-        """Go on there. Raises `errors.CommandError` where that is not possible."""
+        """Continue at an offset. Raises `errors.CommandError` if that is not possible."""
         if not self.seekable:
             raise errors.CommandError(
                 f"{self.name} cannot be read again from byte {offset:,}: write it to a file first"
@@ -69,16 +71,16 @@ class Source:
         self._file.seek(offset)
 
     def going_on(self, upload: str) -> str:
-        """What to do about an upload of it that broke off, for people."""
+        """Return the text that tells the user how to resume an interrupted upload."""
         if self.seekable:
-            return f"the same command with --resume {upload} goes on where it is"
+            return f"the same command with --resume {upload} continues it"
         return (
             f"{self.name} cannot be read again, so start again. `kiln delete upload/{upload}` "
             "deletes them; otherwise they go after a day"
         )
 
     def read(self, count: int) -> bytes:
-        """So many bytes, fewer only at the end. Raises `errors.CommandError`."""
+        """Return `count` bytes, fewer only at the end. Raises `errors.CommandError`."""
         try:
             found = self._file.read(count)
         except OSError as error:
@@ -105,7 +107,7 @@ def _opened(path: Path) -> IO[bytes]:
 
 
 class _Piece(NamedTuple):
-    """Some bytes, where they belong, and whether nothing follows."""
+    """Bytes with their offset, and whether they are the last ones."""
 
     start: int
     data: bytes
@@ -113,7 +115,7 @@ class _Piece(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """How far the server is; `length`: of the whole, if it is known."""
+    """Offset of the server; `length`: the total length, if known."""
 
     offset: int
     length: int | None
@@ -121,7 +123,7 @@ class _Seen(NamedTuple):
 
 
 class Upload:
-    """One upload; `id` names it to the server, for `--resume` too."""
+    """One upload; `id` identifies it to the server and for `--resume`."""
 
     def __init__(self, s: session.Session, source: Source, *, known: str | None = None) -> None:
         self._session = s
@@ -132,7 +134,7 @@ class Upload:
         self._meter = progress_meter.Meter(source.size, file_jobs.size_text)
 
     async def run(self) -> str:
-        """Send all of it: the id under which the server has it."""
+        """Send everything and return the id under which the server has it."""
         text = "uploading"
         async with wait_notice.waiting(text, every_s=5.0) as waiting:
             over = await self._begin()
@@ -145,13 +147,13 @@ class Upload:
         return self.id
 
     async def forget(self) -> None:
-        """The server need not keep it; if this fails it goes by its age."""
+        """Delete the upload on the server; if that fails, the server deletes it by its age."""
         with contextlib.suppress(*errors.SERVER_ERRORS):
             path = f"/files/{session.quoted(self.id)}"
             await self._session.exchange("DELETE", path, query=file_jobs.scope(self._session))
 
     async def _begin(self) -> bool:
-        """Make the upload, or find out how far it is; True when the server has all of it."""
+        """Create the upload or read its offset; return True if the server has everything."""
         if not self.id:
             headers = {"Upload-Complete": "?0"}
             if self._source.size is not None:
@@ -195,7 +197,7 @@ class Upload:
         return _Piece(self.sent, data, len(data) < PIECE_BYTES if size is None else end >= size)
 
     async def _append(self, piece: _Piece, waiting: wait_notice.Waiting) -> None:
-        """Until the server has it; raises what cannot be helped."""
+        """Send a piece until the server has it. Raises errors for which a retry is useless."""
         away_s = 0.0
         while True:
             try:
@@ -229,7 +231,9 @@ class Upload:
         )
 
     async def _catch_up(self, piece: _Piece, error: kube_errors.ApiError) -> bool:
-        """After a failure: how far the server is. True when it has the piece after all."""
+        """Read the server's offset after a failure; return True if the server has the piece
+        anyway.
+        """
         try:
             offset, _, complete = await self._look()
         except kube_errors.Unavailable:

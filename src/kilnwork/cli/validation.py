@@ -1,9 +1,9 @@
-"""What an API server must refuse of our kinds, found out before anything is sent.
+"""Validation of objects of kilnwork's kinds before they are sent.
 
-Used by the commands that send objects. The API server of a cluster knows their schemas and rules in
-CEL: it takes a cron expression that is none, and a controller says so afterwards. Here the rules of
-the one of `kiln up` hold for both, in the same words. Rights, namespaces and unknown fields are the
-server's business alone, which may be newer than we are.
+Used by the commands that send objects. The API server of a cluster knows only their schemas and CEL
+rules: it accepts an invalid cron expression, and a controller reports it afterwards. Here the rules
+of the embedded API server apply to both, with the same texts. Rights, namespaces and unknown fields
+are left to the server, which may be newer than this program.
 """
 
 import functools
@@ -29,13 +29,15 @@ _SUFFIX = "xxxxx"
 
 
 def find_refusal(kind: resource.Resource, new: meta.JsonObject) -> str | None:
-    """Return why the server of `kiln up` refuses a new object, in its words; None if it does not,
-    or if the kind is not ours."""
+    """Return why the embedded API server would refuse a new object, in its words.
+
+    None if it would not, or if the kind is not kilnwork's.
+    """
     served = _served().get(kind)
     obj = None if served is None else _read(served, new)
     if served is None or obj is None:
         return None
-    named = metadata.cleaned(metadata.of(obj))
+    named = metadata.cleaned(metadata.metadata_of(obj))
     if not named.get("name") and (prefix := named.get("generateName")):
         named["name"] = f"{prefix[: metadata.MAX_GENERATED_BASE]}{_SUFFIX}"
     obj["metadata"] = named
@@ -46,14 +48,17 @@ def find_refusal(kind: resource.Resource, new: meta.JsonObject) -> str | None:
 def find_refusal_of_patch(
     kind: resource.Resource, live: meta.JsonObject, patch: meta.JsonObject
 ) -> str | None:
-    """Return the same of a merge patch (RFC 7386). What was as wrong in `live` is let be."""
+    """Return why the embedded API server would refuse a merge patch (RFC 7386), or None.
+
+    Problems that `live` already has are ignored.
+    """
     served = _served().get(kind)
     if served is None:
         return None
     old, obj = _read(served, live), _read(served, patches.merge(live, patch))
     if old is None or obj is None:
         return None
-    obj["metadata"] = metadata.for_update(metadata.of(obj), old["metadata"])
+    obj["metadata"] = metadata.for_update(metadata.metadata_of(obj), old["metadata"])
     found = [*rules_meta.validate_update(old, obj), *rules_custom.validate(served, obj, old=old)]
     return _in_words(kind, obj, found)
 
@@ -68,8 +73,10 @@ def _served() -> Mapping[resource.Resource, builtin.ServedResource]:
 
 
 def _read(served: builtin.ServedResource, given: meta.JsonObject) -> meta.JsonObject | None:
-    """Return an object with its defaults and without status, which other requests change; None for
-    one that the server cannot read, or that has fields of a newer version."""
+    """Return an object with defaults and without status, which other requests change.
+
+    None for an object that the server cannot read, or that has fields of a newer version.
+    """
     try:
         obj, unknown = decoding.read(served, {k: v for k, v in given.items() if k != "status"})
     except (decoding.Unreadable, statuses.StatusError):

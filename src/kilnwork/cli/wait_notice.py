@@ -1,7 +1,8 @@
-"""Saying what a command waits for, once it has waited for a second.
+"""Notices of what a command waits for, shown once it has waited for a second.
 
-On a terminal a line that is rewritten (rich, loaded only then); else plain lines, each said once.
-Everything goes to standard error, so that output stays clean. Used by commands that wait.
+In a terminal one line is rewritten (rich, imported only then); otherwise plain lines are printed,
+each text once. Everything goes to standard error, so that the output stays clean. Used by commands
+that wait.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ class _Display(Protocol):
 
 
 class _Lines:
-    """Plain lines: a text is printed when it differs from the last one."""
+    """Plain lines: prints a text when it differs from the last one."""
 
     def __init__(self) -> None:
         self._last = ""
@@ -36,11 +37,11 @@ class _Lines:
             self._last = text
 
     def close(self) -> None:
-        """Nothing to take away."""
+        """Do nothing: printed lines stay."""
 
 
 class _Spinner:
-    """One line that rich keeps moving and takes away at the end."""
+    """One line that rich animates and removes at the end."""
 
     def __init__(self) -> None:
         self._console: Any = lazy_import.load("rich.console", "Console")(stderr=True)
@@ -57,20 +58,22 @@ class _Spinner:
 
 
 class Waiting:
-    """What is being waited for; `say` it whenever that changes."""
+    """Text about the current wait; call `say` whenever it changes."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
     def say(self, text: str) -> None:
-        """From now on this is what we wait for."""
+        """Set the text about what the command waits for."""
         self.text = text
 
 
 @contextlib.asynccontextmanager
 async def waiting(text: str, *, every_s: float | None = None) -> AsyncIterator[Waiting]:
-    """Around something that may take longer than a second. `every_s`: between plain lines; None:
-    as soon as the text changes."""
+    """Show a notice around a block that may take longer than a second.
+
+    `every_s`: seconds between plain lines; None: print one whenever the text changes.
+    """
     current = Waiting(text)
     background = coroutines.BackgroundWork("progress")
     background.start("show", _show(current, every_s))

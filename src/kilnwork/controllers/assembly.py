@@ -1,7 +1,7 @@
-"""Build the controllers: caches, reflectors, queues, reconcilers, and their start order.
+"""Assembly of the controllers: caches, reflectors, queues, reconcilers, and their start order.
 
 Used by the wirings of `kiln up` and `kiln manager`, as `controllers.Controllers`. The token
-verifier exists before anything starts, because the hub needs it to be made.
+verifier exists before anything starts, because the hub needs it.
 """
 
 import secrets
@@ -51,34 +51,39 @@ from kilnwork.kit import clock, coroutines
 from kilnwork.kube import client, controller, events, manager, queue, reflector
 
 TASK_WORKERS = 32
-"""Tasks reconciled at once: most of that time is spent waiting for the journal's disk."""
+"""Number of Tasks reconciled concurrently: most of the time is spent waiting for the journal's
+disk."""
 
 CLUSTER_WORKERS = 4
 
 JOB_WORKERS = 32
-"""Jobs reconciled at once: most of that time is spent waiting for the journal's disk."""
+"""Number of Jobs reconciled concurrently: most of the time is spent waiting for the journal's
+disk."""
 
 CONFIG_WORKERS = 32
-"""JobConfigs reconciled at once: very many may be due in the same second."""
+"""Number of JobConfigs reconciled concurrently: many of them may be due in the same second."""
 
 SET_WORKERS = 8
-"""SyncSets reconciled at once: most of that time is spent waiting for the API server."""
+"""Number of SyncSets reconciled concurrently: most of the time is spent waiting for the API
+server."""
 
 ATTEMPT_WORKERS = 32
-"""Attempts of executors reconciled at once: most of that time is spent waiting for an API."""
+"""Number of executors' attempts reconciled concurrently: most of the time is spent waiting for
+an API."""
 
 _OURS = ",".join(f"{key}={value}" for key, value in worker_pods.MANAGED.items())
 
 
 def new_token() -> str:
-    """Draw 32 random bytes as text, for the channel Secret of a TaskCluster."""
+    """Return 32 random bytes as text, for the channel Secret of a TaskCluster."""
     return secrets.token_urlsafe(32)
 
 
 class Controllers:
     """All controllers of a manager. `verifier` is the channel's TokenVerifier.
 
-    `namespaces`: the only ones to serve; empty: all. `read_log`: of Pods of a node in this process.
+    `namespaces`: the namespaces to serve; empty for all. `read_log`: reads the logs of Pods on a
+    node in this process.
     """
 
     def __init__(
@@ -119,7 +124,7 @@ class Controllers:
             is_used_up=self._containers.is_used_up,
         )
         self.ledger = ledger.Ledger(time)
-        """What runs want of DataPonds, and what their nodes hold."""
+        """The snapshots that runs need of DataPonds, and those that their nodes hold."""
         self._ponds = data_ponds.Ponds(context, settings, known=self.ledger, new_token=new_token)
         self._attempts_queue = queue.WorkQueue(time=time)
         self._pods = pod_executor.PodExecutor(
@@ -140,7 +145,7 @@ class Controllers:
         )
         self._attempts = reconciler.AttemptReconciler(executors, self._attempts_queue)
         self.outputs = self._attempts.outputs
-        """What attempts of executors print."""
+        """The output of executors' attempts."""
         self.claims: task_claims.TaskClaims | None = None
         if settings.socket is not None:
             self.claims = task_claims.TaskClaims(
@@ -173,7 +178,7 @@ class Controllers:
     def _of_objects(
         self, context: reconciler_context.ReconcilerContext, settings: worker_pods.WorkerPodSettings
     ) -> tuple[custom_resource.ObjectExecutor, workflow.WorkflowExecutor]:
-        """Return the executors whose attempts are Kubernetes objects of other kinds."""
+        """Create the executors whose attempts are Kubernetes objects of other kinds."""
         shared = custom_resource.Shared(
             kinds=self._kinds,
             objects=self._objects,
@@ -194,8 +199,10 @@ class Controllers:
         *,
         sync_timeout_s: float = 30.0,
     ) -> None:
-        """Follow the dispatcher, the engines and the API server, then reconcile; without `flows`
-        SyncSets wait. Raises NotSynced."""
+        """Follow the dispatcher, the engines and the API server, then start to reconcile.
+
+        Without `flows`, SyncSets wait. Raises NotSynced.
+        """
         self._configs.use(jobs)
         self._sets.use(hub, self.ledger)
         if flows is not None:
@@ -219,7 +226,7 @@ class Controllers:
             self._follow.start("code of jobs", self._code.run(self._all_synced, of_flows))
 
     async def stop(self) -> None:
-        """Stop reconciling, then following."""
+        """Stop to reconcile, then stop to follow."""
         self.ledger.close()
         if self.claims is not None:
             await self.claims.stop()
@@ -229,7 +236,7 @@ class Controllers:
 
     @property
     def synced(self) -> bool:
-        """Whether all caches have been complete once."""
+        """Whether all caches have been complete at least once."""
         return all(event.is_set() for event in self._synced)
 
     async def _all_synced(self) -> None:
@@ -237,14 +244,14 @@ class Controllers:
             await event.wait()
 
     async def wait_synced(self) -> None:
-        """Wait until `synced`, but not for long. Raises NotYet."""
+        """Wait a limited time until `synced` is true. Raises NotYet."""
         await tokens.wait_synced(self._synced)
 
     async def is_pod_of(
         self, ref: api_attempts.AttemptRef, namespace: str, name: str, *, uid: str
     ) -> bool:
-        """Return whether that Pod is that attempt of an executor. Raises NotYet while it is not
-        known."""
+        """Return whether this Pod runs this attempt of an executor. Raises NotYet while that is
+        unknown."""
         await self.wait_synced()
         found = self._pods.is_pod_of(ref, namespace, name, uid=uid)
         if found is None:
@@ -252,7 +259,7 @@ class Controllers:
         return found
 
     def image_of_spawned(self, namespace: str, spec: task.TaskSpec) -> model.ImageUse:
-        """Return what the image of a spawned command means."""
+        """Return how the image of a spawned command is used."""
         if not self.synced:
             return model.ImageUse(
                 spec, refusal="the manager has just started: ask again", status=503
@@ -348,7 +355,7 @@ class Controllers:
             job.Job,
             known.jobs,
             self._jobs.job_changed,
-            # Those created while no manager ran wait in this order.
+            # Jobs created while no manager ran are queued in this order.
             scope=reflector.Scope(namespace=namespace, oldest_first=True),
         )
         jobs.subscribe(self._configs.job_changed)
@@ -372,7 +379,7 @@ class Controllers:
                 task.Task,
                 known.tasks,
                 self._tasks.task_changed,
-                # Those created while no manager ran are submitted in this order.
+                # Tasks created while no manager ran are submitted in this order.
                 scope=reflector.Scope(namespace=namespace, oldest_first=True),
             ),
             reflector.Reflector(

@@ -1,7 +1,7 @@
-"""The caches of the controllers: one per kind, filled from the API server by reflectors.
+"""The caches of the controllers: one for each kind, filled from the API server by reflectors.
 
-Reconcilers and the token verifier read from here and never list by themselves. Secrets and Pods are
-only those that kilnwork made (by label).
+Reconcilers and the token verifier read from the caches and never list objects themselves. Secrets
+and Pods are only those that kilnwork created (by label).
 """
 
 import msgspec
@@ -30,7 +30,7 @@ class Secret(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Caches(msgspec.Struct, frozen=True):
-    """One cache per kind."""
+    """One cache for each kind."""
 
     tasks: cache.Cache[task.Task] = msgspec.field(default_factory=cache.Cache)
     objects: cache.Cache[task_object.TaskObject] = msgspec.field(default_factory=cache.Cache)

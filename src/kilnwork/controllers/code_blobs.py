@@ -1,9 +1,10 @@
-"""Keep the code blobs that JobConfigs, Jobs and SyncSets name, as long as these objects exist.
+"""Renewal of the code blobs that JobConfigs, Jobs and SyncSets refer to, as long as these objects
+exist.
 
-Started by `assembly`. What `kiln deploy` and `submit` send along is a blob that no row of the
-journal names until an index or a step gets its task, which may be months later. So its modification
-time is renewed, as any holder of a blob does (docs/decisions/0008). Not for results and arguments,
-which rows name.
+Started by `assembly`. Code uploaded by `kiln deploy` and `submit` is a blob that no row of the
+journal refers to until an index or a step gets its task, which may be months later. Therefore its
+modification time is renewed, as by any holder of a blob (docs/decisions/0008). Not for results and
+arguments, which rows refer to.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from kilnwork.kit import clock
 log = logging.getLogger(__name__)
 
 AT_ONCE = 1000
-"""Objects looked at without a pause: some milliseconds of the event loop."""
+"""Number of objects processed without a pause: some milliseconds of the event loop."""
 
 
 OfFlows = Callable[[], Mapping[str, set[bytes]]]
@@ -27,7 +28,7 @@ OfFlows = Callable[[], Mapping[str, set[bytes]]]
 
 
 class CodeBlobs:
-    """Renews blobs at intervals. `directory`: of the blobs, by namespace."""
+    """Renews blobs at intervals. `directory`: the directory of the blobs, by namespace."""
 
     def __init__(self, known: caches.Caches, directory: Path, *, time: clock.Clock) -> None:
         self._caches = known
@@ -37,8 +38,11 @@ class CodeBlobs:
     async def run(
         self, ready: Callable[[], Awaitable[None]], of_flows: OfFlows | None = None
     ) -> None:
-        """Renew the named blobs for ever, first as soon as `ready` returns. `of_flows`: those of
-        generations that can be replayed."""
+        """Renew the referenced blobs periodically until cancelled, first as soon as `ready`
+        returns.
+
+        `of_flows`: returns the blobs of generations that can be replayed.
+        """
         await ready()
         while True:
             try:
@@ -48,7 +52,7 @@ class CodeBlobs:
             await asyncio.sleep(blob_renewal.RENEW_S)
 
     async def renew(self, of_flows: OfFlows | None = None) -> None:
-        """Renew all blobs that are named now."""
+        """Renew all blobs that are currently referenced."""
         named = await self._named()
         for namespace, digests in ({} if of_flows is None else of_flows()).items():
             named.setdefault(namespace, set()).update(digests)
@@ -57,7 +61,7 @@ class CodeBlobs:
             await asyncio.to_thread(kept.touch_all, sorted(digests))
 
     async def _named(self) -> dict[str, set[bytes]]:
-        """Digests by namespace."""
+        """Return the referenced digests by namespace."""
         found: dict[str, set[bytes]] = {}
         templates = [
             (one.metadata, one.spec.template.spec) for one in self._caches.job_configs.list()
@@ -78,7 +82,7 @@ class CodeBlobs:
 
 
 def code_digests(template: job.JobTemplate) -> Iterator[bytes]:
-    """Return the digests of the blobs with the code of a template, its hooks and its finalizer."""
+    """Yield the digests of the code blobs of a template, its hooks and its finalizer."""
     hooks = [hook.task_template for hook in template.hooks]
     finalizer = [] if template.finalizer is None else [template.finalizer.task_template]
     for one in (template.what, *hooks, *finalizer):

@@ -1,7 +1,8 @@
-"""TaskCluster `default`, which exists from the first start without being declared.
+"""The TaskCluster `default`, which exists from the first start without being declared.
 
-Used by the wiring of `kiln up`. Made once for each time that its kind is defined: a user's change
-or deletion of the cluster stays, but one that was deleted with its definition is made again.
+Used by the wiring of `kiln up`. It is created once for each definition of its kind: a user's
+change or deletion of the cluster is kept, but a cluster that was deleted together with its
+definition is created again.
 """
 
 import contextlib
@@ -14,8 +15,8 @@ from kilnwork.kube import cache, client, controller, errors, manager, objects, q
 NAMESPACE = "default"
 NAME = "default"
 ANNOTATION = "kilnwork.dev/default-cluster"
-"""Annotation of Namespace `default`: uid of the definition under which the cluster was made, even
-if it was deleted since. Earlier versions wrote `made`."""
+"""Annotation of the Namespace `default`: uid of the definition under which the cluster was
+created, even if the cluster was deleted since. Earlier versions wrote `made`."""
 
 _MADE = "made"
 _DEFINITIONS, _DEFINITION = resource.CUSTOM_RESOURCE_DEFINITIONS, kinds.TASK_CLUSTERS.qualified
@@ -23,7 +24,8 @@ _NOT_SERVED_YET_S = 0.5
 
 
 class DefaultCluster:
-    """Makes TaskCluster `default` with `slots`, now and when its kind is defined again."""
+    """Creates the TaskCluster `default` with `slots`, at the start and whenever its kind is
+    defined again."""
 
     def __init__(
         self,
@@ -53,8 +55,10 @@ class DefaultCluster:
         )
 
     async def start(self) -> None:
-        """Make the cluster if it is due, then follow the definition. Raises NotSynced."""
-        with contextlib.suppress(errors.NotFound):  # not defined, or not established: it follows
+        """Create the cluster if necessary, then follow the definition. Raises NotSynced."""
+        with contextlib.suppress(
+            errors.NotFound
+        ):  # not defined, or not established: `reconcile` handles it later
             definition = await self._kube.get(_DEFINITIONS, _DEFINITION)
             await self._ensure(definition["metadata"]["uid"])
         await self._manager.start()
@@ -68,7 +72,7 @@ class DefaultCluster:
             return None
         try:
             await self._ensure(definition.metadata.uid)
-        except errors.NotFound:  # the definition is not established
+        except errors.NotFound:  # the definition is not established yet
             return _NOT_SERVED_YET_S
         return None
 
@@ -84,7 +88,7 @@ class DefaultCluster:
                 "metadata": {"name": NAME, "namespace": NAMESPACE},
                 "spec": {"replicas": 1, "slotsPerWorker": self._slots},
             }
-            with contextlib.suppress(errors.AlreadyExists):  # a user's own
+            with contextlib.suppress(errors.AlreadyExists):  # created by a user
                 await self._kube.create(kinds.TASK_CLUSTERS, cluster, NAMESPACE)
         patch = {"metadata": {"annotations": {ANNOTATION: uid}}}
         await self._kube.merge_patch(resource.NAMESPACES, NAMESPACE, patch)

@@ -1,11 +1,11 @@
-"""Errors of the controllers, beside those of the Kubernetes API."""
+"""Errors of the controllers, in addition to those of the Kubernetes API."""
 
 from kilnwork.kit import errors
 
 
 class ControllerError(errors.KilnError):
-    """A controller cannot do its work."""
+    """Base of the errors of controllers."""
 
 
 class NotYet(ControllerError):
-    """The controllers' caches are not complete yet; ask again."""
+    """The controllers' caches are not complete yet; try again."""

@@ -1,6 +1,7 @@
-"""The ports through which the controllers use the dispatcher; there is no other way.
+"""The ports through which the controllers use the dispatcher and the engine of jobs; there is no
+other way.
 
-Implemented by `dispatch.hub.hub.Hub`. Everything here may be repeated.
+Implemented by `dispatch.hub.hub.Hub` and `jobs.index_jobs.IndexJobs`. All calls may be repeated.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +17,7 @@ from kilnwork.kit import ids
 from kilnwork.kube import events
 
 Emit = Callable[[events.Reference, str, str, str], None]
-"""Emit a kube event: object, type, reason, message. `kube.events.Recorder.emit`."""
+"""Emits a kube event: object, type, reason, message. Implemented by `kube.events.Recorder.emit`."""
 
 
 class TaskHub(Protocol):
@@ -25,19 +26,19 @@ class TaskHub(Protocol):
     async def submit(
         self, submission: model.Submission, *, force: bool = False, resume: bool = False
     ) -> model.TaskView:
-        """Accept a run of a task; durable when it returns. The same run again changes nothing.
+        """Accept a run of a task; durable when it returns. Repeating the same run changes nothing.
 
-        `resume`: keep the children of the run before. Raises RunRefused for a new run of a task
+        `resume`: keep the children of the previous run. Raises RunRefused for a new run of a task
         that has succeeded, unless `force`.
         """
         ...
 
     async def kill(self, task: ids.TaskId, *, reason: str, message: str = "") -> None:
-        """Kill a task; durable when it returns. Unknown or finished: nothing happens."""
+        """Kill a task; durable when it returns. An unknown or finished task is ignored."""
         ...
 
     async def suspend(self, task: ids.TaskId, *, suspended: bool) -> model.TaskView | None:
-        """Suspend or resume a task; durable when it returns. Finished: nothing happens."""
+        """Suspend or resume a task; durable when it returns. A finished task is ignored."""
         ...
 
     async def release(self, tasks: Iterable[ids.TaskId]) -> None:
@@ -45,20 +46,23 @@ class TaskHub(Protocol):
         ...
 
     async def changes(self, since: int) -> tuple[int, list[model.TaskView]]:
-        """Wait for changes after `since`; 0 returns everything known."""
+        """Wait for changes after `since`; with 0, return the complete state."""
         ...
 
 
 class JobHub(Protocol):
-    """The engine of jobs, as the Job and JobConfig controllers use it. Implemented by
-    `jobs.index_jobs.IndexJobs`; what a coroutine method did is durable when it returns."""
+    """The part of the engine of jobs that the Job and JobConfig controllers use.
+
+    Implemented by `jobs.index_jobs.IndexJobs`. The effect of a coroutine method is durable when it
+    returns.
+    """
 
     async def put(self, new: index_model.NewIndexJob) -> index_model.IndexJobView:
-        """Accept a Job; one that is known already is returned unchanged. Raises InvalidJob."""
+        """Accept a Job; a known Job is returned unchanged. Raises InvalidJob."""
         ...
 
     async def set_hold(self, uid: str, hold: start_queue.Hold | None) -> None:
-        """Say why a Job may not start yet; None: it may."""
+        """Set why a Job may not start yet; None if it may."""
         ...
 
     async def provide(
@@ -72,7 +76,7 @@ class JobHub(Protocol):
         ...
 
     async def kill(self, uid: str, *, reason: str = "Killed", message: str = "") -> None:
-        """Kill a Job and its running tasks. Finished: nothing happens."""
+        """Kill a Job and its running tasks. A finished Job is ignored."""
         ...
 
     async def suspend(self, uid: str, *, suspended: bool) -> None:
@@ -99,40 +103,42 @@ class JobHub(Protocol):
         priority: int | msgspec.UnsetType = msgspec.UNSET,
         killed: str = "",
     ) -> None:
-        """Run the unsuccessful indexes of a finished Job again. `killed`: why that run is killed
-        before it starts; "": it is not."""
+        """Run the unsuccessful indexes of a finished Job again.
+
+        `killed`: why the new run is killed before it starts; "" if it is not.
+        """
         ...
 
     async def release(self, uid: str) -> None:
-        """Release a Job whose object is gone: kill what runs, forget the rest."""
+        """Release a Job whose object is gone: kill its tasks, and forget it."""
         ...
 
     async def changes(self, since: int) -> tuple[int, list[index_model.IndexJobView]]:
-        """Wait for changes after `since`; 0 returns everything known."""
+        """Wait for changes after `since`; with 0, return the complete state."""
         ...
 
     def view(self, uid: str) -> index_model.IndexJobView | None:
-        """Return what is known of a Job."""
+        """Return the view of a Job, or None if it is unknown."""
         ...
 
     def limit(self, group: start_queue.ConcurrencyGroup) -> None:
-        """Set the concurrency of a JobConfig."""
+        """Set the concurrency limit of a JobConfig."""
         ...
 
     def group(self, config: str) -> index_model.GroupView:
-        """Return which Jobs of a JobConfig have started, and which wait."""
+        """Return the started and the waiting Jobs of a JobConfig."""
         ...
 
     def schedule(self, config: str) -> index_model.ScheduleRow | None:
-        """Return what was decided of a schedule."""
+        """Return the decisions of a schedule."""
         ...
 
     async def decide(self, decision: index_model.TickDecision) -> index_model.ScheduleRow:
-        """Decide ticks of a schedule. Raises TickDecided if a later one was decided."""
+        """Decide ticks of a schedule. Raises TickDecided if a later tick was decided."""
         ...
 
     async def forget_schedule(self, config: str) -> None:
-        """Forget the schedule of a JobConfig that is gone."""
+        """Forget the schedule of a deleted JobConfig."""
         ...
 
 
@@ -140,27 +146,31 @@ class ClusterHub(Protocol):
     """The part of the hub that the TaskCluster controller uses."""
 
     async def close_cluster(self, namespace: str, cluster: str, *, running: bool = True) -> None:
-        """End all unfinished tasks of a cluster that is gone. `running` False: it is being deleted;
-        end only tasks that no worker has."""
+        """End all unfinished tasks of a deleted cluster.
+
+        With `running` False the cluster is being deleted: only tasks that are not on a worker end.
+        """
         ...
 
     async def drain(self, namespace: str, cluster: str, pods: frozenset[str]) -> None:
-        """Drain the workers in these Pods, and in no others: they get no tasks, and what is lost
-        with one of them does not count as a loss."""
+        """Drain the workers in these Pods, and no others.
+
+        They get no new tasks, and attempts lost with them do not count as losses.
+        """
         ...
 
     async def set_portions(
         self, namespace: str, cluster: str, portions: Mapping[str, frozenset[int]]
     ) -> None:
-        """Set which portions of a SyncSet's data nodes hold: tasks that need one go to workers
-        there."""
+        """Set the portions of a SyncSet's data on each node: tasks that need a portion run on
+        workers there."""
         ...
 
     async def worker_gone(self, pod_uid: str, *, why: str = "", ended: float | None = None) -> None:
         """Report that nothing of this Pod runs any more. `why`: the cause, if known.
 
-        `ended`: the Pod exists, but its container ended then (wall clock of its node) and has not
-        restarted: proof for a worker that began before.
+        `ended`: set if the Pod exists, but its container ended at this time (wall clock of its
+        node) and has not restarted: proof for a worker that started before.
         """
         ...
 
@@ -169,19 +179,19 @@ class ClusterHub(Protocol):
         ...
 
     async def clusters_changed(self, since: int) -> tuple[int, set[tuple[str, str]]]:
-        """Wait for something newer than `since`; 0 gives every cluster known."""
+        """Wait for changes after `since`; with 0, return all known clusters."""
         ...
 
 
 class ExecutorLink(Protocol):
-    """Receives what an executor observes. Implemented by `dispatch.hub.executor_links`."""
+    """Receives the observations of an executor. Implemented by `dispatch.hub.executor_links`."""
 
     def observed(self, ref: attempts.AttemptRef, observed: model.Observed) -> None:
         """Report the observed state of an attempt."""
         ...
 
     def started(self, ref: attempts.AttemptRef, *, at: float, container: str = "") -> None:
-        """Report that an attempt began to run at that wall time, as the container with that id."""
+        """Report that an attempt started at a wall time, in the container with this id."""
         ...
 
     async def finished(self, ref: attempts.AttemptRef, outcome: attempts.Outcome) -> None:
@@ -189,11 +199,11 @@ class ExecutorLink(Protocol):
         ...
 
     def log(self, ref: attempts.AttemptRef, *, offset: int, data: bytes) -> None:
-        """Keep output that begins at `offset`."""
+        """Store output that begins at `offset`."""
         ...
 
     def discard_log(self, ref: attempts.AttemptRef) -> None:
-        """Discard the kept output of an attempt, which is copied again from the beginning."""
+        """Discard the stored output of an attempt, which is copied again from the beginning."""
         ...
 
 
@@ -202,11 +212,12 @@ class Containers(ExecutorLink, Protocol):
     `dispatch.hub.containers`."""
 
     def join(self, receive: Callable[[instructions.ForExecutor], None]) -> None:
-        """Have `receive` called with what workers request."""
+        """Register the callback for requests of workers."""
         ...
 
     def kill(self, pod_uid: str, ref: attempts.AttemptRef, container: str) -> bool:
-        """Have the worker of that Pod kill a container in it; False when it is not connected."""
+        """Have the worker of a Pod kill a container in it; return False if the worker is not
+        connected."""
         ...
 
 
@@ -225,16 +236,18 @@ class AttemptHub(Protocol):
         capacity: int,
         receive: Callable[[instructions.ForExecutor], None],
     ) -> ExecutorLink:
-        """Let an executor take attempts, `capacity` at once; when it returns, `receive` was called
-        with all attempts that it had before."""
+        """Let an executor take up to `capacity` attempts at once.
+
+        When it returns, `receive` has been called with all attempts that the executor had before.
+        """
         ...
 
     def view(self, task: ids.TaskId) -> model.TaskView | None:
-        """Return the newest run of a task, finished or not; None when there is none."""
+        """Return the newest run of a task, finished or not; None if there is none."""
         ...
 
     def holds(self, ref: attempts.AttemptRef) -> bool:
-        """Return whether that attempt is unfinished."""
+        """Return whether the attempt is unfinished."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""Precedence of controllers while very much is due at once.
+"""Precedence of one controller over others while many of its keys are due.
 
-Used by `assembly`: while thousands of JobConfigs are due, the Jobs of their ticks are made before
-those that are there are looked at, so that no tick waits for the work of others.
+Used by `assembly`: while thousands of JobConfigs are due, the Jobs of their ticks are created
+before existing Jobs are processed, so that no tick waits for other work.
 """
 
 import asyncio
@@ -10,11 +10,11 @@ from kilnwork.kit import clock
 from kilnwork.kube import queue
 
 BEHIND = 64
-"""How many keys may be ready in a queue before other controllers wait."""
+"""Number of ready keys in a queue above which other controllers wait."""
 
 MAX_HELD_S = 30.0
-"""The longest wait of other controllers: if the load lasts longer, it is no burst, and all
-share."""
+"""Maximum wait of other controllers in seconds: a load that lasts longer is not a burst, and all
+controllers share it."""
 
 LOOK_S = 0.05
 

@@ -1,6 +1,7 @@
-"""What every reconciler needs (client, caches, kube events, clock), and a function that all use.
+"""The parts that all reconcilers share (client, caches, kube events, clock), and a common
+function.
 
-Used by the reconcilers of all kinds; made by `assembly`.
+Used by the reconcilers of all kinds; created by `assembly`.
 """
 
 import msgspec
@@ -21,7 +22,7 @@ class ReconcilerContext(msgspec.Struct, frozen=True):
 
 
 async def delete(kube: client.Client, kind: resource.Resource, metadata: meta.ObjectMeta) -> None:
-    """Delete exactly this object, then what it owns; if it is gone already, nothing happens."""
+    """Delete exactly this object, then the objects that it owns. A missing object is ignored."""
     try:
         await kube.delete(
             kind,

@@ -12,7 +12,7 @@ from kilnwork.api import attempts, documents, task
 
 
 def in_status(payload: attempts.Payload | None) -> task.Result | None:
-    """Return a result for a status; with its value only if that is small JSON."""
+    """Return a result in the form of a status; it has its value only if that is small JSON."""
     if payload is None:
         return None
     if payload.digest is not None:
@@ -30,8 +30,10 @@ def in_status(payload: attempts.Payload | None) -> task.Result | None:
 
 
 def _storable(data: bytes) -> Any:
-    """Return a JSON value if it may be in a status, else UNSET: API servers have integers of 64
-    bits, and readers must not fail because of its depth."""
+    """Return a JSON value if it may be in a status, otherwise UNSET.
+
+    API servers have 64-bit integers, and readers must not fail because of its depth.
+    """
     try:
         value = msgspec.json.decode(data)
         documents.measure(value)

@@ -1,8 +1,8 @@
-"""The writer of statuses, which remembers what it wrote until the cache has it.
+"""The writer of statuses, which remembers its writes until the cache reflects them.
 
-Used by every reconciler for its own kind. A whole status is put, not a merge patch: a merge patch
-cannot hold the nulls of a JSON result (RFC 7386). The resourceVersion goes with it, so that no
-client overwrites a change that it has not seen.
+Used by each reconciler for its own kind. The whole status is put, not a merge patch: a merge patch
+cannot represent the nulls of a JSON result (RFC 7386). The request contains the resourceVersion,
+so that unseen changes are not overwritten.
 """
 
 from typing import Generic, Protocol, TypeVar
@@ -17,7 +17,7 @@ S_co = TypeVar("S_co", bound=msgspec.Struct, covariant=True)
 
 
 class Seen(Protocol[S_co]):
-    """An object with a status, as a cache has it."""
+    """An object with a status, as in a cache."""
 
     @property
     def metadata(self) -> meta.ObjectMeta: ...
@@ -27,14 +27,14 @@ class Seen(Protocol[S_co]):
 
 
 class Declared(Seen[S_co], Protocol[S_co]):
-    """An object that has a spec, too."""
+    """An object with a spec and a status."""
 
     @property
     def spec(self) -> msgspec.Struct: ...
 
 
 class _Written(msgspec.Struct, Generic[S], frozen=True, gc=False):
-    """`wanted` is what we sent, `stored` what the server made of it, at `version`."""
+    """A write: `wanted` was sent, `stored` is the server's form of it, at `version`."""
 
     version: str
     wanted: S
@@ -55,10 +55,10 @@ class StatusWriter(Generic[S]):
         self._type = type
         self._written: dict[str, _Written[S]] = {}
         self._under_way: dict[str, str] = {}
-        """Uids of objects that are being written, and the version that was postponed meanwhile."""
+        """Versions that were postponed during a write of an object, by uid."""
 
     def current(self, seen: Seen[S]) -> S:
-        """Return the current status: what we wrote last, unless another client has overwritten
+        """Return the current status: the last written one, unless another client has overwritten
         it."""
         last = self._written.get(seen.metadata.uid)
         if last is None:
@@ -72,8 +72,11 @@ class StatusWriter(Generic[S]):
         return last is not None and seen.metadata.resource_version == last.version
 
     def postpone(self, seen: Seen[S]) -> bool:
-        """Return whether a write of this object is under way: the watch may deliver it before the
-        response. `write` then says whether the version was another one."""
+        """Return whether a write of this object is in progress: the watch may deliver the result
+        before the response.
+
+        `write` then reports whether it was another version.
+        """
         uid = seen.metadata.uid
         if uid not in self._under_way:
             return False
@@ -81,16 +84,16 @@ class StatusWriter(Generic[S]):
         return True
 
     def is_own_write(self, old: Declared[S], new: Declared[S]) -> bool:
-        """Return whether only our own status is new, which the pass that wrote it has
+        """Return whether only our own status is new, which the pass that wrote it has already
         considered."""
         version = new.metadata.resource_version
         before = msgspec.structs.replace(old.metadata, resource_version=version)
         return before == new.metadata and old.spec == new.spec and self.has_written(new)
 
     async def write(self, seen: Seen[S], wanted: S) -> bool:
-        """Put `wanted`; raises Conflict when the object has changed since the cached version.
+        """Write `wanted`; raises Conflict if the object has changed since the cached version.
 
-        Returns whether another version was postponed meanwhile, which is to be looked at.
+        Returns whether another version was postponed meanwhile, which must be reconciled.
         """
         uid = seen.metadata.uid
         self._under_way[uid] = ""
@@ -129,5 +132,6 @@ class StatusWriter(Generic[S]):
 
 
 def _number(version: str) -> int:
-    """Return a resourceVersion as a number: those of one resource compare as numbers (KEP-5504)."""
+    """Return a resourceVersion as a number: versions of one resource compare as numbers
+    (KEP-5504)."""
     return int(version) if version.isdecimal() else 0

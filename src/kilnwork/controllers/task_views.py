@@ -1,6 +1,6 @@
 """The dispatcher's views of declared tasks, as last published: by id and by object name.
 
-Filled from `Hub.changes` by the Task controller; lost and filled again with every start.
+Filled from `Hub.changes` by the Task controller; lost and filled again with each start.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ class TaskViews:
         self._by_key: dict[Key, set[ids.TaskId]] = {}
 
     def put(self, view: model.TaskView) -> None:
-        """Keep `view` unless a newer one is known: responses and changes may overtake each
+        """Store `view` unless a newer one is known: responses and changes may overtake each
         other."""
         before = self._by_id.get(view.task)
         if before is not None and (view.run, view.seq) < (before.run, before.seq):
@@ -31,15 +31,15 @@ class TaskViews:
         return self._by_id.get(task)
 
     def named(self, key: Key) -> tuple[model.TaskView, ...]:
-        """Return all tasks that were ever declared under this name and are still kept."""
+        """Return all tasks that were declared under this name and are still stored."""
         return tuple(self._by_id[task] for task in sorted(self._by_key.get(key, ())))
 
     def keys(self) -> Iterable[Key]:
-        """Return names of all objects that have a view."""
+        """Return the names of all objects that have a view."""
         return self._by_key.keys()
 
     def drop(self, task: ids.TaskId) -> None:
-        """Forget a task whose object is gone and whose run is over."""
+        """Forget a task whose object is gone and whose run has finished."""
         view = self._by_id.pop(task, None)
         if view is None:
             return

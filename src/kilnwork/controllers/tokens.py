@@ -1,7 +1,7 @@
-"""The check that a worker belongs to the cluster it names: the channel's `TokenVerifier`.
+"""The check that a worker belongs to the cluster that it names: the channel's `TokenVerifier`.
 
-Used by the hub for every new link. A TaskCluster's token is in its channel Secret, which only its
-worker Pods mount; the caches have both, so a check costs no request.
+Used by the hub for each new link. A TaskCluster's token is in its channel Secret, which only its
+worker Pods mount; the caches have both, so that a check needs no request.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from kilnwork.api import task_cluster
 from kilnwork.controllers import caches, errors, worker_pods
 
 PATIENCE_S = 5.0
-"""How long a check waits for full caches: longer than a start takes."""
+"""Maximum time in seconds that a check waits for complete caches: longer than a start takes."""
 
 
 def channel_secret(known: caches.Caches, cluster: task_cluster.TaskCluster) -> caches.Secret | None:
@@ -30,8 +30,8 @@ def channel_secret(known: caches.Caches, cluster: task_cluster.TaskCluster) -> c
 class SecretVerifier:
     """Compares a credential with the token in the cluster's channel Secret.
 
-    `synced`: set when the caches are full; a check waits for them up to `PATIENCE_S`, so that
-    workers that reconnect while the manager starts are accepted without delay.
+    `synced`: set when the caches are complete; a check waits for them up to `PATIENCE_S`, so that
+    workers that reconnect during the start of the manager are accepted without delay.
     """
 
     def __init__(self, known: caches.Caches, *, synced: Sequence[asyncio.Event] = ()) -> None:
@@ -39,9 +39,9 @@ class SecretVerifier:
         self._synced = synced
 
     async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
-        """Return True when `credential` is the current token of this cluster.
+        """Return whether `credential` is the current token of this cluster.
 
-        Raises NotYet when the caches are not full or lack the Secret.
+        Raises NotYet if the caches are not complete or lack the Secret.
         """
         await wait_synced(self._synced)
         known = self._caches.clusters.get((namespace, cluster))
@@ -59,7 +59,7 @@ class SecretVerifier:
 
 
 async def wait_synced(synced: Sequence[asyncio.Event]) -> None:
-    """Wait up to `PATIENCE_S` until the caches are full. Raises NotYet."""
+    """Wait up to `PATIENCE_S` until the caches are complete. Raises NotYet."""
     try:
         async with asyncio.timeout(PATIENCE_S):
             for event in synced:

@@ -1,7 +1,9 @@
-"""Namespaces that the manager does not serve any more: TaskClusters say so, workers are deleted.
+"""Clean-up of namespaces that the manager does not serve any more: TaskClusters get a condition,
+workers are deleted.
 
-Used by the wiring of `kiln manager` when `--only-in` names fewer than before. Everything may be
-repeated. It needs the rights that the manager had there, which `kubectl apply` leaves in place.
+Used by the wiring of `kiln manager` when `--only-in` lists fewer namespaces than before.
+Everything may be repeated. It needs the former rights of the manager there, which `kubectl apply`
+does not remove.
 """
 
 import logging
@@ -19,9 +21,9 @@ _OURS = ",".join(f"{key}={value}" for key, value in worker_pods.MANAGED.items())
 
 
 async def leave(kube: client.Client, namespace: str, *, time: clock.Clock) -> None:
-    """Write the condition to every TaskCluster there, and delete the worker Pods.
+    """Write the condition to all TaskClusters of the namespace, and delete the worker Pods.
 
-    Raises Forbidden where the rights are gone, and other KubeErrors.
+    Raises Forbidden if the rights are gone, and other KubeErrors.
     """
     writer = status_writer.StatusWriter(kube, kinds.TASK_CLUSTERS, task_cluster.TaskClusterStatus)
     clusters = await kube.list(kinds.TASK_CLUSTERS, namespace, type=task_cluster.TaskCluster)

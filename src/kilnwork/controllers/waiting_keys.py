@@ -1,13 +1,14 @@
-"""An index of waiting keys: from an object to the keys that must be looked at when it appears.
+"""An index of waiting keys: from an object to the keys that must be reconciled when it appears.
 
-Used by reconcilers. Each pass over a key sets again what it waits for, so nothing goes stale.
+Used by reconcilers. Each pass over a key sets its awaited objects again, so that nothing becomes
+stale.
 """
 
 from collections.abc import Iterable
 
 Key = tuple[str, str]
 Awaited = tuple[str, str, str]
-"""Kind, namespace and name."""
+"""Kind, namespace and name of an awaited object."""
 
 
 class WaitingKeys:
@@ -18,7 +19,7 @@ class WaitingKeys:
         self._awaited: dict[Key, frozenset[Awaited]] = {}
 
     def set(self, key: Key, awaited: Iterable[Awaited]) -> None:
-        """Set what `key` waits for, replacing what it waited for before."""
+        """Set the objects that `key` waits for, replacing the previous ones."""
         wanted = frozenset(awaited)
         before = self._awaited.get(key, frozenset())
         if wanted == before:
@@ -35,7 +36,7 @@ class WaitingKeys:
             self._awaited.pop(key, None)
 
     def waiting(self, kind: str, namespace: str, name: str) -> tuple[Key, ...]:
-        """Return the keys that wait for this object, in the order in which they began to."""
+        """Return the keys that wait for this object, in the order in which they started to wait."""
         return tuple(self._waiting.get((kind, namespace, name), ()))
 
     def __len__(self) -> int:

@@ -1,8 +1,9 @@
-"""The objects behind a TaskCluster: its channel Secret and its worker Pods, as JSON.
+"""The objects of a TaskCluster: its channel Secret and its worker Pods, as JSON.
 
-Pure. Used by the TaskCluster controller and the token verifier, which must agree on names.
-A cluster's name may have 253 characters and dots; Pod names are host names and label values have
-63, so longer ones get a short form with a hash (`api.names.dns_label`), always the same.
+Pure. Used by the TaskCluster controller and the token verifier, which must agree on names. A
+cluster's name may have 253 characters and dots; Pod names are host names and label values have at
+most 63 characters, so that longer names get a short form with a hash (`api.names.dns_label`),
+always the same.
 """
 
 import base64
@@ -20,15 +21,15 @@ from kilnwork.executors.ephemeral import template as ephemeral
 from kilnwork.executors.pod import sidecar
 
 CLUSTER_LABEL = "kilnwork.dev/cluster"
-"""Label of Secret and Pods: the cluster's shortened name. The annotation of this name has the full
-one."""
+"""Label of Secret and Pods: the shortened name of the cluster. The annotation with this key has
+the full name."""
 
 TEMPLATE_ANNOTATION = "kilnwork.dev/template"
-"""Annotation of Pods: digest of the template that they were made from; another digest means
-outdated."""
+"""Annotation of Pods: digest of the template that they were created from; a Pod with another
+digest is outdated."""
 
 MANAGED = {"app.kubernetes.io/managed-by": "kilnwork"}
-"""The label selector of the caches: only objects that kilnwork made."""
+"""The label selector of the caches: only objects that kilnwork created."""
 
 CONTAINER = "worker"
 TOKEN_DIRECTORY = "/var/run/secrets/kilnwork.dev/channel"  # noqa: S105 - a path
@@ -39,49 +40,50 @@ CA_FILE = f"{TOKEN_DIRECTORY}/{CA_KEY}"
 _VOLUME = "kiln-channel"
 
 LOST_NODE_S = 30
-"""How long a worker Pod tolerates a lost node, unless its template says otherwise. Kubernetes'
-default of 300 s is meant for Pods whose work ends with them. The tasks of a lost worker are
-restarted elsewhere when its lease expires; only the capacity is missing."""
+"""Seconds for which a worker Pod tolerates a lost node, unless its template says otherwise.
+Kubernetes' default of 300 s is meant for Pods whose work ends with them. The tasks of a lost
+worker are restarted elsewhere when its lease expires; only its capacity is missing."""
 
 LOST_NODE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-"""kubernetes plugin/pkg/admission/defaulttolerationseconds."""
+"""The taints of lost nodes (kubernetes plugin/pkg/admission/defaulttolerationseconds)."""
 
 _ORDINAL_LENGTH = len("-99999")
-"""Digits of an ordinal. Ordinals may exceed replicas: a Pod being deleted keeps its name, on a lost
-node for ever."""
+"""Length reserved for an ordinal. Ordinals may exceed replicas: a Pod that is being deleted
+keeps its name, on a lost node for ever."""
 
 
 SIDECAR = "from kilnwork.worker.sidecar import run; run()"
-"""The sidecar's program for `python -c`: with `-m` the start takes half as long again."""
+"""The sidecar's program for `python -c`: with `-m` the start takes 50 % longer."""
 
 
 class WorkerPodSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the manager puts into worker Pods.
-
-    `channel`: where workers connect (`unix:/path` or `tls://HOST:PORT`); `ca`: the PEM that its
-    certificate is checked against, None for a Unix socket. `worker_image`: used when a template
-    names none; on a local node it is only a label. `worker_dir`: where commands run unless a
-    template says so; None leaves it to the node. `blobs`: directory of the manager's blobs, which
-    Pods see if `blobs_shared`. `allowed_kinds`: of objects that tasks may make.
-    `socket`: of the dispatcher in this process, for TaskClaims; None: they are not served.
-    `manager`: URL at which agents of ponds reach this process, whose certificate `manager_ca` has
-    signed, None over plain http; `ponds`: directory of ponds that name none. `sees_nodes`: whether
-    the manager may read Nodes, without which there are no agents.
-    """
+    """The manager's settings for worker Pods."""
 
     channel: str
+    """Address to which workers connect: `unix:/path` or `tls://HOST:PORT`."""
     worker_command: tuple[str, ...]
     worker_image: str
+    """Default image; only a label on a local node."""
     worker_dir: str | None = None
+    """Default working directory of commands; None: chosen by the node."""
     ca: bytes | None = None
+    """PEM of the CA of the channel's certificate; None for a Unix socket."""
     blobs: Path | None = None
+    """Directory of the manager's blobs."""
     blobs_shared: bool = True
+    """Whether Pods mount that directory."""
     allowed_kinds: tuple[str, ...] = ()
+    """Kinds of objects that tasks may create."""
     socket: Path | None = None
+    """Socket of the dispatcher in this process, for TaskClaims; None: they are not served."""
     manager: str = ""
+    """URL at which agents of ponds reach this process."""
     manager_ca: bytes | None = None
+    """CA that has signed the manager's certificate; None over plain http."""
     ponds: str | None = None
+    """Directory of ponds whose spec has no path."""
     sees_nodes: bool = True
+    """Whether the manager may read Nodes, without which there are no agents of ponds."""
 
     @property
     def sidecar(self) -> sidecar.SidecarOptions:
@@ -96,8 +98,10 @@ class WorkerPodSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def problem(cluster: task_cluster.TaskCluster) -> str:
-    """Return why no Pod can be made of this spec, "" when one can. A real API server leaves
-    `spec.template` open, as it is too large for a schema of ours."""
+    """Return why no Pod can be created from this spec, or "".
+
+    A real API server does not validate `spec.template`, which is too large for a schema of ours.
+    """
     found = [f"{field} {why}" for field, why in validation.validate_task_cluster(cluster)]
     if found:
         return "; ".join(found)
@@ -106,40 +110,40 @@ def problem(cluster: task_cluster.TaskCluster) -> str:
 
 
 def secret_name(cluster: str) -> str:
-    """Return the name of the Secret with the token by which a cluster's workers prove
-    themselves."""
+    """Return the name of the Secret with the token with which a cluster's workers authenticate."""
     name = f"{cluster}-channel"
     return name if names.is_dns_subdomain(name) else names.dns_label(name)
 
 
 def pod_name(cluster: task_cluster.TaskCluster, ordinal: int) -> str:
-    """Return the name of one worker Pod, legal as a host name whatever the cluster is called."""
+    """Return the name of one worker Pod, valid as a host name for any name of the cluster."""
     prefix = cluster.spec.deployment_name or cluster.metadata.name
     return f"{names.dns_label(prefix, names.LABEL_LENGTH - _ORDINAL_LENGTH)}-{ordinal}"
 
 
 def ordinal(name: str) -> int:
-    """Return the number at the end of a Pod's name, 0 if there is none."""
+    """Return the number at the end of a Pod's name, or 0 if there is none."""
     last = name.rpartition("-")[2]
     return int(last) if last.isdecimal() else 0
 
 
 def is_named_for(cluster: task_cluster.TaskCluster, name: str) -> bool:
-    """Return True for the names of `pod_name`; False for those of another `spec.deploymentName`."""
+    """Return whether a name has the form of `pod_name`; false after a change of
+    `spec.deploymentName`."""
     return name == pod_name(cluster, ordinal(name))
 
 
 def free_names(
     cluster: task_cluster.TaskCluster, count: int, taken: Container[str]
 ) -> tuple[str, ...]:
-    """Return the first `count` free names: always the same, so that nothing is made twice."""
+    """Return the first `count` free names; always the same ones, so that no Pod is created
+    twice."""
     every = (pod_name(cluster, number) for number in itertools.count())
     return tuple(itertools.islice((name for name in every if name not in taken), max(count, 0)))
 
 
 def labels(cluster: str) -> dict[str, str]:
-    """Return the labels of everything that belongs to a cluster (recommended labels of
-    Kubernetes)."""
+    """Return the labels of all objects of a cluster (recommended labels of Kubernetes)."""
     short = names.dns_label(cluster)
     return {
         "app.kubernetes.io/name": "kilnwork",
@@ -151,15 +155,14 @@ def labels(cluster: str) -> dict[str, str]:
 
 
 def container_status(seen: pod.Pod) -> pod.ContainerStatus | None:
-    """Return the status of the worker's container; None when it is missing or ambiguous."""
+    """Return the status of the worker's container; None if it is missing or ambiguous."""
     found = seen.status.container_statuses
     named = (status for status in found if status.name == CONTAINER)
     return next(named, found[0] if len(found) == 1 else None)
 
 
 def is_same(old: pod.Pod, new: pod.Pod) -> bool:
-    """Return whether two versions of a worker Pod differ in the containers of its attempts
-    alone."""
+    """Return whether two versions of a worker Pod differ only in the containers of its attempts."""
     return _without_containers(old) == _without_containers(new)
 
 
@@ -179,7 +182,7 @@ def selector(cluster: str) -> str:
 
 
 def owner(cluster: task_cluster.TaskCluster) -> meta.JsonObject:
-    """Return the owner reference that lets the garbage collector remove what belongs to a
+    """Return the owner reference by which the garbage collector removes the objects of a
     cluster."""
     return {
         "apiVersion": kinds.TASK_CLUSTERS.api_version,
@@ -204,7 +207,7 @@ def secret(
 
 
 def ca_data(ca: bytes | None) -> dict[str, str]:
-    """Return the CA's entry of a channel Secret. It may change: a manager may lose its
+    """Return the entry of a channel Secret for the CA. It may change: a manager may lose its
     directory."""
     return {} if ca is None else {CA_KEY: base64.b64encode(ca).decode()}
 
@@ -212,10 +215,10 @@ def ca_data(ca: bytes | None) -> dict[str, str]:
 def template(
     cluster: task_cluster.TaskCluster, settings: WorkerPodSettings, *, secret_uid: str
 ) -> meta.JsonObject:
-    """Return what all worker Pods of a cluster have in common: a Pod without a name.
+    """Return the common part of all worker Pods of a cluster: a Pod without a name.
 
-    Starts from `spec.template`; the container `worker` (else the first) becomes the worker.
-    `secret_uid` is in the digest, so that a new token reaches all workers.
+    It is derived from `spec.template`; the container `worker` (otherwise the first) becomes the
+    worker. `secret_uid` is part of the digest, so that a new token reaches all workers.
     """
     given: dict[str, Any] = copy.deepcopy(cluster.spec.template or {})
     given_meta = given.get("metadata") or {}
@@ -238,7 +241,7 @@ def named(pod: meta.JsonObject, name: str) -> meta.JsonObject:
 
 
 def digest_of(pod: meta.JsonObject) -> str:
-    """Return the digest that a Pod made from this template carries."""
+    """Return the digest that is stored in Pods created from this template."""
     found: str = pod["metadata"]["annotations"][TEMPLATE_ANNOTATION]
     return found
 
@@ -281,7 +284,8 @@ def _pod_spec(
 
 
 def _tolerations(given: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return tolerations for lost nodes for a while, except for taints that the template names."""
+    """Return limited tolerations for the taints of lost nodes, except for taints that the
+    template names."""
     stated = [
         toleration
         for toleration in given.get("tolerations") or []
@@ -309,7 +313,7 @@ def _worker(
     mount = {"name": _VOLUME, "mountPath": TOKEN_DIRECTORY, "readOnly": True}
     worker = {
         "name": CONTAINER,
-        "terminationMessagePolicy": "FallbackToLogsOnError",  # why it left, in the Pod's status
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # why it ended, in the Pod's status
         **given,
         "image": given.get("image") or settings.worker_image,
         "command": list(settings.worker_command),
@@ -326,7 +330,8 @@ def _worker(
 
 
 def _has_containers(cluster: task_cluster.TaskCluster) -> bool:
-    """Return whether commands run in containers added to the Pods, sharing volume and processes."""
+    """Return whether commands run in containers added to the Pods, which share volume and
+    processes."""
     return cluster.spec.runtime is task_cluster.Runtime.EPHEMERAL_CONTAINERS
 
 
@@ -350,8 +355,8 @@ def _env(cluster: task_cluster.TaskCluster, settings: WorkerPodSettings) -> list
 
 
 def _memory_env(given: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return variables with the memory limit, for nodes without cgroups where the worker enforces
-    it."""
+    """Return variables with the memory limit, for nodes without cgroups, where the worker
+    enforces it."""
     if "memory" not in ((given.get("resources") or {}).get("limits") or {}):
         return []
     limit = {"containerName": given.get("name") or CONTAINER, "resource": "limits.memory"}
@@ -363,8 +368,8 @@ def _from_field(name: str, path: str) -> dict[str, Any]:
 
 
 def _token_volume(cluster: str) -> dict[str, Any]:
-    # 0444 (292): a kubelet lets root own it, and the user of an image may be another; what else
-    # runs in the container runs as that user too
+    # 0444 (292): a kubelet makes root the owner, and the user of an image may be another one;
+    # other processes in the container run as the same user.
     secret = {"secretName": secret_name(cluster), "defaultMode": 292}
     return {"name": _VOLUME, "secret": secret}
 

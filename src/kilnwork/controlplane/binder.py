@@ -1,8 +1,8 @@
-"""The scheduler, as small as it can be: binds Pods to the first Ready node that they fit.
+"""Minimal scheduler: binds each Pod to the first Ready node that it fits on.
 
-Follows the store inside the server. What fits is decided by `node_fit`; nothing is preferred,
-spread or preempted: with one local node there is nothing to choose, only a reason to give when it
-is full.
+It follows the store inside the server. `node_fit` decides what fits; nothing is preferred, spread
+or preempted: with one local node there is nothing to choose, only a reason to report when it is
+full.
 """
 
 import decimal
@@ -19,7 +19,7 @@ _PODS, _NODES = resource.PODS.qualified, resource.NODES.qualified
 
 
 class Binder(store_controller.StoreController[objects.Key]):
-    """Binds the Pods of one store."""
+    """Controller that binds the Pods of one store to nodes."""
 
     def __init__(self, writer: crud.ObjectWriter) -> None:
         super().__init__("binder", writer)
@@ -27,13 +27,13 @@ class Binder(store_controller.StoreController[objects.Key]):
         self._bound: dict[objects.Key, tuple[str, node_fit.Amounts]] = {}
 
     def start(self) -> None:
-        """Look at what there is, then follow."""
+        """Read the existing Pods, then follow changes."""
         for stored in self._store.select(_PODS):
             self._note(stored.key, stored.raw)
         self._follow()
-        self._begin()
+        self._start_worker()
 
-    def _on_changes(self, changes: Sequence[objects.Change]) -> None:
+    def _on_changes(self, changes: Sequence[objects.StoreChange]) -> None:
         for change in changes:
             if change.key.resource == _PODS:
                 if change.action == objects.Action.DELETED:
@@ -42,15 +42,15 @@ class Binder(store_controller.StoreController[objects.Key]):
                 else:
                     self._note(change.key, change.raw)
             elif change.key.resource == _NODES:
-                self._look_at_all()
+                self._enqueue_unbound()
 
-    def _look_at_all(self) -> None:
+    def _enqueue_unbound(self) -> None:
         for key in self._unbound:
-            self._add(key)
+            self._enqueue(key)
 
     def _note(self, key: objects.Key, raw: bytes) -> None:
         pod = _decode(raw)
-        if pod.spec.node_name and pod.status.phase not in _OVER:
+        if pod.spec.node_name and pod.status.phase not in _FINISHED_PHASES:
             if key not in self._bound:
                 asked = node_fit.requests(msgspec.to_builtins(pod.spec))
                 self._bound[key] = (pod.spec.node_name, asked)
@@ -60,28 +60,30 @@ class Binder(store_controller.StoreController[objects.Key]):
             self._unbound.pop(key, None)
         else:
             self._unbound[key] = None
-            self._add(key)
+            self._enqueue(key)
 
     def _release(self, key: objects.Key) -> None:
-        """A Pod takes no room any more: others may fit now."""
+        """Stop counting the resources of a Pod and reconsider the unbound Pods, which may fit
+        now.
+        """
         if self._bound.pop(key, None) is not None:
-            self._look_at_all()
+            self._enqueue_unbound()
 
     def _used(self, node: str) -> node_fit.Amounts:
         there = [amounts for where, amounts in self._bound.values() if where == node]
         return {**node_fit.total(there), "pods": decimal.Decimal(len(there))}
 
-    async def _look(self, key: objects.Key) -> None:
+    async def _reconcile(self, key: objects.Key) -> None:
         stored = self._store.get(key)
         if stored is None or not _is_unbound(_decode(stored.raw)):
             return
         pod = stored.decode()
-        place = writes.target_of(resource.PODS, key.namespace, key.name)
+        target = writes.target_of(resource.PODS, key.namespace, key.name)
         gates = [str(gate.get("name")) for gate in pod["spec"].get("schedulingGates") or ()]
         nodes = [s.decode() for s in self._store.select(_NODES)]
         try:
             if gates:
-                await self._explain(place, "SchedulingGated", _GATED)
+                await self._report_unbound(target, "SchedulingGated", _GATED)
                 return
             misfits = {}
             for node in nodes:
@@ -89,11 +91,13 @@ class Binder(store_controller.StoreController[objects.Key]):
                 misfits[name] = node_fit.find_misfit(node, pod, self._used(name))
             fitting_nodes = [name for name, why in misfits.items() if not why]
             if not fitting_nodes:
-                await self._explain(place, "Unschedulable", _unavailable(list(misfits.values())))
+                await self._report_unbound(
+                    target, "Unschedulable", _unavailable_message(list(misfits.values()))
+                )
                 return
-            named = {"name": place.name, "uid": pod["metadata"]["uid"]}
+            named = {"name": target.name, "uid": pod["metadata"]["uid"]}
             body = {"metadata": named, "target": {"name": fitting_nodes[0]}}
-            await subresources.bind(self._writer, place, body, writes.WriteContext())
+            await subresources.bind(self._writer, target, body, writes.WriteContext())
         except statuses.StatusError as error:
             if error.code not in (404, 409):
                 raise
@@ -101,8 +105,8 @@ class Binder(store_controller.StoreController[objects.Key]):
         if (bound := self._store.get(key)) is not None:
             self._note(key, bound.raw)  # the next one must see the room that it takes
 
-    async def _explain(self, place: writes.WriteTarget, reason: str, message: str) -> None:
-        """Write why it is not bound, unless that is known."""
+    async def _report_unbound(self, target: writes.WriteTarget, reason: str, message: str) -> None:
+        """Set the PodScheduled condition to False with this reason, unless it already says so."""
         now = self._writer.now()
 
         def explained(pod: meta.JsonObject) -> meta.JsonObject:
@@ -124,17 +128,19 @@ class Binder(store_controller.StoreController[objects.Key]):
             }
             return {**pod, "status": {**status, "conditions": [*others, condition]}}
 
-        await self._writer.change_here(
-            place, explained, writes.WriteContext(), subresource="status"
+        await self._writer.change_internally(
+            target, explained, writes.WriteContext(), subresource="status"
         )
 
 
-_OVER = ("Succeeded", "Failed")
+_FINISHED_PHASES = ("Succeeded", "Failed")
 _GATED = "Scheduling is blocked due to non-empty scheduling gates"
 
 
-def _unavailable(misfits: list[str]) -> str:
-    """As the real scheduler says it: each reason with the number of nodes."""
+def _unavailable_message(misfits: list[str]) -> str:
+    """Return the message of the real scheduler: each reason with the number of nodes that it holds
+    for.
+    """
     reasons = ", ".join(f"{misfits.count(m)} {m}" for m in dict.fromkeys(misfits))
     return f"0/{len(misfits)} nodes are available" + (f": {reasons}." if reasons else ".")
 
@@ -166,7 +172,10 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 class _Pod(msgspec.Struct, frozen=True):
-    """What says whether a Pod is to be bound and what it takes; read of every change of a Pod."""
+    """The fields of a Pod that decide whether it is bound and what it requests.
+
+    Decoded at every change of a Pod, hence only these fields.
+    """
 
     metadata: _Metadata
     spec: _Spec = _Spec()

@@ -1,7 +1,7 @@
 """The embedded control plane as a whole: one data directory, one API server, one local node.
 
-Started by the command line, which mounts the REST API of room `server` next to Kubernetes. The
-order in which the parts start and stop is written in `start` and `stop`, and nowhere else.
+The command line starts it and mounts the REST API of room `server` next to Kubernetes. The order in
+which the parts start and stop is defined in `start` and `stop`, and nowhere else.
 """
 
 import contextlib
@@ -64,23 +64,22 @@ _DATABASE, _KUBECONFIG = "control.db", "kubeconfig"
 
 
 class ControlPlaneSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the data is, how to listen, and what the node is called.
-
-    `port` 0: a free pair, the one of last time if it still is. `workdir`: where containers run that
-    name no directory. `controllers`: collect garbage, bind Pods, evict them by taints, end those of
-    deleted nodes. `installed`: kinds that are defined at each start, with their rules.
-    """
+    """Settings of a control plane: data directory, port, name of the node and installed kinds."""
 
     data_dir: Path
     port: int = DEFAULT_PORT
+    """HTTPS port; the next one serves plain HTTP. 0: a free pair, the last one if still free."""
     workdir: Path = msgspec.field(default_factory=Path.cwd)
+    """Working directory of containers that name none."""
     node_name: str = msgspec.field(default_factory=lambda: names.dns_label(socket.gethostname()))
     controllers: bool = True
+    """Whether to run the garbage collector, the binder, taint eviction and the Pod collector."""
     installed: extensions.Extensions = extensions.Extensions()
+    """Kinds that are defined at each start, with their rules."""
 
 
 class ClockAndIds(msgspec.Struct, frozen=True, kw_only=True):
-    """Time and chance, handed in."""
+    """Sources of time, uids and randomness; tests replace them."""
 
     clock: clocks.Clock = msgspec.field(default_factory=clocks.SystemClock)
     new_uid: ids.NewUid = ids.new_uid
@@ -88,12 +87,12 @@ class ClockAndIds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ControlPlane:
-    """API server, keepers and node of one data directory.
+    """API server, controllers and node of one data directory.
 
-    `mount` before or after `start`. Attributes for the wiring: `data_dir`, `run_dir` (a private
-    directory with a path short enough for sockets), `kubeconfig` (a path), and, once started,
-    `address`, `http_address`, `app` (what listens there), `authenticator`, `authorizer`, `writer`,
-    `certificates`, `node`.
+    Call `mount` before or after `start`. Public attributes: `data_dir`, `run_dir` (a private
+    directory with a path short enough for sockets), `kubeconfig` (a path), `certificates`, and,
+    once started, `address`, `http_address`, `app` (the ASGI app that listens), `authenticator`,
+    `authorizer`, `writer` and `node`.
     """
 
     def __init__(self, settings: ControlPlaneSettings, tools: ClockAndIds | None = None) -> None:
@@ -116,43 +115,46 @@ class ControlPlane:
 
     @property
     def address(self) -> str:
-        """URL of everything, over TLS."""
+        """Return the HTTPS URL, under which everything is served."""
         return f"https://{ports.HOST}:{self.port}"
 
     @property
     def http_address(self) -> str:
-        """URL of all but Kubernetes, over plain http."""
+        """Return the plain HTTP URL, under which everything except Kubernetes is served."""
         return f"http://{ports.HOST}:{self.port + 1}"
 
     @property
-    def trouble(self) -> str | None:
-        """Why installed kinds are not served, and what to do; None when all are."""
-        return None if self._definitions is None else self._definitions.trouble
+    def installed_problem(self) -> str | None:
+        """Return why installed kinds are not served and what to do, or None when all are served."""
+        return None if self._definitions is None else self._definitions.problem
 
     @property
     def serves_installed(self) -> bool:
-        """True when clients may use the installed kinds."""
+        """Return whether clients can use all installed kinds."""
         return self._definitions is not None and self._definitions.serves_installed
 
     def mount(self, prefix: str, mounted: asgi.App) -> None:
-        """Serve an ASGI app under a path prefix on both ports; it checks by itself who comes."""
+        """Serve an ASGI app under a path prefix on both ports. The app authenticates its own
+        requests.
+        """
         self._mounts.append(app.Mount(prefix, mounted))
 
     async def authenticate(self, request: asgi.Request) -> authn.User | None:
-        """The user of a request to a mounted app, None without a good credential.
+        """Return the user of a request to a mounted app, or None without a valid credential.
 
-        By certificate or token, and impersonation headers; raises
-        StatusError when they may not.
+        Accepts a client certificate or a bearer token, and `Impersonate-*` headers. Raises
+        StatusError when the user may not impersonate.
         """
-        acts = impersonation.asked(request.first_headers)
+        acts = impersonation.is_requested(request.first_headers)
         named = requests.headers(request) if acts else {}
-        return await app.authenticate(self._found, request, named)
+        return await app.authenticate(self._server_parts, request, named)
 
     async def start(self) -> None:
-        """Serve Kubernetes: clients may come when this returns; there is no node yet.
+        """Start the API server and the controllers. Clients can connect on return; there is no node
+        yet.
 
-        Raises ConfigurationError when the directory or a port is in use or cannot be used. What
-        was started before a failure is stopped again.
+        Raises ConfigurationError when the directory or a port is in use or cannot be used. After a
+        failure, whatever was started is stopped again.
         """
         try:
             await self._start()
@@ -172,7 +174,7 @@ class ControlPlane:
         pair = ports.bind(
             self._settings.port, preferred=self._last_port(), entropy=self._tools.entropy
         )
-        self._stops.append(("ports", _later(pair.close)))
+        self._stops.append(("ports", _as_async(pair.close)))
         self.port = pair.number
         self.certificates.prepare()
         token = self._admin_token()
@@ -182,15 +184,15 @@ class ControlPlane:
         except errors.StoreBroken as error:
             raise kit_errors.ConfigurationError(str(error)) from error
         self._stops.append(("store", held.stop))
-        await self._start_keepers(held)
+        await self._start_store_followers(held)
         await self._listen(pair, self._parts(token))
         paths.write_private(self.kubeconfig, self._kubeconfig_document(token))
         log.info("control plane serves", extra={"address": self.address})
 
     async def start_node(self) -> None:
-        """Add the local node, which reaches the API server as every other client does.
+        """Start the local node, which uses the API server over HTTP like every other client.
 
-        From then on writers of Pods are warned of fields that it does not honour.
+        From then on, responses to writers of Pods warn of fields that the node does not honour.
         """
         pair = self.certificates.node(self._settings.node_name)
         settings = config.Config(
@@ -221,19 +223,23 @@ class ControlPlane:
     def read_log(
         self, namespace: str, pod: str, container: str, limit_bytes: int | None
     ) -> AsyncGenerator[bytes, None] | None:
-        """What a container of the node has printed until now; None if it is not here."""
+        """Return the output of a container of the local node so far, or None if it is not on this
+        node.
+        """
         if self.node is None:
             return None
         return self.node.read_log(namespace, pod, container, limit_bytes=limit_bytes)
 
     async def stop_node(self, *, grace_s: float = 10.0) -> None:
-        """End every container; the API server must still run for their last statuses."""
+        """Stop every container and the node. The API server must still run to receive the last
+        statuses.
+        """
         if self.node is not None:
             node, self.node = self.node, None
             await node.stop(grace_s=grace_s)
 
     async def stop(self) -> None:
-        """Node if it runs, then everything in the reverse order of its start."""
+        """Stop the node if it runs, then every other part in the reverse order of its start."""
         await self.stop_node()
         while self._stops:
             name, stop = self._stops.pop()
@@ -243,9 +249,10 @@ class ControlPlane:
                 log.exception("part did not stop", extra={"part": name})
 
     def publish(self, *, epoch: int | None = None, unix: str | None = None) -> None:
-        """Write DIR/endpoints.json: this process serves now. Called when all of it is ready.
+        """Write DIR/endpoints.json, which tells clients where this process listens.
 
-        `unix`: socket for workers and drivers of this machine; others take `/channel` over TLS.
+        Call it when all of it is ready. `unix` is the socket for workers and drivers on this
+        machine; all others use `/channel` over TLS.
         """
         found = endpoint_files.Endpoints(
             version=__version__,
@@ -258,7 +265,9 @@ class ControlPlane:
         endpoint_files.write(self.data_dir, found)
 
     def admin_config(self) -> config.Config:
-        """How the server's own controllers reach the API server."""
+        """Return the client configuration with which the server's own controllers reach the API
+        server.
+        """
         return config.load(self.kubeconfig)
 
     def _open_directory(self) -> None:
@@ -270,16 +279,16 @@ class ControlPlane:
                 f"data directory {self.data_dir} cannot be used: {error.strerror or error}; "
                 "name a directory that you may write with --data"
             ) from error
-        self._stops.append(("lock", _later(self._lock.release)))
+        self._stops.append(("lock", _as_async(self._lock.release)))
         self._open_run_dir()
 
     def _open_run_dir(self) -> None:
         paths.make_private(self.run_dir)
         if self.run_dir.parent != self.data_dir:
-            self._stops.append(("runtime directory", _later(self._remove_run_dir)))
+            self._stops.append(("runtime directory", _as_async(self._remove_run_dir)))
 
     def _remove_run_dir(self) -> None:
-        """Leave nothing in /tmp; a directory in which a shim still listens stays."""
+        """Remove the runtime directory from /tmp, unless a shim still listens in it."""
         with contextlib.suppress(OSError):
             self.run_dir.rmdir()
 
@@ -305,8 +314,8 @@ class ControlPlane:
         paths.write_private(path, token.encode() + b"\n", durable=True)
         return token
 
-    async def _start_keepers(self, held: store.Store) -> None:
-        """Followers of the store: watches first, so that they miss nothing."""
+    async def _start_store_followers(self, held: store.Store) -> None:
+        """Start everything that follows the store; watches first, so that they miss no change."""
         tools, extended = self._tools, self._settings.installed
         self.writer = crud.ObjectWriter(
             held,
@@ -326,10 +335,10 @@ class ControlPlane:
         )
         await self._definitions.start()
         self._stops.append(("definitions", self._definitions.stop))
-        self._keeper = namespaces.NamespaceController(self.writer, self._deleter, ca=ca)
-        await self._keeper.start()
+        self._namespaces = namespaces.NamespaceController(self.writer, self._deleter, ca=ca)
+        await self._namespaces.start()
         await bootstrap.ensure(self.writer, extended)
-        self._stops.append(("namespaces", self._keeper.stop))
+        self._stops.append(("namespaces", self._namespaces.stop))
         roles = role_aggregator.RoleAggregator(self.writer)
         roles.start()
         self._stops.append(("cluster roles", roles.stop))
@@ -337,7 +346,7 @@ class ControlPlane:
             self._start_controllers()
 
     def _start_controllers(self) -> None:
-        collector = gc.Collector(self.writer, self._deleter)
+        collector = gc.GarbageCollector(self.writer, self._deleter)
         collector.start()
         self._stops.append(("garbage collector", collector.stop))
         pod_binder = binder.Binder(self.writer)
@@ -352,7 +361,7 @@ class ControlPlane:
 
     def _parts(self, admin_token: str) -> resources.ServerParts:
         tools = self._tools
-        minter = tokens.Tokens(
+        minter = tokens.TokenIssuer(
             self.certificates.signing_key(), clock=tools.clock, new_uid=tools.new_uid
         )
         self.authenticator = authn.Authenticator(
@@ -366,7 +375,7 @@ class ControlPlane:
             writer=self.writer,
             deleter=self._deleter,
             hub=self._hub,
-            keeper=self._keeper,
+            namespace_controller=self._namespaces,
             authenticator=self.authenticator,
             authorizer=self.authorizer,
             minter=minter,
@@ -377,7 +386,7 @@ class ControlPlane:
         )
 
     async def _listen(self, pair: ports.Ports, found: resources.ServerParts) -> None:
-        self._found = found
+        self._server_parts = found
         self.app = app.build(found, self._mounts)
         secure = serving.Listener(
             self.app,
@@ -416,7 +425,7 @@ class ControlPlane:
         return msgspec.yaml.encode(document)
 
 
-def _later(stop: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+def _as_async(stop: Callable[[], None]) -> Callable[[], Awaitable[None]]:
     async def run() -> None:
         stop()
 

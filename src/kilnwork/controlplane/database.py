@@ -1,11 +1,12 @@
 """The durable copy of the store: one SQLite file, one thread, group commit.
 
-Used by `store` only. The thread takes everything that waits, writes it in one transaction with
-synchronous=FULL and then reports; so a write costs a share of one fsync, and what was reported
-survives kill -9 and power loss. It reads only at start: the store reads from memory.
+Used only by `store`. The thread takes all queued writes, commits them in one transaction with
+synchronous=FULL and then reports them. So each write costs a share of one fsync, and a reported
+write survives kill -9 and power loss. The file is read only at start: the store serves reads from
+memory.
 
-There is exactly one connection to the file, in one thread (the WAL-reset bug of SQLite before
-3.51.3 needs two).
+Exactly one connection to the file exists, in one thread: the WAL-reset bug of SQLite before 3.51.3
+needs two.
 """
 
 import logging
@@ -27,30 +28,34 @@ log = logging.getLogger(__name__)
 _MIGRATIONS = ("0001_objects.sql",)
 _MAX_BATCH = 2000
 _COMPACT_STEP = 500
-"""Changes that may be overdue before they are deleted, so that not every commit has to."""
+"""How many outdated changes may pile up in the file before a commit deletes them: deleting at each
+commit would cost more."""
 
 
-class Row(NamedTuple):
-    """One write: the change, the bytes to keep (None: the object is gone), the log's new floor."""
+class QueuedWrite(NamedTuple):
+    """One queued write."""
 
-    change: objects.Change
+    change: objects.StoreChange
     body: bytes | None
+    """The encoded object to store; None deletes it."""
     floor: int
+    """Sequence number of the oldest change that the store keeps: older ones may be deleted."""
     epoch: int
+    """Rises when a group of writes fails, so that later writes built on them are refused too."""
 
 
 class Loaded(NamedTuple):
-    """What the file held: every object, and the log, oldest first."""
+    """Content of the file at start: every object, and the change log, oldest change first."""
 
     stored: list[objects.Stored]
-    changes: list[objects.Change]
+    changes: list[objects.StoreChange]
 
 
-Committed = Callable[[Sequence[Row]], None]
+Committed = Callable[[Sequence[QueuedWrite]], None]
 """Called in the writer thread after the commit, in order."""
 
 Failed = Callable[[int, Exception], None]
-"""Called in the writer thread: nothing of this epoch is written from now on."""
+"""Called in the writer thread when a commit failed: no further write of this epoch is accepted."""
 
 
 def _sql(name: str) -> str:
@@ -64,13 +69,13 @@ def _queries() -> dict[str, str]:
 
 
 class Database:
-    """The file behind a store: `start` reads it, `put` queues a write, `stop` closes it."""
+    """The SQLite file behind a store: `start` reads it, `put` queues a write, `stop` closes it."""
 
     def __init__(self, path: Path, *, committed: Committed, failed: Failed) -> None:
         self._path = path
         self._committed = committed
         self._failed = failed
-        self._queue: queue.SimpleQueue[Row | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[QueuedWrite | None] = queue.SimpleQueue()
         self._ready: queue.SimpleQueue[Loaded | Exception] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="control.db", daemon=True)
         self._queries = _queries()
@@ -78,19 +83,22 @@ class Database:
         self._floor = 0
 
     def start(self) -> Loaded:
-        """Open or create the file and read it; raises StoreBroken. Blocks: some µs an object."""
+        """Open or create the file, start the writer thread and return the content.
+
+        Blocks for some µs per object. Raises StoreBroken.
+        """
         self._thread.start()
         loaded = self._ready.get()
         if isinstance(loaded, Exception):
             raise loaded
         return loaded
 
-    def put(self, row: Row) -> None:
-        """Queue a write. Writes are committed in this order."""
+    def put(self, row: QueuedWrite) -> None:
+        """Queue a write. Writes are committed in the order of these calls."""
         self._queue.put(row)
 
     def stop(self) -> None:
-        """Commit what is queued and close the file. Blocks."""
+        """Commit the queued writes and close the file. Blocks until both are done."""
         if not self._thread.is_alive():
             return
         self._queue.put(None)
@@ -105,7 +113,7 @@ class Database:
             return
         self._ready.put(loaded)
         try:
-            while self._work(connection):
+            while self._commit_next_group(connection):
                 pass
         finally:
             connection.close()
@@ -154,6 +162,8 @@ class Database:
                 self._queries["load_objects"]
             )
         ]
+        # The log keeps only the state before each change; the state after it is the state before
+        # the next one, so walk backwards from the current objects.
         after = {s.key: s.raw for s in stored}
         changes = []
         for row in connection.execute(self._queries["load_changes"]):
@@ -163,14 +173,16 @@ class Database:
                 raw = objects.last_state(previous, sequence)
             else:
                 raw = after[key]
-            changes.append(objects.Change(sequence, objects.Action(action), key, raw, previous))
+            changes.append(
+                objects.StoreChange(sequence, objects.Action(action), key, raw, previous)
+            )
             after[key] = previous
         changes.reverse()
         return Loaded(stored, changes)
 
-    def _work(self, connection: apsw.Connection) -> bool:
-        """Commit one group; False when it was the last."""
-        group, more = self._group()
+    def _commit_next_group(self, connection: apsw.Connection) -> bool:
+        """Commit one group of writes. Return False after the last group."""
+        group, more = self._take_group()
         group = [row for row in group if row.epoch != self._refused_epoch]
         if not group:
             return more
@@ -178,6 +190,7 @@ class Database:
             with connection:
                 self._write(connection, group)
         except Exception as error:
+            # Writes that are already queued may build on the failed ones: refuse the whole epoch.
             log.exception("store write failed", extra={"writes": len(group)})
             self._refused_epoch = group[0].epoch
             self._failed(self._refused_epoch, error)
@@ -185,9 +198,9 @@ class Database:
         self._committed(group)
         return more
 
-    def _group(self) -> tuple[list[Row], bool]:
-        """Everything that waits, at least one; and whether more may come."""
-        group: list[Row] = []
+    def _take_group(self) -> tuple[list[QueuedWrite], bool]:
+        """Return all queued writes, at least one, and whether more may follow."""
+        group: list[QueuedWrite] = []
         row = self._queue.get()
         while row is not None:
             group.append(row)
@@ -199,7 +212,7 @@ class Database:
                 return group, True
         return group, False
 
-    def _write(self, connection: apsw.Connection, group: Sequence[Row]) -> None:
+    def _write(self, connection: apsw.Connection, group: Sequence[QueuedWrite]) -> None:
         put, remove = self._queries["put_object"], self._queries["remove_object"]
         connection.executemany(self._queries["add_change"], [_change_row(row) for row in group])
         for row in group:
@@ -213,7 +226,7 @@ class Database:
             self._floor = floor
 
 
-def _change_row(row: Row) -> tuple[Any, ...]:
+def _change_row(row: QueuedWrite) -> tuple[Any, ...]:
     change = row.change
     return (change.sequence, str(change.action), *change.key, change.previous)
 

@@ -1,13 +1,14 @@
-"""What can go wrong inside the embedded control plane: one class per reaction of the caller.
+"""Errors of the embedded control plane: one class for each reaction of the caller.
 
-Responses to HTTP clients are `apiserver.statuses.StatusError`, which derives from the root here.
+Error responses to HTTP clients are `apiserver.statuses.StatusError`, which derives from the base
+class here.
 """
 
 from kilnwork.kit import errors
 
 
 class ControlPlaneError(errors.KilnError):
-    """The embedded control plane could not do it."""
+    """Base class of all errors of the embedded control plane."""
 
 
 class Superseded(ControlPlaneError):
@@ -15,16 +16,16 @@ class Superseded(ControlPlaneError):
 
 
 class TooOld(ControlPlaneError):
-    """The changes since that sequence number are no longer kept: list again."""
+    """The changes since that sequence number are no longer in the log: list the objects again."""
 
 
 class ObjectTooLarge(ControlPlaneError):
-    """The object would be larger than the store keeps; nothing of this write was kept."""
+    """The object would exceed the size limit of the store; the write was discarded."""
 
 
 class StoreFailed(ControlPlaneError):
-    """The store could not be written (disk full or broken); nothing of this write was kept."""
+    """The store cannot be written (disk full, broken or closed); the write was discarded."""
 
 
 class StoreBroken(ControlPlaneError):
-    """The database file cannot be used by this version; the message says why."""
+    """This version cannot use the database file; the message says why."""

@@ -1,7 +1,8 @@
-"""What a control plane serves from its start besides Kubernetes' own kinds.
+"""What a control plane serves from its start besides the built-in kinds of Kubernetes.
 
-Filled in by the code that makes a `cluster.ControlPlane`: kinds as CustomResourceDefinitions, as
-any user would install them, with rules that a schema cannot state. Nothing here names a kind.
+The code that creates a `cluster.ControlPlane` fills these in: kinds as CustomResourceDefinitions,
+as any user could install them, with validation rules that a schema cannot express. This module
+names no kind.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,11 +13,11 @@ import msgspec
 from kilnwork.api import meta
 
 Problem = tuple[str, str]
-"""Dotted path of a field, and what is wrong with it, a sentence without subject."""
+"""Dotted path of a field, and the error text without a subject: `must not be empty`."""
 
 
 Warn = Callable[[meta.JsonObject, meta.JsonObject | None], Iterable[str]]
-"""What is allowed but may surprise, in the new object; the old one is None on create."""
+"""Returns warnings about the new object (first argument); the old object is None on create."""
 
 
 def no_warnings(*_: Any) -> tuple[()]:
@@ -28,50 +29,52 @@ def _no_problems(*_: Any) -> tuple[()]:
 
 
 Sample = Callable[[meta.JsonObject], tuple[meta.JsonObject, str] | None]
-"""Another object that an object of this kind will make, and the field that says so; or None."""
+"""Returns an object that the controller of this kind will create from the given one, with the
+path of the field that describes it, or None."""
 
 
 def _no_sample(_: meta.JsonObject) -> None:
     return None
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind that is installed, with its admission. The functions get JSON and change nothing.
+class InstalledKind(msgspec.Struct, frozen=True, kw_only=True):
+    """An installed kind with its admission rules. The functions receive JSON and must not change
+    it.
 
-    `kind` may be left out of its objects, as of those of built-in kinds.
+    Objects of the kind may omit `kind`, as those of built-in kinds may.
     """
 
     definition: meta.JsonObject
-    """Its CustomResourceDefinition. Rules in CEL in it are not evaluated: `validate` has them."""
+    """Its CustomResourceDefinition. CEL rules in it are not evaluated: `validate` replaces them."""
     validate: Callable[[meta.JsonObject], Iterable[Problem]] = _no_problems
-    """What is wrong with an object whose schema is fulfilled."""
+    """Returns the problems of an object that conforms to the schema."""
     validate_update: Callable[[meta.JsonObject, meta.JsonObject], Iterable[Problem]] = _no_problems
-    """What may not change from the old object to the new one."""
+    """Returns the forbidden changes from the old object to the new one."""
     validate_status: Callable[[meta.JsonObject, meta.JsonObject], Iterable[Problem]] = _no_problems
-    """What may not change in the status from the old object to the new one."""
+    """Returns the forbidden changes of the status from the old object to the new one."""
     right: Callable[[meta.JsonObject], tuple[str, str]] | None = None
-    """What one must have the right to `use` to create an object and to write its status: a resource
-    of its group and namespace, as roles write it, and a name. None: nothing more."""
+    """Returns the resource (as roles write it, of the object's group and namespace) and the name
+    that a user must be allowed to `use` to create an object or write its status. None: no check."""
     warnings: Warn = no_warnings
     sample: Sample = _no_sample
-    """What it makes: the server refuses what it would not create (`apiserver.samples`)."""
+    """Object that the kind's controller will create; the server rejects the given object if it
+    would reject this one (`apiserver.sample_checks`)."""
     pod_template: str = ""
-    """A field of `spec` that must be a core/v1 PodTemplateSpec, though its schema is open."""
+    """Field of `spec` that must be a core/v1 PodTemplateSpec, though its schema is open."""
 
     @property
     def name(self) -> str:
-        """`tasks.example.com`."""
+        """Return the name of the definition: `tasks.example.com`."""
         return str(self.definition["metadata"]["name"])
 
 
 class Extensions(msgspec.Struct, frozen=True, kw_only=True):
-    """Kinds, and what belongs to them.
+    """Installed kinds, and what the server needs for them."""
 
-    `view`, `edit`: rules that these ClusterRoles get at each start. `server_names`: further
-    names in the certificate of the server, for what is mounted beside Kubernetes.
-    """
-
-    kinds: tuple[Kind, ...] = ()
+    kinds: tuple[InstalledKind, ...] = ()
     view: tuple[meta.JsonObject, ...] = ()
+    """RBAC rules that the ClusterRole `view` gets at each start."""
     edit: tuple[meta.JsonObject, ...] = ()
+    """RBAC rules that the ClusterRole `edit` gets at each start."""
     server_names: tuple[str, ...] = ()
+    """Further DNS names in the server's certificate, for apps mounted beside Kubernetes."""

@@ -1,9 +1,11 @@
-"""Garbage collection: objects go when their owners are gone; kube events go after an hour.
+"""Garbage collector: deletes dependents whose owners no longer exist, and kube events after an
+hour.
 
-Follows the store inside the server and deletes through the same door as HTTP clients. Rules of
-k8s.io/kubernetes/pkg/controller/garbagecollector: an owner is who has the uid of the reference, in
-the namespace of the dependent or cluster-wide; a dependent lives as long as one of its owners does.
-Not for contents of namespaces (`apiserver.namespaces`), and not for processes (the node).
+It follows the store inside the server and deletes through `deletion.Deleter`, as HTTP clients do.
+Rules of k8s.io/kubernetes/pkg/controller/garbagecollector: the owner is the object with the uid of
+the reference, in the namespace of the dependent or cluster-scoped; a dependent lives as long as one
+of its owners does. The contents of namespaces are deleted by `apiserver.namespaces`, processes by
+the node.
 """
 
 import asyncio
@@ -23,23 +25,23 @@ EVENT_TTL_S = 3600
 """How long a kube event is kept after it was last seen, as `--event-ttl` of the real server."""
 
 KINDS_CHECK_S = 1.0
-"""How soon a dependent is looked at after the kind of its owner is served at last."""
+"""How often to check whether more kinds are served, so that unresolved owners can be found."""
 
 _SWEEP_EVERY_S = 60.0
 
 
 class _Owners(msgspec.Struct):
-    """Owner references by the state of the owner."""
+    """Owner references of one object, grouped by the state of the owner."""
 
     solid: list[meta.OwnerReference] = msgspec.field(default_factory=list)
-    """It exists and does not wait for its dependents; it may be about to be deleted."""
+    """The owner exists and does not wait for its dependents; it may be about to be deleted."""
     waiting: list[meta.OwnerReference] = msgspec.field(default_factory=list)
-    """It is in foreground deletion; whether the reference blocks it makes no difference."""
+    """The owner is in foreground deletion, whether or not the reference blocks it."""
     dangling: list[meta.OwnerReference] = msgspec.field(default_factory=list)
-    """It does not exist."""
+    """The owner does not exist."""
 
 
-class Collector(store_controller.StoreController[objects.Key]):
+class GarbageCollector(store_controller.StoreController[objects.Key]):
     """The garbage collector of one store."""
 
     def __init__(self, writer: crud.ObjectWriter, deleter: deletion.Deleter) -> None:
@@ -50,122 +52,125 @@ class Collector(store_controller.StoreController[objects.Key]):
         self._unresolved: set[objects.Key] = set()
 
     def start(self) -> None:
-        """Read what there is, then follow."""
-        for served in self._kinds.kept():
+        """Build the owner graph from the stored objects, then follow changes."""
+        for served in self._kinds.stored_kinds():
             for stored in self._store.select(served.resource.qualified):
                 self._note(stored.key, stored.metadata())
         self._follow()
-        self._begin()
+        self._start_worker()
         self._background.start("sweep", self._sweep())
         self._background.start("kinds", self._watch_kinds())
 
-    def _on_changes(self, changes: Sequence[objects.Change]) -> None:
+    def _on_changes(self, changes: Sequence[objects.StoreChange]) -> None:
         for change in changes:
             if change.action != objects.Action.DELETED:
                 self._note(change.key, change.metadata())
                 continue
             self._unresolved.discard(change.key)
             for key in self._graph.forget(change.key, change.metadata()):
-                self._add(key)
+                self._enqueue(key)
 
     def _note(self, key: objects.Key, found: meta.ObjectMeta) -> None:
         if key.resource == resource.EVENTS.qualified:
-            return  # they expire; neither collects them by owner
+            return  # they expire; the real collector ignores their owners too
         for affected in self._graph.note(key, found):
-            self._add(affected)
+            self._enqueue(affected)
 
     async def _watch_kinds(self) -> None:
-        """Look again at dependents whose owner's kind was not served when it is now."""
+        """Reconsider dependents whose owner's kind was not served, whenever the served kinds
+        change.
+        """
         revision = self._kinds.revision
         while True:
             await asyncio.sleep(KINDS_CHECK_S)
             if self._kinds.revision != revision:
                 revision = self._kinds.revision
                 for key in tuple(self._unresolved):
-                    self._add(key)
+                    self._enqueue(key)
 
-    async def _look(self, key: objects.Key) -> None:
-        stored, place = self._store.get(key), self._place(key)
-        if stored is None or place is None:
+    async def _reconcile(self, key: objects.Key) -> None:
+        stored, target = self._store.get(key), self._target_of(key)
+        if stored is None or target is None:
             return
         found = stored.metadata()
         try:
             if not found.deletion_timestamp:
-                await self._look_at_dependent(place, found)
+                await self._collect_dependent(target, found)
             elif deletion.ORPHAN in found.finalizers:
-                await self._orphan_dependents(place, found)
+                await self._orphan_dependents(target, found)
             elif deletion.FOREGROUND in found.finalizers:
-                await self._look_at_waiting_owner(place, found)
+                await self._release_waiting_owner(target, found)
         except statuses.StatusError as error:
             if error.code == 409:
-                self._add(key)
+                self._enqueue(key)
             elif error.code != 404:
                 raise
 
-    def _place(self, key: objects.Key) -> writes.WriteTarget | None:
-        """Of an object; None when its kind is served no more."""
-        served = self._kinds.stored(key.resource)
+    def _target_of(self, key: objects.Key) -> writes.WriteTarget | None:
+        """Return the write target of an object, or None when its kind is no longer served."""
+        served = self._kinds.find_stored(key.resource)
         return None if served is None else writes.WriteTarget(served, key.namespace, key.name)
 
-    async def _look_at_dependent(self, place: writes.WriteTarget, found: meta.ObjectMeta) -> None:
-        sorted_ = self._classify(place, found.owner_references)
-        if sorted_ is None or not (sorted_.waiting or sorted_.dangling):
+    async def _collect_dependent(self, target: writes.WriteTarget, found: meta.ObjectMeta) -> None:
+        by_state = self._classify(target, found.owner_references)
+        if by_state is None or not (by_state.waiting or by_state.dangling):
             return
-        if sorted_.solid:
-            gone = {r.uid for r in (*sorted_.waiting, *sorted_.dangling)}
-            await self._drop_references(place, gone)
+        if by_state.solid:
+            gone = {r.uid for r in (*by_state.waiting, *by_state.dangling)}
+            await self._drop_references(target, gone)
             return
-        propagation = _kept_propagation(found)
-        if sorted_.waiting and self._graph.dependents(found.uid):
-            # Owners that wait for each other in a circle would never go.
+        propagation = _propagation_of(found)
+        if by_state.waiting and self._graph.dependents(found.uid):
+            # Owners that wait for each other in a cycle would never be deleted.
             if _is_blocking(found) and self._graph.has_foreground_dependent(found.uid):
-                await self._unblock_owners(place)
-                self._add(place.key)
+                await self._unblock_owners(target)
+                self._enqueue(target.key)
                 return
             propagation = "Foreground"
         await self._deleter.delete(
-            place,
+            target,
             deletion.DeleteOptions(
                 uid=found.uid, resource_version=found.resource_version, propagation=propagation
             ),
         )
-        log.debug("dependent deleted", extra={"kind": place.kind.kind, "object": place.name})
+        log.debug("dependent deleted", extra={"kind": target.kind.kind, "object": target.name})
 
     def _classify(
-        self, place: writes.WriteTarget, references: Sequence[meta.OwnerReference]
+        self, target: writes.WriteTarget, references: Sequence[meta.OwnerReference]
     ) -> _Owners | None:
-        """Owner references by the state of the owner; None when one of them decides nothing.
+        """Group owner references by the state of the owner; None when one of them cannot be
+        resolved.
 
-        A dependent is left alone as long as the kind is not served of one of its owners, and
-        for good when it is cluster-scoped and names an owner in a namespace.
+        A dependent is left alone while the kind of one of its owners is not served, and always when
+        it is cluster-scoped and names an owner in a namespace.
         """
-        sorted_ = _Owners()
-        self._unresolved.discard(place.key)
+        by_state = _Owners()
+        self._unresolved.discard(target.key)
         for reference in references:
-            if self._graph.is_absent(place.namespace, reference):
-                sorted_.dangling.append(reference)
+            if self._graph.is_absent(target.namespace, reference):
+                by_state.dangling.append(reference)
                 continue
-            kind = self._kinds.kind(reference.api_version, reference.kind)
+            kind = self._kinds.find_kind(reference.api_version, reference.kind)
             if kind is None:
-                self._unresolved.add(place.key)
+                self._unresolved.add(target.key)
                 return None
             namespaced = kind.resource.namespaced
-            if namespaced and not place.namespace:
+            if namespaced and not target.namespace:
                 return None
-            namespace = place.namespace if namespaced else ""
+            namespace = target.namespace if namespaced else ""
             owner = self._store.get(objects.Key(kind.resource.qualified, namespace, reference.name))
             found = None if owner is None else owner.metadata()
             if found is None or found.uid != reference.uid:
-                sorted_.dangling.append(reference)
+                by_state.dangling.append(reference)
             elif found.deletion_timestamp and deletion.FOREGROUND in found.finalizers:
-                sorted_.waiting.append(reference)
+                by_state.waiting.append(reference)
             else:
-                sorted_.solid.append(reference)
-        return sorted_
+                by_state.solid.append(reference)
+        return by_state
 
-    async def _orphan_dependents(self, place: writes.WriteTarget, found: meta.ObjectMeta) -> None:
+    async def _orphan_dependents(self, target: writes.WriteTarget, found: meta.ObjectMeta) -> None:
         for key in self._graph.dependents(found.uid):
-            dependent = self._place(key)
+            dependent = self._target_of(key)
             if dependent is None:
                 continue
             try:
@@ -173,34 +178,38 @@ class Collector(store_controller.StoreController[objects.Key]):
             except statuses.StatusError as error:
                 if error.code != 404:
                     raise
-        await self._drop_finalizer(place, deletion.ORPHAN)
+        await self._drop_finalizer(target, deletion.ORPHAN)
 
-    async def _look_at_waiting_owner(
-        self, place: writes.WriteTarget, found: meta.ObjectMeta
+    async def _release_waiting_owner(
+        self, target: writes.WriteTarget, found: meta.ObjectMeta
     ) -> None:
-        """Let an owner go that no dependent blocks, after those that do not block were deleted."""
+        """Delete the dependents that do not block the owner, then remove its foregroundDeletion
+        finalizer.
+
+        Does nothing while a dependent blocks the owner.
+        """
         if self._graph.blocks(found.uid):
             return
         for key in self._graph.dependents(found.uid):
-            stored, dependent = self._store.get(key), self._place(key)
+            stored, dependent = self._store.get(key), self._target_of(key)
             if stored is None or dependent is None or stored.metadata().deletion_timestamp:
                 continue
             try:
-                await self._look_at_dependent(dependent, stored.metadata())
+                await self._collect_dependent(dependent, stored.metadata())
             except statuses.StatusError as error:
                 if error.code != 404:
-                    self._add(key)
-        await self._drop_finalizer(place, deletion.FOREGROUND)
+                    self._enqueue(key)
+        await self._drop_finalizer(target, deletion.FOREGROUND)
 
-    async def _drop_references(self, place: writes.WriteTarget, uids: set[str]) -> None:
+    async def _drop_references(self, target: writes.WriteTarget, uids: set[str]) -> None:
         def without(obj: meta.JsonObject) -> meta.JsonObject:
             references = obj["metadata"].get("ownerReferences") or ()
             kept = [r for r in references if r["uid"] not in uids]
             return {**obj, "metadata": {**obj["metadata"], "ownerReferences": kept}}
 
-        await self._writer.change_here(place, without, writes.WriteContext())
+        await self._writer.change_internally(target, without, writes.WriteContext())
 
-    async def _unblock_owners(self, place: writes.WriteTarget) -> None:
+    async def _unblock_owners(self, target: writes.WriteTarget) -> None:
         def unblocked(obj: meta.JsonObject) -> meta.JsonObject:
             references = [
                 {**r, "blockOwnerDeletion": False} if r.get("blockOwnerDeletion") else r
@@ -208,15 +217,15 @@ class Collector(store_controller.StoreController[objects.Key]):
             ]
             return {**obj, "metadata": {**obj["metadata"], "ownerReferences": references}}
 
-        await self._writer.change_here(place, unblocked, writes.WriteContext())
+        await self._writer.change_internally(target, unblocked, writes.WriteContext())
 
-    async def _drop_finalizer(self, place: writes.WriteTarget, name: str) -> None:
+    async def _drop_finalizer(self, target: writes.WriteTarget, name: str) -> None:
         def without(obj: meta.JsonObject) -> meta.JsonObject:
             finalizers = obj["metadata"].get("finalizers") or ()
             kept = [f for f in finalizers if f != name]
             return {**obj, "metadata": {**obj["metadata"], "finalizers": kept}}
 
-        await self._writer.change_here(place, without, writes.WriteContext())
+        await self._writer.change_internally(target, without, writes.WriteContext())
 
     async def _sweep(self) -> None:
         while True:
@@ -238,8 +247,10 @@ def _is_blocking(found: meta.ObjectMeta) -> bool:
     return any(reference.block_owner_deletion for reference in found.owner_references)
 
 
-def _kept_propagation(found: meta.ObjectMeta) -> str:
-    """What its own finalizers say; without any, Background."""
+def _propagation_of(found: meta.ObjectMeta) -> str:
+    """Return the propagation policy that the object's own finalizers ask for; Background without
+    one.
+    """
     if deletion.ORPHAN in found.finalizers:
         return "Orphan"
     return "Foreground" if deletion.FOREGROUND in found.finalizers else "Background"

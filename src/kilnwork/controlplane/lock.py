@@ -1,6 +1,6 @@
-"""One server per data directory: a lock on a file that names its holder (`kit.locks`).
+"""Lock of a data directory: a locked file that names its holder, for one server per directory.
 
-Taken by `cluster`, asked about by `kiln down`.
+Built on `kit.locks`. `cluster` takes it; `kiln down` asks who holds it.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ class DirectoryLock:
         self._lock = locks.OwnerLock(directory / _FILE)
 
     def acquire(self) -> None:
-        """Take it; raises ConfigurationError naming the process that holds it."""
+        """Take the lock. Raises ConfigurationError naming the process that holds it."""
         if not self._lock.take():
             raise errors.ConfigurationError(
                 f"data directory {self._directory} is in use by {_described(self._lock.path)}: "
@@ -31,7 +31,7 @@ class DirectoryLock:
 
 
 def holder(directory: Path) -> processes.ProcessId | None:
-    """The process that holds the lock of a data directory, None when no process does."""
+    """Return the process that holds the lock of a data directory, or None when it is free."""
     path = directory / _FILE
     pid = locks.read_owner(path) if locks.is_locked(path) else None
     return None if pid is None else processes.identify(pid)

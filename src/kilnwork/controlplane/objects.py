@@ -1,7 +1,7 @@
-"""The values of the store: an object as kept, and one change of it.
+"""Values of the store: a stored object, and one change to it. Immutable.
 
-Objects are kept as encoded JSON: lists and watches send them on without decoding. Used by the store
-and by everything that follows its changes. Nothing here is mutable.
+Objects are kept as encoded JSON: lists and watches send them without decoding. Used by the store
+and by everything that follows its changes.
 """
 
 from enum import StrEnum
@@ -16,7 +16,10 @@ _decode_partial = msgspec.json.Decoder(meta.Partial, strict=False).decode
 
 
 class Key(NamedTuple):
-    """Who an object is: qualified resource (`tasks.kilnwork.dev`), namespace or empty, name."""
+    """Identity of an object. `resource` is qualified (`tasks.kilnwork.dev`).
+
+    `namespace` is empty for cluster-scoped objects.
+    """
 
     resource: str
     namespace: str
@@ -24,7 +27,7 @@ class Key(NamedTuple):
 
 
 class Action(StrEnum):
-    """What a change did, in the words of a watch."""
+    """What a change did, with the names of watch events."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -39,25 +42,23 @@ class Stored(NamedTuple):
     raw: bytes
 
     def decode(self) -> meta.JsonObject:
-        """A fresh copy of the object, free to be changed."""
+        """Return the object as a new dict that the caller may change."""
         return _decode(self.raw)
 
     def metadata(self) -> meta.ObjectMeta:
         return _decode_partial(self.raw).metadata
 
 
-class Change(NamedTuple):
-    """One committed write.
-
-    `raw`: the object after it; of a deleted one its last state with the sequence number of the
-    deletion. `previous`: the state before, None for a new object.
-    """
+class StoreChange(NamedTuple):
+    """One committed write."""
 
     sequence: int
     action: Action
     key: Key
     raw: bytes
+    """The object after the change; for a deletion, its last state with the new sequence number."""
     previous: bytes | None
+    """The object before the change; None for a new object."""
 
     def decode(self) -> meta.JsonObject:
         return _decode(self.raw)
@@ -67,12 +68,14 @@ class Change(NamedTuple):
 
 
 def last_state(raw: bytes, sequence: int) -> bytes:
-    """A deleted object as watchers see it: its last state, numbered by the deletion."""
+    """Return a deleted object as watchers receive it: its last state with the sequence of the
+    deletion.
+    """
     obj = _decode(raw)
     obj["metadata"]["resourceVersion"] = str(sequence)
     return msgspec.json.encode(obj)
 
 
 def sequence_of(raw: bytes) -> int:
-    """The sequence number inside an encoded object."""
+    """Return the sequence number in an encoded object."""
     return int(_decode_partial(raw).metadata.resource_version)

@@ -1,8 +1,8 @@
-"""Who depends on whom: the owner references of all objects, by the uid of the owner.
+"""Graph of owners and dependents: the owner references of all objects, by the uid of the owner.
 
-Used by the garbage collector (`gc`), which notes every change here and gets back what to look at.
-Like the graph of k8s.io/kubernetes/pkg/controller/garbagecollector, it knows an owner by its uid
-alone; whether a reference really names that object is for the collector to find out.
+The garbage collector (`gc`) passes every change to it and gets back the objects to reconsider. Like
+the graph of k8s.io/kubernetes/pkg/controller/garbagecollector, it identifies an owner by its uid
+alone; the collector checks whether a reference really names that object.
 """
 
 from collections import OrderedDict
@@ -13,14 +13,17 @@ from kilnwork.controlplane import objects
 from kilnwork.controlplane.apiserver import deletion
 
 MAX_ABSENT = 500
-"""Deleted owners remembered: when their kind is deleted too, nothing else tells that they are gone.
-The real collector remembers as many."""
+"""How many deleted owners are remembered, as in the real collector. When their kind is deleted
+too, nothing else shows that they no longer exist."""
 
 _References = tuple[meta.OwnerReference, ...]
 
 
 class OwnerGraph:
-    """Owners and dependents. `note` and `forget` return the objects to look at, in that order."""
+    """Owners and dependents.
+
+    `note` and `forget` return the objects to reconsider, in the order in which to do so.
+    """
 
     def __init__(self) -> None:
         self._dependents: dict[str, dict[objects.Key, None]] = {}
@@ -33,11 +36,11 @@ class OwnerGraph:
         return tuple(self._references)
 
     def dependents(self, uid: str) -> tuple[objects.Key, ...]:
-        """Every object with a reference to the owner's uid."""
+        """Return the keys of all objects with an owner reference to `uid`."""
         return tuple(self._dependents.get(uid, ()))
 
     def blocks(self, uid: str) -> bool:
-        """Whether a dependent keeps the owner from leaving foreground deletion."""
+        """Return whether a dependent keeps the owner in foreground deletion."""
         return any(
             reference.uid == uid and reference.block_owner_deletion
             for key in self._dependents.get(uid, ())
@@ -45,16 +48,18 @@ class OwnerGraph:
         )
 
     def has_foreground_dependent(self, uid: str) -> bool:
-        """Whether a dependent of the owner is in foreground deletion itself.
+        """Return whether a dependent of the owner is, or once was, in foreground deletion itself.
 
-        As in the real collector, or was: it may be held by another finalizer now. Then this sees a
-        circle where none is, and the owner's owners go without it.
+        "Once was" as in the real collector: the dependent may be held by another finalizer now. The
+        caller then sees a cycle where there is none, and the owner's owners do not wait for it.
         """
         dependents = self._dependents.get(uid, {})
         return any(key in dependents for key in self._was_foreground.values())
 
     def is_absent(self, namespace: str, reference: meta.OwnerReference) -> bool:
-        """Whether the owner was seen to be deleted; for a dependent in `namespace`."""
+        """Return whether the graph saw the deletion of the owner that a dependent in `namespace`
+        refers to.
+        """
         owner = self._absent.get(reference.uid)
         if owner is None or owner.name != reference.name:
             return False
@@ -63,7 +68,7 @@ class OwnerGraph:
         return same_group and owner.namespace in ("", namespace)
 
     def note(self, key: objects.Key, found: meta.ObjectMeta) -> Iterable[objects.Key]:
-        """Note a new or changed object."""
+        """Record a new or changed object. Return the objects to reconsider."""
         before, after = self._references.get(key, ()), found.owner_references
         affected: list[objects.Key] = []
         if before != after:
@@ -76,8 +81,8 @@ class OwnerGraph:
             self._foreground.pop(found.uid, None)
         elif found.uid not in self._foreground:
             self._foreground[found.uid] = self._was_foreground[found.uid] = key
-            # The dependents first: one that does not block is to be deleted before the owner,
-            # which another finalizer may hold, no longer waits for any.
+            # Dependents first: one that does not block must be deleted before the owner (which
+            # another finalizer may hold) stops to wait for dependents.
             affected += self.dependents(found.uid)
             affected.append(key)
         if deleting and deletion.ORPHAN in found.finalizers:
@@ -85,6 +90,7 @@ class OwnerGraph:
         return affected
 
     def forget(self, key: objects.Key, found: meta.ObjectMeta) -> Iterable[objects.Key]:
+        """Record that an object was deleted. Return the objects to reconsider."""
         self._foreground.pop(found.uid, None)
         self._was_foreground.pop(found.uid, None)
         dependents = self.dependents(found.uid)
@@ -97,7 +103,9 @@ class OwnerGraph:
         return [*dependents, *self._waiting_owners(references)]
 
     def _unblocked(self, before: _References, after: _References) -> Iterable[objects.Key]:
-        """Owners in foreground deletion that a reference blocked and blocks no more."""
+        """Return owners in foreground deletion that a reference used to block and no longer
+        blocks.
+        """
         blocking = {r.uid for r in after if r.block_owner_deletion}
         return self._waiting_owners(
             r for r in before if r.block_owner_deletion and r.uid not in blocking

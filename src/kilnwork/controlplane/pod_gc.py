@@ -1,8 +1,8 @@
-"""Ends Pods whose node is no object any more: nothing else would report their end.
+"""Pod garbage collector: deletes Pods whose Node object is gone and would never report their end.
 
-Runs inside the server, as `gc` does; the part for orphaned Pods of the real Pod garbage collector
-(k8s.io/kubernetes pkg/controller/podgc; KEP-3329 for the condition). A Pod that a finalizer holds
-stays as Failed, for the client that waits for its end.
+It runs inside the server, like `gc`, and implements only the orphaned Pods of the real Pod garbage
+collector (k8s.io/kubernetes pkg/controller/podgc; KEP-3329 for the condition). A Pod with a
+finalizer stays as Failed for the client that waits for its end.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from kilnwork.kit import coroutines
 log = logging.getLogger(__name__)
 
 QUARANTINE_S = 40.0
-"""How long a node must have been missing: it may be about to register again."""
+"""How long a node must be missing before its Pods are deleted: it may register again."""
 
 CHECK_S = 20.0
 
@@ -56,15 +56,15 @@ class PodCollector:
         self._writer, self._deleter = writer, deleter
         self._quarantine_s, self._check_s = quarantine_s, check_s
         self._missing: dict[str, float] = {}
-        """When a node was first missed, by the clock of the event loop."""
+        """Node → when it was first seen missing, by the clock of the event loop."""
         self._background = coroutines.BackgroundWork("pod garbage collector")
 
     def start(self) -> None:
-        """Look at all Pods from time to time."""
+        """Start to look for orphaned Pods every `check_s` seconds."""
         self._background.start("sweep", self._run())
 
     async def stop(self) -> None:
-        """Stop; quarantines begin again with the next start."""
+        """Stop the sweeps. The quarantine of missing nodes begins again at the next start."""
         await self._background.stop()
 
     async def _run(self) -> None:
@@ -80,7 +80,7 @@ class PodCollector:
         orphans: dict[str, list[objects.Key]] = {}
         for number, stored in enumerate(tuple(self._writer.store.select(_PODS))):
             if number % 500 == 499:
-                await asyncio.sleep(0)  # thousands of Pods must not hold up requests
+                await asyncio.sleep(0)  # thousands of Pods must not delay requests
             node = _pod.decode(stored.raw).spec.node_name
             if node and node not in nodes:
                 orphans.setdefault(node, []).append(stored.key)

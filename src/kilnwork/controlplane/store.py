@@ -1,12 +1,13 @@
-"""Every object of the embedded API server: kept in memory, durable before it is visible.
+"""Store: every object of the embedded API server, in memory and durable before it is visible.
 
-Used by the API server, the garbage collector and the binder, on one event loop. Reads show what is
-committed; `head` also shows what is accepted and about to be committed, which is what a writer must
-build upon. A write is numbered when it is accepted, is committed with all others that wait
-(`database`), and only then becomes visible, is passed to the followers and is acknowledged, in that
-order. The sequence number is the resourceVersion; a restart goes on counting.
+Used by the API server, the garbage collector and the binder, on one event loop. Reads show
+committed objects; `head` also shows writes that are accepted and not yet committed, which is the
+state that a writer must build on. An accepted write gets its sequence number at once, is committed
+together with all other queued writes (`database`), and only then becomes visible, is passed to the
+followers and is acknowledged, in that order. The sequence number is the resourceVersion; it
+continues after a restart.
 
-Not a cache of something else, and not for values of other rooms: the journal has its own file.
+The store is not a cache, and not for values of other rooms: the journal has its own file.
 """
 
 import asyncio
@@ -23,15 +24,15 @@ from kilnwork.controlplane import database, errors, objects
 log = logging.getLogger(__name__)
 
 KEEP_CHANGES = 10_000
-"""Changes that a watch can resume from. More cost memory, fewer make slow clients list again."""
+"""Changes kept for watches to resume from. More cost memory; fewer make slow clients list again."""
 
 KEEP_BYTES = 32 * 1024 * 1024
-"""Bytes of former states in the log, so that large objects changed often do not fill the memory."""
+"""Bytes of previous states in the log: large objects that change often must not fill the memory."""
 
 MAX_OBJECT_BYTES = 8 << 20
-"""More than one request holds: patches and defaults may not make an object grow without end."""
+"""More than one request can carry; it bounds objects that grow by patches and defaults."""
 
-Follower = Callable[[Sequence[objects.Change]], None]
+Follower = Callable[[Sequence[objects.StoreChange]], None]
 """Called on the event loop with the changes of one commit, in order; must not block or raise."""
 
 _Names = dict[tuple[str, str], objects.Stored]
@@ -51,7 +52,7 @@ class Store:
         self._sorted: dict[str, list[tuple[str, str]]] = {}
         self._heads: dict[objects.Key, objects.Stored | int] = {}
         self._waiting: dict[int, asyncio.Future[None]] = {}
-        self._log: list[objects.Change] = []
+        self._log: list[objects.StoreChange] = []
         self._log_bytes = 0
         self._accepted = 0
         self._sequence = 0
@@ -59,7 +60,7 @@ class Store:
         self._followers: list[Follower] = []
 
     async def start(self) -> None:
-        """Open the file and read all of it; raises StoreBroken."""
+        """Open the file and load all objects. Raises StoreBroken."""
         self._loop = asyncio.get_running_loop()
         loaded = await asyncio.to_thread(self._database.start)
         for stored in loaded.stored:
@@ -72,35 +73,43 @@ class Store:
         self._accepted = self._sequence
 
     async def stop(self) -> None:
-        """Commit what was accepted and close the file; later writes fail."""
+        """Commit the accepted writes and close the file; later writes raise StoreFailed."""
         await asyncio.to_thread(self._database.stop)
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # run the commits that the thread has just reported
         self._fail_waiting(errors.StoreFailed("the store is closed"))
         self._loop = None
 
     @property
     def sequence(self) -> int:
-        """The number of the newest committed change; the resourceVersion of a list."""
+        """Return the sequence number of the newest committed change: the resourceVersion of a
+        list.
+        """
         return self._sequence
 
     def get(self, key: objects.Key) -> objects.Stored | None:
         return self._objects.get(key.resource, {}).get((key.namespace, key.name))
 
     def head(self, key: objects.Key) -> objects.Stored | None:
-        """The object as the next write finds it: committed, or accepted and not yet committed."""
+        """Return the object as the next write finds it: committed, or accepted and not yet
+        committed.
+        """
         head = self._heads.get(key)
         if head is None:
             return self.get(key)
         return head if isinstance(head, objects.Stored) else None
 
     def count(self, resource: str) -> int:
-        """How many objects of a resource are committed."""
+        """Return the number of committed objects of a resource."""
         return len(self._objects.get(resource, ()))
 
     def select(
         self, resource: str, namespace: str | None = None, *, after: tuple[str, str] | None = None
     ) -> Iterator[objects.Stored]:
-        """Committed objects by (namespace, name); those behind `after`. For reading at once."""
+        """Yield committed objects in the order of (namespace, name), only those after `after` if
+        given.
+
+        Consume the iterator without awaiting: a commit in between would change what it reads.
+        """
         held = self._objects.get(resource, {})
         for name in self._names(resource, namespace, after):
             yield held[name]
@@ -108,7 +117,7 @@ class Store:
     def select_at(
         self, resource: str, sequence: int, namespace: str | None = None
     ) -> list[objects.Stored]:
-        """The same at an earlier sequence number; raises TooOld."""
+        """Return the objects as they were at an earlier sequence number. Raises TooOld."""
         held: dict[tuple[str, str], objects.Stored | None] = {
             (s.key.namespace, s.key.name): s for s in self.select(resource, namespace)
         }
@@ -123,8 +132,10 @@ class Store:
             held[(key.namespace, key.name)] = was
         return [s for _, s in sorted(held.items()) if s is not None]
 
-    def changes_since(self, sequence: int) -> Sequence[objects.Change]:
-        """Committed changes after `sequence`, in order; raises TooOld when some are forgotten."""
+    def changes_since(self, sequence: int) -> Sequence[objects.StoreChange]:
+        """Return the committed changes after `sequence`, in order. Raises TooOld when the log lacks
+        some.
+        """
         if sequence >= self._sequence:
             return ()
         oldest = self._log[0].sequence if self._log else self._sequence + 1
@@ -132,21 +143,25 @@ class Store:
             raise errors.TooOld(f"too old resource version: {sequence} ({oldest - 1})")
         return self._log[sequence - oldest + 1 :]
 
-    def forget(self) -> None:
-        """Drop the history: reads of a moment before now raise TooOld."""
+    def drop_log(self) -> None:
+        """Drop the change log: reading an earlier state raises TooOld from now on."""
         self._log.clear()
         self._log_bytes = 0
 
     def follow(self, follower: Follower) -> Callable[[], None]:
-        """Call `follower` for every commit from now on; call the result to end that."""
+        """Call `follower` after every commit from now on. Call the returned function to
+        unsubscribe.
+        """
         self._followers.append(follower)
         return lambda: self._followers.remove(follower)
 
     async def put(self, key: objects.Key, obj: meta.JsonObject, *, expected: int) -> objects.Stored:
-        """Create (`expected` 0) or replace the object whose head has that sequence number.
+        """Create (`expected` 0) or replace the object whose head has the sequence number
+        `expected`.
 
-        Writes the new resourceVersion into `obj`. Durable on return. Raises Superseded when the
-        head is another by now, ObjectTooLarge, StoreFailed when the disk refuses.
+        Writes the new resourceVersion into `obj`. The write is durable on return. Raises Superseded
+        when the head has another sequence number by now, ObjectTooLarge, and StoreFailed when the
+        disk write fails.
         """
         self._check(key, expected)
         before = self.head(key)
@@ -159,25 +174,25 @@ class Store:
             )
         action = objects.Action.ADDED if before is None else objects.Action.MODIFIED
         previous = None if before is None else before.raw
-        change = objects.Change(sequence, action, key, raw, previous)
+        change = objects.StoreChange(sequence, action, key, raw, previous)
         stored = objects.Stored(key, sequence, raw)
         await self._accept(change, stored)
         return stored
 
-    async def remove(self, key: objects.Key, *, expected: int) -> objects.Change:
-        """Delete the object whose head has that sequence number. Errors as in `put`."""
+    async def remove(self, key: objects.Key, *, expected: int) -> objects.StoreChange:
+        """Delete the object whose head has the sequence number `expected`. Raises as `put` does."""
         self._check(key, expected)
         before = self.head(key)
         if before is None:
             raise errors.Superseded
         sequence = self._accepted + 1
         raw = objects.last_state(before.raw, sequence)
-        change = objects.Change(sequence, objects.Action.DELETED, key, raw, before.raw)
+        change = objects.StoreChange(sequence, objects.Action.DELETED, key, raw, before.raw)
         await self._accept(change, None)
         return change
 
-    async def settle(self, key: objects.Key) -> None:
-        """Wait until the head of `key` is committed: before it is shown to any client."""
+    async def wait_committed(self, key: objects.Key) -> None:
+        """Wait until the head of `key` is committed, as it must be before any client sees it."""
         head = self._heads.get(key)
         if head is None:
             return
@@ -186,8 +201,8 @@ class Store:
         if done is not None:
             await asyncio.shield(done)
 
-    async def settle_all(self) -> None:
-        """Wait until everything accepted so far is committed."""
+    async def wait_all_committed(self) -> None:
+        """Wait until every write accepted so far is committed."""
         done = self._waiting.get(self._accepted)
         if done is not None:
             await asyncio.shield(done)
@@ -211,7 +226,7 @@ class Store:
         if (0 if head is None else head.sequence) != expected:
             raise errors.Superseded
 
-    async def _accept(self, change: objects.Change, stored: objects.Stored | None) -> None:
+    async def _accept(self, change: objects.StoreChange, stored: objects.Stored | None) -> None:
         if self._loop is None:
             raise errors.StoreFailed("the store is closed")
         self._accepted = change.sequence
@@ -219,36 +234,37 @@ class Store:
         done = self._waiting[change.sequence] = self._loop.create_future()
         body = None if stored is None else stored.raw
         floor = self._log[0].sequence if self._log else 0
-        self._database.put(database.Row(change, body, floor, self._epoch))
+        self._database.put(database.QueuedWrite(change, body, floor, self._epoch))
         await asyncio.shield(done)
 
-    def _on_commit(self, rows: Sequence[database.Row]) -> None:
+    def _on_commit(self, rows: Sequence[database.QueuedWrite]) -> None:
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._commit, rows)
 
     def _on_failure(self, epoch: int, error: Exception) -> None:
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._take_back, epoch, error)
+            self._loop.call_soon_threadsafe(self._discard_accepted, epoch, error)
 
-    def _commit(self, rows: Sequence[database.Row]) -> None:
+    def _commit(self, rows: Sequence[database.QueuedWrite]) -> None:
         changes = [row.change for row in rows]
         for row in rows:
             self._apply(row)
         self._sequence = changes[-1].sequence
         self._log.extend(changes)
         self._log_bytes += sum(len(c.previous or b"") for c in changes)
-        self._forget()
+        self._trim_log()
         for follower in tuple(self._followers):
             try:
                 follower(changes)
             except Exception:
                 log.exception("follower failed")
+        # Followers before writers: a client that has its response must find the change in a watch.
         for change in changes:
             done = self._waiting.pop(change.sequence)
             if not done.done():
                 done.set_result(None)
 
-    def _apply(self, row: database.Row) -> None:
+    def _apply(self, row: database.QueuedWrite) -> None:
         key, sequence = row.change.key, row.change.sequence
         if row.body is None:
             del self._objects[key.resource][(key.namespace, key.name)]
@@ -266,7 +282,7 @@ class Store:
             self._sorted.pop(key.resource, None)
         names[(key.namespace, key.name)] = stored
 
-    def _forget(self) -> None:
+    def _trim_log(self) -> None:
         if len(self._log) < self._keep_changes * 1.1 and self._log_bytes < self._keep_bytes:
             return
         drop = max(0, len(self._log) - self._keep_changes)
@@ -277,7 +293,7 @@ class Store:
         del self._log[:drop]
         self._log_bytes = kept
 
-    def _take_back(self, epoch: int, error: Exception) -> None:
+    def _discard_accepted(self, epoch: int, error: Exception) -> None:
         if epoch != self._epoch:
             return
         self._epoch += 1

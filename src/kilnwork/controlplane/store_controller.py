@@ -1,7 +1,8 @@
-"""What follows the store inside the server and puts things right: the base of all keepers here.
+"""Base class of the controllers that follow the store inside the server.
 
-Used by the garbage collector, the binder, taint eviction and the keepers of namespaces, roles and
-definitions. Not the controllers' queue (`kube.queue`): no parallel workers, no per-key back-off.
+Used by the garbage collector, the binder, taint eviction and the controllers of namespaces, roles
+and definitions. It is simpler than the controllers' queue (`kube.queue`): no parallel workers, no
+back-off per key.
 """
 
 import abc
@@ -22,9 +23,10 @@ RETRY_S = 1.0
 
 
 class StoreController(abc.ABC, Generic[K]):
-    """Keys in order of arrival, each at most once; `_look` is called for one after another.
+    """A queue of keys, each at most once, and a worker that calls `_reconcile` for one after
+    another.
 
-    A key whose `_look` raises is looked at again after `RETRY_S`.
+    A key whose `_reconcile` raises is queued again after `RETRY_S`.
     """
 
     def __init__(self, name: str, writer: crud.ObjectWriter) -> None:
@@ -37,27 +39,29 @@ class StoreController(abc.ABC, Generic[K]):
         self._unfollow: Callable[[], None] = lambda: None
 
     @abc.abstractmethod
-    def _on_changes(self, changes: Sequence[objects.Change]) -> None:
-        """Note what was committed, and `_add` the keys that it concerns."""
+    def _on_changes(self, changes: Sequence[objects.StoreChange]) -> None:
+        """Record committed changes and `_enqueue` the keys that they affect."""
 
     @abc.abstractmethod
-    async def _look(self, key: K) -> None:
-        """Bring what the key names to what it should be; may be repeated."""
+    async def _reconcile(self, key: K) -> None:
+        """Bring the object that `key` names to its desired state. May be called again at any
+        time.
+        """
 
     def _follow(self) -> None:
-        """Hear of changes from now on."""
+        """Start to receive changes of the store."""
         self._unfollow = self._store.follow(self._on_changes)
 
-    def _begin(self) -> None:
-        """Look at keys from now on."""
+    def _start_worker(self) -> None:
+        """Start to reconcile queued keys."""
         self._background.start("work", self._run())
 
     async def stop(self) -> None:
-        """Stop; the next start finds what is left to do."""
+        """Stop. The next start finds the work that is left."""
         self._unfollow()
         await self._background.stop()
 
-    def _add(self, key: K) -> None:
+    def _enqueue(self, key: K) -> None:
         self._keys[key] = None
         self._wake.set()
 
@@ -68,12 +72,12 @@ class StoreController(abc.ABC, Generic[K]):
             while self._keys:
                 key = next(iter(self._keys))
                 del self._keys[key]
-                await self._try(key)
-                await asyncio.sleep(0)  # a look that never waits must not keep others from working
+                await self._reconcile_or_retry(key)
+                await asyncio.sleep(0)  # a reconcile that never waits must not block the event loop
 
-    async def _try(self, key: K) -> None:
+    async def _reconcile_or_retry(self, key: K) -> None:
         try:
-            await self._look(key)
+            await self._reconcile(key)
         except Exception:
             log.exception("look failed, again soon", extra={"work": self._name, "key": str(key)})
-            asyncio.get_running_loop().call_later(RETRY_S, self._add, key)
+            asyncio.get_running_loop().call_later(RETRY_S, self._enqueue, key)

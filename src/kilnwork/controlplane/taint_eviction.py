@@ -1,8 +1,8 @@
-"""Deletes Pods from nodes with NoExecute taints that they do not tolerate, at once or in time.
+"""Taint eviction: deletes Pods from nodes with NoExecute taints that they do not tolerate.
 
-Follows the store inside the server, as the binder does; the counterpart of the taint eviction
-controller (k8s.io/kubernetes pkg/controller/tainteviction). Time runs from when a taint is seen,
-again after a restart.
+It follows the store inside the server, as the binder does; the counterpart of the taint eviction
+controller (k8s.io/kubernetes pkg/controller/tainteviction). A Pod is deleted at once, or after its
+tolerationSeconds, which run from the moment the taint is seen, and again from a restart.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _CONDITION = {
 
 
 class TaintEviction(store_controller.StoreController[objects.Key]):
-    """Evicts the Pods of one store."""
+    """Controller that evicts the Pods of one store."""
 
     def __init__(self, writer: crud.ObjectWriter) -> None:
         super().__init__("taint eviction", writer)
@@ -34,19 +34,19 @@ class TaintEviction(store_controller.StoreController[objects.Key]):
         self._timers: dict[objects.Key, tuple[float, asyncio.TimerHandle]] = {}
 
     def start(self) -> None:
-        """Look at what there is, then follow."""
+        """Read the existing nodes, then follow changes."""
         for stored in self._store.select(_NODES):
             self._note_node(stored.key.name, stored.decode())
         self._follow()
-        self._begin()
+        self._start_worker()
 
     async def stop(self) -> None:
-        """Stop; the next start finds what is left to do."""
+        """Stop. The next start finds the work that is left."""
         for _, timer in self._timers.values():
             timer.cancel()
         await super().stop()
 
-    def _on_changes(self, changes: Sequence[objects.Change]) -> None:
+    def _on_changes(self, changes: Sequence[objects.StoreChange]) -> None:
         for change in changes:
             gone = change.action == objects.Action.DELETED
             if change.key.resource == _NODES:
@@ -55,7 +55,7 @@ class TaintEviction(store_controller.StoreController[objects.Key]):
                 if gone:
                     self._forget(change.key)
                 else:
-                    self._add(change.key)
+                    self._enqueue(change.key)
 
     def _note_node(self, name: str, node: meta.JsonObject) -> None:
         taints = (node.get("spec") or {}).get("taints") or ()
@@ -64,14 +64,14 @@ class TaintEviction(store_controller.StoreController[objects.Key]):
         elif self._tainted.pop(name, None) is None:
             return
         for stored in self._store.select(_PODS):
-            self._add(stored.key)
+            self._enqueue(stored.key)
 
     def _forget(self, key: objects.Key) -> None:
         _, timer = self._timers.pop(key, (0.0, None))
         if timer is not None:
             timer.cancel()
 
-    async def _look(self, key: objects.Key) -> None:
+    async def _reconcile(self, key: objects.Key) -> None:
         stored = self._store.get(key)
         pod = stored.decode() if stored is not None else {}
         node = self._tainted.get((pod.get("spec") or {}).get("nodeName") or "")
@@ -85,7 +85,7 @@ class TaintEviction(store_controller.StoreController[objects.Key]):
         left_s = began + stays_s - loop.time()
         self._forget(key)
         if left_s > 0:
-            self._timers[key] = (began, loop.call_later(left_s, self._add, key))
+            self._timers[key] = (began, loop.call_later(left_s, self._enqueue, key))
             return
         await self._evict(key, pod)
 
@@ -104,11 +104,11 @@ async def disrupt(
     condition: meta.JsonObject,
     asked: deletion.DeleteOptions,
 ) -> bool:
-    """Delete a Pod with a condition that says why; False when it changed or went meanwhile.
+    """Delete a Pod after setting a condition that says why. Return False when it changed meanwhile.
 
-    Without grace, no kubelet is there to report its end: it is marked Failed first.
+    With a grace period of 0, no kubelet will report its end: the Pod is marked Failed first.
     """
-    place = writes.target_of(resource.PODS, key.namespace, key.name)
+    target = writes.target_of(resource.PODS, key.namespace, key.name)
     now = writer.now()
 
     def disrupted(found: meta.JsonObject) -> meta.JsonObject:
@@ -122,8 +122,10 @@ async def disrupt(
         return {**found, "status": status}
 
     try:
-        await writer.change_here(place, disrupted, writes.WriteContext(), subresource="status")
-        await deleter.delete(place, asked)
+        await writer.change_internally(
+            target, disrupted, writes.WriteContext(), subresource="status"
+        )
+        await deleter.delete(target, asked)
     except statuses.StatusError as error:
         if error.code not in (404, 409):
             raise

@@ -1,13 +1,14 @@
-"""The dispatcher: owns the journal of tasks and matches tasks with slots.
+"""The dispatcher: owns the journal of tasks and assigns tasks to slots.
 
-- `machine` decides: pure, all state in memory, every change of state through one table.
-- `journal` stores: the port, the rows, SQLite, and a store in memory for drivers that keep nothing.
-- `hub` carries out: links to workers and drivers, commits, and the methods that others call.
+- `machine` decides: pure, all state in memory, every state change through one table.
+- `journal` stores: the interface, the rows, SQLite, and a store in memory for volatile drivers.
+- `hub` performs I/O: links to workers and drivers, commits, and the methods that others call.
 
-One task: a message of a driver reaches `hub.submitters`, or a Task object `hub.hub.Hub.submit`;
-`hub.commits` hands the input to `machine`, which makes a record, queues it and reserves an attempt
-in a slot; what has changed goes to `journal` as one batch, and when that is on disk `hub.delivery`
-sends the attempt to the slot. Its end comes back the same way. Each package describes its part.
+The path of one task: a driver's message reaches `hub.submitters`, or a Task object
+`hub.hub.Hub.submit`. `hub.commits` gives the input to `machine`, which makes a record, queues it
+and reserves an attempt in a slot. The changes go to `journal` as one batch, and when that is on
+disk `hub.delivery` sends the attempt to the slot. The report of its end comes back the same way.
+Each package documents its part.
 
 Used by controllers and server (`hub.hub.Hub`, `model`), by jobs, and as a process of its own by
 `kiln.start()` (`process`). Knows nothing of Kubernetes objects and never calls an executor:

@@ -1,8 +1,8 @@
 """`python -m kilnwork.dispatch`: the dispatcher of `kiln.start()`.
 
-Started by `sdk.local`, which hands it a listening socket. Prints nothing; warnings go to standard
-error, and a final error is its last line. Exit codes: 0 it left in order; 1 it failed; 2 its
-arguments are unusable; 3 another process holds the journal.
+Started by `sdk.local`, which passes it a listening socket. Prints nothing; warnings go to standard
+error, and a final error is its last line. Exit codes: 0 orderly shutdown; 1 failure; 2 invalid
+arguments; 3 another process holds the journal.
 """
 
 import importlib
@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def _store(given: settings.DispatcherSettings) -> port.Store:
-    """SQLite is imported only where it is used."""
+    """Open the store. SQLite is imported only where it is used."""
     if given.directory is None:
         return memory_store.MemoryStore()
     journal = importlib.import_module("kilnwork.dispatch.journal.sqlite.journal")

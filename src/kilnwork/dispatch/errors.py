@@ -1,4 +1,4 @@
-"""What can go wrong in the dispatcher: one class per reaction."""
+"""Errors of the dispatcher, one class for each reaction."""
 
 from kilnwork.kit import errors
 
@@ -8,15 +8,15 @@ class DispatchError(errors.KilnError):
 
 
 class IllegalTransition(DispatchError):
-    """The machine was about to make a move that its table does not have: a bug."""
+    """The machine was about to make a transition that its table does not allow: a bug."""
 
 
 class RunRefused(DispatchError):
-    """This run may not start: the run before succeeded, and running it again needs force."""
+    """This run may not start: the previous run succeeded, and running it again needs `force`."""
 
 
 class HubStopped(DispatchError):
-    """The hub is stopping or lost its journal; try the next one."""
+    """The hub is stopping or lost its journal; use the next one."""
 
 
 class JournalLocked(DispatchError):
@@ -24,7 +24,7 @@ class JournalLocked(DispatchError):
 
 
 class JournalUnreadable(DispatchError):
-    """The journal was written by a newer kilnwork, or is no journal; use another directory."""
+    """The file is no journal, or a newer kilnwork wrote it; use another directory."""
 
 
 class StaleEpoch(DispatchError):

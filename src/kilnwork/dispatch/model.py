@@ -1,7 +1,7 @@
-"""The values that enter and leave the dispatcher: submissions, and views of what it knows.
+"""Values that enter and leave the dispatcher: submissions, and views of what it knows.
 
-Used by controllers, server and jobs. All frozen; a view shows only what the journal has on disk,
-apart from why a task waits and its progress, which are facts of the moment.
+Used by controllers, server and jobs. All are frozen. A view shows only what the journal has on
+disk, except progress and the reason for which a task waits, which are in memory only.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from kilnwork.kit import ids
 class ImageUse(msgspec.Struct, frozen=True):
     """What the image of a spawned command means.
 
-    `spec`: what is run. `warning`: what the client that spawns it is warned of. `refusal`: why
-    there is no such child, with the status of the response: 503 for what may pass by itself.
+    `spec`: the spec to run. `warning`: a warning for the client that spawns it. `refusal`: why
+    there can be no such child, with the status of the response: 503 if that may change by itself.
     """
 
     spec: api_task.TaskSpec
@@ -32,15 +32,15 @@ ImageRule = Callable[[str, api_task.TaskSpec], ImageUse]
 
 
 def label_image(namespace: str, spec: api_task.TaskSpec) -> ImageUse:
-    """Where commands run on the machine of the dispatcher."""
+    """Ignore the image: commands run on the machine of the dispatcher."""
     text = f"spec.image {spec.image}: images are labels here, where programs come from the machine"
     return ImageUse(spec, text)
 
 
 class SubmittedFacts(msgspec.Struct, kw_only=True):
-    """What a submission, the machine's record of the run and the view of it have in common.
+    """The fields that a submission, the machine's record of the run and its view have in common.
 
-    What a field added here needs besides to be stored, restored and shown: a column
+    A field added here must also be stored, restored and shown: it needs a column
     (`journal.task_rows.TaskRow`) and a migration.
     """
 
@@ -51,11 +51,12 @@ class SubmittedFacts(msgspec.Struct, kw_only=True):
 class Submission(SubmittedFacts, frozen=True, kw_only=True):  # type: ignore[misc] # as TaskView
     """A task to run: run `spec.run` of `task`.
 
-    `inputs`: a JSON object by input name as bytes, resolved by the caller; None for no inputs.
-    `arguments`: those of a call, whose spec has none and is the same object for many calls, so that
-    it is looked at once; its inputs are among them. None: they are in the spec.
-    `declared`: it is a Task object, so that its changes are published to controllers.
-    `pending_since`: wall clock, seconds, from which its timeouts count; None: from now on.
+    `inputs`: a JSON object by input name, as bytes, resolved by the caller; None for no inputs.
+    `arguments`: those of a call. Its spec is then without arguments and is one object shared by
+    many calls, so that it is validated once; its inputs are among the arguments. None: the
+    arguments are in the spec. `declared`: it is a Task object, so its changes are published to
+    controllers. `pending_since`: wall clock, in seconds, from which its timeouts count; None: from
+    now on.
     """
 
     task: ids.TaskId
@@ -69,15 +70,16 @@ class Submission(SubmittedFacts, frozen=True, kw_only=True):  # type: ignore[mis
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """What a task says of itself; `fraction` is 0 to 1, None when it does not know."""
+    """The progress that a task reports; `fraction` is 0 to 1, or None if it does not know."""
 
     fraction: float | None
     message: str
 
 
 class Observed(msgspec.Struct, frozen=True):
-    """What an executor sees of an attempt that is not over: why it is where it is, and on which
-    node."""
+    """What an executor observes of an attempt that has not ended: the reason for its state, and its
+    node.
+    """
 
     reason: str
     message: str = ""
@@ -85,9 +87,10 @@ class Observed(msgspec.Struct, frozen=True):
 
 
 class TaskFacts(SubmittedFacts, kw_only=True):
-    """What the machine's record of a run and the view of it have in common.
+    """The fields that the machine's record of a run and its view have in common.
 
-    All times are wall clock, seconds. A field added here needs the same as one of `SubmittedFacts`.
+    All times are wall clock, in seconds. A field added here needs the same as one of
+    `SubmittedFacts`.
     """
 
     reason: str = ""
@@ -123,17 +126,15 @@ class TaskFacts(SubmittedFacts, kw_only=True):
 class TaskView(TaskFacts, frozen=True, kw_only=True):  # type: ignore[misc] # msgspec allows it
     """One run of a task as the journal has it.
 
-    `attempt`: number of the newest attempt, 0 before the first. `failures`: what has been
-    taken from the budget `retry.maxAttempts`. `losses`: attempts that were lost after they had
-    begun; those for which the dispatcher was to blame are not taken from `retry.maxLosses`.
-    `worker`: Pod name of the newest attempt's worker, "" when there was none.
-    `started`: first start of this run; all times are wall clock, seconds.
-    `stopped`: True is proof that nothing of it runs any more, False means that such proof is
-    missing, None that something may rightly run.
-    `suspended`: no attempt starts before it is resumed; one that runs goes on. `function`: what a
-    call calls, "" for a command. `loss`: why the newest attempt that was lost was lost, "" when
-    none was, or in memory alone.
-    `seq` rises with every change of this task; 0 when nothing changed since the dispatcher started.
+    `attempt`: number of the newest attempt, 0 before the first. `failures`: how many count against
+    `retry.maxAttempts`. `losses`: attempts that were lost after they had started; those that are
+    the dispatcher's fault do not count against `retry.maxLosses`. `worker`: Pod name of the newest
+    attempt's worker; "" if there was none. `started`: first start of this run. All times are wall
+    clock, in seconds. `stopped`: True is proof that nothing of the run is running, False means that
+    this proof is missing, None that something may rightly run. `suspended`: no attempt starts until
+    it is resumed; a running one continues. `function`: the function of a call; "" for a command.
+    `loss`: why the newest lost attempt was lost; "" if none was, or if only memory knew. `seq`
+    rises with every change of this task; 0 when nothing changed since the dispatcher started.
     """
 
     task: ids.TaskId
@@ -153,17 +154,18 @@ class TaskView(TaskFacts, frozen=True, kw_only=True):  # type: ignore[misc] # ms
 
     @property
     def attempts(self) -> int:
-        """How many attempts have begun, may have begun, or are about to: not those that were taken
-        back."""
+        """Return how many attempts have started, may have started, or are about to; without those
+        taken back.
+        """
         return self.attempt - self.unstarted
 
 
 class Retried(msgspec.Struct, frozen=True, kw_only=True):
-    """What was started again with the task that was to be retried.
+    """What was started again along with the task that was to be retried.
 
-    `tasks`: those that have a new run, in dependency order. `declared`: names of objects among
-    them, whose `spec.run` has to be raised by whom may do that. `left`: how many failed children of
-    these run again when their parents ask for them.
+    `tasks`: those that have a new run, in dependency order. `declared`: names of the Task objects
+    among them, whose `spec.run` must be raised by a client that may do so. `left`: how many failed
+    children of these will run again when their parents request them.
     """
 
     tasks: tuple[ids.TaskId, ...]
@@ -172,7 +174,7 @@ class Retried(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tasks of a namespace; None: any. `function`: as `spec.call.function` has it."""
+    """Selects tasks of a namespace; None selects any. `function`: as in `spec.call.function`."""
 
     state: api_task.State | None = None
     declared: bool | None = None
@@ -181,8 +183,9 @@ class TaskQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskCount(msgspec.Struct, frozen=True):
-    """How many tasks of a namespace are in one state: objects or not, of one Python function ("":
-    those that call none)."""
+    """How many tasks of a namespace are in one state, by function ("" for commands) and by whether
+    they are Task objects.
+    """
 
     namespace: str
     declared: bool
@@ -194,9 +197,10 @@ class TaskCount(msgspec.Struct, frozen=True):
 class OldRun(NamedTuple):
     """A run that may be forgotten.
 
-    `over`: nothing but its parent may need the task: all runs of it ended before a moment, it has
-    no object and no unfinished child. `parent`: None also for one that is forgotten. `keyed`: a
-    driver gave it a key, to find it again. `size_bytes`: about, of its row and its blobs.
+    It is only still needed by its parent, if at all: all runs of the task ended before a given
+    time, it has no object and no unfinished child. `parent`: None also if the parent is forgotten.
+    `keyed`: a driver gave it a key, to find it again. `size_bytes`: approximate size of its row and
+    blobs.
     """
 
     row: int
@@ -209,11 +213,11 @@ class OldRun(NamedTuple):
 
 
 class Pruning(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tasks that are over are to be forgotten, the oldest first.
+    """Selects the finished tasks to forget, the oldest first.
 
-    `older_s`: all runs of them ended so long ago. `namespace`: of this one alone. `keep`: not the
-    newest so many of what is over. `free_bytes`: no more than it takes to free so many. `keyed`:
-    also calls that a driver has given a key.
+    `older_s`: all their runs ended at least so long ago. `namespace`: only this one. `keep`: spare
+    this many of the newest. `free_bytes`: stop when this much is freed. `keyed`: include calls to
+    which a driver has given a key.
     """
 
     older_s: float
@@ -226,8 +230,8 @@ class Pruning(msgspec.Struct, frozen=True, kw_only=True):
 class Pruned(msgspec.Struct, frozen=True):
     """How many tasks were forgotten, or would be, and about how many bytes they took.
 
-    `later_bytes`: of the blobs of forgotten tasks that are still on the disk, and go within minutes
-    (`blob_collection.RELEASED_KEEP_S`) unless something uses them again.
+    `later_bytes`: size of the blobs of forgotten tasks that are still on disk; they are removed
+    within minutes (`blob_collection.RELEASED_KEEP_S`) unless something uses them again.
     """
 
     tasks: int
@@ -236,7 +240,7 @@ class Pruned(msgspec.Struct, frozen=True):
 
 
 class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt of a run. `completion` is None while it goes on; `reserved` is never None."""
+    """One attempt of a run. `completion` is None until it has ended; `reserved` is never None."""
 
     ref: attempts.AttemptRef
     worker: str
@@ -252,11 +256,11 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
-    """One worker. `name` is its Pod's; `ready`: its link stands, so that it can be given tasks.
+    """One worker. `name`: its Pod's. `ready`: it is connected and can be given tasks.
 
-    `holding`: attempts that would be lost with it, also those that wait for other tasks and those
-    that it has not claimed since the dispatcher started. `draining`: it is to go, and gets nothing
-    new; `connected`: its link stands, though it may drain.
+    `holding`: attempts that would be lost with it, including those that wait for other tasks and
+    those that it has not claimed since the dispatcher started. `draining`: it gets no new tasks and
+    is about to go. `connected`: its link is open, though it may be draining.
     """
 
     name: str
@@ -271,14 +275,14 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def serving(self) -> bool:
-        """Return whether it gets tasks, or would if it were not drained."""
+        """Return whether the worker gets tasks, or would if it were not draining."""
         return self.ready or (self.draining and self.connected)
 
 
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     """A TaskCluster as the dispatcher sees it: its workers, and how many tasks wait for a slot.
 
-    `draining`: uids of Pods whose workers get nothing new, connected or not.
+    `draining`: uids of Pods whose workers get no new tasks, connected or not.
     """
 
     namespace: str
@@ -289,10 +293,10 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def slots(self) -> int:
-        """Slots of workers that are ready."""
+        """Return the number of slots of ready workers."""
         return sum(w.slots for w in self.workers if w.ready)
 
     @property
     def busy(self) -> int:
-        """Taken slots of workers that are ready."""
+        """Return the number of occupied slots of ready workers."""
         return sum(w.busy for w in self.workers if w.ready)

@@ -1,8 +1,8 @@
-"""The dispatcher of one home, as a process: who may connect, and when it leaves.
+"""The dispatcher process of one home: who may connect, and when it exits.
 
 Run by `python -m kilnwork.dispatch`. A volatile one ends with its owner, the driver that started
-it; a durable one when no driver is connected and nothing has run or waited for a while. When it
-leaves it says so to its peers, so that workers end at once.
+it; a durable one when no driver has been connected and no task has run or waited for a while. When
+it exits it says so to its peers, so that workers exit at once.
 """
 
 import asyncio
@@ -32,27 +32,27 @@ NAMESPACE = CLUSTER = "default"
 
 
 class OneToken:
-    """Lets who has the token of a home do everything in it (`channel.ports.TokenVerifier`)."""
+    """Accepts the token of the home for everything (`channel.ports.TokenVerifier`)."""
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
 
     async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
-        """A worker of the only cluster."""
+        """Return whether a worker of the only cluster has the token."""
         return (namespace, cluster) == (NAMESPACE, CLUSTER) and self._is(credential)
 
     async def verify_driver(self, namespace: str, credential: str) -> bool:
-        """A driver in the only namespace."""
+        """Return whether a driver in the only namespace has the token."""
         return namespace == NAMESPACE and self._is(credential)
 
     async def verify_executor(self, executor: str, namespace: str, credential: str) -> bool:
-        """There is no executor but the worker."""
+        """Return False: there is no executor besides the workers."""
         return False
 
     async def verify_attempt(
         self, ref: attempts.AttemptRef, namespace: str, pod: str, credential: str
     ) -> bool:
-        """There are no Pods."""
+        """Return False: there are no Pods."""
         return False
 
     def _is(self, credential: str) -> bool:
@@ -60,7 +60,7 @@ class OneToken:
 
 
 class DispatcherProcess:
-    """Serves until there is a reason to leave. Raises what `hub.Hub.start` does."""
+    """Serves until there is a reason to exit. Raises what `hub.Hub.start` raises."""
 
     def __init__(self, given: settings.DispatcherSettings, kept: port.Store) -> None:
         self._given = given
@@ -89,7 +89,7 @@ class DispatcherProcess:
         )
 
     async def serve(self) -> None:
-        """Serve until there is a reason to leave, then stop the hub."""
+        """Serve until there is a reason to exit, then stop the hub."""
         loop = asyncio.get_running_loop()
         self._why = loop.create_future()
         await self._hub.start(socket.socket(fileno=self._given.listener))
@@ -120,7 +120,9 @@ class DispatcherProcess:
             self._why.set_exception(errors.HubStopped(f"the dispatcher failed: {error}"))
 
     def _leave_soon(self) -> None:
-        """The driver has left in order: wait for no other one, unless one comes meanwhile."""
+        """Exit without waiting for another driver, unless one connects meanwhile: the last one
+        closed in order.
+        """
         self._idle_s = 0.0
         self._greeted = self._hub.greeted
         self._leaving_soon.set()
@@ -139,7 +141,7 @@ class DispatcherProcess:
                 self._leave("no driver, and nothing to do")
 
     async def _pause(self) -> None:
-        """Wait a moment; a short one as soon as there is no driver to wait for."""
+        """Wait until the next check; only briefly when there is no driver to wait for."""
         if self._leaving_soon.is_set():
             await asyncio.sleep(MIN_CHECK_S)
             return
@@ -149,7 +151,9 @@ class DispatcherProcess:
 
 
 def _tune_collector() -> None:
-    """Hundreds of thousands of records come and go: look for cycles among them rarely."""
+    """Run the garbage collector rarely: hundreds of thousands of records come and go without
+    cycles.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
@@ -161,6 +165,6 @@ def run(
     *,
     make_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
-    """Serve on a loop of its own."""
+    """Serve on a new event loop."""
     with asyncio.Runner(loop_factory=make_loop) as runner:
         runner.run(DispatcherProcess(given, kept).serve())

@@ -1,6 +1,6 @@
-"""Secrets of `kiln.start(secrets=DIRECTORY)`: one directory each, with a file for each key.
+"""Secrets of `kiln.start(secrets=DIRECTORY)`: one directory for each, with a file for each key.
 
-Used by `process`. It is the form in which Kubernetes mounts them. ConfigMaps are not there.
+Used by `process`. Kubernetes mounts Secrets in the same form. There are no ConfigMaps.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from kilnwork.kit import errors
 
 
 class SecretsUnreadable(errors.KilnError):
-    """A file cannot be read; it may be later."""
+    """A file cannot be read now."""
 
 
 class SecretFiles:
@@ -24,14 +24,16 @@ class SecretFiles:
     async def read(
         self, namespace: str, source: variables.VariableSource
     ) -> Mapping[str, bytes] | None:
-        """All keys of one Secret, None if it has no directory. Raises SecretsUnreadable."""
+        """Return all keys of one Secret, or None if it has no directory. Raises
+        SecretsUnreadable.
+        """
         if source.kind != "Secret":
             return None
         return await asyncio.to_thread(_read, self._directory / source.name)
 
 
 def _read(directory: Path) -> dict[str, bytes] | None:
-    """Hidden files are none of its keys: Kubernetes has its own there (`..data`)."""
+    """Read all keys. Hidden files are not keys: Kubernetes puts its own there (`..data`)."""
     try:
         files = [one for one in directory.iterdir() if not one.name.startswith(".")]
         return {file.name: file.read_bytes() for file in files if file.is_file()}

@@ -1,7 +1,7 @@
-"""Settings of `python -m kilnwork.dispatch`: its arguments, and one variable for measuring.
+"""Settings of `python -m kilnwork.dispatch`: its arguments, and one variable for measurements.
 
-Read once at start. Written by `sdk.local`, not by people, so there is no help text; tokens come in
-files, never in arguments.
+Read once at start. `sdk.local` writes them, so there is no help text; tokens are passed in files,
+never as arguments.
 """
 
 import os
@@ -20,13 +20,13 @@ IDLE_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatcherSettings:
-    """See the module.
+    """The settings of one dispatcher process; see the module.
 
-    `listener`: inherited descriptor of a Unix socket that listens. `token_file`: what workers and
-    drivers must show. `directory`: of the journal; None: keep nothing, and end with the owner.
-    `secrets`: directory whose file NAME/KEY is the value of a key of a Secret; None: there are
-    none. `owner`: inherited descriptor at whose end the owner is gone. `scratch`: removed at the
-    end.
+    `listener`: inherited descriptor of a listening Unix socket. `token_file`: holds the token of
+    workers and drivers. `directory`: of the journal; None: keep nothing, and exit with the owner.
+    `secrets`: a directory whose file NAME/KEY holds the value of a key of a Secret; None: there are
+    no Secrets. `owner`: inherited descriptor that is closed when the owner exits. `scratch`: a
+    directory to remove at the end.
     """
 
     listener: int
@@ -41,7 +41,9 @@ class DispatcherSettings:
 
 
 def from_arguments(arguments: Sequence[str], environment: Mapping[str, str]) -> DispatcherSettings:
-    """Raises ConfigurationError, which names the argument and what it should be."""
+    """Parse the arguments. Raises ConfigurationError, which names the argument and the expected
+    value.
+    """
     given = _pairs(arguments)
     volatile = given.pop("--volatile", None) is not None
     directory = given.pop("--directory", None)

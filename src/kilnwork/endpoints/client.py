@@ -1,8 +1,8 @@
-"""The blocking HTTP client of a manager: it keeps connections, and tries again while it is away.
+"""Blocking HTTP client of a manager, which keeps connections and retries while the manager is away.
 
-Used by `connector` (what the sdk asks), `data.remote_blobs` (blobs) and `data.stores.remote`
-(objects). It needs no TLS itself: its `Connector` does, if that is needed, and so slots, which talk
-to a relay over a Unix socket, load none. No redirects are followed.
+Used by `connector` (requests of the sdk), `data.remote_blobs` (blobs) and `data.stores.remote`
+(objects). It imports no TLS itself, only its `Connector` does if needed; so slots, which connect to
+a relay over a Unix socket, load none. It does not follow redirects.
 """
 
 import contextlib
@@ -30,8 +30,10 @@ R = TypeVar("R")
 
 
 class TryAgain(Exception):
-    """There is no response, or one that may be another one the next time: after `wait_s`, if the
-    server asks for that."""
+    """There is no response, or one that may differ on a retry.
+
+    `wait_s`: how long to wait before it, if the server asks for that.
+    """
 
     def __init__(self, text: str, *, wait_s: float = 0.0) -> None:
         super().__init__(text)
@@ -40,7 +42,8 @@ class TryAgain(Exception):
 
 class OpenResponse(NamedTuple):
     """A response whose body is still to be read from the connection. `repeated`: the request may
-    have been carried out before, without our hearing of it."""
+    have been processed before by an attempt whose response was lost.
+    """
 
     head: http1.ResponseHead
     connection: http1.Connection
@@ -48,7 +51,7 @@ class OpenResponse(NamedTuple):
 
 
 class Failures(NamedTuple):
-    """What is raised when there is no expected response."""
+    """Exceptions to raise when there is no expected response."""
 
     unreachable: type[errors.KilnError]
     refused: type[errors.KilnError]
@@ -59,24 +62,25 @@ _ANY_FAILURE = Failures(errors.KilnError, errors.KilnError, errors.KilnError)
 
 
 class Connector(Protocol):
-    """One manager and who we are to it. Called from several threads."""
+    """Connects to one manager, with credentials. Called from several threads."""
 
     def connect(self) -> socket.socket:
-        """Return a fresh connected socket, of TLS or a relay. OSError means try again, a KilnError
-        never."""
+        """Return a new connected socket, of TLS or a relay. Raises OSError if a retry may help,
+        KilnError if not.
+        """
         ...
 
     def headers(self) -> Mapping[str, str]:
-        """Return what to say with each request."""
+        """Return the headers of each request."""
         ...
 
     def refused(self) -> None:
-        """Say something else from now on, if there is anything else: this was not believed."""
+        """Use another credential from now on, if there is one: the current one was rejected."""
         ...
 
 
 class SlotManager(NamedTuple):
-    """The manager of a slot. `spool`: directory of this worker for what waits to be sent."""
+    """The manager of a slot. `spool`: directory of this worker for data that waits to be sent."""
 
     connector: Connector
     spool: Path | None
@@ -88,8 +92,10 @@ to be seen, or there is no manager."""
 
 
 class Client:
-    """Requests to one manager. `what`: the path that messages name. `patience_s`: how long the
-    manager may be away. Safe to use from several threads, and in a forked child."""
+    """Client of one manager. Safe to use from several threads, and in a forked child.
+
+    `what`: the path to name in messages. `patience_s`: how long the manager may be away.
+    """
 
     def __init__(
         self,
@@ -120,11 +126,11 @@ class Client:
         *,
         lend: bool = False,
     ) -> R:
-        """Send a request that may be repeated, until there is a response or the patience is over.
+        """Send a repeatable request until there is a response or the patience has expired.
 
-        `read` is called with a response of a status in `expected`, perhaps again. `lend`: the
-        connection is the caller's afterwards, who closes it or gives it back when the body is read.
-        Raises the failures.
+        `read` is called with a response that has a status in `expected`, perhaps more than once.
+        `lend`: the caller owns the connection afterwards, and closes it or gives it back once the
+        body is read. Raises the configured failures.
         """
         until = self._clock.monotonic() + self._patience_s
         failures = 0
@@ -148,7 +154,9 @@ class Client:
         repeated: bool = False,
         lend: bool = False,
     ) -> R:
-        """Raises `TryAgain` for what may be better the next time, else as `send`."""
+        """Send a request once. Raises `TryAgain` if a retry may help, otherwise what `send`
+        raises.
+        """
         renewed = False
         while True:
             connection, used = self._take()
@@ -176,8 +184,9 @@ class Client:
                 raise
 
     def exchange(self, request: http_types.ClientRequest) -> http_types.ClientResponse:
-        """Return the response to one request, whatever its status. Raises `TryAgain` when there is
-        none."""
+        """Return the response to one request, whatever its status. Raises `TryAgain` without a
+        response.
+        """
         return self.send_once(request, (), _whole)
 
     def close(self) -> None:
@@ -209,7 +218,9 @@ class Client:
         return self._failures.refused(f"the manager refuses {self._what}: {text}")
 
     def _take(self) -> tuple[http1.Connection, bool]:
-        """A connection, and whether it was used before: then it may be over without our knowing."""
+        """Return a connection, and whether it was used before: the server may have closed such a
+        connection.
+        """
         if self._owner != os.getpid():  # a fork shares connections with its parent, and must not
             self._owner = os.getpid()
             _close(self._idle)
@@ -221,7 +232,7 @@ class Client:
             raise TryAgain(str(error) or type(error).__name__) from error
 
     def give_back(self, connection: http1.Connection) -> None:
-        """Its response is read: it is good for the next request, or closed."""
+        """Return a connection whose response is read to the pool, or close it."""
         if connection.reusable and len(self._idle) < MAX_IDLE:
             self._idle.append(connection)
         else:
@@ -229,7 +240,7 @@ class Client:
 
 
 def drop(response: OpenResponse) -> None:
-    """Read a body that is not needed, so that the connection can be used again."""
+    """Read and discard a body, so that the connection can be used again."""
     response.connection.read()
 
 

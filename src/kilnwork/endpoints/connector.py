@@ -1,8 +1,8 @@
-"""Connections to one manager, with TLS, the credential and the token for it; blocking, any thread.
+"""Blocking connections to one manager with TLS, credentials and tokens, from any thread.
 
-Used by the sdk. `ManagerConnector.find` carries out `discovery`; afterwards it is what the blocking
-HTTP client and the channel need: fresh connections, the path of the manager, and headers that say
-who we are.
+Used by the sdk. `ManagerConnector.find` carries out `discovery`; then it gives the blocking HTTP
+client and the channel what they need: new connections, the URL path of the manager, and headers
+with the credentials.
 """
 
 import os
@@ -29,9 +29,9 @@ T = TypeVar("T")
 
 
 class ServerConnector:
-    """Connects to a server as a kubeconfig says, and shows it the credential that is in there.
+    """Connects to the server of a kubeconfig, with its credentials.
 
-    `load`: what the kubeconfig says now; it is called again, since tokens are renewed there.
+    `load`: returns the current kubeconfig; it is called again, since tokens are renewed there.
     """
 
     def __init__(self, load: Callable[[], config.Config], clock: clocks.Clock) -> None:
@@ -43,8 +43,10 @@ class ServerConnector:
         self.settings = load()
 
     def connect(self) -> socket.socket:
-        """Return a fresh connection to the server, with TLS unless it is plain http. Raises
-        OSError, and ConfigurationError when the server is not who it should be."""
+        """Return a new connection to the server, with TLS unless it is plain http.
+
+        Raises OSError, and ConfigurationError if the server's certificate is wrong.
+        """
         settings = self.settings
         parts = parse.urlsplit(settings.server)
         host = parts.hostname or ""
@@ -67,26 +69,26 @@ class ServerConnector:
             raise
 
     def headers(self) -> dict[str, str]:
-        """Return who we are, to the server."""
+        """Return the headers that authenticate to the server."""
         shown = dict(credentials.headers(self.settings, self._held().get()))
         return {"Host": parse.urlsplit(self.settings.server).netloc, **shown}
 
     def refused(self) -> None:
-        """What was shown is not accepted (401): show something else, if there is something."""
+        """Reload the credential, which was rejected (401)."""
         self._reload_at = 0.0
         held = self._held()
         held.renew(held.get())
 
     def token(self) -> str | None:
-        """Return the token of the kubeconfig, None where it has another credential."""
+        """Return the token of the kubeconfig, or None if it has another credential."""
         return self._held().get().token
 
     def path(self, path: str) -> str:
-        """Return a path of the server as it is below the URL of the kubeconfig."""
+        """Return a path of the server below the URL of the kubeconfig."""
         return parse.urlsplit(self.settings.server).path.rstrip("/") + path
 
     def _held(self) -> credentials.Credentials:
-        """The credentials of the kubeconfig as it is, or was a moment ago."""
+        """Return the credentials of the kubeconfig, at most a moment old."""
         now_s = self._clock.monotonic()
         if self._known is None or now_s >= self._reload_at:
             self._reload_at = now_s + RELOAD_S
@@ -107,7 +109,7 @@ class ServerConnector:
 
 
 class ManagerConnector:
-    """Connects to one manager, for what is done in one namespace. `find` it before it is used."""
+    """Connects to one manager, for work in one namespace. Call `find` before using it."""
 
     def __init__(
         self,
@@ -127,12 +129,13 @@ class ManagerConnector:
 
     @property
     def server(self) -> str:
-        """URL of the server, for messages."""
+        """Return the URL of the server, for messages."""
         return self._server.settings.server
 
     def find(self) -> dict[str, Any]:
-        """Find the manager and return what it says of itself (`/v1/endpoints`). Raises
-        ConfigurationError with what is missing."""
+        """Find the manager and return its `/v1/endpoints` document. Raises ConfigurationError with
+        what is missing.
+        """
         steps = discovery.ask_server(self._server.settings)
         document = self._carry_out(steps, self._server)
         if document is not None:
@@ -142,33 +145,38 @@ class ManagerConnector:
         return self._carry_out(discovery.ask_behind(home), self)
 
     def get(self, path: str) -> http_types.ClientResponse:
-        """GET a path of the manager. Raises ConfigurationError when there is no response."""
+        """Send a GET for a path of the manager. Raises ConfigurationError without a response."""
         steps = discovery.get(self.prefix + path)
         return self._carry_out(steps, self if self.prefix else self._server)
 
     def path(self, path: str) -> str:
-        """Return where a path of the manager is at the server."""
+        """Return the server's URL path for a path of the manager."""
         return self._server.path(self.prefix + path)
 
     def headers(self) -> Mapping[str, str]:
-        """Return who we are, for proxies on the way."""
+        """Return the headers that authenticate to proxies in front of the manager."""
         shown = self._server.headers()
         if self.prefix or "Authorization" not in shown:
             shown |= self._token_headers()
         return shown
 
     def refused(self) -> None:
-        """What was shown is not accepted (401): show something else, if there is something."""
+        """Reload the credential, which was rejected (401)."""
         self._server.refused()
         self._account = None
 
     def token(self) -> str:
-        """Return what the manager knows a driver by. Raises ConfigurationError when there is none,
-        OSError when the API server cannot be asked for one now."""
+        """Return the token by which the manager knows a driver.
+
+        Raises ConfigurationError if there is none, OSError if the API server cannot be asked for
+        one now.
+        """
         return self._token_headers()[manager.TOKEN_HEADER]
 
     def _token_headers(self) -> Mapping[str, str]:
-        """Who we are, to the manager: by our own token, else by one of the driver account."""
+        """Return headers with the kubeconfig's own token, or else with one of the driver
+        account.
+        """
         own = self._server.token()
         if own:
             return {manager.TOKEN_HEADER: own}
@@ -209,13 +217,15 @@ class ManagerConnector:
 
 
 def _plain(host: str) -> str | bytes:
-    """The name of a host as bytes if it is ASCII: of a text Python makes IDNA (RFC 3490) first, and
-    to load that takes as long as to connect."""
+    """Return an ASCII host name as bytes.
+
+    For a str, Python imports the IDNA codec (RFC 3490), which takes as long as connecting.
+    """
     return host.encode() if host.isascii() else host
 
 
 def _dial(settings: config.Config, host: str, port: int) -> socket.socket:
-    """A TCP connection, through the kubeconfig's proxy if it names one. Raises OSError."""
+    """Return a TCP connection, through the kubeconfig's proxy if it names one. Raises OSError."""
     if settings.proxy_url is None:
         address: tuple[Any, int] = (_plain(host), port)  # typeshed knows no bytes
         return socket.create_connection(address, timeout=http_types.CONNECT_S)

@@ -1,10 +1,10 @@
-"""How a manager is found: which requests to send, and what the responses mean; pure.
+"""Discovery of a manager: which requests to send, and what the responses mean. Pure.
 
 In a cluster a manager is reached through the API server's proxy of its Service (`api.manager`), so
-that a kubeconfig is all that is needed. The proxy keeps the caller's own credential for itself: the
-manager is shown a token in a header of its own, that of the kubeconfig, or one of a ServiceAccount
-of the namespace. Each function is a generator of requests, which is sent the responses; the caller
-runs it adds the credential of the kubeconfig to each request.
+that a kubeconfig is enough. The proxy does not forward the caller's credential: the manager gets a
+token in a header of its own, that of the kubeconfig, or one of a ServiceAccount of the namespace.
+Each function is a generator that yields requests and receives the responses; the caller that runs
+it adds the credential of the kubeconfig to each request.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -30,16 +30,16 @@ Steps = Generator[http_types.ClientRequest, http_types.ClientResponse, T]
 
 
 class AccountToken(NamedTuple):
-    """The headers that show a token of a ServiceAccount, and how long to use it."""
+    """Headers with a token of a ServiceAccount, and how long to use it."""
 
     headers: Mapping[str, str]
     lasts_s: float
 
 
 def ask_server(settings: config.Config) -> Steps[dict[str, Any] | None]:
-    """Return what a `kiln up` says of itself (`/v1/endpoints`), None for a cluster's API server.
+    """Return the `/v1/endpoints` document of a `kiln up`, or None for a cluster's API server.
 
-    Raises EndpointError when it is neither, or when the kubeconfig impersonates, which a manager
+    Raises EndpointError if it is neither, or if the kubeconfig impersonates a user, which a manager
     behind an API server would not see.
     """
     server = settings.server
@@ -66,15 +66,15 @@ def ask_server(settings: config.Config) -> Steps[dict[str, Any] | None]:
     elif response.status >= 500:
         raise errors.ManagerNotReady(f"{server} is not ready: {response.message()}")
     raise errors.EndpointError(
-        f"{server} is no kiln server: it has no /v1 ({response.status} {response.reason})"
+        f"{server} is not a kilnwork server: it has no /v1 ({response.status} {response.reason})"
     )
 
 
 def ask_behind(home: str, headers: Mapping[str, str] | None = None) -> Steps[dict[str, Any]]:
-    """Return what the manager in namespace `home` of a cluster says of itself.
+    """Return the `/v1/endpoints` document of the manager in namespace `home` of a cluster.
 
-    `headers`: with the token for it, if it is not added to each request. Raises EndpointError with
-    what stands in the way.
+    `headers`: with the manager's token, if it is not added to each request. Raises EndpointError
+    with the problem.
     """
     path = manager.proxy_path(home) + manager.ENDPOINTS_PATH
     response = yield _get(path, headers)
@@ -98,8 +98,9 @@ def get(path: str) -> Steps[http_types.ClientResponse]:
 
 
 def ask_readiness(home: str) -> Steps[str]:
-    """Return what the manager in namespace `home` waits for, or why it cannot be asked; "" when it
-    is ready."""
+    """Return what the manager in namespace `home` waits for, or why it cannot be asked; "" if it is
+    ready.
+    """
     response = yield _get(f"{manager.proxy_path(home)}/readyz")
     if response.ok:
         return ""
@@ -111,8 +112,11 @@ def ask_readiness(home: str) -> Steps[str]:
 
 
 def request_token(server: str, namespace: str, accounts: Sequence[str]) -> Steps[AccountToken]:
-    """Return a token of the first of these ServiceAccounts whose tokens the caller may request
-    (authentication.k8s.io/v1 TokenRequest). Raises AccessDenied when there is none."""
+    """Return a token of the first of these ServiceAccounts for which the caller may request one
+    (authentication.k8s.io/v1 TokenRequest).
+
+    Raises AccessDenied if there is none.
+    """
     base = resource.SERVICE_ACCOUNTS.base(parse.quote(namespace, safe=""))
     refusals, missing = [], False
     for account in accounts:
@@ -125,15 +129,15 @@ def request_token(server: str, namespace: str, accounts: Sequence[str]) -> Steps
             missing = True
             refusals.append(f"there is no ServiceAccount {account}")
         else:
-            refusals.append(f"you may not ask for one of {account}: {response.message()}")
+            refusals.append(f"you may not request one of {account}: {response.message()}")
     hint = "`kiln token ACCOUNT` makes a token of another account"
     if missing:
         hint = (
             f"`kiln install --only drivers --drivers-in {namespace}` makes these accounts, {hint}"
         )
     raise errors.AccessDenied(
-        f"the kubeconfig for {server} has no token to show to the manager, and in namespace "
-        f"{namespace} you get none of ServiceAccount {' or '.join(accounts)}: "
+        f"the kubeconfig for {server} has no token for the manager, and in namespace "
+        f"{namespace} you cannot get one of ServiceAccount {' or '.join(accounts)}: "
         f"{'; '.join(refusals)}. {hint}"
     )
 

@@ -1,8 +1,8 @@
-"""DIR/endpoints.json: who serves a directory, and where to reach it.
+"""The file DIR/endpoints.json: which process serves a directory, and how to reach it.
 
-`controlplane.cluster` writes one into the data directory of `kiln up`, `sdk.durable` into that of
-`kiln.start(DIR)`; both read it at the next start, and `resolve` to find them. It holds no secret:
-the token is a file of its own.
+`controlplane.cluster` writes it into the data directory of `kiln up`, `sdk.durable` into that of
+`kiln.start(DIR)`; both read it at the next start, and `resolve` reads it to find them. It contains
+no secret: the token is a separate file.
 """
 
 from pathlib import Path
@@ -17,23 +17,25 @@ SOCKET = "channel.sock"
 
 
 class Process(msgspec.Struct, frozen=True):
-    """A process that cannot be mistaken for another that got its pid; see `kit.processes`."""
+    """Identity of a process that distinguishes it from a later one with the same pid; see
+    `kit.processes`.
+    """
 
     pid: int
     started: int
 
     @property
     def identity(self) -> processes.ProcessId:
-        """As `kit.processes` takes it."""
+        """Return the identity as `kit.processes` takes it."""
         return processes.ProcessId(self.pid, self.started)
 
     def alive(self) -> bool:
-        """True while this very process runs."""
+        """Return whether this process still runs."""
         return self.identity.alive()
 
 
 class Channel(msgspec.Struct, frozen=True):
-    """Where to connect; None: not offered."""
+    """Addresses of the channel; None: not offered."""
 
     unix: str | None = None
 
@@ -58,12 +60,12 @@ class Endpoints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_server(self) -> bool:
-        """True for a data directory of `kiln up`."""
+        """Return whether this is a data directory of `kiln up`."""
         return bool(self.kubernetes)
 
 
 def read(directory: Path) -> Endpoints | None:
-    """Who last served a directory; None when no process did or the file cannot be read."""
+    """Return which process last served a directory, or None if there is no readable file."""
     try:
         return msgspec.json.decode((directory / FILE).read_bytes(), type=Endpoints)
     except (OSError, msgspec.MsgspecError):
@@ -77,7 +79,7 @@ def write(directory: Path, found: Endpoints) -> None:
 
 
 def token(directory: Path) -> str:
-    """The token of the process that serves the directory, "" when it cannot be read."""
+    """Return the token of the process that serves the directory, or "" if it cannot be read."""
     try:
         return (directory / TOKEN).read_text().strip()
     except OSError:
@@ -85,7 +87,9 @@ def token(directory: Path) -> str:
 
 
 def socket(directory: Path) -> str:
-    """The Unix socket of the process that serves the directory: the same for all who do so one
-    after the other; "" when none ever did."""
+    """Return the Unix socket of the process that serves the directory, or "" if none ever did.
+
+    Successive processes use the same socket.
+    """
     found = read(directory)
     return (found and found.channel.unix) or ""

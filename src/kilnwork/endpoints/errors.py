@@ -1,4 +1,4 @@
-"""What is wrong between a user and a manager: one class per reaction."""
+"""Errors of reaching a manager: one class per reaction."""
 
 from kilnwork.kit import errors
 
@@ -8,7 +8,7 @@ class EndpointError(errors.ConfigurationError):
 
 
 class AccessDenied(EndpointError):
-    """The manager, or the API server in front of it, refuses the user."""
+    """The manager, or the API server in front of it, denies access to the user."""
 
 
 class ManagerNotReady(EndpointError):
@@ -16,7 +16,7 @@ class ManagerNotReady(EndpointError):
 
 
 def unanswered(server: str, why: object) -> str:
-    """Return what commands and drivers say when no response comes from `server`."""
+    """Return the error text of commands and drivers for a missing response of `server`."""
     return (
         f"{server} does not respond ({why}): is the server running, and is this the right "
         "kubeconfig or address?"

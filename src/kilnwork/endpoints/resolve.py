@@ -1,7 +1,7 @@
-"""Which manager a user means: nothing said, a kubeconfig, a directory or a URL, as one `Endpoint`.
+"""Resolution of the manager that a user names: nothing, a kubeconfig, a directory or a URL.
 
-Used by the sdk; the command line, which takes kubeconfigs only, goes straight to `kube.config`,
-whose order of precedence holds here too. Reads files and the environment, and asks no server.
+Used by the sdk; the command line, which takes only kubeconfigs, uses `kube.config`, whose order of
+precedence applies here too. Reads files and the environment, and sends no request.
 """
 
 import os
@@ -32,11 +32,11 @@ def _no_server() -> config.Config:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where a dispatcher is, and how to show it who asks.
+    """Location of a dispatcher, and the credentials for it.
 
-    Either a server (a `kiln up`, or an API server with a manager behind it), whose URL, TLS and
-    credential `load` reads again each time, since tokens are renewed; or the `directory` of a
-    `kiln.start(DIRECTORY)`, which has a Unix socket only.
+    Either a server (a `kiln up`, or an API server with a manager behind it), whose URL, TLS
+    settings and credential `load` reads each time, since tokens are renewed; or the `directory` of
+    a `kiln.start(DIRECTORY)`, which has only a Unix socket.
     """
 
     namespace: str = "default"
@@ -49,10 +49,11 @@ class Endpoint:
 
 
 def local_socket(server: str, document: Mapping[str, Any]) -> str | None:
-    """Return the dispatcher's Unix socket by what `/v1/endpoints` says; None when it is elsewhere.
+    """Return the dispatcher's Unix socket from a `/v1/endpoints` document, or None if it is on
+    another machine.
 
     A server on loopback may be a cluster's, whose paths mean nothing here: a socket that another
-    user else has put there must not get our token.
+    user has put there must not get the token.
     """
     path = str(document.get("channel", {}).get("unix") or "")
     if not path or parse.urlsplit(server).hostname not in _LOOPBACK:
@@ -65,7 +66,9 @@ def local_socket(server: str, document: Mapping[str, Any]) -> str | None:
 
 
 def resolve(where: str | os.PathLike[str] | None) -> Endpoint:
-    """Return what a user means; None: what the environment says. Raises ConfigurationError."""
+    """Return the endpoint that a user names; None: the one of the environment. Raises
+    ConfigurationError.
+    """
     if where is None:
         return _by_environment()
     text = os.fspath(where)
@@ -110,7 +113,7 @@ def _in_directory(directory: Path) -> Endpoint:
         return Endpoint(directory=directory)
 
     def load() -> config.Config:
-        """Over plain http, which takes less than TLS, with the administrator's token."""
+        """Return plain http, which is faster than TLS, with the administrator's token."""
         now, token = endpoint_files.read(directory) or found, endpoint_files.token(directory)
         if not token:
             raise errors.ConfigurationError(
@@ -123,8 +126,11 @@ def _in_directory(directory: Path) -> Endpoint:
 
 
 def _by_url(url: str) -> Endpoint:
-    """A URL says where, not who: that is said by KILN_TOKEN or KILN_TOKEN_FILE (and KILN_CA_FILE),
-    or by the kubeconfig of the environment if it is of the same server."""
+    """Return the endpoint of a URL, which says where to connect but has no credentials.
+
+    They come from KILN_TOKEN or KILN_TOKEN_FILE (and KILN_CA_FILE), or from the kubeconfig of the
+    environment if it is of the same server.
+    """
     if os.environ.get(TOKEN) or os.environ.get(TOKEN_FILE):
         return _by_config(lambda: _of_url(url))
     remedy = f"Name its kubeconfig or data directory, or set {TOKEN_FILE} and {CA_FILE}"
@@ -144,7 +150,9 @@ def _by_url(url: str) -> Endpoint:
 
 
 def _of_url(url: str) -> config.Config:
-    """A manager that is reached directly: an ingress, a forwarded port."""
+    """Return the configuration of a manager that is reached directly: an ingress, a forwarded
+    port.
+    """
     ca, token_file = os.environ.get(CA_FILE), os.environ.get(TOKEN_FILE)
     if parse.urlsplit(url).scheme == "http" and _port(url) is None:
         raise errors.ConfigurationError(f"{url}: a token is not sent over plain http; use https")
@@ -157,7 +165,9 @@ def _of_url(url: str) -> config.Config:
 
 
 def _same(url: str, server: str) -> bool:
-    """Also when one is the TLS port and the other the one after it, which serves plain http."""
+    """Return whether both are the same server, also if one is the TLS port and the other the plain
+    HTTP port after it.
+    """
     ours, theirs = _port(url), _port(server)
     if ours is None or theirs is None:
         return url.rstrip("/") == server.rstrip("/")
@@ -165,7 +175,7 @@ def _same(url: str, server: str) -> bool:
 
 
 def _port(url: str) -> int | None:
-    """The TLS port of a server on this machine; None for any other."""
+    """Return the TLS port of a server on this machine, or None for any other server."""
     try:
         parts = parse.urlsplit(url)
         host, port = parts.hostname, parts.port

@@ -1,6 +1,7 @@
-"""What runs attempts outside the workers: Pods, and whatever else can be created, seen and stopped.
+"""Executors: run attempts outside of workers' slots, as Pods, other objects, or HTTP requests.
 
-`port` says what an executor is; `registry` knows those of this manager by name; each has a package
-of its own. They are driven by `controllers.attempts`, which carries instructions of the dispatcher
-to them and what they observe back. None knows the dispatcher, and the dispatcher calls none.
+`port` defines the interface; `registry` holds the executors of this manager by name; each executor
+has a package of its own. `controllers.attempts` drives them: it passes them the dispatcher's
+instructions and reports their observations to it. No executor calls the dispatcher, and the
+dispatcher calls no executor.
 """

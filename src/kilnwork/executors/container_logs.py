@@ -1,4 +1,4 @@
-"""The log of one container, as the API server has it from its node.
+"""The log of one container, read through the API server.
 
 Used by executors that run attempts in Pods, for `port.ReadsLogs`.
 """
@@ -23,7 +23,9 @@ async def read(
     *,
     read_log: ReadLog | None = None,
 ) -> AsyncGenerator[bytes, None]:
-    """Yield its output. `where`: namespace and name of the Pod. Raises `KubeError`."""
+    """Yield the output of a container. `where`: namespace and name of the Pod. Raises
+    `KubeError`.
+    """
     limit = None if how.max_bytes is None else how.skip + how.max_bytes
     here = None if how.follow or read_log is None else read_log(*where, container, limit)
     output = (

@@ -1,6 +1,6 @@
-"""Executors that users write: each attempt is one call of a coroutine function of theirs.
+"""External executors, written by users: each attempt is one call of a coroutine function.
 
-Used by `kilnwork.executor`, which says what it promises, and by the controller of TaskClaims.
+Used by `kilnwork.executor`, which documents the guarantees, and by the controller of TaskClaims.
 """
 
 import asyncio
@@ -29,8 +29,11 @@ _REASON = re.compile("[A-Za-z][A-Za-z0-9]{0,62}")
 
 
 class Failed(errors.KilnError):
-    """The task has failed. `reason`: one word in CamelCase, none of `reasons.NO_FAILURES`;
-    `retry`: whether it may be tried again within `spec.retry`."""
+    """The task has failed.
+
+    `reason`: one word in CamelCase, none of `reasons.NO_FAILURES`; `retry`: whether the task may be
+    tried again within `spec.retry`.
+    """
 
     def __init__(self, message: str, *, reason: str = _R.RAISED, retry: bool = True) -> None:
         if not _is_word(reason):
@@ -46,8 +49,10 @@ class Failed(errors.KilnError):
 
 
 class Lost(errors.KilnError):
-    """The attempt ended by no fault of the task, and may run elsewhere. `proof`: nothing is left
-    of it."""
+    """The attempt ended through no fault of the task, which may run elsewhere.
+
+    `proof`: nothing of the attempt is running any more.
+    """
 
     def __init__(self, message: str, *, reason: str = _R.WORKER_LOST, proof: bool = False) -> None:
         self.reason, self.proof = reason, proof
@@ -58,8 +63,9 @@ class Lost(errors.KilnError):
 class ClaimedTask:
     """A task that this process has claimed.
 
-    `id`, `run` and `process_attempt` name the attempt: what is made elsewhere under them is made
-    once. `payload`: of its spec, with variables replaced; `inputs`: its inputs by name.
+    `id`, `run` and `attempt` identify the attempt: use them in names of what the function creates
+    elsewhere, so that it is created once. `payload`: of its spec, with variables replaced;
+    `inputs`: its inputs by name.
     """
 
     name: str
@@ -73,7 +79,7 @@ class ClaimedTask:
     _progress: Callable[[float | None, str], None] = field(repr=False)
 
     def progress(self, fraction: float | None, message: str = "") -> None:
-        """Say how far it is: `fraction` from 0 to 1, None if that is not known."""
+        """Report the progress of the task: `fraction` from 0 to 1, None if unknown."""
         if fraction is not None and not 0 <= fraction <= 1:
             raise ValueError(f"fraction is {fraction!r}; it must be from 0 to 1, or None")
         self._progress(fraction, message)
@@ -85,7 +91,7 @@ Keep = Callable[[str, bytes, Path], Awaitable[None]]
 
 
 class ExternalAttempt(process_attempt.ProcessAttempt):
-    """See the module."""
+    """One attempt: a call of the user's function, with its result, failure and log."""
 
     def __init__(
         self,
@@ -165,7 +171,7 @@ class ExternalAttempt(process_attempt.ProcessAttempt):
         return super()._ended(ending, reason, _escaped(message), **more)
 
     async def _payload(self, value: Any) -> attempts.Payload | None:
-        """The result: inline while it is small, else a blob."""
+        """Return the result as a payload: inline if it is small, else as a blob."""
         if value is None:
             return None
         data, media_type = self._encoded(value)
@@ -201,9 +207,9 @@ class ExternalAttempt(process_attempt.ProcessAttempt):
 
 
 def _unlike_json(value: Any) -> str:
-    """Return what JSON cannot say, and would be written as something else; "" if nothing is.
+    """Return the path of a part that JSON would not carry exactly; "" if there is none.
 
-    `value` has been encoded before, so there are no cycles in it.
+    `value` has been encoded before, so it contains no cycles.
     """
     if not _is_odd(value):
         return ""
@@ -222,7 +228,7 @@ def _unlike_json(value: Any) -> str:
 
 
 def _is_odd(value: Any) -> bool:
-    """Whether there is such a thing; without paths, since results may be large."""
+    """Return whether there is such a part; without building paths, since results may be large."""
     level = [value]
     while level:
         types = set(map(type, level))
@@ -244,7 +250,9 @@ def _is_word(reason: object) -> bool:
 
 
 def _escaped(text: str) -> str:
-    """Without what would move the cursor, colour a terminal or turn the direction of the text."""
+    """Escape characters that would move the cursor, colour a terminal or change the text's
+    direction.
+    """
     return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
@@ -256,12 +264,12 @@ def _text(error: BaseException) -> str:
 
 
 def queue(name: str) -> str:
-    """Return the queue of tasks for an executor of that name."""
+    """Return the queue of tasks for the executor of this name."""
     return task.executor_queue(task.EXTERNAL + name)
 
 
 class ExternalService(service.ExecutorService):
-    """The process of an executor, which calls `call` for each attempt."""
+    """The process of an external executor, which calls `call` for each attempt."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""How an attempt fares by what its executor says, a program of a user or the holder of a TaskClaim:
-docs/reference/executors.md.
+"""The table of the states of an attempt for what its external executor reports, for the docs.
 
-Not used by the manager.
+The executor is a program of a user or the holder of a TaskClaim. Written into
+docs/reference/executors.md. Not used by the manager.
 """
 
 from kilnwork.api import reasons, task

@@ -1,4 +1,4 @@
-"""How the process of an executor finds and reaches the manager.
+"""Finds and connects to the manager, for the process of an executor.
 
 Used by `kiln executor` and `kilnwork.executor`.
 """
@@ -18,7 +18,7 @@ from kilnwork.kube import config
 
 
 class _BlobConnector:
-    """`endpoints.client.Connector`: the manager, as the executor of a queue."""
+    """An `endpoints.client.Connector` to the manager, in the role of the executor of a queue."""
 
     def __init__(self, to: connector.ManagerConnector, queue: str) -> None:
         self.connect = to.connect
@@ -31,7 +31,9 @@ class _BlobConnector:
 
 
 def is_namespace_missing(load: Callable[[], config.Config], namespace: str) -> bool:
-    """Whether the API server says that there is no such namespace; not everybody may ask."""
+    """Return whether the API server says that the namespace does not exist; not every user may
+    ask.
+    """
     to = connector.ServerConnector(load, clock.SystemClock())
     http = client.Client(to)
     path = to.path(f"/api/v1/namespaces/{parse.quote(namespace, safe='')}")
@@ -47,7 +49,10 @@ def is_namespace_missing(load: Callable[[], config.Config], namespace: str) -> b
 
 
 def find_manager(load: Callable[[], config.Config], queue: str) -> service.Manager:
-    """Over its Unix socket if that is here, else over the network. Raises ConfigurationError."""
+    """Return the manager, over its Unix socket if that is on this machine, else over the network.
+
+    Raises ConfigurationError.
+    """
     to = connector.ManagerConnector(load, namespace=load().namespace)
     path = resolve.local_socket(to.server, to.find())
 

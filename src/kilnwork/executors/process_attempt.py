@@ -1,6 +1,6 @@
-"""One attempt in an executor that is a process of its own: it lives, is halted, reports its end.
+"""One attempt in an executor that is a process of its own: runs it, halts it and reports its end.
 
-Base of `executors.http.attempt` and `executors.external`; `service` makes one for each `Run`.
+Base of `executors.http.attempt` and `executors.external`; `service` creates one for each `Run`.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _R = reasons.Reason
 
 
 class Link(Protocol):
-    """The peer of the dispatcher (`channel.peer.Peer`)."""
+    """The link to the dispatcher (`channel.peer.Peer`)."""
 
     def send(self, message: messages.Observed | messages.Log | messages.Progress) -> None: ...
 
@@ -59,7 +59,7 @@ class ProcessAttempt:
         """That which says how it ended."""
 
     async def live(self) -> None:
-        """Carry it out and report its end."""
+        """Run the attempt and report its end."""
         self._work = asyncio.current_task()
         try:
             outcome = await self._outcome()
@@ -74,7 +74,9 @@ class ProcessAttempt:
             self.over.set()
 
     def _report_defect(self, error: BaseException, *, proof: bool) -> None:
-        """End this attempt alone. What was raised is in the log only: it may hold secrets."""
+        """End this attempt after an unexpected error. The error is logged only: it may contain
+        secrets.
+        """
         log.error("attempt failed", exc_info=error, extra={"attempt": str(self.ref)})
         message = (
             f"the executor has a defect: {type(error).__name__} ended this attempt; its log has"
@@ -100,11 +102,11 @@ class ProcessAttempt:
         raise NotImplementedError
 
     async def _cut(self) -> bool:
-        """End what is still under way; True is proof that it has ended."""
+        """Abort what is under way; True is proof that it has ended."""
         return True
 
     async def _halted(self, halt: Halt) -> attempts.Outcome:
-        """End what was begun; how the attempt has ended then."""
+        """End the work that was begun, and return the outcome."""
         return self._ended(halt.ending, halt.reason, halt.message)
 
     def _report(self, outcome: attempts.Outcome) -> None:
@@ -114,7 +116,7 @@ class ProcessAttempt:
             self._link.report(lambda serial: messages.Finished(serial, self.ref, outcome, digest))
 
     def halt(self, halt: Halt) -> None:
-        """End it; the first one counts, and none once its end is known."""
+        """End the attempt; only the first call counts, and none after its end is known."""
         if self._halt is None and self._work is not None:
             self._halt = halt
             self._work.cancel()
@@ -122,15 +124,15 @@ class ProcessAttempt:
             self._halt = self._halt or halt  # it has not begun yet
 
     def abandon(self) -> None:
-        """End it without a report: the dispatcher does not know it."""
+        """End the attempt without a report: the dispatcher does not know it."""
         self.silent = True
         self.halt(Halt(_E.STOPPED, _R.REPLACED, "the dispatcher does not know it"))
 
     def called_back(self, callback: messages.Callback) -> None:
-        """Its result has come, if it waits for one."""
+        """Receive the result from a callback, if the attempt waits for one."""
 
     def send_log(self, offset: int) -> None:
-        """Send what it has logged, from that byte on."""
+        """Send what the attempt has logged, from this byte on."""
         if len(self.log) > offset:
             self._link.send(messages.Log(self.ref, offset, self.log[offset:]))
 
@@ -184,5 +186,5 @@ def _is_cancelled() -> bool:
 
 
 def _text(given: str) -> str:
-    """As it can be sent: a function of a user may raise anything."""
+    """Return a text that can be encoded: a user's function may raise anything."""
     return given[:MAX_MESSAGE].encode(errors="replace").decode()

@@ -1,6 +1,6 @@
-"""What an API server that does not create an object means for its attempt. Pure.
+"""Observations of attempts whose object the API server did not create. Pure.
 
-Used by executors whose attempts are objects. What may pass by itself is waited for.
+Used by executors whose attempts are objects. Errors that may be temporary are waited for.
 """
 
 from kilnwork.api import attempts, reasons
@@ -15,7 +15,10 @@ _R = reasons.Reason
 
 
 def waits(reason: str, message: str, *, check_s: float | None = None) -> port.Observation:
-    """It has not been created, and is tried again after `check_s`; None: `CREATE_AGAIN_S`."""
+    """Return the observation of an attempt that is not created yet and is tried again.
+
+    It is tried again after `check_s`; None: `CREATE_AGAIN_S`.
+    """
     return port.Observation(
         phase=port.Phase.STAGING,
         reason=reason,
@@ -26,13 +29,13 @@ def waits(reason: str, message: str, *, check_s: float | None = None) -> port.Ob
 
 
 def refused(reason: str, message: str) -> port.Observation:
-    """It cannot be created, now or later."""
+    """Return the observation of an attempt that can never be created."""
     outcome = attempts.Outcome(attempts.Ending.FAILED, reason, message, may_retry=False)
     return port.Observation(phase=port.Phase.OVER, reason=reason, message=message, outcome=outcome)
 
 
 def name_taken(kind: str, name: str, attempt: port.Attempt) -> port.Observation:
-    """An object has the name that the attempt needs, and was not made for it."""
+    """Return the observation of an attempt whose name an object has that was not created for it."""
     task, namespace = attempt.name, attempt.namespace
     return refused(
         _R.NAME_TAKEN,
@@ -42,11 +45,11 @@ def name_taken(kind: str, name: str, attempt: port.Attempt) -> port.Observation:
 
 
 def refusal(error: errors.Invalid | errors.Forbidden) -> port.Observation:
-    """Why an object may not be created.
+    """Return the observation of an attempt whose object may not be created.
 
-    Admission names the object, and why; authorization names the user, and raises `error` again
-    (apiserver pkg/endpoints/handlers/responsewriters, `pods is forbidden: User "…" cannot create
-    …`).
+    An error of admission names the object and the reason; an error of authorization names the user,
+    and is raised again (apiserver pkg/endpoints/handlers/responsewriters, `pods is forbidden: User
+    "…" cannot create …`).
     """
     said = str(error)
     if isinstance(error, errors.Invalid):

@@ -1,6 +1,6 @@
 """The executors of a manager by name.
 
-Made by `controllers.assembly`, used by `controllers.attempts`.
+Created by `controllers.assembly`, used by `controllers.attempts`.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,8 +1,8 @@
-"""An executor as a process of its own: its link to the dispatcher, and the attempts it was given.
+"""An executor that is a process of its own: its link to the dispatcher, and its attempts.
 
-Base of `executors.http.service` and `executors.external`. As a worker's agent it follows orders:
-slots are counted by the dispatcher. It makes sure that nothing runs which another executor
-may start: it halts all attempts before its lease ends, and starts none without one.
+Base of `executors.http.service` and `executors.external`. Like a worker's agent it follows orders:
+the dispatcher counts its slots. It makes sure that nothing runs here which another executor may
+start: it halts all attempts before its lease ends, and starts none without a lease.
 """
 
 import asyncio
@@ -43,8 +43,11 @@ _STOPPING = process_attempt.Halt(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorSettings:
-    """What a user chooses. `queue`: that of its executor. `slots`: attempts at once.
-    `namespace`: the only one it serves; empty: all."""
+    """The user's options of an executor.
+
+    `queue`: the queue that it serves. `slots`: concurrent attempts. `namespace`: the only one it
+    serves; empty: all.
+    """
 
     queue: str
     name: str
@@ -57,7 +60,7 @@ class ExecutorSettings:
 
 
 class BlobStore(Protocol):
-    """Keeps blobs (`data.remote_blobs.RemoteBlobs`)."""
+    """A store for blobs (`data.remote_blobs.RemoteBlobs`)."""
 
     def put(self, digest: bytes, file: Path) -> None: ...
 
@@ -66,8 +69,11 @@ class BlobStore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manager:
-    """How to reach the manager. `connect`: as of `channel.peer.Peer`; `store`: the blobs of a
-    namespace, from any thread; `place`: for people."""
+    """How to reach the manager.
+
+    `connect`: as for `channel.peer.Peer`; `store`: returns the blobs of a namespace, from any
+    thread; `place`: its address, for people.
+    """
 
     connect: Callable[[], socket]
     credential: Callable[[], str]
@@ -76,9 +82,10 @@ class Manager:
 
 
 class ExecutorService:
-    """See the module; `channel.peer.Owner`. Make it in a running loop.
+    """The process of an executor; implements `channel.peer.Owner`. Create it in a running event
+    loop.
 
-    `on_failure(text)` is called when it cannot go on: then the process should stop.
+    `on_failure(text)` is called when it cannot continue: the process should then stop.
     """
 
     def __init__(
@@ -108,12 +115,13 @@ class ExecutorService:
         )
 
     def make(self, run: messages.Run) -> process_attempt.ProcessAttempt:
-        """Return the attempt that an order is about."""
+        """Return the attempt for an order to run."""
         raise NotImplementedError
 
     async def start(self, *, say: Callable[[str], None]) -> None:
-        """Be connected when this returns. Raises `LinkRefused` or `LinkClosed` when there is no
-        dispatcher for us."""
+        """Connect to the dispatcher. Raises `LinkRefused` or `LinkClosed` if there is none for
+        us.
+        """
         say(f"connecting to {self._manager.place}")
         self._background.start("link", self._hold_link())
         await self._connected.wait()
@@ -121,7 +129,7 @@ class ExecutorService:
             raise self._failure
 
     async def stop(self, *, say: Callable[[str], None]) -> None:
-        """Let attempts end, for a while; nothing runs any more when this returns."""
+        """Wait a while for attempts to end; after it returns, nothing runs any more."""
         self._stopping = True
         if self._attempts:
             say(f"waiting for {len(self._attempts)} attempts")
@@ -133,11 +141,11 @@ class ExecutorService:
             await self._background.stop()
 
     async def leave(self) -> None:
-        """Be gone at once and report nothing: the same session may come back and go on."""
+        """Disconnect at once without a report: the same session may reconnect and continue."""
         await self._background.stop()
 
     async def keep(self, namespace: str, digest: bytes, file: Path) -> None:
-        """Keep a result that is too large for a frame. Raises KilnError."""
+        """Store a result that is too large for a frame. Raises KilnError."""
         await asyncio.to_thread(self._keep, namespace, digest, file)
 
     def _keep(self, namespace: str, digest: bytes, file: Path) -> None:
@@ -150,7 +158,10 @@ class ExecutorService:
     # what the link asks of its owner
 
     def hello(self, *, epoch: int) -> messages.Hello:
-        """Who we are and what we have; the token is read each time, since it may be renewed."""
+        """Return the Hello message with our identity and attempts.
+
+        The token is read each time, since it may have been renewed.
+        """
         given = self._settings
         return messages.Hello(
             version=messages.VERSION,
@@ -169,7 +180,7 @@ class ExecutorService:
         )
 
     def welcomed(self, welcome: messages.Welcome) -> None:
-        """Go on with what the dispatcher knows, end the rest without a word."""
+        """Continue the attempts that the dispatcher knows, and end the others without a report."""
         self._connected.set()
         keep = {
             decision.ref: decision.log_offset
@@ -201,11 +212,11 @@ class ExecutorService:
                 pass  # output is sent whole, and nothing else is for us
 
     def settled(self, ref: attempts.AttemptRef) -> None:
-        """The dispatcher has its end; it need not be remembered."""
+        """Forget an attempt whose end the dispatcher has recorded."""
         self._attempts.pop(ref, None)
 
     def lease_ended(self) -> None:
-        """Others may soon start what runs here."""
+        """Halt all attempts: other executors may soon start them."""
         self._halt_all(_LEASE_ENDED)
 
     # orders
@@ -221,12 +232,12 @@ class ExecutorService:
             self.begin(run)
 
     def begin(self, run: messages.Run) -> None:
-        """Carry out an attempt, or go on with one that this session had before."""
+        """Start an attempt, or continue one that this session had before."""
         current = self._attempts[run.ref] = self.make(run)
         self._background.start(str(run.ref), self._live(current))
 
     def retire(self) -> None:
-        """Take no more orders; the attempts that are here go on."""
+        """Accept no more orders; the present attempts continue."""
         self._stopping = True
         self._refuse(attempts.AttemptRef(ids.TaskId(bytes(16)), 0, 0), _STOPPING)
 
@@ -236,7 +247,9 @@ class ExecutorService:
             self._attempts.pop(current.ref, None)
 
     def _refuse(self, ref: attempts.AttemptRef, halt: process_attempt.Halt) -> None:
-        """Nothing was begun: that is proof."""
+        """Report the end of an attempt that was not begun, which is proof that nothing of it
+        runs.
+        """
         outcome = attempts.Outcome(halt.ending, halt.reason, halt.message)
         self.link.report(lambda serial: messages.Finished(serial, ref, outcome))
 
@@ -261,7 +274,7 @@ class ExecutorService:
                 self._on_failure(str(error))
 
     def _failed(self, name: str, error: BaseException) -> None:
-        """A bug: leave, since nothing that a process has begun outlives it."""
+        """Leave after an internal error; nothing that a process has begun outlives it."""
         self._halt_all(_STOPPING)
         self._on_failure(f"{name}: {error!r}")
 
@@ -270,7 +283,7 @@ class ExecutorService:
             current.halt(halt)
 
     async def _end_all(self) -> None:
-        """Let attempts end; those that wait for work elsewhere are abandoned at once."""
+        """Wait for attempts to end; those whose work runs elsewhere are abandoned at once."""
         log.info("executor stops", extra={"attempts": len(self._attempts)})
         for current in self._attempts.values():
             if self._failure is not None or (current.seen is not None and current.seen.parked):

@@ -1,6 +1,6 @@
-"""Writes the tables of states of all executors into the reference: `make docs`.
+"""Writes the tables of states of all executors into the reference pages: `make docs`.
 
-A test says whether they are current. Not used by the manager.
+A test checks that the pages are current. Not used by the manager.
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""How tables of states are written: what is seen of an attempt, and what that means for its task.
+"""The form of tables of states: what is seen of an attempt, and what it means for its task.
 
-Used by the modules `states` of the executors, which have the tables, and by `state_pages`, which
-writes them into the reference. Not used by the manager.
+Used by the modules of executors that define the tables, and by `state_pages`, which writes them
+into the reference. Not used by the manager.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ END = "<!-- end of {name} -->"
 
 
 class Counts(StrEnum):
-    """What an attempt that ends so is taken from."""
+    """The budget that an attempt with this end is counted against."""
 
     NOTHING = ""
     FAILURE = "`maxAttempts`"
@@ -24,8 +24,11 @@ class Counts(StrEnum):
 
 
 class Row(NamedTuple):
-    """`state`: of the task while, or after, this is seen of what its newest attempt is. `Pending`
-    after a loss: the next attempt follows, while the budget lasts."""
+    """One row of a table.
+
+    `state`: of the task while, or after, this is seen of its newest attempt. `Pending` after a
+    loss: the next attempt follows, while the budget lasts.
+    """
 
     state: task.State
     seen: str
@@ -38,7 +41,9 @@ Group = tuple[task.State, Counts, tuple[tuple[reasons.Reason, str], ...]]
 
 
 class Table(NamedTuple):
-    """`name`: in the comments around it; `module`: below `executors`; `what`: is seen."""
+    """A table. `name`: in the comments around it; `module`: below `executors`; `what`: heading of
+    what is seen.
+    """
 
     name: str
     module: str
@@ -46,7 +51,7 @@ class Table(NamedTuple):
     rows: tuple[Row, ...]
 
     def lines(self) -> Iterator[str]:
-        """The table as Markdown."""
+        """Yield the lines of the table in Markdown."""
         seen = f"What is seen of the {self.what}" if self.what else "What is seen"
         yield f"| State of the task | {seen} | Reason | Counts against |"
         yield "|---|---|---|---|"
@@ -55,14 +60,14 @@ class Table(NamedTuple):
 
 
 def rows(groups: Iterable[Group]) -> tuple[Row, ...]:
-    """The rows of some groups."""
+    """Return the rows of these groups."""
     return tuple(
         Row(state, seen, reason, counts) for state, counts, each in groups for reason, seen in each
     )
 
 
 def written(page: str, tables: Iterable[Table]) -> str:
-    """The page with these tables as they are now."""
+    """Return the page with these tables in their current form."""
     for table in tables:
         begin = BEGIN.format(name=table.name, module=table.module)
         end = END.format(name=table.name)

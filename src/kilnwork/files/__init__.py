@@ -1,9 +1,9 @@
-"""Mapping the records of a file: `files.map(path, function)`, a task for each part of the file.
+"""Maps the records of a file: `files.map(path, function)` runs a task for each part of the file.
 
-A public door, like `kilnwork` itself: `from kilnwork import files`. Works in any session,
-`kiln.start()` as `kiln.connect()`, with the engine of `kiln upload`: the same records, parts, bad
-records and bytes of the result. No job is made: what is mapped belongs to the program, as its
-other tasks do. For a file that outlives its program, upload it.
+Public API, like `kilnwork` itself: `from kilnwork import files`. Works in any session, of
+`kiln.start()` or `kiln.connect()`, with the engine of `kiln upload`: the same records, parts, bad
+records and bytes of the result. No file job is created: the tasks belong to the program, like its
+other tasks. For a file that should outlive its program, upload it.
 """
 
 from kilnwork.files.bad_records import BadRecord, BadRecords

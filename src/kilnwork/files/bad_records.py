@@ -1,7 +1,7 @@
 """The bad records of a mapped file, read part by part.
 
-Public as `kilnwork.files.BadRecords`; `Mapped.errors` is one. Keeps nothing: a file all of whose
-records are bad is as large again.
+Public as `kilnwork.files.BadRecords`; `Mapped.errors` is one. Caches nothing: if all records of a
+file are bad, they are as large as the file.
 """
 
 import itertools
@@ -17,7 +17,7 @@ class BadRecord(TypedDict):
     """A record without a result.
 
     `line`: its number in the file, from 1. `reason`: one line, up to 1000 characters. `raw`: the
-    record as text; `base64`: its bytes, only where they are no UTF-8.
+    record as text; `base64`: its bytes, only if they are not UTF-8.
     """
 
     line: int
@@ -29,8 +29,8 @@ class BadRecord(TypedDict):
 class BadRecords(Sequence[BadRecord]):
     """The bad records in the order of the file.
 
-    Iterate it, as often as you like: only those of one part are in memory at a time. `len` counts
-    them without reading. All of it waits for the parts and raises what they have failed with.
+    Iterate it as often as you like: only those of one part are in memory at a time. `len` counts
+    them without reading. All operations wait for the parts and raise the errors of failed ones.
     """
 
     def __init__(self, done: Callable[[], Iterator[part_work.Done]]) -> None:
@@ -49,7 +49,7 @@ class BadRecords(Sequence[BadRecord]):
     @overload
     def __getitem__(self, index: slice) -> list[BadRecord]: ...
     def __getitem__(self, index: int | slice) -> BadRecord | list[BadRecord]:
-        """One of them or some, by reading those before it."""
+        """Return one of them or a slice, by reading those before it."""
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
             if step > 0:

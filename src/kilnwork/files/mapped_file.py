@@ -1,6 +1,6 @@
-"""What `files.map` gives back: results in the order of the file, bad records, counts.
+"""The result of `files.map`: results in the order of the file, bad records, counts.
 
-Public as `kilnwork.files.Mapped`. Holds futures of the parts, and of results only where they are.
+Public as `kilnwork.files.Mapped`. Holds futures of the parts, not the results themselves.
 """
 
 import functools
@@ -19,13 +19,13 @@ _SHOWN_BY = "iterate it, .write(path), .errors, .records"
 
 
 class Limit(NamedTuple):
-    """How many bad records there may be: so many, or so many of a hundred; None: any number."""
+    """How many bad records are allowed: a number, or a percentage; None: any number."""
 
     records: int | None = None
     percent: float | None = None
 
     def exceeded(self, bad: int, *, of: int) -> bool:
-        """True when there are too many."""
+        """Return whether there are too many."""
         if self.records is not None and bad > self.records:
             return True
         return self.percent is not None and bad * 100 > self.percent * of
@@ -34,10 +34,10 @@ class Limit(NamedTuple):
 class Mapped:
     """The results of a file that is being mapped.
 
-    Iterate for the results, in the order of the records; waits for each part in turn, and raises
-    what a part has failed with. May be iterated again. Results of one part are in memory at a time:
-    1 M records of 50 bytes took 40 MiB more, in parts of 100,000. `write(path)` puts them into a
-    file, a line each, byte for byte what `kiln upload` would have made.
+    Iterate over it for the results, in the order of the records; iteration waits for each part in
+    turn and raises the error of a failed part. It may be iterated again. Results of one part are in
+    memory at a time: 1 M records of 50 bytes took 40 MiB more, in parts of 100,000. `write(path)`
+    writes them to a file, one per line, byte for byte what `kiln upload` would have written.
     """
 
     def __init__(
@@ -60,20 +60,22 @@ class Mapped:
             part.add_done_callback(functools.partial(self._over, index))
 
     def __iter__(self) -> Iterator[Any]:
-        """The results: dicts, lists, str… as JSON knows them; lines that the function made itself
-        as the str or bytes that they were."""
+        """Yield the results: JSON values, and str or bytes where the function returned the line
+        itself.
+        """
         for done in self._done():
             yield from part_work.values_of(done)
 
     def lines(self) -> Iterator[bytes]:
-        """The results as they are written, each with its line end."""
+        """Yield the results as they are written, each with its line end."""
         for done in self._done():
             yield from io.BytesIO(done.lines.value())
 
     def write(self, path: str | os.PathLike[str]) -> int:
-        """Put all results into a file: how many bytes. It is there when all of it is there.
+        """Write all results to a file and return its size in bytes. The file appears when it is
+        complete.
 
-        Raises what a part has failed with, TooManyFailed, OSError.
+        Raises the error of a failed part, TooManyFailed, OSError.
         """
         target = Path(path).resolve()  # a link stays one
         if target.exists() and not target.is_file():  # a device or a pipe
@@ -92,13 +94,18 @@ class Mapped:
 
     @property
     def errors(self) -> bad_records.BadRecords:
-        """The bad records, in order: `line` (from 1), `reason`, `raw`. Waits for parts when it is
-        read, and raises what they have failed with; after TooManyFailed those that are known."""
+        """The bad records, in order: `line` (from 1), `reason`, `raw`.
+
+        Reading them waits for parts and raises the errors of failed ones; after TooManyFailed those
+        that are known are returned.
+        """
         return bad_records.BadRecords(self._mapped)
 
     @property
     def records(self) -> filejobs.Records:
-        """`total`, `succeeded`, `failed`, `skipped`: counts of the parts that are over by now."""
+        """The counts `total`, `succeeded`, `failed` and `skipped` of the parts that have
+        finished.
+        """
         for index, part in enumerate(self._parts):
             if part.done():
                 self._count(index)
@@ -106,22 +113,22 @@ class Mapped:
 
     @property
     def parts(self) -> "futures.Futures[part_work.Done]":
-        """The futures of the parts: to wait for, to look at, to cancel."""
+        """The futures of the parts, to wait for, inspect or cancel."""
         return futures.Futures(self._parts)
 
     def done(self) -> bool:
-        """True when all parts are over."""
+        """Return whether all parts have finished."""
         return all(part.done() for part in self._parts)
 
     def wait(self, timeout: float | None = None) -> "Mapped":
-        """Wait until all parts are over; itself. Raises TimeoutError."""
+        """Wait until all parts have finished; return this object. Raises TimeoutError."""
         _, left = waiting.wait(self._parts, timeout)
         if left:
             raise TimeoutError(f"{len(left)} of {len(self._parts)} parts are not done")
         return self
 
     def cancel(self) -> None:
-        """Stop the parts that are not over."""
+        """Cancel the parts that have not finished."""
         for part in self._parts:
             part.cancel()
 
@@ -148,7 +155,7 @@ class Mapped:
             raise self._stopped
 
     def _mapped(self) -> Iterator[part_work.Done]:
-        """As `_done`; of what was stopped the parts that were over by then."""
+        """Yield parts as `_done` does; after TooManyFailed those that had finished before."""
         for part in self._parts:
             try:
                 done = part.result()
@@ -162,7 +169,7 @@ class Mapped:
         self._count(index)
 
     def _count(self, index: int) -> None:
-        """A part is over: count it, once, in any thread."""
+        """Count a finished part, once; called in any thread."""
         part = self._parts[index]
         if part.failed():
             return

@@ -1,7 +1,8 @@
-"""`files.map`: indexes a file, gives each part to a task.
+"""`files.map`: indexes a file and submits a task for each part.
 
-Public as `kilnwork.files.map`. A file that workers see is read where it is; one that is compressed,
-a JSON array, or out of their sight goes into one blob first, rewritten to a record a line.
+Public as `kilnwork.files.map`. A file that workers see is read where it is; a file that is
+compressed, is a JSON array, or is not visible to workers is first copied into one blob, with one
+record per line.
 """
 
 import os
@@ -42,27 +43,28 @@ def map(  # noqa: A001, PLR0913 - files.map; options of one thing, each with its
     retries: int = 2,
     timeout: float | None = None,
 ) -> mapped_file.Mapped:
-    """Call a function with each record of a file, in parallel; `Mapped` has the results.
+    """Call a function with each record of a file, in parallel; return a `Mapped` with the results.
 
-    Goes through the file once (a second for each GB), submits a task for each part and returns. The
-    function gets a record and returns a value of JSON, None for nothing, or yields several; with
-    `batch=n` it gets lists of up to n and returns a list with a result for each. It runs in slots,
-    so all that `@kiln.task` says of functions and their modules goes for it. A list of words
-    instead is a command, with the records of a part on its standard input, a line each.
+    Reads the file once (about a second per GB), submits a task for each part and returns. The
+    function gets a record and returns a JSON value, None for no result, or yields several; with
+    `batch=n` it gets lists of up to n records and returns a list with a result for each. It runs in
+    slots, under the same rules for functions and their modules as for `@kiln.task`. Instead of a
+    function, a list of words is a command, which gets the records of a part on its standard input,
+    one per line.
 
-    `items_per_part`: lines of a part; the default makes some seconds of work of quick functions,
-    take fewer for slow ones, so that each slot has two parts and more. `bytes_per_part`: a part
-    ends here as well; None: at any size. `batch`: None: records one by one. `format`: "jsonl",
-    "text", "csv" or "json" (one array); None: by the file's name, else "jsonl". `delimiter`: of
-    CSV; None: a comma, for .tsv a tab. `blank`: "skip" blank lines, or each is a "record".
-    `bad_records`: "report" what cannot be read and what the function raises for, since one odd line
-    is no reason to lose the others, or "fail" the part. `max_failed`: more bad records than this, a
-    number or "1%", stop the map with TooManyFailed; None: any number. `retries`: how often a part
-    that has failed is tried again; lost workers do not count. `timeout`: of a part, seconds; None:
-    any time.
+    `items_per_part`: lines of a part; the default makes some seconds of work for fast functions;
+    use fewer for slow ones, so that each slot gets two parts or more. `bytes_per_part`: maximum
+    size of a part; None: any size. `batch`: None: records one by one. `format`: "jsonl", "text",
+    "csv" or "json" (one array); None: by the file's name, else "jsonl". `delimiter`: of CSV; None:
+    a comma, for .tsv a tab. `blank`: "skip" blank lines, or treat each as a "record".
+    `bad_records`: "report" records that cannot be read or for which the function raises, since one
+    bad line should not lose the others, or "fail" the part. `max_failed`: more bad records than
+    this, a number or "1%", stop the map with TooManyFailed; None: any number. `retries`: how often
+    a failed part is tried again; lost workers do not count. `timeout`: of a part, seconds; None: no
+    limit.
 
-    Raises BadOption, NoSession, `InputRefused` (a DataError) for a file that cannot be read so,
-    or has no record, `FileChanged`, OSError. What parts fail with is raised by `Mapped`.
+    Raises BadOption, NoSession, `InputRefused` (a DataError) for a file that cannot be read in this
+    format or has no record, `FileChanged`, OSError. Errors of parts are raised by `Mapped`.
     """
     spec = _spec(path, locals())
     limit = _limit(max_failed)
@@ -99,7 +101,9 @@ def map(  # noqa: A001, PLR0913 - files.map; options of one thing, each with its
 
 
 def _mapper(function: Callable[..., Any] | Sequence[str], *, batch: int | None) -> Any:
-    """What goes to the slots: a function, without the decorator of a task, or a command."""
+    """Return what is sent to the slots: a function, without the decorator of a task, or a
+    command.
+    """
     if isinstance(function, list | tuple) and function and all(type(w) is str for w in function):
         if batch is not None:
             raise errors.BadOption("files.map: batch is for functions: a command reads all records")
@@ -118,7 +122,7 @@ class _Indexed(NamedTuple):
 
 
 def _spec(path: str | os.PathLike[str], given: dict[str, Any]) -> filejobs.FileJobSpec:
-    """What was said, as the spec of a job; raises BadOption."""
+    """Return the options as the spec of a file job. Raises BadOption."""
     name = os.fspath(path).lower().removesuffix(".gz")
     kind = given["format"] or next((f for end, f in _BY_NAME.items() if name.endswith(end)), None)
     said = {
@@ -140,7 +144,7 @@ def _spec(path: str | os.PathLike[str], given: dict[str, Any]) -> filejobs.FileJ
 
 
 def _option(where: str) -> str:
-    """Our name of the last field in `input.maxLineBytes`."""
+    """Return our name of the last field in a path such as `input.maxLineBytes`."""
     name = where.rstrip("`").rpartition(".")[2]
     snake = re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name)
     return {"batch_records": "batch"}.get(snake, snake)
@@ -163,7 +167,7 @@ def _limit(max_failed: int | str | None) -> mapped_file.Limit:
 
 
 def _indexed(path: Path, spec: filejobs.FileJobSpec) -> _Indexed:
-    """The file and its parts; goes through all of it once."""
+    """Return the file and its parts; reads all of it once."""
     full = os.path.abspath(path)  # noqa: PTH100 - symbolic links stay unresolved
     here = session.current()
     with path.open("rb", buffering=0) as file:

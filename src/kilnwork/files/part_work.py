@@ -1,6 +1,6 @@
-"""What a slot does for `files.map`: one part of the file, with the engine of file jobs.
+"""The work of a slot for `files.map`: maps one part of the file, with the engine of file jobs.
 
-Found by name in the slot. The results are put away as a blob, so that neither journal nor program
+Imported by name in the slot. The results are stored as a blob, so that neither journal nor program
 holds them until they are read.
 """
 
@@ -36,7 +36,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What became of a part.
+    """The outcome of a part.
 
     `lines`: the results, each with LF. `own`: for each of them 1 if the function returned the line
     itself as str, 2 if as bytes, else 0: JSON; empty if all are JSON. `errors`: of bad records.
@@ -133,7 +133,7 @@ def _marking(encode: encoding.Encode, *, text: bool) -> encoding.Encode:
 
 
 class _Outputs(outputs.Outputs):
-    """Outputs that remember which lines are no JSON of ours."""
+    """Outputs that record which lines are the function's own text, not JSON."""
 
     def __init__(
         self, out: outputs.Sink, open_errors: Callable[[], outputs.Sink], *, refuse: bool
@@ -146,13 +146,13 @@ class _Outputs(outputs.Outputs):
         super().results(lines)
 
     def printed(self, data: bytes) -> None:
-        """As `Outputs.printed`: what a command prints is its own."""
+        """Add a line that a command has printed, which is its own text."""
         self.own += b"\1" * data.count(b"\n")
         super().printed(data)
 
 
 class _Kept(closing.Abortable):
-    """A `port.Writer` whose object stays here."""
+    """A `port.Writer` that keeps its object in memory."""
 
     def __init__(self) -> None:
         self._buffer = io.BytesIO()
@@ -169,11 +169,13 @@ class _Kept(closing.Abortable):
         return port.ObjectFacts("", self.bytes, "", 0.0)
 
     def abort(self) -> None:
-        """Never shown."""
+        """Drop the object."""
 
 
 def values_of(done: Done) -> Iterator[Any]:
-    """The results of a part: str and bytes lines as the function returned them, others as JSON."""
+    """Yield the results of a part: str and bytes lines as the function returned them, others as
+    JSON.
+    """
     content = done.lines.value()
     if not done.own:
         yield from _json.decode_lines(content)

@@ -1,4 +1,4 @@
-"""Tools with no domain: clock, ids, backoff, coroutine tasks, processes, logging, the error root.
+"""General tools: clock, ids, back-off, coroutine tasks, processes, logging, the root of errors.
 
-Every package may use it; it knows nothing of tasks or Kubernetes.
+Every package may use it; it contains nothing about tasks or Kubernetes.
 """

@@ -1,9 +1,9 @@
-"""HTTP requests and responses as every ASGI app in this package reads and writes them.
+"""HTTP requests and responses, as every ASGI app in this package reads and writes them.
 
 Used by the REST API, the embedded API server and the node; `serving` listens for them. An app is
 called with a scope, `receive` and `send` (asgi.readthedocs.io); it makes a `Request` and a
-`Response` of them. Routing and the form of errors differ and are the app's. Not Starlette's
-classes, which take twice as long: docs/decisions/0026.
+`Response` of them. Each app has its own routing and form of errors. Not Starlette's classes, which
+take twice as long: docs/decisions/0026.
 """
 
 import asyncio
@@ -69,15 +69,15 @@ _FALSE = frozenset({"0", "f", "false", "no"})
 
 
 class Disconnected(errors.KilnError):
-    """The client has hung up: there is no client to respond to."""
+    """The client has disconnected: no response can be sent."""
 
 
 class BadParameter(errors.KilnError):
-    """A query parameter has a value that is not valid there; the text names it."""
+    """A query parameter has an invalid value; the message names it."""
 
 
 class BodyStalled(errors.KilnError):
-    """Nothing of the body came for `STALL_S`."""
+    """No bytes of the body arrived for `STALL_S`."""
 
 
 class BodyTooLarge(errors.KilnError):
@@ -91,16 +91,17 @@ class BodyTooLarge(errors.KilnError):
 
 @dataclass(frozen=True, slots=True)
 class Hijacked:
-    """A connection that belongs to the app now: nothing else writes to it or closes it.
+    """A connection that an app has taken over: nothing else writes to it or closes it.
 
-    Nothing is read before `hand_over`. `early`: what the client had sent after its request.
+    Nothing is read before `hand_over`. `early`: what the client sent after its request.
     """
 
     transport: asyncio.Transport
     early: bytes
 
     def hand_over(self, protocol: asyncio.Protocol) -> None:
-        """Let `protocol` have the connection: made, then what came early, then all that follows.
+        """Pass the connection to `protocol`: first `connection_made`, then the early data, then all
+        later data.
 
         The app writes its response (`101`, or a refusal) to the transport before.
         """
@@ -124,7 +125,7 @@ def switching(protocol: str) -> bytes:
 
 
 class Refusal(NamedTuple):
-    """An error response of plain text, for rooms without an error format of their own."""
+    """An error response in plain text, for apps without an error format of their own."""
 
     status: int
     message: str
@@ -150,12 +151,12 @@ class Request:
 
     @property
     def segments(self) -> list[str]:
-        """Parts of the path, each decoded by itself, so that one may hold a slash."""
+        """The segments of the path, decoded one by one, so that a segment may contain a slash."""
         raw = self.scope.get("raw_path") or self.path.encode()
         return [parse.unquote(part) for part in raw.decode("latin-1").strip("/").split("/")]
 
     def header(self, name: bytes) -> str | None:
-        """Return the first header of that lower-case name, None without one."""
+        """Return the first header of that lower-case name, or None."""
         found = self.first_headers.get(name)
         return None if found is None else found.decode("latin-1")
 
@@ -194,7 +195,7 @@ class Request:
 
     @property
     def query(self) -> Mapping[str, str]:
-        """The parameters of the URL; the last one of a name counts."""
+        """The parameters of the URL; of several with the same name the last one counts."""
         if self._query is None:
             raw: bytes = self.scope.get("query_string", b"")
             self._query = _short_query(raw) if len(raw) <= _SHORT_QUERY_BYTES else _query(raw)
@@ -228,12 +229,12 @@ class Request:
         return Body(self, limit)
 
     async def wait_disconnected(self) -> None:
-        """Return when the client has hung up; what it still sends is dropped."""
+        """Return when the client has disconnected; drop what it sends before."""
         while (await self.receive())["type"] != "http.disconnect":
             pass
 
     async def disconnected(self, *, within_s: float) -> bool:
-        """Return True as soon as the client has hung up, False after `within_s` seconds."""
+        """Return True as soon as the client has disconnected, False after `within_s` seconds."""
         try:
             async with asyncio.timeout(within_s):
                 await self.wait_disconnected()
@@ -242,21 +243,22 @@ class Request:
         return True
 
     async def cut(self) -> None:
-        """End the connection at once, with whatever the client has not read.
+        """Abort the connection at once, with data that the client has not read.
 
-        A response that cannot go on has no other end: to close politely waits for the client.
+        This is the only way to end a response that cannot be completed: a graceful close waits for
+        the client.
         """
         self.scope["state"]["abort"]()
         # uvicorn notifies only the last of several requests
         await self.disconnected(within_s=_NOTICE_S)
 
     async def drained(self) -> bool:
-        """Wait until the client has taken so much of what was sent that little is left in memory,
-        or has gone. True if it had to wait: the caller should then hold little in memory before it
-        sends more.
+        """Wait until the client has read enough that little unsent data is left in memory, or has
+        gone.
 
-        uvicorn itself waits only before the next piece, so one piece more than was sent stays in
-        memory.
+        Returns True if it had to wait: the caller should then free its own memory before it sends
+        more. uvicorn itself waits only before the next piece, so that one piece more than was sent
+        stays in memory.
         """
         flow = self.scope["state"]["flow"]
         if not flow.write_paused:
@@ -266,19 +268,21 @@ class Request:
 
     @property
     def hijack(self) -> Hijack | None:
-        """Give the app the connection itself; None unless the client asks for another protocol by
-        `Connection: Upgrade` (RFC 9110 §7.8)."""
+        """Return a function that takes over the connection.
+
+        None unless the client asks for another protocol by `Connection: Upgrade` (RFC 9110 §7.8).
+        """
         found: Hijack | None = (self.scope.get("extensions") or {}).get(HIJACK)
         return found
 
 
 class Body:
-    """The bytes of a request as they come.
+    """The body of a request, read as it arrives.
 
     Nothing is read before `piece` is called: until then `Expect: 100-continue` (RFC 9110 §10.1.1)
-    waits, and a refusal spares the client the sending. All methods raise Disconnected, BodyStalled,
-    and BodyTooLarge above `limit` bytes. `received`: bytes so far; `ended`: there are no more;
-    `length`: the Content-Length, None without one.
+    waits, and a refusal saves the client from sending it. All methods raise Disconnected,
+    BodyStalled, and BodyTooLarge above `limit` bytes. `received`: bytes so far; `ended`: the body
+    is complete; `length`: the Content-Length, None without one.
     """
 
     __slots__ = ("_limit", "_receive", "ended", "length", "received")
@@ -293,7 +297,7 @@ class Body:
         self._check(self.length or 0)
 
     async def piece(self) -> bytes:
-        """Return what has come since; b"" at the end."""
+        """Return the bytes that have arrived since the last call; b"" at the end."""
         while not self.ended:
             message = await _received(self._receive)
             if message["type"] == "http.disconnect":
@@ -307,7 +311,7 @@ class Body:
         return b""
 
     async def batch(self, size: int) -> bytes:
-        """Return at least `size` bytes, or all that is left; b"" at the end."""
+        """Return at least `size` bytes, or all that are left; b"" at the end."""
         first = await self.piece()
         if self.ended or len(first) >= size:
             return first
@@ -321,7 +325,7 @@ class Body:
         return b"".join(pieces)
 
     async def read(self, *, limit: int) -> bytes:
-        """Return all of it, at most `limit` bytes."""
+        """Return the whole body, at most `limit` bytes."""
         self._limit = limit
         self._check(self.length or 0)
         return await self.batch(limit + 1)
@@ -332,11 +336,11 @@ class Body:
 
 
 class Response:
-    """The response to one request: all at once, or `start` and then `write`.
+    """The response to one request: sent at once by `send`, or in pieces by `start` and `write`.
 
     `headers`: those of every response, unless the attribute is replaced. `extra`: returns further
-    ones, called at the start. `started`: the head has been sent, so that no error can be. Also an
-    ASGI `send`, for apps that are given one.
+    headers, called at the start. `started`: the head has been sent, so that no error response is
+    possible. Also callable as an ASGI `send`, for apps that need one.
     """
 
     __slots__ = ("_extra", "_send", "headers", "started")
@@ -362,7 +366,7 @@ class Response:
         length: int | None = None,
         headers: Headers = (),
     ) -> None:
-        """Send status and headers. `length` of the body, None when it comes bit by bit."""
+        """Send status and headers. `length` of the body, None if it is sent in pieces."""
         await self._send(self._head(status, content_type, length, headers))
 
     def _head(
@@ -383,7 +387,7 @@ class Response:
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
     async def end(self) -> None:
-        """Say that the body is complete."""
+        """End the body."""
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def send(
@@ -404,11 +408,11 @@ class Response:
         await self.text(refusal.status, refusal.message, headers=refusal.headers)
 
     async def json(self, value: Any, *, status: int = 200) -> None:
-        """Send a JSON document with a line end."""
+        """Send a JSON document followed by a line feed."""
         await self.send(status, JSON, msgspec.json.encode(value) + b"\n")
 
     async def empty(self, status: int, headers: Headers = ()) -> None:
-        """Send a response without a body and its type: 204, 304."""
+        """Send a response without body and content type: 204, 304."""
         await self.start(status, headers=headers)
         await self.end()
 
@@ -425,14 +429,17 @@ def _query(raw: bytes) -> Mapping[str, str]:
 
 @functools.lru_cache(maxsize=256)
 def _short_query(raw: bytes) -> Mapping[str, str]:
-    """Parse a short query, cached: a client that polls repeats it, and parsing costs as much as
-    responding."""
+    """Parse a short query, cached: a polling client repeats it, and parsing costs as much as
+    responding.
+    """
     return _query(raw)
 
 
 async def _received(receive: Receive) -> Message:
-    """Return the next message. What is here already needs no deadline, and thousands of small
-    bodies a second are: a timer takes longer than the rest of this."""
+    """Return the next message, without a deadline if it is here already.
+
+    Thousands of small requests a second have their body here, and a timer costs more than the rest.
+    """
     waiting: Any = receive()
     try:
         first = waiting.send(None)
@@ -448,7 +455,7 @@ async def _received(receive: Receive) -> Message:
 
 @types.coroutine
 def _rest(begun: Coroutine[Any, None, Message], awaited: Any) -> Generator[Any, None, Message]:
-    """Return what is left of a coroutine that has run until it waits: for `awaited`."""
+    """Return the rest of a coroutine that has run until it waits for `awaited`."""
     try:
         while True:
             try:

@@ -1,4 +1,4 @@
-"""How long to wait before the next try: capped exponential with jitter.
+"""Back-off before the next try: capped exponential with jitter.
 
 Used by reconnecting links, work queues and container restarts. Holds no state: the caller counts.
 """

@@ -1,7 +1,7 @@
-"""Parts of X.509 certificates: P-256 keys, names, a builder, PEM.
+"""Building blocks of X.509 certificates: P-256 keys, names, a builder, PEM.
 
-Used by what signs certificates or requests them: the API server, nodes, clusters of tests. What is
-signed, for how long and where it is kept is the caller's.
+Used by code that signs certificates or requests them: the API server, nodes, test clusters. The
+caller decides what is signed, for how long and where it is stored.
 """
 
 import datetime
@@ -26,8 +26,9 @@ def new_key() -> ec.EllipticCurvePrivateKey:
 
 
 def load_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """Read a key in PEM. Raises OSError, or ValueError or TypeError when the file has no such
-    key."""
+    """Read a key in PEM. Raises OSError, and ValueError or TypeError if the file has no P-256
+    key.
+    """
     key = serialization.load_pem_private_key(path.read_bytes(), password=None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise TypeError(f"{path} holds no elliptic-curve key")
@@ -60,7 +61,7 @@ def builder(
     now: datetime.datetime,
     days: float,
 ) -> x509.CertificateBuilder:
-    """Return a certificate without extensions but the identifier of its key."""
+    """Return a builder of a certificate whose only extension is the identifier of its key."""
     return (
         x509.CertificateBuilder()
         .subject_name(subject)

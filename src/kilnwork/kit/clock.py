@@ -1,8 +1,7 @@
-"""Time, handed in: the only module that reads the machine's clocks.
+"""Time: the only module that reads the machine's clocks.
 
-Used by all rooms. Everything that needs to know or compare time takes a `Clock`, so that tests
-choose it. Wall time is for people and records; monotonic time is for leases and deadlines and never
-jumps.
+Used by all packages. Everything that needs the time takes a `Clock`, so that tests can choose it.
+Wall time is for people and records; monotonic time is for leases and deadlines and never jumps.
 """
 
 import functools
@@ -12,14 +11,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two clocks in one: what people read, and what deadlines are measured with."""
+    """Two clocks: wall time for people, monotonic time for deadlines."""
 
     def wall(self) -> float:
         """Return seconds since the Unix epoch, UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Return seconds since some fixed moment; only differences mean something."""
+        """Return seconds since some fixed moment; only differences are meaningful."""
         ...
 
 
@@ -31,7 +30,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until a test moves it."""
+    """A clock that stands still until a test advances it."""
 
     def __init__(self, wall: float = 1_700_000_000.0) -> None:
         self._wall = wall
@@ -44,7 +43,7 @@ class ManualClock:
         return self._monotonic
 
     def jump(self, seconds: float) -> None:
-        """Move the wall clock alone, as an administrator would."""
+        """Move only the wall clock, as an administrator who sets it would."""
         self._wall += seconds
 
     def advance(self, seconds: float) -> None:
@@ -79,8 +78,11 @@ def _to_the_second(seconds: int) -> str:
 
 
 def parse_rfc3339(text: str) -> float:
-    """Return seconds since the epoch for an RFC 3339 time; raises ValueError for anything else, and
-    for times that UTC has in year 0 or 10000, which `rfc3339` could not write."""
+    """Return seconds since the epoch for an RFC 3339 time.
+
+    Raises ValueError for anything else, and for times in the years 0 and 10000 of UTC, which
+    `rfc3339` could not write.
+    """
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone: write it as 2026-01-02T03:04:05Z")

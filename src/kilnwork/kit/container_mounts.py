@@ -1,7 +1,7 @@
 """Mount paths of containers: absolute, or below a directory that a variable names.
 
-Used by whatever runs in a Pod, and by the local node, whose containers see the machine's own files:
-there mounts are below a directory, as on Windows in HostProcess containers (KEP-1981).
+Used by programs that run in a Pod, and by the local node, whose containers see the machine's own
+files: their mounts are below a directory, as on Windows in HostProcess containers (KEP-1981).
 """
 
 from collections.abc import Mapping
@@ -17,5 +17,5 @@ def mount_root(environ: Mapping[str, str]) -> Path:
 
 
 def locate(path: Path, environ: Mapping[str, str]) -> Path:
-    """Return where the mount at the absolute `path` really is."""
+    """Return the real path of the mount at the absolute `path`."""
     return mount_root(environ) / path.relative_to("/")

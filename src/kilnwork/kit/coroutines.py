@@ -1,6 +1,6 @@
 """Background work with a name and an owner: the only module that creates coroutine tasks.
 
-A `BackgroundWork` owns coroutine tasks. An exception that one raises is logged and handed to
+A `BackgroundWork` owns coroutine tasks. An exception that one raises is logged and passed to
 `on_failure`, never swallowed. Not a scheduler, not a queue.
 """
 
@@ -15,14 +15,14 @@ T = TypeVar("T")
 
 
 async def run_in_own_task(name: str, work: Coroutine[Any, Any, T]) -> T:
-    """Await `work` in a coroutine task of its own, so that it cannot cancel the caller's."""
+    """Await `work` in a coroutine task of its own, so that it cannot cancel the caller's task."""
     return await asyncio.create_task(work, name=name)
 
 
 class BackgroundWork:
     """A set of named coroutine tasks that are stopped together.
 
-    `on_failure(name, error)` is called when one raises; default: only the log line.
+    `on_failure(name, error)` is called when one raises; default: only log it.
     """
 
     def __init__(

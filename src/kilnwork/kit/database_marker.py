@@ -16,7 +16,7 @@ _MIN_BYTES = 512
 
 
 class ContentLost(Exception):
-    """The database file has no content but held data before; the text names it."""
+    """The database file is empty but held data before; the message names the file."""
 
 
 def marker_path(path: Path) -> Path:

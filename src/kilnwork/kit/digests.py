@@ -1,8 +1,8 @@
-"""SHA-256 for drivers, agents and slots, which hash little: OpenSSL is loaded when it pays.
+"""SHA-256 without loading OpenSSL for small data.
 
-Used by blobs, by socket directories and for slots' secrets. Importing `hashlib` loads libcrypto:
-0.6 MiB of memory in each process. The interpreter's own implementation, which `random` uses for
-the same reason, returns the same digests, slower.
+Used by drivers, agents and slots for blobs, socket directories and slots' secrets. Importing
+`hashlib` loads libcrypto: 0.6 MiB of memory in each process. The interpreter's own implementation,
+which `random` uses for the same reason, returns the same digests, slower.
 """
 
 import functools

@@ -1,7 +1,7 @@
-"""Which addresses may be connected to on behalf of users, who name any URL they like.
+"""The addresses to which connections on behalf of users are allowed; users may name any URL.
 
-Used by whatever sends requests for users, for each connection: the address that is checked is the
-one that is connected to, since a name may mean another address a moment later. Pure.
+Used by whatever sends requests for users, for each connection: the checked address is the one that
+is connected to, since a name may resolve to another address a moment later. Pure.
 """
 
 import ipaddress
@@ -31,12 +31,11 @@ RFC 4291 2.5.5.1)."""
 
 
 class EgressRefused(errors.KilnError):
-    """The address may not be connected to."""
+    """Connections to this address are not allowed."""
 
 
 class Allowance(NamedTuple):
-    """Addresses that may be connected to in spite of the policy. `port`: only that one; None:
-    any."""
+    """Addresses that are allowed in spite of the policy. `port`: only that one; None: any."""
 
     network: Network
     port: int | None = None
@@ -44,10 +43,11 @@ class Allowance(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What is refused besides loopback, link-local, multicast, unspecified and metadata addresses.
+    """The refused addresses, besides loopback, link-local, multicast, unspecified and metadata
+    addresses.
 
-    `allowed` goes before that. `refused`: addresses with ports, of the API server say; only what is
-    allowed with its port goes before these.
+    `allowed` takes precedence over those. `refused`: addresses with ports, such as those of the API
+    server; only an allowance with a port takes precedence over them.
     """
 
     allowed: Sequence[Allowance] = ()
@@ -74,7 +74,7 @@ class Policy:
 
 
 def parse_allowance(text: str) -> Allowance:
-    """Read `127.0.0.0/8`, `127.0.0.1:8080` or `[::1]:8080`. Raises ValueError."""
+    """Parse `127.0.0.0/8`, `127.0.0.1:8080` or `[::1]:8080`. Raises ValueError."""
     host, port = text, None
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")

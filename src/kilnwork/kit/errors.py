@@ -1,6 +1,7 @@
-"""The error root. Each package derives its own errors from it, in its own `errors.py`.
+"""The root of all errors. Each package derives its own errors from it, in its own `errors.py`.
 
-The class docstring is the default message, so that an error explains itself even when raised bare.
+The class docstring is the default message, so that an error raised without arguments explains
+itself.
 """
 
 

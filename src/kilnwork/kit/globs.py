@@ -1,7 +1,7 @@
-"""Patterns for paths of files: `*`, `?`, `[…]` within one component, `**` across them.
+"""Glob patterns for file paths: `*`, `?`, `[…]` within one component, `**` across components.
 
-Used by the validation of SyncSets, by sources and by shards. As `glob.translate` of Python 3.13
-with `recursive=True`, in which files whose names begin with a dot are not special. Pure.
+Used by the validation of SyncSets, by sources and by shards. Like `glob.translate` of Python 3.13
+with `recursive=True`, except that files whose names begin with a dot are not special. Pure.
 """
 
 import functools
@@ -16,7 +16,7 @@ def matches(pattern: str, path: str) -> bool:
 
 
 def problem(pattern: str) -> str:
-    """Say what is wrong with a pattern, "" when nothing is."""
+    """Return what is wrong with a pattern, or "" if it is valid."""
     try:
         _compiled(pattern)
     except ValueError as error:

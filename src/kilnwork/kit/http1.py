@@ -1,8 +1,8 @@
-"""A small blocking HTTP/1.1 client on a socket that is already connected (RFC 9112).
+"""A small blocking HTTP/1.1 client on a connected socket (RFC 9112).
 
-Used by `endpoints.client` (managers), `channel.tunnel` (the Upgrade) and the worker's relay
-(heads only). It is there because `http.client` brings `ssl` and `email` along, which processes that
-talk over a Unix socket have no use for. No redirects, no proxies, no compression.
+Used by `endpoints.client` (managers), `channel.tunnel` (the Upgrade) and the worker's relay (heads
+only). It exists because `http.client` imports `ssl` and `email`, which processes that talk over a
+Unix socket do not need. No redirects, no proxies, no compression.
 """
 
 import socket
@@ -20,7 +20,7 @@ _END = b"\r\n\r\n"
 
 
 class BadResponse(errors.KilnError):
-    """The peer sent something that is no HTTP/1.1 response; close the connection."""
+    """The peer sent something that is not an HTTP/1.1 response; close the connection."""
 
 
 class ResponseHead:
@@ -36,7 +36,8 @@ class ResponseHead:
 
 def request_head(method: str, path: str, headers: Mapping[str, str]) -> bytes:
     """Return the bytes of a request up to its body. Raises ValueError for characters that would end
-    a line."""
+    a line.
+    """
     lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
     if any("\r" in line or "\n" in line for line in lines) or " " in path:
         raise ValueError("a line break in a header, or a space in a path")
@@ -61,8 +62,9 @@ def parse_head(head: bytes) -> ResponseHead:
 
 
 def cut_head(received: bytes) -> tuple[bytes, bytes] | None:
-    """Return (head, bytes after it) once the head is complete, else None. Raises BadResponse when
-    too long."""
+    """Return (head, bytes after it) once the head is complete, else None. Raises BadResponse if too
+    long.
+    """
     head, end, rest = received.partition(_END)
     if end:
         return head, rest
@@ -72,7 +74,7 @@ def cut_head(received: bytes) -> tuple[bytes, bytes] | None:
 
 
 class Connection:
-    """One connection, for one exchange after the other: `send`, `read_head`, then its body.
+    """A connection for one exchange after the other: `send`, `read_head`, then the body.
 
     Raises OSError and BadResponse, after which it can only be closed.
     """
@@ -94,7 +96,7 @@ class Connection:
         body: Iterable[bytes | memoryview] = (),
         length: int | None = None,
     ) -> None:
-        """Send a whole request; `length` of the body, in bytes, None for none."""
+        """Send a whole request; `length`: of the body in bytes, None for no body."""
         sent = dict(headers)
         if length is not None:
             sent["Content-Length"] = str(length)
@@ -131,17 +133,16 @@ class Connection:
 
     @property
     def finished(self) -> bool:
-        """True when the body of the response has been read and nothing came after it."""
+        """Whether the body of the response has been read and no data came after it."""
         return not self._chunked and self._left == 0 and not self._early
 
     @property
     def early(self) -> bytes:
-        """Bytes received after the head: those of the next protocol, after 101."""
+        """The bytes received after the head: those of the next protocol, after 101."""
         return self._early
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the body of the response, piece by piece. Raises BadResponse when it is cut
-        short."""
+        """Yield the body of the response in pieces. Raises BadResponse if it is incomplete."""
         if self._chunked:
             yield from self._chunks()
             self._chunked = False
@@ -154,7 +155,7 @@ class Connection:
             yield piece
 
     def read(self, *, most: int = 1 << 20) -> bytes:
-        """Return the whole body, but at most `most` bytes of it."""
+        """Return the whole body, at most `most` bytes."""
         found = bytearray()
         for piece in self.pieces():
             found += piece

@@ -1,8 +1,7 @@
 """One HTTP exchange as values: what clients send and receive.
 
 Used by both HTTP clients, the blocking one (`endpoints.client`) and the one for event loops
-(`kube.transport`), and by what decides between requests without sending them
-(`endpoints.discovery`).
+(`kube.transport`), and by code that chooses requests without sending them (`endpoints.discovery`).
 """
 
 import importlib
@@ -24,12 +23,13 @@ CONNECT_S = 10.0
 
 
 class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One HTTP request. `path` is already percent-encoded; `headers` come on top of the usual ones.
+    """One HTTP request.
 
-    `content_type`, `accept`: the headers; the blocking client sends none that is empty. `body`: a
-    Path is a file that is sent piece by piece, by the blocking client only. `timeout_s` bounds all
-    of it (of the blocking client: each wait for the peer), `head_timeout_s` the time until the
-    response begins; None: no limit.
+    `path` is percent-encoded already; `headers` are added to the usual ones. `content_type`,
+    `accept`: the headers; the blocking client omits empty ones. `body`: a Path is a file that is
+    sent in pieces, by the blocking client only. `timeout_s`: limit of the whole exchange (for the
+    blocking client: of each wait for the peer); `head_timeout_s`: limit until the response begins;
+    None: no limit.
     """
 
     method: str
@@ -43,7 +43,7 @@ class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] | None = None
 
     def target(self) -> str:
-        """Return the path and query, as they stand in the request line."""
+        """Return the path and query, as they are written in the request line."""
         if not self.query:
             return self.path
         return f"{self.path}?{parse.urlencode(self.query, quote_via=parse.quote)}"
@@ -59,11 +59,11 @@ class ClientResponse(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """True for the status codes 2xx."""
+        """Whether the status code is 2xx."""
         return 200 <= self.status < 300
 
     def document(self) -> dict[str, Any]:
-        """Return the JSON object in the body; empty when the body is anything else."""
+        """Return the JSON object in the body; empty if the body is anything else."""
         try:
             return msgspec.json.decode(self.body, type=dict[str, Any])
         except msgspec.MsgspecError:
@@ -74,8 +74,7 @@ class ClientResponse(NamedTuple):
         return self.body.decode(errors="replace").strip()
 
     def message(self) -> str:
-        """Return the sentence of problem details (RFC 9457) or of a metav1.Status, else the
-        text."""
+        """Return the message of problem details (RFC 9457) or of a metav1.Status, else the text."""
         document = self.document()
         said = document.get("detail") or document.get("message") or self.text()[:200]
         return str(said or f"{self.status} {self.reason}".rstrip())
@@ -86,7 +85,8 @@ class ClientResponse(NamedTuple):
 
 
 def retry_after_s(value: str | None, *, now_s: float) -> float | None:
-    """Return the seconds of a Retry-After of either form (RFC 9110 §10.2.3), None for nonsense.
+    """Return the seconds of a Retry-After of either form (RFC 9110 §10.2.3), None if it is
+    malformed.
 
     `now_s`: wall clock.
     """

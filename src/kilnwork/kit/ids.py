@@ -1,4 +1,4 @@
-"""Ids and randomness, handed in: the only module that draws them. Used by all rooms.
+"""Ids and randomness: the only module that generates them. Used by all packages.
 
 A task id is 16 bytes in SQL and frames and a dashed UUID wherever people or Kubernetes see it.
 """
@@ -25,8 +25,11 @@ _DRAWN_AT_ONCE = 256
 
 
 def _sixteen() -> bytes:
-    """Return 16 random bytes out of a larger draw: each getrandom(2) call releases the interpreter
-    lock, which a busy thread may then keep for milliseconds."""
+    """Return 16 random bytes out of a larger draw.
+
+    Each getrandom(2) call releases the interpreter lock, which a busy thread may then hold for
+    milliseconds.
+    """
     while True:
         try:
             return _drawn.pop()
@@ -57,25 +60,26 @@ def new_task_id() -> TaskId:
 
 
 def new_session() -> bytes:
-    """Return the id of one worker process: a UUIDv7, so that it holds the start time."""
+    """Return the id of one worker process: a UUIDv7, so that it contains the start time."""
     return new_task_id()
 
 
 def session_began(session: bytes) -> float | None:
-    """Return when a session began, by the wall clock of its machine, in seconds; None when the id
-    does not hold it."""
+    """Return when a session began, in seconds of its machine's wall clock; None if its id has no
+    time.
+    """
     bits = int.from_bytes(session, "big")
     return (bits >> 80) / 1000 if bits & _UUID7_FIXED == _UUID7 else None
 
 
 class TaskIds:
-    """Task ids by the million: UUIDv7 (RFC 9562 §6.2, method 1), strictly rising.
+    """Generates many task ids: UUIDv7 (RFC 9562 §6.2, method 1), strictly increasing.
 
-    48 bits of milliseconds, 48 random bits of this object, a counter of 26 bits that begins
-    anywhere: two objects collide only if they draw the same 48 bits and count alike in the same
-    millisecond. The counter comes last, so that the ends of ids differ and people can name a task
-    by its last digits. A clock that goes back does not make ids fall. Not for several threads at
-    once.
+    48 bits of milliseconds, 48 random bits of this object, a counter of 26 bits with a random
+    start: two objects collide only if they draw the same 48 bits and their counters are equal in
+    the same millisecond. The counter comes last, so that the ends of ids differ and people can
+    refer to a task by its last digits. Ids increase even if the clock goes back. Not for several
+    threads at once.
     """
 
     __slots__ = ("_bits", "_count", "_milliseconds")
@@ -110,8 +114,9 @@ _DIGITS = re.compile(rf"[0-9a-f]{{{MIN_ABBREVIATED},31}}")
 
 
 def abbreviated(text: str) -> str | None:
-    """Return the hexadecimal digits of an abbreviated id (its beginning or end); None for any other
-    text."""
+    """Return the hexadecimal digits of an abbreviated id (its beginning or end); None for other
+    texts.
+    """
     digits = text.lower().replace("-", "")
     return digits if _DIGITS.fullmatch(digits) else None
 

@@ -1,8 +1,8 @@
-"""One process at a time: a lock (flock(2)) on a file that holds the pid of its owner.
+"""A lock (flock(2)) on a file that contains the pid of its owner: one process at a time.
 
 Used by the owners of directories: the embedded server, the journal, drivers. The kernel releases
-the lock when the process ends, also when it is killed. The file stays, since removing it would let
-two processes in.
+the lock when the process ends, even if it is killed. The file stays, since removing it would let
+two processes hold a lock.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 class OwnerLock:
-    """The lock of one file. Not inherited by programs that are started; see `forget` for forks."""
+    """The lock of one file. Not inherited by programs that are started; for forks see `forget`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -23,7 +23,7 @@ class OwnerLock:
         return self._descriptor is not None
 
     def take(self) -> bool:
-        """Take the lock; False if another process has it (see `read_owner`). Repeatable."""
+        """Take the lock; return False if another process has it (see `read_owner`). Repeatable."""
         if self._descriptor is not None:
             return True
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -51,7 +51,7 @@ class OwnerLock:
 
 
 def read_owner(path: Path) -> int | None:
-    """Return the pid in a lock file, None for none. It does not say whether the lock is held."""
+    """Return the pid in a lock file, or None. It does not say whether the lock is held."""
     with contextlib.suppress(OSError):
         text = path.read_text(errors="replace").strip()
         return int(text) if text.isdecimal() else None

@@ -1,7 +1,7 @@
 """Logging set-up: one line per record, constant message, facts as fields.
 
 Used by the processes' entry points only. Records go to standard error, as text for people or as one
-JSON object a line. Never a payload or a secret: callers pass names, ids and numbers in `extra=`.
+JSON object per line. Never a payload or a secret: callers pass names, ids and numbers in `extra=`.
 """
 
 import json
@@ -42,7 +42,7 @@ def _facts(record: logging.LogRecord) -> dict[str, object]:
 
 
 def setup(*, level: str = "info", as_json: bool = False) -> None:
-    """Send everything at `level` or above to standard error; repeatable."""
+    """Configure logging to standard error at `level` and above; repeatable."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if as_json else _Text())
     root = logging.getLogger()

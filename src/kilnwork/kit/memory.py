@@ -1,4 +1,4 @@
-"""Memory that this process has freed and malloc has not given back to the system.
+"""Returns memory to the system that this process has freed and malloc has kept.
 
 Used after peaks, such as when many connections have ended. Not an allocator.
 """
@@ -8,7 +8,7 @@ import sys
 
 
 def release_free() -> None:
-    """Give free memory back to the system: milliseconds, without holding the interpreter's lock.
+    """Return free memory to the system; takes milliseconds, without the interpreter's lock.
 
     glibc's malloc otherwise keeps free memory between two blocks in use for ever. Does nothing
     without glibc.

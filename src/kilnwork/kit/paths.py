@@ -1,6 +1,6 @@
 """Directories of kilnwork on this machine, and atomic writes of private files.
 
-Used by the command line, the kubeconfig loader, the control plane, the worker and the sdk.
+Used by the command line, the kubeconfig loader, the control plane, the worker and the SDK.
 """
 
 import os
@@ -21,8 +21,9 @@ def data_dir() -> Path:
 
 
 def is_data_dir(directory: Path) -> bool:
-    """Return True for the data directory of a server, a session or a node, which holds tokens and
-    keys."""
+    """Return whether a directory is the data directory of a server, a session or a node, with
+    tokens and keys.
+    """
     return any((directory / mark).is_file() for mark in _MARKS)
 
 
@@ -31,8 +32,10 @@ _MARKS = ("control.lock", "journal.lock", "owner.lock", "node-identity")
 
 
 def write_private(path: Path, content: bytes, *, durable: bool = False) -> None:
-    """Replace `path` atomically by a file of mode 0600. `durable`: also over a power failure, after
-    which the file may otherwise be empty."""
+    """Replace `path` atomically by a file of mode 0600.
+
+    `durable`: sync it, since after a power failure the file may otherwise be empty.
+    """
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -47,10 +50,10 @@ def write_private(path: Path, content: bytes, *, durable: bool = False) -> None:
 
 
 def runtime_dir(directory: Path) -> Path:
-    """Return the private directory for Unix sockets: DIRECTORY/run, or a short one in /tmp when
-    that is long.
+    """Return the private directory for Unix sockets: DIRECTORY/run, or a short one in /tmp if that
+    is long.
 
-    Deterministic, so that the next process finds the sockets of the last one.
+    The path is deterministic, so that the next process finds the sockets of the last one.
     """
     run = directory / "run"
     if len(os.fsencode(run)) < MAX_SOCKET_DIRECTORY:
@@ -60,7 +63,7 @@ def runtime_dir(directory: Path) -> Path:
 
 
 def make_private(directory: Path) -> None:
-    """Make a directory that only this user can enter; raises ConfigurationError if another user
+    """Make a directory that only this user can enter. Raises ConfigurationError if another user
     owns it.
 
     In /tmp any user may have created that name: a symbolic link is not followed.

@@ -1,13 +1,14 @@
-"""Processes on this machine: their identity, which belong together, and proof that all have ended.
+"""Processes on this machine: their identity, their groups, and proof that all of a group have
+ended.
 
-Used by the local node (containers), the worker (tasks and slots) and homes (what they start). Linux
+Used by the local node (containers), the worker (tasks and slots) and homes (child processes). Linux
 only: reads /proc and makes the caller a child subreaper (prctl(2), PR_SET_CHILD_SUBREAPER), so that
 daemonised processes become its children.
 
-A pid alone names nothing, since pids are reused: a `ProcessId` adds the start time. What belongs to
-one container or attempt is found three ways, so that neither a double fork nor setsid(2) escapes:
-the descendants of its root, its process group, and every process whose *initial* environment holds
-the marker it was started with (/proc/PID/environ).
+A pid alone does not identify a process, since pids are reused: a `ProcessId` adds the start time.
+The processes of one container or attempt are found in three ways, so that neither a double fork nor
+setsid(2) escapes: the descendants of its root, its process group, and every process whose *initial*
+environment contains the marker it was started with (/proc/PID/environ).
 
 Parentage is read from every /proc/PID/stat, not from /proc/PID/task/TID/children: many kernels lack
 that file (CONFIG_PROC_CHILDREN), and it may leave out children while others exit (proc(5)).
@@ -28,19 +29,19 @@ _PROC = Path("/proc")
 
 
 class ProcessId(NamedTuple):
-    """One process, once: `started` is in clock ticks since boot (proc(5), field 22)."""
+    """The identity of one process; `started` is in clock ticks since boot (proc(5), field 22)."""
 
     pid: int
     started: int
 
     def alive(self) -> bool:
-        """Return True while this very process runs; a zombie is not alive."""
+        """Return whether exactly this process is running; a zombie is not."""
         stat = _stat(self.pid)
         return stat is not None and stat.started == self.started and stat.running
 
 
 class Stat(NamedTuple):
-    """What /proc/PID/stat says of one process; `started` as in `ProcessId`."""
+    """The fields of /proc/PID/stat that are used here; `started` as in `ProcessId`."""
 
     parent: int
     state: str
@@ -50,7 +51,7 @@ class Stat(NamedTuple):
 
     @property
     def running(self) -> bool:
-        """True unless it is a zombie."""
+        """Whether the process is not a zombie."""
         return self.state not in "ZX"
 
 
@@ -71,7 +72,7 @@ def _stat(pid: int) -> Stat | None:
 
 
 def identify(pid: int) -> ProcessId | None:
-    """Return the process that has `pid` now, None if there is none."""
+    """Return the process that has `pid` now, or None."""
     stat = _stat(pid)
     return None if stat is None else ProcessId(pid, stat.started)
 
@@ -92,8 +93,12 @@ def die_with_parent(parent: int) -> None:
 
 
 def offer_to_oom_killer(pid: int) -> None:
-    """Have the kernel choose this process, and what it will start, before those that are as large:
-    of 1000 points that a process has for its memory (proc_pid_oom_score_adj(5)). Best effort."""
+    """Make the kernel kill this process, and those it starts, before others of the same size. Best
+    effort.
+
+    It adds to the points, up to 1000, that a process has for its memory
+    (proc_pid_oom_score_adj(5)).
+    """
     path = _PROC / str(pid) / "oom_score_adj"
     with contextlib.suppress(OSError, ValueError):
         path.write_text(str(min(1000, int(path.read_text()) + 200)))
@@ -105,8 +110,10 @@ def rename(name: str) -> None:
 
 
 def fork() -> int:
-    """Fork this process; returns 0 in the child, as fork(2) does. Only for processes of one thread
-    that run no event loop."""
+    """Fork this process; return 0 in the child, as fork(2) does.
+
+    Only for processes with one thread and without an event loop.
+    """
     return os.fork()  # noqa: TID251  this is the one place
 
 
@@ -137,8 +144,7 @@ def children(pid: int) -> list[int]:
 
 
 def descendants(pid: int) -> set[int]:
-    """Return everything started by `pid` and not yet adopted by another process, zombies
-    included."""
+    """Return all descendants of `pid` that no other process has adopted yet, zombies included."""
     return descendants_in({pid}, read_all())
 
 
@@ -174,8 +180,10 @@ def _environment(pid: int) -> bytes:
 
 
 def unused_markers(markers: Iterable[str]) -> set[str]:
-    """Return the markers that no live process has in two readings in a row. That is the proof of
-    `kill_members` for many attempts at once whose roots have ended."""
+    """Return the markers that no live process has in two readings in a row.
+
+    That is the proof of `kill_members` for many attempts at once whose roots have ended.
+    """
     left = {marker.encode() for marker in markers}
     for _ in range(2):
         for pid in all_pids():
@@ -186,15 +194,15 @@ def unused_markers(markers: Iterable[str]) -> set[str]:
 def find_members(
     root: int | None, *, marker: str, since: int = 0, session: int | None = None
 ) -> set[int]:
-    """Return live processes of one container or attempt: `root`, its group, its descendants, all
-    marked.
+    """Return the live processes of one container or attempt: `root`, its group, its descendants,
+    all marked.
 
-    Give `root` only while its pid cannot have been reused: until it has been waited for. `since`:
+    Pass `root` only while its pid cannot have been reused: until it has been waited for. `since`:
     when the first of them started (`ProcessId.started`); environments of older ones are not read,
-    which takes most of the time on a machine with many processes. `session`: that of a root that
-    has been waited for; of its members those below this process count, in which all of them end up.
-    A process that has the number by now is another one: the kernel does not reuse it while a member
-    is left (kernel/pid.c, free_pid).
+    which would take most of the time on a machine with many processes. `session`: that of a root
+    that has been waited for; members of it count if they are below this process, where all of them
+    end up. Another process with that number is no problem: the kernel does not reuse it while a
+    member is left (kernel/pid.c, free_pid).
     """
     stats: dict[int, Stat] = {}
     found = set()
@@ -229,8 +237,9 @@ def kill_members(
     """SIGKILL all processes of one container or attempt until two readings in a row find none.
 
     Two, because a reading takes time, and a process that forks meanwhile may be missed. True proves
-    that nothing is left; False after `rounds` readings (a process in uninterruptible sleep, or a
-    fork bomb). Does not wait: call it again later. `since`, `session`: see `find_members`.
+    that nothing is left; False is returned after `rounds` readings (a process in uninterruptible
+    sleep, or a fork bomb). Does not wait: call it again later. `since`, `session`: see
+    `find_members`.
     """
     empty = 0
     for _ in range(rounds):

@@ -1,6 +1,6 @@
-"""Progress of a long operation in one line: how far, how fast, and how long it will take.
+"""The progress of a long operation in one line: count, rate, and remaining time.
 
-Used by the command line and by `progress=True` of the sdk. Pure: times are handed in.
+Used by the command line and by `progress=True` of the SDK. Pure: the caller passes the times.
 """
 
 from collections import deque
@@ -16,8 +16,10 @@ _LEAST_S = 0.5
 
 
 class Meter:
-    """Progress to `total`, None while that is not known; `shown` writes a count for people,
-    `unit` follows it."""
+    """Progress towards `total`, None while that is unknown.
+
+    `shown` formats a count for people, `unit` follows it.
+    """
 
     def __init__(self, total: int | None, shown: Callable[[float], str], *, unit: str = "") -> None:
         self.total = total
@@ -26,7 +28,7 @@ class Meter:
         self._marks: deque[tuple[float, int]] = deque()
 
     def at(self, done: int, *, now_s: float) -> None:
-        """Note that `done` is done now; a lower number than before restarts the measurement."""
+        """Record that `done` is done now; a lower number than before restarts the measurement."""
         if self._marks and done < self._marks[-1][1]:
             self._marks.clear()
         self._marks.append((now_s, done))
@@ -35,7 +37,7 @@ class Meter:
 
     @property
     def rate(self) -> float | None:
-        """Progress per second, None while it is not known."""
+        """Progress per second, None while it is unknown."""
         if len(self._marks) < 2:
             return None
         (then_s, before), (now_s, done) = self._marks[0], self._marks[-1]
@@ -44,7 +46,7 @@ class Meter:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds to the end at this rate."""
+        """The seconds to the end at this rate, None while they are unknown."""
         if self.total is None or not self.rate or not self._marks:
             return None
         return max(0, self.total - self._marks[-1][1]) / self.rate

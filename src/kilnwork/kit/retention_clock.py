@@ -1,13 +1,12 @@
 """A clock for deletion by age that stays right when the wall clock is set.
 
-Used by the retention of tasks and of file jobs. What is kept has wall clock times, and the wall
-clock may jump. This clock counts the time that has really passed: while the process runs, that of
-the monotonic clock; over a restart of the process as well, if the machine did not restart; else
-what the wall clock says, but at most `MAX_STOPPED_S` for each restart. The count never goes back.
-For each span between two jumps it is known how count and wall clock are apart, so a time that was
-written down can be read; where it fits into several spans, the one in which it is youngest counts.
-So nothing is deleted too early, and some things late. See
-docs/decisions/0021-retention-and-clocks.md.
+Used by the retention of tasks and of file jobs. Stored things have wall clock times, and the wall
+clock may jump. This clock counts the time that has really passed: while the process runs, by the
+monotonic clock; over a restart of the process too, if the machine did not restart; else by the wall
+clock, but at most `MAX_STOPPED_S` per restart. The count never goes back. For each span between two
+jumps, the difference of count and wall clock is known, so a stored time can be converted; if it
+fits several spans, the one in which it is youngest counts. So nothing is deleted too early, and
+some things late. See docs/decisions/0021-retention-and-clocks.md.
 """
 
 import threading
@@ -38,7 +37,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot_id() -> str:
-    """Return the boot id of the running machine, "" where there is none."""
+    """Return the boot id of the running machine, "" if it has none."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
@@ -54,8 +53,11 @@ class _Span(msgspec.Struct):
 
 
 class _State(msgspec.Struct):
-    """What the file holds. `count`: seconds that have passed, which began as those of the wall
-    clock; `wall`, `monotonic`: both clocks at the last sample; `boot`: id of the boot."""
+    """The content of the file.
+
+    `count`: seconds that have passed, which began as those of the wall clock; `wall`, `monotonic`:
+    both clocks at the last sample; `boot`: id of the boot.
+    """
 
     count: float
     wall: float
@@ -65,9 +67,9 @@ class _State(msgspec.Struct):
 
 
 class RetentionClock:
-    """The time that has really passed, kept in the file at `path`; None: only in memory.
+    """The time that has really passed, stored in the file at `path`; None: only in memory.
 
-    For any thread.
+    May be used by any thread.
     """
 
     def __init__(self, path: Path | None, clock: clocks.Clock, *, boot: str | None = None) -> None:
@@ -79,7 +81,7 @@ class RetentionClock:
         self._lock = threading.RLock()
 
     def sample(self) -> bool:
-        """Count the time since the last sample; True when `save` should be called."""
+        """Count the time since the last sample; return True if `save` should be called."""
         with self._lock:
             now = self._clock.monotonic()
             jumped = self._pass(max(0.0, now - self._state.monotonic))
@@ -87,7 +89,7 @@ class RetentionClock:
             return self._due
 
     def old_before(self, keep_s: float) -> float:
-        """Return a wall time; things with an earlier one are older than `keep_s`."""
+        """Return a wall clock time; things with an earlier one are older than `keep_s`."""
         with self._lock:
             self.sample()
             count, spans = self._state.count, self._state.spans
@@ -99,8 +101,7 @@ class RetentionClock:
             return min(cutoffs)
 
     def age(self, wall: float) -> float:
-        """Return seconds since something was written down at that wall time; negative: in the
-        future."""
+        """Return the seconds since that wall clock time; negative: in the future."""
         with self._lock:
             self.sample()
             spans = self._state.spans
@@ -117,12 +118,12 @@ class RetentionClock:
             paths.write_private(self._path, content, durable=True)
 
     def _first(self) -> _State:
-        """Return the state without a past: the wall clock is taken to have been right until now."""
+        """Return an initial state: the wall clock is assumed to have been right until now."""
         wall = self._clock.wall()
         return _State(wall, wall, self._clock.monotonic(), self._boot, [_Span(0.0, wall, 0.0)])
 
     def _restored(self, path: Path) -> _State | None:
-        """Return the state of the process before; None when it left nothing readable."""
+        """Return the state that the last process saved; None if there is none that can be read."""
         try:
             self._state = msgspec.json.decode(path.read_bytes(), type=_State)
         except (OSError, msgspec.MsgspecError):
@@ -136,7 +137,7 @@ class RetentionClock:
         return self._state
 
     def _pass(self, passed: float) -> bool:
-        """Count the time since the last sample; True when the wall clock has jumped."""
+        """Count the time since the last sample; return True if the wall clock has jumped."""
         state, wall = self._state, self._clock.wall()
         current = state.spans[-1]
         jumped = abs(wall - state.wall - passed) > TOLERANCE_S
@@ -154,7 +155,9 @@ class RetentionClock:
 
 
 def _merge_oldest(spans: list[_Span]) -> None:
-    """Merge the two oldest spans into one in which everything is as young as in either."""
+    """Merge the two oldest spans into one in which everything is as young as in the younger
+    reading.
+    """
     if len(spans) > MAX_SPANS:
         one, two = spans[:2]
         first, last = min(one.first, two.first), max(one.last, two.last)

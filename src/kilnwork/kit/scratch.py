@@ -1,7 +1,7 @@
-"""A private temporary directory that lasts no longer than its process.
+"""A private temporary directory that is removed with its process.
 
-Used by workers (attempts, sockets) and by sessions over the network (what they have read). It has
-mode 0700 and is locked: the directory of a killed process is removed by the next process that makes
+Used by workers (attempts, sockets) and by sessions over the network (cached blobs). It has mode
+0700 and is locked: the directory of a killed process is removed by the next process that creates
 one with the same prefix.
 """
 
@@ -18,7 +18,7 @@ _LOCK = "lock"
 
 
 class Scratch:
-    """The directory `path`, until `close`. `wanted`: its path, where nothing exists yet."""
+    """The directory `path`, until `close`. `wanted`: the path to use, which must not exist yet."""
 
     def __init__(self, prefix: str, wanted: Path | None = None) -> None:
         if wanted is not None:
@@ -55,8 +55,9 @@ def _make(path: Path) -> int:
 
 
 def _locked(path: Path) -> int | None:
-    """Lock a directory; return the descriptor, None when another process removed the directory
-    before."""
+    """Lock a directory; return the descriptor, None if another process removed the directory
+    before.
+    """
     lock = os.open(path / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     if (path / _LOCK).exists():
@@ -66,8 +67,7 @@ def _locked(path: Path) -> int | None:
 
 
 def _sweep(temporary: Path, prefix: str) -> None:
-    """Remove the directories of processes that have ended: those that we own and no process
-    locks."""
+    """Remove the directories of ended processes: those that we own and that are not locked."""
     for directory in temporary.glob(f"{prefix}*"):
         try:
             if directory.lstat().st_uid != os.getuid():

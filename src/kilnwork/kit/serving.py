@@ -158,7 +158,7 @@ class _State(ServerState):
         self.taken: list[asyncio.Transport] = []
 
     def take(self, transport: asyncio.Transport) -> None:
-        """Remember a connection that an app has now, and forget those that are over."""
+        """Record a connection that an app has taken over, and forget those that have ended."""
         self.taken = [known for known in self.taken if not known.is_closing()]
         self.taken.append(transport)
 
@@ -170,9 +170,11 @@ _TOO_LARGE = (
 
 
 class _Together:
-    """The transport of a request's cycle: the head of a response waits for its body until the end
-    of this turn of the loop, so that both go in one system call and one packet. uvicorn writes them
-    apart."""
+    """A transport that sends the head of a response together with its body.
+
+    The head waits until the end of this turn of the loop, so that both go in one system call and
+    one packet. uvicorn writes them separately.
+    """
 
     __slots__ = ("_held", "_loop", "_transport")
 
@@ -205,7 +207,7 @@ class _Together:
             self._transport.write(body)
 
     def flush(self) -> None:
-        """Send what is held back."""
+        """Send the data that is held back."""
         if self._held:
             held, self._held = self._held, b""
             if not self._transport.is_closing():
@@ -268,7 +270,7 @@ def _head(status: int, headers: asgi.Headers) -> bytes:
 
 
 class _Protocol(httptools_impl.HttpToolsProtocol):
-    """uvicorn's HTTP protocol, extended: it knows the TLS client and can give connections away."""
+    """uvicorn's HTTP protocol with access to the TLS client's certificate and with hijacking."""
 
     server_state: _State
 
@@ -339,7 +341,8 @@ class _Protocol(httptools_impl.HttpToolsProtocol):
 
     def _may_upgrade(self) -> bool:
         """Return whether the request may upgrade: not with HTTP/1.0 (RFC 9110 §7.8), and not with a
-        body."""
+        body.
+        """
         if self.scope["http_version"] != "1.1" or self._get_upgrade() is None:
             return False
         lengths = [value for name, value in self.headers if name == b"content-length"]
@@ -363,7 +366,7 @@ class _Protocol(httptools_impl.HttpToolsProtocol):
             self.send_400_response("Invalid HTTP request received.")
 
     def _watch_head(self) -> None:
-        """Bound the size and time of a head that is not complete yet, and of trailers of chunks."""
+        """Limit the size and time of an incomplete head, and of trailers of chunks."""
         cycle: httptools_impl.RequestResponseCycle | None = self.cycle  # None: nothing was asked
         idle = cycle is None or cycle.response_complete
         if self._useless_bytes > HEAD_BYTES:
@@ -379,13 +382,13 @@ class _Protocol(httptools_impl.HttpToolsProtocol):
             self._patience = None
 
     def _keep(self, data: bytes) -> None:
-        """Keep what follows a request to switch protocols until the app responds."""
+        """Keep data that follows an upgrade request until the app responds."""
         self._early += data
         if len(self._early) > _EARLY_BYTES:
             self.flow.pause_reading()
 
     def on_response_complete(self) -> None:
-        """End an upgrade that the app did not take up: what followed is HTTP after all."""
+        """End an upgrade that the app did not accept: the data that followed is HTTP."""
         self._together.flush()
         responded = self._asking is not None and self._asking.response_complete
         early = bytes(self._early) if responded else b""

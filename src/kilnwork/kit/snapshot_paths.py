@@ -18,7 +18,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def problem(path: str) -> str:
-    """Say what is wrong with a path of a file in a snapshot, "" when nothing is."""
+    """Return what is wrong with the path of a file in a snapshot, or "" if it is valid."""
     try:
         encoded = path.encode()
     except UnicodeEncodeError:
@@ -40,7 +40,7 @@ def problem(path: str) -> str:
 
 
 def parents(path: str) -> Iterator[str]:
-    """Yield the directories that a path is in, the outermost first."""
+    """Yield the directories that contain a path, the outermost first."""
     at = path.find("/")
     while at >= 0:
         yield path[:at]

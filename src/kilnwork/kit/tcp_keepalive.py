@@ -1,8 +1,7 @@
-"""TCP keepalive settings, by which a connection ends when its peer's machine or the network is
-gone.
+"""TCP keepalive settings, which end a connection when its peer's machine or the network is gone.
 
-Used by both ends of the channel wherever it is no Unix socket, and by streams (tcp(7)). Without
-them an idle connection stays open for hours after a power cut.
+Used by both ends of the channel unless it is a Unix socket, and by streams (tcp(7)). Without them
+an idle connection stays open for hours after a power cut.
 """
 
 import socket
@@ -15,9 +14,9 @@ UNHEARD_S = 20
 
 
 def bound_silence(connection: socket.socket) -> None:
-    """End a connection whose peer is silent, also while data is unacknowledged.
+    """End the connection when its peer is silent, also while data is unacknowledged.
 
-    Not for a peer that may pause reading: that ends the connection after `UNHEARD_S`, too.
+    Not for a peer that may pause reading: that too ends the connection after `UNHEARD_S`.
     """
     enable(connection)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNHEARD_S * 1000)

@@ -1,7 +1,7 @@
-"""Objects of one kind in memory, by key and by owner; what reconcilers read.
+"""Objects of one kind in memory, by key and by owner; reconcilers read from it.
 
-Filled by a `reflector`, or by hand in tests. Knows nothing of servers, and is for one event loop's
-thread. What it holds is shared: readers must not change it.
+Filled by a `reflector`, or by tests. It sends no requests, and belongs to the thread of one event
+loop. Its objects are shared: readers must not change them.
 """
 
 import builtins
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Cache(Generic[T]):
-    """Key → object, and the objects of each owner by the owner's uid."""
+    """A map from keys to objects, and from an owner's uid to the objects of that owner."""
 
     def __init__(self) -> None:
         self._objects: dict[objects.Key, T] = {}
@@ -26,23 +26,23 @@ class Cache(Generic[T]):
         return key in self._objects
 
     def get(self, key: objects.Key) -> T | None:
-        """The object of this key, as last heard of."""
+        """Return the object of this key, or None."""
         return self._objects.get(key)
 
     def keys(self) -> builtins.list[objects.Key]:
-        """All keys, as they are now."""
+        """Return a copy of all keys."""
         return builtins.list(self._objects)
 
     def list(self) -> builtins.list[T]:
-        """All objects, in no order."""
+        """Return all objects, in no particular order."""
         return builtins.list(self._objects.values())
 
     def owned_by(self, uid: str) -> builtins.list[T]:
-        """Objects that name `uid` among their owners."""
+        """Return the objects that name `uid` among their owners."""
         return [self._objects[key] for key in self._owned.get(uid, ())]
 
     def put(self, obj: T) -> T | None:
-        """Store `obj`; gives what it replaces."""
+        """Store an object and return the one that it replaces, or None."""
         key = objects.key(obj)
         old = self.remove(key)
         self._objects[key] = obj
@@ -51,7 +51,7 @@ class Cache(Generic[T]):
         return old
 
     def remove(self, key: objects.Key) -> T | None:
-        """Forget an object; gives what was known of it."""
+        """Remove an object and return it, or None if there was none."""
         old = self._objects.pop(key, None)
         if old is None:
             return None

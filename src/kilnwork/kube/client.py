@@ -1,8 +1,8 @@
 """The verbs of a Kubernetes API on any resource, as coroutines.
 
-Used by reflectors, controllers, the local node and the command line. Objects go in as anything that
-encodes to JSON and come out as JSON or as the struct asked for. Raises the family of `kube.errors`;
-what it repeats by itself, `transport` says.
+Used by reflectors, controllers, the local node and the command line. Objects are passed as anything
+that encodes to JSON and returned as JSON or as the requested struct. Raises the classes of
+`kube.errors`; `transport` documents which requests it repeats by itself.
 """
 
 import builtins
@@ -31,7 +31,7 @@ LATE_S = 15
 
 
 class Listed(msgspec.Struct, Generic[T], frozen=True):
-    """One page or a whole list; `continue_` is empty at the end."""
+    """A page of a list, or a whole one; `continue_` is empty at the end."""
 
     items: Sequence[T]
     resource_version: str
@@ -39,11 +39,11 @@ class Listed(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Client:
-    """One API server; an async context manager.
+    """A client of one API server; an async context manager.
 
     A namespaced request without a namespace uses the object's, else the configuration's; `list` and
-    `watch` without one mean all namespaces. `timeout_s` bounds every request but streams. `app`:
-    the server itself, where it is in this process.
+    `watch` without one mean all namespaces. `timeout_s` limits every request except streams. `app`:
+    the server itself, if it is in this process.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Client:
 
     @property
     def throttled(self) -> int:
-        """How often the server was too busy (429) and was waited for; for metrics."""
+        """How often a request had to wait because the server was too busy (429); for metrics."""
         return self._http.throttled
 
     @overload
@@ -96,7 +96,7 @@ class Client:
         *,
         type: Any = dict,  # noqa: A002
     ) -> Any:
-        """One object, as the server has it now."""
+        """Return an object as the server has it now."""
         response = await self.raw("GET", self._path(resource, name, namespace))
         return decoding.whole(response.body, type)
 
@@ -109,7 +109,7 @@ class Client:
         label_selector: str = "",
         field_selector: str = "",
     ) -> Listed[T]:
-        """All objects of one moment; unreadable ones are left out."""
+        """Return all objects of one snapshot; unreadable objects are omitted."""
 
         async def gather(limit: int) -> Listed[T]:
             items: builtins.list[T] = []
@@ -140,7 +140,9 @@ class Client:
         field_selector: str = "",
         limit: int = PAGE,
     ) -> AsyncGenerator[Listed[T], None]:
-        """A list in pages of one snapshot. Raises Expired when the server forgets it on the way."""
+        """Yield a list in pages of one snapshot. Raises Expired if the server drops the snapshot
+        meanwhile.
+        """
         query = _selection(label_selector, field_selector, limit=str(limit))
         while True:
             page = await self._page(resource, namespace, type, query=query)
@@ -159,11 +161,11 @@ class Client:
         acts_as: str = "",
         dry_run: bool = False,
     ) -> meta.JsonObject:
-        """Create `obj` (name or generateName in its metadata); gives what was stored.
+        """Create `obj` (name or generateName in its metadata); return the stored object.
 
-        `strict`: fields that the server does not know make it Invalid, instead of being left out.
-        `acts_as`: the user in whose name; we need verb `impersonate` on them. `dry_run`: the server
-        says what it would do, and does not do it.
+        `strict`: raise Invalid for fields that the server does not know, instead of dropping them.
+        `acts_as`: the user to impersonate; requires the verb `impersonate` on that user. `dry_run`:
+        the server checks the request without storing anything.
         """
         namespace = namespace or objects.key(obj)[0] or None
         path = self._path(resource, None, namespace)
@@ -181,7 +183,7 @@ class Client:
         *,
         subresource: str | None = None,
     ) -> meta.JsonObject:
-        """Put `obj` in place of what it was read as; Conflict when that has changed since."""
+        """Replace an object that was read by `obj`. Raises Conflict if it has changed since."""
         in_object, name = objects.key(obj)
         path = self._path(resource, name, namespace or in_object or None, subresource)
         return await self._send("PUT", path, _typed(resource, obj))
@@ -195,7 +197,9 @@ class Client:
         *,
         subresource: str | None = None,
     ) -> meta.JsonObject:
-        """JSON merge patch (RFC 7386); Conflict if it names an outdated resourceVersion."""
+        """Apply a JSON merge patch (RFC 7386). Raises Conflict for an outdated resourceVersion in
+        the patch.
+        """
         path = self._path(resource, name, namespace, subresource)
         return await self._send("PATCH", path, patch, content_type=http_types.MERGE_PATCH)
 
@@ -206,7 +210,9 @@ class Client:
         operations: Sequence[meta.JsonObject],
         namespace: str | None = None,
     ) -> meta.JsonObject:
-        """JSON patch (RFC 6902); Conflict if it replaces an outdated resourceVersion."""
+        """Apply a JSON patch (RFC 6902). Raises Conflict if it replaces an outdated
+        resourceVersion.
+        """
         path = self._path(resource, name, namespace)
         return await self._send("PATCH", path, operations, content_type=http_types.JSON_PATCH)
 
@@ -219,10 +225,11 @@ class Client:
         force: bool = False,
         subresource: str | None = None,
     ) -> meta.JsonObject:
-        """Server-side apply (KEP-555): `obj` is all that `manager` wants to own.
+        """Apply an object server-side (KEP-555): `obj` contains all fields that `manager` is to
+        own.
 
-        Makes the object if there is none. Conflict when another manager owns one of the fields,
-        unless `force` takes it.
+        Creates the object if it does not exist. Raises Conflict if another manager owns one of the
+        fields, unless `force` is set.
         """
         namespace, name = objects.key(obj)
         path = self._path(resource, name, namespace or None, subresource)
@@ -242,10 +249,11 @@ class Client:
         grace_s: int | None = None,
         propagation: str | None = None,
     ) -> meta.JsonObject:
-        """Ask for deletion. Conflict when `uid` is given and another object has the name by now,
-        or when `resource_version` is given and it has changed since.
+        """Request the deletion of an object.
 
-        `propagation`: Background, Foreground or Orphan; None leaves it to the server.
+        Raises Conflict if `uid` is given and another object has the name now, or if
+        `resource_version` is given and the object has changed since. `propagation`: Background,
+        Foreground or Orphan; None: the server's default.
         """
         options: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
         conditions = {"uid": uid, "resourceVersion": resource_version}
@@ -278,10 +286,11 @@ class Client:
         label_selector: str = "",
         field_selector: str = "",
     ) -> AsyncGenerator[watch_stream.Change[T], None]:
-        """Changes after `resource_version`, until the server ends the stream (which is no error).
+        """Yield changes after `resource_version`, until the server ends the stream (which is no
+        error).
 
-        Raises Expired when the server no longer has the changes since then. Close it
-        (`contextlib.aclosing`) when leaving early.
+        Raises Expired if the server no longer has the changes since then. Close the generator
+        (`contextlib.aclosing`) when leaving it early.
         """
         query = _selection(
             label_selector,
@@ -314,7 +323,7 @@ class Client:
         accept: str = http_types.JSON,
         headers: Mapping[str, str] | None = None,
     ) -> http_types.ClientResponse:
-        """Any request to an encoded path, for what has no verb here (discovery, Tables)."""
+        """Send any request to an encoded path, for what has no method here (discovery, Tables)."""
         request = http_types.ClientRequest(
             method=method,
             path=path,
@@ -330,8 +339,10 @@ class Client:
     async def stream(
         self, path: str, *, query: Mapping[str, str] | None = None, endless: bool = False
     ) -> AsyncGenerator[bytes, None]:
-        """The body of a GET of an encoded path, as it comes. `endless`: it may take any time, such
-        as a log that is followed. Close it (`contextlib.aclosing`) when leaving early.
+        """Yield the body of a GET of an encoded path as it arrives.
+
+        `endless`: without time limit, for a log that is followed. Close the generator
+        (`contextlib.aclosing`) when leaving it early.
         """
         request = http_types.ClientRequest(
             method="GET",
@@ -393,7 +404,7 @@ class Client:
 
 
 def _typed(resource: resources.Resource, obj: Any) -> Any:
-    """With apiVersion and kind, which a server insists on for custom resources only."""
+    """Return the object with apiVersion and kind, which a server requires for custom resources."""
     if not isinstance(obj, dict):
         return obj
     return {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
@@ -404,7 +415,9 @@ def _base(resource: resources.Resource, namespace: str | None) -> str:
 
 
 def _segment(text: str) -> str:
-    """One part of a URL path; the server's rule for names (IsValidPathSegmentName) keeps it one."""
+    """Return the text as one segment of a URL path, checked by the server's IsValidPathSegmentName
+    rule.
+    """
     if text in ("", ".", "..") or "/" in text or "%" in text:
         raise errors.Invalid(400, "BadRequest", f'"{text}" cannot be the name of an object')
     return parse.quote(text, safe="")

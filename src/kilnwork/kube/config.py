@@ -1,7 +1,7 @@
-"""Where the API server is and what to show it: kubeconfig files and in-cluster service accounts.
+"""The address of the API server and our credentials: kubeconfig files and service accounts of Pods.
 
-Used by code that makes a `client.Client`. Every way to fail says what to do about it. This names
-tokens, certificates and programs that log in; `credentials` reads and runs them.
+Used by code that creates a `client.Client`. Every error contains a remedy. This module holds tokens
+and names files and login programs; `credentials` reads and runs them.
 """
 
 import base64
@@ -29,10 +29,10 @@ InteractiveMode = Literal["Never", "IfAvailable", "Always"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exec:
-    """A program that logs in and prints what to show the server (KEP-541).
+    """A login program that prints a credential for the server (KEP-541).
 
-    `cluster` is what it is given about the server: JSON of the Cluster of that API, empty for
-    nothing. `install_hint` is for people who lack the program.
+    `cluster`: the server as JSON in the Cluster type of that API, passed to the program; empty:
+    nothing is passed. `install_hint`: for people who lack the program.
     """
 
     command: str
@@ -46,7 +46,7 @@ class Exec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Impersonation:
-    """Whom to act as; the server asks RBAC whether one may (verb `impersonate`)."""
+    """The user to act as; the server asks RBAC whether that is allowed (verb `impersonate`)."""
 
     user: str
     uid: str = ""
@@ -58,12 +58,11 @@ class Impersonation:
 class Config:
     """One server and one identity.
 
-    `server`: URL without a slash at its end. CA: PEM in `ca_data`, else `ca_file`, else the system.
-    `token_file` is read again as it changes and wins over `token` where it can be read. The client
-    certificate is PEM in `client_cert` and `client_key`, else in the two files, which are read
-    again too. `exec` is asked only where there is none of these. `namespace`: what a namespaced
-    request without one means. `proxy_url`: http(s)://… to go through. Secrets are kept out of
-    `repr`.
+    `server`: URL without a trailing slash. CA: PEM in `ca_data`, else `ca_file`, else the system's.
+    `token_file` is read again when it changes and takes precedence over `token` if it can be read.
+    The client certificate is PEM in `client_cert` and `client_key`, else in the two files, which
+    are read again too. `exec` is used only if there is none of these. `namespace`: default of
+    namespaced requests. `proxy_url`: an http(s) proxy. Secrets are left out of `repr`.
     """
 
     server: str
@@ -90,7 +89,7 @@ def load(
     context: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Config:
-    """The configuration of `path`, else of $KUBECONFIG, our Pod, or the default directory.
+    """Return the configuration of `path`, else of $KUBECONFIG, our Pod, or the default directory.
 
     Raises ConfigurationError.
     """
@@ -110,7 +109,7 @@ def load(
 
 
 def named_by(environ: Mapping[str, str]) -> bool:
-    """Whether the environment names an API server, by $KUBECONFIG or as that of our Pod."""
+    """Return whether the environment names an API server, by $KUBECONFIG or as that of our Pod."""
     return bool(_kubeconfigs(environ) or environ.get("KUBERNETES_SERVICE_HOST"))
 
 
@@ -119,9 +118,9 @@ def _kubeconfigs(environ: Mapping[str, str]) -> list[Path]:
 
 
 def in_cluster(environ: Mapping[str, str] = os.environ) -> Config:
-    """The API server and service account of the Pod we run in. Raises ConfigurationError.
+    """Return the API server and service account of the Pod we run in. Raises ConfigurationError.
 
-    The files are found as `kit.container_mounts` says.
+    The files are found as described in `kit.container_mounts`.
     """
     host = environ.get("KUBERNETES_SERVICE_HOST", "")
     port = environ.get("KUBERNETES_SERVICE_PORT", "443")
@@ -143,9 +142,9 @@ def in_cluster(environ: Mapping[str, str] = os.environ) -> Config:
 
 
 def from_files(files: Sequence[Path], *, context: str | None = None) -> Config:
-    """The configuration of kubeconfig files in YAML or JSON, merged as kubectl merges them.
+    """Return the configuration of kubeconfig files in YAML or JSON, merged as kubectl merges them.
 
-    Files that do not exist are passed over as long as one does. Raises ConfigurationError.
+    Missing files are skipped if at least one exists. Raises ConfigurationError.
     """
     chosen = kubeconfig.read(files, context=context)
     cluster, where = chosen.cluster, chosen.where
@@ -234,7 +233,7 @@ def _exec(given: kubeconfig.Exec, chosen: kubeconfig.Chosen, settings: Config) -
 
 
 def _cluster_info(chosen: kubeconfig.Chosen, settings: Config) -> bytes:
-    """The Cluster of client.authentication.k8s.io: the CA always as data."""
+    """Return the Cluster of client.authentication.k8s.io as JSON, with the CA as data."""
     ca = settings.ca_data or _text(settings.ca_file) or ""
     facts = {
         "server": settings.server,
@@ -283,8 +282,9 @@ def _pem(data: str, name: str, where: str) -> str | None:
 
 
 def _existing(name: str, directory: Path, where: str) -> Path | None:
-    """A file named in a kubeconfig: relative to that kubeconfig's directory, as kubectl reads
-    it."""
+    """Return a file named in a kubeconfig, relative to the kubeconfig's directory as for
+    kubectl.
+    """
     if not name:
         return None
     path = directory / name

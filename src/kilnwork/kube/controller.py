@@ -1,6 +1,6 @@
-"""The loop of a controller: take a key, reconcile it, look again when that is due or went wrong.
+"""The loop of a controller: takes a key, reconciles it, and repeats when due or after an error.
 
-Used by the manager; the reconciler itself belongs to a kind. A reconciler gets only a key, reads
+Used by the manager; the reconciler belongs to a kind. A reconciler gets only a key, reads
 everything afresh, converges, and may be called again at any time (controller-runtime's contract).
 """
 
@@ -19,7 +19,8 @@ Reconcile = Callable[[objects.Key], Awaitable[float | None]]
 
 
 class Controller:
-    """Runs `reconcile` for the keys of a queue: `workers` at once, never one key twice at once.
+    """Runs `reconcile` for the keys of a queue: `workers` in parallel, but one key never twice at a
+    time.
 
     Errors are retried with the queue's back-off, and not before the server's Retry-After.
     """
@@ -33,7 +34,9 @@ class Controller:
         workers: int = 1,
         turn: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`turn`: waits until it is this controller's turn to look at a key."""
+        """Make a controller. `turn`: awaited before each key; it waits until the controller may
+        continue.
+        """
         self.name = name
         self.queue = queue
         self._reconcile = reconcile
@@ -49,7 +52,9 @@ class Controller:
         ]
 
     async def stop(self, *, grace_s: float = 5.0) -> None:
-        """Take no more keys; what is in hand may finish within `grace_s` and is then cut off."""
+        """Take no more keys; running reconciles may finish within `grace_s` and are then
+        cancelled.
+        """
         self.queue.close()
         if self._workers:
             await asyncio.wait(self._workers, timeout=grace_s)

@@ -1,8 +1,8 @@
-"""What to show an API server now: tokens, client certificates, programs that log in, headers.
+"""The current credential for an API server: tokens, client certificates, login programs, headers.
 
-Used by `transport`, and by blocking clients; it blocks for as long as reading a small file or
-running a plugin takes, and may be asked from any thread. What it gives is kept until it changes or
-expires; who is refused (401) asks again by `renew`.
+Used by `transport`, and by blocking clients. It blocks while it reads a small file or runs a
+plugin, and may be called from any thread. A credential is cached until it changes or expires; after
+a 401 call `renew`.
 """
 
 import logging
@@ -37,7 +37,7 @@ class Credential:
 
 
 class Credentials:
-    """The credential of one `config.Config`, kept fresh."""
+    """The credential of one `config.Config`, kept current."""
 
     def __init__(self, settings: config.Config, *, time: clock.Clock | None = None) -> None:
         self._settings = settings
@@ -55,16 +55,18 @@ class Credentials:
 
     @property
     def at_hand(self) -> bool:
-        """True when `get` would run no program, and so may be called on an event loop."""
+        """Return whether `get` would run no program, so that it may be called on an event loop."""
         return self._plugin is None or self._usable() is not None
 
     def get(self) -> Credential:
-        """What to show now. Raises ConfigurationError when there is no way to get it."""
+        """Return the current credential. Raises ConfigurationError if there is no way to get
+        one.
+        """
         with self._lock:
             return self._usable() or self._make()
 
     def renew(self, refused: Credential) -> Credential:
-        """What to show instead of what the server refused; the same when there is nothing else."""
+        """Return a credential to replace the refused one; the same if there is no other."""
         with self._lock:
             known = self._current
             if known is not None and known != refused:
@@ -79,7 +81,9 @@ class Credentials:
         return self._current
 
     def _now(self) -> float:
-        """Files grow old by the monotonic clock, plugins say a time of day."""
+        """Return the time by which the credential expires: monotonic for files, time of day for
+        plugins.
+        """
         return self._clock.wall() if self._plugin else self._clock.monotonic()
 
     def _make(self) -> Credential:
@@ -93,7 +97,9 @@ class Credentials:
         return self._current
 
     def _read(self) -> Credential:
-        """What the files say, each over what the configuration says; unreadable ones: as before."""
+        """Read the files, each of which overrides the configuration; unreadable files keep their
+        old value.
+        """
         settings, before = self._settings, self._current
         try:
             cert, key = settings.client_cert, settings.client_key
@@ -119,9 +125,9 @@ def _content(path: Path | None, clean: Callable[[str], str] = str) -> str | None
 
 
 def headers(settings: config.Config, credential: Credential) -> list[tuple[str, str]]:
-    """Authorization, and whom to act as; names may repeat.
+    """Return the headers for authorization and impersonation; names may repeat.
 
-    Raises ConfigurationError for a token that no header can hold.
+    Raises ConfigurationError for a token that no header can contain.
     """
     shown: list[tuple[str, str]] = []
     if credential.token:
@@ -147,7 +153,9 @@ def _acting_as(who: config.Impersonation) -> list[tuple[str, str]]:
 
 
 def _header_name(text: str) -> str:
-    """Percent-encoded as client-go does it, since extra keys are often URLs."""
+    """Return the text percent-encoded as client-go does it, since keys of `extra` are often
+    URLs.
+    """
     return "".join(
         chr(byte) if byte in _HEADER_CHARACTERS else f"%{byte:02X}" for byte in text.encode()
     )

@@ -1,9 +1,8 @@
-"""From bytes to objects: whole, in lists, and one by one when some of a list cannot be read.
+"""Decodes objects and lists, and item by item if some items of a list cannot be read.
 
-Used by client and watch. Every type keeps one decoder. An object that its struct does not fit is
-logged and left out: one bad object must not hide the others.
-A struct field of type `msgspec.Raw` would keep the whole body it came in alive: such lists are
-decoded item by item from copies.
+Used by client and watch. Each type has one decoder. An object that its struct does not fit is
+logged and omitted: one bad object must not hide the others. A struct field of type `msgspec.Raw`
+would keep the whole body it came in alive: such lists are decoded item by item from copies.
 """
 
 import functools
@@ -33,7 +32,7 @@ class _List(msgspec.Struct, Generic[T]):
 
 
 def decoder(as_type: Any) -> msgspec.json.Decoder[Any]:
-    """The one decoder for a type; lenient about numbers in texts, silent about unknown fields."""
+    """Return the decoder of a type; it accepts numbers in texts and ignores unknown fields."""
     return _decoder(as_type)
 
 
@@ -48,7 +47,7 @@ def _list_decoder(as_type: Any) -> msgspec.json.Decoder[Any]:
 
 
 def whole(body: bytes | msgspec.Raw, as_type: type[T]) -> T:
-    """One object; raises Invalid when it does not fit the type."""
+    """Return a decoded object. Raises Invalid if it does not fit the type."""
     try:
         found: T = decoder(as_type).decode(body)
     except msgspec.MsgspecError as error:
@@ -59,7 +58,9 @@ def whole(body: bytes | msgspec.Raw, as_type: type[T]) -> T:
 
 
 def lenient(body: msgspec.Raw, as_type: type[T]) -> T | None:
-    """One object of many; None, and a line in the log, when it does not fit the type."""
+    """Return a decoded object of a list; log an object that does not fit the type, and return
+    None.
+    """
     try:
         found: T = decoder(as_type).decode(body)
     except msgspec.MsgspecError as error:
@@ -78,7 +79,9 @@ def lenient(body: msgspec.Raw, as_type: type[T]) -> T | None:
 
 
 def identify(body: msgspec.Raw) -> meta.Partial:
-    """Only the metadata, however odd the rest; empty if even that cannot be read."""
+    """Return only the metadata, however malformed the rest is; empty if even that cannot be
+    read.
+    """
     try:
         found: meta.Partial = decoder(meta.Partial).decode(body)
     except msgspec.MsgspecError:
@@ -87,7 +90,7 @@ def identify(body: msgspec.Raw) -> meta.Partial:
 
 
 def items(body: bytes, as_type: type[T]) -> tuple[list[T], ListMeta]:
-    """The readable objects of a list and the list's own metadata."""
+    """Return the readable objects of a list, and the metadata of the list."""
     kind: Any = as_type
     if not _keeps_raw(kind):
         try:

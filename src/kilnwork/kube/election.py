@@ -1,11 +1,12 @@
-"""Who of several may act: one holder of a Lease at a time, each term with an epoch of its own.
+"""Leader election: one holder of a Lease at a time, each term with an epoch of its own.
 
-Used by `kiln manager`, which acts only while its term holds. The rules are those of client-go's
-leaderelection, with which it may compete for the same Lease, and one more: every term raises
-`leaseTransitions`, and that is its epoch. Clocks of two machines are never compared: a candidate
-waits a whole lease after it has *seen* a renewal, and the holder counts from before it *sent* one,
-so a holder that cannot renew has stopped `lease_s - renew_s` before anyone else may begin.
-Epochs, not this, keep a holder out that was stopped in between: show them where you write.
+Used by `kiln manager`, which acts only while its term lasts. The rules are those of client-go's
+leaderelection, with which it may compete for the same Lease, and one more: every term increases
+`leaseTransitions`, which is its epoch. Clocks of two machines are never compared: a candidate waits
+a whole lease after it has *seen* a renewal, and the holder counts from before it *sent* one, so a
+holder that cannot renew has stopped `lease_s - renew_s` before any other candidate may begin. A
+holder whose process was paused in between is kept out not by this but by epochs: check them where
+you write.
 """
 
 import asyncio
@@ -58,12 +59,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def identity(host: str, *, new_uid: ids.NewUid = ids.new_uid) -> str:
-    """`HOST_UUID`, client-go's form: people see where, and no two processes share it."""
+    """Return `HOST_UUID`, the form of client-go: it shows the host, and is unique to this
+    process.
+    """
     return f"{host}_{new_uid()}"
 
 
 class Record(msgspec.Struct, frozen=True):
-    """What a Lease says; all is empty when there is none. `renewed` is compared, never read."""
+    """The record in a Lease; empty if the Lease does not exist. `renewed` is only compared, never
+    parsed.
+    """
 
     holder: str = ""
     lease_s: int = 0
@@ -72,7 +77,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 def read(lease: meta.JsonObject) -> Record:
-    """The record in a Lease; fields that others left out count as nothing."""
+    """Return the record in a Lease; missing fields are empty."""
     spec = lease.get("spec") or {}
     return Record(
         spec.get("holderIdentity") or "",
@@ -83,7 +88,7 @@ def read(lease: meta.JsonObject) -> Record:
 
 
 class View:
-    """What a candidate has seen, and since when: decides how long it must still wait."""
+    """What a candidate has seen of a Lease, and since when: decides how long it must still wait."""
 
     def __init__(self, me: str, *, floor: int = 0) -> None:
         self.record = Record()
@@ -92,28 +97,28 @@ class View:
         self._highest = floor
 
     def see(self, record: Record, *, now_s: float) -> None:
-        """A Lease that was read at `now_s` (monotonic)."""
+        """Record a Lease that was read at `now_s` (monotonic)."""
         if record != self.record:
             self._since_s = now_s
         self.record = record
         self._highest = max(self._highest, record.transitions)
 
     def wait_s(self, now_s: float) -> float:
-        """Seconds until it may be taken if nothing changes; 0: now."""
+        """Return the seconds until the Lease may be taken if nothing changes; 0: now."""
         if self.record.holder in ("", self._me):
             return 0.0
         return max(0.0, self._since_s + self.record.lease_s - now_s)
 
     def next_epoch(self) -> int:
-        """Above every epoch that was seen, also in Leases that are gone."""
+        """Return an epoch above every epoch that was seen, in deleted Leases too."""
         return self._highest + 1
 
 
 class Term:
-    """One time of holding the Lease, under `epoch`.
+    """A period of holding the Lease, under `epoch`.
 
-    Ask `holds()` right before acting: it looks at the clock, and so is right even in a process that
-    was stopped for a while and has not yet come to notice. `lost()` waits for the end.
+    Call `holds()` right before acting: it checks the clock, and so is right even in a process that
+    was paused for a while and has not noticed that yet. `lost()` waits for the end.
     """
 
     def __init__(self, epoch: int, until_s: float, time: clock.Clock) -> None:
@@ -124,35 +129,35 @@ class Term:
         self._why = ""
 
     def holds(self) -> bool:
-        """True while no other candidate can have it."""
+        """Return True while no other candidate can hold the Lease."""
         return not self._over.is_set() and self.left_s() > 0
 
     def left_s(self) -> float:
-        """Seconds until it ends unless it is renewed."""
+        """Return the seconds until the term ends unless it is renewed."""
         return self._until_s - self._clock.monotonic()
 
     async def lost(self) -> str:
-        """Wait for the end; gives the reason, in words."""
+        """Wait for the end of the term and return the reason as text."""
         await self._over.wait()
         return self._why
 
     def renewed(self, until_s: float) -> None:
-        """It holds until `until_s` (monotonic). For the elector only."""
+        """Extend the term until `until_s` (monotonic). For the elector only."""
         self._until_s = until_s
 
     def end(self, why: str) -> None:
-        """It is over, also if the clock would allow more. For the elector only."""
+        """End the term, even if the clock would allow more. For the elector only."""
         if not self._over.is_set():
             self._why = why
             self._over.set()
 
 
 class Elector:
-    """One candidate. `acquire` waits for a term and keeps renewing it; `stop` gives it up.
+    """One candidate. `acquire` waits for a term and keeps renewing it; `stop` ends it.
 
-    Give it a client of its own: a renewal must not stand in line behind other requests. `holder`
-    says who has the Lease, `problem` why it cannot be asked for, `objection` why this candidate
-    does not ask for it; all for people. `on_objection` is called with each new one.
+    Give it a client of its own: a renewal must not queue behind other requests. Texts for people:
+    `holder` is the present holder, `problem` why the Lease cannot be requested, `objection` why
+    this candidate does not request it. `on_objection` is called with each new objection.
     """
 
     def __init__(
@@ -176,14 +181,15 @@ class Elector:
 
     @property
     def holder(self) -> str:
-        """Identity of who holds the Lease, as last seen; empty: none."""
+        """The identity of the last seen holder of the Lease; empty: none."""
         return self._view.record.holder
 
     async def acquire(self) -> Term:
-        """Wait until the Lease is ours; the term is renewed in the background from then on.
+        """Wait until the Lease is ours; from then on the term is renewed in the background.
 
-        Raises what the API server says if its first response is that we may not, or that there is
-        no such namespace; afterwards such responses are waited out as `problem`.
+        Raises the API server's error if its first response is that this is not allowed, or that the
+        namespace does not exist; later responses of this kind are waited out and reported as
+        `problem`.
         """
         if self._term is not None and self._term.holds():
             return self._term
@@ -197,7 +203,7 @@ class Elector:
             await asyncio.sleep(self._pause_s())
 
     async def stop(self) -> None:
-        """End the term and say so in the Lease, so that the next one need not wait."""
+        """End the term and release the Lease, so that the next candidate need not wait."""
         await self._background.stop()
         term, self._term = self._term, None
         if term is None:
@@ -208,7 +214,7 @@ class Elector:
             await self._release(term)
 
     async def _try_once(self) -> Term | None:
-        """Look, and take it if that is allowed; None: later."""
+        """Read the Lease and take it if that is allowed; return None otherwise."""
         try:
             await self._in_time(self._look(), self._patience_s)
             if self._has_objection() or self._view.wait_s(self._clock.monotonic()) > 0:
@@ -238,7 +244,9 @@ class Elector:
         self.problem = ""
 
     def _has_objection(self) -> bool:
-        """Whether `objection` forbids to lead by the Lease that was just read; logs a new one."""
+        """Return whether `objection` forbids this candidate to take the Lease; log a new
+        objection.
+        """
         objection = self._settings.objection(self._lease)
         if objection and objection != self.objection:
             log.warning("does not lead", extra=self._facts(why=objection))
@@ -254,7 +262,7 @@ class Elector:
         return Term(epoch, sent + self._settings.renew_s, self._clock)
 
     async def _renew(self, term: Term) -> None:
-        """Renew until it fails for too long or another has it."""
+        """Renew the term until that fails for too long or another candidate has the Lease."""
         while term.holds():
             await asyncio.sleep(min(self._settings.retry_s, max(0.0, term.left_s())))
             if not term.holds():
@@ -309,7 +317,7 @@ class Elector:
         }
 
     async def _write(self, changes: dict[str, Any]) -> None:
-        """Change the Lease that was last seen, or make it; Conflict when it has changed since."""
+        """Create the Lease or change the last seen one. Raises Conflict if it has changed since."""
         place = self._settings
         if self._lease is None:
             metadata = {
@@ -337,7 +345,7 @@ class Elector:
         self._responded = True
 
     async def _release(self, term: Term) -> None:
-        """As client-go does it: no holder, and a lease of one second."""
+        """Release the Lease as client-go does: no holder, and a lease duration of one second."""
         with contextlib.suppress(errors.KubeError, TimeoutError):
             await self._in_time(self._clear_holder(term), self._patience_s)
 
@@ -355,7 +363,9 @@ class Elector:
             return await work
 
     def _pause_s(self) -> float:
-        """Until the next look: sooner when the lease of a silent holder ends sooner, and spread."""
+        """Return the pause until the next read, with jitter; shorter if a silent holder's lease
+        ends sooner.
+        """
         pause_s = self._settings.retry_s * (1 + 0.2 * self._entropy.random())
         wait_s = self._view.wait_s(self._clock.monotonic())
         return min(pause_s, wait_s) if wait_s > 0 else pause_s

@@ -1,7 +1,7 @@
-"""What can go wrong when talking to a Kubernetes API: one class per reaction of the caller.
+"""Errors of talking to a Kubernetes API: one class per reaction of the caller.
 
-Whether waiting and asking again may help is in the type (`retry`). Texts are the server's own where
-it sent some, so that people see what kubectl would show them.
+`retry` of the class says whether repeating the request later may help. Messages are the server's
+own if it sent one, so that people see what kubectl would show.
 """
 
 from typing import Any, ClassVar
@@ -10,7 +10,7 @@ from kilnwork.kit import errors
 
 
 class KubeError(errors.KilnError):
-    """Talking to the Kubernetes API failed."""
+    """A request to the Kubernetes API failed."""
 
 
 class Untrusted(KubeError):
@@ -68,25 +68,27 @@ class Expired(ApiError):
 
 
 class Invalid(ApiError):
-    """The server refuses the request as it stands; repeating it changes nothing."""
+    """The server refuses the request as invalid; repeating it unchanged does not help."""
 
 
 class Forbidden(ApiError):
-    """The credential is known but may not do this."""
+    """The server knows the credential, but it does not allow this."""
 
 
 class Unauthorized(ApiError):
-    """The server does not know the credential."""
+    """The server does not accept the credential."""
 
 
 class TooManyRequests(ApiError):
-    """The server is busy: wait `retry_after_s` and ask again."""
+    """The server is busy: wait `retry_after_s` and repeat the request."""
 
     retry = True
 
 
 class Unavailable(ApiError):
-    """The server cannot be reached or failed: ask again later. What was sent may have been done."""
+    """The server failed or cannot be reached: retry later. The request may have been carried
+    out.
+    """
 
     retry = True
 
@@ -109,7 +111,7 @@ def from_status(
     details: dict[str, Any] | None = None,
     retry_after_s: float | None = None,
 ) -> ApiError:
-    """The error of the right class for an HTTP status and the reason of a metav1.Status."""
+    """Return an error of the right class for an HTTP status and the reason of a metav1.Status."""
     kind = _BY_STATUS.get(status)
     if kind is None:
         kind = Unavailable if status >= 500 else Invalid if status >= 400 else ApiError

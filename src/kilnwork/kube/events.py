@@ -1,7 +1,7 @@
 """Records kube events (core/v1 Event) about objects, aggregated so that no loop floods the server.
 
-Used by controllers and the local node. `emit` never waits and never fails: writing happens in
-the background, and what cannot be written is dropped with a line in the log. Not our events
+Used by controllers and the local node. `emit` never waits and never fails: events are written in
+the background, and an event that cannot be written is logged and dropped. Not our events
 (CloudEvents). `Aggregator` decides; `Recorder` writes. Rules and figures are those of client-go's
 event correlator.
 """
@@ -42,7 +42,7 @@ BACKOFF = backoff.Backoff(base_s=0.2, max_s=10.0)
 
 
 class Reference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """core/v1 ObjectReference: which object a kube event is about."""
+    """core/v1 ObjectReference: the object that a kube event is about."""
 
     api_version: str
     kind: str
@@ -64,9 +64,9 @@ def reference(resource: resources.Resource, obj: Any) -> Reference:
 
 
 class Entry(msgspec.Struct):
-    """One kube event as it stands: counted up until it is forgotten.
+    """One kube event with its count; it is counted up until it is dropped from memory.
 
-    `name`: of its object, kept while the server has not said whether it made it.
+    `name`: of its object, kept while it is unknown whether the server has created it.
     """
 
     about: Reference
@@ -91,7 +91,7 @@ class _Bucket(msgspec.Struct):
 
 
 class Aggregator:
-    """Decides which entry a kube event counts up, if any. No clock, no server."""
+    """Decides which entry a kube event is added to, if any. No clock, no server."""
 
     def __init__(self) -> None:
         self._entries: collections.OrderedDict[tuple[str, ...], Entry] = collections.OrderedDict()
@@ -103,7 +103,7 @@ class Aggregator:
     def note(
         self, about: Reference, type_: str, reason: str, *, message: str, now_s: float
     ) -> Entry | None:
-        """The entry with this kube event counted; None when the object has had too many."""
+        """Count a kube event and return its entry; None if the object has had too many events."""
         identity = (about.kind, about.namespace, about.name, about.uid)
         if not self._allowed(identity, now_s):
             return None
@@ -157,7 +157,7 @@ def _remember(store: Any, key: tuple[str, ...], value: object) -> None:
 class Recorder:
     """Writes kube events in the background; a service of the manager.
 
-    `component` and `host` say who noticed (EventSource).
+    `component` and `host` name the source of the events (EventSource).
     """
 
     def __init__(
@@ -186,12 +186,14 @@ class Recorder:
         self._background.start("writer", self._write_all())
 
     async def stop(self) -> None:
-        """Write what is pending for at most a second, then end."""
+        """Write pending events for at most a second, then end."""
         await self.flush(timeout_s=1.0)
         await self._background.stop()
 
     async def flush(self, *, timeout_s: float = 5.0) -> bool:
-        """Wait until all that was emitted is written or dropped; False if that took too long."""
+        """Wait until all emitted events are written or dropped; return False if that took too
+        long.
+        """
         try:
             await asyncio.wait_for(self._idle.wait(), timeout_s)
         except TimeoutError:
@@ -221,7 +223,7 @@ class Recorder:
             self._idle.set()
 
     async def _write(self, entry: Entry) -> None:
-        """Write one entry; what cannot be written is dropped."""
+        """Write one entry; log and drop it if it cannot be written."""
         for attempt in range(1, TRIES + 1):
             try:
                 await self._put(entry)
@@ -262,7 +264,9 @@ class Recorder:
         entry.written = True
 
     def _name(self, entry: Entry) -> str:
-        """Unique as client-go's: object and time; long object names are cut with their hash."""
+        """Return a unique name as client-go makes it, of object and time; long names are cut and
+        hashed.
+        """
         self._named += 1
         name = entry.about.name
         if len(name) > 200:

@@ -1,8 +1,7 @@
-"""Runs a program that logs in: client.authentication.k8s.io, v1 and v1beta1 (KEP-541).
+"""Runs a login program: client.authentication.k8s.io, v1 and v1beta1 (KEP-541).
 
-Used by `credentials`, which keeps what it gives. One run, one credential; nothing is remembered
-here. The program gets what it needs to know in an environment variable and prints an
-ExecCredential.
+Used by `credentials`, which caches the result. One run returns one credential; nothing is cached
+here. The program gets its input in an environment variable and prints an ExecCredential.
 """
 
 import os
@@ -22,7 +21,9 @@ LIMIT_S = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginCredential:
-    """What to show the server; `expires_s` since the epoch, None: until it is refused."""
+    """A credential for the server. `expires_s`: since the epoch, None: valid until it is
+    refused.
+    """
 
     token: str | None = field(default=None, repr=False)
     cert: str | None = field(default=None, repr=False)
@@ -44,7 +45,7 @@ class _Printed(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def run(plugin: config.Exec) -> PluginCredential:
-    """Run it once and read what it prints. Raises ConfigurationError that says what went wrong."""
+    """Run the program once and return what it prints. Raises ConfigurationError with the cause."""
     interactive = _interactive(plugin)
     try:
         done = subprocess.run(
@@ -68,7 +69,7 @@ def run(plugin: config.Exec) -> PluginCredential:
 
 
 def _interactive(plugin: config.Exec) -> bool:
-    """Whether it may ask the person at the terminal."""
+    """Return whether the program may ask the person at the terminal."""
     if plugin.interactive == "Never":
         return False
     terminal = sys.stdin is not None and sys.stdin.isatty()
@@ -86,7 +87,9 @@ def _environment(plugin: config.Exec, *, interactive: bool) -> dict[str, str]:
 
 
 def _read(plugin: config.Exec, printed: bytes) -> PluginCredential:
-    """The rules of client-go; secrets that cannot be read are not quoted."""
+    """Parse the printed credential by client-go's rules; unreadable secrets are not quoted in
+    errors.
+    """
     try:
         found = msgspec.json.decode(printed, type=_Printed)
     except msgspec.MsgspecError as error:
@@ -121,7 +124,7 @@ def _moment(plugin: config.Exec, text: str | None) -> float | None:
 
 
 def _plain(text: str) -> str:
-    """Without escape sequences: a kubeconfig may come from any source."""
+    """Return the text without escape sequences: a kubeconfig may come from any source."""
     return "".join(c for c in text if c == "\n" or c.isprintable())
 
 

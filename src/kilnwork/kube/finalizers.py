@@ -1,7 +1,7 @@
-"""Finalizers: put on before something outside is made, taken off when that is gone.
+"""Finalizers: added before something external is created, removed after that is gone.
 
-Used by controllers. An object with one stays, with a deletionTimestamp, until the last is removed.
-Another client that writes the object meanwhile is not overwritten: it is read again.
+Used by controllers. An object with a finalizer stays, with a deletionTimestamp, until the last one
+is removed. Concurrent writes of other clients are not overwritten: the object is read again.
 """
 
 from typing import Any
@@ -17,10 +17,10 @@ TRIES = 5
 async def add(
     kube: client.Client, resource: resources.Resource, obj: Any, *, finalizer: str
 ) -> None:
-    """See that `obj` has it.
+    """Add the finalizer to `obj` unless it has it.
 
-    Raises Invalid for an object that is being deleted (the server's rule), NotFound for one that is
-    gone or was created again.
+    Raises Invalid for an object that is being deleted (the server's rule), NotFound for one that
+    was deleted or re-created.
     """
     await _change(kube, resource, obj, finalizer=finalizer, wanted=True)
 
@@ -28,7 +28,7 @@ async def add(
 async def remove(
     kube: client.Client, resource: resources.Resource, obj: Any, *, finalizer: str
 ) -> None:
-    """See that `obj` no longer has it; an object that is gone has none."""
+    """Remove the finalizer from `obj`; do nothing if it has none or was deleted."""
     try:
         await _change(kube, resource, obj, finalizer=finalizer, wanted=False)
     except errors.NotFound:

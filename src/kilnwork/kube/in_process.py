@@ -1,8 +1,8 @@
-"""Requests to an API server of the same process, without the sockets and TLS between.
+"""Sends requests to an API server in the same process, without sockets and TLS.
 
 Used by `transport` for a manager beside its own API server, for requests with a whole response and
-for watches; logs take a connection. A request that its sender cancels goes on, as one that has
-arrived over a connection does. A watch that is closed ends, as when a connection is lost.
+for watches; logs use a connection. A request whose sender cancels it continues, like one that has
+arrived over a connection. A watch that is closed ends, as if its connection was lost.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ MAX_UNREAD_BYTES = 1 << 18
 
 
 class Server:
-    """The ASGI app of an API server; close it when nothing is sent any more."""
+    """The ASGI app of an API server; close it when no more requests are sent."""
 
     def __init__(self, app: asgi.App) -> None:
         self._app = app
@@ -27,7 +27,7 @@ class Server:
         self._streams: set[Stream] = set()
 
     async def close(self) -> None:
-        """Wait a while for requests whose senders have gone, then end them."""
+        """Wait a while for requests whose senders have been cancelled, then end them."""
         for stream in tuple(self._streams):
             stream.close()
         await self._background.wait(timeout_s=_END_S)
@@ -36,7 +36,10 @@ class Server:
     async def exchange(
         self, request: http_types.ClientRequest, headers: Iterable[tuple[str, str]]
     ) -> http_types.ClientResponse:
-        """Have it served. `headers`: all of them. Raises TimeoutError after `timeout_s`."""
+        """Send a request and return the response. Raises TimeoutError after `timeout_s`.
+
+        `headers`: all headers of the request.
+        """
         body = request.body if isinstance(request.body, bytes) else b""
         served = _Exchange(body)
         work = self._background.start(request.path, self._serve(_scope(request, headers), served))
@@ -47,8 +50,10 @@ class Server:
     async def open(
         self, request: http_types.ClientRequest, headers: Iterable[tuple[str, str]]
     ) -> "Stream":
-        """Have it served; returns when the head is there. To be closed. Raises TimeoutError after
-        `head_timeout_s`; once `timeout_s` are over, the reader of the body gets that."""
+        """Send a request and return its open response once the head is there. Close it after use.
+
+        Raises TimeoutError after `head_timeout_s`; after `timeout_s` reading the body raises it.
+        """
         stream = Stream(self._streams.discard, timeout_s=request.timeout_s)
         self._streams.add(stream)
         work = self._background.start(request.path, self._serve(_scope(request, headers), stream))
@@ -92,8 +97,10 @@ class _Exchange:
 
 
 class Stream:
-    """A response whose body comes bit by bit: the server's side and the reader's. `closed` is
-    called with it."""
+    """A response whose body arrives in pieces: the server's side and the reader's side.
+
+    `closed` is called with it.
+    """
 
     def __init__(self, closed: "Callable[[Stream], None]", *, timeout_s: float | None) -> None:
         self.status = 0
@@ -111,13 +118,15 @@ class Stream:
         self._timer = None if timeout_s is None else loop.call_later(timeout_s, self._too_late)
 
     async def begun(self) -> None:
-        """Return when there is a status, or there will be none: then it raises."""
+        """Wait for the status. Raises if there will be none."""
         while not self.status:
             await self._more()
 
     async def readany(self) -> bytes:
-        """What has come, as soon as there is something; b"" at the end. Raises TimeoutError,
-        ConnectionError when the server has failed."""
+        """Return the bytes that have arrived, waiting for at least one; b"" at the end.
+
+        Raises TimeoutError, and ConnectionError if the server has failed.
+        """
         while not self._pieces and not self._over:
             await self._more()
         found, self._pieces, self._unread = b"".join(self._pieces), [], 0
@@ -125,14 +134,14 @@ class Stream:
         return found
 
     async def read(self) -> bytes:
-        """All that comes."""
+        """Return all remaining bytes."""
         found = []
         while some := await self.readany():
             found.append(some)
         return b"".join(found)
 
     def close(self) -> None:
-        """Hang up: what comes now is dropped, and the server hears of it."""
+        """Disconnect: later bytes are dropped, and the server is notified."""
         self._closed(self)
         if self._timer is not None:
             self._timer.cancel()
@@ -140,7 +149,9 @@ class Stream:
         self._taken.set()
 
     async def receive(self) -> asgi.Message:
-        """The request, which has no body; then that its sender has hung up."""
+        """Return the ASGI message of the request, which has no body; later that of the
+        disconnect.
+        """
         if not self._asked:
             self._asked = True
             return {"type": "http.request", "body": b"", "more_body": False}
@@ -162,7 +173,7 @@ class Stream:
             await self._taken.wait()
 
     def served(self, work: "asyncio.Task[None]") -> None:
-        """The server is done with it, or has failed."""
+        """Handle the end of the server's work, successful or not."""
         if not self._over:
             self._fail(ConnectionResetError("the server has cut the response off"))
 
@@ -187,7 +198,7 @@ def _read_headers(headers: asgi.Headers) -> multidict.CIMultiDict[str]:
 
 
 def _scope(request: http_types.ClientRequest, headers: Iterable[tuple[str, str]]) -> asgi.Scope:
-    """As `kit.serving` makes it of a connection."""
+    """Return the ASGI scope as `kit.serving` makes it for a connection."""
     sent = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
     return {
         "type": "http",

@@ -1,7 +1,7 @@
-"""Kubeconfig files as they are written: parsed, merged as kubectl merges them, one context picked.
+"""Kubeconfig files: parses them, merges them as kubectl does, and selects one context.
 
-Used by `config`, which makes of a `Chosen` what a client needs. Nothing is opened here but the
-kubeconfigs themselves. Fields that only others use are passed over.
+Used by `config`, which makes a client's configuration from `Chosen`. Opens only the kubeconfig
+files themselves. Fields that only other programs use are ignored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,18 +19,18 @@ EXEC_EXTENSION = "client.authentication.k8s.io/exec"
 
 
 class _Kebab(msgspec.Struct, frozen=True, rename="kebab", kw_only=True):
-    """Kubeconfig spells most fields in kebab case; unknown ones are for others."""
+    """The base of structs with field names in kebab case, as most of a kubeconfig is written."""
 
 
 class Extension(msgspec.Struct, frozen=True):
-    """Anything under a name."""
+    """A value of any type with a name."""
 
     name: str
     extension: Any = None
 
 
 class Cluster(_Kebab, frozen=True):
-    """How to reach an API server."""
+    """The address of an API server, and how to verify it."""
 
     server: str = ""
     certificate_authority: str = ""
@@ -42,20 +42,22 @@ class Cluster(_Kebab, frozen=True):
     extensions: list[Extension] | None = None
 
     def exec_config(self) -> Any:
-        """What plugins are given about this cluster beyond its address; None: nothing."""
+        """Return the data about this cluster that login programs get besides its address, or
+        None.
+        """
         named = (e.extension for e in self.extensions or () if e.name == EXEC_EXTENSION)
         return next(named, None)
 
 
 class Variable(msgspec.Struct, frozen=True):
-    """One environment variable of a plugin."""
+    """One environment variable of a login program."""
 
     name: str
     value: str = ""
 
 
 class Exec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """A program that logs in (ExecConfig)."""
+    """A login program (ExecConfig)."""
 
     command: str = ""
     args: list[str] | None = None
@@ -67,7 +69,7 @@ class Exec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class User(_Kebab, frozen=True):
-    """Who one is (AuthInfo)."""
+    """The credentials of a user (AuthInfo)."""
 
     token: str = ""
     token_file: str = msgspec.field(default="", name="tokenFile")
@@ -113,8 +115,9 @@ class _File(_Kebab, frozen=True):
 
 
 class Chosen(msgspec.Struct, frozen=True, kw_only=True):
-    """One context with what it names. `where` names the files, for messages; the directories are
-    those that relative paths in the entries mean.
+    """One context with its cluster and user.
+
+    `where` names the files, for messages; relative paths in the entries refer to the directories.
     """
 
     where: str
@@ -127,7 +130,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Merged(msgspec.Struct):
-    """Several files as one: the first to name a thing wins; its directory is kept."""
+    """Several files merged: the first file with an entry of a name wins; its directory is kept."""
 
     names: str
     clusters: dict[str, tuple[Cluster, Path]] = msgspec.field(default_factory=dict)
@@ -146,9 +149,9 @@ class _Merged(msgspec.Struct):
 
 
 def read(files: Sequence[Path], *, context: str | None = None) -> Chosen:
-    """The context of that name, else the current one, of YAML or JSON files.
+    """Return the context of that name, else the current one, of YAML or JSON files.
 
-    Files that do not exist are passed over as long as one does. Raises ConfigurationError.
+    Missing files are skipped if at least one exists. Raises ConfigurationError.
     """
     present = [f for f in files if there(f)]
     if not present:
@@ -164,7 +167,9 @@ def read(files: Sequence[Path], *, context: str | None = None) -> Chosen:
 
 
 def there(path: Path) -> bool:
-    """Whether it is a file; True when we may not look, so that reading it says why."""
+    """Return whether the path is a file; True if permissions hide it, so that reading it fails with
+    the cause.
+    """
     try:
         return path.is_file()
     except PermissionError:

@@ -1,7 +1,7 @@
-"""Starts and stops everything that follows a Kubernetes API, in one written order.
+"""Starts and stops everything that follows a Kubernetes API, in one defined order.
 
 Used by the composition root. Start: services, then reflectors, then (with full caches) controllers.
-Stop: the reverse. It owns no logic of its own.
+Stop: the reverse. It has no logic of its own.
 """
 
 import asyncio
@@ -16,19 +16,19 @@ log = logging.getLogger(__name__)
 
 
 class Service(Protocol):
-    """Something that controllers use: the recorder of kube events, the hub."""
+    """A service that controllers use: the recorder of kube events, the hub."""
 
     async def start(self) -> None: ...
 
     async def stop(self) -> None:
-        """End; called once, after everyone who uses it has stopped."""
+        """Stop; called once, after all its users have stopped."""
         ...
 
 
 class Manager:
     """A set of services, reflectors and controllers.
 
-    `on_failure(name, error)` is called when a part ends that never should; default: a log line.
+    `on_failure(name, error)` is called if a part ends that should run for ever; default: log it.
     """
 
     def __init__(
@@ -44,21 +44,21 @@ class Manager:
         self._started: list[Callable[[], Any]] = []
 
     def add_service(self, *services: Service) -> None:
-        """Services, in the order of their start."""
+        """Add services, in the order of their start."""
         self._services.extend(services)
 
     def add_reflector(self, *reflectors: reflector.Reflector[Any]) -> None:
-        """Reflectors, all of which must be synced before any controller starts."""
+        """Add reflectors, all of which must be synced before any controller starts."""
         self._reflectors.extend(reflectors)
 
     def add_controller(self, *controllers: controller.Controller) -> None:
-        """Controllers, in the order of their start."""
+        """Add controllers, in the order of their start."""
         self._controllers.extend(controllers)
 
     async def start(self, *, sync_timeout_s: float = 30.0) -> None:
-        """Start all; when something fails, stop what has started and raise.
+        """Start all parts; if one fails, stop those that have started and raise.
 
-        Raises NotSynced, naming resources and their problems, if the caches are not full in time.
+        Raises NotSynced, with resources and their problems, if the caches are not full in time.
         """
         try:
             for service in self._services:
@@ -76,7 +76,9 @@ class Manager:
             raise
 
     async def stop(self) -> None:
-        """Stop what has started, last first; a part that fails to stop does not keep the others."""
+        """Stop the started parts in reverse order; a part that fails to stop does not keep the
+        others running.
+        """
         while self._started:
             stop = self._started.pop()
             try:

@@ -1,6 +1,6 @@
-"""Metadata of any object, whether it is decoded JSON or one of our structs.
+"""Access to the metadata of any object, whether it is decoded JSON or one of our structs.
 
-Used by cache, reflector and client, which work on kinds they do not know.
+Used by cache, reflector and client, which handle objects of any kind.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ Key = tuple[str, str]
 
 
 def metadata(obj: Any) -> meta.ObjectMeta | dict[str, Any]:
-    """The `metadata` of an object, in the object's own form."""
+    """Return the `metadata` of an object, in the object's own form."""
     found: meta.ObjectMeta | dict[str, Any] = (
         obj.get("metadata") or {} if isinstance(obj, dict) else obj.metadata
     )
@@ -27,26 +27,28 @@ def key(obj: Any) -> Key:
 
 
 def uid(obj: Any) -> str:
-    """`metadata.uid`, or an empty text."""
+    """Return `metadata.uid`, or an empty text."""
     m = metadata(obj)
     return (m.get("uid") or "") if isinstance(m, dict) else m.uid
 
 
 def resource_version(obj: Any) -> str:
-    """`metadata.resourceVersion`, or an empty text."""
+    """Return `metadata.resourceVersion`, or an empty text."""
     m = metadata(obj)
     return (m.get("resourceVersion") or "") if isinstance(m, dict) else m.resource_version
 
 
 def age(obj: Any) -> tuple[str, str]:
-    """`metadata.creationTimestamp`, which has whole seconds, and the name: sorts oldest first."""
+    """Return a sort key, oldest first: `metadata.creationTimestamp`, in whole seconds, and the
+    name.
+    """
     m = metadata(obj)
     created = m.get("creationTimestamp") if isinstance(m, dict) else m.creation_timestamp
     return created or "", key(obj)[1]
 
 
 def owner_uids(obj: Any) -> tuple[str, ...]:
-    """The uids of all owners, controller or not."""
+    """Return the uids of all owners, controller or not."""
     m = metadata(obj)
     if isinstance(m, dict):
         return tuple(o.get("uid") or "" for o in m.get("ownerReferences") or ())

@@ -1,8 +1,9 @@
-"""Keys to look at: each at most once in line and at most once in hand, now or later.
+"""A work queue of keys to reconcile: each key is queued at most once and handled by one worker at a
+time.
 
-Used by controllers. `Ledger` is the bookkeeping without time or waiting; `WorkQueue` adds a clock
-and a place to wait. The ideas are client-go's workqueue. Holds keys only: what to do
-is read afresh.
+Used by controllers. `Ledger` is the bookkeeping without clock or waiting; `WorkQueue` adds both.
+The design is that of client-go's workqueue. The queue holds keys only: reconcilers read the objects
+afresh.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ BACKOFF = backoff.Backoff(base_s=0.05, max_s=30.0, jitter=0.2)
 
 
 class Ledger:
-    """Which keys are ready, in hand, or due later, and how often each has failed in a row."""
+    """Which keys are ready, taken, or due later, and how often each has failed in a row."""
 
     def __init__(self) -> None:
         self._ready: dict[objects.Key, None] = {}
@@ -28,35 +29,35 @@ class Ledger:
         self._failures: collections.Counter[objects.Key] = collections.Counter()
 
     def __len__(self) -> int:
-        """How many keys are ready now."""
+        """Return how many keys are ready now."""
         return len(self._ready)
 
     def add(self, key: objects.Key) -> None:
-        """Ready now, or as soon as it is out of hand."""
+        """Make a key ready now, or, if it is taken, as soon as it is done."""
         if key in self._in_hand:
             self._again.add(key)
         else:
             self._ready[key] = None
 
     def add_at(self, key: objects.Key, due: float) -> None:
-        """Ready at `due`, unless it is due before anyway."""
+        """Make a key ready at `due`, unless it is due earlier anyway."""
         known = self._due.get(key)
         if known is None or due < known:
             self._due[key] = due
             heapq.heappush(self._heap, (due, key))
 
     def cancel(self, key: objects.Key) -> None:
-        """Not ready at the time any more that `add_at` was given."""
+        """Cancel the time that `add_at` has set for a key."""
         self._due.pop(key, None)
 
     def next_due(self) -> float | None:
-        """When the next key becomes ready by itself."""
+        """Return when the next key becomes ready by its time, or None."""
         while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def take(self, now: float) -> objects.Key | None:
-        """Put the oldest ready key in hand; None if there is none."""
+        """Take the oldest ready key; return None if there is none."""
         while (due := self.next_due()) is not None and due <= now:
             _, key = heapq.heappop(self._heap)
             del self._due[key]
@@ -69,24 +70,24 @@ class Ledger:
         return key
 
     def done(self, key: objects.Key) -> None:
-        """Out of hand; ready again if it was added meanwhile."""
+        """Return a taken key; it is ready again if it was added meanwhile."""
         self._in_hand.discard(key)
         if key in self._again:
             self._again.discard(key)
             self._ready[key] = None
 
     def failed(self, key: objects.Key) -> int:
-        """Count a failure; gives how many there are in a row."""
+        """Count a failure of a key; return the number of failures in a row."""
         self._failures[key] += 1
         return self._failures[key]
 
     def forget(self, key: objects.Key) -> None:
-        """Start counting failures from none."""
+        """Reset the failure count of a key."""
         self._failures.pop(key, None)
 
 
 class WorkQueue:
-    """A ledger on a clock, with a place to wait. For one event loop's thread."""
+    """A ledger with a clock and waiting consumers. For the thread of one event loop."""
 
     def __init__(
         self,
@@ -107,11 +108,11 @@ class WorkQueue:
         self._closed = False
 
     def __len__(self) -> int:
-        """How many keys are ready now; none of a queue that is closed."""
+        """Return how many keys are ready now; 0 after `close`."""
         return 0 if self._closed else len(self._ledger)
 
     def add(self, key: objects.Key, after_s: float = 0.0) -> None:
-        """Look at `key` now, or once after some seconds if nothing makes it sooner."""
+        """Queue `key` now, or after some seconds unless it is queued earlier."""
         if self._closed:
             return
         if after_s > 0:
@@ -122,22 +123,22 @@ class WorkQueue:
             self._wake_for_ready()
 
     def retry(self, key: objects.Key, *, at_least_s: float = 0.0) -> float:
-        """Look again after a failure, later each time in a row; gives the seconds."""
+        """Queue a key again after a failure, with growing back-off; return the delay in seconds."""
         delay_s = self._backoff.delay_s(self._ledger.failed(key), entropy=self._entropy)
         delay_s = max(delay_s, at_least_s)
         self.add(key, delay_s)
         return delay_s
 
     def forget(self, key: objects.Key) -> None:
-        """It went well: the next failure is a first one."""
+        """Reset the back-off of a key after a success."""
         self._ledger.forget(key)
 
     def cancel(self, key: objects.Key) -> None:
-        """Do not look at `key` later by itself, as was asked for: a pass now says when again."""
+        """Cancel the delayed queueing of `key`: a running reconcile decides on the next time."""
         self._ledger.cancel(key)
 
     async def get(self) -> objects.Key | None:
-        """Wait for a key and take it in hand until `done`; None when the queue is closed."""
+        """Wait for a key and take it until `done` is called; return None after `close`."""
         while not self._closed:
             key = self._ledger.take(self._clock.monotonic())
             if key is not None:
@@ -150,12 +151,12 @@ class WorkQueue:
         return None
 
     def done(self, key: objects.Key) -> None:
-        """Give back a key got by `get`; adding it from then on makes it ready again."""
+        """Return a key that `get` has taken; from then on `add` makes it ready again."""
         self._ledger.done(key)
         self._wake_for_ready()
 
     def close(self) -> None:
-        """No key is given out or taken in any more; those who wait get None."""
+        """Stop handing out and accepting keys; waiting `get` calls return None."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -188,7 +189,7 @@ class WorkQueue:
                 return
 
     def _arm(self) -> None:
-        """Keep one timer, for the next key that becomes ready by itself."""
+        """Set the single timer to the next key that becomes ready by its time."""
         due = self._ledger.next_due()
         if self._timer is not None and due == self._timer_due:
             return

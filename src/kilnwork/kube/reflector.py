@@ -1,9 +1,9 @@
-"""Keeps a cache like the server: one list, then a watch that goes on where it stopped.
+"""Keeps a cache in step with the server: one list, then a watch that resumes where it stopped.
 
-Used by the manager and the local node. It tells its subscribers what changed and decides nothing. A
-lost connection is taken up again at the last resourceVersion; when the server cannot go on from
-there (410, and what else `PASSING` leaves), it lists again and reports only what differs. It never
-ends by itself.
+Used by the manager and the local node. It reports changes to its subscribers and decides nothing. A
+lost connection resumes at the last resourceVersion; if the server cannot continue from there (410,
+and other errors that `PASSING` does not list), it lists again and reports only the differences. It
+never ends by itself.
 """
 
 import asyncio
@@ -37,8 +37,11 @@ STEADY_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Which objects of a resource; all of them by default. `oldest_first`: what is listed is
-    reported in that order, and not by name as the server lists it."""
+    """Which objects of a resource to follow; by default all of them.
+
+    `oldest_first`: report listed objects in the order of their age, not by name as the server lists
+    them.
+    """
 
     namespace: str | None = None
     label_selector: str = ""
@@ -50,7 +53,7 @@ class Reflector(Generic[T]):
     """Follows one resource; `run` it as a coroutine task, or let a manager do so.
 
     `synced` is set when the cache is complete for the first time. `problem` says why it is not, or
-    why the server is not being heard now; empty when all is well.
+    why the watch is interrupted now; empty if all is well.
     """
 
     def __init__(
@@ -76,7 +79,7 @@ class Reflector(Generic[T]):
         self._entropy = ids.system_entropy()
 
     def subscribe(self, on_change: OnChange[T]) -> None:
-        """Tell also `on_change`, from now on."""
+        """Add a function that is called for each change from now on."""
         self._subscribers.append(on_change)
 
     async def run(self) -> None:
@@ -94,7 +97,7 @@ class Reflector(Generic[T]):
             await asyncio.sleep(wait_s)
 
     async def _round(self) -> errors.KubeError | None:
-        """List if needed, then watch once; gives what went wrong."""
+        """List if needed, then watch once; return the error that ended the watch, if any."""
         try:
             if self._version is None:
                 self._version = await self._list()
@@ -117,7 +120,7 @@ class Reflector(Generic[T]):
         return None
 
     async def _list(self) -> str:
-        """Make the cache like the server; gives the resourceVersion it is like."""
+        """Replace the contents of the cache by a list; return the resourceVersion of the list."""
         try:
             return await self._list_by(client.PAGE)
         except errors.Expired:
@@ -203,9 +206,10 @@ class Reflector(Generic[T]):
 
 
 def _lists_again(error: errors.KubeError) -> bool:
-    """As client-go: what the server cannot continue, a list can.
+    """Return whether to list again because the server cannot continue the watch, as client-go
+    decides.
 
-    Such is the 500 "etcd event received with PrevKv=nil", for ever the response to a watch from
-    right before a change whose predecessor was compacted away.
+    One such error is the 500 "etcd event received with PrevKv=nil", which the server returns for
+    ever to a watch from right before a change whose predecessor was compacted away.
     """
     return isinstance(error, errors.ApiError) and error.status not in PASSING

@@ -1,8 +1,8 @@
-"""Whose token it is and what a user may do: reviews by the API server.
+"""Reviews by the API server: who a token belongs to, and what a user may do.
 
-Used by the manager (`server.reviews`) and the node (`controlplane.node.access`), which say how long
-a result holds: TokenReview (authentication.k8s.io/v1) and SubjectAccessReview
-(authorization.k8s.io/v1). Tokens are asked about, never kept.
+Used by the manager (`server.reviews`) and the node (`controlplane.node.access`), which decide how
+long a result is cached: TokenReview (authentication.k8s.io/v1) and SubjectAccessReview
+(authorization.k8s.io/v1). Tokens themselves are never stored.
 """
 
 import asyncio
@@ -38,9 +38,9 @@ class User(NamedTuple):
 
 
 class Remembered(Generic[V]):
-    """Results by question, each for its time; only some are asked for at once.
+    """A cache of results with expiry; limits how many results are requested at once.
 
-    Refusals (None, False) are kept apart, so that any number of them displaces no other result.
+    Refusals (None, False) are stored separately, so that any number of them evicts no other result.
     """
 
     def __init__(self, now: clock.Clock) -> None:
@@ -51,9 +51,9 @@ class Remembered(Generic[V]):
         self._waiting = 0
 
     async def get(self, key: Hashable, ask: Callable[[], Awaitable[tuple[V, float]]]) -> V:
-        """What is remembered, else what `ask` gives: a result, and how many seconds it holds.
+        """Return the cached result, else what `ask` returns: a result, and its validity in seconds.
 
-        Raises what `ask` raises, and Unavailable when too many wait already.
+        Raises what `ask` raises, and Unavailable if too many callers are waiting.
         """
         known = self._known(key)
         if known is not None:
@@ -85,14 +85,14 @@ class Remembered(Generic[V]):
 
 
 def digest(token: str) -> bytes:
-    """What to remember a result about a token by, since the token itself is a secret."""
+    """Return the cache key of a token, since the token itself is a secret."""
     return hashlib.sha256(token.encode()).digest()
 
 
 async def user_of(kube: client.Client, token: str, *, audiences: Sequence[str] = ()) -> User | None:
-    """Whose token it is, None when it is not known. Raises KubeError.
+    """Return the user of a token, or None if the token is invalid. Raises KubeError.
 
-    `audiences`: whom it must be for; the API server itself unless named.
+    `audiences`: the audiences that the token must be for; default: the API server.
     """
     spec: meta.JsonObject = {"token": token, **({"audiences": audiences} if audiences else {})}
     status = await _status(kube, resource.TOKEN_REVIEWS, spec)
@@ -105,7 +105,7 @@ async def user_of(kube: client.Client, token: str, *, audiences: Sequence[str] =
 
 
 async def allows(kube: client.Client, user: User, attributes: meta.JsonObject) -> bool:
-    """Whether `user` may do it; `attributes` are ResourceAttributes. Raises KubeError."""
+    """Return whether `user` may do this; `attributes` are ResourceAttributes. Raises KubeError."""
     who = {"user": user.name, "groups": user.groups, "uid": user.uid, "extra": dict(user.extra)}
     spec = {**who, "resourceAttributes": attributes}
     status = await _status(kube, resource.SUBJECT_ACCESS_REVIEWS, spec)

@@ -1,6 +1,6 @@
-"""TLS to an API server as a kubeconfig describes it.
+"""TLS contexts for an API server as a kubeconfig describes it.
 
-Used by `transport`, and by clients that do without it.
+Used by `transport`, and by clients that do not use it.
 """
 
 import os
@@ -13,9 +13,10 @@ from kilnwork.kube import config, credentials
 def context(
     settings: config.Config, credential: credentials.Credential | None = None
 ) -> ssl.SSLContext:
-    """CA, host name and the client certificate of `credential`, else of the configuration.
+    """Return a context with CA, host name check, and the client certificate, if any.
 
-    Raises ConfigurationError for what is no PEM.
+    The certificate is that of `credential`, else of the configuration. Raises ConfigurationError
+    for invalid PEM.
     """
     if credential is None:
         own = settings.client_cert_file or settings.client_cert
@@ -38,8 +39,10 @@ def context(
 
 
 def _load_pair(context: ssl.SSLContext, cert: str, key: str) -> None:
-    """`ssl` takes certificate and key from files only: from one in memory, so that no disk has the
-    key (memfd_create(2))."""
+    """Load certificate and key, which `ssl` takes from files only, from a file in memory.
+
+    So the key is on no disk (memfd_create(2)).
+    """
     with os.fdopen(os.memfd_create("client.pem"), "w") as file:
         file.write(cert + "\n" + key)
         file.flush()

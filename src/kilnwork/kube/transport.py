@@ -1,9 +1,9 @@
-"""HTTP to one API server: connections, TLS, credential, time limits, and errors by reaction.
+"""HTTP to one API server: connections, TLS, credential, timeouts, and errors by reaction.
 
-Used by `client`; it knows URLs and bytes, but no resource and no object. It asks again by itself
-only where the first request has certainly done nothing: when the credential was too old (401) and
-when the server was too busy to begin (429 with Retry-After). Everything else is the caller's
-matter: whether to is in the error's type.
+Used by `client`; it knows URLs and bytes, but no resource and no object. It repeats a request by
+itself only if the first one has certainly had no effect: when the credential was expired (401) and
+when the server was too busy to begin (429 with Retry-After). In all other cases the caller decides;
+the type of the error says whether repeating may help.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ BUSY_S = 30.0
 
 
 class _Status(msgspec.Struct, frozen=True):
-    """metav1.Status, as far as an error needs it."""
+    """The fields of metav1.Status that an error needs."""
 
     message: str = ""
     reason: str = ""
@@ -53,10 +53,10 @@ _read_status = msgspec.json.Decoder(_Status)
 
 
 class Content(Protocol):
-    """A body that comes bit by bit."""
+    """A body that arrives in pieces."""
 
     async def readany(self) -> bytes:
-        """What has come, as soon as there is something; b"" at the end."""
+        """Return the bytes that have arrived, waiting for at least one; b"" at the end."""
         ...
 
 
@@ -64,9 +64,9 @@ class Transport:
     """Connections to the server of a `config.Config`; an async context manager.
 
     `on_warning(text)` is called with every Warning header (RFC 7234 §5.5, as KEP-1693 uses it);
-    None logs. `throttled` counts how often the server was too busy and was waited for. `app`: the
-    server, if it is in this process: then whole responses and watches need no connection. Raises
-    ConfigurationError when the certificates in the configuration cannot be used.
+    None: log it. `throttled` counts how often a request waited because the server was too busy.
+    `app`: the server, if it is in this process: then whole responses and watches need no
+    connection. Raises ConfigurationError if the certificates in the configuration are invalid.
     """
 
     def __init__(
@@ -113,15 +113,18 @@ class Transport:
             await self._here.close()
 
     def _socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
-        """A socket as aiohttp would make it, of which we know until it is closed."""
+        """Create a socket as aiohttp does, and keep track of it until it is closed."""
         family, kind, protocol, _, _ = address
         made = socket.socket(family=family, type=kind, proto=protocol)
         self._sockets.add(made)
         return made
 
     async def _end_sockets(self) -> None:
-        """Close what is still open: a request cut off early ends TLS politely, which takes the
-        peer, and nothing waits for that once the event loop is gone."""
+        """Close sockets that are still open.
+
+        A request that was aborted closes TLS gracefully, which needs the peer, and nothing waits
+        for that once the event loop has ended.
+        """
         late = asyncio.get_running_loop().time() + CLOSE_S
         while left := [one for one in self._sockets if one.fileno() >= 0]:
             for one in left:
@@ -133,10 +136,11 @@ class Transport:
             await asyncio.sleep(0.001)
 
     async def send(self, request: http_types.ClientRequest) -> http_types.ClientResponse:
-        """Send and read the whole response; raises a `KubeError` when it is an error or none came.
+        """Send a request and return the whole response. Raises a `KubeError` for an error or no
+        response.
 
-        Those who wait for a busy server keep their place among `IN_FLIGHT`: fewer requests are
-        what it needs.
+        A request that waits for a busy server keeps its slot of `IN_FLIGHT`: the server needs fewer
+        requests.
         """
         if self._here is not None:
             return await self._served_here(self._here, request)
@@ -168,7 +172,9 @@ class Transport:
         return headers
 
     async def exchange(self, request: http_types.ClientRequest) -> http_types.ClientResponse:
-        """As `send`, and return errors as they came; raises a `KubeError` when none came."""
+        """Send as `send` does, but return error responses too. Raises a `KubeError` if there is no
+        response.
+        """
         async with self._gate:
             response = await self._begin(request)
             try:
@@ -187,7 +193,9 @@ class Transport:
     async def open(
         self, request: http_types.ClientRequest
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send and return the response once its head is here, for bodies that come bit by bit."""
+        """Send a request and return the response once its head is here, for bodies that arrive in
+        pieces.
+        """
         response = await self._begin(request)
         try:
             for value in response.headers.getall("Warning", ()):
@@ -200,7 +208,9 @@ class Transport:
 
     @contextlib.asynccontextmanager
     async def watch(self, request: http_types.ClientRequest) -> AsyncIterator[Content]:
-        """As `open`, for a watch: its body, which needs no connection if the server is here."""
+        """Open a watch and return its body, which needs no connection if the server is in this
+        process.
+        """
         if self._here is None:
             async with self.open(request) as response:
                 keep_alive(response)
@@ -220,7 +230,7 @@ class Transport:
             stream.close()
 
     async def _begin(self, request: http_types.ClientRequest) -> aiohttp.ClientResponse:
-        """Send, and again while the response is one that asks for it and may be obeyed."""
+        """Send a request, and again while the response asks for that and repeating is allowed."""
         shown = await self.credential()
         patience_s = BUSY_S if request.timeout_s is None else min(BUSY_S, request.timeout_s)
         renewed = False
@@ -251,7 +261,9 @@ class Transport:
         return response
 
     def _busy_s(self, response: aiohttp.ClientResponse) -> float | None:
-        """How long to wait, spread so that those who were refused together do not come together."""
+        """Return how long to wait, with jitter, so that requests refused together do not return
+        together.
+        """
         asked_s = self._retry_after_s(response.headers)
         return None if asked_s is None else asked_s * (1 + 0.2 * self._entropy.random())
 
@@ -288,7 +300,9 @@ class Transport:
         return await asyncio.to_thread(self._credentials.renew, refused)
 
     def _context(self, shown: credentials.Credential) -> ssl.SSLContext:
-        """One context for one client certificate: connections are kept apart by it."""
+        """Return the TLS context of a client certificate; each has its own, which separates
+        connections.
+        """
         if self._tls is not None and (self._tls[0].cert, self._tls[0].key) == (
             shown.cert,
             shown.key,
@@ -308,7 +322,7 @@ class Transport:
 
     @contextlib.contextmanager
     def failures(self) -> Iterator[None]:
-        """Around sending and around reads of a body got by `open`: failures become ours."""
+        """Translate errors of sending, and of reading a body that `open` returned, to ours."""
         server = self._settings.server
         try:
             yield
@@ -345,7 +359,7 @@ class Transport:
 
 
 def keep_alive(response: aiohttp.ClientResponse) -> None:
-    """Let the kernel notice a peer that vanished without closing: a quiet watch sends nothing."""
+    """Let the kernel detect a peer that vanished without closing: an idle watch sends nothing."""
     connection = response.connection
     raw = (
         connection.transport.get_extra_info("socket")
@@ -359,9 +373,10 @@ def keep_alive(response: aiohttp.ClientResponse) -> None:
 
 
 def _end(response: aiohttp.ClientResponse) -> None:
-    """Give the connection back after a whole response; cut it, and now, when it is left early.
+    """Return the connection to the pool after a whole response; abort it if the response was left
+    early.
 
-    A polite end of TLS waits for the peer, half a minute for one that hangs.
+    A graceful end of TLS would wait for the peer, half a minute for one that hangs.
     """
     connection = response.connection  # None once the response was read
     if connection is not None and connection.transport is not None:
@@ -370,14 +385,18 @@ def _end(response: aiohttp.ClientResponse) -> None:
 
 
 def _sent(body: bytes | Path | None) -> bytes | io.BytesIO | None:
-    """A large body goes out piece by piece, so that others get their turn; again for each try."""
+    """Return a body to send; a large one is sent in pieces, so that other coroutines run in
+    between.
+
+    It is created again for each try.
+    """
     if isinstance(body, Path):
         raise TypeError("files are sent by the blocking client only")
     return io.BytesIO(body) if body is not None and len(body) > _LARGE_BYTES else body
 
 
 def status_error(body: bytes) -> errors.ApiError:
-    """The error that a metav1.Status inside a stream stands for."""
+    """Return the error for a metav1.Status inside a stream."""
     status = _status(body)
     return errors.from_status(
         status.code or 500, status.reason, status.message, details=status.details
@@ -385,7 +404,7 @@ def status_error(body: bytes) -> errors.ApiError:
 
 
 def _status(body: bytes) -> _Status:
-    """The Status in a body; of one that is none, its beginning as the message."""
+    """Return the Status in a body; for any other body, its beginning as the message."""
     try:
         return _read_status.decode(body)
     except msgspec.MsgspecError:

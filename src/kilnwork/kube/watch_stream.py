@@ -1,8 +1,8 @@
-"""Reading a watch: bytes as they come, cut into lines, decoded into changes.
+"""Parser of a watch: splits the bytes into lines and decodes them into changes.
 
-Used by `client.watch`. Lines may be as long as the largest object (1.5 MiB on etcd), so this cuts
-by itself and has no line limit but `MAX_LINE`. One piece is handled at a time and the event loop
-gets its turn in between; a slow consumer fills the socket's buffer, not ours.
+Used by `client.watch`. Lines may be as long as the largest object (1.5 MiB on etcd), so it splits
+lines itself, with no limit but `MAX_LINE`. One piece is handled at a time and the event loop runs
+in between; a slow consumer fills the socket's buffer, not ours.
 """
 
 import asyncio
@@ -42,14 +42,16 @@ _read_line = msgspec.json.Decoder(_Line)
 
 
 class Cutter:
-    """Cuts a stream of bytes into lines without their newline; copies each byte once."""
+    """Splits a stream of bytes into lines without their newline; copies each byte once."""
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []
         self._size = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The lines that `data` completes, without empty ones; Unavailable at `MAX_LINE`."""
+        """Return the lines that `data` completes, without empty ones. Raises Unavailable at
+        `MAX_LINE`.
+        """
         head, newline, tail = data.rpartition(b"\n")
         if not newline:
             self._keep(data)
@@ -68,7 +70,7 @@ class Cutter:
 
 
 def change(line: bytes, as_type: type[T]) -> Change[T]:
-    """Decode one line. Raises the error that an ERROR item stands for, such as Expired."""
+    """Decode one line. Raises the error that an ERROR item contains, such as Expired."""
     try:
         item = _read_line.decode(line)
     except msgspec.MsgspecError as error:
@@ -89,7 +91,9 @@ def change(line: bytes, as_type: type[T]) -> Change[T]:
 async def batches(
     http: transport.Transport, content: transport.Content
 ) -> AsyncIterator[list[bytes]]:
-    """The complete lines of each piece; a line cut off by the stream's end is dropped."""
+    """Yield the complete lines of each piece; an incomplete line at the end of the stream is
+    dropped.
+    """
     cutter = Cutter()
     async for some in pieces(http, content):
         lines = cutter.feed(some)
@@ -98,7 +102,9 @@ async def batches(
 
 
 async def pieces(http: transport.Transport, content: transport.Content) -> AsyncIterator[bytes]:
-    """The body as it comes; lets others run between two pieces even if more is already here."""
+    """Yield the body as it arrives; other coroutines run between two pieces even if more is here
+    already.
+    """
     while True:
         with http.failures():
             some = await content.readany()

@@ -1,7 +1,8 @@
 """The agent of a DataPond on one node: `python -m kilnwork.pond`, a process of its own.
 
-Brings snapshots to its node from peers and sources, keeps them for runs, shows them as trees, and
-evicts what is not needed (`kilnwork.data.pond`). It dials the manager, tells what it has and is
-given what is wanted (`manager_link`); other agents fetch from it over mutual TLS (`peers`). Started
-by the Pods that the controller of DataPonds makes; imported by no other room.
+It fetches snapshots from peers and sources to its node, keeps them for runs, presents them as
+directory trees, and evicts those that are not needed (`kilnwork.data.pond`). It connects to the
+manager, reports what it has and receives orders (`manager_link`); other agents fetch from it over
+mutual TLS (`peers`). Started by the Pods that the controller of DataPonds creates; imported by no
+other package.
 """

@@ -1,8 +1,8 @@
-"""`python -m kilnwork.pond`: the agent of a DataPond on this node, until it is asked to stop.
+"""`python -m kilnwork.pond`: runs the agent of a DataPond on this node until it is asked to stop.
 
-Started by the Pods of a DataPond. Exit codes: 0 asked to stop, or the
-manager is away for too long, 1 a bug, 2 its environment is
-unusable. What is wrong with its directory it reports to the manager, and looks at again.
+Started by the Pods of a DataPond. Exit codes: 0: it was asked to stop, or the manager was away for
+too long, 1: internal error, 2: invalid environment. Problems of its directory are reported to the
+manager and checked again.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 def main() -> int:
-    """Run the agent; its exit code."""
+    """Run the agent and return its exit code."""
     logs.setup()
     try:
         given = settings.from_environment(os.environ)

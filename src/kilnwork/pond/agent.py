@@ -1,7 +1,8 @@
-"""The agent: orders become deliveries and pins, and all there is becomes a report.
+"""The agent: turns the manager's orders into deliveries and pins, and reports the state of the
+node.
 
-Used by `__main__`. One loop asks the manager for news and waits for them, another tells it what has
-changed; both send the whole report and get the whole order, so it does not matter which of them
+Used by `__main__`. One loop asks the manager for orders and waits for new ones, another reports
+changes; both send the whole report and get the whole order, so it does not matter which of them
 arrives.
 """
 
@@ -56,7 +57,7 @@ _Key = tuple[str, bytes]
 
 
 class Agent:
-    """See the module. `run` it once."""
+    """The agent of a pond on this node. Call `run` once."""
 
     def __init__(
         self, given: settings.Settings, *, time: clock.Clock, entropy: ids.Entropy
@@ -101,8 +102,9 @@ class Agent:
         """Held while the store is read for a report, and while it is removed."""
 
     async def run(self, stop: asyncio.Event) -> bool:
-        """Until `stop`, or until the manager has been away for too long; False when something has
-        failed that never should. All that was fetched stays, for the next one.
+        """Run until `stop` is set, or until the manager has been away for too long.
+
+        Returns False after an internal error. Fetched data stays for the next agent.
         """
         async with self._link:
             try:
@@ -136,7 +138,7 @@ class Agent:
         self._failed.set()
 
     async def _open_store(self) -> None:
-        """What is in the way is reported, and looked at again, until there is nothing to open."""
+        """Open the store; report what prevents that and retry, until the pond is removed."""
         while not self._removed:
             try:
                 await asyncio.to_thread(self._store.open)
@@ -160,8 +162,11 @@ class Agent:
             await asyncio.sleep(OPEN_S)
 
     async def _tell_once(self) -> None:
-        """Of an order only the last one matters: what is in a directory that others have is theirs
-        to remove."""
+        """Report to the manager once, and keep its order if that is the removal of the pond.
+
+        Without a store only the removal matters; a directory that another agent holds is removed by
+        that agent.
+        """
         try:
             order = await self._link.report(await self._report())
             self._heard = self._clock.monotonic()
@@ -192,7 +197,7 @@ class Agent:
     # the manager
 
     async def _listen(self) -> None:
-        """Ask for news, and wait for them at the manager."""
+        """Ask the manager for orders, and wait there for new ones."""
         await self._again_and_again(self._wait_for_news)
 
     async def _wait_for_news(self) -> None:
@@ -203,13 +208,15 @@ class Agent:
 
     @property
     def _wait_s(self) -> float:
-        """Whole seconds, short enough to notice in time that the manager is away."""
+        """Return how long to wait for orders: whole seconds, short enough to notice that the
+        manager is away.
+        """
         if self._settings.absence_s is None:
             return pond_messages.WAIT_S
         return min(pond_messages.WAIT_S, max(1, self._settings.absence_s // 3))
 
     async def _tell(self) -> None:
-        """Report what has changed, not more often than the controller needs to know."""
+        """Report changes, not more often than the controller needs them."""
         await self._again_and_again(self._tell_next)
 
     async def _tell_next(self) -> None:
@@ -245,7 +252,7 @@ class Agent:
 
     @property
     def _busy(self) -> bool:
-        """Whether something is on its way."""
+        """Return whether something is being fetched or pinned."""
         every = (*self._deliveries.values(), *self._pins.values())
         return any(not task.done() for _, task in every)
 
@@ -256,7 +263,9 @@ class Agent:
         self._news.set()
 
     def _deliver_again(self) -> None:
-        """Something was found damaged, which trees that are there may link to."""
+        """Restart all deliveries after a damaged blob was found, to which existing trees may
+        link.
+        """
         for delivery, task in tuple(self._deliveries.values()):
             if task.done():
                 self._begin(delivery.lease, delivery.ordered)
@@ -267,7 +276,11 @@ class Agent:
     # orders
 
     async def _apply(self, order: pond_messages.NodeOrder, sequence: int) -> None:
-        """Make it so. An order that comes later though it was asked for earlier is an old one."""
+        """Carry out an order, unless it is older than the last one.
+
+        An order that arrives later may have been requested earlier; `sequence` is the number of its
+        request.
+        """
         async with self._applying:
             if sequence < self._applied or order.revision == self._knows:
                 return
@@ -298,7 +311,7 @@ class Agent:
             self._background.start("remove", self._remove())
 
     async def _remove(self) -> None:
-        """Stop all work, then remove what is here; tried again until that is done."""
+        """Stop all work, then remove the node's data; retry until that succeeds."""
         await self._stop_deliveries(lambda _: True)
         self._take_pins(pond_messages.NodeOrder(revision=0))
         if self._scrubbing is not None:
@@ -359,7 +372,9 @@ class Agent:
         return [self._order.peers[node] for node in nodes if node in self._order.peers]
 
     async def _stop_deliveries(self, which: Callable[[_Key], bool]) -> None:
-        """Wait for them: a tree that is being made must not come after its release."""
+        """Stop deliveries and wait for their end: a tree must not be completed after its
+        release.
+        """
         gone = [key for key in self._deliveries if which(key)]
         running = [self._deliveries.pop(key)[1] for key in gone]
         for task in running:

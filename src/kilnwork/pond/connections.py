@@ -1,6 +1,6 @@
-"""Connections to sources and peers: checked addresses, TLS, kept open for the next request.
+"""Connections to sources and peers: checked addresses, TLS, reused for later requests.
 
-Used by `http_source` and `peers`, from several threads. Blocking: one file is one thread, which
+Used by `http_source` and `peers`, from several threads. Blocking: each file has a thread, which
 spends its time in the kernel and in SHA-256.
 """
 
@@ -24,7 +24,9 @@ MAX_IDLE = 64
 
 
 class Server(NamedTuple):
-    """Whom to connect to. `tls_name`: what its certificate must be for, "" for plain http."""
+    """A server to connect to. `tls_name`: name that its certificate must have, "" for plain
+    http.
+    """
 
     host: str
     port: int
@@ -35,7 +37,7 @@ class Server(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What is asked for; the method is GET or HEAD."""
+    """A request; the method is GET or HEAD."""
 
     server: Server
     target: str
@@ -44,15 +46,17 @@ class Request(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """A response whose body is still to be read from the connection."""
+    """A response whose body must still be read from the connection."""
 
     head: http1.ResponseHead
     connection: http1.Connection
 
 
 class Connections:
-    """Makes and keeps them. `policy`: None for addresses that no user has named; `context`:
-    of TLS."""
+    """A pool of connections.
+
+    `policy`: checks addresses; None if no user has named them. `context`: TLS context.
+    """
 
     def __init__(self, policy: egress.Policy | None, context: Callable[[], ssl.SSLContext]) -> None:
         self._policy = policy
@@ -66,9 +70,11 @@ class Connections:
 
     @contextlib.contextmanager
     def send(self, request: Request) -> Iterator[Exchange]:
-        """Send, and give the response; its connection is kept if the body has been read whole.
+        """Send a request and yield the response; reuse its connection if the body has been read
+        whole.
 
-        Raises SourceUnreachable, also for what is no HTTP, and SourceRefused for an address.
+        Raises SourceUnreachable, also for a response that is not HTTP, and SourceRefused for an
+        address.
         """
         with _explained(request.server):
             exchange = self._exchange(request)
@@ -81,7 +87,7 @@ class Connections:
         self._give_back(request.server, exchange.connection)
 
     def close(self) -> None:
-        """Close the idle ones, end the others, and make no more."""
+        """Close idle connections, abort the others, and open no more."""
         with self._lock:
             self._closed = True
             _close_all(self._idle)
@@ -151,7 +157,9 @@ class Connections:
             raise
 
     def _connected(self, server: Server) -> socket.socket:
-        """Connect to the first address that is allowed and accepts: the one that was checked."""
+        """Connect to the first address that is allowed and accepts; the checked address is the one
+        used.
+        """
         found = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)
         failure: Exception = OSError(f"{server.host} has no address")
         for family, kind, protocol, _, address in found:

@@ -1,7 +1,8 @@
-"""Deliveries: one snapshot of one lease, from its manifest to the tree that the run sees.
+"""Deliveries: fetch one snapshot for one lease, from its manifest to the tree that the run sees.
 
-Used by `agent`, which starts one for each, and lets it go with its lease. It tries until it is
-there: what passes by itself soon and often, what does not now and then, since people may mend it.
+Used by `agent`, which starts one for each snapshot of a lease and stops it when the lease ends. A
+delivery retries until it succeeds: soon and often after temporary errors, at long intervals after
+others, since people may repair the cause.
 """
 
 import asyncio
@@ -33,8 +34,9 @@ LASTING = (
 
 
 class Place:
-    """What deliveries and pins work with. `changed` is called when there is something to report,
-    from the loop."""
+    """What deliveries and pins share. `changed` is called in the loop if there is something to
+    report.
+    """
 
     def __init__(
         self,
@@ -53,7 +55,7 @@ class Place:
 
 
 class Delivery:
-    """See the module. `run` it in a coroutine task of its own."""
+    """The delivery of one snapshot for one lease. Call `run` in a coroutine task of its own."""
 
     def __init__(
         self,
@@ -75,7 +77,9 @@ class Delivery:
         self._trouble: pond_messages.PondTrouble | None = None
 
     async def run(self) -> None:
-        """Return when the tree is there. Cancelled, it stops what is being fetched for it alone."""
+        """Return when the tree is complete. A cancellation aborts fetches that only this delivery
+        needs.
+        """
         failures = 0
         try:
             while True:
@@ -93,7 +97,7 @@ class Delivery:
             self._over = True
 
     def report(self) -> pond_messages.SnapshotReport:
-        """How far it is."""
+        """Return the progress of the delivery."""
         done = min(self._total, self._here + self._progress.received)
         return pond_messages.SnapshotReport(
             name=self.ordered.name,
@@ -133,7 +137,7 @@ class Delivery:
         await _to_the_end(functools.partial(kept.make_tree, self.lease, snapshot))
 
     async def _manifest(self) -> manifest.Manifest:
-        """From here, else from the manager, else from a peer."""
+        """Return the manifest from this node, else from the manager, else from a peer."""
         kept, digest = self._place.store, self.ordered.digest
         known = kept.find_manifest(digest)
         if known is not None:
@@ -169,8 +173,10 @@ class Delivery:
 
 
 async def _to_the_end(work: Callable[[], object]) -> None:
-    """Do it in a thread; a caller that cancels us waits for it: it must not come after what
-    follows."""
+    """Run the work in a thread to its end, even if the caller is cancelled.
+
+    Otherwise its effects could come after those of what follows.
+    """
     running = asyncio.get_running_loop().run_in_executor(None, work)
     try:
         await asyncio.shield(running)
@@ -180,7 +186,7 @@ async def _to_the_end(work: Callable[[], object]) -> None:
 
 
 def trouble(error: Exception) -> pond_messages.PondTrouble:
-    """What is reported of an error."""
+    """Return an error in the form of a report."""
     reason = error.reason if isinstance(error, errors.PondError) else "ManagerUnreachable"
     if isinstance(error, errors.BlobMissing):
         reason = "BlobMissing"

@@ -1,7 +1,7 @@
-"""Brings blobs and sources to the pond: several at once, each once, from peers before the source.
+"""Fetches blobs and sources to the pond: several in parallel, each once, from peers before the
+source.
 
-Used by `deliveries` and `pins`. Reading is done in threads, as many for each source as the pond's
-`fetch.parallel`.
+Used by `deliveries` and `pins`. Reads in threads, `fetch.parallel` of the pond for each source.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _AHEAD = 2
 
 
 class Fetcher:
-    """See the module. `counts`: what it has done, for reports."""
+    """Fetches for one node. `counts`: its totals, for reports."""
 
     def __init__(
         self, kept: store.PondStore, found_peers: peers.Peers | None, *, given: settings.Settings
@@ -38,13 +38,13 @@ class Fetcher:
         self._sources: dict[tuple[str, str, tuple[str, ...]], http_source.HttpSource] = {}
 
     def use(self, order: pond_messages.NodeOrder) -> None:
-        """Ask these peers from now on, and so many at once."""
+        """Use the peers and the parallelism of this order from now on."""
         self._order = order
         self._parallel = order.limits.parallel
         self._lanes.resize(self._parallel)
 
     def abort(self) -> None:
-        """End what waits for a server: nothing is fetched any more."""
+        """Abort requests that wait for a server; nothing is fetched any more."""
         for source in (*self._sources.values(), *self._jobs.values()):
             source.close()
         if self._peers is not None:
@@ -64,7 +64,7 @@ class Fetcher:
         source: pond_messages.SourceOrder | None,
         progress: blob_fetch.Progress,
     ) -> None:
-        """Have the blobs of these files of a snapshot. Raises what `blob_fetch.fetch` does."""
+        """Fetch the blobs of these files of a snapshot. Raises what `blob_fetch.fetch` raises."""
         todo = iter(files)
 
         async def work() -> None:
@@ -86,8 +86,10 @@ class Fetcher:
         source: pond_messages.SourceOrder | None,
         progress: blob_fetch.Progress,
     ) -> None:
-        """A blob that is being fetched for another run is waited for; if that run is cancelled
-        meanwhile, it is fetched for this one."""
+        """Fetch a blob, or wait for it if it is being fetched for another run.
+
+        If that run is cancelled meanwhile, the blob is fetched for this one.
+        """
         while (running := self._running.get(file.digest)) is not None:
             with contextlib.suppress(blob_fetch.Stopped):
                 await asyncio.shield(running)
@@ -120,7 +122,7 @@ class Fetcher:
     def _origins(
         self, file: manifest.File, digest: str, source: origins.Source | None
     ) -> list[origins.Origin]:
-        """Peers, then the source, then peers that did not respond the last time."""
+        """Return peers, then the source, then peers that did not respond the last time."""
         found: list[origins.Origin] = []
         doubtful: list[origins.Origin] = []
         if self._peers is not None:
@@ -141,7 +143,7 @@ class Fetcher:
         return [self._counted(one) for one in (*found, *doubtful)]
 
     async def peer_manifest(self, address: str, digest: str) -> bytes:
-        """Return what a peer has under that digest. Raises as `origins`."""
+        """Return a peer's manifest of that digest. Raises the errors of `origins`."""
         if self._peers is None:
             raise errors.SourceUnreachable("this agent has no certificate to show to others")
         loop, pool = asyncio.get_running_loop(), self._lanes.pool(source_threads.PEERS)
@@ -156,7 +158,7 @@ class Fetcher:
     # sources
 
     def source(self, order: pond_messages.SourceOrder) -> origins.Source:
-        """Raises SourceRefused for an address of another kind."""
+        """Return the source of an order. Raises SourceRefused for an address of another kind."""
         if order.inline is not None:
             content = {path: text.encode() for path, text in order.inline.items()}
             return origins.InlineSource(order.name, content)
@@ -194,7 +196,7 @@ class Fetcher:
         return found
 
     def selected(self, order: pond_messages.SourceOrder) -> pinning.Target:
-        """What a pin is about, counted."""
+        """Return the target of a pin, whose bytes are counted."""
         return pinning.Target(
             _CountedSource(self.source(order), self.counts.from_source),
             origins.Selection(paths=order.paths, glob=order.glob),
@@ -204,7 +206,7 @@ class Fetcher:
     def read_several(
         self, lane: str, read: pinning.Read, listed: Sequence[origins.ListedFile]
     ) -> Iterator[tuple[origins.ListedFile, tuple[blob_fetch.Fetched, str]]]:
-        """`pinning.Map` in the threads of a lane; to be called in another one."""
+        """Read files in the threads of a lane, as a `pinning.Map`; call it in another thread."""
         todo = iter(listed)
         running: dict[futures.Future[tuple[blob_fetch.Fetched, str]], origins.ListedFile] = {}
         try:
@@ -223,7 +225,9 @@ class Fetcher:
 
 
 class Counts:
-    """Bytes and files since the start. Added to from several threads: a few may be missed."""
+    """Bytes and files since the start. Several threads add to it without a lock: a few may be
+    missed.
+    """
 
     def __init__(self) -> None:
         self.source = 0

@@ -1,8 +1,8 @@
 """HTTP sources: files by their addresses, with ETag and Range (RFC 9110 §8.8, §14).
 
-Used by the agent. A server offers no list of its files, so they are named, or the source is one
-file. Credentials come from mounted Secrets, are read for each request, and are shown to the
-source's own server only, not after a redirect to another. They are in no message.
+Used by the agent. A server cannot list its files, so they are named, or the source is one file.
+Credentials come from mounted Secrets, are read for each request, and are sent to the source's own
+server only, not after a redirect to another. No message contains them.
 """
 
 import base64
@@ -31,11 +31,11 @@ _STRONG = 'etag:"'
 
 
 class HttpSource:
-    """Files at `uri`, or below it if it ends with a slash.
+    """The files at `uri`, or below it if it ends with a slash.
 
-    `secrets`: directory with `token`, or `username` and `password`, and perhaps `ca.crt`; they may
-    come later. `allow`: addresses, as `egress.parse_allowance` reads them; None: any, of a server
-    that no user has named. `tls_name`: what its certificate must be for, "" for its host.
+    `secrets`: directory with `token`, or `username` and `password`, and optionally `ca.crt`; they
+    may appear later. `allow`: addresses, as `egress.parse_allowance` reads them; None: any, for a
+    server that no user has named. `tls_name`: name that the certificate must have, "" for the host.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class HttpSource:
         self._connections = connections.Connections(policy, self._tls)
 
     def list(self, selection: origins.Selection) -> Sequence[origins.ListedFile]:
-        """Ask for the head of each file."""
+        """Return the files by a HEAD request for each."""
         if selection.glob:
             raise errors.SourceRefused(
                 f"source {self.name}: an HTTP source cannot be listed for glob "
@@ -109,7 +109,7 @@ class HttpSource:
     def _send(
         self, path: str, method: str, headers: dict[str, str]
     ) -> Iterator[connections.Exchange]:
-        """Follow redirects to the response that counts."""
+        """Send a request, follow redirects, and yield the final response."""
         own = self._address(path)
         at = own
         for _ in range(MAX_REDIRECTS + 1):
@@ -213,7 +213,7 @@ class HttpSource:
         return _Place(int(start), int(total) if total.isdecimal() else None, stamp)
 
     def _shown(self) -> str:
-        """Without what may be a secret in its query."""
+        """Return the address without its query, which may contain a secret."""
         return self._uri.partition("?")[0]
 
 
@@ -224,7 +224,7 @@ class _Place(NamedTuple):
 
 
 class Address(NamedTuple):
-    """Where a file is asked for."""
+    """The address that a file is requested from."""
 
     uri: str
     server: connections.Server
@@ -251,8 +251,9 @@ class _Content(origins.Content):
 
 
 def stamp_of(head: http1.ResponseHead) -> str:
-    """Return what says that content is the same: ETag, else Last-Modified with the length, else
-    ""."""
+    """Return a validator that is equal for equal content: ETag, else Last-Modified with length,
+    else "".
+    """
     etag = head.headers.get("etag", "")
     if etag:
         return f"etag:{etag}"

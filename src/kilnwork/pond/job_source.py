@@ -1,8 +1,8 @@
-"""Files of file jobs, which the manager keeps: a source that is read over the manager's own paths.
+"""Files of file jobs, which the manager stores: a source that is read from the manager.
 
-Used by `fetcher` for `kiln:` addresses. The agent shows the pond's token, as it does for orders, so
-it reads file jobs of the pond's namespace and of no other. The manager knows the digest of each
-file, which is its entity tag: files that have been read are not read again.
+Used by `fetcher` for `kiln:` addresses. The agent sends the pond's token, as it does for orders, so
+it can read file jobs of the pond's namespace only. The manager knows the digest of each file, which
+is its entity tag: files that have been read are not read again.
 """
 
 import ssl
@@ -44,7 +44,7 @@ class FileJobSource(http_source.HttpSource):
         self._directory = directory
 
     def list(self, selection: origins.Selection) -> Sequence[origins.ListedFile]:
-        """Ask the manager, once for all files."""
+        """Return the files by one request to the manager."""
         with self._send("", "GET", {}) as exchange:
             self._check(self._directory.uri, exchange)
             files = self._files(exchange)
@@ -81,7 +81,7 @@ class FileJobSource(http_source.HttpSource):
         )
 
     def _address(self, path: str) -> http_source.Address:
-        """The list is at the address of the directory itself."""
+        """Return the address of a file, or that of the directory itself for the list."""
         found = super()._address(path)
         return found if path else found._replace(target=found.target.rstrip("/"))
 
@@ -93,7 +93,7 @@ class FileJobSource(http_source.HttpSource):
             return ""
 
     def _new_context(self, own: str) -> ssl.SSLContext:
-        """Of the manager's own authority, and no other."""
+        """Return a context that trusts only the manager's own authority."""
         return ssl.create_default_context(cadata=own or None)
 
 

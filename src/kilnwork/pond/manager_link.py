@@ -1,7 +1,7 @@
-"""What an agent says to the manager and hears from it; see `api.pond_messages`.
+"""The link of an agent to the manager: sends reports, receives orders; see `api.pond_messages`.
 
-Used by `agent`. The manager is dialled, never the agent: so a Pod needs no address that others
-reach.
+Used by `agent`. The agent connects to the manager, never the reverse, so a Pod needs no address
+that other processes can reach.
 """
 
 from typing import Self
@@ -19,8 +19,10 @@ _SLACK_S = 15.0
 
 
 class ManagerLink:
-    """Requests to the manager; an async context manager. All raise `KubeError` when there is no
-    response that can be used."""
+    """Requests to the manager; an async context manager.
+
+    All methods raise `KubeError` if there is no usable response.
+    """
 
     def __init__(self, given: settings.Settings, *, time: clock.Clock) -> None:
         quoted = (parse.quote(part, safe="") for part in (given.namespace, given.pond))
@@ -48,7 +50,9 @@ class ManagerLink:
     async def report(
         self, report: pond_messages.Report, *, wait_s: float = 0.0
     ) -> pond_messages.NodeOrder:
-        """Send a report; the order comes at once, or within `wait_s` when it is a new one."""
+        """Send a report and return the order, at once, or within `wait_s` if a new one is
+        awaited.
+        """
         response = await self._transport.send(
             http_types.ClientRequest(
                 method="POST",
@@ -64,7 +68,7 @@ class ManagerLink:
             raise errors.Unavailable(0, "NoOrder", f"the manager sent no order: {error}") from error
 
     async def find_manifest(self, digest: str) -> bytes | None:
-        """None when the manager does not have it."""
+        """Return a manifest, or None if the manager does not have it."""
         try:
             response = await self._transport.send(self._manifest("GET", digest))
         except errors.NotFound:
@@ -72,7 +76,7 @@ class ManagerLink:
         return response.body
 
     async def put_manifest(self, encoded: bytes, digest: str) -> None:
-        """Repeatable."""
+        """Store a manifest at the manager; may be repeated."""
         await self._transport.send(self._manifest("PUT", digest, encoded))
 
     def _manifest(

@@ -1,9 +1,8 @@
-"""Agents of one pond fetch from each other, over TLS in which both sides show the pond's
-certificate.
+"""Transfers between the agents of one pond, over mutual TLS with the pond's certificate.
 
-Used by `agent`. What is served is asked for by its digest and checked by the agent that asked; the
-certificate, which is its own authority and lies in a Secret of the pond, says who may ask. No
-client else gets a response.
+Used by `agent`. Content is requested by its digest and checked by the requesting agent. The
+certificate, which is its own authority and is in a Secret of the pond, decides who may request:
+other clients get no response.
 """
 
 import asyncio
@@ -26,8 +25,11 @@ DOUBT_S = 30.0
 
 
 class PeerServer:
-    """Serves the blobs and manifests of `kept`. `served(count)` is called with bytes that were
-    sent, `damaged()` when a peer had doubts of a blob, and rightly."""
+    """Serves the blobs and manifests of `kept`.
+
+    `served(count)` is called with the bytes sent, `damaged()` when a blob that a peer doubted is
+    damaged indeed.
+    """
 
     def __init__(
         self,
@@ -44,7 +46,7 @@ class PeerServer:
         self._listener: serving.Listener | None = None
 
     async def start(self, host: str) -> str:
-        """Listen on a free port; returns where. Raises OSError."""
+        """Listen on a free port and return the address. Raises OSError."""
         pair = self._certificates
         context = serving.tls_context(
             pair / "tls.crt", pair / "tls.key", client_ca=pair / "tls.crt", demanded=True
@@ -102,7 +104,9 @@ class PeerServer:
             os.close(descriptor)
 
     async def _is_whole(self, digest: bytes) -> bool:
-        """Read it again, as when it is scrubbed. Raises BlobMissing."""
+        """Check a blob on the disk, as scrubbing does, and return whether it is intact. Raises
+        BlobMissing.
+        """
         blobs, before = self._store.blobs, self._store.blobs.damaged
         size = blobs.sizes().get(digest)
         if size is None:
@@ -122,7 +126,7 @@ class PeerServer:
 
 
 class Peers:
-    """Fetches from others. Blocking, for several threads."""
+    """Fetches from other agents. Blocking, for several threads."""
 
     def __init__(self, certificates: Path, *, time: clock.Clock) -> None:
         self._certificates = certificates
@@ -148,11 +152,13 @@ class Peers:
         return origins.Origin(node, True, open_)
 
     def is_doubted(self, address: str) -> bool:
-        """Whether it did not respond a short while ago: others should be asked first."""
+        """Return whether a peer did not respond a short while ago, so that others should be asked
+        first.
+        """
         return self._clock.monotonic() < self._doubted.get(address, 0.0)
 
     def manifest(self, address: str, digest: str) -> bytes:
-        """Raises as `origins`; the caller checks what comes."""
+        """Return a manifest, which the caller must check. Raises the errors of `origins`."""
         with self._open(address, digest, 0, kind="manifests") as content:
             return b"".join(content.pieces())
 
@@ -235,7 +241,9 @@ class _PeerContent(origins.Content):
 
 
 def _start(header: str | None, size: int) -> int:
-    """Of the only form that agents ask for, `bytes=N-`; 0 for any other."""
+    """Return the start of a range in the only form that agents send, `bytes=N-`; 0 for any
+    other.
+    """
     text = (header or "").removeprefix("bytes=").removesuffix("-")
     start = int(text) if text.isascii() and text.isdigit() and len(text) <= asgi.MAX_DIGITS else 0
     return start if start < size else 0

@@ -1,6 +1,6 @@
-"""Pins: one source that becomes a snapshot on this node, and its manifest at the manager.
+"""Pins: make a snapshot of a source on this node, and store its manifest at the manager.
 
-Used by `agent`, which starts one for each that was ordered of this node.
+Used by `agent`, which starts one for each pin that is ordered from this node.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class PinWork:
-    """See the module. `threads`: in which sources are listed and waited for."""
+    """One pin. `threads`: list the source and wait for it."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class PinWork:
         self._trouble: pond_messages.PondTrouble | None = None
 
     async def run(self) -> None:
-        """Return when the manager has the manifest, or when it will never be."""
+        """Return when the manager has the manifest, or when the pin has failed for good."""
         failures = 0
         try:
             while True:
@@ -62,7 +62,7 @@ class PinWork:
             self._over = True
 
     def report(self) -> pond_messages.PinReport:
-        """How far it is."""
+        """Return the progress of the pin."""
         return pond_messages.PinReport(
             id=self.ordered.id,
             digest=self._digest,

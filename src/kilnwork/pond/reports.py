@@ -1,6 +1,6 @@
-"""What an agent reports of its directory: snapshots, leases, room.
+"""Reports of an agent about its directory: snapshots, leases, free space.
 
-Used by `agent`. Reads the store, and nothing else.
+Used by `agent`. Reads only the store.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from kilnwork.data.pond import leases, store, trees
 
 
 class StoreFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store says of itself, which takes the disk; fields as in a report."""
+    """The state of the store, which is read from the disk; fields as in a report."""
 
     store: str = ""
     capacity: int = 0
@@ -23,7 +23,7 @@ class StoreFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of_store(kept: store.PondStore) -> StoreFacts:
-    """Return what is in it. Blocks; raises OSError."""
+    """Return the state of the store. Blocks; raises OSError."""
     holdings = tuple(
         pond_messages.HoldingReport(
             digest=one.digest,
@@ -47,7 +47,7 @@ def of_store(kept: store.PondStore) -> StoreFacts:
 
 
 def identity(kept: store.PondStore) -> str:
-    """Id of the directory, "" before it has one."""
+    """Return the id of the directory, "" if it has none yet."""
     known = kept.identity
     return "" if known is None else known.id
 
@@ -55,8 +55,11 @@ def identity(kept: store.PondStore) -> str:
 def of_leases(
     kept: store.PondStore, under_way: Iterable[tuple[str, pond_messages.SnapshotReport]]
 ) -> tuple[pond_messages.LeaseReport, ...]:
-    """Return all leases that are here, also those that the manager has not asked for since it was
-    started. `under_way`: what deliveries say, by lease."""
+    """Return all leases on this node, including those that the manager has not ordered since its
+    start.
+
+    `under_way`: reports of deliveries, by lease.
+    """
     running: dict[str, dict[str, pond_messages.SnapshotReport]] = {}
     for name, report in under_way:
         running.setdefault(name, {})[report.name] = report

@@ -1,6 +1,6 @@
 """Checks the blobs of a node in the background, at the rate that the pond allows.
 
-Used by `agent`, which is notified of what was damaged: a run that has it needs it again.
+Used by `agent`, which is notified of damaged blobs: runs that use them need them again.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ _SOON_S = 1.0
 
 
 class _Stopped(Exception):
-    """Other limits count now, or the agent stops."""
+    """The rate has changed, or the agent stops."""
 
 
 class ScrubWork:
-    """See the module. `damaged` is called from the loop, for each blob that is."""
+    """Checks all blobs again and again. `damaged` is called in the loop, for each damaged blob."""
 
     def __init__(
         self, kept: store.PondStore, *, time: clock.Clock, damaged: Callable[[], None]
@@ -40,15 +40,15 @@ class ScrubWork:
 
     @property
     def checked(self) -> int:
-        """Bytes since the start."""
+        """Return the bytes checked since the start."""
         return self._scrubber.checked
 
     def use(self, rate: int) -> None:
-        """Check so many bytes a second from now on, none for 0."""
+        """Check at this rate in bytes per second from now on; 0: not at all."""
         self._rate = rate
 
     async def run(self) -> None:
-        """Until cancelled, which waits for the thread."""
+        """Run until cancelled; a cancellation waits for the thread."""
         while True:
             wait_s = _LOOK_S
             try:
@@ -80,7 +80,7 @@ class ScrubWork:
         log.info("all blobs were checked", extra={"bytes": self._scrubber.checked})
 
     def _pace(self, count: int) -> None:
-        """Wait until so many bytes more may be read."""
+        """Wait until `count` more bytes may be read."""
         if not self._rate:
             raise _Stopped
         now = self._clock.monotonic()

@@ -1,4 +1,4 @@
-"""What an agent is started with: its environment, as the Pod of `controllers.data_pond` sets it."""
+"""Settings of an agent, read from the environment that `controllers.data_pond` gives its Pod."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,7 +42,7 @@ _NEEDED = (
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
-    """Raises ConfigurationError for what is missing."""
+    """Return the settings of an environment. Raises ConfigurationError for missing variables."""
     missing = [name for name in _NEEDED if not environment.get(name)]
     if missing:
         raise errors.ConfigurationError(
@@ -74,6 +74,6 @@ def _seconds(environment: Mapping[str, str], name: str) -> float | None:
 
 
 def _path(environment: Mapping[str, str], name: str) -> Path | None:
-    """On a local node mounts are elsewhere than they say."""
+    """Return the path in a variable; on a local node, mounts are below another directory."""
     text = environment.get(name)
     return container_mounts.locate(Path(text), environment) if text else None

@@ -1,8 +1,7 @@
-"""Threads of the agent, some for each source: waiting for one that sends nothing holds up
-nothing else.
+"""Thread pools of the agent, one per source, so that a source that hangs blocks no other.
 
-Used by `fetcher` for files and by `agent` for pins. A lane is made when it is first needed; there
-are as many as the DataPond has sources, and two or three of our own.
+Used by `fetcher` for files and by `agent` for pins. A lane, the pool of one source, is created when
+first needed; there are as many as the DataPond has sources, and two or three for other work.
 """
 
 import threading
@@ -13,7 +12,7 @@ PEERS = "peers/"
 
 
 class Lanes:
-    """See the module. `size`: threads of each lane. Safe for several threads."""
+    """The thread pools by lane. `size`: threads of each. Safe for several threads."""
 
     def __init__(self, prefix: str, size: int) -> None:
         self._prefix = prefix
@@ -22,7 +21,7 @@ class Lanes:
         self._lock = threading.Lock()
 
     def pool(self, lane: str) -> futures.ThreadPoolExecutor:
-        """Return the threads of a lane; ask again each time, they may be others by then."""
+        """Return the threads of a lane; do not keep them, since `resize` replaces them."""
         with self._lock:
             found = self._pools.get(lane)
             if found is None:
@@ -31,7 +30,7 @@ class Lanes:
             return found
 
     def resize(self, size: int) -> None:
-        """Have so many threads in each from now on; what was begun goes on."""
+        """Use this number of threads per lane from now on; running work continues."""
         with self._lock:
             if size == self._size:
                 return
@@ -40,6 +39,6 @@ class Lanes:
             pool.shutdown(wait=False)
 
     def close(self) -> None:
-        """Wait for what runs, and begin nothing more."""
+        """Wait for running work, and start no more."""
         for pool in self._pools.values():
             pool.shutdown(wait=True, cancel_futures=True)

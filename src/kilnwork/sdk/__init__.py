@@ -1,7 +1,8 @@
-"""What users program with: task functions, futures, sessions.
+"""The SDK: task functions, futures, sessions, Jobs and SyncSets for programs.
 
-`local` starts a home on this machine, `remote` connects to one that runs; both open a `driver`, the
-`session` of a user's process. `session` gathers calls, blocks `submit` while too many are not
-accepted, and says again on a new connection what was not. The public names are
-those of `kilnwork` itself; besides it only the worker's slots import from here.
+`local` starts a home on this machine, `remote` connects to a running server; both open a `driver`,
+which is the `session` of a user's process. A `session` sends calls in batches, blocks `submit`
+while too many are not accepted, and sends unaccepted calls again on a new connection. The public
+names are exported by `kilnwork` itself; apart from it, only the worker's slots import from this
+package.
 """

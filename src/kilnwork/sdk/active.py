@@ -1,7 +1,7 @@
-"""Which session task functions submit to: the innermost one that is open in this process.
+"""The stack of open sessions of this process; task functions submit to the innermost one.
 
-Used by `sdk.session`, which is the door, and by futures that come out of a pickle. All threads see
-the same one; a slot has one for all the calls that it runs.
+Used by `sdk.session`, which wraps it, and by unpickled futures. All threads share one stack; a slot
+has one session for all calls that it runs.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ _stack: list[Any] = []
 
 
 def innermost() -> Any:
-    """The session that was activated last and is still open; raises `errors.NoSession`."""
+    """Return the session that was activated last and is still open. Raises `errors.NoSession`."""
     if not _stack:
         raise errors.NoSession
     return _stack[-1]
@@ -24,5 +24,5 @@ def add(session: Any) -> None:
 
 
 def remove(session: Any) -> None:
-    """It is not to be used any more; repeatable."""
+    """Remove a session from the stack; may be called more than once."""
     _stack[:] = [each for each in _stack if each is not session]

@@ -1,6 +1,6 @@
-"""Many calls, watches or cancels in few frames, none of them too large.
+"""Batching: groups calls, watches and cancels into few frames, none larger than the limit.
 
-Used by `sdk.session`. Sizes are upper bounds, made of what is long in a call.
+Used by `sdk.session`. Sizes are upper bounds, computed from the fields of a call that may be long.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +26,7 @@ def size(
     name: str | None,
     key: str | None,
 ) -> int:
-    """Bytes that a call takes in a frame, at most."""
+    """Return an upper bound of the bytes that a call takes in a frame."""
     found = len(arguments.data) + 20 * len(needs) + 36 * len(arguments.blobs) + 100
     if name is not None or key is not None:
         found += 4 * (len(name or "") + len(key or ""))
@@ -34,7 +34,7 @@ def size(
 
 
 def submits(items: Iterable[calls.CallItem]) -> Iterator[messages.Submit]:
-    """Calls that were sent before, again."""
+    """Yield Submit messages that send calls again which were sent on an earlier connection."""
     some: list[calls.CallItem] = []
     together = 0
     for item in items:

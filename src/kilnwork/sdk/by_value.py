@@ -1,10 +1,10 @@
-"""cloudpickle, and what it does not take along by itself: caches and names of files.
+"""A cloudpickle pickler that also handles caches and file names.
 
-Used by `sdk.envelope`. From 3.1.3 on cloudpickle leaves out the file that a function is from,
-without which tracebacks show no lines of it. Pickle names a `functools.cache` or `lru_cache`
-function by its module, even if that is `__main__`, which is another module in a worker. It is made
-there again, with an empty cache of the same size. The same goes for a `cached_property`, which has
-a lock up to Python 3.11.
+Used by `sdk.envelope`. Since 3.1.3 cloudpickle leaves out the file that a function is defined in,
+so that tracebacks show no source lines; this pickler puts it back. Pickle refers to a
+`functools.cache` or `lru_cache` function by its module, even if that is `__main__`, which is
+another module in a worker; here such a function is created again with an empty cache of the same
+size. The same holds for a `cached_property`, which contains a lock up to Python 3.11.
 """
 
 import collections
@@ -20,7 +20,7 @@ _Property: TypeAlias = "functools.cached_property[Any]"
 
 @functools.cache
 def pickler() -> Any:
-    """The class that pickles what no other process can import, as it is here."""
+    """Return the class that pickles by value whatever other processes cannot import."""
     import cloudpickle  # noqa: PLC0415 - 25 ms that few programs need
 
     ours = {
@@ -62,7 +62,9 @@ def _code_again(
 
 
 def _found_by_name(function: _Cached) -> bool:
-    """Whether another process finds it where it says that it is; not in what is taken along."""
+    """Return whether another process can import the function by its module and name; False for
+    functions of modules that are pickled by value.
+    """
     module = function.__module__
     along = {"__main__", "__mp_main__", *sys.modules["cloudpickle"].list_registry_pickle_by_value()}
     if any(module == each or module.startswith(f"{each}.") for each in along):

@@ -1,9 +1,9 @@
-"""Results that are used again (`cache=`): the key of a call.
+"""Cache keys of calls (`cache=`), under which earlier results are used again.
 
-Used by `sdk.task`. Two calls have the same key if nothing that is looked at differs: the function's
-name and own code with its defaults and closure, what is shipped with it, its arguments, and those
-options that its result depends on. Not looked at: functions that it calls, global variables, files,
-the environment of the worker.
+Used by `sdk.task`. Two calls have the same key if these are equal: the function's name and its own
+code with defaults and closure, the code shipped with it, its arguments, and those options that its
+result depends on. Not part of the key: functions that it calls, global variables, files, and the
+environment of the worker.
 """
 
 import sys
@@ -21,8 +21,11 @@ _encode = msgspec.msgpack.encode
 
 
 def function_digest(function: Callable[..., Any], *, of: str, blobs: envelope.Blobs) -> bytes:
-    """Return the digest of what a function is. Raises BadOption for one whose code is not Python,
-    or whose defaults or closure cannot be pickled."""
+    """Return the digest of a function's name, code, defaults and closure.
+
+    Raises BadOption for a function that is not written in Python, or whose defaults or closure
+    cannot be pickled.
+    """
     code = getattr(function, "__code__", None)
     if code is None:
         raise errors.BadOption(f"{of}: cache=: needs a Python function, not {function!r}")
@@ -46,7 +49,9 @@ _UNCLEAR = (
 
 
 def _parts(code: CodeType) -> Iterator[bytes]:
-    """What a code object does, without where it stands."""
+    """Yield the parts of a code object that decide what it does, without file name and line
+    numbers.
+    """
     yield code.co_code
     yield repr((code.co_name, code.co_argcount, code.co_kwonlyargcount, code.co_flags)).encode()
     yield repr((code.co_names, code.co_varnames, code.co_freevars)).encode()
@@ -66,7 +71,9 @@ def terms(
     environment: str | None,
     arguments: attempts.Payload,
 ) -> calls.Cache | None:
-    """Return what a call says about its cache, None without one. `function`: its digest."""
+    """Return the cache terms of a call, or None if its options have no cache. `function`: digest of
+    the function.
+    """
     if given.cache is None:
         return None
     of_call = _encode((

@@ -1,7 +1,8 @@
-"""Where users' callbacks run: one thread for all of them, started with the first.
+"""The callback thread: one thread runs all callbacks of users, started with the first one.
 
 Used by futures. A callback may take long, wait for other futures or raise: in the thread that reads
-a link it would hold up everybody, and in one that waits for a result it would be a surprise.
+a link it would block all other results, and in a thread that waits for a result it would come as a
+surprise.
 """
 
 import logging
@@ -41,7 +42,7 @@ class Runner:
 
 
 def call(callback: Callable[[Any], object], future: Any) -> None:
-    """Call it now; what it raises is logged, as `concurrent.futures` does."""
+    """Call the callback now; log what it raises, as `concurrent.futures` does."""
     try:
         callback(future)
     except BaseException:

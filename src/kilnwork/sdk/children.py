@@ -1,9 +1,9 @@
-"""The processes of a home, dispatcher and worker: started, adopted, watched and ended by pid.
+"""Child processes of a home, dispatcher and worker: start, adopt, watch and signal them by pid.
 
-Used by `home`. They run in sessions of their own, so that Ctrl-C at the terminal reaches the
-driver only. A pidfd says when one has ended, also when it is not our child: a home whose driver was
-killed is taken over by the next one. posix_spawn(3) instead of `subprocess`: half the start-up
-time, and safe in a program with threads.
+Used by `home`. They run in sessions of their own (setsid), so that Ctrl-C at the terminal reaches
+the driver only. A pidfd reports the end of a process even if it is not our child: after a driver
+was killed, the next driver takes over its home. posix_spawn(3) instead of `subprocess`: half the
+start-up time, and safe in a program with threads.
 """
 
 import contextlib
@@ -25,9 +25,9 @@ _LAST_LINES = 4096
 class Launch:
     """How to start a process: `python -P -m MODULE ARGUMENTS`.
 
-    `keep`: descriptors that it inherits under their own numbers, 3 or more. `output`: descriptor
-    that becomes its standard output; None: the log. Standard error goes to `log`, standard input is
-    empty.
+    `keep`: descriptors that the process inherits under their own numbers, 3 or more. `output`:
+    descriptor that becomes its standard output; None: the log. Standard error goes to `log`,
+    standard input is empty.
     """
 
     module: str
@@ -39,7 +39,7 @@ class Launch:
 
 
 class Child:
-    """One process, started by us or by a driver before us."""
+    """One process, started by this driver or by an earlier one."""
 
     def __init__(self, identity: processes.ProcessId, *, log: Path) -> None:
         self.identity = identity
@@ -51,11 +51,13 @@ class Child:
             self._look()
 
     def fileno(self) -> int:
-        """A descriptor that is readable once the process has ended; -1 after that was seen."""
+        """Return a descriptor that becomes readable when the process ends; -1 once `ended` has
+        returned True.
+        """
         return -1 if self._pidfd is None else self._pidfd
 
     def ended(self, within_s: float = 0.0) -> bool:
-        """True once it has ended; waits so long for that."""
+        """Return whether the process has ended, waiting at most `within_s` for it."""
         if self._pidfd is not None:
             poll = select.poll()
             poll.register(self._pidfd, select.POLLIN)
@@ -64,18 +66,19 @@ class Child:
         return self._ended
 
     def kill(self, number: int) -> None:
-        """Signal it; nothing happens to one that has ended."""
+        """Send a signal to the process; do nothing if it has ended."""
         if self._pidfd is not None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, number)
 
     def forget(self) -> None:
-        """Release it, and leave it running."""
+        """Close the pidfd and leave the process running."""
         if self._pidfd is not None:
             os.close(self._pidfd)
             self._pidfd = None
 
     def last_words(self) -> str:
+        """Return the last line that the process wrote to its log."""
         try:
             with self.log.open("rb") as file:
                 file.seek(max(0, self.log.stat().st_size - _LAST_LINES))
@@ -85,7 +88,9 @@ class Child:
         return lines[-1] if lines else ""
 
     def _look(self) -> None:
-        """It has ended: take its exit code, if it is ours and no other code has waited for it."""
+        """Record that the process has ended, with its exit code if it is our child and no other
+        code has waited for it.
+        """
         self._ended = True
         self.forget()
         with contextlib.suppress(ChildProcessError):
@@ -95,7 +100,7 @@ class Child:
 
 
 def start(launch: Launch) -> Child:
-    """Start a process; raises ConfigurationError when there is no Python to start."""
+    """Start a process. Raises ConfigurationError if there is no Python interpreter to start."""
     if not sys.executable:
         raise errors.ConfigurationError(
             "sys.executable is empty: kilnwork starts its processes with the Python that runs it"
@@ -131,8 +136,11 @@ def start(launch: Launch) -> Child:
 
 
 def above_streams(descriptor: int) -> int:
-    """The same under another number if it is 0, 1 or 2, which programs may have closed: a child
-    has its standard streams there."""
+    """Return a descriptor with a number of at least 3, duplicated if it was 0, 1 or 2.
+
+    A program may have closed its standard streams, so that new descriptors get their numbers; a
+    child process has its own standard streams there.
+    """
     if descriptor > 2:
         return descriptor
     try:
@@ -142,7 +150,10 @@ def above_streams(descriptor: int) -> int:
 
 
 def _open(identity: processes.ProcessId) -> int | None:
-    """A pidfd of this very process, None when it is gone; the second look excludes a reused pid."""
+    """Return a pidfd of exactly this process, or None if it has ended.
+
+    The identity is checked again after the pidfd was opened, because the pid may have been reused.
+    """
     if processes.identify(identity.pid) != identity:
         return None
     try:

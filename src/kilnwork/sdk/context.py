@@ -1,7 +1,7 @@
-"""What a running task knows of itself: `kiln.context()`.
+"""The context of a running task: `kiln.context()`.
 
-Used by task functions, and by what runs them (the worker's slots, `kilnwork.testing`), which
-put `begin` and `end` around the call. Not a way to pass arguments.
+Used by task functions, and by the code that runs them (the worker's slots, `kilnwork.testing`),
+which calls `begin` and `end` around the call. Not a way to pass arguments.
 """
 
 import logging
@@ -16,7 +16,9 @@ Report = Callable[[float | None, str], None]
 
 
 class Context:
-    """The attempt that is running. `run`, `attempt`: both from 1."""
+    """The running attempt of a task: ids, progress, logger. `run` and `attempt` are counted
+    from 1.
+    """
 
     __slots__ = ("_name", "_report", "_stopped", "attempt", "run", "task")
 
@@ -38,21 +40,26 @@ class Context:
 
     @property
     def task_id(self) -> str:
-        """The same as `future.id` where it was submitted."""
+        """The id of the task, equal to `future.id` in the process that submitted it."""
         return ids.task_text(self.task)
 
     @property
     def name(self) -> str:
-        """The `name=` of the call, else its id."""
+        """The `name=` of the call, or the id of the task if it has none."""
         return self._name or self.task_id
 
     @property
     def cancelled(self) -> bool:
-        """True once it is asked to stop: `kiln.Cancelled` is raised in it, SIGKILL follows."""
+        """Whether the task was asked to stop: `kiln.Cancelled` is raised in it, and SIGKILL
+        follows.
+        """
         return self._stopped
 
     def progress(self, fraction: float | None = None, message: str = "") -> None:
-        """Report how far it is: `fraction` from 0 to 1. Cheap; only the last counts."""
+        """Report the progress of the task. Cheap; only the last report counts.
+
+        `fraction`: from 0 to 1. `message`: a short text for people.
+        """
         if fraction is not None and not 0 <= fraction <= 1:
             raise ValueError(f"progress({fraction!r}): the fraction must be from 0 to 1, or None")
         if self._report is not None:
@@ -60,10 +67,10 @@ class Context:
 
     @property
     def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
-        """A logger for this task: what it writes is part of the task's log (`kiln logs`).
+        """A logger whose records become part of the task's log (`kiln logs`).
 
-        Its records carry `task_id` and `attempt`. Unless the program has set up logging itself, it
-        writes to standard error from INFO on.
+        The records carry `task_id` and `attempt`. Unless the program has configured logging itself,
+        the logger writes to standard error at level INFO and above.
         """
         return _Logger(_logger(), {"task_id": self.task_id, "attempt": self.attempt})
 
@@ -73,7 +80,7 @@ class Context:
     # for what runs it
 
     def stop(self) -> None:
-        """It is asked to stop; from any thread."""
+        """Mark the task as asked to stop; may be called from any thread."""
         self._stopped = True
 
 
@@ -82,7 +89,10 @@ _running: list[Context] = []
 
 
 def context() -> Context:
-    """The task that is running; raises NotInTask outside of one. Also in threads of a task."""
+    """Return the context of the running task; works in threads of the task too.
+
+    Raises NotInTask outside of a task.
+    """
     if not _running:
         raise errors.NotInTask(
             "kiln.context() is of a running task, and none is running here: call it in the "
@@ -92,12 +102,12 @@ def context() -> Context:
 
 
 def begin(inner: Context) -> None:
-    """`context()` is this one until `end`. They nest."""
+    """Make `inner` the current context until `end` is called. Contexts nest."""
     _running.append(inner)
 
 
 def end() -> None:
-    """The innermost is over."""
+    """Remove the innermost context."""
     _running.pop()
 
 
@@ -105,13 +115,15 @@ class _Logger(logging.LoggerAdapter[logging.Logger]):
     def process(
         self, msg: Any, kwargs: MutableMapping[str, Any]
     ) -> tuple[Any, MutableMapping[str, Any]]:
-        """Add the facts of the task to those that the caller gives."""
+        """Add the task's fields to the `extra` fields of the caller."""
         kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
         return msg, kwargs
 
 
 class _Here(logging.Handler):
-    """Writes to what `sys.stderr` is at that moment: a task's output may be captured."""
+    """A log handler that writes to the current `sys.stderr`, since the output of a task may be
+    captured.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

@@ -1,7 +1,8 @@
-"""Which part of a value cannot be pickled: the path to the smallest one that fails.
+"""Search for the part of a value that cannot be pickled, and the path to it.
 
-Used by `sdk.envelope` once pickling has failed. It tries the parts of a value, then the parts of
-the part that fails, and so on; a bounded number of them, so that a huge value costs no minutes.
+Used by `sdk.envelope` after pickling has failed. Tries the parts of the value, then the parts of
+the part that fails, and so on. The number of tries is bounded, so that a huge value does not take
+minutes.
 """
 
 import types
@@ -22,7 +23,10 @@ Named = Callable[[], Iterable[tuple[str, Any]]]
 def find(
     parts: Iterable[tuple[str, Any]], error: Exception, *, attempt: Try
 ) -> tuple[str, Exception]:
-    """The path of the smallest part that fails, and how it fails; `error` is how the whole does."""
+    """Return the path of the smallest part that cannot be pickled, and the error that it raises.
+
+    `error`: what pickling the whole value raised.
+    """
     seen: set[int] = set()
     tries = MAX_TRIES
     path = ""
@@ -44,12 +48,14 @@ def find(
 
 
 def is_depth(error: Exception) -> bool:
-    """Whether it failed for being nested too deeply: then its parts tell nothing."""
+    """Return whether pickling failed because the value is nested too deeply; its parts explain
+    nothing then.
+    """
     return isinstance(error, RecursionError) or "recursion" in str(error)
 
 
 def describe(error: Exception) -> str:
-    """What is wrong, as at the end of a traceback, and what to do about it."""
+    """Return the error as the last line of a traceback has it, followed by a remedy."""
     kind = type(error).__name__
     if is_depth(error):
         return (
@@ -71,7 +77,7 @@ _NEVER_FAIL = (str, bytes, bytearray, int, float, complex, bool, type(None))
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """The parts of a value, each with what to append to the path of the whole."""
+    """Yield the parts of a value, each with the text that is appended to the path of the value."""
     if isinstance(value, dict):
         for key, part in list(value.items()):
             yield f"[{_short(key)}]", part
@@ -91,7 +97,9 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
-    """What is pickled of an object by default: what `__getstate__` gives, else its attributes."""
+    """Yield what pickle takes of an object by default: the result of `__getstate__`, else its
+    attributes.
+    """
     if isinstance(value, type):
         return
     try:
@@ -104,7 +112,9 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _parts_of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """What cloudpickle takes along with a function: globals it names, closure, defaults."""
+    """Yield what cloudpickle pickles along with a function: globals that it names, closure,
+    defaults.
+    """
     for name in _global_names(function.__code__):
         if name in function.__globals__:
             yield f".__globals__[{name!r}]", function.__globals__[name]

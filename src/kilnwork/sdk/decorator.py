@@ -1,6 +1,6 @@
-"""`@kiln.task`: what makes a task of a function.
+"""The decorator `@kiln.task`, which makes a `Task` of a function.
 
-Used by programs. What the options mean is in `sdk.options`, what a task can do in `sdk.task`.
+Used by programs. The options are described in `sdk.options`, the methods of a task in `sdk.task`.
 """
 
 import functools
@@ -20,7 +20,7 @@ _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x200
 
 
 class Decorator(Protocol):
-    """What `@kiln.task(…)` is before it gets its function."""
+    """The type of `@kiln.task(…)` before it is applied to a function."""
 
     @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
@@ -33,7 +33,7 @@ class Decorator(Protocol):
 
 
 class SplitDecorator(Protocol):
-    """What `@kiln.task(returns=n)` is before it gets its function."""
+    """The type of `@kiln.task(returns=n)` before it is applied to a function."""
 
     @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> SplitTask[P, R]: ...
@@ -60,12 +60,12 @@ def task(*, returns: int, **given: Unpack[options.Changes]) -> SplitDecorator: .
 @overload
 def task(**given: Unpack[options.Changes]) -> Decorator: ...
 def task(function: Any = None, /, **given: Any) -> Any:
-    """Make a task of a function: `@kiln.task`, or with options `@kiln.task(retries=3, timeout=60)`.
+    """Make a function a task: `@kiln.task`, or with options `@kiln.task(retries=3, timeout=60)`.
 
-    The options are those of `options.Changes`, and `returns=n`: the function returns a tuple of n,
-    and `submit` gives a tuple of n futures, so that each can be passed on by itself. Also for async
-    functions, which run in an event loop of their own, and generator functions, whose values arrive
-    one by one. Raises BadOption.
+    The options are those of `options.Changes`, and `returns=n` for a function that returns a tuple
+    of n items: `submit` then returns a tuple of n futures, each of which can be passed on
+    separately. Async functions run in an event loop of their own; the values of generator functions
+    arrive one by one. Raises BadOption.
     """
     if function is None:
         _chosen(given, "task")
@@ -95,8 +95,11 @@ def _decorated(function: Any, given: dict[str, Any]) -> Task[Any, Any]:
 
 
 def _is_method(function: Any) -> bool:
-    """A def whose first argument is the object or the class, in the body of a class that is being
-    made; one that is taken out of a class may be a task, whose caller passes the object."""
+    """Return whether the function is a method in the body of a class that is being defined.
+
+    A method's first argument is the object or the class. A function that is taken out of a finished
+    class may be a task; its caller passes the object.
+    """
     code = getattr(function, "__code__", None)
     if code is None or code.co_varnames[: code.co_argcount][:1] not in (("self",), ("cls",)):
         return False
@@ -108,7 +111,7 @@ def _is_method(function: Any) -> bool:
 
 
 def _chosen(given: dict[str, Any], of: str) -> tuple[options.Options, str | None]:
-    """The options of all calls, checked, and their name."""
+    """Return the checked options of all calls, and the name given to them."""
     if "key" in given:
         raise errors.BadOption(
             f"{of}: key={given['key']!r} names one call, not all of a function: give it where "

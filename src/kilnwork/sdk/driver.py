@@ -1,8 +1,9 @@
-"""The session of a user's process: opened, used in a `with` block or until the end, closed.
+"""The session of a user's process: opened by `start` or `connect`, closed after a `with` block or
+at exit.
 
-Made by `local` (start) and `remote` (connect). The innermost open one is what task functions submit
-to; closing it sends what was submitted and leaves the tasks to the dispatcher. How calls are sent,
-held back and sent again is in `session`, its base class.
+Created by `local` (start) and `remote` (connect). Task functions submit to the innermost open
+session; closing it sends what was submitted and leaves the tasks to the dispatcher. How calls are
+sent, held back and sent again is in the base class, `session.Session`.
 """
 
 import atexit
@@ -54,7 +55,7 @@ NEVER_ACCEPTED = (
 
 
 def checked_seconds(name: str, value: float) -> float:
-    """An option that is a number of seconds; raises ConfigurationError."""
+    """Return an option that is a number of seconds, checked. Raises ConfigurationError."""
     if type(value) not in (int, float) or not 0 <= value < 1e9:
         raise kit_errors.ConfigurationError(f"{name}={value!r}: a number of seconds, 0 or more")
     return float(value)
@@ -62,14 +63,14 @@ def checked_seconds(name: str, value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """The options `reconnect_timeout` and `close_timeout` of `start` and `connect`."""
+    """The options `reconnect_timeout` and `close_timeout` of `start` and `connect`, in seconds."""
 
     reconnect_s: float
     close_s: float
 
     @classmethod
     def checked(cls, reconnect_timeout: float, close_timeout: float) -> Self:
-        """Raises ConfigurationError."""
+        """Return the timeouts, checked. Raises ConfigurationError."""
         return cls(
             checked_seconds("reconnect_timeout", reconnect_timeout),
             checked_seconds("close_timeout", close_timeout),
@@ -77,8 +78,11 @@ class Timeouts:
 
 
 class Driver(session.Session):
-    """See the module. `on_close` is called once, after the link is closed or could not be opened;
-    never in a process that was forked from the one that made this. `close_timeout`: of `close`."""
+    """A session of a user's process with a dispatcher; `kiln.start` and `kiln.connect` return one.
+
+    `on_close` is called once, after the link was closed or could not be opened, but never in a
+    process that was forked from the one that created this. `close_timeout`: see `close`.
+    """
 
     def __init__(
         self,
@@ -97,7 +101,7 @@ class Driver(session.Session):
         self._made_by = os.getpid()
 
     def open(self, *, timeout_s: float) -> None:
-        """Connect, and become the innermost session.
+        """Connect to the dispatcher and become the innermost session.
 
         Raises `channel.errors.LinkRefused` or `LinkClosed`, or what `connect` raised.
         """
@@ -110,16 +114,18 @@ class Driver(session.Session):
         atexit.register(self.close)
 
     def lost(self, error: Exception) -> None:
-        """Reconnect at once, without back-off: the process of the dispatcher has ended."""
+        """Reconnect at once, without back-off, because the dispatcher's process has ended."""
         self.link.reconnect_now()
 
     def close(self, timeout: float | None = None) -> None:
-        """Send what was submitted and end the session; tasks go on. Repeatable, any thread.
+        """Send what was submitted and end the session; the tasks continue. Repeatable, from any
+        thread.
 
-        Waits for the dispatcher to accept everything, and for `timeout` seconds after the last call
-        that it has accepted (None: the `close_timeout` of the session). Warns (RuntimeWarning) of
-        calls that it did not accept, and of those that end with a session that is kept in memory.
-        Futures that are not done raise `errors.DispatcherLost` from then on.
+        Waits until the dispatcher has accepted all calls, for at most `timeout` seconds after the
+        last call that it has accepted (None: the `close_timeout` of the session). Warns
+        (RuntimeWarning) about calls that were not accepted, and about calls that end with a session
+        whose journal is in memory. Futures that are not done raise `errors.DispatcherLost` from
+        then on.
         """
         wait_s = self._close_timeout if timeout is None else checked_seconds("timeout", timeout)
         if os.getpid() != self._made_by:
@@ -158,7 +164,9 @@ class Driver(session.Session):
         await sys.modules["asyncio"].to_thread(self.close)
 
     def _leave(self, wait_s: float) -> str:
-        """End the link; what is to be said of calls that were not accepted, or are not over."""
+        """Close the link; return the warning about calls that are not accepted or not finished, or
+        "".
+        """
         failure = self.link.failure
         if failure is None:
             try:

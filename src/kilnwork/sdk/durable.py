@@ -1,11 +1,11 @@
-"""The home of `kiln.start(DIRECTORY)`: a journal that outlives drivers, and one driver that minds
-it.
+"""The home of `kiln.start(DIRECTORY)`: its journal outlives drivers, and one driver owns the
+processes.
 
-Used by `local`. The driver that holds `owner.lock` manages the processes: starts them, starts them
-again when they end. Other drivers of the same directory are guests; when the owner is gone one of
-them takes over. What a driver that was killed has left running is adopted, not started again, at
-whatever step of its start it was killed: `endpoints.json` names the home before anything is
-started, so that its worker is found by its environment, and a dispatcher is found by its arguments.
+Used by `local`. The driver that holds `owner.lock` starts the dispatcher and the worker and
+restarts them when they end. Other drivers of the same directory are guests; when the owner ends,
+one of them takes over. Processes that a killed driver has left running are adopted, not started
+again, at whatever step of its start it was killed: `endpoints.json` names the home before anything
+is started, so the worker is found by its environment and the dispatcher by its arguments.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ _SERVER_FILE = "control.db"
 
 
 class Durable(home.Home):
-    """One driver's part in a directory: owner, or guest."""
+    """One driver's handle of a home directory, as owner or guest."""
 
     def __init__(self, directory: Path, wanted: home.Wanted) -> None:
         self._directory = directory.expanduser().absolute()
@@ -50,7 +50,7 @@ class Durable(home.Home):
     def start(self, *, patience_s: float) -> None:
         """Start or adopt dispatcher and worker, or find those of another driver.
 
-        Raises ConfigurationError when another driver has the directory and does not serve it in
+        Raises ConfigurationError if another driver owns the directory and does not serve it in
         time.
         """
         deadline = self._clock.monotonic() + patience_s
@@ -70,7 +70,9 @@ class Durable(home.Home):
         return found is not None and found.dispatcher is not None and found.dispatcher.alive()
 
     def _own(self) -> None:
-        """Mind the processes of this directory; those that live go on."""
+        """Take over the processes of this directory as their owner; adopt those that are
+        running.
+        """
         (self._directory / "blobs").mkdir(mode=0o700, exist_ok=True)
         if not endpoint_files.token(self._directory):
             home.write_token(self._token_file)
@@ -94,7 +96,9 @@ class Durable(home.Home):
         self._started()
 
     def _refuse_if_served(self) -> None:
-        """A process listens that `endpoints.json` does not name: do not take the socket away."""
+        """Raise ConfigurationError if a process listens on the socket that `endpoints.json` does
+        not name, so that its socket is not taken away.
+        """
         with contextlib.suppress(OSError):
             self.connect().close()
             raise kit_errors.ConfigurationError(
@@ -104,10 +108,12 @@ class Durable(home.Home):
             )
 
     def _orphan(self) -> keeping.Kept | None:
-        """A dispatcher of this home whose driver was killed before it could write down its pid.
+        """Return a dispatcher of this home whose driver was killed before it could record its pid,
+        or None.
 
-        It may not have the journal yet, so its lock does not say who it is. One whose driver lives
-        is no orphan, although another process has removed the files that say who has it.
+        The dispatcher may not have opened the journal yet, so the journal's lock does not name it.
+        A dispatcher whose driver lives is no orphan, even if another process has removed the files
+        that name the owner.
         """
         for pid in processes.all_pids():
             identity = processes.identify(pid)
@@ -173,7 +179,9 @@ class Durable(home.Home):
         return TAKE_OVER_S
 
     def _end(self) -> None:
-        """Leave running what runs; a dispatcher with nothing to do leaves at once."""
+        """Release the home and leave its processes running; a dispatcher without tasks ends at
+        once.
+        """
         self._drop_listener()
         if self._lock.held and self._dispatcher is not None and self._worker is not None:
             self._dispatcher.child.kill(signal.SIGUSR1)
@@ -185,7 +193,9 @@ class Durable(home.Home):
         self._lock.release()
 
     def _end_worker(self, worker: children.Child) -> None:
-        """Without a dispatcher it has nothing to run; it has been asked to leave."""
+        """Wait for the worker, which was asked to end; kill it and its processes after
+        LEAVE_WITHIN_S.
+        """
         if not worker.ended(LEAVE_WITHIN_S):
             worker.kill(signal.SIGKILL)
             worker.ended(1.0)
@@ -197,7 +207,9 @@ class Durable(home.Home):
 
 
 def _dispatches(pid: int, directory: Path) -> bool:
-    """True for a dispatcher that `kiln.start` has started for this directory, by whatever path."""
+    """Return whether the process is a dispatcher that `kiln.start` has started for this directory,
+    by whatever path.
+    """
     with contextlib.suppress(OSError, ValueError):
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         if b"kilnwork.dispatch" in arguments:
@@ -211,7 +223,7 @@ def _own_name() -> str:
 
 
 def _has_driver(pid: int) -> bool:
-    """True while the process lives that has started this dispatcher."""
+    """Return whether the process that started this dispatcher is alive."""
     start = f"{DRIVER_VARIABLE}=".encode()
     with contextlib.suppress(OSError, ValueError):
         for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
@@ -222,12 +234,14 @@ def _has_driver(pid: int) -> bool:
 
 
 def _holder(lock: Path) -> str:
-    """The pid that a lock file names, for people."""
+    """Return the pid in a lock file as text for messages."""
     return str(locks.read_owner(lock) or "?")
 
 
 def _opened(directory: Path) -> Path:
-    """Make the directory if need be; refuse what it cannot be."""
+    """Create the directory if it does not exist, check it, and return it. Raises
+    ConfigurationError.
+    """
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

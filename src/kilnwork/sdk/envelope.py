@@ -1,13 +1,13 @@
-"""Pickles: values that JSON does not carry, as bytes or as a blob, and back.
+"""Pickles of values that JSON cannot carry, as bytes or as a blob.
 
-Used by `sdk.pickling` and `sdk.failures`. Pickle 5; cloudpickle only for what plain pickle cannot
-name from another process (`__main__`, lambdas, local functions), and imported only then. Large
-buffers (NumPy arrays and their like) are never copied: they are handed to the blob store as the
-memory they are, and read back as views of the mapped file.
+Used by `sdk.pickling` and `sdk.failures`. Pickle protocol 5; cloudpickle only for what plain pickle
+cannot refer to from another process (`__main__`, lambdas, local functions), and imported only then.
+Large buffers (NumPy arrays and similar objects) are never copied: the blob store gets their memory
+as it is, and reading gives views of the mapped file.
 
 A blob is a pickle, or, with buffers out of band: `KILN`, u32 number of buffers, u64 length of the
-pickle, u64 length of each buffer (little-endian); the pickle; each buffer from the next multiple of
-64 bytes on, so that vector instructions may be used on it.
+pickle, u64 length of each buffer (little-endian); the pickle; then each buffer at the next multiple
+of 64 bytes, so that vector instructions may be used on it.
 """
 
 import pickle
@@ -41,20 +41,21 @@ Resolve = Callable[[ids.TaskId, int | None], Any]
 
 
 class Blobs(Protocol):
-    """Where values over 64 KiB go (`data.blobs.Blobs`)."""
+    """A store for values over 64 KiB (`data.blobs.Blobs`)."""
 
     def put(self, parts: Sequence[Part]) -> tuple[bytes, int]:
-        """Keep the parts as one blob; its digest and size."""
+        """Store the parts as one blob; return its digest and size."""
         ...
 
     def get(self, digest: bytes, *, private: bool = False) -> memoryview:
-        """The blob. `private`: in memory of its own, so that it may be written to (by no copy:
-        copy-on-write)."""
+        """Return the blob's bytes. `private`: as writable copy-on-write memory."""
         ...
 
 
 class _Around(threading.local):
-    """What a future meets while it is pickled or unpickled on this thread."""
+    """State of the pickling or unpickling in progress on this thread, for the futures in the
+    value.
+    """
 
     needs: list[ids.TaskId] | None = None
     resolve: Resolve | None = None
@@ -65,13 +66,17 @@ _around = _Around()
 
 
 def note(task: ids.TaskId) -> None:
-    """A future is being pickled: the call it is an argument of needs its task."""
+    """Record the task of a future that is being pickled as a need of the call that it is an
+    argument of.
+    """
     if _around.needs is not None:
         _around.needs.append(task)
 
 
 def resolver() -> Resolve | None:
-    """What turns a future that is being unpickled into its value; None: it stays a future."""
+    """Return the function that replaces a future being unpickled by its value, or None if it stays
+    a future.
+    """
     return _around.resolve
 
 
@@ -80,7 +85,9 @@ def resolving_blobs() -> Blobs | None:
 
 
 class _Parts:
-    """A file that keeps what pickle writes, unjoined: large values stay the objects they are."""
+    """A writable file that keeps the parts that pickle writes, without joining or copying large
+    ones.
+    """
 
     __slots__ = ("parts", "write")
 
@@ -97,9 +104,9 @@ class Dumped(NamedTuple):
 
 
 def dump(value: Any, *, named: culprits.Named, needs: list[ids.TaskId] | None = None) -> Dumped:
-    """Pickle a value; ids of the tasks of futures in it are added to `needs`.
+    """Pickle a value and add the task ids of futures in it to `needs`.
 
-    Raises NotPicklable; `named` gives the parts of the value with the names it uses for them.
+    Raises NotPicklable. `named` yields the parts of the value with their names in the error.
     """
     before, _around.needs = _around.needs, needs
     try:
@@ -126,7 +133,7 @@ def _dump(value: Any, named: culprits.Named) -> Sequence[Part]:
 
 
 def dump_by_value(value: Any, *, named: culprits.Named) -> Sequence[Part]:
-    """As `dump`, with what cannot be imported elsewhere taken along."""
+    """Pickle as `dump` does, by value where other processes cannot import."""
     pickler = by_value.pickler()
     try:
         return _enveloped(*_pickled(pickler, value))
@@ -166,14 +173,17 @@ def _pickled(pickler: Any, value: Any) -> tuple[list[Part], list[memoryview]]:
 
 
 def _by_value_wanted() -> bool:
-    """The user (or `pack_by_value`) has registered modules with cloudpickle that no worker can
-    import."""
+    """Return whether modules are registered with cloudpickle, by the user or by `pack_by_value`,
+    because no worker can import them.
+    """
     cloudpickle = sys.modules.get("cloudpickle")
     return cloudpickle is not None and bool(cloudpickle.list_registry_pickle_by_value())
 
 
 def _names_main(parts: Sequence[Part]) -> bool:
-    """Whether a pickle may refer to `__main__` by name, which is another module in a worker."""
+    """Return whether a pickle may refer to `__main__` by name, which is another module in a
+    worker.
+    """
     for part in parts:  # noqa: SIM110 - twice as fast as any()
         if len(part) <= _MAX_FRAME_BYTES and b"__main__" in part:
             return True
@@ -196,9 +206,9 @@ def _enveloped(parts: list[Part], buffers: list[memoryview]) -> Sequence[Part]:
 
 
 def load(data: Part) -> Any:
-    """The value of what `dump` gave, joined. Arrays in it are views of `data`.
+    """Return the value of a joined `dump`. Arrays in it are views of `data`.
 
-    Raises whatever unpickling raises; a missing module says what to do.
+    Raises whatever unpickling raises; the error about a missing module contains a remedy.
     """
     try:
         if bytes(data[:4]) == _MAGIC:
@@ -227,9 +237,9 @@ def _load_with_buffers(view: memoryview) -> Any:
 
 
 def load_resolving(data: Part, resolve: Resolve, blobs: Blobs) -> Any:
-    """As `load`; futures in it become what `resolve` gives.
+    """Load as `load` does, with futures in the value replaced by what `resolve` returns.
 
-    What `resolve` loads meanwhile is none of its business: futures in there stay futures.
+    Futures in values that `resolve` itself loads meanwhile stay futures.
     """
 
     def alone(task: ids.TaskId, index: int | None) -> Any:
@@ -249,7 +259,9 @@ def load_resolving(data: Part, resolve: Resolve, blobs: Blobs) -> Any:
 
 @contextmanager
 def apart() -> Iterator[None]:
-    """What is loaded inside is no part of the arguments around it: futures in it stay futures."""
+    """Load values in this block separately from the arguments around them: futures in them stay
+    futures.
+    """
     before, _around.resolve = _around.resolve, None
     try:
         yield

@@ -1,8 +1,8 @@
-"""What users of the SDK can catch: one class per reaction, all of them `KilnError`.
+"""The exceptions of the SDK that users can catch: one class per reaction, all of them `KilnError`.
 
-Public as `kilnwork.NAME`. An exception that a task function raised is not here: the driver raises
-that one itself, with a `RemoteTraceback` as its cause. A class that cannot be imported or pickled
-comes back as `TaskFailed`.
+Public as `kilnwork.NAME`. An exception that a task function raised is not listed here: the driver
+raises the original, with a `RemoteTraceback` as its cause. An exception whose class cannot be
+imported or pickled comes back as `TaskFailed`.
 """
 
 from kilnwork.kit import errors
@@ -12,18 +12,20 @@ ConfigurationError = errors.ConfigurationError
 
 
 class NoSession(KilnError, RuntimeError):
-    """No session is open here: start one with `with kiln.start():` or `with kiln.connect():`."""
+    """No session is open in this process: start one with `with kiln.start():` or `with
+    kiln.connect():`.
+    """
 
 
 class NotInTask(KilnError, RuntimeError):
-    """This works only inside a running task; outside there is no task to speak of.
+    """This works only inside a running task.
 
-    Call it in the function that you submit, not where you submit it.
+    Call it in the function that you submit, not in the code that submits it.
     """
 
 
 class BadOption(errors.ConfigurationError, ValueError):
-    """An option of a task function cannot be used."""
+    """An option of a task function, job or step is invalid."""
 
 
 class NotPicklable(KilnError, TypeError):
@@ -38,18 +40,22 @@ class NotPicklable(KilnError, TypeError):
 
 
 class TooManyFailed(KilnError):
-    """A map was stopped, because more of its calls have failed than `max_failed` allows.
+    """A map was stopped because more of its calls failed than `max_failed` allows.
 
-    Its cause is the error of the call that was one too many.
+    Its cause is the error of the call that exceeded the limit.
     """
 
 
 class DispatcherLost(KilnError, ConnectionError):
-    """The dispatcher does not respond any more; what it has accepted goes on without us."""
+    """The dispatcher no longer responds; tasks that it has accepted continue without this
+    session.
+    """
 
 
 class TaskError(KilnError):
-    """A task has no result. `task`: its id; `reason`: one of the reasons `kiln why` explains."""
+    """A task has no result. `task`: its id; `reason`: one of the reasons that `kiln why`
+    explains.
+    """
 
     def __init__(
         self, message: str | None = None, *, task: str | None = None, reason: str = ""
@@ -60,9 +66,9 @@ class TaskError(KilnError):
 
 
 class TaskFailed(TaskError):
-    """A task failed, and its own exception cannot be raised here.
+    """A task failed, and its own exception cannot be raised in this process.
 
-    `type`, `text`, `traceback`: of that exception, as the worker saw it; empty when there was none.
+    `type`, `text`, `traceback`: of that exception, as the worker saw it; empty if there was none.
     """
 
     type: str = ""
@@ -71,28 +77,33 @@ class TaskFailed(TaskError):
 
 
 class InputFailed(TaskError):
-    """A task never ran, because one whose result it takes has failed: that error is the cause."""
+    """A task never ran because one of its inputs failed; the cause is that input's error."""
 
 
 class TaskLost(TaskError):
-    """A task failed: the workers that ran it were lost more often than `max_losses`."""
+    """A task failed because the workers that ran it were lost more often than `max_losses`
+    allows.
+    """
 
 
 class TaskTimedOut(TaskError, TimeoutError):
-    """A task did not end in time: `timeout`, `total_timeout` or `pending_timeout` of its options.
+    """A task did not finish within its `timeout`, `total_timeout` or `pending_timeout`.
 
-    `future.result(timeout=)` raises the plain `TimeoutError` instead: there the task goes on.
+    `future.result(timeout=)` raises the plain `TimeoutError` instead: in that case the task
+    continues.
     """
 
 
 class Cancelled(TaskError):
-    """A task was cancelled. Also raised inside it: clean up quickly and let it pass."""
+    """A task was cancelled. Also raised inside the task: clean up quickly and do not suppress
+    it.
+    """
 
 
 class JobFailed(KilnError):
     """A Job has no result: it Failed, was Killed, was refused (AdmissionError), or was deleted.
 
-    `job`: its name; `phase`: the one it ended in, empty when its object is gone; `reason`: why, as
+    `job`: its name; `phase`: its final phase, empty if its object was deleted; `reason`: why, as
     one stable word.
     """
 
@@ -106,18 +117,20 @@ class JobFailed(KilnError):
 
 
 class KeyTaken(TaskError):
-    """The key already names a call of another function or with other arguments: choose another."""
+    """The key already names a call of another function or with other arguments: choose another
+    key.
+    """
 
 
 class VariableMissing(TaskError):
-    """A Secret, ConfigMap or key that the task's `env` names does not exist, or is no text.
+    """A Secret, ConfigMap or key that the task's `env` names does not exist or is not text.
 
-    It names the variable, the key, the object and the namespace.
+    The message names the variable, the key, the object and the namespace.
     """
 
 
 class RemoteTraceback(Exception):
-    """Cause of an exception that comes from a task: prints the traceback of where it happened."""
+    """The cause of an exception that comes from a task: prints the traceback from the worker."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

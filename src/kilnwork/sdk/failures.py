@@ -1,8 +1,8 @@
-"""Exceptions that leave a task function: packed where they happen, raised again at the driver.
+"""Errors of task functions: packed in the worker where they happen, raised again in the driver.
 
 Used by the worker's slots (`pack_error`) and by futures (`unpack_error`, `failure`). The exception
-itself travels if it can be pickled and created again; its text, notes and traceback always do, so
-that a class that is missing on one side costs the class and nothing else.
+itself travels if it can be pickled and created again; its text, notes and traceback always travel,
+so that if a class is missing on one side, only the class is lost.
 """
 
 import builtins
@@ -31,7 +31,9 @@ _decode = msgspec.msgpack.Decoder(ErrorInfo).decode
 
 
 def pack_error(error: BaseException) -> attempts.Payload:
-    """An exception as a payload of at most 64 KiB. Never raises for anything about `error`."""
+    """Return an exception as a payload of at most 64 KiB. Never raises because of `error`
+    itself.
+    """
     info = ErrorInfo(
         type=_type_name(type(error)),
         text=_cut(_text(error), MAX_TEXT),
@@ -43,7 +45,7 @@ def pack_error(error: BaseException) -> attempts.Payload:
 
 
 def unpack_error(payload: attempts.Payload) -> BaseException:
-    """The exception to raise: the original if this process can make it, else `TaskFailed`.
+    """Return the exception to raise: the original if this process can create it, else `TaskFailed`.
 
     Its `__cause__` is a `RemoteTraceback`, or the error of the input that failed.
     """
@@ -63,7 +65,9 @@ def revived(info: ErrorInfo) -> Exception:
 
 
 def _named(info: ErrorInfo) -> Exception:
-    """For want of the exception itself: one of ours by its name, else `TaskFailed`."""
+    """Return a replacement for an exception that cannot be created: one of our classes by its name,
+    else `TaskFailed`.
+    """
     kind = _BY_NAME.get(info.type)
     if kind is not None:
         return kind(info.text)
@@ -82,7 +86,9 @@ def failure(
     message: str,
     payload: attempts.Payload | None,
 ) -> BaseException:
-    """What `result()` raises for a task that has no result, by what the dispatcher says of it."""
+    """Return the exception that `result()` raises for a task without a result, from the outcome
+    that the dispatcher reports.
+    """
     info = _error_info(payload)
     kind = errors.Cancelled if state is task.State.KILLED else _KINDS.get(reason)
     text = ids.task_text(task_id)
@@ -150,7 +156,9 @@ def _text(error: BaseException) -> str:
 
 
 def _traceback(error: BaseException) -> str:
-    """As Python prints it, causes and contexts included, without our frames around the user's."""
+    """Return the traceback as Python prints it, with causes and contexts, but without our own
+    frames.
+    """
     try:
         whole = traceback.TracebackException.from_exception(error, compact=True)
         pending, seen = [whole], set()
@@ -167,7 +175,7 @@ def _traceback(error: BaseException) -> str:
 
 
 def _trimmed(stack: traceback.StackSummary) -> traceback.StackSummary:
-    """Without the frames that lead from our slot to the user's first one."""
+    """Return the stack without the frames that lead from the slot to the user's first frame."""
     if not stack or not stack[0].filename.startswith(_OURS):
         return stack
     first = next(
@@ -189,7 +197,7 @@ def _notes(error: BaseException) -> tuple[str, ...]:
 
 
 def _cut(text: str, limit: int) -> str:
-    """At most `limit` bytes of UTF-8; what is too much is left out of the middle."""
+    """Return the text in at most `limit` bytes of UTF-8, shortened in the middle."""
     data = text.encode("utf-8", "backslashreplace")
     if len(data) <= limit:
         return data.decode()
@@ -200,7 +208,9 @@ def _cut(text: str, limit: int) -> str:
 
 
 def _pickled(error: BaseException) -> bytes | None:
-    """The exception itself, if it is one to raise elsewhere, can be pickled and created again."""
+    """Return the pickled exception, or None if it cannot be pickled, created again or raised
+    elsewhere.
+    """
     if not _raisable(error):
         return None
     for candidate in (error, _Bare(error)):
@@ -217,14 +227,17 @@ _ENDINGS = (StopIteration, StopAsyncIteration)
 
 
 def _raisable(error: Any) -> bool:
-    """Not what ends a process, a generator or a coroutine when it is raised there."""
+    """Return whether raising the exception elsewhere would not end a process, a generator or a
+    coroutine.
+    """
     return isinstance(error, Exception) and not isinstance(error, _ENDINGS)
 
 
 class _Bare:
-    """Pickles as an exception that is created again without its `__init__`.
+    """A wrapper that pickles an exception so that it is created again without calling its
+    `__init__`.
 
-    `BaseException.__reduce__` calls the class with `args`, which fails for each class whose
+    `BaseException.__reduce__` calls the class with `args`, which fails for every class whose
     `__init__` takes other arguments than it passes on.
     """
 

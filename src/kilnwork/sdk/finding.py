@@ -1,7 +1,7 @@
-"""`kiln.future(id)` and `kiln.retry(id)`: tasks that any process has submitted.
+"""`kiln.future(id)` and `kiln.retry(id)`: access to tasks by id, whichever process submitted them.
 
-Used by programs that come back to their tasks. Not for tasks of a volatile `kiln.start()` that is
-over: those are gone with it.
+Used by programs that come back to their tasks later. The tasks of a volatile `kiln.start()` cannot
+be found after it has ended: they end with it.
 """
 
 from typing import Any
@@ -11,22 +11,24 @@ from kilnwork.sdk import errors, futures, session
 
 
 def future(task_id: str) -> futures.Future[Any]:
-    """The future of the task with this id (`future.id`, or what `kiln tasks -o wide` shows).
+    """Return the future of the task with this id (`future.id`, or the id that `kiln tasks -o wide`
+    shows).
 
-    Raises NoSession, and ValueError for what is no id. Its `result()` raises LookupError if the
-    dispatcher knows no such task.
+    Raises NoSession, and ValueError for a malformed id. Its `result()` raises LookupError if the
+    dispatcher has no such task.
     """
     return session.current().future(_checked(task_id))
 
 
 def retry(task_id: str, *, failed: bool = True, force: bool = False) -> futures.Future[Any]:
-    """Start a task again that is over; gives the future of its new run.
+    """Run a finished task again and return the future of its new run.
 
-    What failed of it and around it runs again, as `future.retry()` says, unless `failed` is False:
-    then the task alone runs again, from its beginning, with new children; `force`: even if it has
-    succeeded.
+    Like `future.retry()`, this runs failed tasks again, those that the task depends on included.
+    With `failed=False` the task alone runs again, from its beginning and with new children; with
+    `force` too, even if it has succeeded.
 
-    Raises NoSession, ValueError for what is no id, and ConfigurationError when it cannot run again.
+    Raises NoSession, ValueError for a malformed id, and ConfigurationError if the task cannot run
+    again.
     """
     if failed and force:
         raise errors.ConfigurationError(

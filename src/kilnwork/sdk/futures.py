@@ -1,13 +1,13 @@
-"""Futures: the results of calls, before they are there.
+"""Futures: handles of the results of calls, which may not have finished.
 
-Used by everybody. A future knows its session, its task and, once that is final, how it ended; the
-bytes of a result are unpacked when they are first asked for. What a session's link reads settles
-it, in whichever thread reads; no future has a lock or a thread of its own. What can be done with
-many of them is in `waiting`.
+Used by programs and by most modules of the SDK. A future refers to its session, its task and, once
+that has finished, its outcome; the bytes of a result are unpacked when the result is first asked
+for. The thread that reads the session's link settles the future; no future has a lock or a thread
+of its own. Functions for many futures are in `waiting`.
 
-How settling and asking meet without a lock: who settles writes `_end` first and takes the callbacks
-then; who adds a callback adds it first and looks at `_end` then; each callback is taken by one of
-them, since `list.pop` is atomic.
+Settling and waiting need no lock: `settle` writes `_end` first and then takes the callbacks;
+`when_done` adds its callback first and then checks `_end`; since `list.pop` is atomic, exactly one
+of them takes each callback.
 """
 
 import os
@@ -36,7 +36,7 @@ Hook = Callable[["Future[Any]"], object]
 
 
 class Owner(Protocol):
-    """What futures need of their session; see there."""
+    """The methods of a session that futures call; see `session.Session`."""
 
     blobs: Any
     link: Any
@@ -61,7 +61,9 @@ class Owner(Protocol):
 
 
 class Future(Generic[T_co]):
-    """The result of a call that may not be over yet. Made by `submit`, `map`, `kiln.future`."""
+    """The result of a call that may not have finished. Returned by `submit`, `map` and
+    `kiln.future`.
+    """
 
     __slots__ = ("__weakref__", "_end", "_hooks", "_value")
 
@@ -72,10 +74,11 @@ class Future(Generic[T_co]):
 
     @property
     def id(self) -> str:
-        """The id of the task, a dashed UUID; `kiln.future(id)` finds it from any process.
+        """The id of the task, a dashed UUID; `kiln.future(id)` finds the task from any process.
 
-        There at once; after a `key=` it waits until the dispatcher says whose call that is. The
-        call is sent before you have the id, so that a process that gets it from you finds the task.
+        Available at once, except for calls with a `key=`: then it waits until the dispatcher
+        reports which task has the key. The call is sent before the id is returned, so that another
+        process that gets the id finds the task.
         """
         text = ids.task_text(self.task)
         if self._end is None:
@@ -84,13 +87,13 @@ class Future(Generic[T_co]):
 
     @property
     def task(self) -> ids.TaskId:
-        """As `id`, 16 bytes."""
+        """The id of the task as 16 bytes; see `id`."""
         raise AttributeError("this future is not one task: ask those that it was made of")
 
     def result(self, timeout: float | None = None) -> T_co:
-        """The value. Raises what the task raised, or says why there is none (`TaskError`).
+        """Wait for the result and return it. Raises what the task raised, or a `TaskError`.
 
-        After `timeout` seconds it raises TimeoutError, and the task goes on.
+        Raises TimeoutError after `timeout` seconds; the task continues.
         """
         try:
             if self._end is None:
@@ -104,7 +107,10 @@ class Future(Generic[T_co]):
             del self  # the traceback of what was raised must not keep us alive
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What `result` would raise, or None. Raises TimeoutError after `timeout` seconds."""
+        """Wait for the end and return what `result` would raise, or None.
+
+        Raises TimeoutError after `timeout` seconds.
+        """
         if self._end is None:
             self._wait(timeout)
         if not self.failed():
@@ -113,48 +119,51 @@ class Future(Generic[T_co]):
         return cast(BaseException, self._value)
 
     def done(self) -> bool:
-        """True when it is over: succeeded, failed or cancelled."""
+        """Return whether the task has finished: succeeded, failed or cancelled."""
         return self._end is not None
 
     def failed(self) -> bool:
-        """True when it is over and has no value."""
+        """Return whether the task has finished without a result."""
         end = self._end
         if isinstance(end, calls.CallResult):
             return end.state is not task.State.SUCCESS
         return end in (ERROR, CANCELLED, FAILING)
 
     def cancelled(self) -> bool:
-        """True when it is over because it was cancelled."""
+        """Return whether the task has finished because it was cancelled."""
         end = self._end
         if isinstance(end, calls.CallResult):
             return end.state is task.State.KILLED
         return end == CANCELLED
 
     def cancel(self, *, recursive: bool = True) -> bool:
-        """Kill the task, wherever it is; False when it is over.
+        """Kill the task, wherever it is; return False if it has finished already.
 
-        `recursive`: also all tasks that it has spawned (default: no other task asks for them).
-        It is over when `done()` says so: when every process that it started has ended.
+        `recursive`: also cancel all tasks that it has spawned (default: True, since no other task
+        waits for them). `done()` returns True once every process that the task started has ended.
         """
         raise NotImplementedError
 
     def retry(self) -> "Future[T_co]":
-        """Run again what failed of it, and reuse what succeeded; gives the future of the new run.
+        """Run the failed parts of a finished task again, reuse the rest, and return the future of
+        the new run.
 
-        Failed tasks around it run again too: those whose results it takes, those that take its
-        result, and the task that has spawned it, in dependency order. Children that succeeded are
-        not spawned again.
+        Failed tasks around it run again too, in dependency order: its failed inputs, the tasks that
+        take its result, and the task that spawned it. Children that succeeded are not spawned
+        again.
 
-        Raises ConfigurationError when it is not over, or has succeeded.
+        Raises ConfigurationError if the task has not finished, or has succeeded.
         """
         return self._retried(started=False)
 
     def _retried(self, *, started: bool) -> "Future[T_co]":
-        """As `retry`; `started`: it is no error if it runs again already."""
+        """Retry as `retry` does; with `started`, a task that is already running again is no
+        error.
+        """
         raise NotImplementedError
 
     def add_done_callback(self, fn: "Callable[[Future[T_co]], object]") -> None:
-        """Call `fn(self)` once when this is over: now, or later in a thread for callbacks.
+        """Call `fn(self)` once the task has finished: now, or later in the callback thread.
 
         What `fn` raises is logged.
         """
@@ -165,9 +174,10 @@ class Future(Generic[T_co]):
         self.when_done(lambda future: future.owner().call_back(fn, future))
 
     def when_done(self, hook: Hook) -> None:
-        """As `add_done_callback`, in whichever thread settles it: must be quick and not raise.
+        """Call `hook(self)` once the future is done, in the thread that settles it.
 
-        After a Ctrl-C it may be called a second time.
+        Unlike a callback of `add_done_callback` the hook must be quick and must not raise. After a
+        Ctrl-C it may be called a second time.
         """
         hooks = self._hooks
         if hooks is None:
@@ -180,7 +190,7 @@ class Future(Generic[T_co]):
             self._call(hooks)
 
     def forget(self, hook: Hook) -> None:
-        """Undo `when_done`; repeatable."""
+        """Remove a hook that `when_done` added; may be called more than once."""
         if self._hooks:
             try:
                 self._hooks.remove(hook)
@@ -188,7 +198,9 @@ class Future(Generic[T_co]):
                 return
 
     def settle(self, end: calls.CallResult | int, value: Any = None) -> None:
-        """It is over. Repeatable: the first counts. Any thread."""
+        """Set the outcome and call the hooks. Only the first outcome counts; may be called from any
+        thread.
+        """
         if self._end is None:
             if value is not None:
                 self._value = value
@@ -197,7 +209,7 @@ class Future(Generic[T_co]):
             self._call(self._hooks)
 
     def pending(self) -> Iterable[ids.TaskId]:
-        """The tasks that it waits for."""
+        """Return the tasks that this future waits for."""
         raise NotImplementedError
 
     def __await__(self) -> Generator[Any, None, T_co]:
@@ -242,7 +254,7 @@ class Future(Generic[T_co]):
         raise TimeoutError(f"{self!r} after {timeout:g} s")
 
     def _open(self) -> None:
-        """From how it ended to VALUE or an error, once; raises what unpacking raises."""
+        """Turn the outcome into VALUE or an error, once. Raises what unpacking raises."""
         end = self._end
         if end in (VALUE, ERROR, CANCELLED):
             return
@@ -276,7 +288,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class CallFuture(Future[T_co]):
-    """The future of one task. `known_task`: its id as far as known, see `task`."""
+    """The future of one task. `known_task`: its id as far as it is known, see `task`."""
 
     __slots__ = ("_number", "_session", "known_task")
 
@@ -297,14 +309,18 @@ class CallFuture(Future[T_co]):
         return self.known_task
 
     def found(self, task_id: ids.TaskId) -> None:
-        """The call exists already, as this task."""
+        """Replace the id: the key of the call already names this task."""
         self.known_task = task_id
 
     def yielded(self, index: int, payload: attempts.Payload) -> None:
-        """A value of the generator, from index 0 on; perhaps again. In whichever thread reads."""
+        """Receive a value of the generator, counted from index 0; in the thread that reads,
+        possibly twice.
+        """
 
     def cancel(self, *, recursive: bool = True, cause: BaseException | None = None) -> bool:
-        """As `Future.cancel`. `cause`: of the Cancelled that `result` raises then."""
+        """Cancel as `Future.cancel` does. `cause`: cause of the Cancelled that `result` raises
+        then.
+        """
         if self._end is not None:
             return False
         self._value = cause
@@ -320,11 +336,11 @@ class CallFuture(Future[T_co]):
         return self._session.retry(self.task, failed=True, started=started)
 
     def parts(self, count: int) -> "tuple[Future[Any], ...]":
-        """Futures of the items of a result that is a tuple of `count`."""
+        """Return futures of the items of a result that is a tuple of `count` items."""
         return tuple(PartFuture(self, index) for index in range(count))
 
     def part(self, index: int | None) -> "Future[Any]":
-        """That of one item; of the whole result for None."""
+        """Return the future of one item of the result, or of the whole result for None."""
         return self if index is None else PartFuture(self, index)
 
     def pending(self) -> Iterable[ids.TaskId]:
@@ -367,7 +383,7 @@ class CallFuture(Future[T_co]):
 
 
 class PartFuture(Future[T_co]):
-    """One item of the result of a call that returns several."""
+    """The future of one item of the result of a call that returns several."""
 
     __slots__ = ("_index", "_whole")
 
@@ -414,7 +430,9 @@ class PartFuture(Future[T_co]):
 
 
 class Futures(Sequence[Future[T]]):
-    """The futures of a map, in the order of its arguments. As an argument it is a list."""
+    """The futures of a map, in the order of its arguments. As an argument of a call it becomes a
+    list.
+    """
 
     __slots__ = ("_items",)
 
@@ -433,7 +451,9 @@ class Futures(Sequence[Future[T]]):
 
     # No `__radd__`: with it `a_list += futures` would make a Futures of the list.
     def __add__(self, other: "Sequence[Future[S]]") -> "Futures[T | S]":
-        """Return the futures of both, as lists do; of a map with limits it waits for all."""
+        """Return the futures of both, as for lists; waits until a map with limits has submitted all
+        calls.
+        """
         joined: Futures[T | S] | None = _joined(self, other)
         return NotImplemented if joined is None else joined
 
@@ -442,16 +462,17 @@ class Futures(Sequence[Future[T]]):
         found: "Callable[[Future[T]], object]",
         ended: Callable[[BaseException | None], object],
     ) -> None:
-        """Tell `found` of each future, now or once it is there, then `ended` why there are no more.
+        """Call `found` for each future, now or when it is submitted, then `ended` with the error or
+        None.
 
-        A map with limits grows, and may tell in any thread.
+        A map with limits grows, and may call them in any thread.
         """
         for each in self._items:
             found(each)
         ended(None)
 
     def advance(self) -> None:
-        """Submit what there is room for now, if it grows."""
+        """Submit as many further calls as the limits allow, if this is a map with limits."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return list, (self._items,)
@@ -462,7 +483,7 @@ class Futures(Sequence[Future[T]]):
 
 
 def _joined(*parts: Sequence[Future[Any]]) -> Futures[Any] | None:
-    """The futures of all parts; None where one of them is no sequence of futures."""
+    """Return the futures of all parts, or None if one of them is not a sequence of futures."""
     items: list[Future[Any]] = []
     for part in parts:
         if not isinstance(part, Futures | list | tuple):
@@ -472,14 +493,16 @@ def _joined(*parts: Sequence[Future[Any]]) -> Futures[Any] | None:
 
 
 def named(owner: Owner, waited: Iterable[Future[Any]]) -> Sequence[ids.TaskId]:
-    """The tasks of these for `block`: as many as a slot can use, none for others."""
+    """Return the tasks of these futures that `block` is given: as many as a slot can use, none for
+    other owners.
+    """
     if not owner.in_slot:
         return ()
     return tuple(islice(chain.from_iterable(each.pending() for each in waited), TASKS_NAMED))
 
 
 def lost(error: Exception) -> errors.KilnError:
-    """Return what a user sees when the link is over."""
+    """Return the error that a user sees when the link has ended with `error`."""
     if isinstance(error, channel_errors.LinkForked):
         return errors.NoSession(
             "this process was forked from the one that opened the session, and cannot use it: "
@@ -497,7 +520,7 @@ def lost(error: Exception) -> errors.KilnError:
 
 
 def rebuild(task_id: bytes, index: int | None) -> Any:
-    """What a pickled future becomes: its value in the arguments of a call, else a future."""
+    """Unpickle a future: as its value within the arguments of a call, else as a future."""
     resolve = pickling.resolver()
     if resolve is not None:
         return resolve(ids.TaskId(task_id), index)

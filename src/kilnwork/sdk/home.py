@@ -1,11 +1,12 @@
-"""A home: dispatcher and worker on this machine, kept alive for one driver or more.
+"""A home: dispatcher and worker on this machine, supervised by one driver.
 
-Opened by `local`. A thread of its own sleeps until a process ends or the worker prints: it starts
-again what should live, copies what tasks print to the driver's `sys.stdout`, and ends the home. Two
-kinds: `volatile.Volatile`, which lives and dies with its driver, and `durable.Durable`.
+Opened by `local`. A thread sleeps until a process ends or the worker prints: it restarts processes,
+copies the output of tasks to the driver's `sys.stdout`, and ends the home. Two kinds:
+`volatile.Volatile`, which starts and ends with its driver, and `durable.Durable`, which outlives
+it.
 
-The driver makes the listening socket and the dispatcher inherits it: so the driver connects before
-the dispatcher has started, and the kernel keeps connections while it is started again.
+The driver creates the listening socket and the dispatcher inherits it: so the driver connects
+before the dispatcher has started, and the kernel queues connections while the dispatcher restarts.
 """
 
 import contextlib
@@ -36,8 +37,10 @@ IDLE_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What the user asked for. `workdir`: where task functions run. `secrets`: directory of the
-    values of Secrets."""
+    """The user's options of a home.
+
+    `workdir`: where task functions run. `secrets`: directory with the values of Secrets.
+    """
 
     slots: int
     workdir: Path
@@ -45,9 +48,9 @@ class Wanted:
 
 
 class Home:
-    """What both kinds have in common. Subclasses say where things are and how it ends.
+    """The base class of both kinds of home; subclasses choose the paths and how the home ends.
 
-    `failure`: why this home is beyond help; from then on `connect` raises it.
+    `failure`: the error that ended this home for good; `connect` raises it from then on.
     """
 
     def __init__(self, wanted: Wanted, *, run_dir: Path, logs: Path, token_file: Path) -> None:
@@ -80,7 +83,9 @@ class Home:
         return self._token_file.read_text().strip()
 
     def close(self) -> None:
-        """End it as its kind does, and return when that is done; repeatable."""
+        """End the home in the way of its kind, and wait until that is done; may be called more than
+        once.
+        """
         if self._closing or os.getpid() != self._pid:
             return
         self._closing = True
@@ -95,13 +100,15 @@ class Home:
 
     @property
     def has_secrets(self) -> bool:
-        """Whether its dispatcher is started with values of Secrets."""
+        """Whether the dispatcher is started with a directory of Secret values."""
         return self._wanted.secrets is not None
 
     # for subclasses
 
     def _secrets_arguments(self) -> list[str]:
-        """Of the dispatcher: where they are, never what they are."""
+        """Return the dispatcher's arguments that name the directory of Secrets, never their
+        values.
+        """
         secrets = self._wanted.secrets
         return [] if secrets is None else ["--secrets", str(secrets)]
 
@@ -113,18 +120,20 @@ class Home:
         raise NotImplementedError
 
     def _end(self) -> None:
-        """Release everything, in the thread of the home."""
+        """Release everything; called in the home's thread."""
         raise NotImplementedError
 
     def _dispatcher_ended(self, kept: keeping.Kept) -> None:
-        """The dispatcher is gone although it was not asked to end."""
+        """Handle a dispatcher that has ended without being asked to."""
         raise NotImplementedError
 
     def _started(self) -> None:
-        """Processes are other ones than before."""
+        """Record that processes were started or replaced."""
 
     def _now_and_then(self) -> float | None:
-        """Called after every wake; gives when to be called again at the latest."""
+        """Do periodic work after each wake-up; return the seconds until it is due again, or
+        None.
+        """
         return None
 
     def _worker_variables(self) -> dict[str, str]:
@@ -134,7 +143,7 @@ class Home:
         return ()
 
     def _listen(self) -> socket.socket:
-        """Make the socket again, and its directory: the last dispatcher may have removed it."""
+        """Create the socket and its directory again: the last dispatcher may have removed them."""
         paths.make_private(self._run_dir)
         self._socket.unlink(missing_ok=True)
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -162,7 +171,9 @@ class Home:
         self._worker = keeping.Kept(children.start(launch), self._clock.monotonic(), self._worker)
 
     def _worker_environment(self) -> dict[str, str]:
-        """The driver's own, as of any process that it starts itself, and the worker's contract."""
+        """Return the worker's environment: the driver's own variables and those of the worker
+        contract.
+        """
         return {
             **os.environ,
             "KILN_CHANNEL": f"unix:{self._socket}",
@@ -180,7 +191,7 @@ class Home:
         }
 
     def _fail(self, error: errors.KilnError) -> None:
-        """Fail: every wait of the session ends with `error`."""
+        """End the home for good: every wait of the session ends with `error`."""
         self.failure = error
         if self._dispatcher is not None:
             self._dispatcher.child.kill(signal.SIGKILL)
@@ -190,7 +201,7 @@ class Home:
         self.on_lost(error)
 
     def _kill_leftovers(self) -> None:
-        """End whatever a worker that was killed has left behind."""
+        """Kill processes that a killed worker has left running."""
         processes.kill_members(None, marker=f"{HOME_VARIABLE}={self._id}")
 
     def _drop_listener(self) -> None:
@@ -238,7 +249,7 @@ class Home:
     def _look(
         self, name: str, kept: keeping.Kept | None, ended: Callable[[keeping.Kept], None]
     ) -> float | None:
-        """Start again what has ended, now or later: in how many seconds."""
+        """Restart a process that has ended, or return in how many seconds it may be restarted."""
         if kept is None or self.failure is not None or not kept.child.ended():
             return None
         wait_s = kept.wait_s(self._clock.monotonic())
@@ -256,7 +267,9 @@ class Home:
         self._started()
 
     def after_fork(self) -> None:
-        """In a copy of the driver: what is ours there must not keep the home alive."""
+        """Close this home's descriptors in a forked copy of the driver, so that they do not keep it
+        alive.
+        """
         for descriptor in (self._wake_read, self._wake_write):
             with contextlib.suppress(OSError):
                 os.close(descriptor)
@@ -276,12 +289,12 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def write_token(path: Path) -> None:
-    """A new secret for worker and drivers; a file, so that no process list shows it."""
+    """Write a new secret for worker and drivers to a file, so that no process list shows it."""
     paths.write_private(path, os.urandom(32).hex().encode() + b"\n")
 
 
 def ending(child: children.Child) -> str:
-    """How a process ended, with the last line that it wrote about it."""
+    """Return how a process ended, with the last line that it wrote."""
     code = child.code
     how = ""
     if code is not None:
@@ -299,6 +312,6 @@ def _ended_too_often(name: str, child: children.Child) -> errors.KilnError:
 
 
 def _import_path(workdir: Path) -> list[str]:
-    """Where the driver imports from, so that task functions can be imported by their names."""
+    """Return the driver's import path, so that workers import task functions by their names."""
     found = dict.fromkeys([str(workdir), *(str(Path(entry).absolute()) for entry in sys.path)])
     return [entry for entry in found if os.pathsep not in entry]

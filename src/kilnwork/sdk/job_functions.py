@@ -1,8 +1,8 @@
-"""`@kiln.job`: functions, and tasks that others carry out, which `kiln deploy` makes JobConfigs of.
+"""`@kiln.job`: functions and templates that `kiln deploy` turns into JobConfigs.
 
 Used by programs, by `kiln deploy` (`JobFunction.manifest`) and by the worker's slots, which import
-the function by its name. What the settings are is in `job_manifests`, how parameters become options
-in `job_parameters`, what submits and follows Jobs in `job_runs`.
+the function by its name. The settings are described in `job_manifests`, the conversion of
+parameters to options in `job_parameters`, submitting and following Jobs in `job_runs`.
 """
 
 import functools
@@ -35,10 +35,10 @@ KILL_GRACE_S = sdk_options.KILL_GRACE_S
 
 
 class JobFunction(Generic[P, R_co]):
-    """A function that is a job: `@kiln.job` makes one, `kiln deploy` its JobConfig.
+    """A function that is a job: `@kiln.job` returns it, `kiln deploy` makes its JobConfig.
 
-    Calling it calls the function here and now. `submit` makes a Job of its JobConfig, which must
-    have been deployed. `name`: of the JobConfig. `location`: file and line, for messages.
+    Calling it runs the function in this process. `submit` creates a Job from its JobConfig, which
+    must have been deployed. `name`: of the JobConfig. `location`: file and line, for messages.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class JobFunction(Generic[P, R_co]):
         self._config = self._build()
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Call the function here, in this process, as if it were no job."""
+        """Call the function in this process, as if it were not a job."""
         result: R_co = self._made_of(*args, **kwargs)
         return result
 
@@ -76,23 +76,27 @@ class JobFunction(Generic[P, R_co]):
     @overload
     def submit(self, /, *args: P.args, **kwargs: P.kwargs) -> job_runs.JobRun[R_co]: ...
     def submit(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Make a Job of the deployed JobConfig with these values for its options; returns at once.
+        """Create a Job of the deployed JobConfig with these values of its options; return at once.
 
-        Raises TypeError and ValueError for values that do not suit the function, before anything is
-        sent; NoSession, and ConfigurationError where there is no such JobConfig.
+        Raises TypeError and ValueError for values that the function does not accept, before
+        anything is sent; NoSession; and ConfigurationError if there is no such JobConfig.
         """
         return job_runs.submit(self.name, self._values(args, kwargs), self._run_options)
 
     def options(self, **changes: Unpack[job_runs.RunChanges]) -> Self:
-        """A copy whose Jobs are submitted so; see `job_runs.RunChanges`. Raises BadOption."""
+        """Return a copy that submits Jobs with these options; see `job_runs.RunChanges`. Raises
+        BadOption.
+        """
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other._run_options = job_runs.changed(self._run_options, changes, of=self._of)
         return other
 
     def manifest(self) -> dict[str, Any]:
-        """Return its JobConfig as `kiln deploy` applies it. Raises BadOption for a function that no
-        worker could import."""
+        """Return the JobConfig as `kiln deploy` applies it.
+
+        Raises BadOption for a function that no worker could import.
+        """
         if not isinstance(self._made_of, templates.TemplateTask):
             self._check_importable()
         found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self._config))
@@ -100,12 +104,14 @@ class JobFunction(Generic[P, R_co]):
 
     @property
     def __kiln_function__(self) -> Callable[..., Any]:
-        """What a worker calls."""
+        """The function that a worker calls."""
         return self._made_of
 
     def __kiln_arguments__(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a call in a worker, of the values of options as a Job has them.
-        Raises ValueError."""
+        """Return the arguments of a call in a worker, converted from the option values of a Job.
+
+        Raises ValueError.
+        """
         known = {parameter.name: parameter for parameter in self._parameters}
         arguments = {}
         for name, value in given.items():
@@ -165,7 +171,7 @@ class JobFunction(Generic[P, R_co]):
         return {"call": {**call, "kwargs": kwargs} if kwargs else call}
 
     def _template(self, spec: api_task.TaskSpec) -> dict[str, Any]:
-        """Fields of the template, its inputs replaced by variables of the Job."""
+        """Return fields of the template with its inputs replaced by variables of the Job."""
         inputs = sorted(getattr(self._made_of, "inputs", ()))
         if job_parameters.MATRIX in self._special and job_parameters.MATRIX in inputs:
             raise errors.BadOption(
@@ -216,15 +222,17 @@ class JobFunction(Generic[P, R_co]):
 
 
 class ParallelJobFunction(JobFunction[P, R_co]):
-    """A job with an index set: its result is that of its finalizer, None without one."""
+    """A job with an index set: its result is that of its finalizer, or None without one."""
 
     def submit(self, /, *args: Any, **kwargs: Any) -> job_runs.JobRun[Any]:
-        """As `JobFunction.submit`; the parameters of the index are none of its options."""
+        """Create a Job as `JobFunction.submit` does; the parameters of the index are not
+        options.
+        """
         return job_runs.submit(self.name, self._values(args, kwargs), self._run_options)
 
 
 class Decorator(Protocol):
-    """What `@kiln.job(…)` is before it gets its function."""
+    """The type of `@kiln.job(…)` before it is applied."""
 
     @overload
     def __call__(self, made_of: templates.TemplateTask[R], /) -> JobFunction[..., R]: ...
@@ -233,7 +241,9 @@ class Decorator(Protocol):
 
 
 class ParallelDecorator(Protocol):
-    """What `@kiln.job(parallel=…)` is before it gets its function, and with `with_result_of=`."""
+    """The type of `@kiln.job(parallel=…)` and `@kiln.job(with_result_of=…)` before it is
+    applied.
+    """
 
     @overload
     def __call__(self, made_of: templates.TemplateTask[R], /) -> ParallelJobFunction[..., R]: ...
@@ -265,16 +275,18 @@ def job(made_of: Any = None, /, **given: Any) -> Any:
     """Declare a job: `@kiln.job(schedule="H 2 * * *", timezone="Europe/Zurich")` above a function.
 
     `kiln deploy MODULE` makes a JobConfig of each job of a module. The parameters of the function
-    are the options of the JobConfig. Above a function, or called with a `kiln.http(…)`,
-    `kiln.manifest(…)` or their like, which needs `name=`. What can be set is in
-    `job_manifests.Settings`, and `parallel=`: a number of indexes, a list of keys, or a mapping
-    with a list of values for each key of a matrix; the parameters `index`, `key` and `matrix` are
-    of the index then. Or `with_result_of=`: a job whose result is a list, or a mapping as in a
-    JobConfig, such as `{"task": "list-files", "path": "$.files"}`; the parameters `index` and
-    `item` are of the index then.
+    are the options of the JobConfig. Instead of decorating a function it may be called with a
+    `kiln.http(…)`, `kiln.manifest(…)` or another template, which needs `name=`. The settings are
+    those of `job_manifests.Settings`, and one of two for jobs with an index set:
 
-    With a name alone, `kiln.job("report")`, it is the job that is deployed under it. Raises
-    BadOption.
+    - `parallel=`: a number of indexes, a list of keys, or a mapping with a list of values for each
+      key of a matrix; the function's parameters `index`, `key` and `matrix` then get the index;
+    - `with_result_of=`: a job whose result is a list, or a mapping as in a JobConfig, such as
+      `{"task": "list-files", "path": "$.files"}`; the parameters `index` and `item` then get the
+      index.
+
+    With a name alone, `kiln.job("report")`, it returns the job that is deployed under this name.
+    Raises BadOption.
     """
     frame = sys._getframe(1)
     caller = str(frame.f_globals.get("__name__", "__main__"))

@@ -1,7 +1,7 @@
-"""The JobConfig that a decorated job is: what `@kiln.job(…)` takes, and the object it makes.
+"""The JobConfig of a decorated job: the settings of `@kiln.job(…)` and the object built from them.
 
-Used by `job_functions`. The words of Python are put where the fields of a JobConfig are, and what
-is wrong there is said with the field, as the server would. Pure.
+Used by `job_functions`. Settings are mapped to fields of a JobConfig; errors name the field, as
+those of the server do. Pure.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ Parallel = int | Sequence[str] | Mapping[str, Sequence[str]]
 
 
 class NamedJob(Protocol):
-    """A job, declared or deployed."""
+    """A job with a name, declared or deployed."""
 
     name: str
 
@@ -34,24 +34,26 @@ ResultOf = NamedJob | Mapping[str, str]
 
 
 class Settings(TypedDict, total=False):
-    """What `@kiln.job(…)` takes. Times are in seconds.
+    """The settings of `@kiln.job(…)`. Times are in seconds.
 
-    `name`: of the JobConfig; that of the function unless given. `schedule`: cron expressions, and
-    `timezone` what they are in; None: it runs on request only. `daylight_saving`, `missed_runs`: as
-    `spec.schedule.daylightSaving` and `missedRuns`; a policy alone is enough for the second.
+    `name`: of the JobConfig; default: that of the function. `schedule`: cron expressions, and
+    `timezone` the time zone they are in; None: the job runs on request only. `daylight_saving`,
+    `missed_runs`: as `spec.schedule.daylightSaving` and `missedRuns`; for the second a policy alone
+    is enough.
 
-    `concurrency`: what becomes of a Job while others run; `max_concurrency`, `max_queued`: how many
-    may. `priority`, `locks` (names, or names with modes), `ttl`: of its Jobs.
+    `concurrency`: what happens to a Job while others run; `max_concurrency`, `max_queued`: how many
+    may run and wait. `priority`, `locks` (names, or names with modes), `ttl`: of its Jobs.
 
     `retries`: further attempts of an index, with `retry_delay`, `retry_factor`, `retry_max_delay`
-    and `max_losses` as of `kiln.task`. `timeout`: of one attempt. `pending_timeout`: until its
+    and `max_losses` as for `kiln.task`. `timeout`: of one attempt. `pending_timeout`: until its
     first start. `job_timeout`: of the whole Job. `kill_grace`: between Cancelled and SIGKILL.
-    `cluster`, `pod`: where it runs, as of `kiln.task`.
+    `cluster`, `pod`: where it runs, as for `kiln.task`.
 
-    `depends_on`: what must end before a Job starts: jobs or their names, of which it is the Job of
-    the same tick or the newest one, or items as of `spec.dependsOn`. `hooks`: what follows a change
-    of its phase, a mapping from `Running`, `Succeeded`, `Failed` or `Killed`, or a tuple of those,
-    to functions or `kiln.http(…)` and its like, which may have the parameters `job` and `phase`.
+    `depends_on`: what must end before a Job starts: jobs or their names, each of which refers to
+    its Job of the same tick or its newest one, or items as in `spec.dependsOn`. `hooks`: what
+    follows a change of its phase: a mapping from `Running`, `Succeeded`, `Failed` or `Killed`, or a
+    tuple of those, to functions or templates such as `kiln.http(…)`, which may have the parameters
+    `job` and `phase`.
 
     `max_in_flight`: how many indexes run at once. `completion`: when a parallel Job is decided.
     `finalizer`: a function that gets the list `results` of all indexes.
@@ -107,7 +109,9 @@ _SCHEDULE = ("timezone", "daylight_saving", "missed_runs")
 
 
 def check_names(given: Mapping[str, Any], of: str) -> None:
-    """Raise BadOption for a setting that is none, or that another one must be given with."""
+    """Raise BadOption for an unknown setting, or for one that requires another setting that is
+    missing.
+    """
     for name in given:
         if name not in KNOWN:
             import difflib  # noqa: PLC0415 - for a user who misspells one
@@ -135,7 +139,9 @@ def is_parallel(given: Mapping[str, Any]) -> bool:
 
 
 def special_names(given: Mapping[str, Any], of: str) -> frozenset[str]:
-    """Return which parameters are of the index. Raises BadOption for what is no `parallel`."""
+    """Return the names of parameters that get the index. Raises BadOption for an invalid
+    `parallel`.
+    """
     parallel: Parallel | None = given.get("parallel")
     if given.get("with_result_of") is not None:
         return frozenset({job_parameters.INDEX, job_parameters.ITEM})
@@ -154,7 +160,7 @@ def special_names(given: Mapping[str, Any], of: str) -> frozenset[str]:
 
 
 def config_name(given: Mapping[str, Any], function_name: str) -> str:
-    """Return the name of the JobConfig: the one given, or that of the function."""
+    """Return the name of the JobConfig: the given one, or that of the function."""
     name = given.get("name")
     return str(name) if name else function_name.rpartition(".")[2].replace("_", "-").lower()
 
@@ -171,9 +177,10 @@ def job_config_body(  # noqa: PLR0913 - the parts of a JobConfig, by name
     of: str,
     description: str = "",
 ) -> dict[str, Any]:
-    """Return the object of a JobConfig, checked. `base`: retry and timeouts unless given.
+    """Return the checked JobConfig object. `base`: retry settings and timeouts where `given` has
+    none.
 
-    Raises BadOption with each field that is wrong, and the function in `of`.
+    Raises BadOption with each invalid field, and the function in `of`.
     """
     _check_retries(given, of)
     template = {
@@ -331,7 +338,9 @@ def _depends_on(given: Mapping[str, Any], of: str) -> list[dict[str, Any]]:
 
 
 def job_name(given: Any) -> str | None:
-    """Return the name of a job that is declared or deployed, or that name itself; else None."""
+    """Return the name of a declared or deployed job; a text is the name itself; None for anything
+    else.
+    """
     name = given if isinstance(given, str) else getattr(given, "name", None)
     is_job = isinstance(given, str | job_runs.DeployedJob) or hasattr(given, "manifest")
     return name if is_job and isinstance(name, str) else None

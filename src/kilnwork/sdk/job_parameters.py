@@ -1,8 +1,9 @@
-"""The parameters of a job's function as options of its JobConfig, and their values back again.
+"""Conversion between the parameters of a job's function and the options of its JobConfig.
 
 Used by `job_functions`. An annotation chooses the type of the option; a default is its default, and
-a parameter without one is needed. What reaches the function in a worker is JSON: `Parameter.value`
-makes it what the annotation says. No I/O; what a JobConfig says besides is in `job_manifests`.
+a parameter without one is required. A worker passes JSON to the function: `Parameter.value`
+converts it to what the annotation says. No I/O; the other fields of a JobConfig are in
+`job_manifests`.
 """
 
 import datetime
@@ -32,8 +33,11 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter that is an option. `choices`: of Select and Multi, each text with what the
-    function gets for it. `optional`: None is one of its values."""
+    """A function's parameter that is an option.
+
+    `choices`: for Select and Multi, the value that the function gets for each text. `optional`:
+    whether None is one of its values.
+    """
 
     name: str
     type: Type
@@ -49,11 +53,11 @@ class Parameter:
 
     @property
     def delimiter(self) -> str:
-        """What the texts of a Multi are joined by: in none of them."""
+        """The delimiter that joins the texts of a Multi; it occurs in none of them."""
         return "\n" if any("," in text for text in self.choices) else ","
 
     def option(self) -> dict[str, Any]:
-        """Return the option as JobConfigs have it."""
+        """Return the option as it is written in a JobConfig."""
         made: dict[str, Any] = {"type": str(self.type), "name": self.name}
         if self.required:
             made["required"] = True
@@ -69,7 +73,9 @@ class Parameter:
         return made
 
     def encode(self, value: Any) -> Any:
-        """Return a value as `optionValues` of a Job have it; raises TypeError, ValueError."""
+        """Return a value as it is written in `optionValues` of a Job. Raises TypeError,
+        ValueError.
+        """
         if value is None:
             return None
         if self.type is Type.SELECT:
@@ -83,7 +89,9 @@ class Parameter:
         return plain(value)
 
     def value(self, given: Any) -> Any:
-        """Return what the function gets for the value of the option; raises ValueError."""
+        """Return the argument that the function gets for a value of the option. Raises
+        ValueError.
+        """
         if given == "" and self.optional and self.type in (Type.STRING, Type.SELECT, Type.DATE):
             return None
         if self.type is Type.SELECT:
@@ -99,7 +107,7 @@ class Parameter:
         return given
 
     def is_left_out(self, given: Any) -> bool:
-        """Whether the option has no value, so that the function's own default applies."""
+        """Return whether the option has no value, so that the function's own default applies."""
         return self.type is Type.DATE and given == "" and self.default is not _MISSING
 
     def _text(self, value: Any) -> str:
@@ -125,8 +133,11 @@ class Parameter:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it: tuples and sets are lists, an enum's members texts, dates
-    times. Raises TypeError."""
+    """Return a value as JSON: tuples and sets as lists, members of enums as texts, dates as RFC
+    3339 times.
+
+    Raises TypeError.
+    """
     if isinstance(value, enum.Enum):
         return value.value if isinstance(value.value, str) else value.name
     if isinstance(value, datetime.date):
@@ -144,7 +155,9 @@ def plain(value: Any) -> Any:
 def of_function(
     function: Callable[..., Any], *, special: Collection[str], of: str
 ) -> tuple[Parameter, ...]:
-    """Return the options of a function, without the parameters in `special`. Raises BadOption."""
+    """Return the options of a function: its parameters without those in `special`. Raises
+    BadOption.
+    """
     annotations = _annotations(function, of)
     found = []
     for name, parameter in inspect.signature(function).parameters.items():
@@ -196,7 +209,7 @@ def _checked(made: Parameter, of: str) -> Parameter:
 
 
 def _without_none(annotation: Any) -> tuple[Any, bool]:
-    """`X | None` as X and True."""
+    """Return the annotation without None, and whether it had None: `X | None` gives (X, True)."""
     if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
         return annotation, False
     arguments = typing.get_args(annotation)
@@ -207,7 +220,7 @@ def _without_none(annotation: Any) -> tuple[Any, bool]:
 
 
 def _type(annotation: Any) -> tuple[Type, dict[str, Any]]:
-    """The type of an option, and its choices."""
+    """Return the type of an option and its choices."""
     if annotation in (datetime.datetime, datetime.date):
         return Type.DATE, {}
     if isinstance(annotation, type) and annotation in _PLAIN:
@@ -222,7 +235,7 @@ def _type(annotation: Any) -> tuple[Type, dict[str, Any]]:
 
 
 def _choices(annotation: Any) -> dict[str, Any]:
-    """Of a Literal or an Enum, each choice by its text; empty for anything else."""
+    """Return the choices of a Literal or an Enum by their texts; empty for any other annotation."""
     if typing.get_origin(annotation) is typing.Literal:
         return {str(one): one for one in typing.get_args(annotation)}
     if not (isinstance(annotation, type) and issubclass(annotation, enum.Enum)):
@@ -233,7 +246,7 @@ def _choices(annotation: Any) -> dict[str, Any]:
 
 
 def _collected(annotation: Any, values: list[Any]) -> Any:
-    """A list of choices as the annotation wants it."""
+    """Return a list of choices as the collection that the annotation names."""
     origin = typing.get_origin(annotation)
     return origin(values) if origin in (tuple, set, frozenset) else values
 
@@ -253,7 +266,7 @@ def _rfc3339(value: Any) -> str:
 def variables(
     names: Collection[str], special: Collection[str], matrix: Collection[str]
 ) -> dict[str, Any]:
-    """Return what is passed for parameters of these names: the variables of a Job.
+    """Return the variables of a Job that are passed to parameters of these names.
 
     `matrix`: the keys of a matrix, if it has one.
     """

@@ -1,7 +1,7 @@
-"""Requests about Jobs, JobConfigs and SyncSets, from a session that is connected to an API server.
+"""Requests about Jobs, JobConfigs and SyncSets to the API server of a session.
 
-Used by `job_runs` and `set_runs`. Blocking; what the server refuses becomes an error with its
-words. Not the channel, which knows calls only.
+Used by `job_runs` and `set_runs`. Blocking; a refusal of the server becomes an error with the
+server's message. Not for the channel, which carries calls only.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ _FAILURES = client.Failures(errors.KilnError, errors.KilnError, errors.KilnError
 
 
 class Refused(kit_errors.KilnError):
-    """The API server refuses a request; `status` is that of HTTP."""
+    """The API server refused a request. `status`: the HTTP status."""
 
     def __init__(self, message: str, *, status: int) -> None:
         super().__init__(message)
@@ -38,15 +38,15 @@ class Refused(kit_errors.KilnError):
 
 
 class Connector(client.Connector, Protocol):
-    """Connects to an API server, or to a manager (`endpoints.connector`)."""
+    """A connector to an API server or to a manager (`endpoints.connector`)."""
 
     def path(self, path: str) -> str:
-        """Return a path of the server as it is below its URL."""
+        """Return a path of the server prefixed with the path of its URL."""
         ...
 
 
 class ApiServer:
-    """The API server of a session, for one namespace, and the manager, which has the results."""
+    """The API server of a session for one namespace, and the manager, which serves the results."""
 
     def __init__(
         self, to: Connector, manager: Connector, *, namespace: str, blobs: envelope.Blobs
@@ -65,8 +65,10 @@ class ApiServer:
         return [str(item["metadata"]["name"]) for item in found["items"]]
 
     def create(self, kind: resource.Resource, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Make an object with the name in `body`; one that is there by an earlier try of this
-        request is returned. Raises Refused."""
+        """Create an object with the name in `body` and return it. Raises Refused.
+
+        If an earlier try of this request has created it already, that object is returned.
+        """
         repeated = False
 
         def read(response: client.OpenResponse) -> http_types.ClientResponse:
@@ -82,19 +84,24 @@ class ApiServer:
     def replace(
         self, kind: resource.Resource, name: str, body: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Write an object that was read, with what has changed in it. Raises Refused, with
-        CONFLICT if others have changed it since."""
+        """Replace an object by its changed version and return it.
+
+        Raises Refused, with CONFLICT if another client has changed the object since it was read.
+        """
         return self._send("PUT", self._path(kind, name), body=body)
 
     def patch(
         self, kind: resource.Resource, name: str, change: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Change an object by a merge patch (RFC 7386). Raises Refused."""
+        """Change an object by a merge patch (RFC 7386) and return it. Raises Refused."""
         return self._send("PATCH", self._path(kind, name), body=change)
 
     def result(self, task: str, *, digest: str = "") -> Any:
-        """Return the result of a task by its id or name. Raises Refused for one that has none, or
-        not that `digest`: names are not unique."""
+        """Return the result of a task by its id or name.
+
+        Raises Refused for a task that has no result, or whose result has another digest than
+        `digest`: names are not unique.
+        """
         response = self._ask_manager(f"tasks/{parse.quote(task, safe='')}/result")
         if digest and digest != f"sha256:{hashlib.sha256(response.body).hexdigest()}":
             raise Refused(f"task {task} has another result by now", status=CONFLICT)
@@ -105,7 +112,9 @@ class ApiServer:
         )
 
     def indexes(self, job: str) -> Iterator[dict[str, Any]]:
-        """Return the indexes of a Job by number, each as `/v1` has it. Raises Refused."""
+        """Yield the indexes of a Job by number, each in the form of the `/v1` API. Raises
+        Refused.
+        """
         query: dict[str, str] = {}
         while True:
             path = f"jobs/{parse.quote(job, safe='')}/indexes"
@@ -116,7 +125,9 @@ class ApiServer:
             query = {"after": str(page["after"])}
 
     def set_result(self, name: str, generation: int) -> Any:
-        """Return the result of the flow of a SyncSet. Raises Refused for one that has none."""
+        """Return the result of the flow of a SyncSet. Raises Refused for a SyncSet that has
+        none.
+        """
         path = f"syncsets/{parse.quote(name, safe='')}/result"
         response = self._ask_manager(path, query={"generation": str(generation)})
         return msgspec.json.decode(response.body)
@@ -172,8 +183,10 @@ _opened: weakref.WeakKeyDictionary[session.Session, ApiServer] = weakref.WeakKey
 
 
 def of_session(of: str) -> ApiServer:
-    """Return the API server of the current session. Raises NoSession, and ConfigurationError where
-    there is none. `of`: what is to be done, for messages."""
+    """Return the API server of the current session. `of`: the operation, for messages.
+
+    Raises NoSession, and ConfigurationError if the session has no API server.
+    """
     here = session.current()
     if here.servers is not None:
         if here not in _opened:

@@ -1,9 +1,8 @@
-"""Jobs that Python makes and follows: `kiln.job("name").submit(…)` gives a `JobRun`.
+"""Jobs that a program submits and follows: `kiln.job("name").submit(…)` returns a `JobRun`.
 
-Used by programs, and by `job_functions` for the jobs they declare. Values of options are checked
-against the JobConfig that is deployed, before a Job is made. A run is asked for, not watched: the
-status of its object is read again and again, less and less often. Not for spawned tasks, whose
-futures are in `futures`.
+Used by programs, and by `job_functions` for the jobs they declare. Option values are checked
+against the deployed JobConfig before a Job is created. A run is polled, not watched: the status of
+its object is read at growing intervals. Spawned tasks have futures instead (`futures`).
 """
 
 import datetime
@@ -22,12 +21,12 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class RunChanges(TypedDict, total=False):
-    """What `.options(…)` of a job takes.
+    """The options of one Job, as `.options(…)` of a job takes them.
 
-    `name`: of the Job; without it, that of the JobConfig and something random. `priority`: Jobs
-    with a higher one start first. `start_after`: a time before which it does not start.
-    `concurrency`: what becomes of it while others of its JobConfig run. `depends_on`: what must end
-    before it starts: names of Jobs, Jobs, or items as of `spec.dependsOn`.
+    `name`: of the Job; default: that of the JobConfig with a random suffix. `priority`: Jobs with a
+    higher one start first. `start_after`: a time before which it does not start. `concurrency`:
+    what happens to it while others of its JobConfig run. `depends_on`: what must end before it
+    starts: names of Jobs, Jobs, or items as in `spec.dependsOn`.
     """
 
     name: str | None
@@ -39,7 +38,7 @@ class RunChanges(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a Job is submitted; see `RunChanges`."""
+    """The checked options of one Job; see `RunChanges`."""
 
     name: str | None = None
     priority: int = 0
@@ -49,7 +48,7 @@ class RunOptions:
 
 
 def changed(before: RunOptions, changes: Mapping[str, Any], *, of: str) -> RunOptions:
-    """Return the options with these changes; raises BadOption. `of`: the job, for messages."""
+    """Return the options with these changes. Raises BadOption. `of`: the job, for messages."""
     found: dict[str, Any] = {}
     for name, value in changes.items():
         if name not in RunChanges.__annotations__:
@@ -111,23 +110,25 @@ _CHECKS = {
 
 
 class DeployedJob:
-    """The job that is deployed as the JobConfig `name`; `kiln.job("name")` makes one."""
+    """The job that is deployed as the JobConfig `name`; `kiln.job("name")` returns it."""
 
     def __init__(self, name: str, options: RunOptions = RunOptions()) -> None:
         self.name = name
         self._options = options
 
     def submit(self, /, **options: Any) -> "JobRun[Any]":
-        """Make a Job with these values for its options; returns at once.
+        """Create a Job with these values of its options; return at once.
 
-        Values are JSON; dates and members of enums are written as their texts. Raises NoSession,
-        ConfigurationError where there is no such JobConfig, BadOption for values that do not suit
-        its options.
+        Values are JSON; dates and members of enums are written as texts. Raises NoSession,
+        ConfigurationError if there is no such JobConfig, and BadOption for values that its options
+        do not allow.
         """
         return submit(self.name, self._values(options), self._options)
 
     def options(self, **changes: Unpack[RunChanges]) -> Self:
-        """A copy whose Jobs are submitted so; see `RunChanges`. Raises BadOption."""
+        """Return a copy that submits Jobs with these options; see `job_runs.RunChanges`. Raises
+        BadOption.
+        """
         return type(self)(self.name, changed(self._options, changes, of=repr(self)))
 
     def __repr__(self) -> str:
@@ -144,7 +145,7 @@ class DeployedJob:
 
 
 def submit(name: str, values: Mapping[str, Any], options: RunOptions) -> "JobRun[Any]":
-    """Make a Job of the JobConfig `name`. Raises NoSession, ConfigurationError, BadOption."""
+    """Create a Job of the JobConfig `name`. Raises NoSession, ConfigurationError, BadOption."""
     of = f"kiln.job({name!r})"
     server = job_requests.of_session(of)
     config = _config(server, name, of)
@@ -186,9 +187,9 @@ def _config(server: job_requests.ApiServer, name: str, of: str) -> job_config.Jo
 
 
 class JobRun(Generic[R_co]):
-    """A Job that was submitted; `name` is that of its object, `namespace` where it is.
+    """A submitted Job; `name` and `namespace` are those of its object.
 
-    Any thread may use it. It needs the session no more, once it is made.
+    Any thread may use it. Once created, it works without the session.
     """
 
     def __init__(self, server: job_requests.ApiServer, made: Mapping[str, Any]) -> None:
@@ -205,9 +206,10 @@ class JobRun(Generic[R_co]):
         self._final: job.JobStatus | None = None
 
     def status(self) -> job.JobStatus:
-        """Return what the server says of it now: `phase`, `reason`, `message`, `indexes` and more.
+        """Return the current status from the server: `phase`, `reason`, `message`, `indexes` and
+        more.
 
-        Raises JobFailed when it is not there any more.
+        Raises JobFailed if the Job was deleted.
         """
         if self._final is not None:
             return self._final
@@ -225,19 +227,20 @@ class JobRun(Generic[R_co]):
         return status
 
     def done(self) -> bool:
-        """Whether it is over."""
+        """Return whether the Job has finished."""
         self.status()
         return self._final is not None
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is over, for `timeout` seconds at most; return whether it is."""
+        """Wait until the Job has finished, at most `timeout` seconds; return whether it has."""
         return polling.wait_until(self.done, timeout, time=self._clock)
 
     def result(self, timeout: float | None = None) -> R_co:
-        """Wait for its end, and return its result: that of its task, or of its finalizer.
+        """Wait until the Job has finished, and return its result: that of its task, or of its
+        finalizer.
 
-        Raises JobFailed, with `phase`, `reason` and its message, unless it succeeded, and
-        TimeoutError after `timeout` seconds; then it goes on.
+        Raises JobFailed, with `phase`, `reason` and its message, unless the Job succeeded, and
+        TimeoutError after `timeout` seconds, in which case the Job continues.
         """
         if not self.wait(timeout):
             raise TimeoutError(f"Job {self.name} is not over after {timeout:g} s: it goes on")
@@ -252,10 +255,10 @@ class JobRun(Generic[R_co]):
         return result  # type: ignore[no-any-return]
 
     def results(self, timeout: float | None = None) -> Iterator[Any]:
-        """Wait for its end, and yield the result of each index in their order.
+        """Wait until the Job has finished, and yield the results of its indexes in order.
 
-        None for an index that has none, as where some may fail. Raises TimeoutError after `timeout`
-        seconds.
+        The result is None for an index that has none, as in Jobs that tolerate failures. Raises
+        TimeoutError after `timeout` seconds.
         """
         if not self.wait(timeout):
             raise TimeoutError(f"Job {self.name} is not over after {timeout:g} s: it goes on")
@@ -267,20 +270,25 @@ class JobRun(Generic[R_co]):
             raise errors.ConfigurationError(f"Job {self.name}: {error}") from error
 
     def suspend(self) -> None:
-        """Start no more of its indexes; what runs goes on."""
+        """Suspend the Job: no further index starts; running ones continue."""
         self._patch({"suspend": True})
 
     def resume(self) -> None:
-        """Go on."""
+        """Resume a suspended Job."""
         self._patch({"suspend": False})
 
     def cancel(self) -> None:
-        """Kill it: what runs is ended, and it becomes Killed. Nothing for one that is over."""
+        """Kill the Job: its running tasks are ended and it becomes Killed. Has no effect on a
+        finished one.
+        """
         if not self.done():
             self._patch({"killTimestamp": clock.rfc3339(self._clock.wall())})
 
     def retry(self) -> None:
-        """Run again what has not succeeded; it must be over. Raises ConfigurationError."""
+        """Run the indexes again that have not succeeded; the Job must have finished.
+
+        Raises ConfigurationError.
+        """
         if not self.done():
             raise errors.ConfigurationError(
                 f"Job {self.name} is not over: retry() is for one that has ended; cancel() ends it"

@@ -1,6 +1,6 @@
-"""The tasks of a decorated job as its JobConfig has them: templates, its finalizer, its hooks.
+"""The tasks of a decorated job as its JobConfig has them: templates, finalizer, hooks.
 
-Used by `job_functions`. Raises BadOption for what is no task of that sort. Pure.
+Used by `job_functions`. Raises BadOption for a value that is no task of the required sort. Pure.
 """
 
 import inspect
@@ -28,7 +28,7 @@ _TEMPLATE_FIELDS = frozenset(api_task.TaskTemplate.__struct_encode_fields__)
 
 
 def of_template(spec: api_task.TaskSpec, variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the task of a template, its inputs replaced by variables of the Job."""
+    """Return the task of a template, with its inputs replaced by variables of the Job."""
     fields = msgspec.to_builtins(spec)
     kept = {name: value for name, value in fields.items() if name in _TEMPLATE_FIELDS}
     found: dict[str, Any] = _replaced(kept, variables)
@@ -103,7 +103,7 @@ def _function(given: Any, what: str, of: str) -> Callable[..., Any]:
 
 
 def _replaced(value: Any, variables: Mapping[str, Any]) -> Any:
-    """The same with other names for inputs, in all texts at any depth."""
+    """Return a copy with inputs in all texts, at any depth, replaced by variables."""
     if isinstance(value, str):
         return _INPUT.sub(
             lambda match: match[1] + str(variables.get(match[2], match[0][len(match[1]) :])), value

@@ -1,6 +1,6 @@
-"""What a home keeps: processes that are to live, and what the worker prints.
+"""Supervised processes of a home with their restart delays, and the pipe of the worker's output.
 
-Used by `home`, in the thread of its own.
+Used by `home`, in its own thread.
 """
 
 import codecs
@@ -25,13 +25,17 @@ BROKEN = 4
 
 
 def pipe() -> tuple[int, int]:
-    """A pipe whose ends are not 0, 1 or 2, also when the driver has closed those."""
+    """Return the ends of a new pipe, numbered 3 or more even if the driver has closed its
+    streams.
+    """
     start, end = os.pipe()
     return children.above_streams(start), children.above_streams(end)
 
 
 class Kept:
-    """A process that is to live, and how often it did not."""
+    """A supervised process, with the number of its predecessors that ended soon after their
+    start.
+    """
 
     def __init__(self, child: children.Child, now: float, before: "Kept | None") -> None:
         self.child = child
@@ -45,7 +49,7 @@ class Kept:
         return self._short_lives
 
     def wait_s(self, now: float) -> float | None:
-        """Seconds until it may be started again; None when that was tried often enough."""
+        """Return the seconds until the process may be restarted, or None after too many tries."""
         if self._again is None:
             short = now - self._since < _SHORT_LIFE_S or self.child.code == BROKEN
             self._short_lives = self._short_lives + 1 if short else 0
@@ -56,7 +60,7 @@ class Kept:
 
 
 class Output:
-    """What tasks print, on its way from the worker to the driver's `sys.stdout`."""
+    """The pipe from the worker's standard output to the driver's `sys.stdout`."""
 
     def __init__(self) -> None:
         self.start, self.end = pipe()
@@ -64,12 +68,13 @@ class Output:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def copy(self) -> None:
+        """Copy what the pipe holds to `sys.stdout`, without blocking."""
         with contextlib.suppress(BlockingIOError, OSError):
             while data := os.read(self.start, _OUTPUT_BYTES):
                 self._write(self._decoder.decode(data))
 
     def close(self) -> None:
-        """Repeatable."""
+        """Close both ends of the pipe; may be called more than once."""
         for descriptor in (self.start, self.end):
             if descriptor >= 0:
                 os.close(descriptor)

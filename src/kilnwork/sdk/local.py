@@ -1,4 +1,4 @@
-"""`kiln.start()`: dispatcher and slots on this machine, with nothing else running.
+"""`kiln.start()`: a dispatcher and a worker on this machine, with nothing else running.
 
 Public as `kilnwork.start`. One of two composition roots (the other is `cli.wiring`): it starts
 `python -m kilnwork.dispatch` and `python -m kilnwork.worker` and opens a session with them.
@@ -41,22 +41,26 @@ def start(  # noqa: PLR0913 - its options
         print(count.submit("a.txt").result())
     ```
 
-    `folder`: the directory of the journal, made if need be. With one, accepted tasks survive
-    whatever is killed: running tasks finish when the driver ends, `start(directory)` again finds
-    them and their results. Without one everything is in memory, and leaving the `with` block ends
-    all that runs. `slots`: how many tasks run at once; None: one per core. It counts when the
-    worker is started, not for a directory whose worker lives. `working_dir`: where task functions
-    run and import from; None: the current directory. `secrets`: directory in which file NAME/KEY
-    holds what a `kiln.SecretKey` names, as Kubernetes mounts Secrets; None: there are none. As
-    `slots` it counts when the dispatcher is started. `retry_failed`: a call whose `key` names one
-    that failed before this session runs again, with the arguments and the function of now; what it
-    had spawned and succeeded is reused. Without it a failed call with a key stays failed.
-    `reconnect_timeout`: for so many seconds without a dispatcher everything waits, then it fails
-    with DispatcherLost. `close_timeout`: so many seconds without progress `close` waits for the
-    dispatcher to accept what was submitted.
+    `folder`: the directory of the journal, created if it does not exist. With a directory, accepted
+    tasks survive any crash: running tasks finish after the driver has ended, and a later
+    `start(directory)` finds them and their results. Without one everything is in memory, and
+    leaving the `with` block ends all running tasks.
 
-    Raises ConfigurationError for what cannot be used: a directory of `kiln up`, one whose journal
-    another process has (the error names it), no directory, no number of slots.
+    `slots`: how many tasks run at once; None: one per core. Applies when the worker is started, not
+    to a worker of the directory that is already running. `working_dir`: where task functions run
+    and are imported from; None: the current directory. `secrets`: a directory in which the file
+    NAME/KEY holds the value of a `kiln.SecretKey`, as Kubernetes mounts Secrets; None: there are
+    none. Like `slots`, it applies when the dispatcher is started.
+
+    `retry_failed`: run a call again if its `key` names one that failed before this session, with
+    its current arguments and function; children that succeeded are reused. By default a failed call
+    with a key stays failed. `reconnect_timeout`: seconds without a dispatcher after which waiting
+    fails with DispatcherLost. `close_timeout`: seconds without progress that `close` waits for the
+    dispatcher to accept the submitted calls.
+
+    Raises ConfigurationError for an invalid option: a directory of `kiln up`, one whose journal is
+    held by another process (the error names it), a path that is not a directory, an invalid number
+    of slots.
     """
     _refuse_inside_a_task()
     wanted = home.Wanted(
@@ -126,7 +130,9 @@ def _opened(
 
 
 def _refuse_inside_a_task() -> None:
-    """A module that starts a session when it is imported would start one in each slot as well."""
+    """Raise in a worker: a module that starts a session at import would start one in each slot
+    too.
+    """
     with contextlib.suppress(errors.NoSession):
         if session.current().in_slot:
             raise kit_errors.ConfigurationError(

@@ -1,8 +1,8 @@
-"""Waiting in an event loop: what a link's thread tells asyncio, many notifications in one call.
+"""Wake-ups for coroutines: passes notifications of a link's thread to asyncio, many in one call.
 
-Used by futures and `waiting` for `await` and `async for`. Works in any running loop, starts no
-thread. asyncio is not imported here, since starting would take twice as long: a caller that awaits
-has.
+Used by futures and `waiting` for `await` and `async for`. Works in any running event loop and
+starts no thread. asyncio is not imported here, since that would double the start-up time: a caller
+that awaits has imported it.
 """
 
 import sys
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Bell:
-    """Calls functions in a loop's thread; those that come together take one wake-up."""
+    """Schedules functions in an event loop's thread; several in a row share one wake-up."""
 
     def __init__(self, loop: "asyncio.AbstractEventLoop") -> None:
         self._loop = weakref.ref(loop)
@@ -24,7 +24,7 @@ class Bell:
         self._rung = False
 
     def ring(self, call: Callable[[], object]) -> None:
-        """From any thread. A loop that is closed hears nothing."""
+        """Schedule a call; may be called from any thread. Calls to a closed loop are dropped."""
         self._due.append(call)
         loop = self._loop()
         if self._rung or loop is None:
@@ -45,7 +45,7 @@ _bells: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Bell]" = weakref.W
 
 
 def running() -> "asyncio.AbstractEventLoop":
-    """The loop of this thread; raises RuntimeError when none runs."""
+    """Return the running event loop of this thread. Raises RuntimeError if none runs."""
     module = sys.modules.get("asyncio")
     if module is None:
         raise RuntimeError("no running event loop: await works in a coroutine that asyncio runs")
@@ -62,7 +62,9 @@ def bell() -> Bell:
 
 
 class Waiter:
-    """One coroutine that sleeps until `wake`, which may come from any thread and before it does."""
+    """An awaitable that completes at `wake`, which may be called from any thread, even
+    beforehand.
+    """
 
     __slots__ = ("_bell", "_future")
 
@@ -71,7 +73,7 @@ class Waiter:
         self._future = running().create_future()
 
     def wake(self, _: Any = None) -> None:
-        """Let it go on."""
+        """Resume the coroutine that awaits this."""
         self._bell.ring(self._set)
 
     def __await__(self) -> Generator[Any, None, None]:

@@ -1,9 +1,9 @@
-"""`Task.map`: many calls of one function, at most so many at a time, until so many have failed.
+"""`Task.map`: submits many calls of one function, with limits on open and failed calls.
 
 Used by `sdk.task`. Without limits all calls are submitted before `map` returns. With
-`max_in_flight` the next one is submitted whenever one is over, and taken from the iterable only
-then: an endless generator is fine, and `Fed` is the sequence that grows meanwhile. Not a pool:
-nothing runs here.
+`max_in_flight` the next call is submitted when an earlier one has finished, and its item is taken
+from the iterable only then: an endless generator works, and `Fed` is the sequence that grows
+meanwhile. Not a pool: no call runs here.
 """
 
 import itertools
@@ -19,10 +19,10 @@ Submit = Callable[[Row], futures.CallFuture[T]]
 
 
 class Limits:
-    """How many calls of a map may be open, and how many may fail, before it stops.
+    """How many calls of a map may be open at once, and how many may fail before it stops.
 
-    `max_in_flight`: None for all at once. `max_failed`: None for any number. `of`: the function's
-    name, for messages.
+    `max_in_flight`: None: all at once. `max_failed`: None: any number. `of`: the function's name,
+    for messages.
     """
 
     def __init__(self, *, of: str, max_in_flight: int | None, max_failed: int | None) -> None:
@@ -42,8 +42,11 @@ class Limits:
 def run(
     rows: Iterator[Row], submit: Submit[T], limits: Limits, *, by_itself: bool
 ) -> futures.Futures[T]:
-    """Submit a call for each row. `by_itself`: go on feeding while no caller asks (not in a slot:
-    there a call belongs to the task that runs, so only its own thread feeds)."""
+    """Submit a call for each row and return their futures.
+
+    `by_itself`: submit further calls even while the caller does nothing. False in a slot: there a
+    call belongs to the running task, so only the task's own thread submits.
+    """
     if limits.max_in_flight is None and limits.max_failed is None:
         return futures.Futures(submit(row) for row in rows)
     fed = Fed(rows, submit, limits, by_itself=by_itself)
@@ -57,10 +60,10 @@ _Follower = tuple[Callable[[futures.Future[T]], object], Callable[[BaseException
 
 
 class Fed(futures.Futures[T]):
-    """The futures of a map with limits, in order; it may still grow.
+    """The futures of a map with limits, in order; the sequence may still grow.
 
-    Iterating waits for the next one to be submitted, `len()` and pickling wait for all. If the map
-    was stopped by failures before the iterable had ended, iterating ends with `TooManyFailed`.
+    Iterating waits for the next call to be submitted, `len()` and pickling wait for all. If
+    failures stopped the map before the iterable had ended, iteration ends with `TooManyFailed`.
     """
 
     def __init__(
@@ -129,7 +132,9 @@ class Fed(futures.Futures[T]):
         return f"<Futures of {self._limits.of}: {len(self._items)} {state}, {self._failed} failed>"
 
     def feed(self) -> None:
-        """Submit as many as may be open. One thread does at a time; others leave it to that one."""
+        """Submit calls up to the limit. Only one thread at a time submits; others return at
+        once.
+        """
         while self._has_room():  # again: one may be over between its last look and its end
             with self._changed:
                 if self._feeding:
@@ -164,7 +169,7 @@ class Fed(futures.Futures[T]):
         future.add_done_callback(lambda _: self._over(index))
 
     def _over(self, index: int) -> None:
-        """A call is over: count it, once, and submit the next; in any thread."""
+        """Count a finished call, once, and submit the next; called in any thread."""
         with self._changed:
             future = self._open.pop(index, None)
         if future is None:
@@ -205,9 +210,10 @@ class Fed(futures.Futures[T]):
             ended(error)
 
     def _grow(self, wanted: int | None) -> bool:
-        """Wait until there are so many (None: all); False if there never will be.
+        """Wait until `wanted` calls are submitted (None: all); return False if there will never be
+        so many.
 
-        Raises what ended it before.
+        Raises the error that ended the map before.
         """
         while True:
             with self._changed:

@@ -1,7 +1,7 @@
-"""Options of a task function: what they are called, what they may be, and the spec they make.
+"""Options of a task function: names, allowed values, and the task spec that they make.
 
-Used by `sdk.task` for `@kiln.task(…)` and `.options(…)`. Checked where they are written, not where
-the task would fail. Not the options of a session, nor those of `map`.
+Used by `sdk.task` for `@kiln.task(…)` and `.options(…)`. Values are checked where they are written,
+not where the task would fail. Not the options of a session, nor those of `map`.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,15 +21,14 @@ Retryable = type[BaseException] | tuple[type[BaseException], ...]
 
 @dataclass(frozen=True, slots=True)
 class SecretKey:
-    """The value of one key of a Secret, as a variable of a task function.
+    """A reference to one key of a Secret, as the value of an environment variable of a task
+    function.
 
-    ```python
-    @kiln.task(env={"DB_PASSWORD": kiln.SecretKey("db", "password")})
-    ```
+    ```python @kiln.task(env={"DB_PASSWORD": kiln.SecretKey("db", "password")}) ```
 
-    It is read when an attempt starts: from a Secret of the task's namespace, or under
+    The value is read when an attempt starts: from a Secret of the task's namespace, or under
     `kiln.start(secrets=DIRECTORY)` from the file DIRECTORY/NAME/KEY. Only the names are stored.
-    `optional`: leave the variable out if it does not exist, instead of failing.
+    `optional`: omit the variable if the Secret or key does not exist, instead of failing.
     """
 
     name: str
@@ -37,31 +36,33 @@ class SecretKey:
     optional: bool = False
 
     def source(self) -> api_task.EnvSource:
-        """Return the field of the spec that says so."""
+        """Return the reference as the source of a variable in the task spec."""
         ref = api_task.KeyRef(name=self.name, key=self.key, optional=self.optional)
         return api_task.EnvSource(secret_key_ref=ref)
 
 
 class Changes(TypedDict, total=False):
-    """What `@kiln.task(…)` takes; `.options(…)` takes `key` too. Times are in seconds.
+    """The options of `@kiln.task(…)`; `.options(…)` takes `key` too. Times are in seconds.
 
     `retries`: further attempts after a failure, 0 to 999. `retry_on`: an exception class or a tuple
-    of them; only these are tried again, else all are. An attempt that timed out, or whose process
-    died, has raised nothing: it is tried again whatever `retry_on` says. `retry_delay`: before the
-    second attempt; each further one is `retry_factor` times as long, at most `retry_max_delay`.
-    `max_losses`: how often its worker may be lost, which is not its fault and no failure.
+    of them, the only ones after which the task is tried again; default: all. After a timeout or the
+    death of its process the task is tried again whatever `retry_on` says, since no exception was
+    raised. `retry_delay`: before the second attempt; each further delay is `retry_factor` times as
+    long, at most `retry_max_delay`. `max_losses`: how often its worker may be lost, which does not
+    count as a failure.
 
-    `timeout`: of one attempt. `total_timeout`: of all, waiting included. `pending_timeout`: until
-    its first start. `kill_grace`: between `kiln.Cancelled` inside it and the end of its process.
+    `timeout`: of one attempt. `total_timeout`: of all attempts, waiting included.
+    `pending_timeout`: until the first start. `kill_grace`: between `kiln.Cancelled` inside the task
+    and the end of its process.
 
-    `priority`: higher ones start first. `name`: shown to people, needs not be unique. `cluster`:
-    the TaskCluster it runs on. `pod`: it runs in a Pod of its own instead, made from this template
-    (`metadata` and `spec`, as in Kubernetes; both may be left out). `accept_failures`: run even if
-    an input failed; the function gets the exception in the place of the value.
-    `env`: variables that it finds in `os.environ`, each with a string, or a `kiln.SecretKey` whose
-    value is read when an attempt starts. `cache`: a success of the same function with the same
-    arguments is used again if it is no older than that: seconds, or a text such as `"7d"`, `"12h"`,
-    `"30m"`, `"45s"`; see `sdk.caching`.
+    `priority`: tasks with a higher one start first. `name`: shown to people, need not be unique.
+    `cluster`: the TaskCluster that runs the task. `pod`: run the task in a Pod of its own instead,
+    made from this template (`metadata` and `spec` as in Kubernetes; both optional).
+    `accept_failures`: run the task even if an input failed; the function gets the exception in
+    place of the value. `env`: variables in `os.environ` of the task, each a string, or a
+    `kiln.SecretKey` whose value is read when an attempt starts. `cache`: use an earlier result of
+    the same function with the same arguments if it is not older than this: seconds, or a text such
+    as `"7d"`, `"12h"`, `"30m"`, `"45s"`; see `sdk.caching`.
     """
 
     retries: int
@@ -84,14 +85,18 @@ class Changes(TypedDict, total=False):
 
 
 class CallChanges(Changes, total=False):
-    """What `.options(…)` takes: `Changes`, and what names one call, `key`."""
+    """The options of `.options(…)`: `Changes`, and `key`, which names one call."""
 
     key: str | None
 
 
 class TemplateChanges(TypedDict, total=False):
-    """What `kiln.manifest`, `workflow`, `http` and `function` take, and `.options(…)` of what they
-    make: as in `CallChanges`. `cluster`: where a call waits whose arguments hold futures."""
+    """The options of templates: `kiln.manifest`, `workflow`, `http` and `function`, and their
+    `.options(…)`.
+
+    They mean the same as in `CallChanges`. `cluster`: where a call waits whose arguments hold
+    futures.
+    """
 
     retries: int
     retry_delay: float
@@ -110,7 +115,7 @@ class TemplateChanges(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """All options of a task function; see `Changes`. `returns`: see `task.task`."""
+    """All checked options of a task function; see `Changes`. `returns`: see `task.task`."""
 
     retries: int = 0
     retry_on: tuple[type[BaseException], ...] | None = None
@@ -136,12 +141,15 @@ PER_CALL = frozenset({"name", "key"})
 
 
 def changed(before: Options, changes: Mapping[str, Any], *, of: str) -> Options:
-    """`before` with these changes; raises BadOption. `of`: the function, for messages."""
+    """Return `before` with these changes. Raises BadOption. `of`: the function, for messages."""
     return replace(before, **{name: checked(name, value, of=of) for name, value in changes.items()})
 
 
 def checked(name: str, value: Any, *, of: str) -> Any:
-    """The value of one option as it is kept; raises BadOption with the field, value and remedy."""
+    """Return the value of one option in its stored form.
+
+    Raises BadOption with the field, the value and a remedy.
+    """
     check = _CHECKS.get(name)
     if check is None:
         import difflib  # noqa: PLC0415 - 140 KiB, for a user who misspells an option
@@ -158,7 +166,10 @@ def checked(name: str, value: Any, *, of: str) -> Any:
 def spec(
     options: Options, *, function: str, code: str | None, environment: str | None, stream: bool
 ) -> api_task.TaskSpec:
-    """What all calls with these options share. `code`, `environment`: digests as text."""
+    """Return the task spec that all calls with these options share.
+
+    `code`, `environment`: digests as text.
+    """
     call = api_task.Call(
         function=function,
         code=code,
@@ -171,7 +182,10 @@ def spec(
 
 
 def spec_of(options: Options, **runs: Any) -> api_task.TaskSpec:
-    """What all tasks with these options share. `runs`: fields of the spec that say what runs."""
+    """Return the task spec that all tasks with these options share.
+
+    `runs`: the fields of the spec that say what runs.
+    """
     return api_task.TaskSpec(
         **runs,
         cluster_name=options.cluster or "default",
@@ -193,7 +207,7 @@ def spec_of(options: Options, **runs: Any) -> api_task.TaskSpec:
 
 
 class _Unfit(Exception):
-    """Says what the value must be."""
+    """A value does not fit; the message says what it must be."""
 
 
 def _integer(low: int, high: int, also: str = "") -> Callable[[Any], int]:
@@ -248,7 +262,9 @@ def _classes(value: Any) -> tuple[type[BaseException], ...]:
 
 
 def _pod(value: Any) -> api_task.PodTemplate:
-    """A copy, so that later changes do not reach the template of a task."""
+    """Return a copy of a Pod template, so that later changes to the original do not affect the
+    task.
+    """
     from kilnwork.api import pod_template  # noqa: PLC0415 - for a task that names a Pod
 
     wanted = "a Pod template, such as {'spec': {'containers': [{'image': …}]}}"
@@ -268,7 +284,7 @@ def _pod(value: Any) -> api_task.PodTemplate:
 
 
 def _env(value: Any) -> tuple[api_task.EnvVar, ...]:
-    """A copy, as of a Pod template."""
+    """Return the variables as a copy, as `_pod` does."""
     from kilnwork.api import variable_rules  # noqa: PLC0415 - for a task that has variables
 
     if value is None:
@@ -298,7 +314,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def _age(value: Any) -> float:
-    """Seconds; of a text, its number times its unit."""
+    """Return an age in seconds; a text is a number with a unit."""
     wanted = f"seconds, more than 0 and at most {api_task.MAX_S}, or a text such as '7d' or '12h'"
     if isinstance(value, str):
         number, unit = value[:-1], _UNITS.get(value[-1:])

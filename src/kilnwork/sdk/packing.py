@@ -1,9 +1,9 @@
-"""Code that workers do not have: a directory and modules, packed into one blob.
+"""Packs code that workers do not have, a directory and modules, into one blob.
 
-Used by `remote` for `working_dir=` and `modules=`; unpacked by `unpacking`. The blob is a zip file
-without compression, of the same bytes for the same files: `work/…` is the directory, `modules/…`
-what is imported by name, `paths` the directories in `work` that are on our `sys.path`, a line each.
-Not for data: a file that tasks read is `put` or split.
+Used by `remote` for `working_dir=` and `modules=`; unpacked by `unpacking`. The blob is an
+uncompressed zip file with the same bytes for the same files: `work/…` is the directory, `modules/…`
+the modules that are imported by name, `paths` the directories in `work` that are on our `sys.path`,
+one per line. Not for data: a file that tasks read is `put` or split.
 """
 
 import fnmatch
@@ -39,8 +39,11 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 class Shipped(NamedTuple):
-    """`digest`: of the blob, as specs name it; None: nothing to ship. `modules`: the top-level
-    modules that can be imported from it. `left_out`: data directories of ours, to be warned of."""
+    """A packed blob. `digest`: of the blob, as specs name it; None: there is nothing to ship.
+
+    `modules`: the top-level modules that can be imported from it. `left_out`: data directories of
+    ours that were not packed, for a warning.
+    """
 
     digest: str | None
     modules: frozenset[str]
@@ -48,7 +51,7 @@ class Shipped(NamedTuple):
 
 
 class _File(NamedTuple):
-    """`name`: in the archive. `target`: of a symbolic link, which is kept."""
+    """A file to pack. `name`: in the archive. `target`: of a symbolic link, which stays a link."""
 
     name: str
     path: Path
@@ -64,11 +67,11 @@ def pack(
     modules: Sequence[ModuleType | str] = (),
     files: Sequence[Path] = (),
 ) -> Shipped:
-    """Put a directory and modules away together. Raises `NotShippable`, `BlobNotWritten`, OSError.
+    """Store a directory and modules as one blob. Raises `NotShippable`, `BlobNotWritten`, OSError.
 
-    `files`: single modules by their files, which need not be on our import path. Left out are
-    `EXCLUDED`, data directories, and what `.kilnignore` in the directory lists: a pattern a line,
-    as of a shell, for a name or a path in the directory; lines that begin with # are remarks.
+    `files`: single modules by their files, which need not be on our import path. Excluded are
+    `EXCLUDED`, data directories, and files that `.kilnignore` in the directory lists: one shell
+    pattern per line, for a name or a path in the directory; lines that begin with # are comments.
     """
     found: list[_File] = []
     left_out: list[Path] = []
@@ -97,7 +100,9 @@ def pack(
 
 
 def _paths_in(root: Path) -> Iterator[str]:
-    """Directories in the directory that we import from, say `src`: so will workers."""
+    """Yield the directories below `root` on our import path, such as `src`; workers import from
+    them too.
+    """
     for place in sys.path:
         path = Path(place).absolute()
         if path != root and path.is_relative_to(root):
@@ -121,7 +126,7 @@ def _directory(root: Path, left_out: list[Path]) -> list[_File]:
 
 
 def _module(name: str, left_out: list[Path]) -> list[_File]:
-    """The files of the top-level package or module that `name` is in."""
+    """Return the files of the top-level package or module that contains `name`."""
     top = name.partition(".")[0]
     try:
         spec = None if top == "__main__" else importlib.util.find_spec(top)
@@ -151,7 +156,7 @@ def _module_file(path: Path) -> _File:
 def _below(
     root: Path, where: str, patterns: Sequence[str], *, left_out: list[Path]
 ) -> Iterator[_File]:
-    """Files and links below `root`, under their names in the archive."""
+    """Yield files and links below `root` with their names in the archive."""
     for directory, directories, names in os.walk(root):
         at = Path(directory)
         links = [name for name in directories if (at / name).is_symlink()]
@@ -227,7 +232,7 @@ def _add(archive: zipfile.ZipFile, file: _File) -> None:
 
 
 def _importable(names: Iterable[str], directories: Sequence[str]) -> Iterator[str]:
-    """Top-level modules among the files of an archive."""
+    """Yield the top-level modules among the files of an archive."""
     for name in names:
         if name.endswith((".py", ".so")):
             for path in directories:
@@ -237,7 +242,7 @@ def _importable(names: Iterable[str], directories: Sequence[str]) -> Iterator[st
 
 
 class _Stream:
-    """A blob's writer as the kind of file that `zipfile` cannot seek in."""
+    """A blob writer as a file object in which `zipfile` cannot seek."""
 
     def __init__(self, new: blobs.Writer) -> None:
         self._new = new
@@ -247,4 +252,4 @@ class _Stream:
         return len(data)
 
     def flush(self) -> None:
-        """Nothing is kept back here."""
+        """Do nothing: writes are not buffered here."""

@@ -1,12 +1,12 @@
-"""How arguments, results, errors and functions travel between drivers and slots.
+"""Serialization of arguments, results, errors and functions between drivers and slots.
 
 Used by sessions (arguments out, results in), by the worker's slots (arguments in, results out) and
-by `put`. The door to `plain` (JSON, where it is exact), `envelope` (pickle, buffers out of band)
-and `failures` (errors). Values over 64 KiB become blobs. Not a general serializer: both ends are of
-one trust domain, and nothing but SDK and slots reads a pickle.
+by `put`. Dispatches to `plain` (JSON, where it is exact), `envelope` (pickle, buffers out of band)
+and `failures` (errors). Values over 64 KiB become blobs. Not a general serializer: both ends are in
+one trust domain, and only the SDK and slots read a pickle.
 
-Futures may be anywhere in arguments: `pack_arguments` says which tasks the call needs, and
-`unpack_arguments` puts values in their place. In a result they stay futures.
+Futures may be anywhere in arguments: `pack_arguments` returns the tasks that the call needs, and
+`unpack_arguments` replaces the futures by values. In a result they stay futures.
 """
 
 import sys
@@ -38,9 +38,10 @@ _NONE = Payload(attempts.JSON, b"null")
 def pack_arguments(
     args: tuple[Any, ...], kwargs: Mapping[str, Any], blobs: envelope.Blobs
 ) -> tuple[Payload, tuple[ids.TaskId, ...]]:
-    """The arguments of a call, and the tasks whose futures are among them at any depth.
+    """Return the arguments of a call, and the tasks whose futures are in them at any depth.
 
-    JSON `[[…], {…}]` if that is exact, else a pickle. Raises NotPicklable, which names the part.
+    The payload is JSON `[[…], {…}]` if that is exact, else a pickle. Raises NotPicklable, which
+    names the part that fails.
     """
     data = plain.encode_call(args, kwargs)
     if data is not None:
@@ -61,10 +62,10 @@ def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[
 def unpack_arguments(
     payload: Payload, blobs: envelope.Blobs, resolve: envelope.Resolve
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments again. Futures in them become `resolve(task, index)`.
+    """Return the unpacked arguments, with each future in them replaced by `resolve(task, index)`.
 
-    `index` is of one of several returns, None for the whole result. Raises whatever unpickling
-    raises, say ModuleNotFoundError.
+    `index`: of one of several returns, None for the whole result. Raises whatever unpickling
+    raises, such as ModuleNotFoundError.
     """
     if payload.media_type == attempts.JSON:
         args, kwargs = _decode(_bytes(payload, blobs))
@@ -74,7 +75,9 @@ def unpack_arguments(
 
 
 def pack_value(value: Any, blobs: envelope.Blobs) -> Payload:
-    """A value by itself: a result, or what `put` was given. Raises NotPicklable."""
+    """Return a single value as a payload: a result, or the argument of `put`. Raises
+    NotPicklable.
+    """
     if value is None:
         return _NONE
     data = plain.encode(value)
@@ -86,7 +89,9 @@ def pack_value(value: Any, blobs: envelope.Blobs) -> Payload:
 
 
 def unpack_value(payload: Payload, blobs: envelope.Blobs) -> Any:
-    """The value again; other media types than ours are bytes. Raises whatever unpickling raises."""
+    """Return the unpacked value; payloads of foreign media types are bytes. Raises whatever
+    unpickling raises.
+    """
     data = _bytes(payload, blobs)
     if payload.media_type == attempts.JSON:
         return _decode(data)
@@ -98,7 +103,7 @@ def unpack_value(payload: Payload, blobs: envelope.Blobs) -> Any:
 
 
 def pack_stream(payloads: Sequence[Payload], blobs: envelope.Blobs) -> Payload:
-    """The result of a generator: all that it has yielded, each packed already."""
+    """Return the result of a generator from all its yielded values, which are packed already."""
     held = [digest for each in payloads for digest in each.digests]
     dumped = envelope.Dumped((_encode(payloads),), tuple(dict.fromkeys(held)))
     return _packed(attempts.STREAM, dumped, blobs)
@@ -128,10 +133,10 @@ def _stored(media_type: str, dumped: envelope.Dumped, blobs: envelope.Blobs) -> 
 
 
 def pack_by_value(held: Any, function: Callable[..., Any], *, along: bool) -> bytes:
-    """The bytes of `held`, which is or has `function`.
+    """Return the pickle of `held`, which is the function or an object that contains it.
 
-    `along`: workers cannot import its module, so whatever is pickled of it is taken along, from now
-    on. Raises NotPicklable, which names the global or closure variable that fails.
+    `along`: workers cannot import the function's module, so from now on everything of that module
+    is pickled by value. Raises NotPicklable, which names the global or closure variable that fails.
     """
     module = sys.modules.get(getattr(function, "__module__", None) or "__main__")
     if along and module is not None and module.__name__ != "__main__":
@@ -143,7 +148,9 @@ def pack_by_value(held: Any, function: Callable[..., Any], *, along: bool) -> by
 
 
 def taken_along(module: str) -> bool:
-    """Whether functions of this module are pickled, not named: see `pack_by_value`."""
+    """Return whether functions of this module are pickled by value, not by name; see
+    `pack_by_value`.
+    """
     cloudpickle = sys.modules.get("cloudpickle")
     return cloudpickle is not None and module in cloudpickle.list_registry_pickle_by_value()
 
@@ -153,7 +160,7 @@ def load_function(data: envelope.Part) -> Any:
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """`module:qualified.name`, at most 512 characters: how a call is known to people."""
+    """Return `module:qualified.name`, at most 512 characters: the name of a call for people."""
     while isinstance(function, partial):
         function = function.func
     module = getattr(function, "__module__", None) or "__main__"
@@ -165,7 +172,7 @@ def _short_name(function: Callable[..., Any]) -> str:
 
 
 def located(function: Callable[..., Any]) -> Any:
-    """What a worker gets when it imports the function by its name; None if it cannot."""
+    """Return what a worker gets when it imports the function by its name, or None if it cannot."""
     if not findable(function):
         return None
     found: Any = sys.modules.get(function.__module__)
@@ -175,14 +182,14 @@ def located(function: Callable[..., Any]) -> Any:
 
 
 def findable(function: Callable[..., Any]) -> bool:
-    """Whether a process with our `sys.path` could import the module of a function."""
+    """Return whether a process with our `sys.path` could import the module of a function."""
     module = getattr(function, "__module__", None)
     return module not in (None, "__main__", "__mp_main__") and _findable(module)
 
 
 @lru_cache(maxsize=1024)
 def _findable(module: str) -> bool:
-    """Whether a process with our `sys.path` would find this very module by its name."""
+    """Return whether a process with our `sys.path` would find exactly this module by its name."""
     here = sys.modules.get(module)
     if here is None:
         return False

@@ -1,7 +1,7 @@
-"""Which Python values JSON carries exactly: what goes in comes out, types included.
+"""JSON for values that it carries exactly: what is decoded equals what was encoded, types included.
 
-Used by `sdk.pickling` as the fast path. Not a converter: whatever would change on the way (tuples,
-NaN, integers beyond 2 ** 53, keys that are no strings, subclasses, a list that appears twice) is
+Used by `sdk.pickling` as the fast path. Not a converter: values that JSON would change (tuples,
+NaN, integers beyond 2 ** 53, keys that are not strings, subclasses, a list that appears twice) are
 left to pickle.
 """
 
@@ -26,7 +26,7 @@ _FEW = 32
 
 
 def encode(value: Any) -> bytes | None:
-    """The JSON of one value, None if JSON does not carry it exactly."""
+    """Return a value as JSON, or None if JSON does not carry it exactly."""
     kind = type(value)
     if kind is int:
         return _encode(value) if -MAX_INTEGER <= value <= MAX_INTEGER else None
@@ -36,7 +36,7 @@ def encode(value: Any) -> bytes | None:
 
 
 def encode_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes | None:
-    """The JSON `[[…], {…}]` of arguments, None if JSON does not carry them exactly."""
+    """Return arguments as JSON `[[…], {…}]`, or None if JSON does not carry them exactly."""
     for value in args:
         kind = type(value)
         if kind is int:
@@ -64,9 +64,9 @@ def _written(value: Any) -> bytes | None:
 
 
 def _all_exact(values: Collection[Any], seen: set[int], depth: int) -> bool:
-    """Whether JSON carries each of `values`, which a container at `depth` holds.
+    """Return whether JSON carries each of `values`, which are in a container at `depth`.
 
-    Containers that appear twice go to pickle, which keeps that they are one.
+    Containers that appear twice are left to pickle, which preserves that they are the same object.
     """
     if len(values) > _FEW:
         kinds = set(map(type, values))
@@ -90,7 +90,7 @@ def _all_exact(values: Collection[Any], seen: set[int], depth: int) -> bool:
 
 
 def _exact_nested(value: Any, seen: set[int], depth: int) -> bool:
-    """As `_all_exact`, of one list or dict that is held at `depth`."""
+    """Return whether JSON carries this list or dict, which is in a container at `depth`."""
     if depth == MAX_DEPTH or id(value) in seen:
         return False
     seen.add(id(value))

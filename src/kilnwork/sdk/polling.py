@@ -1,6 +1,6 @@
-"""Asking again and again whether something of a server is over, at a growing distance.
+"""Polling: waits for a condition on a server, asking at growing intervals.
 
-Used by the handles of Jobs and of runs of SyncSets. Not for tasks, which the link tells of.
+Used by the handles of Jobs and of SyncSet runs. Not for tasks, whose end the link reports.
 """
 
 import threading
@@ -12,8 +12,11 @@ _BETWEEN = backoff.Backoff(base_s=0.05, max_s=2.0, factor=1.5, jitter=0.2)
 
 
 def wait_until(done: Callable[[], bool], timeout_s: float | None, *, time: clock.Clock) -> bool:
-    """Wait until that is true, for `timeout_s` at most (None: as long as it takes); return whether
-    it is. It is asked once at least."""
+    """Wait until `done()` returns True, at most `timeout_s` (None: without limit); return whether
+    it did.
+
+    It is called at least once.
+    """
     until = None if timeout_s is None else time.monotonic() + timeout_s
     entropy, looks = ids.system_entropy(), 0
     while not done():

@@ -1,9 +1,8 @@
-"""A line that says how far many calls are: counts, rest, rate, and failures as they happen.
+"""A progress line for many calls: counts, rest, rate, and failures as they happen.
 
 Used by `Task.map`, `gather` and `as_completed` with `progress=True`. It is shown on a terminal and
-in a notebook, and nowhere else: a file or a pipe gets nothing. What it knows comes from the
-futures, in whatever thread; a thread of its own rewrites the line, so that it moves while no caller
-waits.
+in a notebook only, not in a file or a pipe. The numbers come from the futures, in whatever thread
+settles them; a separate thread rewrites the line, so that it moves while no caller waits.
 """
 
 import atexit
@@ -32,9 +31,9 @@ _WIDTH = 100
 def show(
     items: futures.Futures[Any], of: str, *, stream: TextIO | None = None
 ) -> contextlib.AbstractContextManager[object]:
-    """Show how far they are, until all are done or the context that is returned is left.
+    """Show the progress line until all futures are done or the returned context is left.
 
-    `stream`: default standard error.
+    `stream`: default: standard error.
     """
     stream = sys.stderr if stream is None else stream
     if not _is_watched(stream):
@@ -46,14 +45,14 @@ def show(
 
 
 def _is_watched(stream: TextIO | None) -> bool:
-    """Whether a line that is rewritten is read by people: a terminal, or a cell of a notebook."""
+    """Return whether people see the stream rewrite a line: on a terminal, or in a notebook cell."""
     if stream is None:
         return False
     return stream.isatty() or type(stream).__module__.startswith("ipykernel.")
 
 
 class Line:
-    """One line on `stream`, and the failures above it. `of`: what the calls are called."""
+    """One line on `stream`, with the failures above it. `of`: the name of the calls."""
 
     def __init__(
         self, of: str, stream: TextIO, *, time: clock.Clock | None = None, width: int | None = None
@@ -75,23 +74,23 @@ class Line:
         self._thread = threading.Thread(target=self._run, name="kiln-progress", daemon=True)
 
     def found(self, future: futures.Future[Any]) -> None:
-        """There is one more."""
+        """Count a further future."""
         self._total += 1
         self._pending.add(future)
         future.when_done(self._done)
 
     def ended(self, _: BaseException | None) -> None:
-        """There are no more than those that were found."""
+        """Record that all futures are known."""
         self._growing = False
         self._look()
 
     def start(self) -> None:
-        """Begin to show it."""
+        """Start showing the line."""
         atexit.register(self.stop)
         self._thread.start()
 
     def stop(self) -> None:
-        """Show it a last time and end the line; repeatable."""
+        """Show the line a last time and end it; may be called more than once."""
         self._over.set()
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join()
@@ -103,7 +102,7 @@ class Line:
         self.stop()
 
     def _done(self, future: futures.Future[Any]) -> None:
-        """In any thread, perhaps twice."""
+        """Count a finished future; called in any thread, possibly twice."""
         if future in self._pending:
             self._pending.discard(future)
             if future.failed():
@@ -124,13 +123,13 @@ class Line:
             atexit.unregister(self.stop)
 
     def draw(self) -> None:
-        """Print the failures that are new, and rewrite the line."""
+        """Print new failures and rewrite the line."""
         for text in self._failures():
             self._write(f"\r{self._cut(text)}\n")
         self._write(f"\r{self._cut(self.text())}")
 
     def text(self) -> str:
-        """What the line says."""
+        """Return the text of the line."""
         now_s = self._clock.monotonic()
         done = self._total - len(self._pending)
         self._meter.total = None if self._growing else self._total
@@ -157,7 +156,7 @@ class Line:
                 yield f"{self._of}: more failures are counted and not shown"
 
     def _cut(self, text: str) -> str:
-        """In one line of the screen, over whatever stood there before."""
+        """Return the text cut to one line of the screen, padded to cover the previous text."""
         width = self._width
         if width is None:
             width = shutil.get_terminal_size().columns - 1 if self._stream.isatty() else _WIDTH
@@ -170,7 +169,7 @@ class Line:
 
 
 def _error(future: futures.Future[Any]) -> str:
-    """The error and which call it is, in one line."""
+    """Return the error and the call that it is from, in one line."""
     error = future.exception()
     lines = str(error).strip().splitlines()
     text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

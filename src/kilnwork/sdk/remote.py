@@ -1,8 +1,8 @@
-"""`kiln.connect()`: a session with a dispatcher that runs already.
+"""`kiln.connect()`: a session with a running dispatcher.
 
-Public as `kilnwork.connect`. The link is the dispatcher's Unix socket where that is to be seen,
-else one through the manager's port or the API server's proxy (`endpoints`), with blobs over HTTP.
-What is not there raises an error that names what is.
+Public as `kilnwork.connect`. The link is the dispatcher's Unix socket if that is visible here, else
+one through the manager's port or the API server's proxy (`endpoints`), with blobs over HTTP. If a
+server, namespace or cluster does not exist, the error lists those that do.
 """
 
 import os
@@ -39,17 +39,19 @@ def connect(  # noqa: PLR0913  a public door: options are named
 
     `where`: the data directory of a `kiln up`, the directory of a `kiln.start(DIRECTORY)`, a
     kubeconfig (of a `kiln up`, or of a cluster with a manager in it) or the server's URL. None:
-    what `$KUBECONFIG` names, our Pod's cluster, else the default data directory. `namespace`: None:
-    that of the kubeconfig, else `default`. `cluster`: the TaskCluster that runs the tasks.
-    `working_dir`: a directory whose files workers get, to run in and import from; `modules`:
-    modules or packages that they get to import. Both are for a `kiln up`, whose workers have
-    neither the driver's directory nor its import path. `retry_failed`: see `start`.
-    `reconnect_timeout`, `close_timeout`: see there; twice the time by default, since a manager may
-    move to another machine.
+    `$KUBECONFIG` if set, else the cluster of the Pod we run in, else the default data directory.
+    `namespace`: None: that of the kubeconfig, else `default`. `cluster`: the TaskCluster that runs
+    the tasks.
 
-    Raises ConfigurationError when there is no such server, namespace or cluster (it lists those
-    that there are), or the token may not make tasks there; `NotShippable` (a DataError) or OSError
-    for a directory or module that cannot be sent.
+    `working_dir`: a directory whose files are sent to workers, which run in it and import from it;
+    `modules`: modules or packages that are sent to workers for import. Both are for a `kiln up`,
+    whose workers have neither the driver's directory nor its import path. `retry_failed`: see
+    `start`. `reconnect_timeout`, `close_timeout`: see `start`; reconnecting may take twice as long
+    by default, since a manager may move to another machine.
+
+    Raises ConfigurationError if there is no such server, namespace or cluster (it lists those that
+    exist), or if the token may not create tasks there; `NotShippable` (a DataError) or OSError for
+    a directory or module that cannot be sent.
     """
     timeouts = driver.Timeouts.checked(reconnect_timeout, close_timeout)
     endpoint = resolve.resolve(where)
@@ -118,7 +120,10 @@ def _to_server(
     timeouts: driver.Timeouts,
     load_api: Callable[[], config.Config],
 ) -> driver.Driver:
-    """Over its Unix socket if that is here, else over the network. `load_api`: see `Endpoint`."""
+    """Connect over the Unix socket if that is on this machine, else over the network.
+
+    `load_api`: see `Endpoint`.
+    """
     found = to.find()
     _check_cluster(to, namespace, cluster)
     path = resolve.local_socket(to.server, found)
@@ -141,7 +146,7 @@ def _to_server(
 def _over_network(
     to: connector.ManagerConnector, namespace: str, cluster: str, timeouts: driver.Timeouts
 ) -> driver.Driver:
-    """What it reads of blobs is kept until it is closed."""
+    """Connect over the network; blobs that are read are cached until the session is closed."""
     directory = scratch.Scratch("kiln-d-")
 
     def keep(of: str) -> blobs.Blobs:
@@ -163,7 +168,9 @@ def _over_network(
 
 
 def _check_cluster(to: connector.ManagerConnector, namespace: str, cluster: str) -> None:
-    """Be certain that we may submit there, and that the cluster exists."""
+    """Check that this session may submit tasks and that the cluster exists. Raises
+    ConfigurationError.
+    """
     response = to.get(f"/v1/namespaces/{parse.quote(namespace, safe='')}/clusters")
     if not response.ok:
         raise errors.ConfigurationError(response.message())

@@ -1,7 +1,8 @@
-"""Running task functions: plain, async, generators and async generators, all the same way.
+"""Runs task functions of all kinds: plain, async, generators and async generators.
 
-Used by what runs calls: the worker's slots and `kilnwork.testing`. An async function gets an
-event loop of its own, which is over with the call. asyncio is imported for those only.
+Used by the code that runs calls: the worker's slots and `kilnwork.testing`. An async function gets
+an event loop of its own, which is closed after the call. asyncio is imported for async functions
+only.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -21,7 +22,7 @@ def call(
     *,
     new_loop: NewLoop | None = None,
 ) -> Any:
-    """What the function returns; for an async function, what awaiting that gives."""
+    """Call the function and return its result; the result of an async function is awaited."""
     value = function(*args, **kwargs)
     if iscoroutine(value):
         with _runner(new_loop) as runner:
@@ -36,13 +37,13 @@ def iterate(
     *,
     new_loop: NewLoop | None = None,
 ) -> Iterator[Any]:
-    """What a generator function yields. Close the iterator to close the generator."""
+    """Return an iterator over what a generator function yields. Closing it closes the generator."""
     made = function(*args, **kwargs)
     return _driven(made, new_loop) if isasyncgen(made) else iter(made)
 
 
 def check_returns(value: Any, count: int) -> None:
-    """Raise ValueError unless `value` can be taken apart into so many (`returns=`)."""
+    """Raise ValueError unless `value` can be unpacked into `count` items (`returns=`)."""
     several = isinstance(value, tuple | list)
     if count > 1 and not (several and len(value) == count):
         kind = type(value).__name__

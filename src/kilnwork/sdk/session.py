@@ -1,15 +1,15 @@
-"""A session: submits calls and receives their results, over one link to a dispatcher.
+"""A session: submits calls and receives their results over one link to a dispatcher.
 
-Used by task functions and futures. `driver.Driver` is the one of users' processes, the worker's
-slots have their own kind; both are a `Session`, which does what submitters do: it mints ids, names
-templates, gathers calls into batches, keeps what the dispatcher has not accepted, and says
-everything that matters again on a new connection. What has to be kept for that is released as soon
-as the dispatcher has it.
+Used by task functions and futures. `driver.Driver` is the session of users' processes, the worker's
+slots have another subclass. A `Session` creates task ids, numbers templates, sends calls in
+batches, keeps what the dispatcher has not accepted, and sends everything that is still needed again
+on a new connection. What is kept for that is released as soon as the dispatcher has it.
 
-Locks: `_lock` orders what is sent. Reading takes none, so that a signal handler may read while the
-thread that it interrupted holds the lock; only one thread reads at a time. So what the reader and
-others both change is changed by single operations of dict and deque, and iterated only as a copy:
-`dict.copy` is one step, `list(d.items())` is not (it makes tuples, which may run the collector).
+Locks: `_lock` orders what is sent. Reading takes no lock, so that a signal handler may read while
+the thread that it interrupted holds the lock; only one thread reads at a time. So what both the
+reader and other threads change is changed by single operations of dict and deque, and iterated only
+as a copy: `dict.copy` is atomic, `list(d.items())` is not (it creates tuples, which may run the
+garbage collector).
 """
 
 import contextlib
@@ -51,26 +51,28 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class TemplateForgotten(Exception):
-    """`submit` was called with the number of a template that was not used for long: ask for it
-    again."""
+    """`submit` was called with a template number that was dropped after long disuse: call
+    `template` again.
+    """
 
 
 class Session:
-    """See the module.
+    """A connection to a dispatcher that submits calls; the base of drivers' and slots' sessions.
 
-    `connect`: a fresh connected socket (see `channel.client.Link`). `credential` is read for each
-    Hello. `cluster`: None for the dispatcher's default. `decode`: by whom the link is held. `keep`:
-    the blobs of a namespace, when the dispatcher's directory is not to be seen here.
+    `connect`: returns a new connected socket (see `channel.client.Link`). `credential` is read for
+    each Hello. `cluster`: None for the dispatcher's default. `decode`: decodes messages for the
+    holder of the link. `keep`: returns the blobs of a namespace, if the dispatcher's directory is
+    not visible here.
 
-    `in_slot`: what is submitted are children of a running task. `shares_files`: workers see our
-    files. `imports_ours`: they import from where we do. `one_cluster`: there is no other than ours.
-    `has_secrets`: variables of tasks can be taken from Secrets there, as far as we know.
-    `functions_only`: tasks without a Python function cannot run there. `servers`: makes connectors
-    to the API server and to the manager (`job_requests`); None where there are none, and in a task.
-    `retry_failed`: calls run again whose key names one that failed before.
-    `environment`: the blob of the directory and modules that go along with each call, as text;
-    `shipped`: what can be imported from it. `tick_s`: see `channel.client.Handler`. `inherited`:
-    the environment for what mappers start.
+    `in_slot`: submitted calls are children of a running task. `shares_files`: workers see our
+    files. `imports_ours`: workers have our import path. `one_cluster`: the dispatcher has no other
+    cluster. `has_secrets`: variables of tasks can be taken from Secrets, as far as is known.
+    `functions_only`: only Python functions can run there. `servers`: returns connectors to the API
+    server and to the manager (`job_requests`); None if there are none, and in a task.
+    `retry_failed`: run calls again whose key names a failed call. `environment`: digest, as text,
+    of the blob with the directory and modules that calls run with; `shipped`: the modules that can
+    be imported from it. `tick_s`: see `channel.client.Handler`. `inherited`: the environment of
+    processes that mappers start.
     """
 
     in_slot = False
@@ -148,7 +150,10 @@ class Session:
     # for task functions and futures
 
     def template(self, spec: task.TaskSpec) -> int:
-        """The number of what many calls share; it is sent to the dispatcher once per connection."""
+        """Return the number of a template, the spec that many calls share.
+
+        The template is sent to the dispatcher once per connection.
+        """
         known = self._known_specs.get(id(spec))
         if known is not None:
             return known[1]
@@ -172,7 +177,7 @@ class Session:
         return number
 
     def remember(self, template: int, held: object) -> None:
-        """The task function of a template: for sessions that run calls themselves."""
+        """Receive the task function of a template; for sessions that run calls themselves."""
 
     def submit(  # noqa: PLR0913  called once per task: no bundle to build
         self,
@@ -186,13 +191,13 @@ class Session:
         make: type[futures.CallFuture[Any]] = futures.CallFuture,
         cache: calls.Cache | None = None,
     ) -> futures.CallFuture[Any]:
-        """Ask for a call. Blocks while the dispatcher has too much to do.
+        """Submit a call and return its future. Blocks while too many calls are not accepted.
 
-        `function`: by which children without a key are counted. `key` names the call for ever.
-        `make`: what the future is, `streams.Stream` for generators. `cache`: whether an earlier
-        result will do. Raises ValueError for a call
-        that fits into no message, and `errors.DispatcherLost` or `errors.NoSession` when
-        the link is over; `TemplateForgotten` when `template` has to be asked for again.
+        `function`: name by which children without a key are counted. `key` names the call for ever.
+        `make`: class of the future, `streams.Stream` for generators. `cache`: terms on which an
+        earlier result may be used. Raises ValueError for a call that is too large for a message;
+        `errors.DispatcherLost` or `errors.NoSession` if the link has ended; `TemplateForgotten` if
+        `template` must be requested again.
         """
         if self.link.failure is not None:
             raise futures.lost(self.link.failure)
@@ -245,7 +250,7 @@ class Session:
         return future
 
     def future(self, task_id: ids.TaskId) -> futures.CallFuture[Any]:
-        """The future of a task that exists, whichever process submitted it."""
+        """Return the future of an existing task, whichever process submitted it."""
         if self.link.failure is not None:
             raise futures.lost(self.link.failure)
         with self._lock:
@@ -258,7 +263,7 @@ class Session:
         return future
 
     def cancel(self, tasks: Iterable[ids.TaskId], *, recursive: bool = True) -> None:
-        """Kill these tasks, with all that they have spawned unless `recursive` is False."""
+        """Kill these tasks, and all tasks that they have spawned unless `recursive` is False."""
         if self.link.failure is not None:
             raise futures.lost(self.link.failure)
         with self._lock:
@@ -274,9 +279,9 @@ class Session:
     def retry(
         self, task_id: ids.TaskId, *, failed: bool, force: bool = False, started: bool = False
     ) -> futures.CallFuture[Any]:
-        """Start a task again that is over; see `messages.Retry`. Gives the future of the new run.
+        """Run a finished task again and return the future of the new run; see `messages.Retry`.
 
-        Raises ConfigurationError when it cannot run again.
+        Raises ConfigurationError if it cannot run again.
         """
         if self.link.failure is not None:
             raise futures.lost(self.link.failure)
@@ -308,9 +313,9 @@ class Session:
         keyed: bool = False,
         dry_run: bool = False,
     ) -> messages.Pruned:
-        """Forget tasks of the dispatcher that are over; see `messages.Prune`.
+        """Delete finished tasks from the dispatcher's journal; see `messages.Prune`.
 
-        Raises ConfigurationError when drivers may not, and DispatcherLost.
+        Raises ConfigurationError if drivers may not, and DispatcherLost.
         """
         if self.link.failure is not None:
             raise futures.lost(self.link.failure)
@@ -338,29 +343,32 @@ class Session:
         *,
         first: bool = False,
     ) -> bool:
-        """Wait until `done()`, which becomes true by what the link reads; False after `timeout_s`.
+        """Wait until `done()` returns True because of what the link reads; return False after
+        `timeout_s`.
 
-        `tasks`: those that are waited for, the first TASKS_NAMED of them; `first`: any of them is
-        enough, not only all. Every wait of a thread comes through here.
+        `tasks`: the tasks waited for, at most the first TASKS_NAMED; `first`: one of them is
+        enough. Every blocking wait of a thread uses this method.
         """
         return self.link.wait(done, timeout_s)
 
     def suspended(self, tasks: Sequence[ids.TaskId]) -> None:
-        """A coroutine is about to await these; it awaits until `resumed`."""
+        """Note that a coroutine is about to await these tasks, until `resumed` is called."""
 
     def resumed(self) -> None:
-        """It goes on."""
+        """Note that a coroutine has stopped awaiting; see `suspended`."""
 
     def call_back(self, callback: Callable[[Any], object], future: Any) -> None:
-        """Have a callback of a future that is done called: soon, in the thread for those."""
+        """Schedule a callback of a finished future in the callback thread."""
         callbacks.runner.put(callback, future)
 
     def parent(self, function: str, *, keyed: bool) -> tuple[attempts.AttemptRef | None, int]:
-        """Who submits, and the how-manieth call of `function` this is: for slots."""
+        """Return the attempt that submits and the ordinal of this call of `function` in it; for
+        slots.
+        """
         return None, 0
 
     def confirm(self, number: int) -> None:
-        """Wait until the id of call `number` is known to be the one that counts."""
+        """Wait until the dispatcher has confirmed or replaced the id of call `number`."""
         if number in self._unconfirmed:
             try:
                 self.link.wait(lambda: number not in self._unconfirmed)
@@ -368,19 +376,19 @@ class Session:
                 raise futures.lost(error) from error
 
     def all_accepted(self) -> bool:
-        """True when the dispatcher has every call on disk."""
+        """Return whether the dispatcher has accepted every call."""
         return not self._batch and not self._unaccepted
 
     @property
     def unfinished(self) -> int:
-        """How many calls are not over, without those that were cancelled."""
+        """The number of calls that have not finished, without cancelled ones."""
         # A result wakes those who wait for it before its future is taken out of `_open`.
         waited = [future for future in self._open.copy().values() if not future.done()]
         return sum(future.known_task not in self._cancelling for future in waited)
 
     @property
     def unaccepted(self) -> int:
-        """Calls that the dispatcher may not have on disk."""
+        """The number of calls that the dispatcher may not have accepted."""
         return len(self._batch) + len(self._unaccepted)
 
     # for the link
@@ -388,13 +396,13 @@ class Session:
     def hello(
         self, epoch: int
     ) -> messages.DriverHello | messages.SlotHello | messages.AttemptHello:
-        """The first frame of a new connection."""
+        """Return the first message of a new connection."""
         return messages.DriverHello(
             messages.VERSION, self._session, self._credential(), self.namespace, epoch
         )
 
     def attached(self, message: messages.Attached) -> list[frames.Sent]:
-        """What to say on a new connection: templates, calls, watches, cancels."""
+        """Return the messages to send on a new connection: templates, calls, watches, cancels."""
         self.namespace = message.namespace
         if not self._cluster_given:
             self.cluster = message.cluster
@@ -430,7 +438,10 @@ class Session:
         return said
 
     def received(self, message: Any) -> None:
-        """Accepted, FoundCall, Results and others. Repeatable: an interruption may repeat it."""
+        """Handle a message: Accepted, FoundCall, Results and others.
+
+        Handling is idempotent, since after an interruption the same message is handled again.
+        """
         if isinstance(message, messages.Results):
             self._ended(message.items)
         elif isinstance(message, messages.Accepted):
@@ -453,18 +464,20 @@ class Session:
                 stream.yielded(message.index, message.payload)
 
     def gather(self) -> None:
-        """Send the calls and watches that were kept back to be sent together."""
+        """Send the calls and watches that were held back for batching."""
         if self._batch or self._watching:
             with self._lock:
                 self._send_batch()
 
     def tick(self) -> None:
-        """From the background thread: keep the blobs that this process still needs."""
+        """Renew the blobs that this process still needs; called in the background thread."""
         if self._blob_directory is not None:
             blob_renewal.renew(self.blobs, self._submitted_digests)
 
     def gone(self, error: Exception) -> None:
-        """The link is over for good: all that is open fails, whatever its callbacks do."""
+        """Fail all open futures, because the link has ended for good. Errors of callbacks do not
+        stop it.
+        """
         interruption: BaseException | None = None
         for number in list(self._open):
             try:
@@ -504,7 +517,9 @@ class Session:
                 open_futures.pop(item.number, None)
 
     def _accepted(self, number: int) -> None:
-        """What `gone` empties meanwhile, in another thread, is empty."""
+        """Remove accepted calls from the queues, which `gone` may clear concurrently in another
+        thread.
+        """
         with contextlib.suppress(IndexError):
             while self._unaccepted[0].number <= number:
                 self._unaccepted.popleft()
@@ -516,7 +531,7 @@ class Session:
                 self._unconfirmed.pop(self._unconfirmed_order.popleft(), None)
 
     def _fail_if_over(self, number: int) -> None:
-        """`gone` has not seen a future that was made while the link ended."""
+        """Fail a future that was created while the link ended, and that `gone` may have missed."""
         if self.link.failure is not None:
             self._fail(number, futures.lost(self.link.failure))
 
@@ -529,9 +544,11 @@ class Session:
                 self._open.pop(number, None)
 
     def _send_batch(self) -> None:
-        """An interruption may note and send calls twice, which changes nothing; never not at all.
+        """Send the batched calls and watches.
 
-        Noted before they are sent: they may be accepted before the next line runs.
+        An interruption may make it record and send calls twice, which is harmless, but never omits
+        them. Calls are recorded before they are sent, since they may be accepted before the next
+        line runs.
         """
         if self._batch:
             batch = tuple(self._batch)
@@ -545,7 +562,9 @@ class Session:
             self._watching.clear()
 
     def _forget_templates(self) -> None:
-        """Those that no call has named since the last time, nor one that may be sent again."""
+        """Drop templates that no call has used since the last sweep and that no call to be sent
+        again needs.
+        """
         needed = self._used_templates
         needed |= {item.template for item in (*self._unaccepted.copy(), *self._batch)}
         forgotten = [number for number in self._templates if number not in needed]
@@ -558,7 +577,7 @@ class Session:
             self._send(messages.Forget(tuple(forgotten)))
 
     def _keep_open_cancels(self) -> None:
-        """Of what is said again, only what is not over."""
+        """Drop cancellations of tasks that have finished, so that they are not sent again."""
         still = {future.known_task for future in list(self._open.values())}
         for each in list(self._cancelling):
             if each not in still:
@@ -568,7 +587,7 @@ class Session:
         self.link.send(message)
 
     def _submitted_digests(self) -> Iterable[bytes]:
-        """The blobs of calls of which no row may be written yet."""
+        """Return the digests of blobs of calls that may not have a row in the journal yet."""
         items = (*self._unaccepted.copy(), *self._batch.copy())
         return {digest for item in items for digest in item.arguments.digests}
 
@@ -588,7 +607,7 @@ class Session:
 
 
 def current() -> Session:
-    """The innermost session that is open here; raises `errors.NoSession`."""
+    """Return the innermost open session of this process. Raises `errors.NoSession`."""
     return cast(Session, active.innermost())
 
 
@@ -596,10 +615,10 @@ blob_store.locate = lambda: current().blobs
 
 
 def activate(session: Session) -> None:
-    """Make it the one that task functions submit to."""
+    """Make this the session that task functions submit to."""
     active.add(session)
 
 
 def deactivate(session: Session) -> None:
-    """Undo `activate`; repeatable."""
+    """Undo `activate`; may be called more than once."""
     active.remove(session)

@@ -1,7 +1,7 @@
-"""Steps of a SyncSet that hold other steps: side by side, repeated, or one after the other.
+"""Steps of a SyncSet that contain other steps: in parallel, repeated, or in sequence.
 
-Used by `sync_sets`. What is declared within `with` of a block belongs to it. Steps that run
-something are in `set_steps`.
+Used by `sync_sets`. Steps declared within `with` of a block belong to it. Steps that run something
+are in `set_steps`.
 """
 
 from collections.abc import Iterator
@@ -13,29 +13,29 @@ from kilnwork.sdk import errors, set_expressions, set_steps
 
 @dataclass(slots=True)
 class Steps:
-    """Steps in the order in which they were declared."""
+    """A list of steps in the order of their declaration."""
 
     listed: list[set_steps.Step] = field(default_factory=list)
 
     def render(self, locate: set_steps.Locate) -> list[dict[str, Any]]:
-        """Return them as a flow has them."""
+        """Return the steps as they are written in a flow."""
         return [{step.name: step.render(locate)} for step in self.listed]
 
 
 class Opener(set_steps.Owner):
-    """A set whose steps can be declared into a block."""
+    """A set that can direct the declaration of steps into a block."""
 
     def enter_block(self, steps: Steps) -> None:
-        """Declare what comes into these."""
+        """Add steps declared from now on to this block."""
         raise NotImplementedError
 
     def leave_block(self, steps: Steps) -> None:
-        """Declare what comes into those around them again."""
+        """Add steps declared from now on to the enclosing block again."""
         raise NotImplementedError
 
 
 class Block(set_steps.Step):
-    """Steps in a step: what is declared within `with` belongs to it."""
+    """A step that contains the steps declared within its `with` block."""
 
     def __init__(self, name: str, of: Opener) -> None:
         super().__init__(name, of)
@@ -54,7 +54,7 @@ class Block(set_steps.Step):
 
 
 def paths(steps: Steps, prefix: str = "") -> Iterator[tuple[set_steps.Step, str]]:
-    """Yield all steps, also those within others, with their paths, such as `checks.var`."""
+    """Yield all steps, nested ones too, with their paths, such as `checks.var`."""
     for step in steps.listed:
         yield step, f"{prefix}{step.name}"
         if isinstance(step, Block):
@@ -62,7 +62,7 @@ def paths(steps: Steps, prefix: str = "") -> Iterator[tuple[set_steps.Step, str]
 
 
 class ForkBlock(Block):
-    """Steps that run side by side; its value has theirs, by their names."""
+    """Steps that run in parallel; its value is an object of their values by name."""
 
     def __init__(self, name: str, of: Opener, *, wait: Literal["all", "any"] | int) -> None:
         super().__init__(name, of)
@@ -74,7 +74,7 @@ class ForkBlock(Block):
 
 
 class RepeatBlock(Block):
-    """Steps that are repeated; its value is that of the last of them, None before."""
+    """Steps that are repeated; its value is that of the last step, None before the first round."""
 
     def __init__(self, name: str, of: Opener, *, most: int) -> None:
         super().__init__(name, of)
@@ -87,7 +87,7 @@ class RepeatBlock(Block):
         return set_expressions.Expression(self, ".iteration")
 
     def until(self, condition: set_expressions.Expression) -> Self:
-        """End when this is true; it is looked at after each round."""
+        """End the repetition when the condition is true; it is evaluated after each round."""
         self._until = condition
         return self
 

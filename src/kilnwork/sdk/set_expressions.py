@@ -1,8 +1,8 @@
-"""Expressions of a SyncSet's flow, written with Python's operators: `total.value.breaches > 0`.
+"""Expressions in a SyncSet's flow, written with Python's operators: `total.value.breaches > 0`.
 
 Used by `sync_sets`. An expression has no value in this program: it becomes a text `${ … }` in CEL,
-which the server evaluates while the flow runs (`api.expressions`). So whatever Python would have to
-know now, such as the truth of `if x > 0`, is refused. Pure.
+which the server evaluates while the flow runs (`api.expressions`). So operations whose result
+Python needs at once, such as the truth of `if x > 0`, raise an error. Pure.
 """
 
 import re
@@ -15,11 +15,11 @@ _MEMBER = re.compile(r"[A-Za-z_]\w*")
 
 
 class Named(Protocol):
-    """What has a name in expressions, which may be chosen later."""
+    """An object with a name in expressions, which may be chosen later."""
 
     @property
     def name(self) -> str:
-        """Its name by now."""
+        """The current name."""
         ...
 
 
@@ -28,16 +28,16 @@ Part = str | Named
 
 
 class Expression:
-    """A value that the flow has once it runs: of a step, a parameter, or computed from others.
+    """A value that exists once the flow runs: of a step, a parameter, or computed from others.
 
-    Members are attributes, `total.value.sum`, or `total.value["a sum"]`; there are the operators
-    `+ - * / %`, `== != < <= > >=`, and `& | ~` for and, or and not.
+    Members are attributes, `total.value.sum`, or items, `total.value["a sum"]`. It supports the
+    operators `+ - * / %`, `== != < <= > >=`, and `& | ~` for and, or and not.
     """
 
     __slots__ = ("_atom", "_parts")
 
     def __init__(self, *parts: Part, atom: bool = True) -> None:
-        """`atom`: it needs no brackets beside an operator."""
+        """Make an expression of its parts. `atom`: it needs no parentheses next to an operator."""
         self._parts = parts
         self._atom = atom
 
@@ -153,7 +153,7 @@ def _joined(left: Any, operator: str, right: Any) -> Expression:
 
 
 def _operand(value: Any) -> tuple[Part, ...]:
-    """What an operand is made of: JSON is written as CEL writes it, which is the same."""
+    """Return the parts of an operand; JSON values are written the same way in CEL."""
     if not isinstance(value, Expression):
         value = getattr(value, "as_expression", value)
     if isinstance(value, Expression):
@@ -164,14 +164,14 @@ def _operand(value: Any) -> tuple[Part, ...]:
 
 
 def text(of: Expression) -> str:
-    """Return the expression in CEL, with names as they are by now."""
+    """Return the expression in CEL, with the current names."""
     return "".join(part if isinstance(part, str) else part.name for part in of._parts)
 
 
 def written(value: Any, plain: Callable[[Any], Any]) -> Any:
-    """Return an input as a manifest has it: expressions at any depth are `${ … }`.
+    """Return an input as it is written in a manifest, with expressions at any depth as `${ … }`.
 
-    `plain`: makes JSON of what else there is. Raises TypeError, and ValueError for a text that
+    `plain`: converts any other value to JSON. Raises TypeError, and ValueError for a text that
     would be read as an expression.
     """
     if not isinstance(value, Expression):

@@ -1,4 +1,4 @@
-"""What `kiln.SyncSet` and its groups take, with the places in the object where it goes.
+"""Options of `kiln.SyncSet` and its groups, with the fields of the object that they set.
 
 Used by `sync_sets`. Options of steps are in `set_steps`.
 """
@@ -12,14 +12,14 @@ Expression = set_expressions.Expression
 
 
 class GroupOptions(TypedDict, total=False):
-    """What `SyncSet.group` takes.
+    """The options of `SyncSet.group`.
 
-    `replicas`: number of workers, or a snapshot: one for each of its shards. `slots`: tasks that a
-    worker runs at once. `least`: without so many workers nothing starts; without it all of them.
-    `most`: how many there may be when the number is changed while the flow runs. `near`: snapshots
-    next to which the workers should be, and `near_mode` how much that matters. `template`: a
-    PodTemplateSpec. `service_account`: whose rights the tasks get. `on_pod_failed`: what follows
-    when a worker ends.
+    `replicas`: number of workers, or a snapshot: one worker for each of its shards. `slots`: tasks
+    that a worker runs at once. `least`: minimum number of workers to start with; default: all of
+    them. `most`: maximum number of workers if the number is changed while the flow runs. `near`:
+    snapshots near which workers should be placed, and `near_mode` how strictly. `template`: a
+    PodTemplateSpec. `service_account`: the account whose rights the tasks get. `on_pod_failed`:
+    what follows when a worker ends.
     """
 
     replicas: "int | SnapshotHandle"
@@ -44,14 +44,14 @@ GROUP_FIELDS = {
 
 
 class SnapshotHandle:
-    """A snapshot of a set: an input of steps, and what `each` goes over if it has shards."""
+    """A snapshot of a set: an input of steps; `each` iterates over its shards if it is divided."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     @property
     def as_expression(self) -> Expression:
-        """What it is as an input: a document for `kiln.Snapshot`."""
+        """The snapshot as an input: a document for `kiln.Snapshot`."""
         return Expression("data.", self.name)
 
     def __repr__(self) -> str:
@@ -59,7 +59,7 @@ class SnapshotHandle:
 
 
 class Setting(NamedTuple):
-    """An option of a set with a place in its spec."""
+    """An option of a set and the field of the spec that it sets."""
 
     name: str
     path: tuple[str, ...]
@@ -81,14 +81,14 @@ SETTINGS = (
 
 
 class SetOptions(TypedDict, total=False):
-    """What `SyncSet` takes beside its name. Times are in seconds.
+    """The options of `SyncSet` besides its name. Times are in seconds.
 
-    `backend`: how workers start together. `suspend`: start nothing until it is resumed.
-    `priority`: of its tasks. `deadline`: for the whole generation; `timeout`: for its flow.
-    `keep`: how many generations can be replayed. `ttl`: until a set that is over is deleted.
-    `order`: whether data or workers come first, and `data_timeout` how long pinning and fetching
-    may take. `gang_wait`: how long workers that have a node wait for the others, and `gang_timeout`
-    what follows.
+    `backend`: how workers start together. `suspend`: start nothing until the set is resumed.
+    `priority`: of its tasks. `deadline`: for the whole generation; `timeout`: for its flow. `keep`:
+    how many generations can be replayed. `ttl`: time until a finished set is deleted. `order`:
+    whether data or workers come first, and `data_timeout` how long pinning and fetching may take.
+    `gang_wait`: how long workers that have a node wait for the others, and `gang_timeout` what
+    follows.
     """
 
     backend: Literal["auto", "local", "pods"]

@@ -1,7 +1,7 @@
-"""SyncSets that Python submits and follows: `ss.submit()` gives a `SetRun`.
+"""SyncSet runs that a program submits and follows: `ss.submit()` returns a `SetRun`.
 
-Used by `sync_sets`. A run is one generation of a SyncSet; it is asked for, not watched, as runs of
-Jobs are (`job_runs`). Not for declaring steps.
+Used by `sync_sets`. A run is one generation of a SyncSet; it is polled, not watched, like runs of
+Jobs (`job_runs`). Not for declaring steps.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,14 +21,16 @@ server = job_requests.of_session
 
 
 class Shipping:
-    """Sends functions along that workers cannot import; keeps their blobs while it is there."""
+    """Ships functions that workers cannot import, and holds their blobs while this object
+    exists.
+    """
 
     def __init__(self) -> None:
         self._here = session.current()
         self._tasks: dict[Callable[..., Any], sdk_task.Task[..., Any]] = {}
 
     def call(self, function: Callable[..., Any]) -> dict[str, Any]:
-        """Return the `call` of a function. Raises NotPicklable."""
+        """Return the `call` document of a function. Raises NotPicklable."""
         task = self._tasks.setdefault(function, sdk_task.Task(function, options.Options()))
         found: dict[str, Any] = {"function": pickling.function_name(function)}
         code = task._shipped(self._here)
@@ -42,9 +44,9 @@ class Shipping:
 def submit(
     to: job_requests.ApiServer, body: Mapping[str, Any], shipping: Shipping, *, of: str
 ) -> "SetRun":
-    """Make a SyncSet, or a generation of the one that is there. Raises ConfigurationError.
+    """Create a SyncSet, or a new generation of an existing one. Raises ConfigurationError.
 
-    `shipping`: what was sent along is kept with the run, until the object names it.
+    `shipping`: held by the run, so that its blobs are kept until the object names them.
     """
     name = str(body["metadata"]["name"])
     try:
@@ -60,7 +62,7 @@ def submit(
 
 
 def _written(to: job_requests.ApiServer, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Raises Refused, with CONFLICT when another client was faster."""
+    """Create or replace the object. Raises Refused, with CONFLICT if another client was faster."""
     try:
         found = to.get(kinds.SYNC_SETS, name)
     except job_requests.Refused as error:
@@ -73,9 +75,9 @@ def _written(to: job_requests.ApiServer, name: str, body: Mapping[str, Any]) -> 
 
 
 class SetRun:
-    """A generation of a SyncSet; `name` is that of the object, `namespace` where it is.
+    """A generation of a SyncSet; `name` and `namespace` are those of the object.
 
-    Any thread may use it. It needs the session no more, once it is made.
+    Any thread may use it. Once created, it works without the session.
     """
 
     def __init__(
@@ -91,10 +93,12 @@ class SetRun:
         self._final: sync_set.SyncSetStatus | None = None
 
     def status(self) -> sync_set.SyncSetStatus:
-        """Return what the server says of it now: `phase`, `reason`, `message`, `snapshots`, `flow`
-        and more. Before this generation is admitted, or taken up again, its phase is empty.
+        """Return the current status from the server: `phase`, `reason`, `message`, `snapshots`,
+        `flow` and more.
 
-        Raises JobFailed when it is not there any more, or a newer generation has ended it.
+        The phase is empty until this generation is admitted, and again after `retry` until it is
+        resumed. Raises JobFailed if the SyncSet was deleted, or a newer generation has ended this
+        one.
         """
         if self._final is not None:
             return self._final
@@ -118,23 +122,25 @@ class SetRun:
         return status
 
     def steps(self) -> dict[str, sync_set.StepStatus]:
-        """Return how far each step is, by name: `total`, `succeeded`, `failed`, `reused`."""
+        """Return the progress of each step by name: `total`, `succeeded`, `failed`, `reused`."""
         return self.status().flow.steps
 
     def done(self) -> bool:
-        """Whether it is over."""
+        """Return whether the generation has finished."""
         self.status()
         return self._final is not None
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is over, for `timeout` seconds at most; return whether it is."""
+        """Wait until the generation has finished, at most `timeout` seconds; return whether it
+        has.
+        """
         return polling.wait_until(self.done, timeout, time=self._clock)
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait for its end, and return the flow's result.
+        """Wait until the generation has finished, and return the flow's result.
 
         Raises JobFailed, with `phase`, `reason` and its message, unless it succeeded, and
-        TimeoutError after `timeout` seconds; then it goes on.
+        TimeoutError after `timeout` seconds, in which case it continues.
         """
         if not self.wait(timeout):
             raise TimeoutError(
@@ -157,17 +163,17 @@ class SetRun:
             raise errors.ConfigurationError(f"SyncSet {self.name}: its result: {error}") from error
 
     def suspend(self) -> None:
-        """Start nothing more of it; what runs goes on."""
+        """Suspend the SyncSet: nothing more starts; running tasks continue."""
         self._patch({"suspend": True})
 
     def resume(self) -> None:
-        """Go on."""
+        """Resume a suspended SyncSet."""
         self._patch({"suspend": False})
 
     def scale(self, group: str, replicas: int) -> None:
         """Change the number of workers of an elastic group while it runs.
 
-        Raises ConfigurationError outside of the bounds of the group.
+        Raises ConfigurationError for a number outside the limits of the group.
         """
         groups = self._read()["spec"]["resources"]["groups"]
         if all(one["name"] != group for one in groups):
@@ -179,13 +185,17 @@ class SetRun:
         self._patch({"resources": {"groups": changed}})
 
     def cancel(self) -> None:
-        """Kill it: what runs is ended, and it becomes Killed. Nothing for one that is over."""
+        """Kill the generation: its running tasks are ended and it becomes Killed.
+
+        Has no effect on a finished one.
+        """
         if not self.done():
             self._patch({"killTimestamp": clock.rfc3339(self._clock.wall())})
 
     def retry(self) -> None:
-        """Run again what failed of it, and what comes after that, on the same data; what succeeded
-        stays as it is. It must have failed or been killed. Raises ConfigurationError.
+        """Run the failed steps and those after them again on the same data; reuse what succeeded.
+
+        The generation must have failed or been killed. Raises ConfigurationError.
         """
         if not self._over():
             raise errors.ConfigurationError(
@@ -203,9 +213,9 @@ class SetRun:
         self._run, self._final = run, None
 
     def replay(self) -> "SetRun":
-        """Run its data and flow again, as the next generation of the set; returns at once.
+        """Run the data and flow of this generation again as a new generation; return at once.
 
-        Raises ConfigurationError for one that is not over.
+        Raises ConfigurationError if this generation has not finished.
         """
         if not self._over():
             raise errors.ConfigurationError(

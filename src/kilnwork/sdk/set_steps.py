@@ -1,9 +1,8 @@
-"""Steps of a SyncSet that Python declares: what each runs, on which inputs, with which options.
+"""Steps of a SyncSet that a program declares: what each runs, with which inputs and options.
 
-Used by `sync_sets`, which makes them and puts them in order, and by `set_blocks`, steps that hold
-others; a step renders itself as `spec.flow`
-has it (`api.flow`). No I/O. What an expression may name is checked there too, by the same rules as
-on the server.
+Used by `sync_sets`, which creates and orders them, and by `set_blocks`, whose steps contain others.
+A step renders itself as an item of `spec.flow` (`api.flow`). No I/O. The names in expressions are
+checked there too, by the same rules as on the server.
 """
 
 import inspect
@@ -33,15 +32,15 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 
 
 class StepOptions(TypedDict, total=False):
-    """What `.options(…)` of a step takes. Times are in seconds.
+    """The options of `.options(…)` of a step. Times are in seconds.
 
-    `name`: of the step; that of its function unless given. `group`: of the workers that run it.
+    `name`: of the step; default: that of its function. `group`: of the workers that run it.
     `max_in_flight`: how many items run at once. `max_failed`: how many items may fail, a number or
     a percentage such as `"1%"`; their results are None. `timeout`: of one attempt. `total_timeout`:
     of the whole step. `retries`: further attempts after failures, with `retry_delay`,
-    `retry_factor`, `retry_max_delay` and `max_losses` as of `kiln.task`; `retry_on`: for which
-    failures, `"timeout"` or `"exit:N"`. `deterministic`: the same inputs on the same data give the
-    same result, which later generations use again.
+    `retry_factor`, `retry_max_delay` and `max_losses` as for `kiln.task`; `retry_on`: after which
+    failures, `"timeout"` or `"exit:N"`. `deterministic`: the same inputs and data give the same
+    result, which later generations reuse.
     """
 
     name: str
@@ -75,7 +74,7 @@ _RETRY = {
 
 
 class Step:
-    """A step of the flow. As an input of another one it stands for its value."""
+    """A step of the flow. As an input of another step it stands for its value."""
 
     def __init__(self, name: str, of: "Owner") -> None:
         self._name, self._owner = name, of
@@ -89,22 +88,22 @@ class Step:
 
     @property
     def value(self) -> Expression:
-        """What it returned."""
+        """The value that the step returned."""
         return Expression(self, ".value")
 
     @property
     def state(self) -> Expression:
-        """How it ended: `Succeeded`, `Failed`, `Skipped` or `Killed`."""
+        """The final state of the step: `Succeeded`, `Failed`, `Skipped` or `Killed`."""
         return Expression(self, ".state")
 
     @property
     def counts(self) -> Expression:
-        """Numbers of its tasks: `total`, `succeeded`, `failed`, `cancelled`, `reused`."""
+        """Counts of its tasks: `total`, `succeeded`, `failed`, `cancelled`, `reused`."""
         return Expression(self, ".counts")
 
     @property
     def as_expression(self) -> Expression:
-        """What it is as an input."""
+        """The expression that stands for the step as an input."""
         return self.value
 
     def options(self, **changes: Unpack[StepOptions]) -> Self:
@@ -123,12 +122,12 @@ class Step:
         return self
 
     def only_if(self, condition: Expression) -> Self:
-        """Skip the step unless this is true, and those that name its value."""
+        """Skip the step, and those that name its value, unless the condition is true."""
         self._condition = condition
         return self
 
     def render(self, locate: Locate) -> dict[str, Any]:
-        """Return the step as the flow has it. Raises BadOption."""
+        """Return the step as it is written in the flow. Raises BadOption."""
         body = self._body(locate)
         if self._condition is not None:
             body["if"] = f"${{ {set_expressions.text(self._condition)} }}"
@@ -157,13 +156,13 @@ class Step:
 
 
 class Owner:
-    """What steps need of the set that they belong to."""
+    """The interface of a set to its steps."""
 
     of: str
     """The set, for messages."""
 
     def take_name(self, wanted: str, *, instead_of: str = "") -> str:
-        """Return a name for a step, and keep it for it alone. Raises BadOption."""
+        """Return a unique name for a step and reserve it. Raises BadOption."""
         raise NotImplementedError
 
 
@@ -176,7 +175,7 @@ class Work:
     of: str
 
     def render(self, locate: Locate) -> dict[str, Any]:
-        """Return the fields of a step that say so."""
+        """Return the fields of the step that say what runs on which inputs."""
         found = self._what(locate)
         inputs = {name: self._input(name, value) for name, value in self.inputs.items()}
         return {**found, "with": inputs} if inputs else found
@@ -201,9 +200,12 @@ class Work:
 
 
 def work(runs: Runs, inputs: Mapping[str, Any], *, first: Mapping[str, Any], of: str) -> Work:
-    """Return the work of a step, checked. `first`: by a name for want of a better, what a function
-    gets as its first parameter. Raises BadOption for what is no work, and for inputs that the
-    function has no parameters for, or that it lacks."""
+    """Return the checked work of a step.
+
+    `first`: the input that a function gets as its first parameter, under the name that a program
+    gets it by. Raises BadOption for anything that cannot run as a step, for inputs that the
+    function has no parameters for, and for missing inputs.
+    """
     if isinstance(runs, str | templates.TemplateTask):
         return Work(runs, {**first, **inputs}, of)
     if isinstance(runs, Sequence):
@@ -224,7 +226,7 @@ def work(runs: Runs, inputs: Mapping[str, Any], *, first: Mapping[str, Any], of:
 def _bound(
     function: Callable[..., Any], inputs: Mapping[str, Any], first: list[Any], *, of: str
 ) -> dict[str, Any]:
-    """Inputs by name, as the function has them."""
+    """Return the inputs by the names of the function's parameters."""
     try:
         signature = inspect.signature(function)
     except ValueError as error:  # some of those that are written in C
@@ -260,7 +262,7 @@ class CallStep(Step):
 
 
 class EachStep(Step):
-    """A step with a task for each item; as an input it stands for the list of results."""
+    """A step with one task per item; as an input it stands for the list of results."""
 
     def __init__(self, name: str, of: Owner, does: Work, *, item: str, items: Expression) -> None:
         super().__init__(name, of)
@@ -268,12 +270,12 @@ class EachStep(Step):
 
     @property
     def value(self) -> Expression:
-        """Its results."""
+        """The list of results."""
         return self.results
 
     @property
     def results(self) -> Expression:
-        """What its tasks returned, in the order of the items; None for those that failed."""
+        """The results of its tasks in the order of the items; None for those that failed."""
         return Expression(self, ".results")
 
     def _body(self, locate: Locate) -> dict[str, Any]:
@@ -295,7 +297,7 @@ class JoinStep(CallStep):
 
 
 class ChoiceStep(CallStep):
-    """A step that calls one or another function."""
+    """A step that calls one of two functions, depending on a condition."""
 
     def __init__(self, name: str, of: Owner, does: Work, *, otherwise: Work) -> None:
         super().__init__(name, of, does)
@@ -305,7 +307,7 @@ class ChoiceStep(CallStep):
         return {**super()._body(locate), "else": self._otherwise.render(locate)}
 
     def render(self, locate: Locate) -> dict[str, Any]:
-        """Return the step; options are those of both functions."""
+        """Return the step as it is written in the flow; options apply to both functions."""
         body = super().render(locate)
         shared = {"group", "attemptSeconds", "retry", "deterministic"} & body.keys()
         body["else"] = {**{name: body[name] for name in sorted(shared)}, **body["else"]}
@@ -313,7 +315,7 @@ class ChoiceStep(CallStep):
 
 
 def step_name(runs: Runs) -> str:
-    """Return a name for a step that runs this: that of the function, in letters and digits."""
+    """Return a name for a step that runs this: the function's name in letters and digits."""
     if isinstance(runs, str):
         found = re.split(r"[:.]", runs)[-1]
     elif isinstance(runs, templates.TemplateTask):

@@ -1,10 +1,10 @@
-"""What was shipped, in the worker: unpacked once, and in place while a call runs.
+"""Shipped environments in a worker: unpacked once, and active while a call runs.
 
-Used by the worker's slots around each call (`enter`), and by `task` (`installed`). What `packing`
-has packed is unpacked into a directory that all slots of a worker share, under the name of its
-digest. A slot stays in the environment of its last call; a call of another one puts the modules of
-the one before aside. Tasks may read their working directory; what they write there, other tasks
-see, and none keeps.
+Used by the worker's slots around each call (`enter`), and by `task` (`installed`). A blob that
+`packing` has packed is unpacked into a directory that all slots of a worker share, named by its
+digest. A slot stays in the environment of its last call; a call of another environment first
+removes the modules of the previous one from `sys.modules`. Tasks may read their working directory;
+what a task writes there is visible to other tasks and is not kept.
 """
 
 import contextlib
@@ -36,7 +36,9 @@ _SITES = frozenset({"site-packages", "dist-packages"})
 
 
 def installed(module: str) -> bool:
-    """Whether a worker with our Python has this top-level module: standard, or installed."""
+    """Return whether a worker with our Python has this top-level module: standard library or
+    installed.
+    """
     if module in sys.stdlib_module_names:
         return True
     found = sys.modules.get(module)
@@ -45,13 +47,13 @@ def installed(module: str) -> bool:
 
 
 class Entered:
-    """An environment that a call is in; leave it, or use `with`."""
+    """The environment that a call has entered: call `leave`, or use `with`."""
 
     def __init__(self, before: str | None) -> None:
         self._before = before
 
     def leave(self) -> None:
-        """The working directory is what it was; modules stay until another environment comes."""
+        """Restore the working directory; modules stay until another environment is entered."""
         if self._before is not None:
             with contextlib.suppress(OSError):  # another process has removed it
                 os.chdir(self._before)
@@ -67,11 +69,11 @@ _NOWHERE = Entered(None)
 
 
 def enter(environment: str | None, kept: blobs.Blobs, cache: Path | None = None) -> Entered:
-    """Be in an environment: its modules can be imported, its directory is the working directory.
+    """Enter an environment: import its modules, and use its directory as the working directory.
 
-    `environment`: as specs name it, None: in none. `cache`: where to unpack it; default in the
-    directory of the blobs. Not for two threads at a time: a process has one working directory.
-    Raises `BlobMissing`, `BlobDamaged`, OSError.
+    `environment`: digest as in specs, None: no environment. `cache`: where to unpack it; default:
+    in the directory of the blobs. Not for two threads at a time, since a process has one working
+    directory. Raises `BlobMissing`, `BlobDamaged`, OSError.
     """
     if environment == slot.environment is None:
         return _NOWHERE
@@ -90,7 +92,7 @@ def _working_directory() -> str:
 
 
 class _Slot:
-    """The environment that this process is in."""
+    """The current environment of this process."""
 
     def __init__(self) -> None:
         self.environment: str | None = None
@@ -100,7 +102,7 @@ class _Slot:
         self._aside: dict[Path | None, dict[str, ModuleType]] = {}
 
     def switch(self, environment: str | None, kept: blobs.Blobs, cache: Path) -> None:
-        """Be in this one; nothing changes if it is."""
+        """Switch to an environment; do nothing if it is the current one."""
         if environment == self.environment:
             return
         self._leave()
@@ -144,13 +146,15 @@ def _modules_below(directory: str) -> Iterator[str]:
 
 
 def _taken(tops: set[str]) -> dict[str, ModuleType]:
-    """Take these and what is in them out of `sys.modules`."""
+    """Remove these modules and their submodules from `sys.modules` and return them."""
     found = [name for name in sys.modules if name.partition(".")[0] in tops]
     return {name: sys.modules.pop(name) for name in found}
 
 
 def _unpacked(digest: bytes, kept: blobs.Blobs, cache: Path) -> tuple[Path, int]:
-    """The directory of an environment, and a lock that keeps it there; unpacks it if need be."""
+    """Return the directory of an environment, unpacked if necessary, and a lock that protects
+    it.
+    """
     directory = cache / digest.hex()
     while True:
         try:
@@ -161,7 +165,7 @@ def _unpacked(digest: bytes, kept: blobs.Blobs, cache: Path) -> tuple[Path, int]
 
 
 def _locked(directory: Path) -> int:
-    """Raises FileNotFoundError if it is not there, or goes this moment."""
+    """Lock the directory of an environment. Raises FileNotFoundError if it is or gets removed."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH)
@@ -175,7 +179,7 @@ def _locked(directory: Path) -> int:
 
 
 def _unpack(digest: bytes, kept: blobs.Blobs, directory: Path) -> None:
-    """Under a name of its own, then renamed: of several slots that do it at once, one wins."""
+    """Unpack under a temporary name, then rename: of several slots that do so at once, one wins."""
     made = directory.with_name(f"{_UNFINISHED}{os.urandom(8).hex()}")
     made.mkdir(mode=0o700, parents=True)
     try:
@@ -195,9 +199,9 @@ def _unpack(digest: bytes, kept: blobs.Blobs, directory: Path) -> None:
 
 
 def _make_room(cache: Path) -> None:
-    """Remove the environments that were not used for longest and that no process is in.
+    """Remove the least recently used environments that no process is in.
 
-    So are directories that a killed worker has left half unpacked.
+    Directories that a killed worker has left partly unpacked are removed too.
     """
     found = _by_last_use(cache)
     _remove_abandoned(cache, found[:1])
@@ -221,7 +225,7 @@ def _remove_abandoned(cache: Path, newest: list[Path]) -> None:
 
 
 def _by_last_use(cache: Path) -> list[Path]:
-    """The newest first."""
+    """Return the directories, the most recently used first."""
     found = []
     for path in cache.iterdir():
         with contextlib.suppress(FileNotFoundError):

@@ -1,8 +1,8 @@
-"""Data of a SyncSet as a step's function reads it: shards and whole snapshots below `$KILN_DATA`.
+"""Data of a SyncSet for the function of a step: shards and whole snapshots below `$KILN_DATA`.
 
-Used by functions that steps call: what they get is a JSON document, and `kiln.Shard(document)` or
-`kiln.Snapshot(document)` opens it. Nothing is fetched here: the files are on the node before the
-step begins. How a snapshot is divided is `data.pond.shards`, and which record is in which shard
+Used by functions that steps call: they get a JSON document, which `kiln.Shard(document)` or
+`kiln.Snapshot(document)` opens. Nothing is fetched here: the files are on the node before the step
+begins. How a snapshot is divided is in `data.pond.shards`, and which record is in which shard in
 `data.pond.records`.
 """
 
@@ -27,14 +27,14 @@ _JSON = frozenset({".json", ".jsonl", ".ndjson"})
 
 
 class Shard:
-    """One shard of a snapshot, made of the document that a step with `each` gets.
+    """One shard of a snapshot, opened from the document that a step with `each` gets.
 
-    `snapshot`: name of the snapshot, `digest`: of it. `index`: from 0, `count`: of all shards.
-    `id`: the same for the same digest, scheme, index and count. `size`: bytes.
+    `snapshot`: name of the snapshot, `digest`: of the snapshot. `index`: from 0, `count`: number of
+    shards. `id`: the same for the same digest, scheme, index and count. `size`: in bytes.
     """
 
     def __init__(self, document: "Shard | Mapping[str, Any]") -> None:
-        """Raises TypeError for what is no document of a shard."""
+        """Open a shard. Raises TypeError if `document` is not the document of a shard."""
         self._shard: shards.Shard = (
             document._shard
             if isinstance(document, Shard)
@@ -51,24 +51,26 @@ class Shard:
 
     @property
     def files(self) -> list[Path]:
-        """Its files on this node; of a shard that ends within a file, all of that file."""
+        """Return its files on this node; if the shard ends within a file, the whole file is
+        listed.
+        """
         return [self.directory / path for path in self._shard.paths]
 
     def lines(self) -> Iterator[bytes]:
-        """Yield its records as they are, without line feed, file by file.
+        """Yield the lines of its records without line feed, file by file. Raises BadRecord.
 
-        Those that are in this shard alone: of a range the lines that begin there, or are so many
-        from the first on, of a key those whose key is of this shard. The header of a CSV file is no
-        record. Raises BadRecord.
+        Only lines of this shard are yielded: of a range of bytes the lines that begin in it, of a
+        range of rows that number of lines from the first on, of a hash those whose key belongs to
+        the shard. The header of a CSV file is not a record.
         """
         for line, _ in self._lines():
             yield line
 
     def records(self) -> Iterator[Any]:
-        """Yield its records: a dict for a line of a `.csv` file, by the names of its header, the
-        document of a line for `.json`, `.jsonl` and `.ndjson`, a text for others.
+        """Yield its records, converted by the file's name. Raises BadRecord.
 
-        Raises BadRecord.
+        A line of a `.csv` file becomes a dict by the names of its header, a line of `.json`,
+        `.jsonl` and `.ndjson` its JSON document, any other line a text.
         """
         for line, read in self._lines():
             yield read(line)
@@ -92,13 +94,13 @@ class Shard:
 
 
 class Snapshot:
-    """A whole snapshot, made of the document that `${ data.NAME }` is.
+    """A whole snapshot, opened from the document that `${ data.NAME }` stands for.
 
-    `name`, `digest`, `bytes` of all its files.
+    `name`, `digest`, and `bytes`: the size of all its files.
     """
 
     def __init__(self, document: "Snapshot | Mapping[str, Any]") -> None:
-        """Raises TypeError for what is no document of a snapshot."""
+        """Open a snapshot. Raises TypeError if `document` is not the document of a snapshot."""
         self._reference: _Reference = (
             document._reference
             if isinstance(document, Snapshot)
@@ -114,7 +116,7 @@ class Snapshot:
 
     @property
     def files(self) -> list[Path]:
-        """All of its files on this node, in the order of their paths."""
+        """Return all its files on this node, in the order of their paths."""
         return sorted(path for path in self.directory.rglob("*") if path.is_file())
 
     def path(self, name: str) -> Path:
@@ -125,7 +127,7 @@ class Snapshot:
         return found
 
     def records(self) -> Iterator[Any]:
-        """Yield the records of all its files, as `Shard.records`."""
+        """Yield the records of all its files, converted as by `Shard.records`."""
         for path in self.files:
             read = _Reader(path)
             for number, line in enumerate(records.lines(path)):
@@ -140,10 +142,11 @@ class Snapshot:
         key: str = "",
         unit: Literal["bytes", "rows"] = "bytes",
     ) -> list[Shard]:
-        """Divide it in this task, as `spec.data.snapshots[].shard` would: for functions that spawn
-        a task for each shard. `count`: how many; None: one for each file. `key`: of records, with
-        `hash`; `unit`: what a `range` has the same number of. Raises ManifestRefused (a DataError)
-        for a number that cannot be.
+        """Divide the snapshot in this task, for functions that spawn a task for each shard.
+
+        It is divided as by `spec.data.snapshots[].shard`. `count`: number of shards; None: one per
+        file. `key`: of records, with `hash`; `unit`: what a `range` has equal numbers of. Raises
+        ManifestRefused (a DataError) for an impossible number.
         """
         root = self.directory
         found = tuple(
@@ -166,7 +169,7 @@ class Snapshot:
 
 
 class _Listed(NamedTuple):
-    """`shards.Divisible`: files whose digests are not needed again."""
+    """A file in a form for `shards.Divisible`, without a digest, which is not needed again."""
 
     files: tuple[manifest.File, ...]
     digest: str
@@ -182,7 +185,9 @@ class _Reference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def directory(snapshot: str) -> Path:
-    """Return where a snapshot is on this node. Raises ConfigurationError outside of a step."""
+    """Return the directory of a snapshot on this node. Raises ConfigurationError outside of a
+    step.
+    """
     root = os.environ.get(DATA_VARIABLE)
     if not root:
         raise errors.ConfigurationError(
@@ -193,11 +198,12 @@ def directory(snapshot: str) -> Path:
 
 
 def outputs() -> Path:
-    """Return the directory for files that this task keeps: `spec.data.outputs` of its SyncSet makes
-    a snapshot of those that the tasks of a step have written.
+    """Return the directory for files that this task keeps.
 
-    It is of this attempt alone, and empty: what an attempt that failed has written does not count.
-    Raises ConfigurationError in a set without outputs, NotInTask outside of a task.
+    `spec.data.outputs` of its SyncSet makes a snapshot of the files that the tasks of a step have
+    written there. The directory is empty and belongs to this attempt alone: files of a failed
+    attempt are ignored. Raises ConfigurationError in a set without outputs, NotInTask outside of a
+    task.
     """
     inner, root = context.context(), os.environ.get(worker_variables.OUTPUTS)
     if not root:
@@ -212,7 +218,7 @@ def outputs() -> Path:
 
 
 class _Reader:
-    """Reads the lines of one file. `header`: names of columns; none: no CSV."""
+    """Converts the lines of one file. `header`: names of the columns; None if it is not CSV."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,10 +1,10 @@
 """Streams: the futures of generators, whose values arrive while they run.
 
-Used through `sdk.task`: `submit` of a generator function gives a `Stream`. It iterates over the
-values in order, as they come; `result()` is the list of all of them, as for any future. If the
-generator fails, so does the iteration, after the values before the failure. An attempt after a
-failure begins at the start: values that were already seen are not given again, they are taken to be
-equal.
+Used through `sdk.task`: `submit` of a generator function returns a `Stream`. Iterating over it
+gives the values in order, as they arrive; `result()` is the list of all of them, as for any future.
+If the generator fails, the iteration raises its error after the values before the failure. A retry
+starts the generator from the beginning: values that have been seen are not given again, since they
+are assumed to be equal.
 """
 
 from collections.abc import AsyncIterator, Iterator

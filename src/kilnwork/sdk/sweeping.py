@@ -1,7 +1,7 @@
-"""What homes leave that were killed with all their processes, or by a reboot: the next one removes.
+"""Removal of files of earlier homes whose processes were all killed, or that a reboot interrupted.
 
-Used by `volatile` and `durable`, in the thread of a home, so that no start waits for it. Whatever
-is young, belongs to another user, is in use or is not known is left alone.
+Used by `volatile` and `durable`, in the thread of a home, so that no start waits for it. Files that
+are young, belong to another user, are in use or have an unknown name are left alone.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _SOCKETS = re.compile("kiln-[0-9a-f]{16}")
 
 
 def prefix() -> str:
-    """With which the names of our temporary directories begin."""
+    """Return the prefix of the names of our temporary directories."""
     return f"kiln-{os.getuid()}-"
 
 
@@ -36,14 +36,13 @@ def temporary_directories(directory: Path, *, now: float) -> None:
 
 
 def socket_directories(directory: Path, *, now: float) -> None:
-    """Remove directories with nothing but a dispatcher's socket in them on which no process
-    listens."""
+    """Remove directories that contain only a dispatcher's socket on which no process listens."""
     for found in _old(directory, lambda name: bool(_SOCKETS.fullmatch(name)), now):
         sockets(found)
 
 
 def sockets(directory: Path) -> None:
-    """Remove a directory if there is nothing in it but such a socket."""
+    """Remove a directory if it contains at most such a socket."""
     with contextlib.suppress(OSError):
         entries = list(directory.iterdir())
         if not any(map(_in_use, entries)):
@@ -71,10 +70,10 @@ def _remove_unlocked(directory: Path) -> None:
 
 
 def _in_use(path: Path) -> bool:
-    """True of a dispatcher's socket that takes connections, and of everything else.
+    """Return False for a dispatcher's socket that refuses connections, and True for anything else.
 
-    Only a dispatcher does not mind a connection that says nothing; the shim of a `kiln up`, which
-    may have its socket in the same directory, would take it for the node of a new server.
+    Only a dispatcher tolerates a connection without a message; the shim of a `kiln up`, which may
+    have its socket in the same directory, would take it for the node of a new server.
     """
     if path.name != endpoint_files.SOCKET or not stat.S_ISSOCK(path.lstat().st_mode):
         return True

@@ -1,9 +1,9 @@
 """`kiln.SyncSet`: workers, data and flow of a SyncSet, declared in Python.
 
-Used by programs. Declaring runs nothing: it builds the object that a YAML file would hold
-(`manifest`), which `submit` gives to a server and `kiln.testing.run_set` runs in this process. What
-a step is is in `set_steps`, what submits and follows a set in `set_runs`. Where plain Python has to
-decide on results, let a step call a function that spawns tasks instead.
+Used by programs. Declaring runs nothing: it builds the object that a YAML file would contain
+(`manifest`), which `submit` sends to a server and `kiln.testing.run_set` runs in this process.
+Steps are described in `set_steps`, submitting and following a set in `set_runs`. If plain Python
+has to decide on results, use a step whose function spawns tasks.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ S = TypeVar("S", bound=set_steps.Step)
 
 
 class SyncSet(set_blocks.Opener):
-    """A SyncSet under construction; `with` checks it as a whole at its end.
+    """A SyncSet under construction; the end of its `with` block checks it as a whole.
 
     `name`: of the object. `pond`: the DataPond with its data.
     """
@@ -102,8 +102,10 @@ class SyncSet(set_blocks.Opener):
         template: Mapping[str, Any] | None = None,
         service_account: str | None = None,
     ) -> str:
-        """Declare a worker of its own for functions that spawn tasks, and return its name for
-        `.options(group=…)`: what they spawn runs on the first group."""
+        """Declare a separate worker for functions that spawn tasks, and return its group's name.
+
+        Pass the name to `.options(group=…)` of a step; the spawned tasks run on the first group.
+        """
         self._controller = _given({"template": template, "serviceAccountName": service_account})
         return sync_set.CONTROLLER
 
@@ -127,17 +129,18 @@ class SyncSet(set_blocks.Opener):
         copy: bool = False,
         deliver: Literal["all", "shard"] = "all",
     ) -> set_options.SnapshotHandle:
-        """Declare data that all steps of a generation see unchanged.
+        """Declare data that all steps of a generation see unchanged, and return a handle. Raises
+        BadOption.
 
-        It comes from a `source` of the pond, an `uri` below one, is an `output` of another set, by
-        the names of set and output, or is given `inline`, text by path; `path`, `paths` and `glob`
-        choose files. `digest`: it must be this one.
+        Its origin is a `source` of the pond, a `uri` below one, an `output` of another set, by the
+        names of set and output, or `inline` text by path. `path`, `paths` and `glob` select files.
+        `digest`: the digest that the data must have.
 
-        With `shards`, a number or the name of a group that has as many workers, or `by`, it is
-        divided: `files` of much the same size (the default), `range` of whole lines, the same
-        number of `unit` each, `hash` of the `key` of records or of the paths of files, `glob` by
-        `patterns`. `copy`: steps may write to a copy of it. `deliver`: a node gets all of it, or
-        the shards that its workers are for. Raises BadOption.
+        With `shards`, a number or the name of a group that has as many workers, or with `by`, the
+        data is divided into `files` of about the same size (the default), a `range` of whole lines
+        with the same number of `unit` each, by `hash` of the `key` of records or of the paths of
+        files, or by `glob` with `patterns`. `copy`: steps may write to a copy of it. `deliver`: a
+        node gets all of it, or only the shards for its workers.
         """
         origin = {
             "source": source,
@@ -168,21 +171,28 @@ class SyncSet(set_blocks.Opener):
 
     def output(self, name: str, step: set_steps.Step, *, glob: str = "") -> None:
         """Keep the files that the tasks of a step write to `kiln.outputs()` as a snapshot of the
-        pond. `glob`: which of them; without, all."""
+        pond.
+
+        `glob`: which of them; default: all.
+        """
         self._outputs.append((name, step, glob))
 
     def owns(self, manifest: Mapping[str, Any]) -> None:
-        """Declare another object of the set, such as a ConfigMap: made before its workers, removed
-        with it."""
+        """Declare an object that belongs to the set, such as a ConfigMap.
+
+        It is created before the set's workers and deleted with the set.
+        """
         self._objects.append(dict(manifest))
 
     def param(self, name: str, value: Any) -> Expression:
-        """Declare a parameter of the flow, any JSON, and return what stands for it."""
+        """Declare a parameter of the flow with this JSON value; return the expression that stands
+        for it.
+        """
         self._params[name] = job_parameters.plain(value)
         return Expression("params.", name)
 
     def expression(self, text: str) -> Expression:
-        """Return an expression in CEL as it is, for what Python's operators cannot say."""
+        """Return an expression from a text in CEL, for what Python's operators cannot express."""
         try:
             expressions.field(text)
         except expressions.ExpressionError as error:
@@ -191,14 +201,18 @@ class SyncSet(set_blocks.Opener):
 
     @property
     def error(self) -> Expression:
-        """What failed, in `on_failure` and `finally_`: `.step`, `.reason` and `.message`."""
+        """The failure, in steps of `on_failure` and `finally_`: `.step`, `.reason` and
+        `.message`.
+        """
         return Expression("error")
 
     # steps
 
     def call(self, runs: set_steps.Runs, /, **inputs: Any) -> set_steps.CallStep:
-        """Add a step that calls a function with these inputs, or runs a program with them in the
-        file `$KILN_INPUT`. Raises BadOption."""
+        """Add a step that calls a function with these inputs. Raises BadOption.
+
+        Instead of a function it may be a program, which gets the inputs in the file `$KILN_INPUT`.
+        """
         name, of = self._named(runs)
         does = set_steps.work(runs, inputs, first={}, of=of)
         return self._add(set_steps.CallStep(name, self, does))
@@ -210,10 +224,10 @@ class SyncSet(set_blocks.Opener):
         /,
         **inputs: Any,
     ) -> set_steps.EachStep:
-        """Add a step that calls a function for each shard of a snapshot, or item of a list.
+        """Add a step that calls a function for each shard of a snapshot, or each item of a list.
 
-        The item is the function's first parameter that is not among `inputs`; a program has it as
-        input `shard` or `item`. Raises BadOption.
+        The function gets the item as its first parameter that is not in `inputs`; a program gets it
+        as the input `shard` or `item`. Raises BadOption.
         """
         name, of = self._named(runs)
         given = items if isinstance(items, Expression) else getattr(items, "as_expression", None)
@@ -228,8 +242,10 @@ class SyncSet(set_blocks.Opener):
     def join(
         self, step: set_steps.EachStep, runs: set_steps.Runs, /, **inputs: Any
     ) -> set_steps.JoinStep:
-        """Add a step that calls a function with the list of results of an `each` as its first
-        parameter that is not among `inputs`. Raises BadOption."""
+        """Add a step that calls a function with the list of results of an `each`.
+
+        The list is its first parameter that is not in `inputs`. Raises BadOption.
+        """
         name, of = self._named(runs)
         if not isinstance(step, set_steps.EachStep):
             raise errors.BadOption(
@@ -248,7 +264,10 @@ class SyncSet(set_blocks.Opener):
         **inputs: Any,
     ) -> set_steps.CallStep:
         """Add a step that calls `then` if a condition is true, else `otherwise`, with the same
-        inputs; without `otherwise` it is skipped. Raises BadOption."""
+        inputs.
+
+        Without `otherwise` the step is skipped if the condition is false. Raises BadOption.
+        """
         name, of = self._named(then)
         if not isinstance(condition, Expression):
             raise errors.BadOption(
@@ -264,53 +283,62 @@ class SyncSet(set_blocks.Opener):
     def fork(
         self, name: str = "fork", *, wait: Literal["all", "any"] | int = "all"
     ) -> set_blocks.ForkBlock:
-        """Add steps that run side by side: those declared within `with`.
+        """Add a block of steps that run in parallel: those declared within its `with` block.
 
-        `wait`: for all of them, for the first that succeeds, or for so many.
+        `wait`: for all of them, for the first that succeeds, or for this number of them.
         """
         return self._add(set_blocks.ForkBlock(self.take_name(name), self, wait=wait))
 
     def repeat(self, name: str = "repeat", *, most: int) -> set_blocks.RepeatBlock:
-        """Add steps that are repeated: those declared within `with`, until its `.until(…)` is true.
+        """Add a block of steps that is repeated until its `.until(…)` is true.
 
-        `most`: rounds after which it fails.
+        Its steps are those declared within its `with` block. `most`: number of rounds after which
+        it fails.
         """
         return self._add(set_blocks.RepeatBlock(self.take_name(name), self, most=most))
 
     def sequence(self, name: str = "sequence") -> set_blocks.Block:
-        """Add steps that follow each other and are one: a branch of a fork, or what has a condition
-        or a timeout in common."""
+        """Add a block of steps that run one after the other and count as one step.
+
+        Use it as a branch of a fork, or for steps that share a condition or a timeout.
+        """
         return self._add(set_blocks.Block(self.take_name(name), self))
 
     def on_failure(
         self, runs: set_steps.Runs, /, *, causes: Sequence[str] = (), **inputs: Any
     ) -> set_steps.CallStep:
-        """Add a step for a flow that has failed, for one of these reasons if any are given. The
-        first that fits is done, with others of the same causes. It stays failed."""
+        """Add a step that runs after the flow has failed, if `causes` are given only for these
+        reasons.
+
+        The first step that matches runs, together with others of the same causes. The flow stays
+        failed.
+        """
         steps = self._catch.setdefault(tuple(causes), set_blocks.Steps())
         return self._aside(steps, runs, inputs)
 
     def finally_(self, runs: set_steps.Runs, /, **inputs: Any) -> set_steps.CallStep:
-        """Add a step that runs at the end in any case."""
+        """Add a step that runs at the end of the flow, whether it succeeded or failed."""
         return self._aside(self._finally, runs, inputs)
 
     def returns(self, value: "Expression | set_steps.Step") -> None:
-        """Set the flow's result; without it, it is the value of the last step."""
+        """Set the flow's result; default: the value of the last step."""
         self._result = value.as_expression if isinstance(value, set_steps.Step) else value
 
     # what becomes of it
 
     def manifest(self) -> dict[str, Any]:
-        """Return the SyncSet as an object for `kiln apply`. Raises BadOption for what is wrong with
-        it, and for functions that no worker could import."""
+        """Return the SyncSet as an object for `kiln apply`.
+
+        Raises BadOption for errors in it, and for functions that no worker could import.
+        """
         body = self._body(_importable)
         self._check(body)
         return body
 
     def submit(self) -> set_runs.SetRun:
-        """Make the SyncSet, or a new generation of the one that is there; returns at once.
+        """Create the SyncSet, or a new generation of an existing one; return at once.
 
-        Functions that workers cannot import are sent along. Raises BadOption, NoSession,
+        Functions that workers cannot import are shipped. Raises BadOption, NoSession,
         ConfigurationError.
         """
         server = set_runs.server(self.of)
@@ -320,12 +348,16 @@ class SyncSet(set_blocks.Opener):
         return set_runs.submit(server, body, shipping, of=self.of)
 
     def run(self, timeout: float | None = None) -> Any:
-        """Submit it and return its result; raises what `SetRun.result` raises."""
+        """Submit the set, wait for its end and return its result; raises what `SetRun.result`
+        raises.
+        """
         return self.submit().result(timeout)
 
     def declared(self) -> tuple[dict[str, Any], dict[str, Callable[..., Any]]]:
-        """Return the object, and its functions by the names that steps have for them: for runs in
-        this process. Raises BadOption."""
+        """Return the object, and its functions by the names that the steps use for them.
+
+        For runs in this process. Raises BadOption.
+        """
         found: dict[str, Callable[..., Any]] = {}
 
         def locate(function: Callable[..., Any]) -> dict[str, Any]:
@@ -346,7 +378,7 @@ class SyncSet(set_blocks.Opener):
     # for steps
 
     def take_name(self, wanted: str, *, instead_of: str = "") -> str:
-        """Return a name for a step: this one, or with a number behind it if it is taken."""
+        """Return this name for a step, with a number appended if it is taken, and reserve it."""
         if not flow_program.STEP_NAME.fullmatch(wanted):
             raise errors.BadOption(
                 f"{self.of}: step {wanted!r}: must be named by 1 to 40 letters and digits, the "
@@ -363,15 +395,15 @@ class SyncSet(set_blocks.Opener):
         return name
 
     def enter_block(self, steps: set_blocks.Steps) -> None:
-        """Declare what comes into these."""
+        """Add steps declared from now on to this block."""
         self._open.append(steps)
 
     def leave_block(self, steps: set_blocks.Steps) -> None:
-        """Declare what comes into those around them again."""
+        """Add steps declared from now on to the enclosing block again."""
         self._open.remove(steps)
 
     def _named(self, runs: set_steps.Runs) -> tuple[str, str]:
-        """A name for a step, and the step for messages."""
+        """Return a name for a step, and its description for messages."""
         name = self.take_name(set_steps.step_name(runs))
         return name, f"{self.of}: step {name}"
 
@@ -422,7 +454,9 @@ class SyncSet(set_blocks.Opener):
         }
 
     def _kept(self) -> list[dict[str, Any]]:
-        """The outputs; a step may have got another name since."""
+        """Return the outputs with the current names of their steps, which may have been renamed
+        since.
+        """
         paths = dict(set_blocks.paths(self._steps))
         return [
             {"name": name, "step": paths.get(step, step.name), **_given({"glob": glob})}
@@ -442,7 +476,7 @@ class SyncSet(set_blocks.Opener):
 
 
 def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields that say something."""
+    """Return the fields that are not empty."""
     return {name: value for name, value in fields.items() if value not in (None, "", [], {})}
 
 
@@ -454,7 +488,7 @@ def _put(spec: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 
 
 def _anywhere(function: Callable[..., Any]) -> dict[str, Any]:
-    """Any name will do: it is only checked."""
+    """Return a `call` with a placeholder name, for checks only."""
     return {"function": "module:function"}
 
 

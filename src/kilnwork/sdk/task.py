@@ -1,12 +1,12 @@
 """Task functions: `@kiln.task` makes a `Task` of a Python function.
 
-Used by programs; by the worker's slots, which get a `Task` back from its name or its bytes
-(`load`, `function_of`, `may_retry`). Calling a task runs the function here and now, as if it had no
-decorator; `submit` and `map` ask the current session to run it. Not a running task: that is a
-`Future` here and a `Context` there.
+Used by programs, and by the worker's slots, which load a `Task` by its name or from its bytes
+(`load`, `function_of`, `may_retry`). Calling a task runs the function in this process, as if it had
+no decorator; `submit` and `map` send calls to the current session. Not a running task: that is a
+`Future` in the submitter and a `Context` inside.
 
-Options of a call (`name`, `key`, retries…) are given by `.options(…)`, never to `submit` itself:
-all arguments of `submit` are the function's own, whatever they are called.
+Options of a call (`name`, `key`, retries…) are passed to `.options(…)`, never to `submit` itself:
+all arguments of `submit` are the function's own, whatever their names.
 """
 
 import functools
@@ -39,9 +39,9 @@ Y = TypeVar("Y")
 
 
 class _Code:
-    """What a worker needs to find the function. `digest`: of the blob that holds it, as text.
+    """How a worker finds the function. `digest`: of the blob that contains it, as text.
 
-    `data`: what to put there; None if the function can be imported, or came from that blob.
+    `data`: content of that blob; None if the function can be imported, or came from the blob.
     """
 
     def __init__(self, name: str, digest: str | None = None) -> None:
@@ -53,7 +53,8 @@ class _Code:
 class _Bound(NamedTuple):
     """The number of a task's template in the session that it was last used in.
 
-    `environment`: of the session then; that of a slot is its call's.
+    `environment`: that of the session at the time; a slot's session has the environment of its
+    call.
     """
 
     session: Callable[[], session.Session | None]
@@ -62,7 +63,7 @@ class _Bound(NamedTuple):
 
 
 class _Binding:
-    """Where a task, and its copies that differ only in name or key, are bound."""
+    """The last binding of a task, shared by its copies that differ only in name or key."""
 
     __slots__ = ("now",)
 
@@ -71,7 +72,7 @@ class _Binding:
 
 
 class Task(Generic[P, R_co]):
-    """A function that can run as a task; `@kiln.task` makes one."""
+    """A function that can run as a task; `@kiln.task` returns it."""
 
     __name__: str
     __qualname__: str
@@ -89,7 +90,7 @@ class Task(Generic[P, R_co]):
         self._digest = b""
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Run the function here, in this process, as if it were no task."""
+        """Call the function in this process, as if it were not a task."""
         result: R_co = self._function(*args, **kwargs)
         return result
 
@@ -110,10 +111,10 @@ class Task(Generic[P, R_co]):
         self: "Task[Any, A | futures.Future[A]]", /, *args: Any, **kwargs: Any
     ) -> futures.Future[A]: ...
     def submit(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Ask the current session to run it with these arguments; returns at once.
+        """Submit a call with these arguments to the current session; return its future at once.
 
-        Arguments may hold futures at any depth: the call starts when all are over, and the function
-        gets their values. Raises NoSession, NotPicklable.
+        Arguments may contain futures at any depth: the call starts when all of them have finished,
+        and the function gets their values. Raises NoSession, NotPicklable.
         """
         return self._send(session.current(), args, kwargs, self._key)
 
@@ -152,18 +153,18 @@ class Task(Generic[P, R_co]):
         fail_fast: bool = False,
         progress: bool = False,
     ) -> Any:
-        """Submit a call for each item; with several iterables, for each row of them.
+        """Submit a call for each item; with several iterables, for each row of items.
 
-        As with the built-in `map`, the shortest ends it: `itertools.repeat(x)` gives x to each.
-        `key(*row)` names a call. `max_in_flight`: the next is submitted only while fewer are open.
-        `max_failed`: when more have failed, those that are open are cancelled and no others are
-        submitted; `result()` of a cancelled one raises Cancelled, caused by the failure that was
-        one too many. `fail_fast=True` is `max_failed=0`. `progress`: show on a terminal or in a
-        notebook how far they are, until all are done.
+        As with the built-in `map`, the shortest iterable ends it: `itertools.repeat(x)` gives x to
+        each call. `key(*row)` returns the key of a call. `max_in_flight`: submit the next call only
+        while fewer are open. `max_failed`: when more calls have failed, cancel the open ones and
+        submit no others; `result()` of a cancelled one raises Cancelled, caused by the failure that
+        exceeded the limit. `fail_fast=True` is `max_failed=0`. `progress`: show the progress on a
+        terminal or in a notebook until all are done.
 
         Returns the futures in the order of the items. With `max_in_flight` the sequence grows while
-        it is iterated, and items are taken from the iterable no sooner than they are submitted;
-        inside a task it is fed only while the task looks at it.
+        it is iterated, and an item is taken from the iterable only when its call is submitted;
+        inside a task, further calls are submitted only while the task uses the sequence.
         """
         here = session.current()
         limits = mapping.Limits(
@@ -183,11 +184,11 @@ class Task(Generic[P, R_co]):
         return made
 
     def options(self, **changes: Unpack[options.CallChanges]) -> Self:
-        """A copy with other options; see `options.Changes`. It is the same function.
+        """Return a copy of the task with other options; see `options.Changes`.
 
-        `key` names the call for ever: in a driver, a second submit under the same key and namespace
-        is the same call; inside a task, the key finds the child that an earlier attempt has made.
-        Raises BadOption.
+        `key` names the call for ever: in a driver, a second submit with the same key and namespace
+        refers to the same call; inside a task, the key finds the child that an earlier attempt has
+        spawned. Raises BadOption.
         """
         changed = dict(changes)
         copy = object.__new__(type(self))
@@ -236,7 +237,7 @@ class Task(Generic[P, R_co]):
                 bound = self._bind(here)
 
     def _cache(self, here: session.Session, arguments: attempts.Payload) -> calls.Cache | None:
-        """What decides whether an earlier result will do; None if it must not."""
+        """Return the terms on which an earlier result may be used, or None."""
         if self._options.cache is None:
             return None
         if isinstance(self, StreamTask):
@@ -253,7 +254,7 @@ class Task(Generic[P, R_co]):
         )
 
     def _bind(self, here: session.Session) -> _Bound:
-        """Make the template of this task known to a session."""
+        """Make the template of this task known to a session, and return its number there."""
         given = self._options
         if given.cluster is None:
             given = options.changed(given, {"cluster": here.cluster}, of=self._code.name)
@@ -284,7 +285,9 @@ class Task(Generic[P, R_co]):
         return bound
 
     def _shipped(self, here: session.Session) -> str | None:
-        """The digest of the blob with this task; None if the workers there can import it."""
+        """Return the digest of the blob with this task, or None if the session's workers can import
+        it.
+        """
         reached = _reached(self._function, here)
         if reached and self._importable():
             return None
@@ -302,7 +305,7 @@ class Task(Generic[P, R_co]):
         return code.digest
 
     def _importable(self) -> bool:
-        """Whether all that a worker needs of this task is found by the function's name."""
+        """Return whether the function's name is enough for a worker to get this task."""
         found = pickling.located(self._function)
         if isinstance(found, Task):
             mine, other = self._options.retry_on, found._options.retry_on
@@ -317,7 +320,7 @@ class Task(Generic[P, R_co]):
         return _empty, (type(self),), self._state()
 
     def _named(self, wanted: Any) -> bool:
-        """Whether a worker finds this task, or its function, by name, and shall."""
+        """Return whether this task, or its function, is pickled by name."""
         function = self._function
         found = pickling.located(function)
         if found is None or pickling.taken_along(function.__module__):
@@ -346,7 +349,7 @@ class Task(Generic[P, R_co]):
 
 
 class _Elsewhere:
-    """A function that a worker can import, though its module shows a Task under that name."""
+    """A function that a worker can import, although its module has a Task under that name."""
 
     def __init__(self, module: str, name: str) -> None:
         self.module = module
@@ -361,7 +364,7 @@ class _Elsewhere:
 
 
 def _check_variables(given: options.Options, here: session.Session, *, of: str) -> None:
-    """Raise BadOption for variables that could not be had there."""
+    """Raise BadOption for variables whose source the session does not have."""
     if given.env and given.pod is not None:
         raise errors.BadOption(
             f"{of}: env= beside pod=: the container in the template of pod= has its own: "
@@ -377,7 +380,7 @@ def _check_variables(given: options.Options, here: session.Session, *, of: str) 
 
 
 def _reached(function: Callable[..., Any], here: session.Session) -> bool:
-    """Whether the workers of a session can import the module of a function, by what they have."""
+    """Return whether the workers of a session can import the module of a function."""
     if not pickling.findable(function):
         return False
     top = function.__module__.partition(".")[0]
@@ -385,17 +388,19 @@ def _reached(function: Callable[..., Any], here: session.Session) -> bool:
 
 
 def _empty(kind: type[Task[Any, Any]]) -> Task[Any, Any]:
-    """A task before its state: so that a function may refer to its own task."""
+    """Return a task without its state, so that a function may refer to its own task while
+    unpickling.
+    """
     return object.__new__(kind)
 
 
 class AsyncTask(Task[P, R_co]):
-    """A task of an `async def` function: what is awaited is its result."""
+    """A task of an `async def` function; its result is the awaited value."""
 
     def __call__(  # type: ignore[override]
         self, /, *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[Any, Any, R_co]:
-        """The coroutine, to be awaited here."""
+        """Return the function's coroutine, to be awaited in this process."""
         coroutine: Coroutine[Any, Any, R_co] = self._function(*args, **kwargs)
         return coroutine
 
@@ -408,7 +413,7 @@ class StreamTask(Task[P, list[Y]], Generic[P, Y]):
     def __call__(  # type: ignore[override]
         self, /, *args: P.args, **kwargs: P.kwargs
     ) -> Iterator[Y]:
-        """The generator, here."""
+        """Return the function's generator, to be iterated in this process."""
         generator: Iterator[Y] = self._function(*args, **kwargs)
         return generator
 
@@ -417,7 +422,7 @@ class StreamTask(Task[P, list[Y]], Generic[P, Y]):
     @overload
     def submit(self, /, *args: Any, **kwargs: Any) -> streams.Stream[Y]: ...
     def submit(self, /, *args: Any, **kwargs: Any) -> Any:
-        """As `Task.submit`; the future can be iterated while the generator runs."""
+        """Submit as `Task.submit` does; the future can be iterated while the generator runs."""
         return self._send(session.current(), args, kwargs, self._key)
 
 
@@ -427,7 +432,7 @@ class AsyncStreamTask(StreamTask[P, Y]):
     def __call__(  # type: ignore[override]
         self, /, *args: P.args, **kwargs: P.kwargs
     ) -> AsyncIterator[Y]:
-        """The asynchronous generator, here."""
+        """Return the function's asynchronous generator, to be iterated in this process."""
         generator: AsyncIterator[Y] = self._function(*args, **kwargs)
         return generator
 
@@ -446,7 +451,9 @@ class SplitTask(Task[P, R_co]):
     @overload
     def submit(self, /, *args: Any, **kwargs: Any) -> tuple[futures.Future[Any], ...]: ...
     def submit(self, /, *args: Any, **kwargs: Any) -> Any:
-        """As `Task.submit`; a tuple of futures of the same task, one for each item."""
+        """Submit as `Task.submit` does; return a tuple of futures, one for each item of the
+        result.
+        """
         whole = self._send(session.current(), args, kwargs, self._key)
         return whole.parts(self._options.returns)
 
@@ -455,7 +462,7 @@ class SplitTask(Task[P, R_co]):
 
 
 def load(data: bytes | memoryview, code: str) -> Any:
-    """The task, or function, that blob `code` holds (its digest as text), to be kept and called."""
+    """Return the task or function in the blob `code` (its digest as text)."""
     loaded = pickling.load_function(data)
     if isinstance(loaded, Task):
         loaded._code.digest = code
@@ -463,20 +470,23 @@ def load(data: bytes | memoryview, code: str) -> Any:
 
 
 def function_of(held: Any) -> Any:
-    """The function to call: of a Task, and of a job (`job_functions`), its own; anything else is
-    one."""
+    """Return the function to call: that of a Task or of a job (`job_functions`), else `held`
+    itself.
+    """
     if isinstance(held, Task):
         return held._function
     return getattr(held, "__kiln_function__", held)
 
 
 def conversion_of(held: Any) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
-    """What makes arguments of a call of the values of a job's options; None for anything else."""
+    """Return the function that converts a job's option values to arguments, or None if `held` is no
+    job.
+    """
     return getattr(held, "__kiln_arguments__", None)
 
 
 def may_retry(held: Any, error: BaseException) -> bool:
-    """Whether `retry_on` of a task allows another attempt after this exception."""
+    """Return whether `retry_on` of a task allows another attempt after this exception."""
     if not isinstance(held, Task) or held._options.retry_on is None:
         return True
     return isinstance(error, held._options.retry_on)

@@ -1,8 +1,10 @@
-"""What others carry out: `kiln.manifest`, `workflow` and their like make a `TemplateTask`.
+"""Tasks that other systems carry out: `kiln.manifest`, `workflow` and others return a
+`TemplateTask`.
 
-Used by programs, beside `sdk.task`. The arguments of a call are put into the template's variables
-`${task.inputs.NAME}` when it starts. Calls whose arguments hold futures are submitted by a call of
-`submit_template` on a worker, which gets their values; its result is that of what it submits.
+Used by programs, beside `sdk.task`. The arguments of a call replace the template's variables
+`${task.inputs.NAME}` when it starts. A call whose arguments contain futures is submitted by a call
+of `submit_template` on a worker, which gets their values; its result is that of the call it
+submits.
 """
 
 import copy
@@ -28,7 +30,7 @@ _DEFAULTS = sdk_options.Options(kill_grace=KILL_GRACE_S)
 
 
 class TypedFuture(futures.CallFuture[R_co]):
-    """A future whose result is checked, and converted, when it is asked for."""
+    """A future whose result is checked and converted when it is asked for."""
 
     __slots__ = ("wanted",)
 
@@ -45,7 +47,7 @@ class TypedFuture(futures.CallFuture[R_co]):
 
 
 class TemplateTask(Generic[R_co]):
-    """A task that others carry out, not a function of this program.
+    """A task that another system carries out, not a function of this program.
 
     `inputs`: the names of its arguments, which are variables of its template.
     """
@@ -67,15 +69,15 @@ class TemplateTask(Generic[R_co]):
         self.inputs = validation.template_inputs(self._spec)
 
     def __call__(self, /, **arguments: Any) -> R_co:
-        """Submit it and wait for its result."""
+        """Submit a call and wait for its result."""
         return self.submit(**arguments).result()
 
     def submit(self, /, **arguments: Any) -> futures.Future[R_co]:
-        """Ask the current session to run it with these arguments; returns at once.
+        """Submit a call with these arguments to the current session; return its future at once.
 
-        Arguments are JSON, or hold futures at any depth: then it starts when all are over and a
-        worker has put their values in. Raises TypeError for arguments that the template has no
-        variables for, and NoSession.
+        Arguments are JSON, or contain futures at any depth: then the call starts when all of them
+        have finished and a worker has inserted their values. Raises TypeError for arguments that
+        the template has no variables for, and NoSession.
         """
         return self._send(self._session(), arguments, self._key)
 
@@ -91,7 +93,8 @@ class TemplateTask(Generic[R_co]):
     ) -> futures.Futures[R_co]:
         """Submit a call for each item, as `Task.map` does.
 
-        An item is a mapping of arguments; of a template with one input it is the value of that.
+        An item is a mapping of arguments; for a template with a single input it is the value of
+        that input.
         """
         here = self._session()
         limits = mapping.Limits(
@@ -110,7 +113,9 @@ class TemplateTask(Generic[R_co]):
         return mapping.run(zip(iterable, strict=True), submit, limits, by_itself=not here.in_slot)
 
     def _session(self) -> session.Session:
-        """Return the current session. Raises NoSession, BadOption for one without executors."""
+        """Return the current session. Raises NoSession, and BadOption for a session without
+        executors.
+        """
         here = session.current()
         if here.one_cluster or here.functions_only:
             raise errors.BadOption(
@@ -142,7 +147,7 @@ class TemplateTask(Generic[R_co]):
             return self._typed(future)
 
     def options(self, **changes: Unpack[sdk_options.TemplateChanges]) -> Self:
-        """A copy with other options; see `options.TemplateChanges`. Raises BadOption."""
+        """Return a copy with other options; see `options.TemplateChanges`. Raises BadOption."""
         other = copy.copy(self)
         other._choose(self._options, changes)
         return other
@@ -182,7 +187,9 @@ class TemplateTask(Generic[R_co]):
             raise TypeError(f"{self._of}: missing argument {name!r}, for ${{task.inputs.{name}}}")
 
     def _encoded(self, arguments: Mapping[str, Any]) -> bytes:
-        """The arguments as a JSON object; raises TypeError, and ValueError for more than fits."""
+        """Return the arguments as a JSON object. Raises TypeError, and ValueError if it is too
+        large.
+        """
         encoded = {name: self._json(name, value) for name, value in arguments.items()}
         data = msgspec.json.encode(encoded)
         if len(data) > attempts.MAX_INLINE_BYTES:
@@ -193,7 +200,7 @@ class TemplateTask(Generic[R_co]):
         return data
 
     def _json(self, name: str, value: Any) -> msgspec.Raw:
-        """A value as JSON: tuples become lists, dates and times texts."""
+        """Return a value as JSON: tuples become lists, dates and times become texts."""
         try:
             plain = msgspec.to_builtins(value, builtin_types=_BYTES, str_keys=True)
             text = json.dumps(plain, allow_nan=False, ensure_ascii=False)
@@ -220,7 +227,7 @@ _BYTES = (bytes, bytearray, memoryview)
 
 
 def submit_template(of: TemplateTask[Any], arguments: dict[str, Any]) -> futures.Future[Any]:
-    """Submit it from a worker, with values in the place of futures."""
+    """Submit the template on a worker, with futures replaced by their values."""
     return of.submit(**arguments)
 
 
@@ -264,7 +271,8 @@ def workflow(
     service_account_name: str = "",
     **given: Any,
 ) -> TemplateTask[Any]:
-    """Make a task of a Workflow of Argo: YAML, a mapping, or what has `to_dict()`, as Hera's has.
+    """Make a task of an Argo Workflow: YAML, a mapping, or an object with `to_dict()`, such as
+    Hera's.
 
     Its result, an object of its global output parameters, is checked against `result`. Options are
     those of `options.TemplateChanges`. Raises BadOption.
@@ -313,9 +321,9 @@ def manifest(  # noqa: PLR0913 - the fields of spec.customResource, by name
     service_account_name: str = "",
     **given: Any,
 ) -> TemplateTask[Any]:
-    """Make a task of an object of any kind: YAML, or a mapping.
+    """Make a task of a Kubernetes object of any kind: YAML, or a mapping.
 
-    The conditions are result rules, such as `'.status.phase == "Succeeded"'`. What is at
+    The conditions are result rules, such as `'.status.phase == "Succeeded"'`. The value at
     `json_path` in the object is the result, checked against `result`. Options are those of
     `options.TemplateChanges`. Raises BadOption.
     """
@@ -342,8 +350,8 @@ def http(
 def http(template: Mapping[str, Any], /, *, result: Any = Any, **given: Any) -> TemplateTask[Any]:
     """Make a task of one HTTP request: `template` is as `spec.http` of a Task, with `request`.
 
-    Its result is the body of the response, or what `response.resultJsonPath` names, checked against
-    `result`. Options are those of `options.TemplateChanges`. Raises BadOption.
+    Its result is the body of the response, or the value that `response.resultJsonPath` selects,
+    checked against `result`. Options are those of `options.TemplateChanges`. Raises BadOption.
     """
     return _request(template, http_task.HttpTemplate, given, field="http", result=result)
 
@@ -359,10 +367,10 @@ def function(
 def function(
     template: Mapping[str, Any], /, *, result: Any = Any, **given: Any
 ) -> TemplateTask[Any]:
-    """Make a task of one request to a Service of Knative: `template` is as `spec.function` of a
-    Task, with `service` and `request`.
+    """Make a task of one request to a Knative Service.
 
-    Otherwise it is as `http`.
+    `template` is as `spec.function` of a Task, with `service` and `request`. Everything else is as
+    for `http`.
     """
     return _request(
         template, function_task.FunctionTemplate, given, field="function", result=result
@@ -385,7 +393,7 @@ def external(
 def external(
     executor: str, payload: Any = None, /, *, result: Any = Any, **given: Any
 ) -> TemplateTask[Any]:
-    """Make a task for a program of the user's own, which claims tasks of that executor.
+    """Make a task for an external executor: a user's program that claims tasks of this executor.
 
     Its result is what the program returns, checked against `result`. Options are those of
     `options.TemplateChanges`. Raises BadOption.
@@ -411,7 +419,9 @@ def _request(
 
 
 def _copied(manifest: Any) -> Any:
-    """As JSON would carry it; a copy, so that later changes do not reach it."""
+    """Return a JSON-compatible copy, so that later changes to the original do not affect the
+    task.
+    """
     try:
         return msgspec.to_builtins(manifest)
     except (TypeError, ValueError, RecursionError) as error:

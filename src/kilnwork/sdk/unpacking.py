@@ -1,10 +1,10 @@
-"""Unpack what `packing` has packed, into a new directory and nowhere else.
+"""Unpacks an archive that `packing` has packed into a new directory, and nowhere else.
 
 Used by `shipping` in workers. The archive comes from a driver; a user who may submit tasks could
 have made another one, so nothing in it is trusted: every entry is checked before the first is
-written, links are made after all files, and where they lead is checked last. An archive that
-`packing` would not have made is refused as a whole. Not for rights: a task may do what its worker
-may.
+written, links are created after all files, and their targets are checked last. An archive that
+`packing` would not have made is refused as a whole. This does not limit rights: a task may do
+whatever its worker may.
 """
 
 import os
@@ -40,13 +40,13 @@ _KINDS = {
 
 
 class Refused(ValueError):
-    """The archive holds something that is never shipped; the text says what."""
+    """The archive contains something that is never shipped; the message says what."""
 
 
 def unpack(file: BinaryIO, root: Path) -> None:
     """Unpack into `root`, an empty directory that no other process uses. Raises `Refused`, OSError.
 
-    After an error some of it may be there: remove the directory.
+    After an error a part of the files may exist: remove the directory.
     """
     import zipfile  # noqa: PLC0415 - 15 ms that few slots need
 
@@ -69,7 +69,9 @@ def unpack(file: BinaryIO, root: Path) -> None:
 
 
 def _checked(archive: "zipfile.ZipFile") -> "list[zipfile.ZipInfo]":
-    """All entries, of which each may be made where it says. Raises `Refused`."""
+    """Return all entries after checking that each may be created under its name. Raises
+    `Refused`.
+    """
     entries = archive.infolist()
     total = sum(entry.file_size for entry in entries if entry.filename != PATHS)
     if total > MAX_BYTES:
@@ -94,7 +96,7 @@ def _checked(archive: "zipfile.ZipFile") -> "list[zipfile.ZipInfo]":
 
 
 def _check_entry(entry: "zipfile.ZipInfo") -> None:
-    """Its name, its kind and how it is stored."""
+    """Check the name, the kind and the storage method of an entry. Raises `Refused`."""
     name, mode = entry.filename, _mode(entry)
     _check_name(entry.orig_filename)  # `filename` ends before a NUL
     kind = stat.S_IFMT(mode)
@@ -115,7 +117,7 @@ def _check_entry(entry: "zipfile.ZipInfo") -> None:
 
 
 def _check_name(name: str) -> None:
-    """That it is a plain name below one of our directories."""
+    """Check that a name is a plain path below one of our directories. Raises `Refused`."""
     if "\0" in name:
         raise Refused(f"a name holds a NUL: {name!r}")
     try:
@@ -168,7 +170,7 @@ def _link(archive: "zipfile.ZipFile", entry: "zipfile.ZipInfo", root: Path) -> N
 
 
 def _check_links(links: "list[zipfile.ZipInfo]", root: Path) -> None:
-    """That each leads to a place in its own part of the archive, through whatever other links."""
+    """Check that each link leads into its own part of the archive, through whatever other links."""
     for entry in links:
         path = root / entry.filename
         part = (root / entry.filename.partition("/")[0]).resolve()

@@ -1,8 +1,9 @@
-"""Values that are put away once and used by many tasks: `put`, `get`, `Ref`; and files in parts.
+"""Values that are stored once and used by many tasks: `put`, `get`, `Ref`; and files split in
+parts.
 
-Public as `kilnwork.NAME`. A `Ref` stands for a value that is a blob, as a future stands for a
-result that may not be there yet: as an argument, at any depth, it becomes the value. The blob is
-kept as long as a process holds the Ref, or a task that the journal still knows refers to it.
+Public as `kilnwork.NAME`. A `Ref` stands for a stored value, as a future stands for a result that
+may not exist yet: as an argument, at any depth, it becomes the value. The blob is kept while a
+process holds the Ref, or while a task in the journal refers to it.
 """
 
 import os
@@ -23,7 +24,9 @@ INLINE_BYTES = 1024
 
 
 class Ref(Generic[T]):
-    """Stands for a value that was `put`; small, and picklable. `kiln.get(ref)` is the value."""
+    """A reference to a value that was `put`; small, and picklable. `kiln.get(ref)` returns the
+    value.
+    """
 
     __slots__ = ("__weakref__", "_payload")
 
@@ -34,7 +37,7 @@ class Ref(Generic[T]):
 
     @property
     def size(self) -> int:
-        """Bytes of the value as it is kept."""
+        """The size of the stored value in bytes."""
         return self._payload.size or len(self._payload.data)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -56,14 +59,14 @@ class Ref(Generic[T]):
         return f"<Ref {where}, {self.size} bytes>"
 
     def value(self) -> T:
-        """The value; see `get`."""
+        """Return the value; see `get`."""
         return cast(T, _unpacked(self._payload))
 
 
 def put(value: T) -> Ref[T]:
-    """Put a value away once, to give it to many tasks. Raises NotPicklable, `BlobNotWritten`.
+    """Store a value once, to pass it to many tasks. Raises NotPicklable, `BlobNotWritten`.
 
-    It must not be changed while this runs; what is changed later is not seen.
+    The value must not be changed while this runs; later changes do not affect the stored value.
     """
     if isinstance(value, Ref):
         return value
@@ -90,10 +93,10 @@ def get(
     item: Mapping[K, Ref[T] | futures.Future[T]], timeout: float | None = None
 ) -> dict[K, T]: ...
 def get(item: Any, timeout: float | None = None) -> Any:
-    """The value of a Ref or the result of a future; of a list, tuple or dict, those of its items.
+    """Return the value of a Ref or the result of a future; for a list, tuple or dict, of its items.
 
-    Lists and tuples become lists. Waits for all futures, `timeout` seconds at most, then raises
-    TimeoutError; raises what a task has raised as soon as one has. Raises `BlobMissing`,
+    Lists and tuples become lists. Waits for all futures, at most `timeout` seconds, then raises
+    TimeoutError; raises the error of a task as soon as one has failed. Raises `BlobMissing`,
     `BlobDamaged`, NoSession.
     """
     waited = list(_futures(item))
@@ -116,13 +119,14 @@ def split(
     errors: str = "strict",
     ship: bool | None = None,
 ) -> list[parts.Part]:
-    """Take a file apart into at most `n` parts of whole lines, about equal in bytes, in order.
+    """Split a file into at most `n` parts of whole lines, about equal in bytes, in order.
 
-    Each is a small value to give to a task, which iterates over its lines. None is empty; together
-    they are the file. Counts lines on the way, so that `part.first_line` (from 1) is known; with
-    `number_lines=False` it is None, and the file is hardly read. `encoding`, `errors`: of the
-    lines, as for `open`. `ship`: put a copy of the file away, for workers that do not see it; None:
-    if the session's workers may be elsewhere. Raises `NotSplittable` for compressed files.
+    Each part is a small value to pass to a task, which iterates over its lines. No part is empty,
+    and together they are the whole file. Lines are counted on the way, so that `part.first_line`
+    (from 1) is set; with `number_lines=False` it is None, and the file is hardly read. `encoding`,
+    `errors`: of the lines, as for `open`. `ship`: store a copy of the file for workers that cannot
+    see it; None: do so if the session's workers may be on other machines. Raises `NotSplittable`
+    for compressed files.
     """
     if ship is None:
         ship = _elsewhere()
@@ -135,7 +139,7 @@ def split(
 def rebuild(
     media_type: str, data: bytes, digest: bytes | None, size: int, blobs: tuple[bytes, ...]
 ) -> Any:
-    """What a pickled Ref becomes: its value in the arguments of a call, else a Ref."""
+    """Unpickle a Ref: as its value within the arguments of a call, else as a Ref."""
     payload = attempts.Payload(media_type, data, digest, size, blobs)
     store = pickling.resolving_blobs()
     if pickling.resolver() is None or store is None:
@@ -145,7 +149,7 @@ def rebuild(
 
 
 def _elsewhere() -> bool:
-    """Whether workers may not see our files."""
+    """Return whether workers may not see our files."""
     try:
         return not session.current().shares_files
     except sdk_errors.NoSession:

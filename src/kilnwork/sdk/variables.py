@@ -1,6 +1,6 @@
-"""Variables of a call, in the environment of its process while it runs.
+"""Environment variables of a call, set while it runs.
 
-Used by the worker's slots and by `kilnwork.testing`. Where the values come from is not known here.
+Used by the worker's slots and by `kilnwork.testing`, which look up the values.
 """
 
 import contextlib
@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping
 
 @contextlib.contextmanager
 def applied(values: Mapping[str, str]) -> Iterator[None]:
-    """Have these in the environment of this process, and afterwards what was there before.
+    """Set these variables in the environment of this process, and restore the previous ones
+    afterwards.
 
-    A slot runs calls one after the other, or one on top of another that has the same variables.
+    A slot runs calls one after the other, or nested ones that have the same variables.
     """
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)

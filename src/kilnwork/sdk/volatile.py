@@ -1,7 +1,7 @@
-"""The home of `kiln.start()` without a directory: it lives and dies with its driver.
+"""The home of `kiln.start()` without a directory: it starts and ends with its driver.
 
-Used by `local`. A pipe that only the driver holds open tells dispatcher and worker when it is gone,
-even by SIGKILL.
+Used by `local`. Only the driver holds the write end of a pipe; when the driver ends, even by
+SIGKILL, dispatcher and worker notice that the pipe is closed.
 """
 
 import fcntl
@@ -22,7 +22,9 @@ machine 0.6 s was too short for a worker to remove its directory."""
 
 
 class Volatile(home.Home):
-    """In memory and in a temporary directory; gone with its driver, whatever ends that."""
+    """A home in memory and in a temporary directory, removed when its driver ends for any
+    reason.
+    """
 
     def __init__(self, wanted: home.Wanted) -> None:
         directory = _temporary()
@@ -34,7 +36,7 @@ class Volatile(home.Home):
         self._owner_read, self._owner_write = keeping.pipe()
 
     def start(self) -> None:
-        """Start dispatcher and worker side by side; returns before either is ready."""
+        """Start dispatcher and worker side by side; return before either is ready."""
         home.write_token(self._token_file)
         (self._run_dir / "blobs").mkdir(mode=0o700)
         self._start_dispatcher()
@@ -82,7 +84,7 @@ class Volatile(home.Home):
         self._close_owner()  # last: a dispatcher that hears of it says "leaving", and not why
 
     def _end(self) -> None:
-        """Closing the pipe tells both to end; what does not is killed."""
+        """Close the pipe, which makes both processes end; kill them if they do not."""
         self._close_owner()
         deadline = self._clock.monotonic() + END_WITHIN_S
         clean = True
@@ -110,7 +112,7 @@ class Volatile(home.Home):
 
 
 def _temporary() -> Path:
-    """A new directory that only we can enter, short enough for sockets."""
+    """Create a directory that only this user can enter, with a path short enough for sockets."""
     base = tempfile.gettempdir()
     if len(os.fsencode(base)) > paths.MAX_SOCKET_DIRECTORY - 30:
         base = "/tmp"  # noqa: S108  0700, made by us

@@ -1,7 +1,9 @@
-"""Waiting for many futures: `gather`, `wait`, `as_completed`. Public as `kilnwork.NAME`.
+"""Functions that wait for many futures: `gather`, `wait`, `as_completed`. Public as
+`kilnwork.NAME`.
 
-Nothing here polls: each future that ends says so once, and costs the same however many there are.
-The futures may be of several sessions. What is not waited for any more is notified.
+Nothing polls: each future notifies the waiter once when it ends, at a cost that does not depend on
+their number. The futures may belong to several sessions. After the wait, futures that are still
+open no longer notify it.
 """
 
 import contextlib
@@ -26,7 +28,7 @@ _clock = clock.SystemClock()
 
 
 class DoneAndNotDone(NamedTuple, Generic[T]):
-    """What `wait` returns: `done, not_done = kiln.wait(…)`."""
+    """The result of `wait`: `done, not_done = kiln.wait(…)`."""
 
     done: set[futures.Future[T]]
     not_done: set[futures.Future[T]]
@@ -35,12 +37,12 @@ class DoneAndNotDone(NamedTuple, Generic[T]):
 def gather(
     *items: futures.Future[T], return_exceptions: bool = False, progress: bool = False
 ) -> futures.Future[list[T]]:
-    """One future of all results, in the order of the arguments.
+    """Return one future of the results of all these, in the order of the arguments.
 
-    It can be awaited, passed to a task and returned from one, like any other. The first failure
-    is its error, as soon as it is known, and the others go on; with `return_exceptions` errors
-    are items of the list. `progress`: show on a terminal or in a notebook how far they are, until
-    all are done.
+    Like any other future it can be awaited, passed to a task and returned from one. Its error is
+    the first failure, as soon as that is known, and the other tasks continue; with
+    `return_exceptions`, errors are items of the list. `progress`: show the progress on a terminal
+    or in a notebook until all are done.
     """
     gathered = Gathered(_futures_only(items, "gather"), return_exceptions=return_exceptions)
     if progress:
@@ -53,10 +55,10 @@ def wait(
     timeout: float | None = None,
     return_when: ReturnWhen = ALL_COMPLETED,
 ) -> DoneAndNotDone[T]:
-    """Wait for all of them, at most `timeout` seconds; returns (done, not_done), and never raises
-    what a task raised.
+    """Wait for the futures, at most `timeout` seconds; return (done, not_done).
 
-    `return_when`: FIRST_COMPLETED, FIRST_EXCEPTION (or all are done) or ALL_COMPLETED.
+    Never raises what a task raised. `return_when`: FIRST_COMPLETED, FIRST_EXCEPTION (or all are
+    done) or ALL_COMPLETED.
     """
     if return_when not in (ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION):
         raise ValueError(
@@ -82,16 +84,16 @@ def wait(
 def as_completed(
     items: Iterable[futures.Future[T]], timeout: float | None = None, *, progress: bool = False
 ) -> "Completions[T]":
-    """The futures in the order in which they end, for `for` and `async for`.
+    """Return an iterable of the futures in the order in which they end, for `for` and `async for`.
 
-    Raises TimeoutError when they are not all there `timeout` seconds from now. `progress`: show on
-    a terminal or in a notebook how far they are, for as long as it is iterated.
+    Raises TimeoutError if they have not all ended `timeout` seconds from now. `progress`: show the
+    progress on a terminal or in a notebook while it is iterated.
     """
     return Completions(_several(items, "as_completed"), timeout, progress=progress)
 
 
 class Gathered(futures.Future[list[T]]):
-    """See `gather`."""
+    """The future that `gather` returns."""
 
     __slots__ = ("_first_failure", "_items", "_return_exceptions", "_session", "_waited")
 
@@ -116,7 +118,7 @@ class Gathered(futures.Future[list[T]]):
         return True in asked
 
     def _retried(self, *, started: bool) -> "Gathered[T]":
-        """Those that failed run again; each may have been started with the one before."""
+        """Retry the failed tasks; a task may already run again because of the one before it."""
         again = [each._retried(started=True) if each.failed() else each for each in self._items]
         return Gathered(again, return_exceptions=self._return_exceptions)
 
@@ -157,14 +159,16 @@ class Gathered(futures.Future[list[T]]):
 
 
 def rebuild(items: list[Any], return_exceptions: bool) -> Any:  # noqa: FBT001  called by pickle
-    """What a pickled `gather` becomes: a list of values as an argument, else a `gather`."""
+    """Unpickle a `gather`: as a list of values within the arguments of a call, else as a
+    `gather`.
+    """
     if not any(isinstance(each, futures.Future) for each in items):
         return items
     return Gathered(items, return_exceptions=return_exceptions)
 
 
 class Completions(Generic[T]):
-    """Yields futures as they end. Iterate it once, by `for` or by `async for`."""
+    """An iterable that yields futures as they end. Iterate it once, by `for` or by `async for`."""
 
     def __init__(
         self, items: Iterable[futures.Future[T]], timeout: float | None, *, progress: bool = False
@@ -210,9 +214,10 @@ class Completions(Generic[T]):
 
 
 class _Arrivals(Generic[T]):
-    """Futures as they end: `ready` have and were not taken. `left`: not taken yet.
+    """A queue of futures that have ended. `ready`: ended and not taken; `left`: number not taken.
 
-    Those of a map with limits come one by one, in any thread; `_growing` until it has ended.
+    The futures of a map with limits are added one by one, in any thread; `_growing` is True until
+    the map has ended.
     """
 
     def __init__(self, items: Iterable[futures.Future[T]]) -> None:
@@ -229,7 +234,7 @@ class _Arrivals(Generic[T]):
 
     @property
     def items(self) -> futures.Futures[T]:
-        """What was given."""
+        """All futures that are waited for."""
         return self._map
 
     @property
@@ -237,7 +242,9 @@ class _Arrivals(Generic[T]):
         return len(self._pending)
 
     def more(self) -> bool:
-        """True while there is one to take, now or later. Raises what has broken a map."""
+        """Return whether there is a future to take, now or later. Raises the error that ended a
+        map.
+        """
         if not self.ready:
             self._map.advance()
         if self._pending or self._growing:
@@ -247,17 +254,19 @@ class _Arrivals(Generic[T]):
         return False
 
     def news(self) -> bool:
-        """True when `take` or `more` have something to say."""
+        """Return whether `take` returns at once or `more` returns False or raises."""
         return bool(self.ready) or not (self._pending or self._growing)
 
     def take(self) -> futures.Future[T]:
-        """The next that has ended."""
+        """Remove and return the next future that has ended."""
         future = self.ready.popleft()
         del self._pending[future]
         return future
 
     def block(self, enough: Callable[[], bool], timeout_s: float | None, *, first: bool) -> bool:
-        """Until `enough()`; False after `timeout_s`. `first`: any other future is enough."""
+        """Wait until `enough()`; return False after `timeout_s`. `first`: one more future is
+        enough.
+        """
         owner = self._owner
         if owner is None or enough():
             return enough()
@@ -270,7 +279,7 @@ class _Arrivals(Generic[T]):
             raise futures.lost(error) from error
 
     async def suspend(self, timeout_s: float | None) -> bool:
-        """Until there is news; False after `timeout_s`."""
+        """Await news; return False after `timeout_s`."""
         owner, now = self._owner, loops.running().time
         until = None if timeout_s is None else now() + timeout_s
         while owner is not None and not self.news() and (until is None or now() < until):
@@ -278,8 +287,11 @@ class _Arrivals(Generic[T]):
         return self.news()
 
     async def _sleep(self, owner: futures.Owner, until: float | None) -> None:
-        """Until a wake-up or the time `until`. A wake-up may come late, for a future that was taken
-        before this sleep began: its thread reads `_waiter` after it has filled `ready`."""
+        """Sleep until a wake-up or the time `until`.
+
+        A wake-up may come late, for a future that was taken before this sleep began: the thread
+        that settles it reads `_waiter` after it has filled `ready`.
+        """
         waiter = self._waiter = loops.Waiter()
         timer = None if until is None else loops.running().call_at(until, waiter.wake)
         try:
@@ -296,7 +308,7 @@ class _Arrivals(Generic[T]):
                 timer.cancel()
 
     def close(self) -> None:
-        """No caller waits any more."""
+        """Stop notifications: no caller waits any more."""
         for each in list(self._pending):
             each.forget(self._arrived)
 

@@ -1,10 +1,11 @@
-"""For tests of programs that use kilnwork: their tasks run in the test's own process, in no time.
+"""Support for testing programs that use kilnwork: runs their tasks in the test's process, without
+delay.
 
 `with kiln.testing.inline():` is a session without dispatcher, worker or journal. Retries, keys,
-errors, futures as arguments, delegation, cancellation and generators mean what they mean elsewhere,
-and arguments and results are packed as elsewhere, so that what cannot be sent is found. Time is
-virtual: retry delays, timeouts and sleeping tasks take none. For a fixture see `testing.plugin`.
-Not a runtime: one task at a time, and nothing outlives the `with`.
+errors, futures as arguments, delegation, cancellation and generators work as in other sessions, and
+arguments and results are packed as there, so that values that cannot be sent are found. Time is
+virtual: retry delays, timeouts and sleeping tasks take no time. For a fixture see `testing.plugin`.
+Not a runtime: one task at a time, and nothing outlives the `with` block.
 """
 
 from importlib import import_module

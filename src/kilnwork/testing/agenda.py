@@ -1,6 +1,6 @@
-"""What an inline session does next: tasks that are ready, and what is due at which time.
+"""The agenda of an inline session: tasks that are ready, and timers.
 
-Used by `testing.inline_runs`. Holds no rules about tasks.
+Used by `testing.inline_runs`. Contains no rules about tasks.
 """
 
 import heapq
@@ -29,7 +29,7 @@ class Agenda:
         heapq.heappush(self._ready, (-record.spec.priority, next(self._order), record))
 
     def take(self) -> records.Record | None:
-        """The task to run next; None if none is ready."""
+        """Remove and return the task to run next; None if none is ready."""
         while self._ready:
             record = heapq.heappop(self._ready)[-1]
             if not record.final:
@@ -37,15 +37,15 @@ class Agenda:
         return None
 
     def at(self, delay_s: float, act: Callable[[], None]) -> None:
-        """Do this in so many seconds."""
+        """Call `act` in so many seconds."""
         heapq.heappush(self._timers, (self.now + delay_s, next(self._order), act))
 
     def next_time(self) -> float | None:
-        """When something is due; None if nothing ever is."""
+        """Return when the next timer is due; None if there is none."""
         return self._timers[0][0] if self._timers else None
 
     def go_on_until(self, until: float) -> None:
-        """Let time pass; what is due meanwhile is done at its time."""
+        """Advance the time; call timers that are due meanwhile at their time."""
         while self._timers and self._timers[0][0] <= until:
             at, _, act = heapq.heappop(self._timers)
             self._clock.sleep(at - self.now)

@@ -1,7 +1,7 @@
-"""Time for inline sessions: it stands still until a task sleeps or has to wait.
+"""The clock of inline sessions: it stands still until a task sleeps or has to wait.
 
-Used by `testing.inline_sessions` and `inline_runs`, which make `time.sleep` and the event loops of
-async tasks use it while their tasks run. Other threads keep the machine's time.
+Used by `testing.inline_sessions` and `inline_runs`, which redirect `time.sleep` and the event loops
+of async tasks to it while their tasks run. Other threads keep the machine's time.
 """
 
 import asyncio
@@ -18,18 +18,19 @@ real_sleep = time.sleep
 
 
 class VirtualClock(clock.ManualClock):
-    """Seconds that pass only on request: by `advance`, by sleeping tasks, by waiting for a
-    retry."""
+    """A clock that advances only on request: by `advance`, by sleeping tasks, by waiting for a
+    retry.
+    """
 
     def sleep(self, seconds: float) -> None:
-        """As `time.sleep`, in no time."""
+        """Advance the clock like `time.sleep`, but return at once."""
         self.advance(max(0.0, seconds))
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose timers are virtual, as long as nothing but timers can wake it.
+    """An event loop whose timers are virtual, as long as only timers can wake it.
 
-    With a socket or a thread of an executor to wait for, it waits as any other.
+    While it waits for a socket or a thread of an executor, it waits like any other event loop.
     """
 
     def __init__(self, now: Callable[[], float], sleep: Callable[[float], None]) -> None:
@@ -40,7 +41,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._now()
 
     def only_timers(self, registered: int) -> bool:
-        """Whether no file but the loop's own (which wakes it) is waited for, and no thread."""
+        """Return whether the loop waits for no thread, and no file but its own wake-up file."""
         return registered <= 1 and getattr(self, "_default_executor", None) is None
 
 
@@ -61,7 +62,7 @@ class _Selector(selectors.DefaultSelector):
 
 @contextmanager
 def patched(sleep: Callable[[float], None], *, applies: Callable[[], bool]) -> Iterator[None]:
-    """`time.sleep` is `sleep` in the threads where it `applies`, until the end of the block."""
+    """Replace `time.sleep` by `sleep` within the block, in threads where `applies` returns True."""
 
     def sleeping(seconds: float | SupportsIndex, /) -> None:
         if applies():
@@ -77,7 +78,7 @@ def patched(sleep: Callable[[float], None], *, applies: Callable[[], bool]) -> I
 
 
 def in_new_thread(work: Callable[[], None]) -> None:
-    """Run it in a thread, and wait for that: a fresh stack, and no event loop around it."""
+    """Run `work` in a new thread and wait for it: with a fresh stack, and no running event loop."""
     failed: list[BaseException] = []
 
     def run() -> None:

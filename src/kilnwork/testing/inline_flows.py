@@ -1,9 +1,9 @@
 """Flows in the test's own process: the same plan, with functions called directly, one at a time.
 
-`run_flow(flow, data={"trades": shards})` gives the view that a run would have at its end. Values
-are JSON between steps, as elsewhere, so that results are the same. Time is virtual: `time.sleep`
-and delays of retries take none of the test's, and count for the time limits of attempts, steps and
-flow. Not for commands and other executors: steps are calls.
+`run_flow(flow, data={"trades": shards})` returns the view that a real run would have at its end.
+Values between steps are JSON, as in real runs, so that results are the same. Time is virtual:
+`time.sleep` and delays of retries return at once, and count for the time limits of attempts, steps
+and flow. Not for commands and other executors: steps are calls.
 """
 
 import importlib
@@ -66,8 +66,11 @@ def run_flow(
 
 
 class Done(NamedTuple):
-    """A flow that is over. `attempts`: names of the directories (`kiln.outputs()`) of attempts that
-    have succeeded, by path of their step."""
+    """A finished flow.
+
+    `attempts`: names of the directories (`kiln.outputs()`) of attempts that have succeeded, by the
+    path of their step.
+    """
 
     view: model.FlowRunView
     attempts: Mapping[str, list[str]]
@@ -80,7 +83,7 @@ def run(
     params: Mapping[str, Any] | None,
     functions: Functions | None,
 ) -> Done:
-    """As `run_flow`, for `run_set`."""
+    """Run a flow as `run_flow` does; for `run_set`."""
     converted = _converted(declared)
     snapshots = {name: _snapshot(name, value) for name, value in (data or {}).items()}
     shards = {name: one.shards is not None for name, one in snapshots.items()}
@@ -122,7 +125,7 @@ def _snapshot(name: str, value: Any) -> model.SnapshotRef:
 
 
 class _Process:
-    """Carries out what the plan wants."""
+    """Executes the instructions of the plan."""
 
     def __init__(self, run: records.Run, functions: Functions) -> None:
         self._run, self._functions = run, functions
@@ -133,7 +136,7 @@ class _Process:
         self._called = 0
 
     def finish(self) -> None:
-        """Go on until the run is over."""
+        """Run the flow to its end."""
         run, line = self._run, self._timeline
         if run.program.timeout_s is not None:
             line.add(timeline.Event(timeline.Kind.LIMIT, ""), after_s=run.program.timeout_s)
@@ -166,7 +169,9 @@ class _Process:
             plan.job_ended(self._run, key, records.JobEnd(False, _R.STOPPED, counts=counts))
 
     def _done(self, key: str, work: step_inputs.StepWork) -> tuple[records.JobEnd, float]:
-        """Call what a step calls, for each of its items; gives the seconds that it takes, too."""
+        """Call the function of a step for each of its items; return its end and the seconds that it
+        took.
+        """
         spent: list[float] = []
         end = self._call_all(key, work, spent)
         return end, timeline.makespan_s(spent, work.parallel)
@@ -239,7 +244,7 @@ class _Process:
     def _attempt(
         self, call: Callable[[], Any], inner: context.Context, work: step_inputs.StepWork
     ) -> Any:
-        """Call it. Raises what it raises, and _TooLong when it has slept for too long."""
+        """Call the function. Raises what it raises, and _TooLong if it has slept for too long."""
         before, thread = self._spent_s, threading.get_ident()
 
         def sleep(seconds: float) -> None:
@@ -277,7 +282,7 @@ class _Process:
 
 
 def _message(work: step_inputs.StepWork, failed: int, first: str) -> str:
-    """Return what the engine says of a step of which too many tasks failed."""
+    """Return the engine's message about a step of which too many tasks failed."""
     if work.size == 1:
         return first
     wanted = job_settings.Completion(max_failed=work.max_failed)
@@ -288,7 +293,7 @@ def _message(work: step_inputs.StepWork, failed: int, first: str) -> str:
 
 
 class _NotJson(Exception):
-    """A task has succeeded, and other steps cannot read what it returned."""
+    """A task has succeeded, but its result is not JSON, so other steps cannot read it."""
 
 
 def _text(error: Exception) -> str:
@@ -296,11 +301,11 @@ def _text(error: Exception) -> str:
 
 
 class _TooLong(Exception):
-    """An attempt has taken more than its time."""
+    """An attempt has exceeded its timeout."""
 
 
 def _delay_s(retry: api_task.Retry, failures: int) -> float:
-    """As the dispatcher waits, without jitter."""
+    """Return the retry delay of the dispatcher, without jitter."""
     delay = retry.delay_seconds * retry.factor ** (failures - 1)
     return float(min(delay, retry.max_delay_seconds))
 

@@ -1,4 +1,4 @@
-"""Running inline tasks: the queue, the stack of what runs, retries, timeouts, cancellation.
+"""Runs inline tasks: the queue, the stack of running tasks, retries, timeouts, cancellation.
 
 Used by `testing.inline_sessions`. The rules are those of the dispatcher and the slots
 (docs/reference), for one task at a time and without losses.
@@ -53,15 +53,16 @@ class Runs:
         return self._stack[-1] if self._stack else None
 
     def runs_here(self) -> bool:
-        """Whether this thread is the one in which a task runs."""
+        """Return whether a task runs in this thread."""
         return self._thread == threading.get_ident()
 
     # asking
 
     def admit(self, record: Record, needs: Iterable[ids.TaskId]) -> Record:
-        """Queue it, unless its key or its parent's earlier attempt has asked for it already.
+        """Queue a task, unless its key, or an earlier attempt of its parent, has submitted it
+        already.
 
-        Returns the one that counts. Raises KeyTaken.
+        Returns the record that counts. Raises KeyTaken.
         """
         known = self._asked_before(record)
         if known is not None:
@@ -123,7 +124,7 @@ class Runs:
     # time
 
     def sleep(self, seconds: float) -> None:
-        """A running task sleeps: time goes on to the end of that, or of the task's time."""
+        """Advance the time for a sleeping task, at most to the task's timeout."""
         until = self._agenda.now + max(0.0, seconds)
         record = self.innermost
         if record is not None and record.deadline is not None:
@@ -132,7 +133,7 @@ class Runs:
         self.check()
 
     def check(self) -> None:
-        """Raise Cancelled in the task that runs, if it is to stop."""
+        """Raise Cancelled in the running task if it is to stop."""
         record = self.innermost
         if record is None:
             return
@@ -147,9 +148,9 @@ class Runs:
             )
 
     def until(self, done: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Run tasks, and let time pass, until `done()`; False after `timeout_s`.
+        """Run tasks and advance the time until `done()`; return False after `timeout_s`.
 
-        Raises RuntimeError when it would wait for ever.
+        Raises RuntimeError if it would wait for ever.
         """
         limit = None if timeout_s is None else self._agenda.now + timeout_s
         while not done():
@@ -191,7 +192,9 @@ class Runs:
     # running
 
     def step(self) -> bool:
-        """Run what is first in the queue, a generator up to its next value; False if none is."""
+        """Run the first task in the queue, or a generator up to its next value; return False if
+        there is none.
+        """
         record = self._agenda.take()
         if record is None:
             return False
@@ -261,7 +264,9 @@ class Runs:
         return _MORE
 
     def _packed(self, record: Record, value: Any) -> Any:
-        """The payload of what it returned; the future, if it is another task's."""
+        """Return the result as a payload, or the future itself if the task returned another task's
+        future.
+        """
         call = record.spec.call
         if record.steps is not None:
             return value
@@ -357,7 +362,7 @@ class Runs:
         self._settle(record, target.state, target.reason, target.message, target.payload)
 
     def kill(self, record: Record, reason: Reason, *, recursive: bool = True) -> None:
-        """Cancel it: at once if it does not run, else the next time it asks for anything."""
+        """Cancel a task: at once if it does not run, else when it next calls into the session."""
         if recursive:
             for child in list(record.children.values()):
                 self.kill(child, Reason.PARENT_KILLED)
@@ -389,7 +394,9 @@ class Runs:
             self._pass_on()
 
     def _pass_on(self) -> None:
-        """What has ended concerns others, whose end may concern others: in a loop, however many."""
+        """Notify the tasks that wait for finished ones; in a loop, since those may finish in
+        turn.
+        """
         self._passing_on = True
         try:
             while self._ended:
@@ -403,7 +410,7 @@ class Runs:
             self._passing_on = False
 
     def abandon(self, error: Exception) -> None:
-        """Nothing runs any more: the futures of what is open fail with this."""
+        """End the session: open futures fail with this error."""
         for record in self.known.values():
             self._close(record)
             for future in record.futures.values():
@@ -412,7 +419,7 @@ class Runs:
 
 
 def _same(known: Record, record: Record) -> bool:
-    """Whether both are the same call, as far as that is known: pickles are not compared."""
+    """Return whether both are the same call, as far as that is known: pickles are not compared."""
     if known.function != record.function:
         return False
     ours, theirs = known.arguments, record.arguments
@@ -424,7 +431,7 @@ def _same(known: Record, record: Record) -> bool:
 
 
 def _info(failed: Record) -> attempts.ErrorInfo:
-    """Its error; of a chain of inputs that failed for one another, that of the first."""
+    """Return the error of a task; for a chain of failed inputs, that of the first."""
     if failed.payload is None or failed.payload.media_type != attempts.ERROR:
         return failed.error_info()
     info = msgspec.msgpack.decode(failed.payload.data, type=attempts.ErrorInfo)

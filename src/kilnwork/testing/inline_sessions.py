@@ -1,9 +1,9 @@
 """`inline()`: a session that runs its tasks in this process, when their futures are waited for.
 
 Used by tests of programs. Tasks wait in a queue, by priority and then in order; the thread that
-waits for a result runs them, one at a time, and a task that waits for another runs it on top of
-itself. When nothing is ready, time goes on to the next retry or timeout. Deterministic: the same
-program does the same things in the same order. For one thread at a time.
+waits for a result runs them, one at a time, and a task that waits for another runs it on top of its
+own stack. When nothing is ready, the time advances to the next retry or timeout. Deterministic: the
+same program does the same things in the same order. For one thread at a time.
 """
 
 import tempfile
@@ -23,7 +23,7 @@ from kilnwork.testing import task_record as records
 
 
 class InlineSession(session.Session):
-    """See the module. `clock`: its time. `tasks`: all that were asked for, in order."""
+    """A session that runs its tasks in this process. `clock`: its virtual time."""
 
     in_slot = True
     functions_only = True
@@ -43,11 +43,11 @@ class InlineSession(session.Session):
 
     @property
     def tasks(self) -> Sequence[records.Record]:
-        """Every task that was asked for, in that order."""
+        """Every submitted task, in the order of submission."""
         return tuple(self._runs.known.values())
 
     def run(self) -> None:
-        """Run all that can run without waiting for time to pass."""
+        """Run all tasks that can run without advancing the time."""
         while self._runs.step():
             pass
 
@@ -72,8 +72,7 @@ class InlineSession(session.Session):
         make: type[futures.CallFuture[Any]] = futures.CallFuture,
         cache: calls.Cache | None = None,
     ) -> futures.CallFuture[Any]:
-        """Queue a call; it runs when its future is waited for, or in `run`, whatever has run
-        before."""
+        """Queue a call; it runs when its future is waited for, or in `run`."""
         self._runs.check()
         record = records.Record(
             task=self._ids.take(),
@@ -133,17 +132,17 @@ class InlineSession(session.Session):
             self._runs.until(stirred, None)
 
     def call_back(self, callback: Callable[[Any], object], future: Any) -> None:
-        """At once: there is one thread."""
+        """Call the callback at once: there is one thread."""
         callbacks.call(callback, future)
 
     def confirm(self, number: int) -> None:
-        """Nothing is in doubt here."""
+        """Do nothing: every id is known here."""
 
     def all_accepted(self) -> bool:
         return True
 
     def close(self) -> None:
-        """What has not run never will: its futures fail with NoSession."""
+        """Close the session: futures of tasks that have not run fail with NoSession."""
         session.deactivate(self)
         self._runs.abandon(errors.NoSession("the inline session is over, and with it its tasks"))
 
@@ -177,9 +176,9 @@ class InlineSession(session.Session):
 
 @contextmanager
 def inline() -> Iterator[InlineSession]:
-    """The session of the block: `with kiln.testing.inline() as session:`.
+    """Open an inline session for a block: `with kiln.testing.inline() as session:`.
 
-    `session.clock` is its time, `session.tasks` what was asked for.
+    `session.clock` is its time, `session.tasks` are the submitted tasks.
     """
     with tempfile.TemporaryDirectory(prefix="kiln-inline-") as directory:
         opened = InlineSession(Path(directory))
@@ -192,10 +191,10 @@ def inline() -> Iterator[InlineSession]:
 
 
 class _NoLink:
-    """What futures ask of a link."""
+    """A link without a connection, for futures."""
 
     def flush(self) -> None:
-        """Nothing is kept back."""
+        """Do nothing: no message is held back."""
 
     def wake(self) -> None:
-        """No task sleeps."""
+        """Do nothing: no thread sleeps."""

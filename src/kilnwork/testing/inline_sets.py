@@ -1,8 +1,8 @@
 """SyncSets in the test's own process: their flow on files of this machine, without a server.
 
-`run_set(ss, data={"trades": "tests/trades"})` pins, divides and shows the data as a pond would, so
-that digests and shards are the same, and runs the flow as `inline_flows.run_flow` does. Workers,
-gangs and sources of a pond have no part in it: data is given here, or `inline` in the set.
+`run_set(ss, data={"trades": "tests/trades"})` pins, divides and presents the data as a pond would,
+so that digests and shards are the same, and runs the flow as `inline_flows.run_flow` does. Workers,
+gangs and sources of a pond are not involved: data is passed here, or is `inline` in the set.
 """
 
 import contextlib
@@ -38,10 +38,9 @@ def run_set(
 ) -> model.FlowRunView:
     """Run the flow of a SyncSet, or of its manifest, to its end.
 
-    `data`: a directory or a file for each snapshot that is not `inline`; `params`: instead of those
-    of the flow. `outputs`: a directory that is given the files of its outputs, `NAME/…`, if the
-    flow succeeds. The view has `phase`, `value`, `reason`, `message` and `steps`. Raises
-    InvalidFlow, BadOption.
+    `data`: a directory or a file for each snapshot that is not `inline`; `params`: replace those of
+    the flow. `outputs`: a directory for the files of its outputs, `NAME/…`, if the flow succeeds.
+    The view has `phase`, `value`, `reason`, `message` and `steps`. Raises InvalidFlow, BadOption.
     """
     functions: Mapping[str, Callable[..., Any]] = {}
     if isinstance(declared, sync_sets.SyncSet):
@@ -68,7 +67,7 @@ def run_set(
 
 
 def _keep(output: sync_set.Output, attempts: Sequence[str], directory: Path, outputs: Path) -> None:
-    """Copy what tasks have written, as the pond would keep it. Raises InvalidFlow."""
+    """Copy the output files of tasks, as the pond would keep them. Raises InvalidFlow."""
     if not attempts:
         return
     written = directory / _OUTPUTS
@@ -94,7 +93,9 @@ def _spec(body: Mapping[str, Any]) -> sync_set.SyncSetSpec:
 
 @contextlib.contextmanager
 def _data(directory: Path) -> Iterator[None]:
-    """Have functions find their snapshots in a directory, and write their outputs below it."""
+    """Set variables so that functions find snapshots in a directory and write their outputs below
+    it.
+    """
     written = directory / _OUTPUTS
     written.mkdir()
     given = {
@@ -118,7 +119,7 @@ def _pinned(
     given: str | os.PathLike[str] | None,
     directory: Path,
 ) -> model.SnapshotRef:
-    """Show a snapshot below the directory, and return what the flow knows of it."""
+    """Pin a snapshot below the directory and return the flow's reference to it."""
     place = directory / snapshot.name
     if given is not None:
         _link(snapshot.name, Path(given).absolute(), place)

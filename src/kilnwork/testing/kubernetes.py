@@ -1,10 +1,10 @@
 """A real Kubernetes API server for tests of operators, in about a second and without Docker.
 
-`with kubernetes.server() as kube:` in any test, or the pytest fixture `kiln_kubernetes` after
+Use `with kubernetes.server() as kube:` in any test, or the pytest fixture `kiln_kubernetes` after
 `pytest_plugins = ["kilnwork.testing.kubernetes"]`. Serves the embedded control plane of `kiln up`
-from a thread of the test's own process: no dispatcher, no manager, no other process but the
-containers of a node that is asked for. Not for load, and not a replacement of a run against the
-real kube-apiserver: docs/reference/differences.md lists where the two differ.
+from a thread of the test's own process: no dispatcher, no manager, no other process except the
+containers of a requested node. Not for load, and not a replacement for a run against the real
+kube-apiserver: docs/reference/differences.md lists where the two differ.
 """
 
 import asyncio
@@ -41,8 +41,9 @@ _MANAGER = "kilnwork-testing"
 class KubernetesServer:
     """A running API server.
 
-    `kubeconfig`: the administrator's, for client libraries, kubectl and `KUBECONFIG`. `url`: where
-    it listens, over TLS, on 127.0.0.1 only. `data_dir`: everything that it writes.
+    `kubeconfig`: the administrator's, for client libraries, kubectl and `KUBECONFIG`. `url`: the
+    address it listens on, with TLS, on 127.0.0.1 only. `data_dir`: directory of everything that it
+    writes.
     """
 
     def __init__(self, serving: "_Serving") -> None:
@@ -52,10 +53,12 @@ class KubernetesServer:
         self.url = serving.plane.address
 
     def install(self, manifests: Manifests) -> list[meta.JsonObject]:
-        """Apply objects in their order, CustomResourceDefinitions before others of them.
+        """Apply objects in their order; put CustomResourceDefinitions before objects of their
+        kinds.
 
-        Return them as the server has them; kinds that are defined are served by then. Raises
-        ValueError for what is no object and LookupError for a kind that is not served.
+        Returns the objects as stored by the server; kinds that are defined are served by then.
+        Raises ValueError for documents that are no objects and LookupError for a kind that is not
+        served.
         """
         objects = sorted(_objects(manifests), key=lambda obj: obj["kind"] != _CRD.kind)
         return self._serving.run(self._install(objects), timeout_s=SERVED_S * (len(objects) + 1))
@@ -63,8 +66,8 @@ class KubernetesServer:
     def request(self, method: str, path: str, body: Any = None, **query: str) -> Any:
         """Send one request as administrator; return the decoded JSON of the response.
 
-        `path`: `/api/v1/namespaces/default/pods`. Raises what the server refuses as one of
-        `kilnwork.kube.errors` (NotFound, Conflict, Invalid).
+        `path`: such as `/api/v1/namespaces/default/pods`. Raises one of `kilnwork.kube.errors`
+        (NotFound, Conflict, Invalid) if the server refuses it.
         """
         return self._serving.run(self._request(method, path, body, query))
 
@@ -87,7 +90,7 @@ class KubernetesServer:
         return installed
 
     async def _resource(self, obj: meta.JsonObject) -> resource.Resource:
-        """Return how the kind of an object is named in URLs; LookupError when it is not served."""
+        """Return the resource of an object's kind. Raises LookupError if it is not served."""
         version, kind = obj["apiVersion"], obj["kind"]
         for each in await self._discover(version):
             if each["kind"] == kind and "/" not in each["name"]:
@@ -140,15 +143,15 @@ class KubernetesServer:
 
 @contextlib.contextmanager
 def server(*, node: bool = False, controllers: bool = True) -> Iterator[KubernetesServer]:
-    """Run a new, empty API server for the length of the block.
+    """Run a new, empty API server until the end of the block.
 
-    `node`: also a node, which runs Pods as processes of this machine, so that tests see them
+    `node`: also run a node, which runs Pods as processes of this machine, so that tests see them
     succeed and fail; without it they stay Pending. `controllers`: garbage collection by owner
-    references, binding of Pods to nodes and taint eviction; False when a test wants to play them
-    itself. Namespaces and CustomResourceDefinitions are always looked after.
+    references, binding of Pods to nodes and taint eviction; False if a test does these itself. The
+    controllers of Namespaces and CustomResourceDefinitions always run.
 
-    Port and data directory are its own: servers in one process or in several do not meet. What it
-    made is removed when the block ends, however it ends.
+    Each server has its own port and data directory, so servers in one process or in several do not
+    interfere. Everything it creates is removed when the block ends, however it ends.
     """
     with tempfile.TemporaryDirectory(prefix="kiln-kubernetes-") as directory:
         settings = cluster.ControlPlaneSettings(
@@ -183,7 +186,7 @@ class _Serving:
         self._thread = threading.Thread(target=self._run, name="kubernetes", daemon=True)
 
     def start(self) -> None:
-        """Return when the first request will be served; raises what prevents it."""
+        """Return when the server accepts requests. Raises the error that prevents it."""
         self._thread.start()
         self._started.result()
 
@@ -201,7 +204,7 @@ class _Serving:
             )
 
     def run(self, work: Coroutine[Any, Any, T], *, timeout_s: float = 60.0) -> T:
-        """Await something on the loop of the server."""
+        """Await a coroutine on the loop of the server."""
         if self._over.is_set() or not self._thread.is_alive():
             work.close()
             raise kit_errors.ConfigurationError(

@@ -1,6 +1,6 @@
 """A pytest fixture: `pytest_plugins = ["kilnwork.testing.plugin"]` in your conftest.py.
 
-Not loaded unless asked for. A fixture with an API server is in `testing.kubernetes`.
+Not loaded by default. A fixture with an API server is in `testing.kubernetes`.
 """
 
 from collections.abc import Iterator

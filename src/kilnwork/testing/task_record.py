@@ -1,6 +1,6 @@
-"""What an inline session knows of one task.
+"""The record of one task of an inline session.
 
-Used by `testing.inline_runs`; tests may read the fields to see what their program has asked for.
+Used by `testing.inline_runs`; tests may read the fields to see what their program has submitted.
 """
 
 from collections.abc import Iterator
@@ -13,8 +13,9 @@ from kilnwork.sdk import context, futures
 
 
 class Record:
-    """One task. `function`: `module:name`; `attempts`: how many were begun; `reason`: of its
-    `state`."""
+    """One task. `function`: `module:name`; `attempts`: number of started ones; `reason`: of its
+    `state`.
+    """
 
     def __init__(  # noqa: PLR0913 - what a call is
         self,
@@ -65,7 +66,7 @@ class Record:
 
     @property
     def function(self) -> str:
-        """`module:name` of the task function."""
+        """The `module:name` of the task function."""
         return self.spec.call.function if self.spec.call is not None else ""
 
     @property
@@ -73,7 +74,7 @@ class Record:
         return self.state.final
 
     def result(self, number: int) -> calls.CallResult:
-        """How it ended, for the future with that number."""
+        """Return the outcome for the future with that number."""
         return calls.CallResult(number, self.state, self.reason, self.message, self.payload)
 
     def error_info(self) -> attempts.ErrorInfo:

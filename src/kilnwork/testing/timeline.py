@@ -1,7 +1,7 @@
-"""What happens in a flow's virtual time: steps that are to be called, their ends, and limits.
+"""The timeline of a flow's virtual time: calls of steps, their ends, and time limits.
 
-Used by `testing.inline_flows`. Time stands still but for what functions sleep and for delays of
-retries. What happens at one moment happens in this order: ends, then calls, then limits.
+Used by `testing.inline_flows`. Time advances only by what functions sleep and by delays of retries.
+Events at the same moment happen in this order: ends, then calls, then limits.
 """
 
 import heapq
@@ -13,7 +13,7 @@ from kilnwork.jobs.flows import records, step_inputs
 
 
 class Kind(IntEnum):
-    """What happens, in the order in which it does at one moment."""
+    """The kind of an event, in the order of events at the same moment."""
 
     END = 0
     CALL = 1
@@ -21,7 +21,7 @@ class Kind(IntEnum):
 
 
 class Event(NamedTuple):
-    """Something that happens to an instance. `work`: of a call, and of the one that ends."""
+    """An event of an instance. `work`: of a call or an end."""
 
     kind: Kind
     key: str
@@ -38,17 +38,19 @@ class Timeline:
         self._events: list[tuple[float, int, int, Event]] = []
 
     def add(self, event: Event, *, after_s: float = 0.0) -> None:
-        """Let it happen in so many seconds."""
+        """Schedule an event in so many seconds."""
         entry = (self.now + after_s, int(event.kind), next(self._order), event)
         heapq.heappush(self._events, entry)
 
     def take(self) -> Event:
-        """Go on to the next event. There must be one: a flow that is not over waits for some."""
+        """Advance to the next event and return it. There must be one: an unfinished flow always has
+        events.
+        """
         self.now, _, _, event = heapq.heappop(self._events)
         return event
 
     def stop(self, key: str) -> step_inputs.StepWork | None:
-        """Take back the call of an instance, or its end; gives what it was to do."""
+        """Remove the call or end of an instance; return its work."""
         found = [entry for entry in self._events if entry[3].key == key and entry[3].work]
         for entry in found:
             self._events.remove(entry)
@@ -57,7 +59,9 @@ class Timeline:
 
 
 def makespan_s(durations: list[float], lanes: int | None) -> float:
-    """How long tasks take together, each begun as soon as a lane is free; None: a lane for each."""
+    """Return how long tasks take together if each starts as soon as a lane is free; None: no limit
+    of lanes.
+    """
     if lanes is None or lanes >= len(durations):
         return max(durations, default=0.0)
     free = [0.0] * lanes

@@ -1,8 +1,11 @@
-"""The worker: an agent in a Pod that runs tasks for the dispatcher, one process at a time per slot.
+"""The worker: an agent process in a Pod that runs tasks for the dispatcher, one call at a time per
+slot.
 
-Started as a process (`python -m kilnwork.worker`), never imported by other rooms. `agent` holds the
-link and the attempts; `attempt` is a command from Run to Finished, with `outcomes` and `results`
-for how it ended; `slot` runs calls, forked from the `zygote`; `memory_watch` ends what uses too
-much.
-It knows nothing of Kubernetes beyond the service-account files that it hands on. Linux only.
+Started as a process (`python -m kilnwork.worker`); no other package imports it. `agent` holds the
+link to the dispatcher and the attempts. `attempt` runs one command from Run to Finished; `outcomes`
+and `results` decide how it ended. `slot` runs Python calls in a process forked from the `zygote`.
+`memory_watch` ends the largest task before the memory limit is reached.
+
+The worker does not use the Kubernetes API; it only passes service-account files on to its tasks.
+Linux only.
 """

@@ -1,11 +1,11 @@
 """`python -m kilnwork.worker`: runs one worker until it is asked to stop.
 
-Started by the Pods of a TaskCluster and by `kiln.start()`. Forks the zygote first, and only then
-imports what the agent needs: asyncio has no place in slots, and threads none before a fork. What
-both need is imported before, to be in memory once. Hence the modules that are imported by name. An
-agent whose dispatcher is on the same machine knows no TLS: that saves each worker 1.5 MiB. Exit
-codes: 0 asked to stop; 1 no dispatcher for a minute, or a bug; 2 its environment is unusable; 3 the
-dispatcher will not have it; 4 it cannot start the process that slots are forked from.
+Started by the Pods of a TaskCluster and by `kiln.start()`. Forks the zygote first and imports the
+agent's modules only afterwards: slots must not inherit asyncio, and no thread may exist before a
+fork. Modules that both need are imported before the fork, so that their memory is shared; the
+others are imported by name. An agent whose dispatcher is on the same machine does not import `ssl`,
+which saves each worker 1.5 MiB. Exit codes: 0 asked to stop; 1 no dispatcher for a minute, or a
+bug; 2 invalid environment; 3 refused by the dispatcher; 4 the zygote cannot be started.
 """
 
 import gc
@@ -32,7 +32,7 @@ SHARED = (
 
 
 def main() -> int:
-    """Run the worker; its exit code."""
+    """Run the worker; return its exit code."""
     logs.setup()
     settings.name_directory(os.environ)
     try:
@@ -66,7 +66,9 @@ def main() -> int:
 
 
 def share() -> None:
-    """Import what is shared, and keep the garbage collector from writing to its pages."""
+    """Import the modules that agent and slots share, and keep the garbage collector from writing to
+    their pages.
+    """
     for name in SHARED:
         importlib.import_module(name)
     gc.freeze()

@@ -1,8 +1,9 @@
-"""The agent: one link to the dispatcher, and the attempts that it wants to run.
+"""The agent: holds the worker's link to the dispatcher, and its attempts.
 
-Started by `__main__`. It follows orders and decides little: the dispatcher counts slots, so every
-Run is carried out. It makes sure that nothing runs which another worker may start again: it ends
-all attempts before its lease ends, and starts none without a lease.
+Started by `__main__`. The agent carries out orders and decides little: the dispatcher counts slots,
+so every Run is carried out. Its own responsibility is that no attempt runs here which another
+worker may start again: it ends all attempts before its lease expires, and starts none without a
+lease.
 """
 
 import asyncio
@@ -59,7 +60,9 @@ _STOPPING = outcomes.Halt(
 
 
 class Relay(Protocol):
-    """What listens where the dispatcher's socket would be; see `relay`."""
+    """Listens in place of the dispatcher's socket when the dispatcher is on another machine; see
+    `relay`.
+    """
 
     @property
     def place(self) -> str: ...
@@ -70,8 +73,11 @@ class Relay(Protocol):
 
 
 class Agent:
-    """See the module. `session`: 16 random bytes, one per process life. `relay`: to a dispatcher
-    that is elsewhere."""
+    """Runs attempts and slots as the dispatcher orders; see the module.
+
+    `session`: 16 random bytes, new for each process. `relay`: the way to a dispatcher on another
+    machine; None if it is on this one.
+    """
 
     def __init__(
         self,
@@ -138,12 +144,15 @@ class Agent:
         self._slots.use(self._supervisor)
 
     async def run(self, zygote: zygote_link.ZygoteHandle) -> None:
-        """Serve until SIGTERM or SIGINT, which end it in order; a second one without grace.
+        """Serve until SIGTERM or SIGINT, which start an orderly shutdown; a second one skips the
+        grace period.
 
-        Slots are forked from `zygote`. When the owner's descriptor ends, all ends at once.
+        Slots are forked from `zygote`. When the owner closes its descriptor, everything ends at
+        once.
 
-        Raises `LinkRefused` or `LinkClosed` when there is no dispatcher for us, and `WorkerError`
-        when the worker itself failed; in each case after nothing runs any more.
+        Raises `LinkRefused` or `LinkClosed` when no dispatcher accepts this worker, and
+        `WorkerError` when the worker itself failed. In each case no task process is left when it
+        raises.
         """
         if self._containers is not None:
             await self._containers.clear(self._settings.pod_uid)
@@ -184,7 +193,9 @@ class Agent:
     # what the link asks of its owner
 
     def hello(self, *, epoch: int) -> messages.Hello:
-        """Who we are and what we have; the token is read each time, since it may be renewed."""
+        """Return this worker's Hello, with everything that runs. The token file is read each time,
+        since the token may be renewed.
+        """
         given = self._settings
         return messages.Hello(
             version=messages.VERSION,
@@ -203,7 +214,7 @@ class Agent:
         )
 
     def welcomed(self, welcome: messages.Welcome) -> None:
-        """Go on with what the dispatcher knows, end the rest without a word."""
+        """Reattach the attempts that the dispatcher knows; abandon the others without a report."""
         keep = {
             decision.ref: decision.log_offset
             for decision in welcome.decisions
@@ -218,6 +229,7 @@ class Agent:
                     del self._attempts[ref]
 
     def received(self, order: peer.Order) -> None:
+        """Carry out one order of the dispatcher."""
         match order:
             case messages.Run():
                 self._start(order)
@@ -239,11 +251,11 @@ class Agent:
                 self._containers.kill(order.container, str(order.ref))
 
     def settled(self, ref: attempts.AttemptRef) -> None:
-        """The dispatcher has its end; it need not be remembered."""
+        """Forget an attempt whose end the dispatcher has stored."""
         self._attempts.pop(ref, None)
 
     def lease_ended(self) -> None:
-        """Others may soon start what runs here."""
+        """Kill all attempts and slots: other workers may soon start the same tasks."""
         for current in self._attempts.values():
             current.halt(_LEASE_ENDED, grace_s=0)
         self._slots.kill_all(reasons.Reason.WORKER_LOST)
@@ -278,7 +290,9 @@ class Agent:
             self._attempts.pop(current.ref, None)
 
     def _refuse(self, ref: attempts.AttemptRef, halt: outcomes.Halt) -> None:
-        """Nothing was started, and nothing runs: that is proof."""
+        """Report an attempt as ended before it started. Since no process was started, this is proof
+        that none runs.
+        """
         outcome = outcomes.halted_outcome(halt, at=self._tools.clock.wall())
         self._link.report(lambda serial: messages.Finished(serial, ref, outcome))
 
@@ -300,14 +314,16 @@ class Agent:
             self._stopping.set()
 
     def _failed(self, name: str, error: BaseException) -> None:
-        """Leave after a bug: a worker that is started again proves that the old one runs
-        nothing."""
+        """Shut down after a bug. The restart of the worker proves that nothing of the old one
+        runs.
+        """
         self._failure = errors.WorkerError(f"{name} failed: {error!r}")
         self._stopping.set()
 
     def _broken(self, error: errors.NoZygote) -> None:
-        """Leave because calls cannot run here; the log says why, and the Pod may be started
-        again."""
+        """Shut down because slots cannot be forked here. The log says why; the Pod may be
+        restarted.
+        """
         self._failure = error
         self._stopping.set()
 
@@ -316,7 +332,9 @@ class Agent:
         return [*self._slots.candidates(), *(each for each in running if each is not None)]
 
     def _owner_gone(self, descriptor: int) -> None:
-        """End at once: the process that started this worker is gone, and wants no results."""
+        """Shut down at once: the process that started this worker has exited and wants no
+        results.
+        """
         asyncio.get_running_loop().remove_reader(descriptor)
         self._at_once = True
         self._stopping.set()
@@ -350,7 +368,9 @@ class Agent:
 
 
 def _directories(given: settings.WorkerSettings) -> directories.Directories:
-    """Where containers see them: mounts are at their paths unless all see the machine's files."""
+    """Make the base directory where containers can see it too: below the mounts, unless all
+    containers share this machine's files.
+    """
     base = None if given.remote is None else given.remote.directory
     if base is None and given.containers and given.mounts == Path("/"):
         base = settings.VOLUME / f"{settings.DIRECTORY_PREFIX}{os.urandom(6).hex()}"

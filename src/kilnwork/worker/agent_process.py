@@ -1,4 +1,4 @@
-"""Run an agent to its end: what `__main__` does once the zygote is on its way."""
+"""Runs an agent until it ends: the part of `__main__` that follows the fork of the zygote."""
 
 import asyncio
 import importlib
@@ -42,7 +42,7 @@ async def _run(given: settings.WorkerSettings, zygote: zygote_link.ZygoteHandle)
 
 
 def _relay(given: settings.WorkerSettings) -> agent.Relay | None:
-    """Imported by name, and only where the dispatcher is elsewhere."""
+    """Make the relay if the dispatcher is on another machine. `relay` is imported only then."""
     if given.remote is None:
         return None
     relay: agent.Relay = importlib.import_module("kilnwork.worker.relay").Relay(given.remote)

@@ -1,7 +1,8 @@
-"""One attempt, from Run to Finished: its files, its process, its output, its end and the proof.
+"""One attempt of a command, from Run to Finished: its files, process, output, outcome and proof of
+end.
 
-Used by `agent`, which holds one per attempt until the dispatcher has its end on disk. Everything
-shared between attempts is in `Tools`.
+Used by `agent`, which keeps each attempt until the dispatcher has stored its end. Everything that
+attempts share is in `Tools`.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ PAUSE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What all attempts of a worker share."""
+    """The parts of a worker that all its attempts share."""
 
     cluster: str
     clock: clock.Clock
@@ -60,7 +61,9 @@ class ClosableServer(Protocol):
 
 
 class Attempt:
-    """One numbered try at a task. `run` carries it out; all else may be called meanwhile."""
+    """One numbered attempt at a task. `run` carries it out; every other method may be called
+    meanwhile.
+    """
 
     shares_files = True
     """Whether its command has the file system of this process."""
@@ -79,7 +82,7 @@ class Attempt:
         self._asking: asyncio.Timeout | None = None
 
     async def run(self) -> None:
-        """Run the command and report how it ended; returns when nothing of it is left."""
+        """Run the command and report its outcome; return when no process of it is left."""
         tools = self._tools
         place = None
         try:
@@ -107,7 +110,9 @@ class Attempt:
             await place.remove()
 
     def halt(self, halt: outcomes.Halt, *, grace_s: float) -> None:
-        """SIGTERM to its process group, SIGKILL after `grace_s`; the first halt names the end."""
+        """Send SIGTERM to the process group, and SIGKILL after `grace_s`. The first halt decides
+        the ending that is reported.
+        """
         if self.over.is_set():
             return
         if self._halt is None:
@@ -119,28 +124,32 @@ class Attempt:
         self._kill_after(grace_s)
 
     def candidate(self) -> memory_watch.Candidate | None:
-        """Its command, to be ended for its memory; None while nothing of it may be ended so."""
+        """Return the command as a candidate to be ended for its memory, or None while it cannot be
+        ended.
+        """
         if self._command is None or self._halt is not None:
             return None
         return memory_watch.Candidate(self._command.pid, self._end_for_memory)
 
     def abandon(self, halt: outcomes.Halt) -> None:
-        """End it at once and report nothing: the dispatcher does not know it."""
+        """Kill the command and report nothing: the dispatcher does not know this attempt."""
         self.silent = True
         self._tools.link.forget(self.ref)
         self.halt(halt, grace_s=0)
 
     def reattach(self, offset: int) -> None:
-        """A new link stands: the dispatcher knows it, and has its output below `offset`."""
+        """Resume on a new link: the dispatcher knows the attempt and has its output below
+        `offset`.
+        """
         self.silent = False
         if self._output is not None:
             self._output.send_again(offset)
 
     def seen(self, status: messages.ContainerSeen) -> None:
-        """Its container has begun, or is over; see `containers`."""
+        """Note that its container has started or ended; see `containers`."""
 
     def kept_up_to(self, offset: int) -> None:
-        """The dispatcher has the output below `offset`."""
+        """Drop the output below `offset`, which the dispatcher has stored."""
         if self._output is not None:
             self._output.kept_up_to(offset)
 
@@ -183,8 +192,9 @@ class Attempt:
         return outcomes.command_outcome(seen, halt=self._halt, result=self._result(place, code))
 
     async def _variables(self) -> dict[str, str]:
-        """Values from Secrets and ConfigMaps; none if it is halted meanwhile. Raises
-        CannotStart."""
+        """Return the values from Secrets and ConfigMaps; empty if the attempt is halted meanwhile.
+        Raises CannotStart.
+        """
         if api_variables.are_literal(self._run.spec.env) or self._halt is not None:
             return {}
         try:
@@ -203,7 +213,9 @@ class Attempt:
         return api_variables.decode(response.body)
 
     async def _serve(self, place: directories.AttemptDirectory) -> ClosableServer:
-        """By name: a worker that runs calls only needs no HTTP, which takes 0.4 MiB."""
+        """Serve the task's socket. The HTTP server is imported only here: a worker that runs calls
+        alone does not need it, and it takes 0.4 MiB.
+        """
         task_socket = importlib.import_module("kilnwork.worker.task_socket")
         calls = task_socket.TaskSocket(
             self.ref,

@@ -1,11 +1,11 @@
-"""The output of one attempt, from its pipe to the dispatcher, without holding the task up.
+"""Forwards the output of one attempt from its pipe to the dispatcher without blocking the task.
 
-Used by `attempt`. What the dispatcher has not kept yet is kept here, to be sent again on a new
-link; while that is `KEPT_BYTES`, further output waits here too, and of more than `TAIL_BYTES` the
-oldest is dropped. A task that prints faster than its output can be kept goes on like that, and its
-log says how much is missing. But nothing is dropped of the first `WHOLE_BYTES`, nor while the
-dispatcher takes nothing: then the pipe is not read and the task waits, as it would for a slow disk.
-So a task may print any amount without this process growing.
+Used by `attempt`. Output that the dispatcher has not acknowledged is kept here, to be sent again on
+a new link. Once `KEPT_BYTES` are unacknowledged, further output waits here as well; beyond
+`TAIL_BYTES` of waiting output the oldest is dropped. So a task that prints faster than its output
+can be stored keeps running, and its log says how many bytes are missing. Nothing is dropped of the
+first `WHOLE_BYTES`, nor while the dispatcher reads nothing: then the pipe is not read and the task
+blocks, as it would on a slow disk. In either case this process does not grow.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ Send = Callable[[int, bytes], None]
 
 
 class AttemptOutput:
-    """Reads `descriptor`, which it owns, until everything was read or `finish` was called."""
+    """Reads `descriptor`, which it owns, until end of file or `finish`."""
 
     def __init__(self, descriptor: int, *, send: Send, shared: stdout_writer.StdoutWriter) -> None:
         self._descriptor = descriptor
@@ -82,7 +82,7 @@ class AttemptOutput:
         self._resume()
 
     def kept_up_to(self, offset: int) -> None:
-        """The dispatcher has everything below `offset`."""
+        """Drop what is below `offset`: the dispatcher has stored it."""
         if offset <= self._kept_from:
             return
         while self._kept:
@@ -100,13 +100,15 @@ class AttemptOutput:
         self._resume()
 
     def send_again(self, offset: int) -> None:
-        """A new link stands, and the dispatcher has everything below `offset`."""
+        """Send on a new link what is at or above `offset`; the dispatcher has stored the rest."""
         self.kept_up_to(offset)
         for start, data in self._kept:
             self._send(start, data)
 
     def finish(self) -> None:
-        """Nothing of the attempt is left: read what is still in the pipe, and close it."""
+        """Read what is still in the pipe, and close it. Call when no process of the attempt is
+        left.
+        """
         for _ in range(_LAST_READS):
             if not self._open or not self._read():
                 break
@@ -118,12 +120,12 @@ class AttemptOutput:
 
     @property
     def _has_room(self) -> bool:
-        """More can be passed on."""
+        """Return whether more output can be sent."""
         return self._kept_bytes < KEPT_BYTES and not self._stdout.full
 
     @property
     def _drops(self) -> bool:
-        """Output that finds no room may be dropped."""
+        """Return whether output beyond the limit may be dropped."""
         return self._may_drop > 0 and self._read_up_to >= WHOLE_BYTES
 
     def _resume(self) -> None:
@@ -174,7 +176,7 @@ class AttemptOutput:
                 fcntl.fcntl(self._descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
     def _read(self) -> int:
-        """Take one piece out of the pipe; its length, 0 when there is none now."""
+        """Read one piece from the pipe; return its length, 0 if there is nothing to read now."""
         try:
             data = os.read(self._descriptor, READ_BYTES if not self._is_enlarged else PIPE_BYTES)
         except BlockingIOError:
@@ -193,7 +195,9 @@ class AttemptOutput:
         return len(data)
 
     def _pass_on(self) -> None:
-        """Send what was read, as far as there is room: at once, unless we are far behind."""
+        """Send what was read, as far as there is room: immediately, unless much is waiting
+        already.
+        """
         if self._late_bytes < BEHIND_BYTES or not self._drops:
             while self._late and self._has_room:
                 self._send_late(1)
@@ -210,7 +214,7 @@ class AttemptOutput:
         self._resume()
 
     def _send_late(self, most: int) -> None:
-        """Send about so many bytes, and keep them until they are acknowledged."""
+        """Send about `most` waiting bytes, and keep them until they are acknowledged."""
         if self._late and self._dropped:
             self._lines.write(attempts.dropped_line(self._dropped))
             self._dropped = 0

@@ -1,9 +1,10 @@
-"""How a call of a slot waits for other tasks: it releases the slot, and resumes when they are over.
+"""How a call in a slot waits for other tasks: it releases the slot, and resumes when they have
+finished.
 
 Used by `slot_session`, in whichever thread waits. In the main thread a task may wait *in place*:
-what it waits for runs on top of it, in the same process, as deep as that goes. Not while
-something else of the task may run, a thread of its own or an event loop: then it would be unknown
-which task submits.
+the task that it waits for runs on top of it in the same process, to any depth. This is not done
+while other code of the task may run (a thread of its own, an event loop), since then the parent of
+a submitted task would be ambiguous.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ HIDDEN_FRAMES = 40
 
 
 class Runner(Protocol):
-    """Who runs calls: the session of the slot. See there."""
+    """Runs calls: the slot's session, see `slot_session.SlotSession`."""
 
     link: Any
 
@@ -41,9 +42,10 @@ class Runner(Protocol):
 
 
 class CallWaits:
-    """See the module. Make it in the main thread. `home`: the slot's working directory.
+    """Releases and regains the slot around waits; see the module. Create it in the main thread.
 
-    `base`: the function of which each call on the stack has a frame.
+    `home`: the slot's working directory, as a descriptor. `base`: the function that has one frame
+    for each call on the stack.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class CallWaits:
         self._threads = 1
 
     def count_threads(self) -> None:
-        """Take the threads that run now for those of libraries, not of a call."""
+        """Remember how many threads run now: these belong to libraries, not to a call."""
         self._threads = threading.active_count()
 
     def block(
@@ -77,7 +79,9 @@ class CallWaits:
         *,
         first: bool,
     ) -> bool:
-        """As `Session.block`, for the task on top. Raises Cancelled when it is to end."""
+        """Do `Session.block` for the task on top of the stack. Raises Cancelled when that task is
+        to end.
+        """
         level = self._held.stack[-1]
         if threading.get_ident() != self._main:
             self.release_slot(level, tasks, in_place=False, first=first)
@@ -102,7 +106,9 @@ class CallWaits:
         in_place: bool,
         first: bool = False,
     ) -> None:
-        """The task waits: others may have the slot, and what is queued here."""
+        """Report that the task waits: others may use the slot, and get the calls that are queued
+        here.
+        """
         runner = self._runner
         runner.gather()
         with self._held.lock:
@@ -116,7 +122,9 @@ class CallWaits:
         runner.link.send(message)
 
     def resume(self, level: slot_calls.StackLevel) -> None:
-        """It does not wait any more, unless something else of it does."""
+        """End one wait of the task; report it as resumed when no other thread or coroutine of it
+        waits.
+        """
         with self._held.lock:
             level.waits -= 1
             if level.waits or level.announced is None or level.over:
@@ -128,7 +136,9 @@ class CallWaits:
         self._runner.link.send(messages.Resumed(level.ref))
 
     def _undivided(self) -> bool:
-        """True when the whole task waits."""
+        """Return whether the main thread is all there is of the task, so that the whole task
+        waits.
+        """
         events = sys.modules.get("asyncio.events")
         looping = events is not None and events._get_running_loop() is not None
         return not looping and threading.active_count() <= self._threads
@@ -159,7 +169,9 @@ class CallWaits:
                     runner.settle(level)
 
     def _run_above(self, above: slot_calls.StackLevel) -> None:
-        """With as much room for its own calls as any other has, and no trace afterwards."""
+        """Run another call on top, with as much stack as any call has, and undo its traces
+        afterwards.
+        """
         before, where = sys.getrecursionlimit(), self._here()
         sys.setrecursionlimit(before + self._frames() + HIDDEN_FRAMES)
         try:
@@ -170,14 +182,14 @@ class CallWaits:
                 os.close(where)
 
     def _here(self) -> int:
-        """The working directory of what waits, as a descriptor."""
+        """Return the working directory of the waiting call, as a descriptor."""
         with contextlib.suppress(OSError):  # it was removed
             if not os.path.samestat(os.stat("."), self._home_is):  # noqa: PTH116  half the time
                 return os.open(".", os.O_RDONLY | os.O_DIRECTORY)
         return self._home
 
     def _frames(self) -> int:
-        """How many frames the call below takes."""
+        """Return how many stack frames the waiting call has."""
         count = 0
         frame: FrameType | None = sys._getframe()
         while frame is not None and frame.f_code is not self._base:
@@ -187,5 +199,5 @@ class CallWaits:
 
 
 def _not_all(tasks: Sequence[ids.TaskId]) -> bool:
-    """Whether it may wait for others besides these."""
+    """Return whether the call may be waiting for other tasks besides these."""
     return not tasks or len(tasks) >= futures.TASKS_NAMED

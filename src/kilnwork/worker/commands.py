@@ -1,7 +1,7 @@
-"""Starting a command: find it, exec it in a session of its own, with one pipe for its output.
+"""Starts a command in a session of its own, with one pipe for its standard output and error.
 
-Used by `attempt`. posix_spawn(3) is used as it is: a descriptor of the worker is close-on-exec, so
-nothing of it is inherited, and the call returns once the command was executed or tells why not.
+Used by `attempt`. Calls posix_spawn(3) directly: every descriptor of the worker is close-on-exec,
+so the command inherits none of them, and the call returns after the exec has succeeded or failed.
 """
 
 import errno
@@ -34,14 +34,17 @@ _RESET_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command that was executed. `attempt_output`: read end of its pipe, non-blocking, now
-    ours."""
+    """A command that was started. `attempt_output`: read end of its pipe, non-blocking; the caller
+    owns it.
+    """
 
     pid: int
     output: int
 
     def signal(self, number: int) -> None:
-        """Signal its process group; call only until it was waited for, lest the pid be reused."""
+        """Signal its process group. Call only before the process was waited for: its pid may be
+        reused after.
+        """
         try:
             os.killpg(self.pid, number)
         except ProcessLookupError:
@@ -49,7 +52,7 @@ class Command:
 
 
 def start(argv: Sequence[str], environment: Mapping[str, str]) -> Command:
-    """Execute `argv`. Raises `CannotStart` or `CannotStartHere`."""
+    """Start `argv`. Raises `CannotStart` or `CannotStartHere`."""
     if not argv:
         raise errors.CannotStart(
             reasons.Reason.COMMAND_MISSING,
@@ -82,7 +85,7 @@ def start(argv: Sequence[str], environment: Mapping[str, str]) -> Command:
 
 
 def keep_descriptors_private() -> None:
-    """Whatever this process was started with beyond 0, 1 and 2 is not for its tasks."""
+    """Make every inherited descriptor above 2 close-on-exec, so that tasks do not inherit it."""
     for entry in list(Path("/proc/self/fd").iterdir()):
         if int(entry.name) > 2:
             try:
@@ -101,7 +104,9 @@ def _pipe() -> tuple[int, int]:
 
 
 def _find(name: str, path: str) -> str:
-    """As a shell does: a name with a slash is a path, any other is looked up in PATH."""
+    """Find a program as a shell does: a name with a slash is a path, any other is looked up in
+    PATH.
+    """
     if "/" in name:
         return name
     if not name or "\0" in name:

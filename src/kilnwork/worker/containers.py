@@ -1,9 +1,10 @@
-"""Attempts whose commands run in containers of their own, added to the Pod of this worker.
+"""Attempts whose commands run in their own ephemeral containers of this worker's Pod.
 
-Used by `agent`, by name, where the TaskCluster says `runtime: EphemeralContainers`. The dispatcher
-has the container made (a worker has no rights in Kubernetes) and tells when it begins and ends; for
-the rest an attempt is as any other: files, socket, result, report. No client can delete an
-ephemeral container; but the Pod's containers share their processes, so the worker signals those.
+Used by `agent`, which imports it by name where the TaskCluster says `runtime: EphemeralContainers`.
+The dispatcher has the container created (a worker has no rights in Kubernetes) and reports its
+status. Otherwise such an attempt is like any other: files, socket, result, report. No client can
+delete an ephemeral container, but the containers of the Pod share a process namespace, so the
+worker signals its processes.
 """
 
 import asyncio
@@ -36,7 +37,9 @@ _E = attempts.Ending
 
 
 class ContainerAttempt(attempt.Attempt):
-    """One attempt. `seen` receives what Kubernetes says of its container."""
+    """An attempt whose command runs in its own container. `seen` receives that container's
+    status.
+    """
 
     shares_files = False
 
@@ -53,7 +56,7 @@ class ContainerAttempt(attempt.Attempt):
         self._killed = False
 
     def seen(self, status: messages.ContainerSeen) -> None:
-        """Its container has begun, or is over."""
+        """Take in that its container has started or ended."""
         if status.started is not None and self._began is None:
             began = self._began = status.started
             self._tools.link.report(lambda serial: messages.Started(serial, self.ref, began))
@@ -80,7 +83,7 @@ class ContainerAttempt(attempt.Attempt):
                 self._tools.link.send(self._stop)
 
     def candidate(self) -> None:
-        """Each container has its own limit, or the Pod's."""
+        """Return None: each container has a memory limit of its own, or shares that of the Pod."""
 
     async def _execute(self, place: directories.AttemptDirectory) -> attempts.Outcome:
         tools = self._tools
@@ -128,7 +131,7 @@ class ContainerAttempt(attempt.Attempt):
             self._end.set_result(outcome)
 
     def _signal(self, number: int) -> None:
-        """To all of its processes; one that is killed is looked after until it is gone."""
+        """Signal all its processes; a killed container is watched until it is gone."""
         if number == signal.SIGKILL:
             if not self._killed:
                 self._killed = True
@@ -142,7 +145,9 @@ class ContainerAttempt(attempt.Attempt):
         _send(found, signal.SIGTERM)
 
     def _kill(self, deadline: float) -> None:
-        """Until it is reported over, or was seen and is gone, which is proof, too."""
+        """Kill the container until it is reported as ended, or until its processes were seen and
+        are gone, which is proof as well.
+        """
         if self._end.done():
             return
         loop = asyncio.get_running_loop()
@@ -157,8 +162,11 @@ class ContainerAttempt(attempt.Attempt):
         loop.call_later(LOOK_S, self._kill, deadline)
 
     def _end_without_report(self) -> None:
-        """A worker that is to end does not wait for more than its processes: the manager may be
-        away. That they were never found proves nothing; that the Pod is gone will."""
+        """End while the manager may be away: a worker that shuts down waits only for the processes
+        it finds.
+
+        Processes that were never found prove nothing; the end of the Pod will.
+        """
         if self._end.done():
             return
         if processes_of(self._container, str(self.ref)):
@@ -172,19 +180,21 @@ class ContainerAttempt(attempt.Attempt):
 
 
 def processes_of(container: str, marker: str) -> set[int]:
-    """The processes of a container: by their cgroup, else by the marker in their environment."""
+    """Return the pids of a container, found by its cgroup or by the marker in their environment."""
     wanted = f"{orphans.MARKER}={marker}".encode()
     return {pid for pid in _others() if _is_in(pid, container) or wanted in _environment(pid)}
 
 
 def kill(container: str, marker: str) -> None:
-    """SIGKILL to all of one container."""
+    """Send SIGKILL to all processes of one container."""
     _send(processes_of(container, marker), signal.SIGKILL)
 
 
 async def clear(pod_uid: str) -> None:
-    """Kill what an earlier life of the worker of this Pod has left, and wait until it is gone: that
-    we are there is proof for the dispatcher."""
+    """Kill what an earlier worker process of this Pod left behind, and wait until it is gone.
+
+    The dispatcher takes the new worker's Hello as proof that nothing of the old one runs.
+    """
     wanted = f"{POD_VARIABLE}={pod_uid}".encode()
     loop = asyncio.get_running_loop()
     deadline = loop.time() + orphans.PATIENCE_S

@@ -1,7 +1,7 @@
-"""Directories and files of attempts on the worker: a directory each, and the socket beside it.
+"""Files of attempts on the worker: one directory per attempt, and the socket beside it.
 
-Used by `agent` (the base directory, see `kit.scratch`) and `attempt`. Names are made of ids, never
-of task names, which are data.
+Used by `agent` (the base directory, see `kit.scratch`) and `attempt`. File names are made of ids,
+never of task names, which are user data.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _FEW = 16
 
 @dataclass(frozen=True, slots=True)
 class AttemptDirectory:
-    """What one attempt has on disk. `listener` is bound to `address` and listens already."""
+    """The files of one attempt. `listener` is bound to `address` and already listens."""
 
     directory: Path
     address: Path
@@ -31,16 +31,18 @@ class AttemptDirectory:
 
     @property
     def output(self) -> Path:
-        """The file to which the command may write its result."""
+        """Return the path of the file to which the command may write its result."""
         return self.directory / "output"
 
     @property
     def kubeconfig(self) -> Path:
-        """Where its KUBECONFIG goes, if it gets one."""
+        """Return the path for its kubeconfig; the file exists only if the attempt gets one."""
         return self.directory / "kubeconfig"
 
     async def remove(self) -> None:
-        """Delete all of it; what may take long does not keep the event loop waiting."""
+        """Delete the directory; a large one is deleted in a thread, so that the event loop is not
+        blocked.
+        """
         self.listener.close()
         self.address.unlink(missing_ok=True)
         if self._is_small():
@@ -58,8 +60,11 @@ class AttemptDirectory:
 
 
 class Directories:
-    """The base directory of this worker; held until `close`. `base`: None for a new name. `shared`:
-    the command may run as another user, in another container."""
+    """The base directory of this worker, locked until `close`.
+
+    `base`: None for a new directory with a random name. `shared`: the command may run as another
+    user in another container, so files are made accessible to all.
+    """
 
     def __init__(self, base: Path | None = None, *, shared: bool = False) -> None:
         self._scratch = scratch.Scratch(settings.DIRECTORY_PREFIX, base)
@@ -69,9 +74,10 @@ class Directories:
             self.base.chmod(0o755)
 
     def make(self, ref: attempts.AttemptRef, *, inputs: bytes | None) -> AttemptDirectory:
-        """Directory, input file if there are inputs, and a listening socket.
+        """Make the directory of an attempt, its input file if there are inputs, and a listening
+        socket.
 
-        Raises `CannotStartHere` when the disk is full or descriptors have run out.
+        Raises `CannotStartHere` when the disk is full or no descriptor is left.
         """
         name = f"{ids.task_text(ref.task)}-{ref.run}-{ref.attempt}"
         directory = self.base / name

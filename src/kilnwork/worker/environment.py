@@ -1,8 +1,8 @@
-"""The environment of a command: what the Pod gives, the Task's `env`, and the worker contract.
+"""Builds the environment of a command: the Pod's variables, the Task's `env`, the worker contract.
 
 Used by `attempt`. The contract is docs/reference/worker-contract.md. A command gets KUBECONFIG only
-when the node has put the files of a service account into the Pod; the worker itself never uses
-them. The document is JSON, which is YAML too, so that a program needs no YAML parser to read it.
+if the node has mounted a service account into the Pod; the worker itself never uses it. The
+kubeconfig is written as JSON, which is also YAML, so that a client needs no YAML parser.
 """
 
 import os
@@ -23,7 +23,7 @@ HOST, PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 
 
 class Environment:
-    """What all attempts of this worker share."""
+    """The part of the environment that all attempts of this worker share."""
 
     def __init__(self, inherited: Mapping[str, str], *, mounts: Path, pod_uid: str) -> None:
         self._pod_uid = pod_uid
@@ -35,9 +35,10 @@ class Environment:
     def for_attempt(
         self, run: messages.Run, place: directories.AttemptDirectory, values: Mapping[str, str] = {}
     ) -> dict[str, str]:
-        """Variables of one attempt; writes its kubeconfig if it has one. Raises CannotStartHere.
+        """Return the variables of one attempt; write its kubeconfig if it gets one. Raises
+        CannotStartHere.
 
-        `values`: of the Task's own variables that do not stand in its spec.
+        `values`: the Task's own variables whose values come from Secrets and ConfigMaps.
         """
         return {
             **self._base,
@@ -51,15 +52,18 @@ class Environment:
     def of_container(
         self, run: messages.Run, place: directories.AttemptDirectory
     ) -> dict[str, str]:
-        """What a container of its own gets besides the Task's `env` and what is in its image; as
-        `for_attempt`."""
+        """Return the variables that an attempt's own container gets besides the Task's `env` and
+        those of its image. Raises as `for_attempt`.
+        """
         kubernetes = self._kubernetes(run.namespace, place)
         if kubernetes:
             place.kubeconfig.chmod(0o644)  # the token is elsewhere
         return {**kubernetes, **_contract(run, place), "KILN_POD_UID": self._pod_uid}
 
     def _outputs(self, run: messages.Run) -> dict[str, str]:
-        """The attempt's own directory for files of the set, where the worker has one for all."""
+        """Return the variable that names the attempt's directory for files of its SyncSet, if it
+        has one.
+        """
         shared = self._base.get(worker_variables.OUTPUTS, "")
         if not shared:
             return {}
@@ -113,7 +117,9 @@ def _contract(run: messages.Run, place: directories.AttemptDirectory) -> dict[st
 
 
 def kubeconfig(*, server: str, account: Path, namespace: str) -> bytes:
-    """A kubeconfig of one context; the token stays in its file, where the node renews it."""
+    """Return a kubeconfig with one context. The token stays in its file, where the node renews
+    it.
+    """
     name = "kilnwork"
     return msgspec.json.encode(
         {

@@ -1,6 +1,6 @@
-"""What can go wrong in a worker: one class per reaction.
+"""Errors of a worker, one class for each reaction.
 
-Used in this room only. What goes wrong with a task is no error here but an outcome.
+Used in this package only. A failure of a task is not an error here but an outcome.
 """
 
 from kilnwork.api import reasons
@@ -12,11 +12,13 @@ class WorkerError(errors.KilnError):
 
 
 class NoZygote(WorkerError):
-    """The process that slots are forked from does not start: this worker is of no use."""
+    """The zygote does not start, so this worker cannot run calls."""
 
 
 class CannotStart(WorkerError):
-    """The command cannot be started, and trying again here would not help; the attempt fails."""
+    """The command cannot be started here or elsewhere (such as: no such program); the attempt
+    fails.
+    """
 
     def __init__(self, reason: reasons.Reason, message: str) -> None:
         super().__init__(message)
@@ -24,11 +26,13 @@ class CannotStart(WorkerError):
 
 
 class CannotStartHere(WorkerError):
-    """This worker cannot start anything now (no processes, no disk); the attempt is lost."""
+    """This worker cannot start anything now (no processes or disk space left); the attempt is
+    lost.
+    """
 
 
 class BadResult(WorkerError):
-    """What the command wrote as its result is refused; the attempt fails."""
+    """The file that the command wrote as its result is refused; the attempt fails."""
 
     def __init__(self, reason: reasons.Reason, message: str) -> None:
         super().__init__(message)

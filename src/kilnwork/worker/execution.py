@@ -1,7 +1,8 @@
-"""Running one call: find the function, read its arguments, call it, say how that ended.
+"""Runs one call: finds the function, decodes its arguments, calls it, returns how it ended.
 
-Used by `slot_session`, in the main thread. Whatever user code does, raise, exit, return nonsense,
-becomes a `CallEnd`; nothing gets out of `run` but an interrupt that came a moment late.
+Used by `slot_session`, in the main thread. Whatever user code does (raise, exit, return values that
+cannot be pickled) becomes a `CallEnd`. Only an interrupt that arrives a moment late can leave `run`
+as an exception.
 """
 
 import contextlib
@@ -40,28 +41,30 @@ _DONE = str(reasons.Reason.SUCCEEDED)
 
 
 class Owner(Protocol):
-    """What a call needs of the session that runs it."""
+    """The session that runs the call, as far as `execution` needs it."""
 
     blobs: Any
     shares_files: bool
 
     def loaded(self) -> None:
-        """A function has come, and with it perhaps a library."""
+        """Note that a function was imported, perhaps with a library that started threads."""
         ...
 
     def needed(self, task_id: ids.TaskId) -> futures.CallFuture[Any]:
-        """A task whose result was not sent along; waits for it."""
+        """Return the future of a task whose result was not sent along; wait for it."""
         ...
 
     def progress(self, ref: attempts.AttemptRef, fraction: float | None, message: str) -> None:
-        """A call says how far it is."""
+        """Send a call's progress."""
         ...
 
     def yielded(self, ref: attempts.AttemptRef, index: int, payload: attempts.Payload) -> None: ...
 
 
 class _Refused(Exception):
-    """The call cannot be run, or its result not be taken. `reason` says what it is."""
+    """The call cannot be run, or its result cannot be accepted; `reason` is the reason to
+    report.
+    """
 
     def __init__(self, reason: reasons.Reason, error: BaseException) -> None:
         super().__init__(str(error))
@@ -70,10 +73,10 @@ class _Refused(Exception):
 
 
 class Template:
-    """What the calls of one template share; loaded when the first of them runs.
+    """What all calls of one template share; loaded when the first of them runs.
 
-    `held`: what the import or the blob gave, `function`: what is to be called of it. `convert`: of
-    a job, makes arguments of the values of its options.
+    `held`: the object that was imported or read from the blob. `function`: the function of it to
+    call. `convert`: for jobs, turns option values into arguments.
     """
 
     __slots__ = ("call", "convert", "env", "function", "held")
@@ -89,7 +92,7 @@ class Template:
 
 
 class Execution:
-    """See the module."""
+    """Runs calls one at a time; see the module."""
 
     def __init__(
         self,
@@ -99,8 +102,9 @@ class Execution:
         ask: Callable[[slot_calls.StackLevel], messages.Response] | None = None,
         min_measured_s: float = usage.SHORT_S,
     ) -> None:
-        """`ask`: for values of variables; None where calls have none of their own.
-        `min_measured_s`: see `usage.Meter`."""
+        """`ask` fetches values of variables; None where calls have no variables of their own.
+        `min_measured_s`: see `usage.Meter`.
+        """
         self._owner = owner
         self._ask = ask
         self._monotonic = clock.monotonic
@@ -109,9 +113,10 @@ class Execution:
         self.guard: interrupts.Interrupts
 
     def run(self, level: slot_calls.StackLevel, template: Template) -> calls.CallEnd:
-        """Run it to its end. May raise Cancelled, in which case `failed` says what became of it.
+        """Run a call and return how it ended. May raise Cancelled; `failed` then returns the end to
+        report.
 
-        A call that was asked to stop has stopped, even if its function caught Cancelled and
+        A call that was asked to stop counts as stopped even if its function caught Cancelled and
         returned.
         """
         ref, guard = level.ref, self.guard
@@ -138,7 +143,9 @@ class Execution:
 
     @contextlib.contextmanager
     def _surroundings(self, level: slot_calls.StackLevel, template: Template) -> Iterator[None]:
-        """Variables and files of the call; the variables first, for what is imported."""
+        """Provide the call's variables and files. Variables come first, since imports may read
+        them.
+        """
         with contextlib.ExitStack() as stack:
             if template.env:
                 values = self._values(level, template.env)
@@ -196,7 +203,7 @@ class Execution:
     def failed(
         self, level: slot_calls.StackLevel, error: BaseException, template: Template | None
     ) -> calls.CallEnd:
-        """What is said of an attempt that ended by an exception."""
+        """Return the end to report for an attempt that ended with an exception."""
         ending, reason, message = FAILED, str(reasons.Reason.RAISED), ""
         payload = None
         may_retry = True
@@ -308,7 +315,7 @@ class Execution:
             raise _Refused(reasons.Reason.RESULT_NOT_PICKLED, error) from error
 
     def _stream(self, level: slot_calls.StackLevel, values: Iterator[Any]) -> attempts.Payload:
-        """Send what a generator yields, one by one; return the payload of all together."""
+        """Send the values of a generator one by one; return the payload of all of them together."""
         payloads: list[attempts.Payload] = []
         for index in itertools.count():
             self.guard.user = True

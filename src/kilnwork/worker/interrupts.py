@@ -1,8 +1,9 @@
-"""Cancelled, raised in the main thread of a slot, in user code and nowhere else.
+"""Raises Cancelled in the main thread of a slot, in user code and nowhere else.
 
-Used by `slot_session`. The link's thread asks for it by a signal, whose handler raises if user code
-is on top at that moment: neither ours nor that of the SDK is ever left half-way. If it is not, the
-next tick tries again, and where we wait for results `due` is looked at.
+Used by `slot_session`. The link's thread requests an interrupt by a signal. Its handler raises only
+if user code is on top of the stack at that moment, so that no function of ours or of the SDK is
+left half-way. Otherwise the next tick tries again; while the slot waits for results, `due` is
+polled instead.
 """
 
 import importlib
@@ -25,9 +26,10 @@ microseconds, and this is done after each call."""
 
 
 class Interrupts:
-    """See the module. Make it in the main thread. `user`: user code runs, or is about to return.
+    """Interrupts user code by a signal; see the module. Create it in the main thread.
 
-    `doors`: the functions that call user code; what is above one is not ours.
+    `user`: true while user code runs or is about to return. `doors`: the functions that call user
+    code; every frame above one of them belongs to user code.
     """
 
     __slots__ = ("_doors", "_main", "_stack", "_stops", "user")
@@ -43,8 +45,9 @@ class Interrupts:
         signal.signal(SIGNAL, self._raise)
 
     def repair(self) -> None:
-        """A call may have set other handlers. Where SIGCHLD is ignored, every command seems to
-        succeed.
+        """Restore the signal handlers that a call may have replaced.
+
+        With SIGCHLD ignored, every command of a later call would seem to succeed.
         """
         if _handler(SIGNAL) != self._raise:
             signal.signal(SIGNAL, self._raise)
@@ -52,15 +55,17 @@ class Interrupts:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def due(self) -> bool:
-        """True when what is on top is to end, itself or because of what waits for it."""
+        """Return whether the call on top is to end, for itself or because one that waits for it is
+        to end.
+        """
         return bool(self._stops) and bool(self._stack) and not self._stack[-1].raised
 
     def ask(self) -> None:
-        """From any thread, as often as one likes."""
+        """Request an interrupt. May be called from any thread, any number of times."""
         signal.pthread_kill(self._main, SIGNAL)
 
     def cancelled(self) -> errors.Cancelled:
-        """What to raise in user code now; once for each attempt."""
+        """Return the exception to raise in user code now; it is raised once per attempt."""
         top = self._stack[-1]
         top.raised = True
         if top.stop:

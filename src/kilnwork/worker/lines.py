@@ -1,7 +1,7 @@
-"""Whole lines of output on their way to a place that others write to as well.
+"""Buffers output until whole lines can be written to a destination that others write to as well.
 
-Used by `attempt_output` (commands) and `slot_output` (slots). The end of a line comes, or the line
-is too long, or its task is over: until then it is kept here.
+Used by `attempt_output` (commands) and `slot_output` (slots). A partial line is kept until its end
+arrives, it grows too long, or its task ends.
 """
 
 from typing import Protocol
@@ -11,20 +11,20 @@ MAX_LINE_BYTES = 16 * 1024
 
 
 class Sink(Protocol):
-    """Where lines go: several, each with its end."""
+    """Receives whole lines: one or more, each with its newline."""
 
     def write(self, data: bytes) -> None: ...
 
 
 class Lines:
-    """The lines of one attempt."""
+    """Splits the output of one attempt into lines."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._begun = b""
 
     def write(self, data: bytes) -> None:
-        """Pass on all whole lines; keep the beginning of the last."""
+        """Pass on all complete lines; keep the beginning of the last one."""
         text = self._begun + data
         end = text.rfind(b"\n") + 1
         if len(text) - end > MAX_LINE_BYTES:
@@ -35,7 +35,7 @@ class Lines:
         self._begun = text[end:]
 
     def close(self) -> None:
-        """Pass on a last line that has no end."""
+        """Pass on a last line that has no newline."""
         if self._begun:
             self._sink.write(self._begun + b"\n")
         self._begun = b""

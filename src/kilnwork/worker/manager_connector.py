@@ -1,4 +1,4 @@
-"""The manager as the containers of an attempt's Pod reach it: over TLS, by the token of the Pod.
+"""Connects the containers of an attempt's Pod to the manager: over TLS, with the Pod's token.
 
 Used by `sidecar_blob` and `pod_call`, where the manager is on another machine.
 """
@@ -17,7 +17,7 @@ MIN_TIMEOUT_S = 1.0
 
 
 class ManagerAccess(Protocol):
-    """What the Pod tells of the manager, and who the attempt is; see `sidecar_settings`."""
+    """What the Pod's environment says of the manager and of the attempt; see `sidecar_settings`."""
 
     @property
     def token_file(self) -> Path: ...
@@ -32,9 +32,10 @@ class ManagerAccess(Protocol):
 
 
 class ManagerConnector:
-    """`endpoints.client.Connector`: the manager over TLS, by the CA that the Pod was given.
+    """Connects to the manager over TLS, checked against the CA that the Pod was given.
 
-    `timeout_s`: how long the next connection may take.
+    Implements `endpoints.client.Connector`. `timeout_s`: how long the next connection attempt may
+    take.
     """
 
     def __init__(self, given: ManagerAccess, timeout_s: Callable[[], float]) -> None:
@@ -49,7 +50,9 @@ class ManagerConnector:
         return tls_client.wrap(self._context, made, server_name=manager.SERVER_NAME)
 
     def headers(self) -> Mapping[str, str]:
-        """The token is read each time, since the kubelet renews it."""
+        """Return the headers that authenticate the Pod. The token is read each time, since the
+        kubelet renews it.
+        """
         given = self._given
         task, run, attempt = given.attempt
         return {
@@ -59,4 +62,4 @@ class ManagerConnector:
         }
 
     def refused(self) -> None:
-        """There is no other than the one in the file."""
+        """Do nothing: there is no other token than the one in the file."""

@@ -1,9 +1,9 @@
-"""How much memory this worker may use and does use, by the kernel's own files.
+"""Reads how much memory this worker may use and does use, from the kernel's files.
 
-Used by `memory_watch`. A limit is that of the container's cgroup, version 1 or 2, or of a group
-above it; where there is none (Pods of the local node are processes without a cgroup of their own),
-it is the one that the Pod states, and what its processes use is added up. What the kernel can take
-back by itself, its cache of files, is not counted as used. Decides nothing.
+Used by `memory_watch`. The limit is that of the container's cgroup (version 1 or 2) or of a cgroup
+above it. Where there is none (on the local node, Pods are processes without cgroups of their own)
+it is the limit that the Pod states, and the memory of its processes is added up. Page cache that
+the kernel can reclaim does not count as used. This module only measures.
 """
 
 import os
@@ -22,7 +22,9 @@ _UNLIMITED = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """The files of one version of cgroups (kernel: admin-guide/cgroup-v1/memory, cgroup-v2)."""
+    """Names of the files of one cgroup version (kernel: admin-guide/cgroup-v1/memory,
+    cgroup-v2).
+    """
 
     limit: str
     used: str
@@ -48,7 +50,7 @@ _V2 = _Names(
 
 
 class Group:
-    """A cgroup, as far as memory goes. Its files may vanish with it: then it says None."""
+    """The memory files of one cgroup. All methods return None once the cgroup has been removed."""
 
     def __init__(self, directory: Path, names: _Names) -> None:
         self.directory = directory
@@ -56,12 +58,14 @@ class Group:
         self._open: dict[str, int] = {}
 
     def limit(self) -> int | None:
-        """Bytes; None for no limit."""
+        """Return the limit in bytes, or None for no limit."""
         number = self._number(self._names.limit)
         return None if number is None or number >= _UNLIMITED else number
 
     def used(self, *, precise_from: int) -> int | None:
-        """Bytes that the kernel cannot take back; from so many on, below it is an upper bound."""
+        """Return the bytes that the kernel cannot reclaim: exact from `precise_from` on, an upper
+        bound below.
+        """
         used = self._number(self._names.used)
         if used is None or used < precise_from:
             return used
@@ -69,12 +73,13 @@ class Group:
         return max(0, used - sum(counts.get(name, 0) for name in self._names.cache))
 
     def peak(self) -> int | None:
-        """The most that was ever used, cache included; None for kernels before 5.19."""
+        """Return the highest use so far, cache included; None on kernels before 5.19."""
         return self._number(self._names.peak)
 
     def oom_kills(self) -> int | None:
-        """How many processes of this group the kernel has killed for memory, its own or the
-        machine's."""
+        """Return how many processes of this cgroup the OOM killer has killed, for the cgroup's
+        limit or the machine's.
+        """
         return _counts(self._text(self._names.events)).get(b"oom_kill")
 
     def _number(self, name: str) -> int | None:
@@ -82,7 +87,9 @@ class Group:
         return int(text) if text.isdigit() else None
 
     def _text(self, name: str) -> bytes:
-        """Files stay open, since they are read often: that takes a tenth of opening them."""
+        """Read a file that stays open: these are read often, and opening would take ten times as
+        long.
+        """
         try:
             if name not in self._open:
                 self._open[name] = os.open(self.directory / name, os.O_RDONLY)
@@ -96,7 +103,7 @@ class Group:
 
 
 def groups(process: Path = Path("/proc/self")) -> list[Group]:
-    """The cgroup of a process and those above it, as far as they are to be seen; own first."""
+    """Return the cgroup of a process and those above it that are visible, its own first."""
     mounts = list(_mounts(process))
     paths = dict(_paths(process))
     for names, kind in ((_V1, "memory"), (_V2, "")):
@@ -111,25 +118,29 @@ def groups(process: Path = Path("/proc/self")) -> list[Group]:
 
 
 def machine_oom_kills() -> int | None:
-    """How many processes of this machine the kernel has killed for memory."""
+    """Return how many processes of this machine the OOM killer has killed."""
     return _counts(_read(Path("/proc/vmstat"))).get(b"oom_kill")
 
 
 def estimate(pids: Iterable[int]) -> int:
-    """Bytes that these processes use, quickly: what they share is counted for each of them."""
+    """Return the bytes that these processes use, quickly: shared memory is counted once per
+    process.
+    """
     return sum(_of_status(pid) for pid in pids)
 
 
 def share_of(pids: Iterable[int]) -> int:
-    """Bytes that these processes use: what they share is counted once. Walks their page tables."""
+    """Return the bytes that these processes use, with shared memory counted once. Walks page
+    tables.
+    """
     return sum(_kilobytes(_read(Path(f"/proc/{pid}/smaps_rollup")), b"Pss:") for pid in pids)
 
 
 def is_leaving(pid: int) -> bool:
-    """Whether a process ends and its memory is on its way back: it says that it uses none, while
-    its cgroup still counts all of it (exit_mm, or other threads of it that are not so far).
+    """Return whether a process is exiting, with its memory not yet returned.
 
-    A zombie has given back everything.
+    Such a process says that it uses none while its cgroup still counts all of it (exit_mm, or other
+    threads of it that have not got so far). A zombie has returned everything.
     """
     text = _read(Path(f"/proc/{pid}/status"))
     is_zombie = b"\nState:\tZ" in text and b"\nThreads:\t1\n" in text
@@ -141,7 +152,7 @@ def family(root: int, stats: dict[int, processes.Stat]) -> set[int]:
 
 
 def _of_status(pid: int) -> int:
-    """Not pages of files, which the kernel can drop."""
+    """Return the memory of a process without file pages, which the kernel can reclaim."""
     text = _read(Path(f"/proc/{pid}/status"))
     return _kilobytes(text, b"RssAnon:") + _kilobytes(text, b"RssShmem:")
 
@@ -159,7 +170,7 @@ def _counts(text: bytes) -> dict[bytes, int]:
 
 
 def _paths(process: Path) -> Iterator[tuple[str, str]]:
-    """Of its cgroups: "memory" of version 1, "" of version 2."""
+    """Yield the process's cgroups: (controller, path), "memory" for version 1, "" for version 2."""
     for line in os.fsdecode(_read(process / "cgroup")).splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -170,7 +181,9 @@ def _paths(process: Path) -> Iterator[tuple[str, str]]:
 
 
 def _mounts(process: Path) -> Iterator[tuple[str, str, Path]]:
-    """Hierarchies that are mounted: as in `_paths`, the group at the mount, where (proc(5))."""
+    """Yield mounted hierarchies: controller as in `_paths`, the cgroup at the mount, mount point
+    (proc(5)).
+    """
     for line in os.fsdecode(_read(process / "mountinfo")).splitlines():
         fields, _, rest = line.partition(" - ")
         words, kind = fields.split(), rest.split()
@@ -183,8 +196,10 @@ def _mounts(process: Path) -> Iterator[tuple[str, str, Path]]:
 
 
 def _directory(path: str, root: str, mount: Path) -> Path:
-    """Of the group `path` where group `root` is mounted: a container sees its own at the mount,
-    and may know it by the name that it has outside."""
+    """Return the directory of cgroup `path` in a mount whose root is cgroup `root`.
+
+    A container sees its own cgroup at the mount point, but may know it by the name outside.
+    """
     if root != "/" and path.startswith(root):
         path = path[len(root) :]
     directory = mount / path.lstrip("/")

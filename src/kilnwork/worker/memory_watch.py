@@ -1,9 +1,10 @@
-"""Ends what uses most memory before the kernel ends something, and knows when the kernel did.
+"""Ends the task that uses most memory before the kernel kills a process of its own choice.
 
-Used by `agent`. When the container's limit is reached the kernel kills a process of its own choice,
-or, as a kubelet asks it to (`memory.oom.group` of cgroup v2), all of the container: the worker with
-every task in it. So the watch ends the largest slot or command a little below the limit, and the
-task fails with `OutOfMemory`, which names limit and use. It samples often only near the limit.
+Used by `agent`. At the container's limit the kernel kills some process or, when the kubelet has set
+`memory.oom.group` (cgroup v2), the whole container: the worker with all its tasks. So the watch
+ends the largest slot or command a little below the limit; its task fails with `OutOfMemory`, and
+the message names limit and use. The watch samples often only near the limit, and also notices when
+the kernel did kill a process.
 """
 
 import asyncio
@@ -47,7 +48,9 @@ FRESH_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Something that can be ended. `root`: its first process. `end`: with this message."""
+    """A slot or command that can be ended. `root`: its first process. `end`: ends it with a
+    message.
+    """
 
     root: int
     end: Callable[[str], None]
@@ -67,8 +70,11 @@ class _State:
 
 
 class MemoryWatch:
-    """See the module. `stated`: the Pod's own limit in bytes, for where no cgroup has one. `share`:
-    of a limit; 0 for never. `groups`: see `memory.groups`."""
+    """Watches the memory of all tasks of the worker; see the module.
+
+    `stated`: the Pod's own limit in bytes, used where no cgroup has one. `share`: part of the limit
+    at which the largest task is ended; 0 for never. `groups`: see `memory.groups`.
+    """
 
     def __init__(
         self,
@@ -100,7 +106,9 @@ class MemoryWatch:
             await asyncio.sleep(pause_s)
 
     def sample(self) -> float:
-        """Look once, and end what must be ended; in how many seconds to look again."""
+        """Measure once, and end the largest task if necessary; return the seconds until the next
+        sample.
+        """
         if self._monotonic() - self._refreshed >= REFRESH_S:
             self._refresh()
         states = list(self._states()) if self._share else []
@@ -114,8 +122,9 @@ class MemoryWatch:
         return min(MAX_PAUSE_S, max(MIN_PAUSE_S, tightest.room / MAX_GROWTH_BYTES_S))
 
     def explain_kill(self) -> str:
-        """Return why a process was killed that this worker has not killed: the message if it was
-        the kernel, for memory, else nothing. One kill explains one end."""
+        """Return why a process was killed that this worker did not kill: the message if the
+        kernel's OOM killer did it, else "". One kill explains one end.
+        """
         self._note_kills()
         kills = self._kills()
         if kills is None or kills <= self._explained:
@@ -142,7 +151,9 @@ class MemoryWatch:
             self._find_families()
 
     def _find_families(self) -> None:
-        """What each candidate has started, and what all of the worker is: none of it if idle."""
+        """Find the processes of each candidate and of the whole worker; nothing if the worker is
+        idle.
+        """
         self._families = {}
         candidates = self._candidates()
         if candidates:
@@ -160,12 +171,14 @@ class MemoryWatch:
 
     @property
     def _is_stated(self) -> bool:
-        """Whether the limit that the Pod states is not that of a group."""
+        """Return whether the Pod's stated limit is in force rather than that of a cgroup."""
         stated = self._stated
         return stated is not None and not any(limit <= stated for _, limit in self._limits)
 
     def _used_by_processes(self, threshold: int) -> int:
-        """By all of the worker; what its processes share is subtracted only where it matters."""
+        """Return the memory of all of the worker; shared pages are subtracted only near the
+        threshold.
+        """
         roots = {each.root for each in self._candidates()}
         pids = self._families.get(os.getpid(), set()) | roots
         used = memory.estimate(pids)
@@ -215,7 +228,9 @@ class MemoryWatch:
         )
 
     def _note_kills(self) -> None:
-        """Kills that explain nothing for a while were of something else."""
+        """Take note of new kills, and forget those that explained no end for a while: they hit
+        other processes.
+        """
         kills, now = self._kills(), self._monotonic()
         if kills is None or kills <= self._explained:
             self._risen = None

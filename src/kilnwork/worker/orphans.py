@@ -1,10 +1,11 @@
-"""What an attempt leaves behind when its command has ended: find it, kill it, prove it gone.
+"""Finds and kills the processes that a command leaves behind, and proves that none is left.
 
-Used by `attempt`. Since the worker is a subreaper, everything a task ever started is below it; once
-the command is gone the rest hangs below orphans, which are children of the worker that are not
-watched. Whose an orphan is says, in this order: the marker in its initial environment, its session,
-and the moment it started. An orphan that hides all of them is taken for the attempt that ends, if
-it is younger than it: rather one daemon too many than a task that is called over and is not.
+Used by `attempt`. Since the worker is a subreaper, everything a task ever started is below it. Once
+the command has exited, the rest hangs below orphans: children of the worker that no code watches.
+The attempt of an orphan is found by, in this order, the marker in its initial environment, its
+session, and its start time. An orphan that hides all three is counted to the attempt that ends, if
+it is younger than that attempt: it is better to kill one daemon too many than to report a task as
+ended that still runs.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ _MAX_PAUSE_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class RootProcess:
-    """The first process of an attempt, which is also its session. `started`: clock ticks."""
+    """The first process of an attempt, which leads its session. `started`: in clock ticks."""
 
     pid: int
     started: int
@@ -40,7 +41,7 @@ class RootProcess:
 
 
 class Orphans:
-    """All attempts of this worker that have a process, and what is left of one that ends."""
+    """All root processes of this worker; kills what is left of the one that ends."""
 
     def __init__(self, waiter: reaper.Reaper) -> None:
         self._reaper = waiter
@@ -48,17 +49,18 @@ class Orphans:
         self._abandoned: set[tuple[int, int]] = set()
 
     def register(self, pid: int, *, marker: str) -> RootProcess:
-        """`pid` was just started, with `MARKER=marker` in its environment."""
+        """Register the process `pid`, just started with `MARKER=marker` in its environment."""
         identity = processes.identify(pid)
         root = RootProcess(pid=pid, started=identity.started if identity else 0, marker=marker)
         self._roots[marker] = root
         return root
 
     async def clear(self, root: RootProcess) -> bool:
-        """Kill what `root` left; call after it was waited for. True is proof that all is gone.
+        """Kill what `root` left behind; return True as proof that nothing is left.
 
-        The proof: if anything of it lived, its eldest would be a child of this process that no code
-        watches; and a child, even one that ends meanwhile, is in /proc until we wait for it.
+        Call after `root` was waited for. The proof: if any process of it lived, its eldest ancestor
+        would be an unwatched child of this process, and a child stays in /proc until it is waited
+        for, even if it exits meanwhile.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + PATIENCE_S
@@ -92,9 +94,10 @@ class Orphans:
         }
 
     def _groups(self, found: set[int], root: RootProcess) -> set[int]:
-        """Process groups to kill: a signal to a group also meets who was forked a moment ago.
+        """Return the process groups to kill: a signal to a group also reaches a process forked a
+        moment ago.
 
-        Groups do not reach beyond a session, so no other attempt is in them.
+        A group never spans sessions, so it contains no process of another attempt.
         """
         others = {other.pid for other in self._roots.values() if other is not root}
         return found - others - {os.getpgrp()}

@@ -1,4 +1,4 @@
-"""What is said of an attempt that is over: pure, from what was seen to an `Outcome`.
+"""Decides the outcome of an attempt that has ended. Pure.
 
 Used by `attempt`. The rules are docs/reference/worker-contract.md; 75 is EX_TEMPFAIL of sysexits.h.
 """
@@ -20,7 +20,7 @@ MAX_MESSAGE = 1024
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """A request that the attempt ends, and the ending to report."""
+    """A request to end an attempt, and the ending to report."""
 
     ending: attempts.Ending
     reason: str
@@ -29,8 +29,9 @@ class Halt:
 
 @dataclass(frozen=True, slots=True)
 class CommandEnd:
-    """One attempt whose command was executed. `code`: 0 to 255, or minus the signal. `oom`: why the
-    kernel killed it, if that was for memory."""
+    """How a started command ended. `code`: 0 to 255, or minus the signal. `oom`: the message if the
+    kernel's OOM killer ended it, else "".
+    """
 
     code: int
     proof: bool
@@ -43,7 +44,9 @@ class CommandEnd:
 def command_outcome(
     seen: CommandEnd, *, halt: Halt | None, result: attempts.Payload | errors.BadResult | None
 ) -> attempts.Outcome:
-    """The outcome of a command that ran. A halt that came before the end counts, whatever ended."""
+    """Return the outcome of a command that ran. A halt requested before its end decides, whatever
+    the code.
+    """
     if halt is not None:
         return _outcome(seen, halt.ending, reason=halt.reason, message=halt.message)
     if seen.oom:
@@ -72,7 +75,7 @@ def command_outcome(
 def not_started_outcome(
     error: errors.CannotStart | errors.CannotStartHere, *, at: float
 ) -> attempts.Outcome:
-    """Nothing was executed: the task's fault, or this worker's."""
+    """Return the outcome of an attempt whose command could not be started."""
     if isinstance(error, errors.CannotStart):
         ending, reason = attempts.Ending.FAILED, str(error.reason)
     else:
@@ -83,14 +86,14 @@ def not_started_outcome(
 
 
 def halted_outcome(halt: Halt, *, at: float) -> attempts.Outcome:
-    """The end was asked for before anything was executed."""
+    """Return the outcome of an attempt that was halted before its command started."""
     return attempts.Outcome(
         ending=halt.ending, reason=halt.reason, message=halt.message, finished=at
     )
 
 
 def describe_slot_end(code: int | None) -> str:
-    """What ended the process of a slot, for people; `code` as of `CommandEnd`."""
+    """Return a sentence that says how a slot's process ended; `code` as in `CommandEnd`."""
     if code is None:
         return "the slot's process was not started"
     if code < 0:
@@ -99,7 +102,7 @@ def describe_slot_end(code: int | None) -> str:
 
 
 def shell_code(code: int) -> int:
-    """As a shell would say it: 128 + N for signal N."""
+    """Return the exit code as a shell reports it: 128 + N for signal N."""
     return 128 - code if code < 0 else code
 
 
@@ -130,7 +133,7 @@ def _outcome(
 
 
 def signal_name(number: int) -> str:
-    """SIGKILL for 9."""
+    """Return the name of a signal, such as SIGKILL for 9."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -1,11 +1,12 @@
 """`python -m kilnwork.worker.pod_call`: runs the Python call of an attempt in a Pod of its own.
 
-Started by executor `pod` as the one container of the Pod. It is a session as a slot has one, for a
-single call: it gets function and arguments over its link to the dispatcher, submits children in the
-name of the attempt, and reports how the call ended, which counts when the dispatcher has it on
-disk; until then it waits for one that is away. SIGTERM raises Cancelled in the function, and
-nothing is reported: the executor knows why it has ended the Pod. Exit codes: 0 returned, or the
-attempt was over already; 1 raised; 143 asked to stop; 70 the dispatcher will not have it.
+Started by executor `pod` as the only container of the Pod. It opens the same kind of session as a
+slot, for a single call: it receives function and arguments over its link to the dispatcher, submits
+children in the name of the attempt, and reports how the call ended. The report counts once the
+dispatcher has stored it; a dispatcher that is away is waited for. SIGTERM raises Cancelled in the
+function, and nothing is reported: the executor knows why it ended the Pod. Exit codes: 0 the call
+returned, or the attempt had already ended; 1 it raised; 143 asked to stop; 70 refused by the
+dispatcher.
 """
 
 import logging
@@ -51,8 +52,10 @@ _OWN_VARIABLES = (
 
 
 class PodCallSettings(NamedTuple):
-    """What the Pod tells by `KILN_…`; see `sidecar_settings.SidecarSettings`. `shares_blobs`: the
-    manager's blobs are to be seen here."""
+    """Settings from the Pod's `KILN_…` variables; see `sidecar_settings.SidecarSettings`.
+
+    `shares_blobs`: the manager's directory of blobs is mounted here.
+    """
 
     token_file: Path
     attempt: tuple[str, int, int]
@@ -69,7 +72,7 @@ class PodCallSettings(NamedTuple):
 
 
 def from_environment(environment: Mapping[str, str]) -> PodCallSettings:
-    """Raises KeyError, ValueError: the executor sets all of it."""
+    """Read the settings. Raises KeyError or ValueError: the executor sets all variables."""
     return PodCallSettings(
         token_file=container_mounts.locate(Path(environment["KILN_TOKEN_FILE"]), environment),
         attempt=(
@@ -86,7 +89,7 @@ def from_environment(environment: Mapping[str, str]) -> PodCallSettings:
 
 
 class PodCall(session.Session):
-    """The session of the call, and the life of the main thread. `execution.Owner`."""
+    """The session of the call, and the main loop of the process. Implements `execution.Owner`."""
 
     in_slot = True
     shares_files = False
@@ -129,7 +132,7 @@ class PodCall(session.Session):
     # the main thread
 
     def work(self) -> int:
-        """Run the call, and report its end; the exit code."""
+        """Run the call and report how it ended; return the exit code."""
         self.link.open(timeout_s=math.inf)
         session.activate(self)
         self.link.wait(lambda: self._call is not None or self._is_over)
@@ -163,8 +166,9 @@ class PodCall(session.Session):
             self._held.stops.clear()
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:
-        """SIGTERM: the function is to end, and what has not begun never will. What has ended is
-        still reported."""
+        """Handle SIGTERM: interrupt the function, or never start it. An end that has happened is
+        still reported.
+        """
         if self._call is None:
             os._exit(STOPPED)
         for level in self._held.stack:
@@ -172,7 +176,7 @@ class PodCall(session.Session):
             self._guard.ask()
 
     def _after_fork(self) -> None:
-        """A function may return in a process that it has forked: nothing is reported there."""
+        """Report nothing from a child process in which the function may return."""
         self._forked = True
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -186,7 +190,7 @@ class PodCall(session.Session):
         *,
         first: bool = False,
     ) -> bool:
-        """Wait until `done()`. In the main thread it raises Cancelled when the task is to end."""
+        """Wait until `done()`. In the main thread, raises Cancelled when the task is to end."""
         if threading.get_ident() != self._main:
             return self.link.wait(done, timeout_s)
         until = None if timeout_s is None else self._monotonic() + timeout_s
@@ -206,7 +210,7 @@ class PodCall(session.Session):
             guard.user = user
 
     def parent(self, function: str, *, keyed: bool) -> tuple[attempts.AttemptRef | None, int]:
-        """The attempt, and which call of this function it asks for."""
+        """Return the attempt, and the ordinal of this call of the function within it."""
         if not self._held.stack:
             raise errors.NotInTask(
                 "a thread that a task has left behind cannot submit: its task is over"
@@ -214,16 +218,18 @@ class PodCall(session.Session):
         return self._ref, 0 if keyed else self._held.stack[-1].next_ordinal(function)
 
     def loaded(self) -> None:
-        """Do nothing: there is no slot whose threads would have to be counted."""
+        """Do nothing: no slot here counts the threads of libraries."""
 
     def needed(self, task_id: ids.TaskId) -> futures.CallFuture[Any]:
-        """A task whose result was not sent along with the call that takes it; waits for it."""
+        """Return the future of a task whose result was not sent along with the call; wait for
+        it.
+        """
         found = self.future(task_id)
         self.block(found.done, None, (task_id,))
         return found
 
     def progress(self, ref: attempts.AttemptRef, fraction: float | None, message: str) -> None:
-        """The call says how far it is."""
+        """Send the call's progress."""
         self.link.send(messages.Progress(ref, fraction, message))
 
     def yielded(self, ref: attempts.AttemptRef, index: int, payload: attempts.Payload) -> None:
@@ -232,7 +238,9 @@ class PodCall(session.Session):
     # the link; in whichever thread reads
 
     def hello(self, epoch: int) -> messages.AttemptHello:
-        """Who we are, by a token that is read each time, since the kubelet renews it."""
+        """Return the Hello of this attempt. The token is read each time, since the kubelet renews
+        it.
+        """
         given = self._given
         return messages.AttemptHello(
             version=messages.VERSION,
@@ -245,7 +253,9 @@ class PodCall(session.Session):
         )
 
     def attached(self, message: messages.Attached) -> list[frames.Sent]:
-        """What a submitter says, and then how the call has ended, if that is not on disk."""
+        """Return what to send first on a new link: as any submitter, and the call's end if it is
+        not stored.
+        """
         said = super().attached(message)
         self._is_over = self._ref in message.unknown
         if self._report is not None:
@@ -253,7 +263,7 @@ class PodCall(session.Session):
         return said
 
     def received(self, message: Any) -> None:
-        """The call, once, and what any submitter receives."""
+        """Take in the call, once, and the messages that every submitter receives."""
         match message:
             case messages.Template():
                 self._templates_by_number[message.number] = execution.Template(message.spec)
@@ -271,7 +281,7 @@ class PodCall(session.Session):
             self._guard.ask()
 
     def gone(self, error: Exception) -> None:
-        """End the process: nothing can be reported any more."""
+        """Exit the process: nothing can be reported any more."""
         if isinstance(error, channel_errors.LinkForked):
             super().gone(error)
             return
@@ -280,7 +290,7 @@ class PodCall(session.Session):
 
 
 def _session(given: PodCallSettings, directory: Path) -> PodCall:
-    """Over the dispatcher's Unix socket, or TLS with the blobs that it reads in `directory`."""
+    """Connect over the dispatcher's Unix socket, or over TLS with a blob cache in `directory`."""
     if given.channel.startswith(_UNIX):
         path = given.channel.removeprefix(_UNIX)
         return PodCall(given, connect=lambda: client.unix(path), open_blobs=None)
@@ -301,14 +311,14 @@ def _session(given: PodCallSettings, directory: Path) -> PodCall:
 
 
 def _exit(code: int) -> NoReturn:
-    """At once: threads that the function has left behind do not keep the Pod."""
+    """Exit at once, so that threads which the function left behind do not keep the Pod running."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
 def main() -> int:
-    """Run the call of this Pod; the exit code."""
+    """Run the call of this Pod; return the exit code."""
     logs.setup()
     slot.quieten_logs()
     given = from_environment(os.environ)

@@ -1,8 +1,9 @@
-"""Waiting for processes: the only place of the worker that does.
+"""Waits for child processes; no other code of the worker does.
 
-The worker is a subreaper, so it becomes the parent of whatever its tasks leave behind. One sweep
-waits for every child that has ended, hands the exit status of a watched one to who watches it, and
-drops those of orphans. No other code in this process may wait, or statuses would be lost.
+The worker is a subreaper, so it becomes the parent of every process that its tasks leave behind.
+One sweep waits for every child that has exited, hands the exit status of a watched child to its
+watcher, and drops those of orphans. If other code in this process waited for a child, its exit
+status would be lost.
 """
 
 import asyncio
@@ -16,18 +17,19 @@ from kilnwork.kit import processes
 
 
 class ProcessExit(NamedTuple):
-    """A child that is over. `code`: 0 to 255, or minus the signal that ended it; `used`: by it and
-    those that it has waited for."""
+    """A child that has exited. `code`: 0 to 255, or minus the signal that ended it. `used`: the
+    resources used by it and by the children that it waited for.
+    """
 
     code: int
     used: resource.struct_rusage
 
     @property
     def usage(self) -> attempts.Usage:
-        """What it has used.
+        """Return what the process has used.
 
-        The kernel takes the peak of the process that made it for its own (getrusage(2), ru_maxrss
-        is kept over an exec): one that is no higher says nothing.
+        A peak that is not above that of the process that started it is left out: ru_maxrss is kept
+        over an exec (getrusage(2)), so such a value says nothing about the command.
         """
         used, peak = self.used, self.used.ru_maxrss << 10
         known = peak > _own_peak_bytes()
@@ -35,14 +37,16 @@ class ProcessExit(NamedTuple):
 
 
 def _own_peak_bytes() -> int:
-    """Return the peak memory of this process: ru_maxrss may be that of the process before exec."""
+    """Return the peak memory of this process. Not by ru_maxrss, which may be that of the process
+    before exec.
+    """
     with open("/proc/self/status", "rb") as file:  # noqa: PTH123  as in `usage`
         line = next(line for line in file if line.startswith(b"VmHWM:"))
     return int(line.split()[1]) << 10
 
 
 class Reaper:
-    """See the module."""
+    """Waits for all children of this process; see the module."""
 
     def __init__(self) -> None:
         self._watched: dict[int, asyncio.Future[ProcessExit]] = {}
@@ -50,7 +54,7 @@ class Reaper:
     def start(self) -> None:
         """Become a subreaper and sweep at every SIGCHLD; call in the running event loop.
 
-        Sweeps at once, too: a SIGCHLD from before this call was not handled.
+        Also sweeps at once: a SIGCHLD from before this call was not handled.
         """
         processes.become_subreaper()
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self.sweep)
@@ -60,9 +64,10 @@ class Reaper:
         asyncio.get_running_loop().remove_signal_handler(signal.SIGCHLD)
 
     def watch(self, pid: int) -> asyncio.Future[ProcessExit]:
-        """How a child has ended, once it has.
+        """Return a future of the child's exit.
 
-        Call in the same turn of the event loop in which the child was started.
+        Call in the same turn of the event loop in which the child was started, so that no sweep
+        comes between.
         """
         ended = asyncio.get_running_loop().create_future()
         self._watched[pid] = ended
@@ -70,14 +75,15 @@ class Reaper:
 
     @property
     def watched(self) -> frozenset[int]:
-        """Pids of children that are waited for; all other children are orphans of a task."""
+        """Return the pids of the watched children; all other children are orphans of tasks."""
         return frozenset(self._watched)
 
     def sweep(self) -> bool:
-        """Wait for all that have ended. True if not one child is left, not even a living one.
+        """Wait for all children that have exited; return True if no child is left, not even a
+        running one.
 
-        That is the kernel's word (ECHILD), and with it proof: every process that a task started is
-        below this one.
+        The kernel says so (ECHILD), and it is proof: every process that a task started is below
+        this one.
         """
         while True:
             try:

@@ -1,10 +1,11 @@
-"""The relay: two Unix sockets behind which is a dispatcher that is reached over the network.
+"""The relay: two local Unix sockets that forward to a dispatcher on another machine.
 
-Used by `agent_process` when KILN_CHANNEL says tls://. Each connection to `channel` becomes one to
-the manager's `/channel`, TLS and the Upgrade (docs/decisions/0013) done; each to `unix_http`
-becomes a TLS connection to the manager and no more. So agent and slots speak frames over a Unix
-socket wherever the dispatcher is, and slots need no TLS. What cannot be passed on is closed:
-the agent or slot tries again. The CA is read for each connection, since its Secret may change.
+Used by `agent_process` when KILN_CHANNEL says tls://. Each connection to the socket `channel`
+becomes a connection to the manager's `/channel`, after TLS and the Upgrade (docs/decisions/0013).
+Each connection to `http` becomes a TLS connection to the manager and nothing more. So agent and
+slots always speak frames over a Unix socket, and slots need no TLS. When a connection cannot be
+forwarded, it is closed, and the agent or slot tries again. The CA file is read for each connection,
+since its Secret may change.
 """
 
 import asyncio
@@ -38,11 +39,11 @@ _UPGRADE = http1.request_head(
 
 
 class CannotJoin(errors.KilnError):
-    """The manager is not to be had as a dispatcher at the moment."""
+    """The manager cannot be reached, or refused the connection, at the moment."""
 
 
 class _End(asyncio.Protocol):
-    """One end of what is passed on. What comes before there is a `partner` waits."""
+    """One end of a forwarded connection. Data that arrives before there is a `partner` is kept."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
@@ -74,12 +75,12 @@ class _End(asyncio.Protocol):
             self.partner.close()
 
     def write(self, data: bytes) -> None:
-        """Send; dropped when the connection is gone."""
+        """Send data; drop it if the connection is closed."""
         if self.transport is not None:
             self.transport.write(data)
 
     def close(self) -> None:
-        """End it after what was written, within `DRAIN_S`."""
+        """Close after everything written was sent, within `DRAIN_S`."""
         if self.transport is not None:
             self.transport.close()
             asyncio.get_running_loop().call_later(DRAIN_S, self.transport.abort)
@@ -89,14 +90,16 @@ class _End(asyncio.Protocol):
             self.transport.abort()
 
     def join(self, partner: "_End") -> None:
-        """From now on what comes goes there, first what came already."""
+        """Forward all data to `partner` from now on, beginning with what has been kept."""
         self.partner = partner
         while self._early:
             partner.write(self._early.popleft())
 
 
 class _Near(_End):
-    """An agent or slot of this worker. Nothing is read before the other end is there."""
+    """The local end: an agent or slot of this worker. Nothing is read before the remote end is
+    connected.
+    """
 
     def __init__(self, relay: "Relay", *, upgrade: bool) -> None:
         super().__init__()
@@ -110,7 +113,7 @@ class _Near(_End):
 
 
 class _Far(_End):
-    """The manager."""
+    """The remote end: the manager."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,7 +122,7 @@ class _Far(_End):
         """Set while the response to the Upgrade is awaited."""
 
     async def switch(self) -> None:
-        """Ask for the channel. Raises CannotJoin."""
+        """Send the Upgrade request for the channel. Raises CannotJoin."""
         self.switched = asyncio.get_running_loop().create_future()
         self.write(_UPGRADE)
         try:
@@ -157,7 +160,10 @@ class _Far(_End):
 
 
 class Relay:
-    """See the module. `problem`: why the last connection could not be made, "" when it could."""
+    """Forwards connections to the manager; see the module.
+
+    `problem`: why the last connection could not be made; "" if it could.
+    """
 
     def __init__(self, given: settings.RemoteManager) -> None:
         self._given = given
@@ -169,19 +175,21 @@ class Relay:
 
     @property
     def place(self) -> str:
-        """Where the manager is, and what is wrong with it, for people."""
+        """Return the address of the manager, with the current problem if there is one, for
+        messages.
+        """
         where = f"{self._given.host}:{self._given.port}"
         return f"{where} ({self.problem})" if self.problem else where
 
     async def start(self) -> None:
-        """Listen. The directory exists and is ours alone."""
+        """Listen. The directory must exist and belong to this worker alone."""
         loop = asyncio.get_running_loop()
         for path, upgrade in ((self._given.channel, True), (self._given.http, False)):
             near = functools.partial(_Near, self, upgrade=upgrade)
             self._servers.append(await loop.create_unix_server(near, path))
 
     async def stop(self) -> None:
-        """Accept and pass on nothing more."""
+        """Close the sockets and all forwarded connections."""
         for server in self._servers:
             server.close()
         await self._background.stop()
@@ -231,7 +239,7 @@ class Relay:
         tcp_keepalive.bound_silence(transport.get_extra_info("socket"))
 
     def _tls(self) -> ssl.SSLContext:
-        """By the CA file as it is now. Raises CannotJoin."""
+        """Return a TLS context for the CA file as it is now. Raises CannotJoin."""
         path = self._given.ca_file
         try:
             pem = path.read_bytes()

@@ -1,7 +1,7 @@
-"""The blobs and files of a slot whose manager is reached over the network, by way of the relay.
+"""Opens blobs and job files for slots whose manager is on another machine, by way of the relay.
 
-Used by `zygote`, which imports it by name, before slots are forked. All slots of a worker share one
-directory of blobs; what they read is fetched once.
+Used by `zygote`, which imports it by name before it forks slots. All slots of a worker share one
+cache directory, so each blob is fetched once.
 """
 
 import socket
@@ -15,18 +15,22 @@ from kilnwork.worker import settings
 
 
 class _RelayConnector:
-    """Connects to the relay, and shows the token of the worker's cluster, as the agent does."""
+    """Connects to the relay, and authenticates with the token of the worker's cluster, as the agent
+    does.
+    """
 
     def __init__(self, given: settings.WorkerSettings, path: str) -> None:
         self._given = given
         self._path = path
 
     def connect(self) -> socket.socket:
-        """To the relay's socket for HTTP."""
+        """Connect to the relay's socket for HTTP."""
         return channel_client.unix(self._path)
 
     def headers(self) -> Mapping[str, str]:
-        """The token is read each time, since it may be renewed."""
+        """Return the authentication headers. The token file is read each time, since it may be
+        renewed.
+        """
         given = self._given
         return {
             "Host": manager.SERVER_NAME,
@@ -35,11 +39,11 @@ class _RelayConnector:
         }
 
     def refused(self) -> None:
-        """There is no other than the one in the file."""
+        """Do nothing: there is no other token than the one in the file."""
 
 
 def open_blobs(given: settings.WorkerSettings, namespace: str) -> blobs.Blobs:
-    """The blobs of the worker's namespace; files of its jobs are found from now on, too."""
+    """Open the blobs of the worker's namespace; also make the files of its jobs readable."""
     far = given.remote
     if far is None:
         raise ValueError("this dispatcher's blobs are to be seen here")

@@ -1,8 +1,8 @@
-"""Reading what a command wrote as its result.
+"""Reads the result that a command wrote to its output file.
 
 Used by `attempt` after exit 0, and by `sidecar_result` when the containers of a Pod have ended. The
-file belongs to the task, so it may be anything: a pipe, a device, a link to a disk's worth of
-zeros; at most one byte more than allowed is read.
+task controls that file, so it may be anything: a pipe, a device, a link to gigabytes of zeros. At
+most one byte more than allowed is read.
 """
 
 import codecs
@@ -39,9 +39,9 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 
 
 def read(path: Path, *, output_type: str, follow_links: bool = True) -> attempts.Payload | None:
-    """The result, None if no file was written. Raises `BadResult`.
+    """Return the result, or None if no file was written. Raises `BadResult`.
 
-    `follow_links`: not where the command has another file system than this process.
+    `follow_links`: False where the command's file system is not that of this process.
     """
     try:
         content = _content(path, 0 if follow_links else os.O_NOFOLLOW)
@@ -97,10 +97,11 @@ def _invalid(message: str) -> errors.BadResult:
 
 
 class OutputFile:
-    """The result of a Pod, whatever its size, as a file. Raises `BadResult` for what is none.
+    """The result file of a Pod, of any size. Raises `BadResult` if it is not a regular file or not
+    valid.
 
-    A link is not followed: it would lead into the file system of the sidecar, not into that of the
-    container which made it.
+    Links are not followed: they would be resolved in the sidecar's file system rather than in that
+    of the container which made them.
     """
 
     def __init__(self, path: Path, *, output_type: str) -> None:
@@ -125,17 +126,17 @@ class OutputFile:
 
     @property
     def descriptor_path(self) -> Path:
-        """Where this very file can be opened again."""
+        """Return a path that opens this very file again."""
         return Path(f"/proc/self/fd/{self._file}")
 
     def payload(self) -> attempts.Payload | None:
-        """All of it, None if that is too much for the journal."""
+        """Return the whole result, or None if it is too large for the journal."""
         if self.size > attempts.MAX_INLINE_BYTES:
             return None
         return attempts.Payload(self.media_type, os.pread(self._file, self.size, 0))
 
     def pieces(self) -> Iterator[bytes]:
-        """The content, a MiB at a time."""
+        """Yield the content, 1 MiB at a time."""
         at = 0
         while at < self.size and (piece := os.pread(self._file, _PIECE_BYTES, at)):
             at += len(piece)
@@ -158,7 +159,7 @@ class OutputFile:
             self._check_large_json()
 
     def _check_large_json(self) -> None:
-        """By the same rules, without making all of its values."""
+        """Apply the rules of `_check_json` without decoding the whole value at once."""
         try:
             decoder = codecs.getincrementaldecoder("utf-8")()
             for piece in self.pieces():
@@ -177,7 +178,7 @@ class OutputFile:
             raise _not_json(error) from error
 
     def _has_suspects(self) -> bool:
-        """Whether there may be a number that is out of range."""
+        """Return whether the content may contain a number that is out of range."""
         rest = b""
         for piece in self.pieces():
             seen = rest + piece.translate(_CLASSES)
@@ -188,7 +189,7 @@ class OutputFile:
 
 
 def _number_out_of_range(json: memoryview) -> bytes | memoryview | None:
-    """The first number in valid JSON that cannot be decoded, None if each can."""
+    """Return the first number of valid JSON that cannot be decoded, or None."""
     strings = _STRING.finditer(json)
     string = next(strings, None)
     for suspect in _SUSPECT.finditer(json):

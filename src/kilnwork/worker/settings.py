@@ -1,7 +1,7 @@
 """Settings of a worker, from the environment of its Pod: the channel, its identity, its slots.
 
-Read once at start from the environment that the TaskCluster controller gives the container. The
-channel token itself is in a file, so that no task, process list or dump shows it.
+Read once at start from the variables that the TaskCluster controller sets. The channel token is in
+a file, so that it shows in no task's environment, process list or dump.
 """
 
 import os
@@ -54,10 +54,10 @@ short."""
 
 @dataclass(frozen=True, slots=True)
 class RemoteManager:
-    """A dispatcher that is reached over the network, through the worker's `relay`.
+    """A dispatcher on another machine, reached through the worker's `relay`.
 
-    `ca_file`: PEM that its certificate is checked against. `directory`: of this worker alone; the
-    agent makes it. In it are the relay's sockets, and what slots have read of blobs.
+    `ca_file`: PEM certificates to verify it by. `directory`: private to this worker, made by the
+    agent; holds the relay's sockets and the slots' blob cache.
     """
 
     host: str
@@ -67,36 +67,36 @@ class RemoteManager:
 
     @property
     def channel(self) -> str:
-        """Path of the Unix socket on which the relay forwards to the dispatcher."""
+        """Return the path of the Unix socket that forwards to the dispatcher."""
         return str(self.directory / "channel")
 
     @property
     def http(self) -> str:
-        """The Unix socket that speaks HTTP with the manager."""
+        """Return the path of the Unix socket that forwards HTTP to the manager."""
         return str(self.directory / "http")
 
     @property
     def blobs(self) -> Path:
-        """The cache of blobs, a directory for each namespace."""
+        """Return the blob cache, which has a directory for each namespace."""
         return self.directory / "blobs"
 
     @property
     def spool(self) -> Path:
-        """Where the results of parts wait until they are whole."""
+        """Return the directory in which part results are kept until they are complete."""
         return self.directory / "spool"
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """See the module.
+    """The settings of one worker; see the module.
 
-    `channel`: path of the dispatcher's Unix socket, or that of the relay to a `remote` one, which
-    is None for a dispatcher on this machine. `mounts`: `kit.container_mounts`. `workdir`: where
-    slots run, None: where the worker does. `pythonpath`: where slots look for modules at last.
-    `owner`: descriptor at whose end the worker ends all it has and itself, at once. `memory_limit`:
-    bytes that the Pod states, for where no cgroup holds it to them. `memory_share`: of the limit,
-    where the largest task is ended; 0 for never. `containers`: commands run in containers of their
-    own.
+    `channel`: path of the dispatcher's Unix socket, or of the relay's. `remote`: the dispatcher on
+    another machine; None if it is on this one. `mounts`: see `kit.container_mounts`. `workdir`:
+    working directory of slots; None for the worker's own. `pythonpath`: directories that slots
+    append to sys.path. `owner`: a descriptor; when its other end is closed, the worker ends
+    everything at once. `memory_limit`: bytes that the Pod states, used where no cgroup enforces it.
+    `memory_share`: part of the limit at which the largest task is ended; 0 for never. `containers`:
+    commands run in ephemeral containers.
     """
 
     channel: str
@@ -118,7 +118,9 @@ class WorkerSettings:
 
 
 def name_directory(environment: MutableMapping[str, str]) -> None:
-    """Say where the relay will be, if there is one: agent, zygotes and slots must agree on it."""
+    """Set the variable that names the relay's directory, if there is a relay, so that agent,
+    zygotes and slots agree on it.
+    """
     if environment.get("KILN_CHANNEL", "").startswith(NETWORK):
         temporary = environment.get("TMPDIR") or "/tmp"  # noqa: S108  the directory will be private
         if _in_containers(environment) and container_mounts.mount_root(environment) == Path("/"):
@@ -129,7 +131,9 @@ def name_directory(environment: MutableMapping[str, str]) -> None:
 
 
 def from_environment(environment: Mapping[str, str]) -> WorkerSettings:
-    """Raises ConfigurationError, which names the variable and what it should hold."""
+    """Read the settings. Raises ConfigurationError, which names the variable and the expected
+    value.
+    """
     mounts = container_mounts.mount_root(environment)
     remote, channel = _channel(environment, mounts)
     return WorkerSettings(
@@ -157,7 +161,7 @@ def _in_containers(environment: Mapping[str, str]) -> bool:
 
 
 def mounted(path: Path, *, mounts: Path) -> Path:
-    """Where a file of a volume mounted at `path` is to be found."""
+    """Return where a file of a volume that is mounted at `path` can be found."""
     return mounts / path.relative_to("/") if path.is_absolute() else path
 
 

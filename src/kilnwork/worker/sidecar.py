@@ -1,16 +1,17 @@
-"""`python -P -c "from kilnwork.worker.sidecar import run; run()"`: serves the worker contract.
+"""`python -P -c "from kilnwork.worker.sidecar import run; run()"`: serves the worker contract in a
+Pod.
 
-Started by executor `pod` as a native sidecar (KEP-753) of an attempt's Pod: makes the files that
-docs/reference/worker-contract.md promises, in a volume that all containers of the Pod share, waits
-until the others have ended, and leaves their result as its termination message. The dispatcher is
-connected to when a client connects to the socket, or for inputs. The socket appears, by a rename,
-when all else is there: that is what the hook waits for that keeps back the other containers. By
-which user other containers may run does not matter: what is made here is for everybody in the Pod.
+Started by executor `pod` as a native sidecar (KEP-753) of an attempt's Pod. It makes the files that
+docs/reference/worker-contract.md promises in a volume that all containers of the Pod share, waits
+until the other containers have ended, and leaves their result as its termination message. It
+connects to the dispatcher only when a client connects to the socket, or to fetch inputs. The socket
+is renamed into place last: the startup hook, which holds back the other containers, waits for it.
+All files are accessible to every user, since the other containers may run as any.
 
-Most Pods ask for nothing before they end, and each pays for this process: so it waits with what is
-built into Python, since `enum`, `typing` and `pathlib` take longer than the interpreter itself, and
-so does `runpy`, which `-m` needs. Hence `_signal` and `_socket`, of which `signal` and `socket` are
-made, and paths that are texts.
+Most Pods never use the socket, yet each pays for this process. So it waits with built-in modules
+only: `enum`, `typing` and `pathlib` take longer to import than the interpreter to start, and so
+does `runpy`, which `-m` needs. Hence `_signal` and `_socket` instead of `signal` and `socket`, and
+paths as strings.
 """
 
 import _signal  # type: ignore[import-not-found]  # typeshed has only `signal`
@@ -45,7 +46,7 @@ READY = ".ready"
 
 
 class Ending:
-    """SIGTERM has come. `descriptor`: readable from then on."""
+    """Tells when SIGTERM has arrived. `descriptor` is readable from then on."""
 
     def __init__(self) -> None:
         self.descriptor, self._writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -61,7 +62,7 @@ class Ending:
 
 
 class Listener:
-    """The socket of the attempt: it listens under another name until `publish`."""
+    """The attempt's socket, which listens under another name until `publish`."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -75,7 +76,7 @@ class Listener:
         self.is_published = False
 
     def publish(self) -> None:
-        """Everything is there: the other containers may start."""
+        """Rename the socket into place: all files exist, and the other containers may start."""
         if self.is_published:
             return
         os.rename(self._hidden, f"{self._directory}/socket")  # noqa: PTH104
@@ -90,12 +91,14 @@ class Listener:
 
 
 def run() -> "NoReturn":
-    """Be the process, without the interpreter's own end: nothing is left to be written."""
+    """Run the sidecar, and exit without the interpreter's cleanup: there is nothing left to
+    write.
+    """
     os._exit(main())
 
 
 def main() -> int:
-    """Serve until SIGTERM; 0 when the result, if there is one, is safe."""
+    """Serve until SIGTERM; return 0 when the result, if there is one, is stored."""
     ending = Ending()
     _signal.signal(_signal.SIGALRM, lambda *_: os._exit(1))
     _signal.alarm(READY_S)
@@ -112,7 +115,7 @@ def main() -> int:
 
 
 def _found(name: str) -> str:
-    """Where the mount is whose path a variable tells: see `kit.container_mounts`."""
+    """Return where the mount is whose path a variable holds; see `kit.container_mounts`."""
     return os.environ.get("CONTAINER_SANDBOX_MOUNT_POINT", "") + os.environ[name]
 
 
@@ -121,7 +124,7 @@ def _module(name: str) -> "Any":
 
 
 def _is_wanted(listener: Listener, ending: Ending) -> bool:
-    """Return True when a client connects, False when the end is near; whatever comes first."""
+    """Wait; return True when a client connects, False when SIGTERM comes first."""
     polling = select.poll()
     polling.register(listener.socket.fileno(), select.POLLIN)
     polling.register(ending.descriptor, select.POLLIN)

@@ -1,7 +1,8 @@
-"""Makes a large result of a Pod a blob of the manager.
+"""Stores a large result of a Pod as a blob of the manager.
 
 Used by `sidecar_result`, which imports it by name: most results are small. Where the manager's
-directory is to be seen it is written there, else sent over TLS; it is on disk when that returns.
+directory is mounted, the blob is written there; otherwise it is sent over TLS. Either way it is on
+disk when the call returns.
 """
 
 import hashlib
@@ -14,7 +15,10 @@ from kilnwork.worker import manager_connector, results, sidecar_settings
 def store_result(
     given: sidecar_settings.SidecarSettings, found: results.OutputFile, *, until: float
 ) -> attempts.Payload:
-    """The blob that it is now. `until`: monotonic, how long to try. Raises DataError."""
+    """Store the result and return a payload that names the blob. Raises DataError.
+
+    `until`: monotonic time at which to stop trying.
+    """
     if given.blobs is not None:
         with blobs.Blobs(given.blobs / given.namespace, durable=True).writer() as new:
             for piece in found.pieces():

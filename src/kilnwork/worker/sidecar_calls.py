@@ -1,8 +1,8 @@
-"""The calls of the containers of a Pod: their socket, and the link to the dispatcher behind it.
+"""Serves the socket of a Pod's containers over a link to the dispatcher.
 
-Used by `sidecar` once a client has connected to the socket, or where there are inputs to be
-fetched. The calls are those of any task, see `task_socket`; the link is as an agent has it, but for
-one attempt, with nothing to be ended when no dispatcher is there: it is waited for.
+Used by `sidecar` once a client has connected to the socket, or to fetch inputs. The calls are those
+of any task, see `task_socket`. The link is like an agent's, but for one attempt; and when no
+dispatcher is there, nothing is ended: the sidecar waits for it.
 """
 
 import asyncio
@@ -26,20 +26,22 @@ _UNIX = "unix:"
 
 
 def serve(listener: sidecar.Listener, ending: sidecar.Ending) -> None:
-    """Until SIGTERM."""
+    """Serve the socket until SIGTERM."""
     logs.setup()
     given = sidecar_settings.from_environment(os.environ)
     asyncio.run(_Sidecar(given, listener).run(ending))
 
 
 class _Children:
-    """How many children without a key the attempt has asked for: known to the next process, too."""
+    """Counts the children that the attempt has requested without a key. Kept in a file, so that a
+    restarted sidecar continues the count.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / ".children"
 
     def next(self) -> int:
-        """Count one more."""
+        """Add one and return the count."""
         with contextlib.suppress(OSError, ValueError):
             return self._keep(int(self._path.read_text()) + 1)
         return self._keep(1)
@@ -52,7 +54,7 @@ class _Children:
 
 
 class _Sidecar:
-    """`peer.Owner`: speaks for one attempt."""
+    """Speaks for one attempt on the link. Implements `peer.Owner`."""
 
     def __init__(self, given: sidecar_settings.SidecarSettings, listener: sidecar.Listener) -> None:
         self._given = given
@@ -62,7 +64,7 @@ class _Sidecar:
         self._ref = attempts.AttemptRef(ids.task_id(task), run, attempt)
 
     async def run(self, ending: sidecar.Ending) -> None:
-        """Fetch the inputs, if there are any, and carry out calls, until SIGTERM."""
+        """Fetch the inputs, if there are any, and serve requests until SIGTERM."""
         loop = asyncio.get_running_loop()
         over = asyncio.Event()
         loop.add_reader(ending.descriptor, over.set)
@@ -99,8 +101,9 @@ class _Sidecar:
             await background.stop()
 
     async def _linked(self, link: peer.Peer) -> None:
-        """Hold the link. After a final refusal calls get no response: the client that
-        makes them belongs to an attempt that is over."""
+        """Hold the link. After a final refusal requests get no response: the attempt that makes
+        them has ended.
+        """
         try:
             await link.serve()
         except channel_errors.ChannelError as error:
@@ -108,7 +111,7 @@ class _Sidecar:
 
     @contextlib.asynccontextmanager
     async def _way(self) -> AsyncIterator[str]:
-        """The Unix socket of the dispatcher, or of a relay to it."""
+        """Provide the path of the dispatcher's Unix socket, or that of a relay to it."""
         given = self._given
         if given.channel.startswith(_UNIX):
             yield given.channel.removeprefix(_UNIX)
@@ -140,25 +143,26 @@ class _Sidecar:
         )
 
     def welcomed(self, welcome: messages.Welcome) -> None:
-        """Send the progress that was kept while there was no link; the peer sends requests
-        again."""
+        """Send the progress that was kept while there was no link. The peer sends open requests
+        again.
+        """
         self._calls.welcomed()
 
     def received(self, order: peer.Order) -> None:
-        """The inputs have come."""
+        """Take in the inputs."""
         if isinstance(order, messages.Run) and not self._listener.is_published:
             _write(self._given.directory / "input", order.inputs or b"{}")
             self._listener.publish()
 
     def settled(self, ref: attempts.AttemptRef) -> None:
-        """Nothing is reported by this link."""
+        """Do nothing: this link reports no ends."""
 
     def lease_ended(self) -> None:
-        """A new link stands; the attempt goes on."""
+        """Do nothing: the attempt goes on while a new link is made."""
 
 
 def _write(path: Path, content: bytes) -> None:
-    """For whatever user the other containers run as."""
+    """Write a file that any user may read: the other containers may run as any."""
     new = path.with_name(f".{path.name}")
     with contextlib.suppress(FileNotFoundError):
         new.unlink()

@@ -1,7 +1,7 @@
-"""What the sidecar of a Pod says of the result that the other containers have written.
+"""Makes the sidecar's termination message from the result that the other containers have written.
 
-Used by `sidecar` when they have ended. A small result is the message itself; a larger one becomes a
-blob of the manager first, which the message names.
+Used by `sidecar` when they have ended. A small result is put into the message; a larger one is
+stored as a blob of the manager first, and the message names the blob.
 """
 
 import importlib
@@ -23,7 +23,7 @@ LAST_S = 1.0
 
 
 class _Blob(Protocol):
-    """`sidecar_blob`, imported by name when it is needed."""
+    """The module `sidecar_blob`, which is imported by name only when it is needed."""
 
     def store_result(
         self, given: sidecar_settings.SidecarSettings, found: results.OutputFile, *, until: float
@@ -31,8 +31,10 @@ class _Blob(Protocol):
 
 
 def message(*, began: float | None) -> tuple[bytes, int]:
-    """The termination message, and the exit code of the sidecar. `began`: when SIGTERM has come,
-    monotonic."""
+    """Return the termination message and the exit code of the sidecar.
+
+    `began`: monotonic time at which SIGTERM arrived.
+    """
     given = sidecar_settings.from_environment(os.environ)
     began = sidecar_settings.CLOCK.monotonic() if began is None else began
     until = began + max(given.grace_s - LAST_S, given.grace_s / 2)
@@ -57,7 +59,7 @@ def message(*, began: float | None) -> tuple[bytes, int]:
 
 
 def _cut(said: outputs.AttemptOutput, given: sidecar_settings.SidecarSettings) -> bytes:
-    """As much of the message as fits."""
+    """Return as much of the message as fits."""
     while True:
         encoded = msgspec.json.encode(said)
         if len(encoded) <= given.message_bytes or not said.message:

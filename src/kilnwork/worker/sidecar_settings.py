@@ -1,6 +1,6 @@
-"""What the Pod tells its sidecar by `KILN_…`; see `executors.pod.sidecar`.
+"""Settings of a Pod's sidecar, from `KILN_…` variables; see `executors.pod.sidecar`.
 
-Used by what `sidecar` imports when there is something to be done.
+Used by the modules that `sidecar` imports when there is work to do.
 """
 
 from collections.abc import Mapping
@@ -13,10 +13,12 @@ CLOCK = clock.SystemClock()
 
 
 class SidecarSettings(NamedTuple):
-    """Paths are where they are to be found. `attempt`: ID, run and attempt. `channel`, `ca`: the
-    dispatcher, as for workers, and the PEM of its CA. `blobs`: directory of the manager's blobs,
-    None where they go over the network. `grace_s`: between SIGTERM and SIGKILL. `message_bytes`:
-    how long the termination message may be.
+    """Settings of a sidecar. Paths are those of this process's file system.
+
+    `attempt`: task ID, run and attempt. `channel`, `ca`: address of the dispatcher, as for workers,
+    and PEM of its CA. `blobs`: the manager's directory of blobs; None where blobs are sent over the
+    network. `grace_s`: seconds between SIGTERM and SIGKILL. `message_bytes`: greatest length of the
+    termination message.
     """
 
     directory: Path
@@ -34,7 +36,7 @@ class SidecarSettings(NamedTuple):
 
 
 def from_environment(environment: Mapping[str, str]) -> SidecarSettings:
-    """Raises KeyError, ValueError: the executor sets all of it."""
+    """Read the settings. Raises KeyError or ValueError: the executor sets all variables."""
     blobs = environment.get("KILN_BLOBS", "")
     return SidecarSettings(
         directory=container_mounts.locate(Path(environment["KILN_CONTRACT_DIR"]), environment),

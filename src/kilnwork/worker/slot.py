@@ -1,8 +1,8 @@
-"""A slot: a process of one running call at a time, forked from the zygote.
+"""A slot: a process that runs one call at a time, forked from the zygote.
 
-Used by `zygote`, which calls `run_slot` in the new process. This module prepares the process:
-a session and a subreaper of its own, so that all it starts stays below it; its output, a pipe; a
-stack for a thousand calls on top of each other. `slot_session` does the rest.
+Used by `zygote`, which calls `run_slot` in the new process. This module prepares the process: a
+session of its own, a subreaper (so that everything it starts stays below it), its output as a pipe,
+and a stack for a thousand nested calls. `slot_session` does the rest.
 """
 
 import logging
@@ -31,8 +31,9 @@ _OURS = ("kilnwork.channel", "kilnwork.data", "kilnwork.worker")
 
 @dataclass(frozen=True, slots=True)
 class SlotSurroundings:
-    """What all slots of a worker have in common. `channel`: the dispatcher's Unix socket.
-    `open_blobs`: makes the blobs of a namespace, where the dispatcher's are not to be seen."""
+    """What all slots of a worker share. `channel`: the dispatcher's Unix socket. `open_blobs`:
+    opens the blobs of a namespace, where the dispatcher's directory cannot be read.
+    """
 
     channel: str
     clock: clocks.Clock
@@ -41,9 +42,9 @@ class SlotSurroundings:
 
 @dataclass(frozen=True, slots=True)
 class SlotParameters:
-    """What one slot is given: who it is, and descriptors, which it owns.
+    """The identity of one slot, and the descriptors that it owns.
 
-    `zygote`: the pid of the process that forks it. `page`, `reading`, `writing`: see `zygote_link`.
+    `zygote`: pid of the process that forks it. `page`, `reading`, `writing`: see `zygote_link`.
     """
 
     zygote: int
@@ -55,7 +56,7 @@ class SlotParameters:
 
 
 def run_slot(here: SlotSurroundings, parameters: SlotParameters) -> None:
-    """Serve until the link is over; returns only if there never was one."""
+    """Run calls until the link is closed; return only if it could not be opened."""
     os.setsid()
     processes.die_with_parent(parameters.zygote)
     processes.become_subreaper()
@@ -81,7 +82,9 @@ def run_slot(here: SlotSurroundings, parameters: SlotParameters) -> None:
 
 
 def _widen_stack() -> None:
-    """For this process and what it starts; threads open_blobs the size that their library read."""
+    """Raise the stack limit for this process and its children; threads keep the size that their
+    library has read already.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
     wanted = STACK_BYTES if hard == resource.RLIM_INFINITY else min(STACK_BYTES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -89,7 +92,7 @@ def _widen_stack() -> None:
 
 
 def quieten_logs() -> None:
-    """User code finds logging as any program does; what we say goes where the agent's does."""
+    """Leave logging to user code, as in any program; our own records go to the agent's log."""
     root = logging.getLogger()
     stream = open(os.dup(2), "w", buffering=1, errors="replace")  # noqa: SIM115, PTH123
     for handler in root.handlers:

@@ -1,8 +1,9 @@
-"""What a slot holds: calls that are queued, that run, one on top of the other, and ends to report.
+"""The calls of a slot: queued, running (one on top of the other), and ended but not yet
+acknowledged.
 
-Used by `slot_session`. Reports are kept until the dispatcher has them on disk. Everything here is
-changed under `lock`, since the main thread runs calls while the link's thread hears of others; the
-lock is also that of the page and of the output, which go with what is on top.
+Used by `slot_session`. Reports are kept until the dispatcher has stored them. All state changes
+under `lock`, since the main thread runs calls while the link's thread receives messages. The lock
+also guards the page and the output, which belong to the call on top.
 """
 
 import threading
@@ -17,15 +18,15 @@ Report = messages.Started | messages.CallsEnded
 
 
 class StackLevel:
-    """One attempt that has begun, and may have others on top that it waits for.
+    """One attempt that has started; other attempts may run on top of it while it waits for them.
 
-    `started`: wall clock, seconds; `began`: the same by the monotonic clock, once its arguments are
-    there; `seconds`: how long its function took. `cpu_began`: what the process had used of CPU
-    then, and what has run on top since; `below`: what it runs on top of; `usage`: what it has used
-    itself, once it is over. `stop`: why it is to end, "" as long as it may run. `raised`: Cancelled
-    was raised in it. `call_waits`: how often it waits: its main thread, coroutines and threads of
-    its own. `announced`: the message that has reported that to the dispatcher. `inner`: what user
-    code sees of it. The defaults are of the class: one is made for every call.
+    `started`: wall clock, in seconds. `began`: the same by the monotonic clock, once its arguments
+    are there. `seconds`: how long its function took. `cpu_began`: CPU seconds of the process at
+    that time plus those of attempts on top since. `below`: the attempt that it runs on top of.
+    `usage`: what it used itself, once ended. `stop`: why it is to end; "" while it may run.
+    `raised`: Cancelled was raised in it. `call_waits`: how many of its threads and coroutines wait
+    now. `announced`: the message that reported those waits to the dispatcher. `inner`: what user
+    code sees of it. The defaults are class attributes because one object is created for every call.
     """
 
     began = 0.0
@@ -49,7 +50,7 @@ class StackLevel:
         self.started = started
 
     def next_ordinal(self, function: str) -> int:
-        """The how-manieth call of `function` without a key this is, from 1."""
+        """Return the ordinal, from 1, of this call of `function` among those without a key."""
         if self.ordinals is None:
             self.ordinals = {}
         ordinal = self.ordinals[function] = self.ordinals.get(function, 0) + 1
@@ -57,7 +58,9 @@ class StackLevel:
 
 
 class SlotCalls:
-    """See the module. `stack`: the innermost last. `stops`: those of it that are to end."""
+    """All calls that a slot holds; see the module. `stack`: the innermost call last. `stops`: those
+    of it that are to end.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -72,7 +75,7 @@ class SlotCalls:
     # all of the following under the lock
 
     def take_in(self, runs: Iterable[calls.CallRun]) -> list[attempts.AttemptRef]:
-        """Keep what was sent; what can not run here now is to be returned."""
+        """Queue the calls received; return the attempts that cannot run here now."""
         level = self.stack[-1] if self.stack else None
         waits = level is not None and level.waits > 0
         in_place = level is not None and level.announced is not None and level.announced.in_place
@@ -93,11 +96,13 @@ class SlotCalls:
         return refs
 
     def take_back(self, count: int) -> list[attempts.AttemptRef]:
-        """Up to `count` of the newest that have not begun."""
+        """Remove up to `count` of the newest calls that have not started, and return their
+        attempts.
+        """
         return [self.queue.pop().ref for _ in range(min(count, len(self.queue)))]
 
     def withdraw(self, ref: attempts.AttemptRef) -> bool:
-        """True if it had not begun; it never will."""
+        """Remove an attempt from the queue; return False if it has started."""
         for waiting in (self.queue, self.placed):
             for run in waiting:
                 if run.ref == ref:
@@ -106,7 +111,7 @@ class SlotCalls:
         return False
 
     def level(self, ref: attempts.AttemptRef) -> StackLevel | None:
-        """The one that runs, or waits below others."""
+        """Return the attempt if it is on the stack, running or waiting, else None."""
         return next((level for level in self.stack if level.ref == ref), None)
 
     def stop(self, level: StackLevel, reason: str) -> None:
@@ -122,12 +127,12 @@ class SlotCalls:
         self.ends.append(end)
 
     def templates(self) -> set[int]:
-        """Numbers of those that its calls have."""
+        """Return the numbers of the templates in use."""
         runs = [level.run for level in self.stack]
         return {run.template for run in (*runs, *self.placed, *self.queue)}
 
     def refs(self) -> tuple[attempts.AttemptRef, ...]:
-        """Everything that the dispatcher should know is here."""
+        """Return all attempts that the dispatcher must know to be here."""
         reported = [ref for report in self._reports.values() for ref in _refs(report)]
         running = [level.ref for level in self.stack]
         waiting = [run.ref for run in (*self.placed, *self.queue)]
@@ -135,7 +140,9 @@ class SlotCalls:
         return tuple(dict.fromkeys((*running, *waiting, *ended, *reported)))
 
     def drop(self, unknown: set[attempts.AttemptRef]) -> bool:
-        """Forget these; True when one of them runs, which cannot be forgotten."""
+        """Drop attempts that the dispatcher does not know; return True if one of them is
+        running.
+        """
         for waiting in (self.queue, self.placed):
             kept = [run for run in waiting if run.ref not in unknown]
             waiting.clear()
@@ -160,7 +167,7 @@ class SlotCalls:
         return report
 
     def done(self) -> messages.CallsEnded | None:
-        """The report of all ends so far that are in none; None when there are none."""
+        """Return a report of the ends that are in no report yet, or None."""
         if not self.ends:
             return None
         self._serial += 1
@@ -170,7 +177,7 @@ class SlotCalls:
         return report
 
     def acknowledged(self, serial: int) -> None:
-        """Reports up to this one are on disk."""
+        """Drop the reports up to `serial`: the dispatcher has stored them."""
         while self._reports and (oldest := next(iter(self._reports))) <= serial:
             del self._reports[oldest]
 

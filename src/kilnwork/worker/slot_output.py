@@ -1,10 +1,11 @@
-"""The output of the calls of a slot: from its pipe to the attempt that printed it.
+"""Assigns the output of a slot's process to the call that printed it, and sends it.
 
-Used by `slot_session`. File descriptors 1 and 2 are one pipe, whose other end is read here: when a
-call ends, since the next one may print then, and now and then meanwhile. The agent has that end
-too, and reads what a slot that died has left in it. What is printed goes to the dispatcher and,
-line by line, to the worker's own output. A call that prints faster than that does not wait: its
-oldest output is dropped, the end is kept, and its log says how much is missing.
+Used by `slot_session`. File descriptors 1 and 2 are one pipe, which is read here: at the end of
+each call, since the next one may print then, and from time to time while a call runs. The agent has
+the read end too, and reads what a slot that died has left. Output goes to the dispatcher and, line
+by line, to the worker's own standard output. A call that prints faster than output can be sent does
+not block: its oldest output is dropped, the end is kept, and its log says how many bytes are
+missing.
 """
 
 import array
@@ -65,9 +66,10 @@ _STDOUT, _STDERR = 1, 2
 
 
 class SlotOutput:
-    """See the module; all of it under `Holdings.lock`. `pipe`: both ends, which it owns.
+    """Reads a slot's output; see the module. Every method needs `SlotCalls.lock`.
 
-    `send` passes output on, `room` says whether it will arrive soon.
+    `pipe`: both ends, which it owns. `send` sends output; `room` returns whether the dispatcher
+    reads.
     """
 
     def __init__(
@@ -103,7 +105,9 @@ class SlotOutput:
         self._attach()
 
     def settle(self, level: slot_calls.StackLevel) -> bool:
-        """What was printed until now is of this attempt; True if that was anything."""
+        """Assign all output so far to this attempt, which has ended; return whether there was
+        any.
+        """
         try:
             self._out.flush()
             self._err.flush()
@@ -118,8 +122,11 @@ class SlotOutput:
         return True
 
     def drain_some(self, level: slot_calls.StackLevel) -> bool:
-        """The same while it runs: it may have to wait, with the pipe full, until we have room. True
-        if so much is printed that it should be done again at once."""
+        """Send some output of the running attempt; return True if there is so much that the caller
+        should call again at once.
+
+        It may have to wait until there is room to send, while the pipe is full.
+        """
         most = MAX_READ_BYTES
         if self._room():
             self._away_bytes = 0
@@ -138,8 +145,11 @@ class SlotOutput:
         return busy
 
     def _pass_on_piece(self, level: slot_calls.StackLevel, most: int) -> None:
-        """Pass on what goes within `PIECE_S`, if it is time for that: a slow reader of the worker's
-        own output blocks us, and with us the call as soon as its pipe is full."""
+        """Pass on as much as `PIECE_S` allows, if it is due.
+
+        A slow reader of the worker's own output blocks this thread, and with it the call once its
+        pipe is full.
+        """
         began = self._monotonic()
         if began >= self._next_piece_at:
             self._pass_on(level, most, until=began + PIECE_S)
@@ -147,8 +157,9 @@ class SlotOutput:
             self._next_piece_at = ended + max(PACE_S, PACE_SHARE * (ended - began))
 
     def _take(self, level: slot_calls.StackLevel, most: int) -> int:
-        """Read what the agent has read for us and what is in the pipe, but not for ever; how many
-        bytes."""
+        """Read what the agent has spilled and what is in the pipe, up to a limit; return the number
+        of bytes.
+        """
         count = 0
         with self._page.locked():
             while data := self._page.fetch(READ_BYTES):
@@ -178,8 +189,7 @@ class SlotOutput:
         return len(data)
 
     def _pass_on(self, level: slot_calls.StackLevel, most: int, *, until: float = math.inf) -> None:
-        """Send about so many bytes of what is late, the oldest first; no more when it is
-        `until`."""
+        """Send about `most` waiting bytes, the oldest first; stop at the monotonic time `until`."""
         skipped = 0  # of what the worker's own output would get
         if most and self._dropped:
             skipped = max(0, min(most, self._late_bytes) - STDOUT_TAIL_BYTES)
@@ -200,7 +210,9 @@ class SlotOutput:
                 skipped = max(0, skipped - len(piece))
 
     def repair(self) -> None:
-        """Whatever a call has done to 1 and 2, `sys.stdout` and `sys.stderr`: they are ours."""
+        """Restore descriptors 1 and 2, `sys.stdout` and `sys.stderr`, which a call may have
+        replaced.
+        """
         if sys.stdout is not self._out or sys.stderr is not self._err:
             sys.stdout, sys.stderr = self._out, self._err
         try:
@@ -221,7 +233,7 @@ class SlotOutput:
             self._kept_bytes -= len(self._kept.popleft().data)
 
     def _attach(self) -> None:
-        """Whatever was done to 1 and 2: they are the pipe."""
+        """Make descriptors 1 and 2 the pipe again."""
         os.dup2(self._writing, _STDOUT)
         os.dup2(self._writing, _STDERR)
         self._out = _opened(_STDOUT)
@@ -232,7 +244,9 @@ class SlotOutput:
 
 
 class SharedOutput:
-    """The worker's own output, which all slots have. Written in pieces that a pipe keeps whole."""
+    """The worker's own standard output, which all slots share. Writes pieces that a pipe keeps
+    whole.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -245,7 +259,7 @@ class SharedOutput:
             self._dead = True
 
     def write(self, data: bytes) -> None:
-        """Write it; waits for a slow reader, and does without one that is gone."""
+        """Write data; wait for a slow reader, and drop the data if the reader is gone."""
         while data and not self._dead:
             piece = data[: self._piece]
             if len(piece) < len(data) and b"\n" in piece:

@@ -1,12 +1,12 @@
-"""The page: memory that a slot and the agent share, with what runs in the slot.
+"""The page: memory shared by a slot and the agent that says which attempt runs in the slot.
 
-The slot writes it, the agent reads it when the slot has died, so that only the attempt that ran is
-blamed. There are two records and a byte that says which one counts: the slot fills the other one
-and then flips the byte, so whatever ends it in between, the agent reads a whole record.
+The slot writes the page; the agent reads it after the slot has died, so that only the attempt that
+ran is blamed. It has two records and a byte that says which one is valid: the slot fills the other
+record and then flips the byte, so the agent reads a complete record whenever the slot dies.
 
-Behind the page is the *spill*: output that the agent has read from the slot's pipe because the slot
-could not, for the slot to read later, so that it remains the one who passes output on, in order.
-The one that reads from the pipe holds the page's lock.
+After the page comes the *spill*: output that the agent has read from the slot's pipe because the
+slot could not (native code holding the interpreter lock). The slot reads it later, so that all
+output still passes through the slot in order. Whoever reads the pipe holds the page's lock.
 """
 
 import contextlib
@@ -33,7 +33,9 @@ _NO_ATTEMPT = bytes(16)
 
 
 class RunningAttempt(NamedTuple):
-    """What runs: `started` wall clock, seconds; `printed` bytes of its output are dealt with."""
+    """The attempt that runs. `started`: wall clock, in seconds. `printed`: bytes of its output
+    already processed.
+    """
 
     ref: attempts.AttemptRef
     started: float
@@ -41,7 +43,7 @@ class RunningAttempt(NamedTuple):
 
 
 def create_page() -> int:
-    """The descriptor of a new page; close-on-exec. Raises OSError."""
+    """Return the descriptor of a new page, close-on-exec. Raises OSError."""
     descriptor = os.memfd_create("kiln-page", os.MFD_CLOEXEC)
     try:
         os.ftruncate(descriptor, PAGE_BYTES)
@@ -52,7 +54,7 @@ def create_page() -> int:
 
 
 class SlotPage:
-    """A page that is mapped; it owns its descriptor."""
+    """A mapped page; owns its descriptor."""
 
     __slots__ = ("_active", "_descriptor", "_memory", "_pack")
 
@@ -65,7 +67,7 @@ class SlotPage:
     # the slot
 
     def write(self, ref: attempts.AttemptRef, started: float, printed: int = 0) -> None:
-        """This attempt runs now."""
+        """Record that this attempt runs now."""
         spare = 1 - self._active
         self._pack(self._memory, _RECORDS[spare], ref.task, ref.run, ref.attempt, started, printed)
         self._memory[0] = self._active = spare
@@ -77,11 +79,11 @@ class SlotPage:
 
     @property
     def is_spilled(self) -> int:
-        """Not 0 if something may be there to `fetch`."""
+        """Return a nonzero number if `fetch` may return something."""
         return self._memory[_SPILLED_FLAG]
 
     def fetch(self, most: int) -> bytes:
-        """At most so much of what was spilled, once; empty when there is no more."""
+        """Remove and return up to `most` spilled bytes; empty when there are no more."""
         at, end = self._number(_FETCHED), self._number(_SPILLED)
         if at == end:
             self._memory[_SPILLED_FLAG] = 0
@@ -92,7 +94,9 @@ class SlotPage:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep the agent from reading the pipe meanwhile. Ends with the process at the latest."""
+        """Lock the pipe, so that the agent does not read it meanwhile. The lock ends with the
+        process.
+        """
         fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
         try:
             yield
@@ -102,7 +106,7 @@ class SlotPage:
     # the agent
 
     def read(self) -> RunningAttempt | None:
-        """What runs, or ran when the writer died."""
+        """Return the attempt that runs, or that ran when the slot died; None if there is none."""
         record = _RECORD.unpack_from(self._memory, _RECORDS[self._memory[0] & 1])
         task, run, attempt, started, printed = record
         if task == _NO_ATTEMPT:
@@ -110,7 +114,7 @@ class SlotPage:
         return RunningAttempt(attempts.AttemptRef(ids.TaskId(task), run, attempt), started, printed)
 
     def spill(self, pipe: int, most: int) -> None:
-        """Read from the pipe and keep it for the slot. Raises OSError."""
+        """Read up to `most` bytes from the pipe and keep them for the slot. Raises OSError."""
         self._memory[_SPILLED_FLAG] = 1
         at, data = self._number(_SPILLED), os.read(pipe, most)
         os.pwrite(self._descriptor, data, PAGE_BYTES + at)
@@ -121,7 +125,9 @@ class SlotPage:
         return self._number(_SPILLED) < MAX_SPILLED_BYTES
 
     def try_lock(self) -> bool:
-        """False if the slot reads from its pipe just now; else `unlock` it soon."""
+        """Lock the pipe and return True, or return False if the slot is reading it. Call `unlock`
+        soon.
+        """
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -129,7 +135,7 @@ class SlotPage:
         return True
 
     def unlock(self) -> None:
-        """The slot may read from its pipe again."""
+        """Release the lock, so that the slot may read its pipe again."""
         fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:

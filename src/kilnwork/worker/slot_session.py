@@ -1,9 +1,9 @@
 """The session of a slot: receives calls, runs them one at a time, reports how they ended.
 
-Used by `slot`. It is a `Session` as drivers have one, so that what a task submits goes over the
-slot's own link, with the running attempt as parent. The main thread runs user code; messages are
-read by whichever thread waits, or by that of the link while user code runs. A task that waits for
-others releases its slot, and may run those others on top of itself, in place.
+Used by `slot`. It is a `Session` like a driver's, so tasks that a call submits go over the slot's
+own link, with the running attempt as parent. The main thread runs user code. Messages are read by
+whichever thread waits, or by the link's thread while user code runs. A task that waits for others
+releases its slot, and may run them on top of itself, in place.
 """
 
 import math
@@ -55,7 +55,7 @@ HOME = "KILN_HOME_ID"
 
 
 class SlotSession(session.Session):
-    """See the module. `work` is the life of the main thread."""
+    """Runs the calls of one slot; see the module. `work` is the loop of the main thread."""
 
     in_slot = True
     tick_s = STARTED_S
@@ -113,7 +113,7 @@ class SlotSession(session.Session):
     # the main thread
 
     def work(self) -> None:
-        """Run what comes until the link is over."""
+        """Run calls until the link is closed."""
         session.activate(self)
         self._waits.count_threads()
         held = self._held
@@ -126,7 +126,9 @@ class SlotSession(session.Session):
                 self.link.wait(lambda: bool(held.queue))
 
     def begin(self, waiting: deque[calls.CallRun]) -> slot_calls.StackLevel | None:
-        """The first of those that wait is on top from now on; None when none waits."""
+        """Put the first queued call on top of the stack and return it; None if the queue is
+        empty.
+        """
         held = self._held
         with held.lock:
             if not waiting:
@@ -139,9 +141,9 @@ class SlotSession(session.Session):
         return level
 
     def run(self, level: slot_calls.StackLevel, where: int) -> None:
-        """Run a call to its end, and keep what is to be said of it.
+        """Run a call to its end, and keep its report.
 
-        `where`: the working directory for what goes on afterwards, as a descriptor.
+        `where`: the working directory to restore afterwards, as a descriptor.
         """
         template = self._call_templates.get(level.run.template)
         before = self.environment
@@ -170,12 +172,12 @@ class SlotSession(session.Session):
         self._report(end)
 
     def settle(self, level: slot_calls.StackLevel) -> None:
-        """What was printed until now is of this one; under the lock."""
+        """Assign all output so far to this call; needs the lock."""
         if self._output.settle(level):
             self._page.write(level.ref, level.started, level.printed)
 
     def _report(self, end: calls.CallEnd) -> None:
-        """See to it that ends do not wait too long while others run."""
+        """Queue the end of a call, and send it soon even if other calls run on."""
         self._ended_bytes += 0 if end.payload is None else len(end.payload.data)
         now = end.started + end.seconds
         if (
@@ -187,7 +189,7 @@ class SlotSession(session.Session):
             self._flush_at = now + FLUSH_S
 
     def _tidy(self, where: int) -> None:
-        """Undo what a call may leave behind that would disturb the next one, or the one below it.
+        """Undo what a call may have changed that would disturb the next one, or the one below it.
 
         `where`: the working directory, as a descriptor.
         """
@@ -199,7 +201,9 @@ class SlotSession(session.Session):
             sys.setrecursionlimit(self._recursion)
 
     def _look_for_children(self) -> None:
-        """After an interrupt: if it has left processes, only our own end gets rid of them."""
+        """After an interrupt, end this process if the call has left child processes: only that
+        kills them.
+        """
         while True:
             try:
                 pid, _ = os.waitpid(-1, os.WNOHANG)
@@ -209,7 +213,7 @@ class SlotSession(session.Session):
                 self._die()
 
     def _die(self) -> None:
-        """End, with everything below; the agent says that this attempt ran."""
+        """Kill this process and everything below it; the agent reports that this attempt ran."""
         with self._held.lock:
             if self._stack:
                 self.settle(self._stack[-1])
@@ -220,7 +224,7 @@ class SlotSession(session.Session):
         self._forked = True
 
     def _leave_fork(self, end: calls.CallEnd) -> None:
-        """A function returned in a process that it has forked: there is no slot here."""
+        """Exit a child process in which a function returned: it is not a slot."""
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0 if end.ending is execution.SUCCEEDED else 1)
@@ -235,11 +239,10 @@ class SlotSession(session.Session):
         *,
         first: bool = False,
     ) -> bool:
-        """Release the slot and wait until `done()`; return False when the time is up first.
+        """Release the slot and wait until `done()`; return False if the timeout expires first.
 
-        In the main thread the task that is waited for may run on the stack of the one that waits.
-
-        Raises Cancelled when the task is asked to stop.
+        In the main thread, the awaited task may run on the stack of the waiting one. Raises
+        Cancelled when the task is asked to stop.
         """
         if done():
             return True
@@ -248,7 +251,7 @@ class SlotSession(session.Session):
         return self._waits.block(done, timeout_s, tasks, first=first)
 
     def suspended(self, tasks: Sequence[ids.TaskId]) -> None:
-        """A coroutine of the task awaits others; more of them may run."""
+        """Note that a coroutine of the task awaits others, while more coroutines of it may run."""
         if self._stack:
             self._waits.release_slot(self._stack[-1], tasks, in_place=False)
 
@@ -257,7 +260,7 @@ class SlotSession(session.Session):
             self._waits.resume(self._stack[-1])
 
     def parent(self, function: str, *, keyed: bool) -> tuple[attempts.AttemptRef | None, int]:
-        """The running attempt, and which call of this function it asks for."""
+        """Return the running attempt, and the ordinal of this call of the function within it."""
         if not self._stack:
             raise errors.NotInTask(
                 "a thread that a task has left behind cannot submit: its task is over"
@@ -266,11 +269,13 @@ class SlotSession(session.Session):
         return level.ref, 0 if keyed else level.next_ordinal(function)
 
     def loaded(self) -> None:
-        """A function has come, and with it perhaps a library that has threads."""
+        """Count the threads again: an import may have started some."""
         self._waits.count_threads()
 
     def needed(self, task_id: ids.TaskId) -> futures.CallFuture[Any]:
-        """A task whose result was not sent along with the call that takes it; waits for it."""
+        """Return the future of a task whose result was not sent along with the call; wait for
+        it.
+        """
         found = self.future(task_id)
         self.block(found.done, None, (task_id,))
         return found
@@ -278,13 +283,15 @@ class SlotSession(session.Session):
     # the link; in whichever thread reads
 
     def hello(self, epoch: int) -> messages.SlotHello:
-        """Who we are, and everything that we have."""
+        """Return the slot's Hello, with every attempt that it holds."""
         with self._held.lock:
             refs = self._held.refs()
         return messages.SlotHello(messages.VERSION, self._slot, self._credential(), epoch, refs)
 
     def attached(self, message: messages.Attached) -> list[frames.Sent]:
-        """What a submitter says; who waits; then what was printed, and what has ended."""
+        """Return what to send first on a new link: as any submitter, then waits, output and
+        ends.
+        """
         held = self._held
         with held.lock:  # as in `gather`
             said = super().attached(message)
@@ -297,7 +304,7 @@ class SlotSession(session.Session):
         return [*said, *self._variables.pending()]
 
     def received(self, message: Any) -> None:
-        """Calls, what is to become of them, and what any submitter receives."""
+        """Take in calls, orders about them, and the messages that every submitter receives."""
         match message:
             case messages.Calls():
                 with self._held.lock:
@@ -326,10 +333,10 @@ class SlotSession(session.Session):
                 super().received(message)
 
     def gather(self) -> None:
-        """Submits go before the end of the call that made them.
+        """Send submitted tasks before the end of the call that made them.
 
-        Under the lock, so that no call submits and ends between the two, in the main thread, while
-        another thread is here: its children would come too late, and be refused.
+        Runs under the lock: otherwise a call could submit and end in the main thread while another
+        thread is here, and its children would arrive after its end and be refused.
         """
         if not self._held.ends:
             super().gather()
@@ -342,7 +349,9 @@ class SlotSession(session.Session):
                 self.link.send(report)
 
     def tick(self) -> None:
-        """While user code runs: its output, the ends before it, that it runs, that it is to end."""
+        """While user code runs, send its output, earlier ends and that it runs; interrupt it if it
+        is to end.
+        """
         super().tick()
         with self._held.lock:
             level = self._stack[-1] if self._stack else None
@@ -361,7 +370,7 @@ class SlotSession(session.Session):
             self._guard.ask()
 
     def gone(self, error: Exception) -> None:
-        """End the process: nothing can be reported any more."""
+        """Exit the process: nothing can be reported any more."""
         if isinstance(error, channel_errors.LinkForked):
             super().gone(error)
         elif self._stack:
@@ -370,7 +379,7 @@ class SlotSession(session.Session):
             os._exit(0)
 
     def progress(self, ref: attempts.AttemptRef, fraction: float | None, message: str) -> None:
-        """Send how far a call is; any of these may be lost."""
+        """Send a call's progress. These messages may be lost."""
         self.link.send(messages.Progress(ref, fraction, message))
 
     def yielded(self, ref: attempts.AttemptRef, index: int, payload: attempts.Payload) -> None:
@@ -390,6 +399,6 @@ class SlotSession(session.Session):
             self.link.wake()
 
     def _is_read(self) -> bool:
-        """Whether the dispatcher reads what is sent: output waits until it does."""
+        """Return whether the dispatcher reads what is sent; output waits until it does."""
         outbox = self.link.outbox
         return self.link.socket is not None and outbox.waiting_bytes < FLUSH_BYTES

@@ -1,8 +1,8 @@
-"""The slots of this worker: opened and killed on request, and reported when they have ended.
+"""The worker's slots: forks and kills them as ordered, and reports their ends.
 
-Used by `agent`. What a slot runs is between it and the dispatcher; the agent knows only the page,
-on which the slot keeps what is on top, and the end of the pipe for output, in which a slot that
-died may have left its last words.
+Used by `agent`. What a slot runs is between it and the dispatcher. The agent has only the page, on
+which the slot records what runs, and the read end of its output pipe, in which a slot that died may
+have left its last output.
 """
 
 import array
@@ -46,11 +46,11 @@ MAX_LAST_WORDS_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class _Slot:
-    """One slot that was asked for.
+    """One slot that was requested.
 
-    `reading`: the end of its pipe for output that is kept here, -1 once all is read. `opened`: the
-    loop's clock. `asked`, `reason`: see `messages.SlotGone`. `stuck`: what was on top when its pipe
-    was last seen full. `message`: why the agent ended it.
+    `reading`: read end of its output pipe; -1 once everything was read. `opened`: the event loop's
+    clock. `asked`, `reason`: see `messages.SlotGone`. `stuck`: the attempt that was on top when the
+    pipe was last seen full. `message`: why the agent ended it.
     """
 
     opening: messages.SlotOpening
@@ -64,7 +64,7 @@ class _Slot:
 
 
 class Slots:
-    """See the module. `explain_kill`: see `memory_watch`."""
+    """All slots of a worker; see the module. `explain_kill`: see `memory_watch`."""
 
     def __init__(
         self,
@@ -81,16 +81,16 @@ class Slots:
         self._late: dict[bytes, asyncio.TimerHandle] = {}
 
     def use(self, supervisor: zygote_supervisor.ZygoteSupervisor) -> None:
-        """Fork slots through this supervisor; call before anything else."""
+        """Fork slots through this supervisor; call before any other method."""
         self._supervisor = supervisor
 
     @property
     def living(self) -> tuple[messages.SlotOpening, ...]:
-        """All that were asked for and whose end is not known."""
+        """Return all slots that were requested and whose end is not known."""
         return tuple(slot.opening for slot in self._slots.values())
 
     def open(self, name: bytes) -> None:
-        """Fork a slot, after the dispatcher has been sent the digest of its secret."""
+        """Fork a slot, after the dispatcher was sent the digest of its secret."""
         if name in self._slots:
             return
         secret = os.urandom(32).hex()
@@ -118,13 +118,13 @@ class Slots:
         self._supervisor.kill(name)
 
     def kill_all(self, reason: reasons.Reason) -> None:
-        """Nothing may run here any more; `reason` says why."""
+        """Kill all slots; `reason` is reported as the cause."""
         for name, slot in self._slots.items():
             slot.reason = slot.reason or str(reason)
             self._supervisor.kill(name)
 
     def candidates(self) -> list[memory_watch.Candidate]:
-        """Those that may be ended for their memory."""
+        """Return the slots that may be ended for their memory."""
         return [
             memory_watch.Candidate(pid, functools.partial(self._end_for_memory, name))
             for name, slot in self._slots.items()
@@ -132,13 +132,13 @@ class Slots:
         ]
 
     def refuse(self, name: bytes, message: str, *, asked: bool = False) -> None:
-        """There is no process of that name: that is proof."""
+        """Report that no process of this name exists, which is proof that nothing runs."""
         self._link.report(
             lambda serial: messages.SlotGone(serial, name, None, None, asked, message, proof=True)
         )
 
     def gone(self, report: zygote_link.SlotEnded) -> None:
-        """A slot has ended: report that, after its last output."""
+        """Report that a slot has ended, after sending its last output."""
         slot = self._slots[report.slot]
         top = slot.page.read()
         if report.code == -signal.SIGKILL and not (slot.asked or slot.reason):
@@ -159,10 +159,10 @@ class Slots:
             self._supervisor.kill(name)
 
     async def drain_full_pipes(self) -> None:
-        """Now and then take the output of slots that do not read it themselves, for ever.
+        """Take output from slots that do not read it themselves, from time to time, forever.
 
-        A slot reads its own output, but cannot while native code prints without ever releasing the
-        interpreter lock, and that code waits until its output was read.
+        A slot cannot read its pipe while native code prints without releasing the interpreter lock,
+        and that code blocks until its output is read.
         """
         while True:
             await asyncio.sleep(DRAIN_S)
@@ -185,7 +185,7 @@ class Slots:
                 page.unlock()
 
     def close(self) -> None:
-        """Nothing is reported any more."""
+        """Stop reporting."""
         for timer in self._late.values():
             timer.cancel()
 
@@ -207,7 +207,7 @@ class Slots:
         log.debug("slot over", extra={"slot": name.hex(), "code": code, "proof": report.proof})
 
     def _send_last_words(self, slot: _Slot, top: slot_page.RunningAttempt | None) -> None:
-        """Send what is left in the pipe as output of what ran last."""
+        """Send what is left in the pipe as output of the attempt that ran last."""
         copied = lines.Lines(self._stdout)
         offset = 0 if top is None else top.printed
         for data in _last_words(slot):
@@ -232,14 +232,16 @@ def _last_words(slot: _Slot) -> Iterator[bytes]:
 
 
 def _is_full(pipe: int) -> bool:
-    """As good as: what does not fit at once makes the writer wait."""
+    """Return whether the pipe is so full that a write may block."""
     waiting = array.array("i", [0])
     fcntl.ioctl(pipe, termios.FIONREAD, waiting)
     return waiting[0] + attempt_output.READ_BYTES > fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
 
 
 def _descriptors() -> list[int]:
-    """Page, both ends of the pipe for output; and the page and the read end once more, for us."""
+    """Make the page and the output pipe; return page, both pipe ends, and page and read end once
+    more for the agent.
+    """
     made: list[int] = []
     try:
         made.append(slot_page.create_page())

@@ -1,9 +1,9 @@
-"""The tasks' output, once more, on the worker's own standard output, for `kubectl logs` of its Pod.
+"""Copies the tasks' output to the worker's standard output, for `kubectl logs` of its Pod.
 
-Used by `attempt_output`. Whole lines, so that those of tasks side by side do not mix. Writing must
-never block the event loop, or a slow reader of the Pod's log would cost the lease: a pipe takes at
-most `PIPE_BUF` bytes at a time, and only when poll(2) says it has room. Nothing is dropped: while
-much waits here, tasks wait too, as any container does whose log is not read.
+Used by `attempt_output`. It writes whole lines, so that those of concurrent tasks do not mix. A
+write must never block the event loop, or a slow reader of the Pod's log would cost the lease: at
+most `PIPE_BUF` bytes are written at a time, and only when poll(2) reports room. Nothing is dropped:
+while much output waits here, tasks wait too, as any container does whose log is not read.
 """
 
 import asyncio
@@ -42,15 +42,15 @@ class StdoutWriter:
 
     @property
     def full(self) -> bool:
-        """True while producers should wait; `when_room` calls them."""
+        """Return whether producers should wait; `when_room` calls them back."""
         return self._bytes >= FULL_BYTES
 
     def when_room(self, call: Callable[[], None]) -> None:
-        """Call once, when it is no longer full."""
+        """Call `call` once, when the writer is no longer full."""
         self._on_room.append(call)
 
     def write(self, data: bytes) -> None:
-        """Take `data`; it is written now or when there is room."""
+        """Write `data` now or when there is room."""
         if self._dead or not data:
             return
         self._waiting.append(data)
@@ -59,7 +59,7 @@ class StdoutWriter:
             self._push()
 
     def close(self) -> None:
-        """Stop watching; what waits is lost."""
+        """Stop writing; waiting output is lost."""
         self._watch(False)
         self._forget()
 

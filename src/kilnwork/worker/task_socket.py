@@ -1,8 +1,9 @@
-"""What a running task may ask for on its KILN_SOCKET: children, their state, showing progress.
+"""The requests of a running task on its KILN_SOCKET: spawn children, ask for their state, set
+progress.
 
-Used by `attempt`, and by `sidecar_calls` for attempts in Pods: one per attempt, so that the parent
-is the attempt that has the socket, never a field. The calls are docs/reference/worker-contract.md.
-Responses of the dispatcher are passed on as they are.
+Used by `attempt`, and by `sidecar_calls` for attempts in Pods. There is one socket per attempt, so
+the parent of a child is the owner of the socket, never a field of the request. The requests are
+docs/reference/worker-contract.md. Responses of the dispatcher are passed on unchanged.
 """
 
 import itertools
@@ -36,7 +37,7 @@ class _Child(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _ClusterOf(msgspec.Struct, frozen=True, rename="camel"):
-    """Looks only whether a spec names a cluster; everything else is checked later."""
+    """Decodes only whether a spec names a cluster; the rest is checked later."""
 
     cluster_name: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
@@ -49,7 +50,7 @@ class _Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TaskSocket:
-    """The calls of one attempt. `children`: counts those that it has asked for without a key."""
+    """Carries out the requests of one attempt. `children`: counts those requested without a key."""
 
     def __init__(
         self,
@@ -134,7 +135,7 @@ class TaskSocket:
         return unix_http.HttpResponse(status=204)
 
     def welcomed(self) -> None:
-        """A link stands: send the progress that there was none for."""
+        """Send the progress that could not be sent while there was no link."""
         if self._unsent is not None:
             self._link.send(self._unsent)
             self._unsent = None
@@ -148,7 +149,7 @@ class TaskSocket:
 
 
 async def serve(calls: TaskSocket, listener: socket.socket) -> unix_http.UnixHttpServer:
-    """Serve a listening socket, which is taken over, until the server is closed."""
+    """Serve a listening socket, which the server owns from now on, until the server is closed."""
     server = unix_http.UnixHttpServer(calls.handle)
     await server.start(listener)
     return server

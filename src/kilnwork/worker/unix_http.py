@@ -1,9 +1,9 @@
-"""A small HTTP/1.1 server on one Unix socket: enough for curl and any HTTP library.
+"""A small HTTP/1.1 server on one Unix socket, sufficient for curl and common HTTP libraries.
 
-Used by `task_socket`, which handles the requests. One request at a time per connection, keep-alive,
-`Content-Length` and chunked bodies, `Expect: 100-continue`. A client that closes its side is gone,
-and its request is cancelled. Not for the open network: only the task itself can reach the socket.
-What is too large or no HTTP is refused, and harms no one else.
+Used by `task_socket`, which handles the requests. Supports one request at a time per connection,
+keep-alive, `Content-Length` and chunked bodies, `Expect: 100-continue`. When a client closes its
+side, its request is cancelled. Not for the network: only the task itself can reach the socket.
+Oversized or malformed requests are refused without effect on other connections.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """One response; `body` is JSON or empty."""
+    """One response; `body` is JSON, or empty."""
 
     status: int
     body: bytes = b""
@@ -50,7 +50,7 @@ class HttpResponse:
 
 
 class HttpError(errors.KilnError):
-    """The request fails: the response has `status` and the message."""
+    """The request fails with this status and message."""
 
     def __init__(self, status: int, message: str, *, allow: str = "") -> None:
         super().__init__(message)
@@ -58,7 +58,7 @@ class HttpError(errors.KilnError):
         self.allow = allow
 
     def reply(self) -> HttpResponse:
-        """`{"message": …}` with the status."""
+        """Return the response: `{"message": …}` with the status."""
         body = msgspec.json.encode({"message": str(self)})
         return HttpResponse(status=self.status, body=body, allow=self.allow)
 
@@ -77,12 +77,12 @@ class UnixHttpServer:
         self._server: asyncio.Server | None = None
 
     async def start(self, listener: socket.socket) -> None:
-        """Accept connections; takes the socket over."""
+        """Accept connections on `listener`, which the server owns from now on."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(self._connect, sock=listener)
 
     async def close(self) -> None:
-        """Close socket and connections; requests under way get no response."""
+        """Close the socket and all connections; requests in progress get no response."""
         if self._server is not None:
             self._server.close()
         for connection in list(self._connections):
@@ -196,7 +196,7 @@ class _Connection(asyncio.Protocol):
             return HttpError(500, "the request failed in the worker; see its log").reply()
 
     def _refuse(self, error: HttpError) -> None:
-        """Respond, then drop what is still sent until the client has closed."""
+        """Respond with an error, then discard what the client still sends until it closes."""
         if self._transport is None or self._closing:
             return
         self._closing = True

@@ -1,8 +1,8 @@
-"""Measures what a call has used: seconds of CPU, and its peak of resident memory.
+"""Measures the CPU seconds and the peak resident memory of a call.
 
-Used by `execution`, in slots and in Pods of calls. Calls share the process of their slot: the
-kernel's peak is reset after one that has raised it, so that it does not count for the next one.
-What commands have used is measured by `reaper`.
+Used by `execution`, in slots and in Pods of calls. The calls of a slot share one process: after a
+call that raised the kernel's peak, the peak is reset, so that it does not count for the next call.
+The usage of commands is measured by `reaper`.
 """
 
 import os
@@ -25,7 +25,9 @@ _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 
 
 class Meter:
-    """Measures the calls of one process, in its main thread: those of at least `min_s` seconds."""
+    """Measures the calls of one process, in its main thread; calls shorter than `min_s` are not
+    measured.
+    """
 
     def __init__(self, *, min_s: float = SHORT_S) -> None:
         self._min_s = min_s
@@ -37,13 +39,16 @@ class Meter:
         self._peak = 0
 
     def begin(self, level: slot_calls.StackLevel) -> None:
-        """A call begins, perhaps on top of one that waits for it."""
+        """Start to measure a call, which may run on top of one that waits for it."""
         level.below, self._newest = self._newest, level
         level.cpu_began = time.process_time()
 
     def end(self, level: slot_calls.StackLevel) -> attempts.Usage | None:
-        """Return what a call has used that is over after `level.seconds`; None when that is short,
-        or it has not begun. What the report of its failure costs does not count."""
+        """Return what the call used that ended after `level.seconds`; None if it was short or never
+        started.
+
+        The cost of reporting its failure does not count.
+        """
         if self._newest is not level:
             return level.usage
         self._newest = below = level.below
@@ -69,7 +74,7 @@ class Meter:
         return attempts.Usage(max(0.0, used_s), peak)
 
     def _settled(self, peak: int) -> int:
-        """Return the peak from which the next call begins."""
+        """Return the peak that the next call starts with."""
         if peak < self._peak + RAISED_BYTES:
             return peak
         try:

@@ -1,6 +1,7 @@
-"""What a slot asks the dispatcher for: values of variables that a call takes from Secrets.
+"""Fetches the values of a call's variables from Secrets, by a request to the dispatcher.
 
-Used by `slot_session`, which has the link, and `execution`, which needs them before a call begins.
+Used by `slot_session`, which has the link, and `execution`, which needs the values before a call
+starts.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from kilnwork.worker import slot_calls
 
 
 class VariableRequests:
-    """Requests for variables that have no response yet; sent again on each new link."""
+    """Requests for variables without a response yet; sent again on each new link."""
 
     def __init__(
         self,
@@ -26,7 +27,9 @@ class VariableRequests:
         self._responses: dict[int, messages.Response] = {}
 
     def request(self, level: slot_calls.StackLevel) -> messages.Response:
-        """Wait for the response. Raises Cancelled if the call is to stop meanwhile."""
+        """Send a request and return its response. Raises Cancelled if the call is to stop
+        meanwhile.
+        """
         self._serial += 1
         serial = self._serial
         self._open[serial] = level.ref
@@ -41,10 +44,10 @@ class VariableRequests:
         return response
 
     def resolve(self, response: messages.Response) -> None:
-        """The dispatcher has sent an response."""
+        """Hand a response of the dispatcher to the call that waits for it."""
         if response.serial in self._open:
             self._responses[response.serial] = response
 
     def pending(self) -> list[messages.GetVariables]:
-        """What a new link must be asked."""
+        """Return the requests to send on a new link."""
         return [messages.GetVariables(serial, ref) for serial, ref in self._open.items()]

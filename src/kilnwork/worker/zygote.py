@@ -1,11 +1,13 @@
-"""The zygote: a process of one thread that forks slots, waits for them, and proves that they ended.
+"""The zygote: a single-threaded process that forks slots, waits for them, and proves that they
+ended.
 
-Forked by `__main__` before the agent imports asyncio, so that agent, zygote and slots share their
-pages; a later one is executed (`python -m kilnwork.worker.zygote`, standard input is its socket).
-It runs no user code. As it is a subreaper, what a slot leaves behind becomes its child: whatever
-child of it is no slot belongs to a slot that has died, and is killed. A slot is a subreaper itself,
-so nothing gets here from one that lives. Without an agent it kills all slots, and then ends; when
-the zygote dies its slots die with it (PR_SET_PDEATHSIG), and the agent clears what they leave.
+`__main__` forks it before the agent imports asyncio, so that agent, zygote and slots share memory
+pages. A replacement is executed (`python -m kilnwork.worker.zygote`, with its socket as standard
+input). The zygote runs no user code. It is a subreaper, so processes that a slot leaves behind
+become its children: any child that is not a slot belongs to a slot that has died, and is killed. A
+slot is a subreaper too, so nothing of a living slot gets here. When the agent is gone the zygote
+kills all slots and exits. When the zygote dies, its slots die with it (PR_SET_PDEATHSIG), and the
+agent kills what they leave behind.
 """
 
 import contextlib
@@ -47,7 +49,7 @@ RunSlot = Callable[[slot.SlotParameters], None]
 
 @dataclass(slots=True)
 class _Ended:
-    """A slot that was waited for; what it left may still run."""
+    """A slot that was waited for; processes that it started may still run."""
 
     slot: bytes
     code: int
@@ -55,7 +57,9 @@ class _Ended:
 
 
 class Zygote:
-    """See the module. `run_slot`: the life of a slot, in its own process."""
+    """Forks and reaps slots; see the module. `run_slot`: the main function of a slot, called in its
+    process.
+    """
 
     def __init__(self, link: socket.socket, *, clock: clock.Clock, run_slot: RunSlot) -> None:
         self._link = link
@@ -70,7 +74,7 @@ class Zygote:
         self._woken, self._waker = socket.socketpair()
 
     def serve(self) -> None:
-        """Until the agent is gone and no slot is left."""
+        """Serve until the agent is gone and no slot is left."""
         processes.become_subreaper()
         self._report(zygote_link.Ready())
         self._woken.setblocking(False)
@@ -98,7 +102,7 @@ class Zygote:
             return
 
     def _obey(self) -> bool:
-        """Carry out one order; False when there will be no more."""
+        """Carry out one order; return False when there will be no more."""
         try:
             order, descriptors = zygote_link.receive_order(self._link)
         except OSError:
@@ -133,7 +137,9 @@ class Zygote:
         self._report(zygote_link.SlotForked(order.slot, pid))
 
     def _become(self, order: zygote_link.ForkSlot, descriptors: list[int]) -> NoReturn:
-        """In the child: nothing of the zygote goes on here."""
+        """Become a slot, in the child of the fork; nothing of the zygote's state is used from here
+        on.
+        """
         code = EX_SLOT_NOT_STARTED
         try:
             signal.set_wakeup_fd(-1)
@@ -154,7 +160,7 @@ class Zygote:
             os._exit(code)
 
     def _sweep(self) -> None:
-        """Wait for all that have ended, then for what they left behind."""
+        """Wait for all children that have exited, then for what they left behind."""
         alone = False
         while True:
             try:
@@ -174,10 +180,10 @@ class Zygote:
             self._settle(proof=True)
 
     def _kill_orphans(self) -> bool:
-        """Kill what dead slots left; False when there is nothing.
+        """Kill what dead slots left behind; return False when there is nothing.
 
-        The kernel gives the children of a process to its subreaper before it may be waited for, and
-        lists them until we wait for them: what is not seen here is not there.
+        The kernel hands a process's children to the subreaper before the process can be waited for,
+        and lists them until we wait for them: a process that is not seen here does not exist.
         """
         stats = processes.read_all()
         orphans = {
@@ -214,7 +220,7 @@ class Zygote:
 
 
 def prepare(given: settings.WorkerSettings) -> None:
-    """What all slots inherit: where they run, what they import, and nothing of the agent's."""
+    """Set up what all slots inherit: working directory, imports, and nothing of the agent's."""
     if given.workdir is not None:
         os.chdir(given.workdir)
     sys.path.extend(entry for entry in given.pythonpath if entry not in sys.path)
@@ -225,9 +231,9 @@ def prepare(given: settings.WorkerSettings) -> None:
 
 
 def run(link: socket.socket, given: settings.WorkerSettings, *, stderr: int) -> None:
-    """Be the zygote, in a process of its own, until the agent is gone.
+    """Run the zygote in its own process until the agent is gone.
 
-    `stderr`: becomes standard error once nothing can fail any more (see `ZygoteHandle.errors`).
+    `stderr`: becomes standard error once start-up has succeeded (see `ZygoteHandle.errors`).
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -257,7 +263,7 @@ def _empty_stdin() -> None:
 
 
 def main() -> None:
-    """A zygote that was executed because an older one died; its argument is `stderr` of `run`."""
+    """Run a zygote that replaces one that died; the argument is `stderr` of `run`."""
     logs.setup()
     link = socket.socket(fileno=os.dup(0))
     stderr = int(sys.argv[1])

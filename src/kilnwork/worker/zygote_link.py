@@ -1,8 +1,8 @@
-"""Messages between agent and zygote, over a pair of sockets that keeps packets whole.
+"""Messages between agent and zygote, over a pair of sockets that preserves message boundaries.
 
-`ForkSlot` comes with three descriptors: the page of the slot, and both ends of the pipe for its
-output. The secret by which the dispatcher knows the slot travels here and nowhere else: no
-environment, argument or file ever holds it.
+`ForkSlot` is sent with three descriptors: the slot's page, and both ends of the pipe for its
+output. The secret by which the slot authenticates to the dispatcher is sent here only: it is in no
+environment, argument list or file.
 """
 
 import array
@@ -22,29 +22,29 @@ DESCRIPTORS = 3
 
 
 class ForkSlot(msgspec.Struct, frozen=True, array_like=True, tag="fork"):
-    """Fork slot `slot` (16 bytes), which says `secret` to the dispatcher."""
+    """Fork the slot `slot` (16 bytes), which authenticates to the dispatcher with `secret`."""
 
     slot: bytes
     secret: str
 
 
 class KillSlot(msgspec.Struct, frozen=True, array_like=True, tag="kill"):
-    """SIGKILL to the slot."""
+    """Send SIGKILL to the slot."""
 
     slot: bytes
 
 
 class SlotForked(msgspec.Struct, frozen=True, array_like=True, tag="forked"):
-    """The slot has a process."""
+    """The slot's process was started."""
 
     slot: bytes
     pid: int
 
 
 class SlotEnded(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
-    """The slot has ended. `code`: 0 to 255, or minus the signal; None when it was never started.
+    """The slot has ended. `code`: 0 to 255, or minus the signal; None if it was never started.
 
-    `message`: why not. `proof`: nothing that it started is left.
+    `message`: why it was not started. `proof`: no process that it started is left.
     """
 
     slot: bytes
@@ -54,12 +54,12 @@ class SlotEnded(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
 
 
 class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
-    """The zygote's first report: it has imported everything, and carries out orders."""
+    """The zygote has imported everything and carries out orders; its first report."""
 
 
 @dataclass(frozen=True, slots=True)
 class ZygoteHandle:
-    """A zygote that runs, and the agent's end of the link to it.
+    """A running zygote, and the agent's end of the link to it.
 
     `errors`: the file that is its standard error until it is ready.
     """
@@ -77,25 +77,27 @@ _reports: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
 
 
 def make_pair() -> tuple[socket.socket, socket.socket]:
-    """Both ends; close-on-exec. Raises OSError."""
+    """Return both ends of a new link, close-on-exec. Raises OSError."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
 def open_errors_file() -> int:
-    """What `ZygoteHandle.errors` is: an open file in memory; close-on-exec. Raises OSError."""
+    """Return an open file in memory for `ZygoteHandle.errors`, close-on-exec. Raises OSError."""
     return os.memfd_create("kiln-zygote-errors", os.MFD_CLOEXEC)
 
 
 def send(
     link: socket.socket, message: ForkSlot | KillSlot | Report, descriptors: Sequence[int] = ()
 ) -> None:
-    """One packet. Raises BlockingIOError when a non-blocking `link` is full, OSError when cut."""
+    """Send one message. Raises BlockingIOError when a non-blocking `link` is full, OSError when it
+    is closed.
+    """
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
     link.sendmsg([_encoder.encode(message)], rights if descriptors else [])
 
 
 def receive_order(link: socket.socket) -> tuple[ForkSlot | KillSlot | None, list[int]]:
-    """The next order and its descriptors, close-on-exec; None when the agent is gone."""
+    """Return the next order and its descriptors, close-on-exec; None when the agent is gone."""
     data, descriptors, _, _ = socket.recv_fds(link, MAX_PACKET, DESCRIPTORS)
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)  # recv_fds cannot ask for close-on-exec
@@ -103,6 +105,8 @@ def receive_order(link: socket.socket) -> tuple[ForkSlot | KillSlot | None, list
 
 
 def receive_report(link: socket.socket) -> Report | None:
-    """The next report; None when the zygote is gone. Raises BlockingIOError when there is none."""
+    """Return the next report; None when the zygote is gone. Raises BlockingIOError when there is
+    none yet.
+    """
     data = link.recv(MAX_PACKET)
     return _reports.decode(data) if data else None

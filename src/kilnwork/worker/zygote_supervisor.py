@@ -1,8 +1,8 @@
-"""The agent's end of the zygote: fork slots, kill them, and report their ends.
+"""The agent's side of the zygote: has slots forked and killed, and reports their ends.
 
-Used by `slots`. The first zygote was forked by `__main__`; when one dies, its slots die with it,
-the agent kills what they leave, and the next fork starts another zygote. When several in
-a row do not get as far as to be ready, the worker is broken, and says what they wrote.
+Used by `slots`. `__main__` forked the first zygote. When a zygote dies its slots die with it, the
+agent kills what they leave behind, and the next fork starts a new zygote. When several in a row die
+before they are ready, the worker shuts down and logs what they wrote.
 """
 
 import asyncio
@@ -35,9 +35,9 @@ _Packet = tuple[zygote_link.ForkSlot | zygote_link.KillSlot, tuple[int, ...]]
 
 
 class ZygoteSupervisor:
-    """See the module. Not for more than one event loop.
+    """Controls the zygote; see the module. Belongs to one event loop.
 
-    `gone` is called once for every slot, `broken` when zygotes do not start.
+    `gone` is called once for every slot that ends, `broken` when zygotes do not start.
     """
 
     def __init__(
@@ -66,12 +66,14 @@ class ZygoteSupervisor:
 
     @property
     def closing(self) -> bool:
-        """True once no slot will be forked any more."""
+        """Return whether `close` was called, after which no slot is forked."""
         return self._closing
 
     def adopt(self, zygote: zygote_link.ZygoteHandle) -> None:
-        """Use this zygote from now on; in the turn of the event loop in which it was started, or
-        before the first."""
+        """Use this zygote from now on.
+
+        Call in the turn of the event loop in which it was started, or before the loop's first turn.
+        """
         self._zygote = zygote
         self._ready = False
         self._over.clear()
@@ -84,7 +86,7 @@ class ZygoteSupervisor:
         asyncio.get_running_loop().call_later(START_S, self._overdue, zygote)
 
     def fork_slot(self, slot: bytes, secret: str, descriptors: tuple[int, ...]) -> None:
-        """Have a slot forked; its descriptors are closed here. Raises OSError."""
+        """Have a slot forked; closes the descriptors here. Raises OSError."""
         if self._zygote is None:
             try:
                 self.adopt(_execute())
@@ -95,7 +97,7 @@ class ZygoteSupervisor:
         self._send(zygote_link.ForkSlot(slot, secret), descriptors)
 
     def pid(self, slot: bytes) -> int:
-        """The process of a slot, 0 while it has none."""
+        """Return the pid of a slot, or 0 while it has none."""
         return self._alive.get(slot, 0)
 
     def kill(self, slot: bytes) -> None:
@@ -104,7 +106,7 @@ class ZygoteSupervisor:
             self._send(zygote_link.KillSlot(slot))
 
     async def close(self, *, timeout_s: float) -> None:
-        """Fork no slot any more: the zygote kills all slots and ends."""
+        """Have the zygote kill all slots and exit; fork no more."""
         self._closing = True
         if self._zygote is not None:
             asyncio.get_running_loop().remove_writer(self._zygote.link)
@@ -121,7 +123,9 @@ class ZygoteSupervisor:
         ended: asyncio.Future[reaper.ProcessExit],
         root: orphans.RootProcess,
     ) -> None:
-        """Until it is gone: then so are its slots, and we are the heir of what they left."""
+        """Wait until the zygote has exited. Its slots are dead then, and this process inherits what
+        they left.
+        """
         code, _ = await ended
         self._read_all(zygote)
         said = "" if self._ready else _pass_on_errors(zygote)
@@ -146,7 +150,7 @@ class ZygoteSupervisor:
             self._broken(errors.NoZygote(message))
 
     def _overdue(self, zygote: zygote_link.ZygoteHandle) -> None:
-        """One that hangs when it starts is as good as one that dies then."""
+        """Kill a zygote that hangs while it starts, and treat it like one that died."""
         if self._zygote is zygote and not self._ready:
             log.error("the process that starts slots is not ready", extra={"after_s": START_S})
             os.kill(zygote.pid, signal.SIGKILL)
@@ -231,7 +235,9 @@ def _execute() -> zygote_link.ZygoteHandle:
 
 
 def _pass_on_errors(zygote: zygote_link.ZygoteHandle) -> str:
-    """To our standard error, what a zygote wrote before it was ready or ended; the last of it."""
+    """Copy to our standard error what a zygote wrote before it was ready or died; return the end of
+    it.
+    """
     written = b""
     try:
         size = os.fstat(zygote.errors).st_size

@@ -6,7 +6,7 @@ import socket
 from concurrent import futures
 from pathlib import Path
 
-from support import kube_execs, kube_servers, ports, waiting
+from support import free_ports, kube_execs, kube_servers, waiting
 
 HELD = "import signal; signal.pause()"
 
@@ -155,7 +155,7 @@ http.server.ThreadingHTTPServer(('', int(sys.argv[1])), Handler).serve_forever()
 
 
 def test_a_port_is_forwarded_for_many(tool: kube_execs.Kubectl, pods: kube_execs.Pods) -> None:
-    port = ports.free()
+    port = free_ports.free()
     pods.make("web", "python3", "-c", SERVE, str(port))
     ready = f"import socket; socket.create_connection(('127.0.0.1', {port}))"
 

@@ -8,7 +8,7 @@ from urllib import parse
 import pytest
 from websockets import exceptions
 
-from support import kube_execs, kube_servers, ports, waiting
+from support import free_ports, kube_execs, kube_servers, waiting
 
 
 def messages(connection: kube_execs.WebSocket) -> dict[int, bytes]:
@@ -110,7 +110,7 @@ def test_a_pod_without_a_node_is_a_bad_request(
 def test_ports_in_channels_of_a_websocket(pods: kube_execs.Pods, caller: kube_execs.Caller) -> None:
     """Two channels a port, data and errors, that begin with its number in two bytes."""
     caller.allow(portforward=["get"])
-    port = ports.free()
+    port = free_ports.free()
     script = "import socket\ns = socket.create_server(('', %d))\nwhile True:\n  c = s.accept()[0]\n"
     script += "  c.sendall(b'got ' + c.recv(10)); c.close()"
     pods.make("echo", "python3", "-c", script % port)

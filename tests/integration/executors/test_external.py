@@ -1,4 +1,4 @@
-"""Executors that users write: results, failures, kills, losses, over real links."""
+"""Executors written by users: results, failures, kills, losses, over real links."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,12 +8,14 @@ import msgspec
 import pytest
 
 from kilnwork.executors import external
-from support import external_executors, short
+from support import external_executors, short_paths
 
 
 @pytest.fixture
 async def world() -> AsyncIterator[external_executors.World]:
-    async with external_executors.running(short.directory(), lease_s=2.0, renew_s=0.3) as made:
+    async with external_executors.running(
+        short_paths.directory(), lease_s=2.0, renew_s=0.3
+    ) as made:
         yield made
 
 
@@ -21,18 +23,18 @@ async def echo(task: external.ClaimedTask) -> Any:
     return {"payload": task.payload, "attempt": task.attempt, "inputs": task.inputs}
 
 
-async def test_a_task_waits_for_who_claims_it_in_its_namespace(
+async def test_task_waits_for_an_executor_of_its_namespace(
     world: external_executors.World,
 ) -> None:
     task = await world.submit({"who": "${task.name}", "n": [1]})
-    view = await world.becomes(task, "Pending", "ExecutorUnavailable")
+    view = await world.wait_for_state(task, "Pending", "ExecutorUnavailable")
     assert view.message == "no program claims tasks of executor mine in namespace default"
     await world.executor(echo, namespace="other")
     await world.executor(echo, name="another")
     await asyncio.sleep(0.1)
-    await world.becomes(task, "Pending", "ExecutorUnavailable")
+    await world.wait_for_state(task, "Pending", "ExecutorUnavailable")
     await world.executor(echo)
-    view = await world.becomes(task, "Success")
+    view = await world.wait_for_state(task, "Success")
     assert view.result is not None
     assert msgspec.json.decode(view.result.data) == {
         "payload": {"who": view.name, "n": [1]},
@@ -41,23 +43,23 @@ async def test_a_task_waits_for_who_claims_it_in_its_namespace(
     }
 
 
-async def test_results_are_kept_by_their_size_and_type(world: external_executors.World) -> None:
+async def test_result_is_stored_by_size_and_type(world: external_executors.World) -> None:
     results: dict[str, Any] = {"none": None, "large": "x" * 100_000, "bytes": b"\x00\xff"}
 
     async def give(task: external.ClaimedTask) -> Any:
         return results[task.payload]
 
     await world.executor(give)
-    none = await world.becomes(await world.submit("none"), "Success")
-    large = await world.becomes(await world.submit("large"), "Success")
-    raw = await world.becomes(await world.submit("bytes", outputType="bytes"), "Success")
+    none = await world.wait_for_state(await world.submit("none"), "Success")
+    large = await world.wait_for_state(await world.submit("large"), "Success")
+    raw = await world.wait_for_state(await world.submit("bytes", outputType="bytes"), "Success")
     assert none.result is None
     assert large.result is not None
     assert large.result.size == 100_002
     assert large.result.digest
     assert raw.result is not None
     assert raw.result.data == b"\x00\xff"
-    wrong = await world.becomes(await world.submit("large", outputType="bytes"), "Failed")
+    wrong = await world.wait_for_state(await world.submit("large", outputType="bytes"), "Failed")
     assert wrong.reason == "InvalidResult"
 
 
@@ -70,14 +72,14 @@ async def test_results_are_kept_by_their_size_and_type(world: external_executors
         ("\ud800", "surrogates not allowed"),
     ],
 )
-async def test_what_json_cannot_say_is_no_result(
+async def test_value_that_is_not_json_fails_the_task(
     world: external_executors.World, value: Any, said: str
 ) -> None:
     async def give(task: external.ClaimedTask) -> Any:
         return value
 
     await world.executor(give)
-    view = await world.becomes(await world.submit(), "Failed", "InvalidResult")
+    view = await world.wait_for_state(await world.submit(), "Failed", "InvalidResult")
     assert said in view.message
 
 
@@ -87,11 +89,11 @@ async def test_messages_have_no_control_characters(world: external_executors.Wor
         raise ValueError("a\x00 \x1b[31mred\r\n\ttwo \x9b")
 
     await world.executor(fail)
-    view = await world.becomes(await world.submit(), "Failed", "Raised")
+    view = await world.wait_for_state(await world.submit(), "Failed", "Raised")
     assert view.message == "ValueError: a\\x00 \\x1b[31mred\\r\n\ttwo \\x9b"
 
 
-async def test_failures_are_retried_as_the_spec_says(world: external_executors.World) -> None:
+async def test_failures_are_retried_as_the_spec_states(world: external_executors.World) -> None:
     async def fail(task: external.ClaimedTask) -> Any:
         if task.payload == "for good":
             raise external.Failed("no such picture", reason="NoPicture", retry=False)
@@ -101,11 +103,11 @@ async def test_failures_are_retried_as_the_spec_says(world: external_executors.W
 
     await world.executor(fail)
     retry = {"maxAttempts": 2, "delaySeconds": 0}
-    view = await world.becomes(await world.submit("for good", retry=retry), "Failed")
+    view = await world.wait_for_state(await world.submit("for good", retry=retry), "Failed")
     assert (view.reason, view.message, view.attempt) == ("NoPicture", "no such picture", 1)
-    view = await world.becomes(await world.submit("once", retry=retry), "Success")
+    view = await world.wait_for_state(await world.submit("once", retry=retry), "Success")
     assert view.attempt == 2
-    view = await world.becomes(await world.submit("once"), "Failed", "Raised")
+    view = await world.wait_for_state(await world.submit("once"), "Failed", "Raised")
     assert view.message == "ValueError: try again"
 
 
@@ -119,12 +121,12 @@ class Unspeakable(Exception):
     [
         Unspeakable(),
         SystemExit(3),
-        asyncio.CancelledError("nobody killed it"),
+        asyncio.CancelledError("not killed"),
         ValueError("half a pair: \ud800"),
         external.Failed("\ud800"),
     ],
 )
-async def test_whatever_is_raised_ends_the_attempt_only(
+async def test_exception_ends_only_its_attempt(
     world: external_executors.World, error: BaseException
 ) -> None:
     async def fail(task: external.ClaimedTask) -> Any:
@@ -133,10 +135,10 @@ async def test_whatever_is_raised_ends_the_attempt_only(
         return 1
 
     await world.executor(fail)
-    view = await world.becomes(await world.submit("bad"), "Failed")
+    view = await world.wait_for_state(await world.submit("bad"), "Failed")
     assert view.attempt == 1
     assert view.message
-    assert (await world.becomes(await world.submit("good"), "Success")).attempt == 1
+    assert (await world.wait_for_state(await world.submit("good"), "Success")).attempt == 1
 
 
 @pytest.mark.parametrize(
@@ -148,12 +150,12 @@ async def test_whatever_is_raised_ends_the_attempt_only(
         ("Killed", "reason is Killed, which says: It was killed on request.* Choose another word"),
     ],
 )
-def test_a_reason_is_a_word_of_the_program(reason: Any, message: str) -> None:
+def test_reason_is_taken_from_the_program(reason: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         external.Failed("no", reason=reason)
 
 
-async def test_a_function_that_cancels_itself_has_failed(world: external_executors.World) -> None:
+async def test_function_that_cancels_itself_has_failed(world: external_executors.World) -> None:
     async def cancel(task: external.ClaimedTask) -> Any:
         if task.payload == "bad":
             this = asyncio.current_task()
@@ -163,15 +165,15 @@ async def test_a_function_that_cancels_itself_has_failed(world: external_executo
         return 1
 
     await world.executor(cancel)
-    view = await world.becomes(await world.submit("bad"), "Failed", "Raised")
+    view = await world.wait_for_state(await world.submit("bad"), "Failed", "Raised")
     assert "cancelled, and not because the task was killed" in view.message
-    await world.becomes(await world.submit("good"), "Success")
+    await world.wait_for_state(await world.submit("good"), "Success")
 
 
-async def test_a_killed_task_is_cancelled_and_killed_when_it_has_ended(
+async def test_killed_task_is_cancelled_and_is_killed_when_it_ends(
     world: external_executors.World,
 ) -> None:
-    cancelled, let_go = asyncio.Event(), asyncio.Event()
+    cancelled, released = asyncio.Event(), asyncio.Event()
 
     async def hold(task: external.ClaimedTask) -> Any:
         task.progress(0.5, "half")
@@ -179,68 +181,68 @@ async def test_a_killed_task_is_cancelled_and_killed_when_it_has_ended(
             await asyncio.Event().wait()
         finally:
             cancelled.set()
-            await let_go.wait()
+            await released.wait()
 
     await world.executor(hold)
     task = await world.submit()
-    await world.becomes(task, "Running")
+    await world.wait_for_state(task, "Running")
     await world.hub.kill(task, reason="Killed")
     await cancelled.wait()
-    await world.becomes(task, "Killing")
-    let_go.set()
-    view = await world.becomes(task, "Killed", "Killed")
+    await world.wait_for_state(task, "Killing")
+    released.set()
+    view = await world.wait_for_state(task, "Killed", "Killed")
     assert view.stopped is True
 
 
 async def test_without_an_acknowledgement_the_kill_is_unconfirmed(
     world: external_executors.World,
 ) -> None:
-    let_go = asyncio.Event()
+    released = asyncio.Event()
 
     async def ignore(task: external.ClaimedTask) -> Any:
-        while not let_go.is_set():
+        while not released.is_set():
             try:
-                await let_go.wait()
+                await released.wait()
             except asyncio.CancelledError:
                 continue
         return "too late"
 
     await world.executor(ignore)
     task = await world.submit(timeouts={"killGraceSeconds": 0.1})
-    await world.becomes(task, "Running")
+    await world.wait_for_state(task, "Running")
     await world.hub.kill(task, reason="Killed")
-    view = await world.becomes(task, "Killed", "Unconfirmed")
+    view = await world.wait_for_state(task, "Killed", "Unconfirmed")
     assert view.stopped is False
-    let_go.set()
+    released.set()
     await asyncio.wait_for(_confirmed(world, task), 30)
 
 
-async def test_what_waits_for_a_busy_program_says_for_whose(
+async def test_task_behind_a_busy_executor_names_the_executor(
     world: external_executors.World,
 ) -> None:
     async def hold(task: external.ClaimedTask) -> Any:
         await asyncio.Event().wait()
 
     await world.executor(hold, slots=1)
-    await world.becomes(await world.submit(), "Running")
-    view = await world.becomes(await world.submit(), "Pending", "NoFreeSlot")
+    await world.wait_for_state(await world.submit(), "Running")
+    view = await world.wait_for_state(await world.submit(), "Pending", "NoFreeSlot")
     assert view.message.startswith("executor mine runs 1 attempts")
 
 
 async def _confirmed(world: external_executors.World, task: Any) -> None:
-    while not (view := await world.becomes(task, "Killed")).stopped:
+    while not (view := await world.wait_for_state(task, "Killed")).stopped:
         await asyncio.sleep(0.01)
     assert view.result is None
 
 
-async def test_what_a_lost_executor_had_runs_elsewhere(world: external_executors.World) -> None:
+async def test_task_of_a_lost_executor_runs_elsewhere(world: external_executors.World) -> None:
     async def hold(task: external.ClaimedTask) -> Any:
         await asyncio.Event().wait()
 
     first = await world.executor(hold)
     task = await world.submit("again")
-    await world.becomes(task, "Running")
+    await world.wait_for_state(task, "Running")
     await world.die(first)
     await world.executor(echo)
-    view = await world.becomes(task, "Success")
+    view = await world.wait_for_state(task, "Success")
     assert (view.attempt, view.losses) == (2, 1)

@@ -1,8 +1,9 @@
-"""Tasks that request functions: Services of Knative on the embedded Kubernetes, whose conditions
-are set as Knative sets them, and a server in the place of its activator.
+"""Tasks that request functions: Knative Services on the embedded Kubernetes.
 
-Row 26 of the table of edge cases (cold starts): the Service is asked first, deadlines are ours,
-only what does no harm is sent again, and long work is accepted with 202.
+The tests set the conditions of Services as Knative does, and a test server plays its activator.
+
+Row 26 of the table of edge cases (cold starts): the Service is checked first, deadlines are ours,
+only idempotent requests are repeated, and long work is accepted with 202.
 """
 
 import asyncio
@@ -14,7 +15,15 @@ import pytest
 from kilnwork.api import resource
 from kilnwork.executors.http import knative
 from kilnwork.kube import client
-from support import http_executors, http_site, object_subject, planes, ports, short, waiting
+from support import (
+    control_plane_world,
+    free_ports,
+    http_executors,
+    http_test_server,
+    object_subject,
+    short_paths,
+    waiting,
+)
 
 NS = http_executors.NS
 SERVICES = resource.Resource(
@@ -35,7 +44,7 @@ DEFINITION["spec"]["versions"] = [
 
 
 class Setting:
-    """Executors, an API server whose Services they read, and what Knative would do there."""
+    """Executors, the API server whose Services they read, and the actions of Knative on it."""
 
     def __init__(self, world: http_executors.World, admin: client.Client) -> None:
         self.world = world
@@ -70,8 +79,8 @@ class Setting:
 @pytest.fixture
 async def setting() -> AsyncIterator[Setting]:
     async with (
-        planes.World() as plane,
-        http_executors.running(short.directory(), lease_s=20.0, renew_s=0.5) as world,
+        control_plane_world.World() as plane,
+        http_executors.running(short_paths.directory(), lease_s=20.0, renew_s=0.5) as world,
     ):
         world.functions = services = knative.ServicesOfCluster(plane.kube, inside=False)
         try:
@@ -82,18 +91,18 @@ async def setting() -> AsyncIterator[Setting]:
 
 @pytest.fixture
 async def world() -> AsyncIterator[http_executors.World]:
-    async with http_executors.running(short.directory(), lease_s=20.0, renew_s=0.5) as made:
+    async with http_executors.running(short_paths.directory(), lease_s=20.0, renew_s=0.5) as made:
         yield made
 
 
 @pytest.fixture
-async def site() -> AsyncIterator[http_site.Site]:
-    async with http_site.running() as made:
+async def site() -> AsyncIterator[http_test_server.HttpServer]:
+    async with http_test_server.running() as made:
         yield made
 
 
-async def test_a_service_is_waited_for_without_a_slot(
-    setting: Setting, site: http_site.Site
+async def test_task_waits_for_a_service_without_a_slot(
+    setting: Setting, site: http_test_server.HttpServer
 ) -> None:
     world = setting.world
     await world.executor(slots=1)
@@ -123,8 +132,8 @@ async def test_a_service_is_waited_for_without_a_slot(
     assert (await world.ends(late)).state == "Success"
 
 
-async def test_a_service_that_does_not_become_ready_fails_its_task_in_time(
-    setting: Setting, site: http_site.Site
+async def test_service_that_does_not_become_ready_times_out(
+    setting: Setting, site: http_test_server.HttpServer
 ) -> None:
     await setting.define()
     await setting.make()
@@ -139,7 +148,7 @@ async def test_a_service_that_does_not_become_ready_fails_its_task_in_time(
     assert site.requests == []
 
 
-async def test_a_service_is_no_way_to_where_requests_may_not_go(setting: Setting) -> None:
+async def test_service_address_is_checked_by_the_egress_policy(setting: Setting) -> None:
     await setting.define()
     await setting.make()
     await setting.say("True", "http://169.254.169.254")
@@ -148,18 +157,20 @@ async def test_a_service_is_no_way_to_where_requests_may_not_go(setting: Setting
     assert (view.state, view.reason) == ("Failed", "AddressRefused")
 
 
-async def test_those_that_waited_come_no_more_at_once_than_there_are_slots(
-    setting: Setting, site: http_site.Site
+async def test_waiting_tasks_run_at_most_one_per_slot(
+    setting: Setting, site: http_test_server.HttpServer
 ) -> None:
     world, at_once = setting.world, 0
 
     async def count(
-        site: http_site.Site, request: http_site.Request, writer: asyncio.StreamWriter
+        site: http_test_server.HttpServer,
+        request: http_test_server.Request,
+        writer: asyncio.StreamWriter,
     ) -> None:
         nonlocal at_once
         at_once = max(at_once, site.open)
         await asyncio.sleep(0.02)
-        writer.write(http_site.response(b"1"))
+        writer.write(http_test_server.response(b"1"))
 
     site.routes["/count"] = count
     await setting.define()
@@ -182,24 +193,26 @@ async def test_those_that_waited_come_no_more_at_once_than_there_are_slots(
         ("POST", {}, "Failed", 1),
     ],
 )
-async def test_a_cold_start_that_fails_is_tried_again_where_that_does_no_harm(
+async def test_failed_cold_start_of_an_idempotent_request_is_retried(
     world: http_executors.World,
-    site: http_site.Site,
+    site: http_test_server.HttpServer,
     method: str,
     more: dict[str, Any],
     state: str,
     sent: int,
 ) -> None:
     async def activator(
-        site: http_site.Site, request: http_site.Request, writer: asyncio.StreamWriter
+        site: http_test_server.HttpServer,
+        request: http_test_server.Request,
+        writer: asyncio.StreamWriter,
     ) -> bool:
         number = len(site.got("/"))
         if number == 1:
-            writer.write(http_site.response(status="502 Bad Gateway"))
+            writer.write(http_test_server.response(status="502 Bad Gateway"))
         elif number == 2:
             return True  # cut off
         else:
-            writer.write(http_site.response(b'"warm"'))
+            writer.write(http_test_server.response(b'"warm"'))
         return False
 
     site.routes["/"] = activator
@@ -215,13 +228,19 @@ async def test_a_cold_start_that_fails_is_tried_again_where_that_does_no_harm(
 @pytest.mark.parametrize(
     ("activator", "reason"),
     [
-        (http_site.sends(http_site.response(status="504 Gateway Timeout")), "ResponseRejected"),
-        (http_site.held, "RequestTimedOut"),
+        (
+            http_test_server.raw_response(http_test_server.response(status="504 Gateway Timeout")),
+            "ResponseRejected",
+        ),
+        (http_test_server.gated, "RequestTimedOut"),
     ],
     ids=["Knative", "ours"],
 )
-async def test_no_request_is_sent_again_whose_time_is_over(
-    world: http_executors.World, site: http_site.Site, activator: http_site.Handler, reason: str
+async def test_expired_request_is_not_sent_again(
+    world: http_executors.World,
+    site: http_test_server.HttpServer,
+    activator: http_test_server.Handler,
+    reason: str,
 ) -> None:
     site.routes["/"] = activator
     await world.executor()
@@ -230,14 +249,14 @@ async def test_no_request_is_sent_again_whose_time_is_over(
     assert len(site.requests) == 1
 
 
-async def test_a_request_of_which_nothing_was_sent_is_sent_again(
+async def test_unsent_request_is_sent_again(
     world: http_executors.World,
 ) -> None:
     await world.executor()
-    port = ports.free()
+    port = free_ports.free()
     url, request = f"http://127.0.0.1:{port}/", {"method": "POST"}
     task = await world.submit(url, function=True, request=request)
-    await world.says(task, "Staging", "Connecting")
+    await world.wait_for_state(task, "Staging", "Connecting")
     async with await asyncio.start_server(_one_response, "127.0.0.1", port):
         view = await world.ends(task)
     assert (view.state, view.attempt) == ("Success", 1), view.message
@@ -245,7 +264,7 @@ async def test_a_request_of_which_nothing_was_sent_is_sent_again(
 
 async def _one_response(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await reader.readuntil(b"\r\n\r\n")
-    writer.write(http_site.response(b"1"))
+    writer.write(http_test_server.response(b"1"))
     await writer.drain()
     writer.close()
 
@@ -253,22 +272,28 @@ async def _one_response(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
 @pytest.mark.parametrize(
     ("acknowledged", "reason"),
     [
-        (http_site.sends(http_site.response(status="204 No Content")), "Killed"),
-        (http_site.sends(http_site.response(status="400 Bad Request")), "Unconfirmed"),
-        (http_site.held, "Unconfirmed"),
+        (
+            http_test_server.raw_response(http_test_server.response(status="204 No Content")),
+            "Killed",
+        ),
+        (
+            http_test_server.raw_response(http_test_server.response(status="400 Bad Request")),
+            "Unconfirmed",
+        ),
+        (http_test_server.gated, "Unconfirmed"),
     ],
     ids=["acknowledged", "refused", "silent"],
 )
 @pytest.mark.parametrize("mode", ["Sync", "Callback"])
-async def test_a_kill_ends_the_work_in_the_function(
+async def test_kill_ends_the_request_in_the_function(
     world: http_executors.World,
-    site: http_site.Site,
+    site: http_test_server.HttpServer,
     mode: str,
-    acknowledged: http_site.Handler,
+    acknowledged: http_test_server.Handler,
     reason: str,
 ) -> None:
-    accepted = http_site.sends(http_site.response(status="202 Accepted"))
-    site.routes["/jobs"] = http_site.held if mode == "Sync" else accepted
+    accepted = http_test_server.raw_response(http_test_server.response(status="202 Accepted"))
+    site.routes["/jobs"] = http_test_server.gated if mode == "Sync" else accepted
     await world.executor()
     end = {"method": "DELETE", "url": "/jobs/${task.name}"}
     task = await world.submit(
@@ -280,7 +305,7 @@ async def test_a_kill_ends_the_work_in_the_function(
     )
     name = world.view(task).name
     site.routes[f"/jobs/{name}"] = acknowledged
-    await world.says(task, "Running", "Started" if mode == "Sync" else "WaitingForResult")
+    await world.wait_for_state(task, "Running", "Started" if mode == "Sync" else "WaitingForResult")
     await waiting.wait_until_async(lambda: bool(site.got("/jobs")), what="it was sent")
     await world.kill(task)
     view = await world.ends(task)

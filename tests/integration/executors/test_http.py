@@ -1,4 +1,4 @@
-"""Executor http against servers that behave, and against servers that do not."""
+"""Executor http against well-behaved and misbehaving servers."""
 
 import asyncio
 import base64
@@ -18,27 +18,27 @@ import pytest
 from kilnwork.data import blobs
 from kilnwork.executors.http import secret_values
 from kilnwork.kit import egress
-from support import certificates, http_executors, http_site, short, waiting
+from support import certificates, http_executors, http_test_server, short_paths, waiting
 
 STRICT = egress.Policy()
 
 
 @pytest.fixture
-async def site() -> AsyncIterator[http_site.Site]:
-    async with http_site.running() as made:
+async def site() -> AsyncIterator[http_test_server.HttpServer]:
+    async with http_test_server.running() as made:
         yield made
 
 
 @pytest.fixture
 async def world() -> AsyncIterator[http_executors.World]:
-    async with http_executors.running(short.directory(), lease_s=10.0, renew_s=1.0) as made:
+    async with http_executors.running(short_paths.directory(), lease_s=10.0, renew_s=1.0) as made:
         yield made
 
 
-async def test_a_request_is_sent_and_its_response_is_the_result(
-    world: http_executors.World, site: http_site.Site
+async def test_request_is_sent_and_its_response_is_the_result(
+    world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
-    await world.executor("somebody")
+    await world.executor("executor-a")
     view = await world.runs(
         f"{site.base}/echo?a=1",
         request={
@@ -50,7 +50,7 @@ async def test_a_request_is_sent_and_its_response_is_the_result(
         },
         inputs=b'{"x": ["${task.attempt}", 1]}',
     )
-    assert (view.state, view.reason, view.worker) == ("Success", "Succeeded", "somebody")
+    assert (view.state, view.reason, view.worker) == ("Success", "Succeeded", "executor-a")
     seen = world.result(view)
     headers = {name.lower(): value for name, value in seen["headers"]}
     assert (seen["method"], seen["target"]) == ("POST", "/echo?a=1&b=%C3%A4+%26")
@@ -58,8 +58,8 @@ async def test_a_request_is_sent_and_its_response_is_the_result(
     assert (headers["x-task"], headers["content-type"]) == (view.name, "application/json")
 
 
-async def test_the_exchange_is_kept_as_har(
-    world: http_executors.World, site: http_site.Site
+async def test_request_and_response_are_logged_as_har(
+    world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     await world.executor()
     view = await world.runs(f"{site.base}/echo")
@@ -90,21 +90,29 @@ async def test_the_exchange_is_kept_as_har(
         ("/header", {}, "Success", "Succeeded"),
     ],
 )
-async def test_what_a_response_means(
+async def test_response_decides_the_state(
     world: http_executors.World,
-    site: http_site.Site,
+    site: http_test_server.HttpServer,
     path: str,
     rules: dict[str, Any],
     state: str,
     reason: str,
 ) -> None:
     site.routes |= {
-        "/ok": http_site.says({"result": {"jobs": [1, 2]}, "state": "done", "no": False}),
-        "/teapot": http_site.says({"tea": 1}, status="418 I'm a teapot"),
-        "/text": http_site.sends(http_site.response(b"{ no json", kind="text/plain")),
-        "/empty": http_site.sends(b"HTTP/1.1 204 No Content\r\n\r\n"),
-        "/charset": http_site.sends(http_site.response(b"x", kind="text/plain; charset=none")),
-        "/header": http_site.sends(b"HTTP/1.1 200 \xe9\r\nX-A: \xff\r\nContent-Length: 0\r\n\r\n"),
+        "/ok": http_test_server.json_response(
+            {"result": {"jobs": [1, 2]}, "state": "done", "no": False}
+        ),
+        "/teapot": http_test_server.json_response({"tea": 1}, status="418 I'm a teapot"),
+        "/text": http_test_server.raw_response(
+            http_test_server.response(b"{ no json", kind="text/plain")
+        ),
+        "/empty": http_test_server.raw_response(b"HTTP/1.1 204 No Content\r\n\r\n"),
+        "/charset": http_test_server.raw_response(
+            http_test_server.response(b"x", kind="text/plain; charset=none")
+        ),
+        "/header": http_test_server.raw_response(
+            b"HTTP/1.1 200 \xe9\r\nX-A: \xff\r\nContent-Length: 0\r\n\r\n"
+        ),
     }
     await world.executor()
     view = await world.runs(site.base + path, response=rules)
@@ -129,10 +137,10 @@ async def test_what_a_response_means(
         (b"HTTP/1.1 200 OK\r\nX-A: ", "RequestFailed"),
     ],
 )
-async def test_a_server_that_lies_or_leaves_early_is_a_failure(
-    world: http_executors.World, site: http_site.Site, raw: bytes, reason: str
+async def test_malformed_or_cut_off_response_is_a_failure(
+    world: http_executors.World, site: http_test_server.HttpServer, raw: bytes, reason: str
 ) -> None:
-    site.routes["/bad"] = http_site.sends(raw, then_close=True)
+    site.routes["/bad"] = http_test_server.raw_response(raw, then_close=True)
     await world.executor()
     view = await world.runs(f"{site.base}/bad", request={"method": "POST"})
     assert (view.state, view.reason) == ("Failed", reason), view.message
@@ -143,8 +151,8 @@ async def test_a_server_that_lies_or_leaves_early_is_a_failure(
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_a_server_that_resets_the_connection_is_a_failure(
-    world: http_executors.World, site: http_site.Site, method: str
+async def test_server_that_resets_the_connection_is_a_failure(
+    world: http_executors.World, site: http_test_server.HttpServer, method: str
 ) -> None:
     async def reset(site: Any, request: Any, writer: asyncio.StreamWriter) -> None:
         no_linger = struct.pack("ii", 1, 0)
@@ -163,20 +171,22 @@ async def test_a_server_that_resets_the_connection_is_a_failure(
 
 
 @pytest.mark.parametrize("late", [False, True])
-async def test_what_follows_a_response_is_no_response_to_another_request(
-    world: http_executors.World, site: http_site.Site, *, late: bool
+async def test_bytes_after_a_response_are_not_the_next_response(
+    world: http_executors.World, site: http_test_server.HttpServer, *, late: bool
 ) -> None:
-    """The connection is used again by a request to the same server."""
+    """The connection is reused by a request to the same server."""
     written = asyncio.Event()
 
     async def two(
-        site: http_site.Site, request: http_site.Request, writer: asyncio.StreamWriter
+        site: http_test_server.HttpServer,
+        request: http_test_server.Request,
+        writer: asyncio.StreamWriter,
     ) -> None:
-        writer.write(http_site.response(b'"first"'))
+        writer.write(http_test_server.response(b'"first"'))
         if late:
             await writer.drain()
             await asyncio.sleep(0.1)
-        writer.write(http_site.response(b'"not asked for"'))
+        writer.write(http_test_server.response(b'"not asked for"'))
         written.set()
 
     site.routes["/two"] = two
@@ -197,9 +207,9 @@ async def test_what_follows_a_response_is_no_response_to_another_request(
         ("/chunks", {"readTimeout": 5, "totalTimeout": 0.4}, "totalTimeout"),
     ],
 )
-async def test_a_server_that_takes_too_long_is_cut_off(
+async def test_slow_server_is_cut_off(
     world: http_executors.World,
-    site: http_site.Site,
+    site: http_test_server.HttpServer,
     path: str,
     timeouts: dict[str, float],
     named: str,
@@ -212,12 +222,12 @@ async def test_a_server_that_takes_too_long_is_cut_off(
 
 
 @pytest.mark.parametrize("path", ["/endless", "/bomb"])
-async def test_a_body_over_the_cap_is_not_read_to_its_end(
-    world: http_executors.World, site: http_site.Site, path: str
+async def test_oversized_body_is_not_read_to_its_end(
+    world: http_executors.World, site: http_test_server.HttpServer, path: str
 ) -> None:
     headers = (("Content-Encoding", "gzip"),)
-    bomb = http_site.response(gzip.compress(bytes(10_000_000)), headers=headers)
-    site.routes["/bomb"] = http_site.sends(bomb)
+    bomb = http_test_server.response(gzip.compress(bytes(10_000_000)), headers=headers)
+    site.routes["/bomb"] = http_test_server.raw_response(bomb)
     await world.executor()
     view = await world.runs(site.base + path, response={"maxBytes": 100_000})
     assert (view.state, view.reason) == ("Failed", "ResponseTooLarge")
@@ -228,10 +238,15 @@ async def test_a_body_over_the_cap_is_not_read_to_its_end(
     ("more", "ends"),
     [({}, ("Success", "Succeeded")), ({"method": "POST"}, ("Failed", "ExecutorLost"))],
 )
-async def test_a_result_that_is_not_kept_is_requested_again_only_if_it_may_be(
-    world: http_executors.World, site: http_site.Site, more: dict[str, str], ends: tuple[str, str]
+async def test_unstored_result_is_requested_again_only_if_idempotent(
+    world: http_executors.World,
+    site: http_test_server.HttpServer,
+    more: dict[str, str],
+    ends: tuple[str, str],
 ) -> None:
-    site.routes["/large"] = http_site.sends(http_site.response(b"1" * 100_000, kind="a/b"))
+    site.routes["/large"] = http_test_server.raw_response(
+        http_test_server.response(b"1" * 100_000, kind="a/b")
+    )
     kept = world.directory / "blobs"
     kept.write_bytes(b"no directory")
     await world.executor()
@@ -247,9 +262,13 @@ async def test_a_result_that_is_not_kept_is_requested_again_only_if_it_may_be(
     assert (len(site.got("/large")) > 1) is not bool(more)
 
 
-async def test_a_large_result_is_a_blob(world: http_executors.World, site: http_site.Site) -> None:
+async def test_large_result_is_a_blob(
+    world: http_executors.World, site: http_test_server.HttpServer
+) -> None:
     large = bytes(range(256)) * 4096
-    site.routes["/large"] = http_site.sends(http_site.response(large, kind="application/zip"))
+    site.routes["/large"] = http_test_server.raw_response(
+        http_test_server.response(large, kind="application/zip")
+    )
     await world.executor()
     view = await world.runs(f"{site.base}/large")
     assert view.state == "Success", view.message
@@ -259,22 +278,22 @@ async def test_a_large_result_is_a_blob(world: http_executors.World, site: http_
     assert kept.descriptor(hashlib.sha256(large).digest()) > 0
 
 
-async def test_killed_means_that_the_connection_is_gone(
-    world: http_executors.World, site: http_site.Site
+async def test_killed_request_has_closed_its_connection(
+    world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     await world.executor()
     task = await world.submit(f"{site.base}/held")
-    await world.says(task, "Running")
+    await world.wait_for_state(task, "Running")
     [request] = await waiting.wait_until_async(lambda: site.got("/held"), what="it has come")
     await world.kill(task)
-    view = await world.says(task, "Killed", "Killed")
+    view = await world.wait_for_state(task, "Killed", "Killed")
     assert view.stopped is True
     await asyncio.wait_for(request.closed.wait(), 5)
     assert len(site.requests) == 1
 
 
-async def test_killed_while_it_connects_nothing_is_sent(world: http_executors.World) -> None:
-    """The listener's queue is full, so that the kernel does not respond to more connections."""
+async def test_request_killed_while_connecting_is_not_sent(world: http_executors.World) -> None:
+    """The listener's queue is full, so the kernel accepts no more connections."""
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))
@@ -286,13 +305,13 @@ async def test_killed_while_it_connects_nothing_is_sent(world: http_executors.Wo
         await world.executor()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
         task = await world.submit(url, timeout={"socketTimeout": 60})
-        await world.says(task, "Staging", "Connecting")
+        await world.wait_for_state(task, "Staging", "Connecting")
         await world.kill(task)
-        view = await world.says(task, "Killed", "Killed")
+        view = await world.wait_for_state(task, "Killed", "Killed")
     assert (view.stopped, view.started) == (True, None)
 
 
-async def test_a_connection_that_takes_too_long_is_given_up(world: http_executors.World) -> None:
+async def test_slow_connection_attempt_times_out(world: http_executors.World) -> None:
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))
@@ -308,10 +327,10 @@ async def test_a_connection_that_takes_too_long_is_given_up(world: http_executor
     assert "socketTimeout" in view.message
 
 
-async def test_what_is_not_read_does_not_keep_a_killed_request(
-    world: http_executors.World, site: http_site.Site
+async def test_unread_body_does_not_delay_a_kill(
+    world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
-    """The server takes in nothing of a large body, so a polite close would wait for ever."""
+    """The server does not read a large body, so a graceful close would block for ever."""
     stuck = asyncio.Event()
 
     async def never_reads(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -324,16 +343,16 @@ async def test_what_is_not_read_does_not_keep_a_killed_request(
     await world.executor()
     body = {"method": "PUT", "postData": {"text": "x" * 700_000}}
     task = await world.submit(f"http://127.0.0.1:{port}/", request=body, idempotent=True)
-    await world.says(task, "Running")
+    await world.wait_for_state(task, "Running")
     await world.kill(task)
-    view = await world.says(task, "Killed", "Killed")
+    view = await world.wait_for_state(task, "Killed", "Killed")
     assert view.stopped is True
     stuck.set()
     server.close()
 
 
-async def test_running_too_long_is_cut_off(
-    world: http_executors.World, site: http_site.Site
+async def test_request_over_its_time_limit_is_cut_off(
+    world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     await world.executor()
     view = await world.runs(
@@ -344,7 +363,7 @@ async def test_running_too_long_is_cut_off(
 
 
 async def test_loopback_is_refused_unless_it_is_allowed(
-    world: http_executors.World, site: http_site.Site
+    world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     await world.executor(policy=STRICT)
     for host in ("127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "0.0.0.0", "[::1]"):
@@ -354,13 +373,15 @@ async def test_loopback_is_refused_unless_it_is_allowed(
     assert site.connections == 0
 
 
-async def test_a_redirect_is_checked_again(
-    world: http_executors.World, site: http_site.Site
+async def test_redirect_target_is_checked(
+    world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     policy = egress.Policy(allowed=(egress.parse_allowance(f"127.0.0.1:{site.port}"),))
-    async with http_site.running() as other:
-        site.routes["/away"] = http_site.sends(
-            http_site.response(status="302 Found", headers=(("Location", f"{other.base}/echo"),))
+    async with http_test_server.running() as other:
+        site.routes["/away"] = http_test_server.raw_response(
+            http_test_server.response(
+                status="302 Found", headers=(("Location", f"{other.base}/echo"),)
+            )
         )
         await world.executor(policy=policy)
         view = await world.runs(f"{site.base}/away", redirects={"follow": 3})
@@ -370,11 +391,11 @@ async def test_a_redirect_is_checked_again(
         assert (view.state, view.reason) == ("Failed", "ResponseRejected"), view.message
 
 
-async def test_redirects_keep_secrets_at_home(
-    world: http_executors.World, site: http_site.Site
+async def test_redirect_does_not_send_secrets_to_another_host(
+    world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     world.secrets["s"] = _secret("127.0.0.1", token="top secret")
-    async with http_site.running() as other:
+    async with http_test_server.running() as other:
         site.routes["/here"] = _redirect("/echo")
         site.routes["/away"] = _redirect(f"{other.base}/echo")
         await world.executor()
@@ -390,10 +411,10 @@ async def test_redirects_keep_secrets_at_home(
         assert site.got("/away")[0].header("authorization") == "Bearer top secret"
 
 
-async def test_a_name_is_checked_for_each_connection(
-    world: http_executors.World, site: http_site.Site, monkeypatch: pytest.MonkeyPatch
+async def test_host_name_is_resolved_and_checked_per_connection(
+    world: http_executors.World, site: http_test_server.HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is another address when the redirect comes, where requests may not go."""
+    """The name resolves to another, forbidden address when the redirect is followed."""
     addresses = ["127.0.0.1", "169.254.169.254"]
 
     def resolve(host: str, port: int, *_: Any) -> list[Any]:
@@ -412,8 +433,8 @@ async def test_a_name_is_checked_for_each_connection(
     assert (len(site.requests), site.connections) == (1, 1)
 
 
-async def test_a_redirect_without_end_is_not_followed_for_ever(
-    world: http_executors.World, site: http_site.Site
+async def test_endless_redirects_fail(
+    world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     site.routes["/round"] = _redirect("/round")
     await world.executor()
@@ -433,8 +454,8 @@ async def test_a_redirect_without_end_is_not_followed_for_ever(
         ("file:///etc/passwd", ": 'file:///etc/passwd'"),
     ],
 )
-async def test_where_no_request_can_go_is_said(
-    world: http_executors.World, site: http_site.Site, location: str, message: str
+async def test_unreachable_address_is_named(
+    world: http_executors.World, site: http_test_server.HttpServer, location: str, message: str
 ) -> None:
     site.routes |= {
         "/away": _redirect(location),
@@ -461,8 +482,11 @@ async def test_where_no_request_can_go_is_said(
         ({"keys": {"token": b"\xe9"}}, "is no UTF-8 text"),
     ],
 )
-async def test_secrets_are_only_for_what_they_say(
-    world: http_executors.World, site: http_site.Site, secret: dict[str, Any] | None, why: str
+async def test_secret_is_used_only_as_its_labels_allow(
+    world: http_executors.World,
+    site: http_test_server.HttpServer,
+    secret: dict[str, Any] | None,
+    why: str,
 ) -> None:
     if secret is not None:
         made = _secret(secret.get("hosts", "127.0.0.1"), **secret.get("keys", {"token": "x"}))
@@ -478,9 +502,9 @@ async def test_secrets_are_only_for_what_they_say(
 
 @pytest.mark.parametrize("kind", ["http", "function"])
 @pytest.mark.parametrize("error", [KeyError("s3cret"), asyncio.CancelledError()])
-async def test_a_defect_ends_one_attempt_only(
+async def test_internal_error_ends_only_its_attempt(
     world: http_executors.World,
-    site: http_site.Site,
+    site: http_test_server.HttpServer,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     error: BaseException,
@@ -505,8 +529,8 @@ async def test_a_defect_ends_one_attempt_only(
 
 
 @pytest.mark.parametrize(("token", "prefix"), [("a\x01b", ""), ("good", "X: y\r\n")])
-async def test_no_header_holds_what_no_header_may(
-    world: http_executors.World, site: http_site.Site, token: str, prefix: str
+async def test_header_with_invalid_characters_is_refused(
+    world: http_executors.World, site: http_test_server.HttpServer, token: str, prefix: str
 ) -> None:
     world.secrets["s"] = _secret("127.0.0.1", token=token)
     await world.executor()
@@ -518,7 +542,7 @@ async def test_no_header_holds_what_no_header_may(
 
 
 async def test_secrets_are_in_no_log_and_no_message(
-    world: http_executors.World, site: http_site.Site
+    world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     world.secrets["s"] = _secret("127.0.0.1", token="s3cret value/+")
     await world.executor()
@@ -537,13 +561,13 @@ async def test_secrets_are_in_no_log_and_no_message(
 
     world.secrets["word"] = _secret("127.0.0.1", token="s3cret-word")
     word = {"name": "t", "_secretRef": _ref("word", "token")}
-    raw = http_site.response(headers=(("X-s3cret-word", "1"),))
-    site.routes["/named"] = http_site.sends(raw)
+    raw = http_test_server.response(headers=(("X-s3cret-word", "1"),))
+    site.routes["/named"] = http_test_server.raw_response(raw)
     view = await world.runs(f"{site.base}/named", request={"headers": [word]})
     assert "s3cret" not in world.hub.log_file(view.task, run=1, attempt=1).read_text()
 
-    raw = http_site.response(b"no: s3cret value/+", status="403 s3cret value/+")
-    site.routes["/no"] = http_site.sends(raw)
+    raw = http_test_server.response(b"no: s3cret value/+", status="403 s3cret value/+")
+    site.routes["/no"] = http_test_server.raw_response(raw)
     view = await world.runs(f"{site.base}/no", request={"headers": [ref]})
     assert (view.reason, view.message) == ("ResponseRejected", "status 403: no: ***")
     assert "s3cret" not in world.hub.log_file(view.task, run=1, attempt=1).read_text()
@@ -570,16 +594,18 @@ ODD_SECRET = 'sec"ret\\of/ä'
     ],
     ids=["json", "unicode", "slashes", "cut message", "cut body", "cut value"],
 )
-async def test_no_form_and_no_part_of_a_secret_is_shown(
+async def test_secret_is_masked_in_every_encoding(
     world: http_executors.World,
-    site: http_site.Site,
+    site: http_test_server.HttpServer,
     body: str,
     status: str,
     response: dict[str, Any],
     shown: str | None,
 ) -> None:
     world.secrets["s"] = _secret("127.0.0.1", token=ODD_SECRET)
-    site.routes["/says"] = http_site.sends(http_site.response(body.encode(), status=status))
+    site.routes["/says"] = http_test_server.raw_response(
+        http_test_server.response(body.encode(), status=status)
+    )
     await world.executor()
     ref = {"name": "t", "_secretRef": _ref("s", "token")}
     view = await world.runs(
@@ -592,8 +618,8 @@ async def test_no_form_and_no_part_of_a_secret_is_shown(
     assert shown in (view.message, None)
 
 
-async def test_what_is_hidden_does_not_count_as_left_out(
-    world: http_executors.World, site: http_site.Site
+async def test_masked_secret_does_not_count_as_truncation(
+    world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     world.secrets["s"] = _secret("127.0.0.1", token="s3cret value")
     await world.executor()
@@ -604,12 +630,12 @@ async def test_what_is_hidden_does_not_count_as_left_out(
     assert "comment" not in entry["response"]["content"]
 
 
-async def test_tls_is_checked_by_what_the_task_says(world: http_executors.World) -> None:
+async def test_tls_verification_follows_the_spec(world: http_executors.World) -> None:
     authority = certificates.Authority()
-    directory = short.directory()
+    directory = short_paths.directory()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority.issue_file("site", directory, "named.test"))
-    async with http_site.running(context) as site:
+    async with http_test_server.running(context) as site:
         await world.executor()
         view = await world.runs(f"{site.base}/echo")
         assert (view.state, view.reason) == ("Failed", "RequestFailed")
@@ -628,16 +654,16 @@ async def test_tls_is_checked_by_what_the_task_says(world: http_executors.World)
         assert (view.state, view.reason) == ("Failed", "RequestFailed"), view.message
 
 
-async def test_a_client_certificate_is_shown(world: http_executors.World) -> None:
+async def test_client_certificate_is_presented(world: http_executors.World) -> None:
     authority = certificates.Authority()
-    directory = short.directory()
+    directory = short_paths.directory()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority.issue_file("site", directory))
     context.load_verify_locations(cadata=authority.pem)
     context.verify_mode = ssl.CERT_REQUIRED
     certificate, key = authority.issue("client")
     world.secrets["pair"] = _secret("127.0.0.1", **{"tls.crt": certificate, "tls.key": key})
-    async with http_site.running(context) as site:
+    async with http_test_server.running(context) as site:
         await world.executor()
         tls = {"caBundle": authority.pem}
         view = await world.runs(f"{site.base}/echo", tls=tls)
@@ -645,14 +671,16 @@ async def test_a_client_certificate_is_shown(world: http_executors.World) -> Non
         tls["clientCertificateSecret"] = "pair"
         view = await world.runs(f"{site.base}/echo", tls=tls)
         assert view.state == "Success", view.message
-        async with http_site.running() as first:
+        async with http_test_server.running() as first:
             first.routes["/away"] = _redirect(f"{site.base}/echo")
             view = await world.runs(f"{first.base}/away", tls=tls, redirects={"follow": 1})
             assert (view.state, view.reason) == ("Failed", "RequestFailed"), view.message
 
 
-def _redirect(location: str, status: str = "302 Found") -> http_site.Handler:
-    return http_site.sends(http_site.response(status=status, headers=(("Location", location),)))
+def _redirect(location: str, status: str = "302 Found") -> http_test_server.Handler:
+    return http_test_server.raw_response(
+        http_test_server.response(status=status, headers=(("Location", location),))
+    )
 
 
 def _ref(name: str, key: str, prefix: str = "") -> dict[str, str]:

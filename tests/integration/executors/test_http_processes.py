@@ -1,4 +1,4 @@
-"""Executors of HTTP requests as processes that come, go, are lost and share the work."""
+"""HTTP executor processes that start, stop, are lost, and share the work."""
 
 import asyncio
 import base64
@@ -15,30 +15,30 @@ from kilnwork.dispatch.hub import callbacks as hub_callbacks
 from kilnwork.executors.http import attempt, response_rules
 from kilnwork.kit import clock
 from kilnwork.server import callbacks
-from support import http_executors, http_site, short, waiting
+from support import http_executors, http_test_server, short_paths, waiting
 
 URLS = callbacks.CallbackUrls(b"k" * 32, "http://manager", clock.SystemClock())
 
 
 @pytest.fixture
-async def site() -> AsyncIterator[http_site.Site]:
-    async with http_site.running() as made:
+async def site() -> AsyncIterator[http_test_server.HttpServer]:
+    async with http_test_server.running() as made:
         yield made
 
 
 @pytest.fixture
 async def world() -> AsyncIterator[http_executors.World]:
     async with http_executors.running(
-        short.directory(), lease_s=2.0, renew_s=0.3, callback_url=URLS.url
+        short_paths.directory(), lease_s=2.0, renew_s=0.3, callback_url=URLS.url
     ) as made:
         yield made
 
 
-async def test_without_an_executor_it_waits_and_says_what_to_do(
-    world: http_executors.World, site: http_site.Site
+async def test_task_without_an_executor_waits_and_names_the_remedy(
+    world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     task = await world.submit(f"{site.base}/echo", affinity={"required": {"zone": "dmz"}})
-    view = await world.says(task, "Pending", "ExecutorUnavailable")
+    view = await world.wait_for_state(task, "Pending", "ExecutorUnavailable")
     assert "kiln executor http --labels zone=dmz" in view.message
     await world.executor("anywhere")
     await asyncio.sleep(0.1)
@@ -48,8 +48,8 @@ async def test_without_an_executor_it_waits_and_says_what_to_do(
     assert (view.state, view.worker) == ("Success", "there")
 
 
-async def test_without_an_executor_it_fails_in_time(
-    world: http_executors.World, site: http_site.Site
+async def test_task_without_an_executor_times_out(
+    world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     spec = {"timeouts": {"pendingSeconds": 0.2}}
     view = await world.runs(f"{site.base}/a", spec=spec)
@@ -58,8 +58,8 @@ async def test_without_an_executor_it_fails_in_time(
     assert site.requests == []
 
 
-async def test_what_nobody_can_send_holds_up_nothing_else(
-    world: http_executors.World, site: http_site.Site
+async def test_unroutable_tasks_do_not_block_others(
+    world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     stuck = [
         await world.submit(f"{site.base}/echo", affinity={"required": {"zone": f"z{n}"}})
@@ -72,14 +72,16 @@ async def test_what_nobody_can_send_holds_up_nothing_else(
 
 
 async def test_queues_with_labels_take_turns_with_the_others(
-    world: http_executors.World, site: http_site.Site
+    world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     order: list[str] = []
 
-    async def note(site: http_site.Site, request: http_site.Request, writer: object) -> None:
+    async def note(
+        site: http_test_server.HttpServer, request: http_test_server.Request, writer: object
+    ) -> None:
         order.append(request.target.partition("?")[2])
         assert isinstance(writer, asyncio.StreamWriter)
-        writer.write(http_site.response(b"{}"))
+        writer.write(http_test_server.response(b"{}"))
 
     site.routes["/note"] = note
     plain = [await world.submit(f"{site.base}/note?plain") for _ in range(20)]
@@ -94,21 +96,23 @@ async def test_queues_with_labels_take_turns_with_the_others(
 
 
 async def test_preferred_labels_decide_while_there_is_room(
-    world: http_executors.World, site: http_site.Site
+    world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     await world.executor("far", slots=50)
     await world.executor("near", slots=50, labels={"zone": "near"})
     wish = {"preferred": {"zone": "near"}}
     tasks = [await world.submit(f"{site.base}/held", affinity=wish) for _ in range(10)]
     for task in tasks:
-        await world.says(task, "Running")
+        await world.wait_for_state(task, "Running")
     assert {world.view(task).worker for task in tasks} == {"near"}
     site.gate.set()
     for task in tasks:
         await world.ends(task)
 
 
-async def test_the_work_is_shared_evenly(world: http_executors.World, site: http_site.Site) -> None:
+async def test_requests_are_shared_evenly(
+    world: http_executors.World, site: http_test_server.HttpServer
+) -> None:
     for number in range(4):
         await world.executor(f"e{number}", slots=4)
     submits = (world.submit(f"{site.base}/echo") for _ in range(400))
@@ -119,8 +123,8 @@ async def test_the_work_is_shared_evenly(world: http_executors.World, site: http
     assert min(counts.values()) > 60, counts
 
 
-async def test_a_request_is_bound_to_an_executor_only_when_that_has_room(
-    world: http_executors.World, site: http_site.Site
+async def test_request_is_assigned_only_to_an_executor_with_a_free_slot(
+    world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     await world.executor("first", slots=2)
     tasks = [await world.submit(f"{site.base}/held") for _ in range(6)]
@@ -135,12 +139,12 @@ async def test_a_request_is_bound_to_an_executor_only_when_that_has_room(
     assert [(await world.ends(task)).worker for task in tasks] == ["first"] * 2 + ["second"] * 4
 
 
-async def test_a_repeatable_request_is_sent_again_when_its_executor_is_lost(
-    world: http_executors.World, site: http_site.Site
+async def test_repeatable_request_is_sent_again_when_its_executor_is_lost(
+    world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     first = await world.executor("first")
     task = await world.submit(f"{site.base}/held")
-    await world.says(task, "Running")
+    await world.wait_for_state(task, "Running")
     await world.die(first)
     await world.executor("second")
     site.gate.set()
@@ -148,8 +152,8 @@ async def test_a_repeatable_request_is_sent_again_when_its_executor_is_lost(
     assert (view.state, view.worker, view.attempt, view.losses) == ("Success", "second", 2, 1)
 
 
-async def test_one_that_may_have_been_sent_is_not_sent_twice(
-    world: http_executors.World, site: http_site.Site
+async def test_request_that_may_have_been_sent_is_not_sent_again(
+    world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     first = await world.executor("first")
     task = await world.submit(f"{site.base}/held", request={"method": "POST"})
@@ -161,8 +165,8 @@ async def test_one_that_may_have_been_sent_is_not_sent_twice(
     assert len(site.got("/held")) == 1
 
 
-async def test_declared_idempotent_it_is_sent_again_with_the_same_key(
-    world: http_executors.World, site: http_site.Site
+async def test_idempotent_request_is_sent_again_with_the_same_key(
+    world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     first = await world.executor("first")
     task = await world.submit(f"{site.base}/held", request={"method": "POST"}, idempotent=True)
@@ -177,10 +181,12 @@ async def test_declared_idempotent_it_is_sent_again_with_the_same_key(
     assert None not in keys
 
 
-async def test_nothing_of_a_post_is_sent_before_the_journal_knows(
-    world: http_executors.World, site: http_site.Site, monkeypatch: pytest.MonkeyPatch
+async def test_post_is_sent_only_after_the_journal_has_it(
+    world: http_executors.World, site: http_test_server.HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its executor is lost while it waits for the journal: it was not sent, and runs again."""
+    """Its executor is lost while it waits for the journal: the request was not sent, and runs
+    again.
+    """
     first = await world.executor("first")
     report = first.link.report
 
@@ -213,31 +219,31 @@ class _Never:
     stored: object = None
 
 
-async def test_an_executor_without_a_dispatcher_cuts_off_its_requests(
-    world: http_executors.World, site: http_site.Site
+async def test_executor_without_a_dispatcher_cuts_off_its_requests(
+    world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     await world.executor("first")
     task = await world.submit(f"{site.base}/held")
     [request] = await waiting.wait_until_async(lambda: site.got("/held"), what="it is sent")
-    await world.says(task, "Running")
+    await world.wait_for_state(task, "Running")
     await world.hub.stop()
     await asyncio.wait_for(request.closed.wait(), 15)
 
 
-async def test_a_kill_whose_executor_is_silent_is_unconfirmed(
-    world: http_executors.World, site: http_site.Site
+async def test_kill_without_a_reply_of_the_executor_is_unconfirmed(
+    world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     first = await world.executor("first")
     task = await world.submit(f"{site.base}/held", spec={"timeouts": {"killGraceSeconds": 0.1}})
-    await world.says(task, "Running")
+    await world.wait_for_state(task, "Running")
     await world.die(first)
     await world.kill(task)
-    view = await world.says(task, "Killed")
+    view = await world.wait_for_state(task, "Killed")
     assert (view.reason, view.stopped) == ("Unconfirmed", False)
 
 
-async def test_a_process_that_is_stopped_lets_requests_end(
-    world: http_executors.World, site: http_site.Site
+async def test_stopping_process_lets_requests_end(
+    world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     first = await world.executor("first")
     task = await world.submit(f"{site.base}/held", request={"method": "POST"})
@@ -253,26 +259,28 @@ async def test_a_process_that_is_stopped_lets_requests_end(
     assert (view.state, view.worker, view.losses) == ("Success", "second", 0)
 
 
-async def test_202_is_polled_and_takes_no_slot(
-    world: http_executors.World, site: http_site.Site
+async def test_accepted_request_is_polled_without_a_slot(
+    world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     polls = 0
 
-    async def poll(site: http_site.Site, request: http_site.Request, writer: object) -> None:
+    async def poll(
+        site: http_test_server.HttpServer, request: http_test_server.Request, writer: object
+    ) -> None:
         nonlocal polls
         polls += 1
         assert isinstance(writer, asyncio.StreamWriter)
         if polls == 1:
-            writer.write(http_site.response(b"", status="503 Service Unavailable"))
+            writer.write(http_test_server.response(b"", status="503 Service Unavailable"))
         elif not site.gate.is_set():
-            writer.write(http_site.response(b'{"state": "busy"}', status="202 Accepted"))
+            writer.write(http_test_server.response(b'{"state": "busy"}', status="202 Accepted"))
         else:
-            writer.write(http_site.response(b'{"state": "done", "n": 7}'))
+            writer.write(http_test_server.response(b'{"state": "done", "n": 7}'))
 
-    accepted = http_site.response(
+    accepted = http_test_server.response(
         b"{}", status="202 Accepted", headers=(("Location", "/status/1"),)
     )
-    site.routes |= {"/start": http_site.sends(accepted), "/status/1": poll}
+    site.routes |= {"/start": http_test_server.raw_response(accepted), "/status/1": poll}
     await world.executor(slots=1)
     task = await world.submit(
         f"{site.base}/start",
@@ -280,7 +288,7 @@ async def test_202_is_polled_and_takes_no_slot(
         polling={"intervalSeconds": 0.1},
         response={"resultJsonPath": "$.n"},
     )
-    view = await world.says(task, "Running", "WaitingForResult")
+    view = await world.wait_for_state(task, "Running", "WaitingForResult")
     assert "polls 127.0.0.1" in view.message
     assert (await world.runs(f"{site.base}/echo")).state == "Success"
     await waiting.wait_until_async(lambda: polls > 3, what="it is polled")
@@ -292,12 +300,15 @@ async def test_202_is_polled_and_takes_no_slot(
 
 
 @pytest.mark.parametrize("retry_after", ["Mon, 01 Jan 2024 00:00:00 +9999999999999", "soon", "-5"])
-async def test_a_retry_after_that_is_no_time_is_ignored(
-    world: http_executors.World, site: http_site.Site, retry_after: str
+async def test_malformed_retry_after_is_ignored(
+    world: http_executors.World, site: http_test_server.HttpServer, retry_after: str
 ) -> None:
     headers = (("Location", "/status/1"), ("Retry-After", retry_after))
-    accepted = http_site.response(status="202 Accepted", headers=headers)
-    site.routes |= {"/start": http_site.sends(accepted), "/status/1": http_site.says({"n": 7})}
+    accepted = http_test_server.response(status="202 Accepted", headers=headers)
+    site.routes |= {
+        "/start": http_test_server.raw_response(accepted),
+        "/status/1": http_test_server.json_response({"n": 7}),
+    }
     await world.executor()
     view = await world.runs(f"{site.base}/start", polling={"intervalSeconds": 0.1})
     assert (view.state, world.result(view)) == ("Success", {"n": 7}), view.message
@@ -305,11 +316,11 @@ async def test_a_retry_after_that_is_no_time_is_ignored(
 
 @pytest.mark.parametrize("retry_after", ["0", "3600"])
 async def test_polling_ends_in_time(
-    world: http_executors.World, site: http_site.Site, retry_after: str
+    world: http_executors.World, site: http_test_server.HttpServer, retry_after: str
 ) -> None:
     headers = (("Location", "/held"), ("Retry-After", retry_after))
-    accepted = http_site.response(status="202 Accepted", headers=headers)
-    site.routes["/start"] = http_site.sends(accepted)
+    accepted = http_test_server.response(status="202 Accepted", headers=headers)
+    site.routes["/start"] = http_test_server.raw_response(accepted)
     await world.executor()
     view = await world.runs(f"{site.base}/start", polling={"timeoutSeconds": 0.5})
     assert (view.state, view.reason) == ("Failed", "RequestTimedOut")
@@ -318,23 +329,25 @@ async def test_polling_ends_in_time(
 
 
 @pytest.mark.parametrize("manager", ["stays", "restarts"])
-async def test_what_is_polled_for_is_handed_over_when_its_executor_is_lost(
-    world: http_executors.World, site: http_site.Site, manager: str
+async def test_polling_moves_to_another_executor_when_one_is_lost(
+    world: http_executors.World, site: http_test_server.HttpServer, manager: str
 ) -> None:
-    async def poll(site: http_site.Site, request: http_site.Request, writer: object) -> None:
+    async def poll(
+        site: http_test_server.HttpServer, request: http_test_server.Request, writer: object
+    ) -> None:
         assert isinstance(writer, asyncio.StreamWriter)
         status = "200 OK" if site.gate.is_set() else "202 Accepted"
-        writer.write(http_site.response(b'{"n": 7}', status=status))
+        writer.write(http_test_server.response(b'{"n": 7}', status=status))
 
-    accepted = http_site.response(
+    accepted = http_test_server.response(
         b"{}", status="202 Accepted", headers=(("Location", "/status/1"),)
     )
-    site.routes |= {"/start": http_site.sends(accepted), "/status/1": poll}
+    site.routes |= {"/start": http_test_server.raw_response(accepted), "/status/1": poll}
     first = await world.executor("first", slots=1)
     task = await world.submit(
         f"{site.base}/start", request={"method": "POST"}, polling={"intervalSeconds": 0.1}
     )
-    await world.says(task, "Running", "WaitingForResult")
+    await world.wait_for_state(task, "Running", "WaitingForResult")
     await world.hub.participation.write([])  # and what was seen is on disk
     await world.die(first)
     if manager == "restarts":
@@ -350,8 +363,8 @@ async def test_what_is_polled_for_is_handed_over_when_its_executor_is_lost(
     assert len(site.got("/start")) == 1
 
 
-async def test_a_poll_url_with_a_secret_is_not_handed_over(
-    world: http_executors.World, site: http_site.Site
+async def test_poll_url_with_a_secret_is_not_handed_over(
+    world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
     values = {"key": base64.b64encode(b"very-secret").decode()}
     metadata = {
@@ -359,58 +372,69 @@ async def test_a_poll_url_with_a_secret_is_not_handed_over(
         "annotations": {"kilnwork.dev/http-hosts": "127.0.0.1"},
     }
     world.secrets["s"] = {"metadata": metadata, "data": values}
-    accepted = http_site.response(
+    accepted = http_test_server.response(
         b"{}", status="202 Accepted", headers=(("Location", "/status?key=very-secret"),)
     )
-    site.routes |= {"/start": http_site.sends(accepted), "/status": http_site.sends(accepted)}
+    site.routes |= {
+        "/start": http_test_server.raw_response(accepted),
+        "/status": http_test_server.raw_response(accepted),
+    }
     first = await world.executor("first", slots=1)
     header = {"name": "X-Key", "_secretRef": {"name": "s", "key": "key"}}
     task = await world.submit(
         f"{site.base}/start", request={"method": "POST", "headers": [header]}, polling={}
     )
-    await world.says(task, "Running", "WaitingForResult")
+    await world.wait_for_state(task, "Running", "WaitingForResult")
     await world.die(first)
     view = await world.ends(task)
     assert (view.state, view.reason) == ("Failed", "ExecutorLost")
 
 
-async def test_work_that_was_accepted_is_ended_there_when_it_is_killed(
-    world: http_executors.World, site: http_site.Site
+async def test_kill_of_accepted_work_cancels_it_on_the_server(
+    world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
-    accepted = http_site.response(
+    accepted = http_test_server.response(
         b'{"at": "/job/9"}', status="202 Accepted", headers=(("Retry-After", "1"),)
     )
-    site.routes |= {"/start": http_site.sends(accepted), "/job/9": http_site.sends(accepted)}
+    site.routes |= {
+        "/start": http_test_server.raw_response(accepted),
+        "/job/9": http_test_server.raw_response(accepted),
+    }
     await world.executor()
     polling = {"location": "$.at", "cancelMethod": "DELETE"}
     task = await world.submit(f"{site.base}/start", polling=polling)
-    await world.says(task, "Running", "WaitingForResult")
+    await world.wait_for_state(task, "Running", "WaitingForResult")
     await world.kill(task)
-    view = await world.says(task, "Killed")
+    view = await world.wait_for_state(task, "Killed")
     assert (view.reason, view.stopped) == ("Killed", True), view.message
     assert site.got("/job/9")[-1].method == "DELETE"
 
 
-async def test_what_cannot_be_ended_there_is_unconfirmed(
-    world: http_executors.World, site: http_site.Site
+async def test_kill_that_the_server_does_not_support_is_unconfirmed(
+    world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
-    accepted = http_site.response(b'{"at": "/job/9"}', status="202 Accepted")
-    refuses = http_site.response(b"{}", status="409 Conflict")
-    site.routes |= {"/start": http_site.sends(accepted), "/job/9": http_site.sends(refuses)}
+    accepted = http_test_server.response(b'{"at": "/job/9"}', status="202 Accepted")
+    refuses = http_test_server.response(b"{}", status="409 Conflict")
+    site.routes |= {
+        "/start": http_test_server.raw_response(accepted),
+        "/job/9": http_test_server.raw_response(refuses),
+    }
     await world.executor()
     polling = {"location": "$.at", "cancelMethod": "DELETE", "intervalSeconds": 60}
     task = await world.submit(f"{site.base}/start", polling=polling)
-    await world.says(task, "Running", "WaitingForResult")
+    await world.wait_for_state(task, "Running", "WaitingForResult")
     await world.kill(task)
-    view = await world.says(task, "Killed")
+    view = await world.wait_for_state(task, "Killed")
     assert (view.reason, view.stopped) == ("Unconfirmed", False)
 
 
 @pytest.mark.parametrize("more", [{"callback": {}}, {"function": True, "mode": "Callback"}])
-async def test_a_callback_brings_the_result(
-    world: http_executors.World, site: http_site.Site, more: dict[str, Any]
+async def test_callback_brings_the_result(
+    world: http_executors.World, site: http_test_server.HttpServer, more: dict[str, Any]
 ) -> None:
-    site.routes["/start"] = http_site.sends(http_site.response(b"", status="202 Accepted"))
+    site.routes["/start"] = http_test_server.raw_response(
+        http_test_server.response(b"", status="202 Accepted")
+    )
     await world.executor(slots=1)
     task = await world.submit(
         f"{site.base}/start",
@@ -418,7 +442,7 @@ async def test_a_callback_brings_the_result(
         response={"successCondition": "$.body.ok", "resultJsonPath": "$.n"},
         **more,
     )
-    await world.says(task, "Running", "WaitingForResult")
+    await world.wait_for_state(task, "Running", "WaitingForResult")
     assert (await world.runs(f"{site.base}/echo")).state == "Success"
     [request] = site.got("/start")
     url = request.header("Kiln-Callback-Url")
@@ -438,9 +462,9 @@ async def test_a_callback_brings_the_result(
 
 
 @pytest.mark.parametrize("more", [{}, {"callback": {}}])
-async def test_yaml_that_takes_long_holds_up_no_other_request(
+async def test_slow_yaml_does_not_block_other_requests(
     world: http_executors.World,
-    site: http_site.Site,
+    site: http_test_server.HttpServer,
     monkeypatch: pytest.MonkeyPatch,
     more: dict[str, Any],
 ) -> None:
@@ -453,12 +477,14 @@ async def test_yaml_that_takes_long_holds_up_no_other_request(
     parsed = response_rules.parse
     monkeypatch.setattr(response_rules, "parse", parse)
     body = b"a: [" + b"1," * 2048 + b"2]"
-    raw = http_site.response(body, status="202 Accepted" if more else "200 OK", kind="text/yaml")
-    site.routes["/yaml"] = http_site.sends(raw)
+    raw = http_test_server.response(
+        body, status="202 Accepted" if more else "200 OK", kind="text/yaml"
+    )
+    site.routes["/yaml"] = http_test_server.raw_response(raw)
     await world.executor()
     task = await world.submit(f"{site.base}/yaml", **more)
     if more:
-        await world.says(task, "Running", "WaitingForResult")
+        await world.wait_for_state(task, "Running", "WaitingForResult")
         ref = world.hub._core.machine.memory.tasks[task].ref
         await world.hub.call_back(ref, media_type="text/yaml", body=body, wait_s=30)
     view = await world.ends(task)
@@ -467,15 +493,17 @@ async def test_yaml_that_takes_long_holds_up_no_other_request(
     assert threading.main_thread() not in threads
 
 
-async def test_a_callback_over_the_cap_is_a_failure(
-    world: http_executors.World, site: http_site.Site
+async def test_oversized_callback_is_a_failure(
+    world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
-    site.routes["/start"] = http_site.sends(http_site.response(status="202 Accepted"))
+    site.routes["/start"] = http_test_server.raw_response(
+        http_test_server.response(status="202 Accepted")
+    )
     await world.executor()
     task = await world.submit(
         f"{site.base}/start", request={"method": "POST"}, callback={}, response={"maxBytes": 10}
     )
-    await world.says(task, "Running", "WaitingForResult")
+    await world.wait_for_state(task, "Running", "WaitingForResult")
     ref = world.hub._core.machine.memory.tasks[task].ref
     body = b'"12345678910"'
     await world.hub.call_back(ref, media_type="application/json", body=body, wait_s=10)
@@ -483,13 +511,15 @@ async def test_a_callback_over_the_cap_is_a_failure(
     assert (view.state, view.reason) == ("Failed", "ResponseTooLarge")
 
 
-async def test_of_two_callbacks_at_once_one_is_stored(
-    world: http_executors.World, site: http_site.Site
+async def test_only_one_of_two_concurrent_callbacks_is_stored(
+    world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
-    site.routes["/start"] = http_site.sends(http_site.response(b"", status="202 Accepted"))
+    site.routes["/start"] = http_test_server.raw_response(
+        http_test_server.response(b"", status="202 Accepted")
+    )
     await world.executor()
     task = await world.submit(f"{site.base}/start", callback={})
-    await world.says(task, "Running", "WaitingForResult")
+    await world.wait_for_state(task, "Running", "WaitingForResult")
     ref = world.hub._core.machine.memory.tasks[task].ref
     bodies = [b"1", b"2", b"1"]
     one, other, same = await asyncio.gather(
@@ -503,14 +533,16 @@ async def test_of_two_callbacks_at_once_one_is_stored(
     assert world.result(world.view(task)) == "1"
 
 
-async def test_a_callback_for_what_is_killed_meanwhile_is_not_stored(
-    world: http_executors.World, site: http_site.Site, monkeypatch: pytest.MonkeyPatch
+async def test_callback_of_a_task_killed_meanwhile_is_not_stored(
+    world: http_executors.World, site: http_test_server.HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site.routes["/start"] = http_site.sends(http_site.response(b"", status="202 Accepted"))
+    site.routes["/start"] = http_test_server.raw_response(
+        http_test_server.response(b"", status="202 Accepted")
+    )
     await world.executor()
     monkeypatch.setattr(attempt.HttpAttempt, "called_back", lambda *_: None)  # it comes too late
     task = await world.submit(f"{site.base}/start", callback={})
-    await world.says(task, "Running", "WaitingForResult")
+    await world.wait_for_state(task, "Running", "WaitingForResult")
     ref = world.hub._core.machine.memory.tasks[task].ref
     waits = asyncio.create_task(world.hub.call_back(ref, media_type="", body=b"x", wait_s=30))
     await world.kill(task)
@@ -518,22 +550,24 @@ async def test_a_callback_for_what_is_killed_meanwhile_is_not_stored(
 
 
 @pytest.mark.parametrize("idempotent", [False, True])
-async def test_a_callback_is_lost_with_its_executor(
-    world: http_executors.World, site: http_site.Site, *, idempotent: bool
+async def test_callback_is_lost_with_its_executor(
+    world: http_executors.World, site: http_test_server.HttpServer, *, idempotent: bool
 ) -> None:
-    """What may be sent again is, with another URL."""
-    site.routes["/start"] = http_site.sends(http_site.response(b"", status="202 Accepted"))
+    """An idempotent request is sent again, with another callback URL."""
+    site.routes["/start"] = http_test_server.raw_response(
+        http_test_server.response(b"", status="202 Accepted")
+    )
     first = await world.executor("first")
     task = await world.submit(
         f"{site.base}/start", request={"method": "POST"}, callback={}, idempotent=idempotent
     )
-    await world.says(task, "Running", "WaitingForResult")
+    await world.wait_for_state(task, "Running", "WaitingForResult")
     ref = world.hub._core.machine.memory.tasks[task].ref
     await world.die(first)
     await world.executor("second")
     if idempotent:
         await waiting.wait_until_async(lambda: len(site.got("/start")) == 2, what="sent again")
-        await world.says(task, "Running", "WaitingForResult")
+        await world.wait_for_state(task, "Running", "WaitingForResult")
         newest = msgspec.structs.replace(ref, attempt=2)
         taken = await world.hub.call_back(newest, media_type="", body=b"x", wait_s=10)
         assert taken is hub_callbacks.Taken.STORED
@@ -546,25 +580,27 @@ async def test_a_callback_is_lost_with_its_executor(
     assert late is hub_callbacks.Taken.OVER
 
 
-async def test_a_callback_that_does_not_come_is_a_failure(
-    world: http_executors.World, site: http_site.Site
+async def test_missing_callback_is_a_failure(
+    world: http_executors.World, site: http_test_server.HttpServer
 ) -> None:
-    site.routes["/start"] = http_site.sends(http_site.response(b"", status="202 Accepted"))
+    site.routes["/start"] = http_test_server.raw_response(
+        http_test_server.response(b"", status="202 Accepted")
+    )
     await world.executor()
     view = await world.runs(f"{site.base}/start", callback={"timeoutSeconds": 0.2})
     assert (view.state, view.reason) == ("Failed", "RequestTimedOut")
     assert "callback" in view.message
 
 
-async def test_the_dispatcher_restarts_and_the_request_goes_on(
-    site: http_site.Site,
+async def test_request_survives_a_restart_of_the_dispatcher(
+    site: http_test_server.HttpServer,
 ) -> None:
-    directory = short.directory()
+    directory = short_paths.directory()
     async with http_executors.running(directory, lease_s=10.0, renew_s=0.3) as world:
         await world.executor("first")
         task = await world.submit(f"{site.base}/held", request={"method": "POST"})
         await waiting.wait_until_async(lambda: site.got("/held"), what="it is sent")
-        await world.says(task, "Running")
+        await world.wait_for_state(task, "Running")
         await world.restart_hub(lease_s=10.0, renew_s=0.3)
         site.gate.set()
         view = await world.ends(task)

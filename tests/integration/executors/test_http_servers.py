@@ -1,11 +1,11 @@
-"""Executor http against nginx, and against servers that close halfway."""
+"""Executor http against nginx, and against servers that close one direction of a connection."""
 
 import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 
-from support import certificates, http_executors, http_site, nginx, short, waiting
+from support import certificates, http_executors, http_test_server, nginx, short_paths, waiting
 
 SERVER = """
   location / { return 200 '{"by": "nginx"}'; }
@@ -16,24 +16,26 @@ SERVER = """
 
 
 @pytest.fixture
-async def site() -> AsyncIterator[http_site.Site]:
-    async with http_site.running() as made:
+async def site() -> AsyncIterator[http_test_server.HttpServer]:
+    async with http_test_server.running() as made:
         yield made
 
 
 @pytest.fixture
 async def world() -> AsyncIterator[http_executors.World]:
-    async with http_executors.running(short.directory(), lease_s=20.0, renew_s=1.0) as made:
+    async with http_executors.running(short_paths.directory(), lease_s=20.0, renew_s=1.0) as made:
         yield made
 
 
 @pytest.mark.skipif(
     nginx.PROGRAM is None, reason="nginx is missing: make kube, or apt install nginx"
 )
-async def test_requests_go_through_nginx(world: http_executors.World, site: http_site.Site) -> None:
-    authority, directory = certificates.Authority(), short.directory()
+async def test_requests_go_through_nginx(
+    world: http_executors.World, site: http_test_server.HttpServer
+) -> None:
+    authority, directory = certificates.Authority(), short_paths.directory()
     certificate = authority.issue_file("nginx", directory)
-    site.routes["/behind"] = http_site.held
+    site.routes["/behind"] = http_test_server.gated
     tls = {"tls": {"caBundle": authority.pem}}
     async with nginx.running(directory, certificate, SERVER % (site.port, site.port)) as base:
         await world.executor(slots=4)
@@ -74,11 +76,17 @@ async def test_requests_go_through_nginx(world: http_executors.World, site: http
         (b"", "Failed", "RequestFailed"),
     ],
 )
-async def test_a_server_that_closes_its_half_has_said_all(
-    world: http_executors.World, site: http_site.Site, raw: bytes, state: str, reason: str
+async def test_half_closed_connection_ends_the_response(
+    world: http_executors.World,
+    site: http_test_server.HttpServer,
+    raw: bytes,
+    state: str,
+    reason: str,
 ) -> None:
     async def close_half(
-        site: http_site.Site, request: http_site.Request, writer: asyncio.StreamWriter
+        site: http_test_server.HttpServer,
+        request: http_test_server.Request,
+        writer: asyncio.StreamWriter,
     ) -> None:
         writer.write(raw)
         writer.write_eof()  # and go on to read, until the client has closed too

@@ -1,5 +1,5 @@
-"""Random programs of the public Python API, what must come out of them, and faults meanwhile.
+"""Random programs of the public Python API, their expected results, and faults during their runs.
 
-`generate` makes a program from a seed, `expect` evaluates it in plain Python, `driver` runs it as a
-process of its own, `run` kills and pauses parts of it and compares. Used by `tests/faults`.
+`generator` makes a program from a seed, `oracle` evaluates it in plain Python, `driver` runs it as
+a separate process, `run` kills and pauses parts of it and compares. Used by `tests/faults`.
 """

@@ -1,4 +1,4 @@
-"""What the lines that tasks have left behind must satisfy.
+"""Checks of the effects that the tasks of a program have written.
 
 Used by `run` after a program has ended well.
 """
@@ -15,7 +15,7 @@ HARMLESS = frozenset({"kill driver", "pause driver", "pause slot", "pause zygote
 
 
 def twice(program: nodes.Program, found: list[effects.Effect], *, disturbed: bool) -> str:
-    """What ran twice without a reason, or "". `disturbed`: some fault gave reasons."""
+    """Return what ran twice without a reason, or "". `disturbed`: a fault gave reasons."""
     starts = [each for each in found if each.kind == "start"]
     numbers = set()
     for each in starts:
@@ -30,7 +30,7 @@ def twice(program: nodes.Program, found: list[effects.Effect], *, disturbed: boo
 
 
 def journal(home: Path) -> str:
-    """What is wrong with the journal of a home in which nothing runs any more, or ""."""
+    """Return what is wrong with the journal of a home in which nothing runs any more, or ""."""
     with contextlib.closing(sqlite3.connect(home / "journal.db")) as database:
         if (found := database.execute("PRAGMA integrity_check").fetchall()) != [("ok",)]:
             return f"the journal: {found}"
@@ -41,7 +41,9 @@ def journal(home: Path) -> str:
 
 
 def _tasks(program: nodes.Program, starts: list[effects.Effect]) -> str:
-    """A call with a key, and every child of one, is the same task however often it is asked for."""
+    """Check that a call with a key, and each child of one, is the same task however often it is
+    submitted.
+    """
     known = defaultdict(set)
     for each in starts:
         known[each.node].add(each.task)
@@ -54,7 +56,7 @@ def _tasks(program: nodes.Program, starts: list[effects.Effect]) -> str:
 
 
 def _attempts(program: nodes.Program, starts: list[effects.Effect]) -> str:
-    """Where nothing is killed, what cannot fail starts once."""
+    """Check that without kills a call that cannot fail starts once."""
     everything = nodes.walk(program.calls)
     if any(node.op in ("crash", "hang") for node in everything):
         return ""  # these kill processes, and what shares one with them runs again

@@ -1,13 +1,13 @@
 """A driver of a random program: `python -m support.programs.driver DIRECTORY PHASE [guest]`.
 
-Started by `run`, which may kill it and start another one. It says where it is on standard output
-(lines that begin with `@`), writes the outcomes it has seen to `outcomes-PHASE.json`, and ends with
-0, with DISPATCHER_LOST, or with a traceback.
+Started by `run`, which may kill it and start another. It prints its progress on standard output
+(lines that begin with `@`), writes the outcomes it has seen to `outcomes-PHASE.json`, and exits
+with 0, with DISPATCHER_LOST, or with a traceback.
 
 A guest runs phase 0 beside another driver, and writes to `outcomes-guest.json`.
 
-`ids.jsonl` has the ids of calls that are certainly accepted, so that a later driver can ask for
-them by id as well as by key. Phase `verify` asks for all of them again.
+`ids.jsonl` has the ids of calls that are certainly accepted, so that a later driver can query them
+by id as well as by key. Phase `verify` queries all of them again.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 import kilnwork as kiln
-from support.programs import collecting, effects, expect, nodes, tasks, values
+from support.programs import collection, effects, nodes, oracle, tasks, values
 
 DISPATCHER_LOST = 7
 CLUSTER = "programs"
@@ -39,12 +39,12 @@ FUNCTIONS: dict[str, Any] = dict(tasks.FUNCTIONS)
 
 
 def in_program(document: dict[str, Any], *inputs: Any) -> Any:
-    """A call whose function travels with the program."""
+    """Perform a call whose function is sent with the program."""
     return tasks.perform(document, inputs, FUNCTIONS)
 
 
 class Driver:
-    """See the module."""
+    """One run of a driver."""
 
     def __init__(self, directory: Path, phase: int, name: str) -> None:
         self.directory = directory
@@ -61,7 +61,7 @@ class Driver:
         self.ids = _known_ids(directory)
 
     def run(self) -> None:
-        """Submit what this phase has, cancel, collect."""
+        """Submit the calls of this phase, cancel, collect."""
         say("opening")
         with self.opened():
             say("open")
@@ -79,7 +79,7 @@ class Driver:
         self.write()
 
     def verify(self) -> None:
-        """Ask for everything again, by id."""
+        """Query all calls again, by id."""
         with self.opened():
             for name, task_id in self.ids.items():
                 self.outcomes[name] = tasks.outcome(kiln.future(task_id))
@@ -95,7 +95,7 @@ class Driver:
     # submitting
 
     def submit(self) -> None:
-        """All calls of this phase and of earlier ones, which are found again."""
+        """Submit all calls of this phase and of earlier ones, which are found again."""
         done = set[int]()
         for node in self.program.calls:
             if node.phase > self.phase or node.group in done:
@@ -115,7 +115,7 @@ class Driver:
                 self.accepted(node)
 
     def map(self, group: list[nodes.Node]) -> None:
-        """Several calls by one `map`."""
+        """Submit several calls by one `map`."""
         function = tasks.in_module.options(**group[0].options)
         keys = {node.id: node.key for node in group}
         key = (lambda document: keys[document["id"]]) if group[0].key else None
@@ -126,7 +126,7 @@ class Driver:
         self.futures.update(zip((node.id for node in group), made, strict=True))
 
     def accepted(self, node: nodes.Node) -> None:
-        """Note the id of a call with a key; it is there once the dispatcher has the call."""
+        """Note the id of a call with a key, once the dispatcher has the call."""
         future = self.futures[node.id]
         if _is_compound(node) or not hasattr(future, "id"):
             return
@@ -140,7 +140,7 @@ class Driver:
             file.write(json.dumps([name, self.ids[name]]) + "\n")
 
     def remember_all(self) -> None:
-        """After a session that was closed in peace, every call has been accepted."""
+        """Note all ids after a session that closed cleanly: every call has been accepted."""
         for node in self.program.calls:
             future = self.futures.get(node.id)
             if future is not None and not _is_compound(node) and node.id not in self.ids:
@@ -148,7 +148,7 @@ class Driver:
                 self.remember(node.id)
 
     def submit_again(self) -> None:
-        """The same key is the same call; with other arguments it is refused."""
+        """Check that the same key is the same call, and that other arguments are refused."""
         for node in self.program.calls:
             if not node.key or _is_compound(node) or self.chance.random() > 0.2:
                 continue
@@ -163,7 +163,9 @@ class Driver:
                     self.problems.append(f"{node.id}: {refused!r} for a key that is taken")
 
     def cancel(self, wanted: list[nodes.Node]) -> None:
-        """As the nodes say. One that hangs may keep another from starting until it is cancelled."""
+        """Cancel calls as the nodes require. A hanging call may keep another from starting until it
+        is cancelled.
+        """
         deadline = time.monotonic() + STARTED_WITHIN_S
         while wanted:
             for node in list(wanted):
@@ -183,9 +185,9 @@ class Driver:
     # collecting
 
     def collect(self, some: tuple[nodes.Node, ...] | list[nodes.Node]) -> None:
-        """In the way of this phase; every outcome is noted as seen."""
+        """Collect outcomes in the way of this phase; each is noted as seen."""
         simple = {node.id: self.futures[node.id] for node in some if not _is_compound(node)}
-        seen = collecting.WAYS[self.program.collect[self.phase]]
+        seen = collection.WAYS[self.program.collect[self.phase]]
         half = len(simple) // 2
 
         def found(name: str, outcome: Any) -> None:
@@ -207,12 +209,12 @@ class Driver:
         self.check_done(simple)
 
     def check_cause(self, node: nodes.Node) -> None:
-        """An error that travelled still says what caused it."""
+        """Check that a transferred error still has its cause."""
         outcome = self.outcomes[node.id]
-        if not expect.is_error(outcome):
+        if not oracle.is_error(outcome):
             return
         error = self.futures[node.id].exception()
-        if outcome == expect.INPUT_FAILED:
+        if outcome == oracle.INPUT_FAILED:
             self.roots[node.id] = type(error.__cause__).__name__
         elif (
             node.op == "raise" and node.times and f"cause of {node.id}" not in str(error.__cause__)
@@ -220,7 +222,7 @@ class Driver:
             self.problems.append(f"{node.id}: its cause is {error.__cause__!r}")
 
     def compound(self, node: nodes.Node) -> Any:
-        """Outcomes of a call that has several futures, or returns them."""
+        """Return the outcomes of a call that has several futures, or returns them."""
         future = self.futures[node.id]
         if node.op == "pair":
             return [tasks.outcome(each) for each in future]
@@ -237,7 +239,7 @@ class Driver:
             self.problems.append(f"{node.id}: yielded {yielded}")
 
     def alone(self, child: nodes.Node) -> None:
-        """A child outlives a parent that was cancelled without it."""
+        """Check that a child outlives a parent that was cancelled without it."""
         spawned = [
             each
             for each in effects.read(Path(os.environ[effects.VARIABLE]))
@@ -261,7 +263,7 @@ class Driver:
 
 
 def _connected(data: str) -> Any:
-    """A session with a server that may be away just now, which is an error at once."""
+    """Open a session with a server that may be down just now, which is an error at once."""
     until = time.monotonic() + STARTED_WITHIN_S
     while True:
         try:
@@ -290,7 +292,7 @@ def _known_ids(directory: Path) -> dict[str, str]:
 
 
 def say(word: str) -> None:
-    """Tell `run` where we are."""
+    """Print the progress for `run`."""
     os.write(1, f"@{word}\n".encode())
 
 

@@ -1,4 +1,4 @@
-"""What calls of a random program leave behind: one line for each start, in a file that only grows.
+"""Effects of the calls of a random program: one line per start, in a file that only grows.
 
 Written by tasks and the driver with single appends, so that a kill leaves whole lines. Read by
 `run`, which finds there what ran twice without a reason.
@@ -12,7 +12,7 @@ VARIABLE = "KILN_PROGRAM_EFFECTS"
 
 
 class Effect(NamedTuple):
-    """One line. `kind`: start, fail, crash, hang, spawned or seen; `at`: its place in the file."""
+    """One line. `kind`: start, fail, crash, hang, spawned or seen; `at`: its offset in the file."""
 
     at: int
     kind: str
@@ -48,5 +48,5 @@ def read(path: Path) -> list[Effect]:
 
 
 def count(kind: str, node: str) -> int:
-    """How many lines of this kind a call has left so far."""
+    """Return how many lines of this kind a call has written so far."""
     return sum(each.kind == kind and each.node == node for each in read(Path(os.environ[VARIABLE])))

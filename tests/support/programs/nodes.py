@@ -1,7 +1,7 @@
-"""A random program as data: calls, what they do, and when a driver collects them.
+"""A random program as data: calls, their behaviour, and when a driver collects them.
 
-Made by `generate`, evaluated by `expect`, run by `driver` and `tasks`. A program is written as JSON
-into the directory of its run, so that a driver that was killed is followed by one with the same.
+Made by `generator`, evaluated by `oracle`, run by `driver` and `tasks`. A program is written as
+JSON into the directory of its run, so that a restarted driver runs the same one.
 """
 
 from typing import Any, Literal
@@ -17,8 +17,8 @@ class Input(msgspec.Struct, frozen=True, omit_defaults=True):
     """One argument of a call.
 
     `ref`: id of an earlier call whose future is passed; `item`: of a pair, which of its futures.
-    `nested`: the future travels inside a list in a dict. `put_bytes`: a value of so many bytes that
-    is given to `kiln.put`; `bytes`: one that is passed as it is. Else `literal`.
+    `nested`: the future is inside a list in a dict. `put_bytes`: size of a value that is passed
+    through `kiln.put`; `bytes`: size of one that is passed directly. Otherwise `literal`.
     """
 
     ref: str = ""
@@ -32,7 +32,7 @@ class Input(msgspec.Struct, frozen=True, omit_defaults=True):
 class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     """One call.
 
-    `shape`: what kind of value it returns, of `size` bytes where that matters. `how`: what it
+    `shape`: type of the value that it returns, of `size` bytes where that matters. `how`: what it
     raises, how it crashes, how it collects its children, or how it hangs. `via`: which task
     function runs it: one of an importable module, of the program itself, or a coroutine function.
     `times`: how often it fails first, or how many values it yields. `options`: of the call.
@@ -60,9 +60,11 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One blow. `run`: in which run of the driver, from 0. `after`: the word that the driver says,
-    or `appears` for the first moment that the victim exists; `delay_s` later it is killed, or
-    stopped for `pause_s`.
+    """One fault.
+
+    `run`: in which run of the driver, from 0. `after`: the word that the driver prints, or
+    `appears` for the first moment that the victim exists; `delay_s` later it is killed, or stopped
+    for `pause_s`.
     """
 
     run: int
@@ -73,7 +75,7 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Program(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All of one seed. `collect`: how the driver of each phase waits for its results.
+    """The program of one seed. `collect`: how the driver of each phase waits for its results.
 
     `guest`: a second driver runs the same program in the same directory at the same time.
     """

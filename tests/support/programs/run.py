@@ -1,7 +1,7 @@
-"""Runs the random program of one seed under its faults, and says what was wrong.
+"""Runs the random program of one seed under its faults, and reports what was wrong.
 
 Used by `campaigns` and `tests/faults/test_programs.py`. Drivers are processes (`driver`); here they
-are started, killed with whatever else the seed says, started again, and compared with the model.
+are started, killed along with other victims of the seed, restarted, and compared with the oracle.
 """
 
 import json
@@ -20,7 +20,16 @@ from typing import Any
 import msgspec
 
 from kilnwork.sdk import home
-from support.programs import checks, driver, effects, expect, family, generate, nodes, stuck
+from support.programs import (
+    checks,
+    driver,
+    effects,
+    generator,
+    hang_report,
+    nodes,
+    oracle,
+    process_family,
+)
 
 DEADLINE_S = float(os.environ.get("KILN_PROGRAM_DEADLINE_S", "120"))
 """Of one run of a driver; programs take seconds."""
@@ -35,7 +44,7 @@ TESTS = Path(__file__).parent.parent.parent
 
 
 class Wrong(Exception):
-    """It did what it must not. `kind`: wrong, lost, hang, left, twice or error."""
+    """A violation. `kind`: wrong, lost, hang, left, twice or error."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -44,7 +53,7 @@ class Wrong(Exception):
 
 @dataclass
 class Report:
-    """What came out of one seed. `kind`: ok, or that of `Wrong`. `hits`: faults that found a
+    """The result of one seed. `kind`: ok, or that of `Wrong`. `hits`: faults that found a
     victim.
     """
 
@@ -57,12 +66,12 @@ class Report:
 
 
 def run(seed: int, *, storm: bool = False, keep: bool = False) -> Report:
-    """Run one seed; its directory is kept if something was wrong, or if `keep` says so."""
-    return run_program(generate.program(seed, storm=storm), keep=keep)
+    """Run one seed; its directory is kept if something was wrong, or if `keep` is set."""
+    return run_program(generator.program(seed, storm=storm), keep=keep)
 
 
 def run_program(program: nodes.Program, *, keep: bool = False) -> Report:
-    """As `run`, of a program that may have been made smaller by hand."""
+    """Run a program, which may have been reduced by hand, like `run`."""
     directory = Path(tempfile.mkdtemp(prefix=f"kp{program.seed}-", dir="/tmp"))
     report = run_in(directory, program)
     if report.kind == "ok" and not keep:
@@ -72,7 +81,8 @@ def run_program(program: nodes.Program, *, keep: bool = False) -> Report:
 
 
 def run_in(directory: Path, program: nodes.Program, *, server: Path | None = None) -> Report:
-    """In a directory that stays. `server`: data directory of a `kiln up` that runs the calls.
+    """Run a program in a directory that is kept. `server`: data directory of a `kiln up` that runs
+    the calls.
 
     Then workers of its TaskCluster `driver.CLUSTER` have `effects.VARIABLE` in their environment:
     `effects_of(directory)`.
@@ -91,13 +101,13 @@ def run_in(directory: Path, program: nodes.Program, *, server: Path | None = Non
 
 
 def effects_of(directory: Path, epoch: int = 0) -> Path:
-    """The file of effects. Of a volatile session there is one for each."""
+    """Return the file of effects. A volatile session has one for each epoch."""
     return directory / f"effects-{epoch}"
 
 
 @dataclass
 class _Pending:
-    """A fault that waits for its moment. `due`: None until the word is said."""
+    """A fault that waits for its moment. `due`: None until its word is printed."""
 
     fault: nodes.Fault
     due: float | None = None
@@ -111,7 +121,7 @@ class _Run:
         self.directory = directory
         self.report = report
         mark = f"{program.seed}-{directory.name}"
-        self.family = family.Family(f"{family.MARK}={mark}")
+        self.family = process_family.ProcessFamily(f"{process_family.MARK}={mark}")
         self.served = server is not None
         self.epoch = 0
         self.drivers_killed = False
@@ -121,7 +131,7 @@ class _Run:
         self.hit_in_run: list[str] = []
         self.environment = {
             **os.environ,
-            family.MARK: mark,
+            process_family.MARK: mark,
             "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]),
             "PYTHONFAULTHANDLER": "1",
             "TMPDIR": str(directory / "t"),
@@ -169,7 +179,7 @@ class _Run:
                 raise Wrong("left", f"in the temporary directory: {left}")
 
     def _may_end(self, code: int) -> bool:
-        """Whether the faults of this run are a reason for such an end."""
+        """Return whether the faults of this run explain such an exit code."""
         if code == -signal.SIGKILL:
             return "kill driver" in self.hit_in_run
         lost = code == driver.DISPATCHER_LOST and "kill dispatcher" in self.hit_in_run
@@ -178,7 +188,7 @@ class _Run:
     # one driver
 
     def _drive(self, phase: str, number: int) -> int:
-        """Its exit code, after all that had to happen meanwhile."""
+        """Run a driver with its faults; return its exit code."""
         self.hit_in_run = []
         process = self._start(number, phase)
         try:
@@ -211,11 +221,11 @@ class _Run:
         return self._start(0, "0", "guest")
 
     def _end_guest(self, guest: subprocess.Popen[bytes]) -> None:
-        """It comes to its end as well, unless it was killed."""
+        """Check that the guest ends as well, unless it was killed."""
         try:
             guest.communicate(timeout=DEADLINE_S)
         except subprocess.TimeoutExpired:
-            text = stuck.describe(self.family, self.directory, self.effects)
+            text = hang_report.describe(self.family, self.directory, self.effects)
             guest.kill()
             guest.communicate()
             raise Wrong("hang", f"the guest\n{text}") from None
@@ -244,11 +254,11 @@ class _Run:
             self._strike(pending, now)
             self._continue(now)
             if now > deadline:
-                text = stuck.describe(self.family, self.directory, self.effects)
+                text = hang_report.describe(self.family, self.directory, self.effects)
                 raise Wrong("hang", text)
 
     def _soon(self, pending: list[_Pending]) -> bool:
-        """Whether a fault is to hit what the driver has left behind."""
+        """Return whether a fault will hit what the driver has left behind."""
         now = time.monotonic()
         pending[:] = [p for p in pending if p.due is not None and p.due < now + 0.3]
         return bool(pending)
@@ -320,7 +330,7 @@ class _Run:
         deadline = time.monotonic() + self.gone_within_s
         while left := self.family.members():
             if time.monotonic() > deadline:
-                text = stuck.describe(self.family, self.directory, self.effects)
+                text = hang_report.describe(self.family, self.directory, self.effects)
                 raise Wrong("left", f"after {self.gone_within_s} s there are still {left}\n{text}")
             time.sleep(0.05)
 
@@ -328,13 +338,13 @@ class _Run:
         found: dict[str, Any] = json.loads((self.directory / name).read_text())
         if found["problems"]:
             raise Wrong("wrong", "; ".join(found["problems"]))
-        allowed = expect.outcomes(self.program)
+        allowed = oracle.outcomes(self.program)
         seen = found["outcomes"]
         for node, outcome in seen.items():
             if outcome not in allowed[node]:
                 text = f"{name}: {node}: {outcome} instead of {allowed[node]}"
                 raise Wrong("lost" if "TaskLost" in str(outcome) else "wrong", text)
-        roots = expect.roots(self.program, allowed)
+        roots = oracle.roots(self.program, allowed)
         for node, root in found["roots"].items():
             if root not in roots.get(node, {root}):
                 raise Wrong("wrong", f"{name}: {node}: caused by {root} instead of {roots[node]}")

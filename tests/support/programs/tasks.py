@@ -1,7 +1,7 @@
-"""The task functions of random programs: one interpreter of `nodes.Node`, reached in several ways.
+"""Task functions of random programs: one interpreter of `nodes.Node`, reached in several ways.
 
-Imported by `driver` and, by name, by the slots. The functions that travel with the program instead
-are defined in `driver`, which gives `perform` what submits them.
+Imported by `driver` and, by name, by the slots. Functions that are sent with the program are
+defined in `driver`, which passes `perform` the functions that submit them.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ Functions = Mapping[str, Any]
 
 
 def perform(document: dict[str, Any], inputs: tuple[Any, ...], functions: Functions) -> Any:
-    """Do what a node says, inside a task."""
+    """Carry out a node inside a task."""
     node = _begun(document)
     match node.op:
         case "spawn" | "boxed":
@@ -53,7 +53,7 @@ def _begun(document: dict[str, Any]) -> nodes.Node:
 
 
 def dump_on_signal() -> None:
-    """SIGUSR2 writes the stacks of all threads beside the effects."""
+    """Make SIGUSR2 write the stacks of all threads beside the effects."""
     if os.getpid() not in _dumped:
         _dumped.add(os.getpid())
         path = directory() / f"stacks-{os.getpid()}.txt"
@@ -98,7 +98,7 @@ def _crash(how: str) -> None:
 
 
 def _hang(node: nodes.Node, functions: Functions) -> str:
-    """Until it is cancelled, times out, or the run is over; a stubborn one does not let itself."""
+    """Hang until cancelled, timed out, or the run has ended; a stubborn one ignores the cancel."""
     for child in node.children:
         future = submit(child, {}, functions)
         effects.note("spawned", child.id, future.id)
@@ -126,13 +126,13 @@ def submit(node: nodes.Node, known: Mapping[str, Any], functions: Functions) -> 
 
 
 def document_of(node: nodes.Node) -> dict[str, Any]:
-    """A call as JSON, so that equal arguments are seen to be equal."""
+    """Return a call as JSON, so that equal arguments are seen to be equal."""
     document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(node))
     return document
 
 
 def argument(given: nodes.Input, known: Mapping[str, Any]) -> Any:
-    """What a call gets to pass: a future, something that was put away, or a value."""
+    """Return the argument to pass: a future, a reference of `kiln.put`, or a value."""
     if given.ref:
         future = known[given.ref]
         if given.item >= 0:
@@ -163,7 +163,7 @@ def _spawn(node: nodes.Node, inputs: tuple[Any, ...], functions: Functions) -> A
 
 
 def outcome(future: Any, timeout_s: float | None = None) -> Any:
-    """The value or error of a future, in plain form."""
+    """Return the value or error of a future, in plain form."""
     try:
         return values.plain(future.result(timeout=timeout_s))
     except kiln.Cancelled as error:
@@ -206,7 +206,7 @@ def _waited(futures: list[Any]) -> list[Any]:
 
 
 def _with_limit(futures: list[Any]) -> list[Any]:
-    """Waits that end in vain, then one that is long enough."""
+    """Wait with limits that expire, then with one that is long enough."""
     for future in futures:
         with contextlib.suppress(TimeoutError):
             future.exception(timeout=0.01)
@@ -220,13 +220,13 @@ def _in_threads(futures: list[Any]) -> list[Any]:
 
 
 def outcome_in_thread(future: Any) -> Any:
-    """As `outcome`, in a thread of a task, where nothing is raised by a cancel."""
+    """Return `outcome` from a thread of a task, where a cancel raises nothing."""
     error = future.exception()
     return values.plain_error(error) if error is not None else values.plain(future.result())
 
 
 def _polled(futures: list[Any]) -> list[Any]:
-    """Many short waits: `done()` alone would keep the slot that the children need."""
+    """Wait in many short waits: `done()` alone would keep the slot that the children need."""
     while not all(future.done() for future in futures):
         kiln.wait(futures, timeout=0.01)
     return _in_order(futures)
@@ -252,7 +252,7 @@ def in_module(document: dict[str, Any], *inputs: Any) -> Any:
 
 @kiln.task
 async def in_coroutine(document: dict[str, Any], *inputs: Any) -> Any:
-    """A call in an event loop of its own."""
+    """Perform a call in an event loop of its own."""
     node = _begun(document)
     await asyncio.sleep(0)
     if node.op != "spawn" or node.how in ("delegate", "raise"):
@@ -276,7 +276,7 @@ async def _awaited(future: Any) -> Any:
 
 @kiln.task
 def stream(document: dict[str, Any], *inputs: Any) -> Iterator[int]:
-    """A generator: the same values in every attempt."""
+    """Yield the same values in every attempt."""
     node = _begun(document)
     number = values.combine(node.id, [values.plain(each) for each in inputs])
     for at in range(node.times):
@@ -286,7 +286,7 @@ def stream(document: dict[str, Any], *inputs: Any) -> Iterator[int]:
 
 @kiln.task(returns=2)
 def pair(document: dict[str, Any], *inputs: Any) -> tuple[Any, Any]:
-    """Two results, two futures."""
+    """Return two results for two futures."""
     first, second = _leaf(_begun(document), inputs)
     return first, second
 

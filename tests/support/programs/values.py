@@ -1,6 +1,6 @@
-"""Values of random programs, and a plain form in which two of them are compared.
+"""Values of random programs, and a plain form in which they are compared.
 
-Used by the tasks themselves and by the model, so it must not depend on kilnwork.
+Used by the tasks and by the oracle, so it must not depend on kilnwork.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ USER_ERRORS: tuple[str, ...] = ("Boom", "ValueError", "KeyError", "OSError")
 
 
 class Boom(Exception):
-    """An error of our own, with an attribute that has to travel."""
+    """An error of our own, with an attribute that must be transferred."""
 
     def __init__(self, text: str, *, code: int) -> None:
         super().__init__(text)
@@ -20,7 +20,7 @@ class Boom(Exception):
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON that tells types apart."""
+    """Return a value as JSON that distinguishes types."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int):
@@ -44,7 +44,7 @@ def plain(value: Any) -> Any:
 
 
 def plain_error(error: BaseException) -> list[Any]:
-    """Its class, and the text of those that programs raise themselves."""
+    """Return the class of an error, and the text of errors that programs raise themselves."""
     name = type(error).__name__
     text = str(error.args[0]) if name in USER_ERRORS and error.args else ""
     if isinstance(error, Boom):
@@ -53,13 +53,13 @@ def plain_error(error: BaseException) -> list[Any]:
 
 
 def combine(name: str, parts: list[Any]) -> int:
-    """A number that depends on who computes it and on all that it was given."""
+    """Return a number that depends on the computing call and all of its inputs."""
     text = json.dumps([name, parts], sort_keys=True)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
 
 
 def shaped(shape: str, number: int, size: int) -> Any:
-    """A value of some type, made of a number."""
+    """Return a value of some type, made from a number."""
     match shape:
         case "int":
             return number
@@ -83,13 +83,13 @@ def shaped(shape: str, number: int, size: int) -> Any:
 
 
 def content(name: str, size: int) -> bytes:
-    """Bytes that are nobody else's."""
+    """Return bytes that only this name has."""
     block = hashlib.sha256(name.encode()).digest()
     return (block * (size // len(block) + 1))[:size]
 
 
 def raised(how: str, name: str) -> Exception:
-    """The error that a call of this id raises."""
+    """Return the error that a call of this id raises."""
     match how:
         case "Boom":
             return Boom(f"boom {name}", code=len(name))

@@ -1,6 +1,6 @@
-"""What the journal of a server says of the tasks of one SyncSet, while the server is dead or ended.
+"""The tasks of one SyncSet in the journal of a server that is not running.
 
-It is read from a copy, so that the server finds it as it left it.
+The journal is read from a copy, so that the server finds it unchanged.
 """
 
 import collections
@@ -20,9 +20,9 @@ class Row(NamedTuple):
 
 
 def succeeded(data: Path, prefix: str) -> dict[str, Row]:
-    """Tasks whose names begin so, by the rest of their names.
+    """Return the tasks whose names begin with `prefix`, by the rest of their names.
 
-    Raises AssertionError if two are called the same.
+    Raises AssertionError if two have the same name.
     """
     found: dict[str, Row] = {}
     with tempfile.TemporaryDirectory(prefix="kiln-journal-") as directory:
@@ -47,10 +47,10 @@ def problems(
     committed: Mapping[str, Row],
     starts: Sequence[tuple[str, int]],
 ) -> list[str]:
-    """What was lost or repeated: nothing, if each task of `names` succeeded once, in its first run,
-    and in an attempt that no other came after.
+    """Return what was lost or repeated: nothing if each task of `names` succeeded once, in its
+    first run and its last attempt.
 
-    `committed`: what the journal said before. `starts`: task and attempt of each that was noted.
+    `committed`: what the journal had before. `starts`: task and attempt of each noted start.
     """
     wrong = [f"{name} is {found.get(name)}" for name in names ^ set(found)]
     wrong += [f"{name} ran {row.run} times" for name, row in found.items() if row.run != 1]

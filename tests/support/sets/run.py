@@ -1,8 +1,8 @@
 """Runs one SyncSet of 64 shards under the faults of a seed, and compares it with one process.
 
 Used by `tests/faults/campaign.py` and `tests/faults/test_sync_sets.py`. The server, workers, slots
-and the agent of the pond are killed, blobs are damaged while nobody reads them, the source is
-written to after it was pinned.
+and the agent of the pond are killed, unread blobs are damaged, and the source is changed after it
+was pinned.
 """
 
 import json
@@ -21,9 +21,9 @@ from kilnwork import testing
 from kilnwork.jobs.flows import model
 from kilnwork.kit import processes
 from support import ponds
-from support import up as up_support
-from support.mixed import client
-from support.programs import effects, family
+from support import up_server as up_support
+from support.mixed_load import client
+from support.programs import effects, process_family
 from support.programs import run as programs
 from support.sets import journal
 
@@ -46,7 +46,7 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 def run(seed: int, *, keep: bool = False) -> programs.Report:
-    """Run one seed; its directory is kept if something was wrong, or if `keep` says so."""
+    """Run one seed; its directory is kept if something was wrong, or if `keep` is set."""
     directory = Path(tempfile.mkdtemp(prefix=f"ks{seed}-", dir="/tmp"))
     report = programs.Report(seed, directory=str(directory))
     begun = time.monotonic()
@@ -79,8 +79,8 @@ class _Run:
         self.lake = directory / "lake"
         self.effects = directory / "effects"
         (directory / "w").mkdir()
-        self.server = up_support.Up(directory / "data", workdir=directory / "w")
-        self.family = family.Family(str(self.server.data))
+        self.server = up_support.UpServer(directory / "data", workdir=directory / "w")
+        self.family = process_family.ProcessFamily(str(self.server.data))
         self.api = client.Client(self.server.data)
         self.committed: dict[str, journal.Row] = {}
         """What was in the journal when the server was dead."""
@@ -151,14 +151,14 @@ class _Run:
     # faults
 
     def _damage_what_is_there(self) -> None:
-        """Have the data in the pond before the set is there, and some of it damaged."""
+        """Fetch the data into the pond before the set exists, and damage some of it."""
         fetch = ("--fetch", "lake", "--lease", "before")
         self.server.kiln("data", POND, *fetch, timeout_s=120)
         for _ in range(self.chance.randrange(1, 4)):
             self._damage(self.chance.choice(sorted(self.files)))
 
     def _damage(self, path: str) -> None:
-        """Flip a byte of the blob of a file, or cut it off."""
+        """Flip a byte of the blob of a file, or truncate it."""
         name = ponds.digest_of(self.files[path]).removeprefix("sha256:")
         blob = self.server.data / f"ponds/default/{POND}/blobs/{name[:2]}/{name}"
         try:
@@ -212,7 +212,9 @@ class _Run:
             processes.signal_all([self.chance.choice(found)], signal.SIGKILL)
 
     def _rewrite(self) -> None:
-        """Other content of all files, of the same size, once they are pinned."""
+        """Replace the content of all files by other content of the same size, once they are
+        pinned.
+        """
         pinned = self._status().get("snapshots", {}).get(SNAPSHOT, {}).get("digest")
         if pinned and not self.rewritten:
             other = {path: self.chance.randbytes(len(was)) for path, was in self.files.items()}
@@ -221,7 +223,7 @@ class _Run:
             self.report.hits.append("rewrite")
 
     def _damage_what_was_read(self) -> None:
-        """A blob whose shard is committed; a server that is killed goes on beside it."""
+        """Damage a blob whose shard is committed, beside a server that is being killed."""
         if self.committed:
             shards = [name for name in sorted(self.committed) if name.startswith("price-")]
             number = int(self.chance.choice(shards).removeprefix("price-"))
@@ -250,7 +252,7 @@ class _Run:
             raise programs.Wrong("wrong", facts)
 
     def _alone(self) -> model.FlowRunView:
-        """The same flow in this process, on the data as it was pinned."""
+        """Run the same flow in this process, on the pinned data."""
         data = {SNAPSHOT: self.lake.parent / "as-it-was"}
         with _ONE_AT_A_TIME:
             return testing.run_set({"spec": self.spec}, data=data)
@@ -265,7 +267,7 @@ class _Run:
         self.report.hits.append(f"starts={len(starts)} committed={len(self.committed)}")
 
     def _remove(self) -> None:
-        """With the set all goes that was made for it, in the pond too."""
+        """Delete the set and check that everything made for it is removed, in the pond too."""
         until = time.monotonic() + 60
         self.api.insist("DELETE", f"{_KINDS}/syncsets/{SET}", until=until)
         runs = self.server.data / f"ponds/default/{POND}/runs/default"
@@ -310,7 +312,7 @@ class _Run:
         return self.server.log.read_text(errors="replace")[-6000:]
 
     def destroy(self) -> None:
-        """Leave nothing behind, whatever happened."""
+        """Kill all processes."""
         self.api.close()
         process = self.server.process
         if process is not None and process.poll() is None:

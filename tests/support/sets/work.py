@@ -1,7 +1,7 @@
-"""What the flow of `run` calls: functions that workers import, and that one process calls itself.
+"""Functions of the flow of `run`: workers import them, and one process calls them for comparison.
 
-On a server each start is noted, with the number of its attempt (`programs.effects`), and takes a
-while, so that kills find it at work.
+On a server each start is noted with the number of its attempt (`programs.effects`) and takes a
+while, so that kills interrupt it.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from support.programs import effects
 
 
 def price(shard: dict[str, Any], pause_s: float) -> dict[str, Any]:
-    """Read a shard; what comes of it depends on each of its bytes."""
+    """Read a shard; return a result that depends on each of its bytes."""
     read = kiln.Shard(shard)
     _begun(f"price-{read.index}", pause_s)
     content = b"".join(path.read_bytes() for path in read.files)
@@ -27,7 +27,7 @@ def price(shard: dict[str, Any], pause_s: float) -> dict[str, Any]:
 
 
 def total(parts: list[dict[str, Any]], digest: str) -> dict[str, Any]:
-    """Put the shards together, in their order."""
+    """Combine the shards in their order."""
     _begun("total", 0.0)
     return {"snapshot": digest, "mean": sum(part["mean"] for part in parts), "parts": parts}
 

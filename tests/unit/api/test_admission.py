@@ -10,7 +10,7 @@ from support import job_manifests
 JUDGES = {"Job": admission.validate_job, "JobConfig": admission.validate_job_config}
 
 
-@pytest.mark.parametrize("manifest", job_manifests.every(), ids=job_manifests.title)
+@pytest.mark.parametrize("manifest", job_manifests.all_manifests(), ids=job_manifests.title)
 def test_manifest_is_accepted(manifest: dict[str, Any]) -> None:
     assert JUDGES[manifest["kind"]](manifest) == []
 
@@ -55,7 +55,7 @@ def test_the_spec_of_a_claim_and_the_data_of_a_task_object_cannot_change() -> No
     assert [at for at, _ in admission.validate_task_object_update({"data": 1}, {})] == ["data"]
 
 
-def test_writing_a_claim_takes_the_right_to_use_its_executor() -> None:
+def test_writing_a_claim_requires_use_of_its_executor() -> None:
     assert admission.task_claim_right(CLAIM) == ("executors/external", "gpu")
 
 
@@ -68,7 +68,7 @@ def test_writing_a_claim_takes_the_right_to_use_its_executor() -> None:
         ({"run": 1, "priority": 1}, {"run": 1, "priority": 2}, False),
     ],
 )
-def test_a_changed_spec_without_a_new_run_is_warned_of(
+def test_changed_spec_without_a_new_run_gives_a_warning(
     before: dict[str, Any],
     after: dict[str, Any],
     is_warned: bool,  # noqa: FBT001
@@ -77,13 +77,13 @@ def test_a_changed_spec_without_a_new_run_is_warned_of(
     assert (admission.RUN_UNCHANGED in warnings) is is_warned
 
 
-def test_a_template_beside_a_config_is_warned_of_when_the_job_is_created() -> None:
+def test_template_beside_a_config_gives_a_warning_at_creation() -> None:
     job = {"spec": {"configName": "report", "template": {"taskTemplate": {"command": ["true"]}}}}
     assert any("JobConfig report" in text for text in admission.warn_of_job(job, None))
     assert list(admission.warn_of_job(job, job)) == []
 
 
-def test_what_a_schema_leaves_out_is_reported_with_its_field() -> None:
+def test_problem_not_covered_by_the_schema_is_reported_with_its_field() -> None:
     found = admission.validate_job(
         {"metadata": {"name": "a"}, "spec": {"ttlSecondsAfterFinished": "x"}}
     )
@@ -98,7 +98,7 @@ def test_what_a_schema_leaves_out_is_reported_with_its_field() -> None:
         ({}, True),
     ],
 )
-def test_only_an_object_task_without_inputs_has_a_sample(
+def test_only_object_tasks_without_inputs_have_a_sample(
     spec: dict[str, Any],
     is_sampled: bool,  # noqa: FBT001
 ) -> None:

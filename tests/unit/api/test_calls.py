@@ -13,12 +13,12 @@ PAYLOAD = attempts.Payload(attempts.JSON, b"1")
 ITEM = calls.CallItem(number=1, task=TASK, template=2, arguments=PAYLOAD)
 
 
-def test_a_call_needs_nothing_and_has_no_parent_unless_it_says_so() -> None:
+def test_call_has_no_needs_and_no_parent_by_default() -> None:
     assert (ITEM.needs, ITEM.name, ITEM.key, ITEM.ordinal) == ((), None, None, 0)
     assert (ITEM.parent, ITEM.retry_failed, ITEM.cache) == (None, False, None)
 
 
-def test_frames_are_arrays_and_come_back_as_they_were_sent() -> None:
+def test_frames_are_arrays_and_round_trip() -> None:
     sent = msgspec.msgpack.encode(ITEM)
     assert isinstance(msgspec.msgpack.decode(sent), list)
     assert msgspec.msgpack.decode(sent, type=calls.CallItem) == ITEM

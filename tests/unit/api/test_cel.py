@@ -50,7 +50,7 @@ def given_by(text: str, document: Any = None) -> bool | None:
         ("object.status.phase + 'x' == 'Runningx'  // done", True),
     ],
 )
-def test_expression(text: str, given: bool | None) -> None:  # noqa: FBT001
+def test_expression_has_the_expected_value(text: str, given: bool | None) -> None:  # noqa: FBT001
     assert given_by(text) is given
 
 
@@ -64,7 +64,7 @@ def test_expression(text: str, given: bool | None) -> None:  # noqa: FBT001
         ("1 / 0 == 1", "cannot be decided: division by zero in CEL expression"),
     ],
 )
-def test_why_it_is_not_true(text: str, why: str) -> None:
+def test_explain_describes_the_value(text: str, why: str) -> None:
     assert cel.Predicate(text).explain(POD, documents.Budget()) == why
 
 
@@ -93,7 +93,7 @@ def test_why_it_is_not_true(text: str, why: str) -> None:
         ("object.a\t.\n map\r\n ( c , true) == []", "calls map()"),
     ],
 )
-def test_what_is_not_taken_is_refused_with_the_reason(text: str, problem: str) -> None:
+def test_unsupported_expression_is_refused_with_the_reason(text: str, problem: str) -> None:
     with pytest.raises(cel.CelError, match=re.escape(problem)):
         cel.Predicate(text)
 
@@ -107,7 +107,7 @@ def test_what_is_not_taken_is_refused_with_the_reason(text: str, problem: str) -
         "object.status.conditions.all(c, c.type != '') && object.status.conditions.all(c, true)",
     ],
 )
-def test_text_is_not_taken_for_code(text: str) -> None:
+def test_string_literals_are_not_treated_as_code(text: str) -> None:
     assert cel.Predicate(text).evaluate(POD, documents.Budget()) in (True, False)
 
 
@@ -119,20 +119,20 @@ def test_text_is_not_taken_for_code(text: str) -> None:
         "object.long.all(x, object.long == object.long)",
     ],
 )
-def test_work_is_known_before_it_is_done(text: str) -> None:
+def test_work_is_counted_before_it_is_done(text: str) -> None:
     long = {"long": list(range(4000))}
     with pytest.raises(documents.LimitExceeded, match="steps"):
         cel.Predicate(text).evaluate(long, documents.Budget())
     assert cel.Predicate(text).evaluate({"long": [0, 1]}, documents.Budget()) is True
 
 
-def test_lists_of_the_expression_are_work_too() -> None:
+def test_literal_lists_count_as_work() -> None:
     ones = "[" + ",".join(["1"] * 240) + "]"
     with pytest.raises(documents.LimitExceeded, match="steps"):
         cel.Predicate(f"{ones}.all(x, {ones}.all(y, true))").evaluate({}, documents.Budget())
 
 
-def test_a_large_document_is_work_too() -> None:
+def test_large_document_counts_as_work() -> None:
     with pytest.raises(documents.LimitExceeded):
         cel.Predicate("size(object) == 0").evaluate([0] * 300_000, documents.Budget())
 
@@ -147,7 +147,7 @@ PIECES = [
     some.lists(some.sampled_from(PIECES), max_size=12).map("".join),
     some.sampled_from([{}, {"a": []}, {"a": [True, 1, "x", None]}, {"a": {"b": 2**70}}, [], "x"]),
 )
-def test_any_text_is_refused_or_says_true_false_or_nothing(text: str, document: Any) -> None:
+def test_any_text_is_refused_or_evaluates_to_true_false_or_none(text: str, document: Any) -> None:
     try:
         predicate = cel.Predicate(text)
     except cel.CelError:
@@ -165,6 +165,6 @@ def _without_the_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_without_the_library")
-def test_without_the_library_it_is_refused_and_what_to_do_is_said() -> None:
+def test_expression_without_the_library_is_refused_with_a_remedy() -> None:
     with pytest.raises(cel.CelError, match=r"needs the package common-expr.*write jsonPath"):
         cel.Predicate("object.status.ready")

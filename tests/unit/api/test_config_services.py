@@ -55,10 +55,10 @@ def test_jobs_name_the_service_instead_of_the_template() -> None:
         (config(template={"metadata": {}}), "function.template.spec"),
     ],
 )
-def test_problems(given: job_config.JobConfig, field: str) -> None:
+def test_invalid_service_template_is_refused(given: job_config.JobConfig, field: str) -> None:
     (found,) = config_services.problems(given)
     assert found[0].endswith(field)
 
 
-def test_a_good_template_has_no_problems() -> None:
+def test_valid_service_template_has_no_problems() -> None:
     assert list(config_services.problems(config(template=TEMPLATE))) == []

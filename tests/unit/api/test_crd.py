@@ -108,7 +108,7 @@ def test_rules_for_the_real_server() -> None:
 
 
 @pytest.mark.parametrize("plural", ["jobs", "jobconfigs"])
-def test_what_is_left_out_names_where_it_is(plural: str) -> None:
+def test_left_out_schema_names_the_object_that_describes_it(plural: str) -> None:
     """Only one template of a task is whole: with all of them a definition would be too large."""
     left_out = {
         path: text for path, text in described(root(plural)) if " Its fields are those of " in text
@@ -125,7 +125,7 @@ def test_what_is_left_out_names_where_it_is(plural: str) -> None:
         assert any(path.startswith(f"{other}.") for path in paths), text
 
 
-def test_rules_about_a_job_see_all_of_its_template() -> None:
+def test_job_rules_compare_all_fields_of_the_template() -> None:
     """A field that is added to a template is compared too, but what CEL cannot see."""
     spec = root("jobs")["properties"]["spec"]
     rules = " ".join(v["rule"] for v in spec["x-kubernetes-validations"])

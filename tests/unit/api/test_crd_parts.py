@@ -13,14 +13,14 @@ def test_a_field_that_stands_alone_excludes_all_others(field: str) -> None:
     assert crd_parts.alone_rule(field).startswith(f"give {field} without command, args")
 
 
-def test_each_of_these_fields_has_a_rule() -> None:
+def test_each_field_that_stands_alone_has_a_rule() -> None:
     expressions = [rule["rule"] for rule in crd_parts.task_rules()]
     for field in crd_parts.ALONE:
         (found,) = (one for one in expressions if one.startswith(f"!has(self.{field}) ||"))
         assert f"has(self.{field})" not in found.partition("||")[2]
 
 
-def test_columns() -> None:
+def test_column_has_priority_and_description() -> None:
     wide = crd_parts.column("Node", ".status.node", wide=True, about="Where")
     assert wide["priority"] == 1
     assert wide["description"] == "Where"

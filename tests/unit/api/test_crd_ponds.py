@@ -15,12 +15,12 @@ def spec_schema() -> dict[str, Any]:
     return found
 
 
-def test_columns_stand_in_the_order_of_the_definition() -> None:
+def test_columns_are_in_the_order_of_the_definition() -> None:
     names = [column["name"] for column in version()["additionalPrinterColumns"]]
     assert names == ["Ready", "Nodes", "Used", "Snapshots", "Reason", "Age"]
 
 
-def test_only_the_reason_is_for_the_wide_table() -> None:
+def test_only_the_reason_is_a_wide_column() -> None:
     columns = version()["additionalPrinterColumns"]
     assert [one["name"] for one in columns if one.get("priority")] == ["Reason"]
 

@@ -74,7 +74,7 @@ def dates(text: str, count: int, *, style: job_config.CronFormat = STANDARD) -> 
         ("59 59 23 31 12 ? 2099", "2099-12-31T23:59:59", None),
     ],
 )
-def test_times(text: str, first: str | None, second: str | None) -> None:
+def test_times_of_an_expression(text: str, first: str | None, second: str | None) -> None:
     wanted = [tick for tick in (first, second) if tick is not None]
     assert ticks(parse(text), 2) == wanted
 
@@ -115,7 +115,7 @@ def test_times(text: str, first: str | None, second: str | None) -> None:
         ("0 0 31 2 1", ["02-02", "02-09"]),
     ],
 )
-def test_days(text: str, wanted: list[str]) -> None:
+def test_days_of_an_expression(text: str, wanted: list[str]) -> None:
     assert dates(text, len(wanted)) == wanted
 
 
@@ -195,9 +195,7 @@ def test_days_of_the_week_in_quartz(text: str, wanted: list[str]) -> None:
         ("0 0 * 2 0#5 2026", "day of week '0#5' never", "these months have"),
     ],
 )
-def test_what_is_refused_names_the_field_and_what_is_allowed(
-    text: str, field: str, detail: str
-) -> None:
+def test_refusal_names_the_field_and_the_allowed_values(text: str, field: str, detail: str) -> None:
     message = cron.problem(text, format=STANDARD, hash_id="a/b")
     assert message is not None
     assert field in message
@@ -237,9 +235,7 @@ def names(count: int) -> list[str]:
         (5, "H(MON-FRI)", 1, 5),
     ],
 )
-def test_hashes_spread_over_their_range_and_no_further(
-    place: int, form: str, low: int, high: int
-) -> None:
+def test_hashes_spread_over_their_range_only(place: int, form: str, low: int, high: int) -> None:
     """Facts of Furiko's defects, row 3: days and months are never 0, so every name is accepted."""
     fields = ["0", "0", "0", "?", "*", "?", "*"]
     fields[place] = form
@@ -266,7 +262,7 @@ def numbers(expression: cron.CronExpression, place: int) -> tuple[int, ...]:
 
 @pytest.mark.parametrize("form", ["H/2", "H/7", "H/12", "H(2-11)/3", "H(3-5)/12"])
 @pytest.mark.parametrize("place", [1, 2, 3, 4])
-def test_steps_of_hashes_begin_anywhere_and_keep_their_distance(place: int, form: str) -> None:
+def test_steps_of_hashes_start_anywhere_and_keep_their_distance(place: int, form: str) -> None:
     fields = ["0", "0", "0", "?", "*", "?", "*"]
     fields[place] = form
     step = int(form.partition("/")[2])
@@ -296,7 +292,7 @@ def test_seconds_are_hashed_in_seven_fields_only() -> None:
     assert len({parse("H H * * * ? *", hash_id=name).seconds for name in names(50)}) > 10
 
 
-def test_hash_with_the_real_name_is_what_is_validated() -> None:
+def test_validation_hashes_the_real_name() -> None:
     """Table (c), row 3: admission of Furiko hashed an empty name, and the controller another."""
     for name in names(200):
         for text in ("H H H/31 * *", "H H * H/12 *", "0 0 H H *", "0 0 H(1-31) 2 *"):
@@ -358,7 +354,7 @@ def test_time_zones(name: str, hours: float) -> None:
         "a" * 5000,
     ],
 )
-def test_what_is_no_time_zone(name: str) -> None:
+def test_invalid_time_zone_is_refused(name: str) -> None:
     problem = cron.timezone_problem(name)
     assert problem is not None
     assert "Europe/Zurich" in problem
@@ -397,7 +393,7 @@ def test_overlap_policy(overlap: Overlap, wanted: list[str]) -> None:
     assert found == wanted
 
 
-def test_every_hour_goes_through_changes_of_the_clocks_in_real_time() -> None:
+def test_hourly_ticks_follow_real_time_when_clocks_change() -> None:
     for text in ("30 * * * *", "30 0-23 * * *", "30 */1 ? * ?"):
         for day in ("2026-03-08T05:00:00Z", "2026-11-01T04:00:00Z"):
             found = [seconds(tick) for tick in ticks(parse(text), 6, start=day, zone=NEW_YORK)]
@@ -408,7 +404,7 @@ def test_every_hour_goes_through_changes_of_the_clocks_in_real_time() -> None:
     "text",
     ["0 0 0 1 1 ? 2099", "0 0 29 2 ? 2096", "59 59 23 LW 12 ? 2098,2099", "0 0 ? 2 5#5 2092"],
 )
-def test_ticks_in_the_far_future_are_found_at_once(text: str) -> None:
+def test_ticks_in_the_far_future_are_found_quickly(text: str) -> None:
     """Table (c), row 8: no walk from tick to tick, however far the next one is."""
     expression = parse(text)
     zone = NEW_YORK
@@ -420,7 +416,7 @@ def test_ticks_in_the_far_future_are_found_at_once(text: str) -> None:
     assert min(timeit.repeat(find, number=1, repeat=20)) < 0.005
 
 
-def test_there_is_nothing_before_1970_and_after_2099() -> None:
+def test_no_ticks_before_1970_and_after_2099() -> None:
     every_second = parse("* * * * * * *")
     policies = {"gap": Gap.RUN_AFTER, "overlap": Overlap.FIRST}
     for name in ("UTC", "UTC+14", "GMT-12", "Pacific/Auckland"):

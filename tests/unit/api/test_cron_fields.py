@@ -29,11 +29,11 @@ def parse(text: str, field: cron_fields.Field) -> cron_fields.Numbers:
         ("1", cron_fields.QUARTZ_WEEKDAY, (0,)),
     ],
 )
-def test_values(text: str, field: cron_fields.Field, values: tuple[int, ...]) -> None:
+def test_values_of_a_field(text: str, field: cron_fields.Field, values: tuple[int, ...]) -> None:
     assert parse(text, field).values == values
 
 
-def test_only_a_bare_star_leaves_the_choice_to_the_other_field() -> None:
+def test_only_a_bare_star_leaves_days_to_the_other_field() -> None:
     assert parse("*", DAY).any_
     assert parse("?", DAY).any_
     assert not parse("*/2", DAY).any_
@@ -50,7 +50,7 @@ def test_only_a_bare_star_leaves_the_choice_to_the_other_field() -> None:
         ("5#6", WEEKDAY, "is not understood"),
     ],
 )
-def test_other_texts_are_refused(text: str, field: cron_fields.Field, message: str) -> None:
+def test_invalid_fields_are_refused(text: str, field: cron_fields.Field, message: str) -> None:
     with pytest.raises(cron_fields.InvalidCron) as refused:
         parse(text, field)
     assert message in str(refused.value)

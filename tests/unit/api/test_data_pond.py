@@ -55,7 +55,7 @@ def test_a_source_with_another_scheme_is_refused(uri: str) -> None:
     [("a", True), ("a-1", True), ("1a", True), ("-a", False), ("a-", False), ("A", False),
      ("a" * 63, True), ("a" * 64, False), ("", False)],
 )  # fmt: skip
-def test_a_source_is_named_as_a_dns_label(name: str, is_usable: bool) -> None:  # noqa: FBT001
+def test_source_name_is_a_dns_label(name: str, is_usable: bool) -> None:  # noqa: FBT001
     if is_usable:
         assert read(data_pond.PondSource, name=name, uri="https://a/").name == name
     else:
@@ -64,7 +64,7 @@ def test_a_source_is_named_as_a_dns_label(name: str, is_usable: bool) -> None:  
 
 
 @pytest.mark.parametrize("by", ["files", "glob", "range", "hash"])
-def test_shards_are_made_in_one_of_four_ways_and_count_bytes(by: str) -> None:
+def test_shards_have_four_methods_and_default_to_bytes(by: str) -> None:
     scheme = read(data_pond.ShardScheme, by=by)
     assert (scheme.by, scheme.unit, scheme.count, scheme.patterns) == (by, "bytes", None, ())
 
@@ -74,6 +74,6 @@ def test_shards_are_made_in_one_of_four_ways_and_count_bytes(by: str) -> None:
     [{"by": "rows"}, {"by": "hash", "count": 0}, {"by": "hash", "count": 100_001},
      {"by": "range", "unit": "lines"}, {}],
 )  # fmt: skip
-def test_other_ways_to_shard_are_refused(fields: dict[str, object]) -> None:
+def test_unknown_shard_methods_are_refused(fields: dict[str, object]) -> None:
     with pytest.raises(msgspec.ValidationError):
         read(data_pond.ShardScheme, **fields)

@@ -30,7 +30,7 @@ def fields(**spec: Any) -> list[str]:
         ({"highWatermark": 0.5, "lowWatermark": 0.6}, ["spec.lowWatermark"]),
     ],
 )
-def test_fields_of_the_spec(spec: dict[str, Any], found: list[str]) -> None:
+def test_invalid_spec_fields_are_refused(spec: dict[str, Any], found: list[str]) -> None:
     assert fields(**spec) == found
 
 
@@ -51,10 +51,10 @@ def test_fields_of_the_spec(spec: dict[str, Any], found: list[str]) -> None:
         ({"uri": "https://a/", "allowAddresses": ["10.0.0.0/8", "a"]}, ["allowAddresses[1]"]),
     ],
 )
-def test_sources(source: dict[str, Any], found: list[str]) -> None:
+def test_invalid_sources_are_refused(source: dict[str, Any], found: list[str]) -> None:
     assert fields(sources=[{"name": "s", **source}]) == [f"spec.sources[0].{one}" for one in found]
 
 
-def test_a_name_may_not_be_there_twice() -> None:
+def test_duplicate_source_name_is_refused() -> None:
     sources = [{"name": "s", "uri": "file:///a"}, {"name": "s", "uri": "file:///b"}]
     assert fields(sources=sources) == ["spec.sources[1].name"]

@@ -45,7 +45,7 @@ MOMENT = date_formats.parse_rfc3339("2026-03-05T14:07:09.250+05:30")
         ("", ""),
     ],
 )
-def test_token(pattern: str, written: str) -> None:
+def test_token_is_formatted(pattern: str, written: str) -> None:
     assert date_formats.write(MOMENT, pattern) == written
 
 
@@ -66,7 +66,7 @@ def test_token(pattern: str, written: str) -> None:
         ("2026-05-17T00:00:00Z", "d e E", "0 0 7"),
     ],
 )
-def test_edge_of_a_token(time: str, pattern: str, written: str) -> None:
+def test_token_at_its_bounds_is_formatted(time: str, pattern: str, written: str) -> None:
     assert date_formats.write(date_formats.parse_rfc3339(time), pattern) == written
 
 
@@ -80,7 +80,7 @@ def test_edge_of_a_token(time: str, pattern: str, written: str) -> None:
         ("Y" * 300, "has 300 characters; 256 are allowed"),
     ],
 )
-def test_a_format_that_is_a_mistake_is_refused(pattern: str, problem: str) -> None:
+def test_invalid_format_is_refused(pattern: str, problem: str) -> None:
     with pytest.raises(date_formats.InvalidFormat) as refused:
         date_formats.check(pattern)
     assert problem in str(refused.value)
@@ -101,7 +101,7 @@ def test_a_format_that_is_a_mistake_is_refused(pattern: str, problem: str) -> No
         "now",
     ],
 )
-def test_what_is_no_rfc3339_is_refused(text: str) -> None:
+def test_invalid_rfc3339_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"RFC 3339|must be in|range"):
         date_formats.parse_rfc3339(text)
 
@@ -112,7 +112,7 @@ OFFSETS = some.integers(-14 * 60, 14 * 60).map(
 
 
 @given(some.datetimes(timezones=OFFSETS))
-def test_a_time_with_offset_written_in_full_is_the_same_time(moment: datetime.datetime) -> None:
+def test_full_format_with_offset_round_trips(moment: datetime.datetime) -> None:
     text = date_formats.write(moment, "YYYY-MM-DD[T]HH:mm:ss.SSSSSSZ")
     read = date_formats.parse_rfc3339(text)
     assert (read, read.utcoffset()) == (moment, moment.utcoffset())
@@ -131,7 +131,7 @@ def test_weeks_agree_with_the_calendar(moment: datetime.datetime) -> None:
 
 
 @given(some.text(alphabet="YMDdHhmsSZXxLlaAwWGgqQ[]\\T-: %ztRé", max_size=12))
-def test_a_format_is_written_or_refused(pattern: str) -> None:
+def test_any_format_is_formatted_or_refused(pattern: str) -> None:
     try:
         date_formats.check(pattern)
     except date_formats.InvalidFormat:

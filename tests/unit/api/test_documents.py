@@ -26,7 +26,7 @@ def nested(depth: int, *, leaf: Any = 0) -> Any:
     return leaf
 
 
-def test_a_document_at_the_limits_is_taken() -> None:
+def test_document_at_the_limits_is_accepted() -> None:
     documents.measure(nested(documents.MAX_DEPTH))
     documents.measure({"a": "x" * (documents.MAX_SIZE - 3)})
 
@@ -41,18 +41,18 @@ def test_a_document_at_the_limits_is_taken() -> None:
         ([0] * documents.MAX_SIZE, "1048576 values and characters"),
     ],
 )
-def test_a_larger_or_deeper_one_is_refused(document: Any, problem: str) -> None:
+def test_larger_or_deeper_document_is_refused(document: Any, problem: str) -> None:
     with pytest.raises(documents.LimitExceeded, match=problem):
         documents.measure(document)
 
 
-def test_a_size_names_the_longest_member_and_the_work_of_a_look() -> None:
+def test_size_has_the_longest_member_and_the_work_of_a_pass() -> None:
     size = documents.measure({"a": [1, 2, 3, 4], "b": "x" * 30})
     assert size.longest == 4
     assert size.work == 7 + (30 + 2) // 16
 
 
-def test_a_budget_ends() -> None:
+def test_exhausted_budget_raises_limit_exceeded() -> None:
     budget = documents.Budget(10)
     budget.spend(10)
     with pytest.raises(documents.LimitExceeded, match="more than 10 steps"):
@@ -79,11 +79,11 @@ def test_values_are_equal_if_types_and_values_are(left: Any, right: Any) -> None
 @pytest.mark.parametrize(
     ("left", "right"), [(True, 1), (False, 0), ([True], [1]), ({"a": 1}, {"a": True}), ("1", 1)]
 )
-def test_a_truth_is_no_number_and_a_text_neither(left: Any, right: Any) -> None:
+def test_booleans_and_strings_do_not_equal_numbers(left: Any, right: Any) -> None:
     assert not documents.equal(left, right, documents.Budget())
 
 
-def test_equality_costs_what_it_looks_at() -> None:
+def test_equality_counts_the_compared_values() -> None:
     with pytest.raises(documents.LimitExceeded):
         documents.equal([0] * 1000, [0] * 1000, documents.Budget(1000))
 
@@ -102,5 +102,5 @@ def test_equality_costs_what_it_looks_at() -> None:
         ("x" * 100, '"' + "x" * 60 + '"… (100 characters)'),
     ],
 )
-def test_values_are_shown_short(value: Any, shown: str) -> None:
+def test_values_are_shown_briefly(value: Any, shown: str) -> None:
     assert documents.show(value) == shown

@@ -56,7 +56,7 @@ def test_an_expression_gives_a_value(text: str, value: Any) -> None:
         ("1 + 1", []),
     ],
 )
-def test_its_names_are_known_before(text: str, names: list[Any]) -> None:
+def test_names_are_known_before_evaluation(text: str, names: list[Any]) -> None:
     found = expressions.Expression(text, frozenset({"s"}))
     assert sorted(found.names) == [expressions.Name(*name) for name in names]
 
@@ -72,12 +72,12 @@ def test_its_names_are_known_before(text: str, names: list[Any]) -> None:
         ("big.value + 1", "cannot be evaluated"),
     ],
 )
-def test_what_cannot_be_evaluated_says_why(text: str, why: str) -> None:
+def test_failed_evaluation_gives_the_reason(text: str, why: str) -> None:
     with pytest.raises(expressions.ExpressionError, match=why):
         expressions.Expression(text).evaluate(lookup)
 
 
-def test_a_condition_is_true_or_false() -> None:
+def test_condition_must_be_a_boolean() -> None:
     with pytest.raises(expressions.ExpressionError, match="is 2, neither true nor false"):
         expressions.Expression("price.value.sum").truth(lookup)
 
@@ -94,12 +94,12 @@ def test_a_condition_is_true_or_false() -> None:
         "x" * 2000,
     ],
 )
-def test_what_is_no_expression_is_refused(text: str) -> None:
+def test_invalid_expression_is_refused(text: str) -> None:
     with pytest.raises(expressions.ExpressionError):
         expressions.Expression(text)
 
 
-def test_text_is_never_filled_in() -> None:
+def test_expression_among_other_text_is_refused() -> None:
     document = expressions.Document({"a": ["plain $x {y}", "${ price.value.sum }"], "b": 1})
     assert document.evaluate(lookup) == {"a": ["plain $x {y}", 2], "b": 1}
     assert document.names == (expressions.Name("price", "value"),)

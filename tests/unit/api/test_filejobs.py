@@ -6,13 +6,13 @@ from kilnwork.api import filejobs
 from kilnwork.api import task as api_task
 
 
-def test_more_attempts_of_a_part_leave_its_losses_as_they_are() -> None:
+def test_max_attempts_of_a_part_does_not_change_max_losses() -> None:
     spec = msgspec.convert({"retry": {"maxAttempts": 6}}, filejobs.FileJobSpec)
     assert spec.retry.max_losses == filejobs.MAX_LOSSES
     assert spec.retry.max_attempts == 6
 
 
-def test_a_task_reads_the_retry_of_a_part_as_it_was_meant() -> None:
+def test_retry_of_a_part_is_converted_to_that_of_a_task() -> None:
     written = msgspec.json.encode(filejobs.PartRetry().of_task)
     read = msgspec.json.decode(written, type=api_task.Retry)
     assert read.max_attempts == 3

@@ -18,7 +18,7 @@ def test_python_keywords_are_written_without_the_underscore() -> None:
     assert msgspec.to_builtins(found) == {"with": {"a": 1}, "if": "a", "else": {"call": "m:f"}}
 
 
-def test_an_empty_step_waits_for_all_and_is_not_deterministic() -> None:
+def test_empty_step_has_the_documented_defaults() -> None:
     found = step()
     assert (found.wait, found.deterministic, found.parallel, found.max) == (
         "all",
@@ -40,13 +40,13 @@ def test_counts_of_a_step_are_at_least_one_and_bounded(field: str, largest: int)
 
 
 @pytest.mark.parametrize("field", ["attemptSeconds", "timeoutSeconds"])
-def test_times_of_a_step_are_above_zero(field: str) -> None:
+def test_durations_of_a_step_are_positive(field: str) -> None:
     step(**{field: 0.001})
     with pytest.raises(msgspec.ValidationError):
         step(**{field: 0})
 
 
-def test_a_field_that_no_step_has_is_refused() -> None:
+def test_unknown_field_of_a_step_is_refused() -> None:
     with pytest.raises(msgspec.ValidationError, match="retries"):
         step(retries=3)
 
@@ -58,12 +58,12 @@ def test_each_entry_of_a_flow_is_one_named_step(do: list[object]) -> None:
         msgspec.convert({"do": do}, flow.Flow)
 
 
-def test_the_last_steps_are_written_finally() -> None:
+def test_last_steps_are_encoded_as_finally() -> None:
     found = msgspec.convert({"do": [{"a": {}}], "finally": [{"z": {}}]}, flow.Flow)
     assert found.finally_ == ({"z": {}},)
 
 
-def test_a_cause_is_not_empty() -> None:
+def test_empty_cause_is_refused() -> None:
     assert msgspec.convert({}, flow.Catch).causes == ()
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"causes": [""]}, flow.Catch)

@@ -24,7 +24,7 @@ def given(expression: str) -> dict[str, Any]:
     return {"call": "m.f", "with": {"x": [{"deep": f"${{ {expression} }}"}]}}
 
 
-def test_the_example_of_the_facts_is_valid() -> None:
+def test_example_flow_is_valid() -> None:
     assert not problems(
         {"load": {"call": "calib.load", "with": {"curve": "${ data.market }"}}},
         {
@@ -104,7 +104,7 @@ def test_problems_are_found_with_their_paths(step: Any, path: str, text: str) ->
     assert text in what
 
 
-def test_a_join_may_not_allow_what_its_each_says() -> None:
+def test_join_and_each_may_not_both_set_allow() -> None:
     found = problems(
         {"price": {**EACH, "allow": {"failed": 1}}},
         {"total": {"join": "price", "call": "m.f", "allow": {"failed": 2}}},
@@ -112,7 +112,7 @@ def test_a_join_may_not_allow_what_its_each_says() -> None:
     assert found == ["do[1].total.allow: stands at price too: say it in one place"]
 
 
-def test_a_group_is_needed_where_there_are_several() -> None:
+def test_group_is_required_if_there_are_several() -> None:
     declared = msgspec.convert({"do": [{"a": CALL}]}, flow.Flow)
     found = flow_validation.problems(declared, groups=["cpu", "gpu"])
     assert found == [("do[0].a.group", "is needed: one of cpu, gpu")]
@@ -121,13 +121,13 @@ def test_a_group_is_needed_where_there_are_several() -> None:
     assert flow_validation.problems(other, groups=["cpu", "gpu"]) == []
 
 
-def test_a_flow_has_no_more_steps_than_allowed() -> None:
+def test_flow_with_too_many_steps_is_refused() -> None:
     found = problems(*({f"s{number}": CALL} for number in range(flow.MAX_STEPS + 1)))
     assert found == [f"do: has {flow.MAX_STEPS + 1} steps; {flow.MAX_STEPS} are allowed"]
 
 
 @pytest.mark.parametrize("largest", [None, 0, 9, 99_999])
-def test_task_names_are_labels_that_differ(largest: int | None) -> None:
+def test_task_names_are_distinct_labels(largest: int | None) -> None:
     keys = ["price", "solve[3].iterate", "solve[31].iterate", "x" * 40 + "[999]." + "y" * 40]
     sets = ["eod-risk", "a" * 63]
     suffix = "" if largest is None else f"-{largest}"

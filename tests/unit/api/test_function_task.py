@@ -26,7 +26,7 @@ def test_mode_callback_awaits_a_callback() -> None:
     assert template().awaited is None
 
 
-def test_a_callback_of_its_own_is_kept() -> None:
+def test_explicit_callback_is_kept() -> None:
     made = template(mode="Callback", callback={"timeoutSeconds": 5})
     assert made.awaited is not None
     assert made.awaited.timeout_seconds == 5

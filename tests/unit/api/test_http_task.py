@@ -28,7 +28,7 @@ def template(method: str = "GET", **fields: Any) -> http_task.HttpTemplate:
         ("GET", False, False),
     ],
 )
-def test_a_request_is_repeated_if_it_changes_nothing_or_says_so(
+def test_request_is_repeated_if_safe_or_idempotent(
     method: str,
     idempotent: bool | None,  # noqa: FBT001
     may_repeat: bool,  # noqa: FBT001
@@ -48,6 +48,6 @@ def test_a_template_needs_a_request() -> None:
         msgspec.convert({}, http_task.HttpTemplate)
 
 
-def test_a_field_that_no_template_has_is_refused() -> None:
+def test_unknown_field_of_a_template_is_refused() -> None:
     with pytest.raises(msgspec.ValidationError, match="retries"):
         template(retries=3)

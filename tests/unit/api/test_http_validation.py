@@ -17,7 +17,7 @@ def problems(http: dict[str, Any], **spec: Any) -> list[tuple[str, str]]:
     return validation.spec_problems(made)
 
 
-def test_the_sample_of_the_proposal_is_accepted() -> None:
+def test_sample_of_the_executor_proposal_is_accepted() -> None:
     request = {
         "method": "GET",
         "url": "http://my-service.default.svc:8080/my-path",
@@ -62,7 +62,7 @@ def test_the_sample_of_the_proposal_is_accepted() -> None:
         ({"url": "http://h/${task.callback_url}"}, "url"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_request(request_: dict[str, Any], field: str) -> None:
+def test_invalid_request_is_refused(request_: dict[str, Any], field: str) -> None:
     found = problems({"request": {**OK, **request_}})
     assert [name for name, _ in found] == [f"spec.http.request.{field}"], found
 
@@ -81,7 +81,7 @@ def test_what_is_wrong_with_a_request(request_: dict[str, Any], field: str) -> N
         ({"affinity": {"preferred": {"a": "c,d"}}}, "affinity.preferred.a"),
     ],
 )
-def test_what_is_wrong_around_it(more: dict[str, Any], field: str) -> None:
+def test_invalid_http_template_is_refused(more: dict[str, Any], field: str) -> None:
     found = problems({"request": OK, **more})
     assert len(found) == 1, found
     assert found[0][0].startswith(f"spec.http.{field}")
@@ -103,7 +103,7 @@ def test_what_is_wrong_around_it(more: dict[str, Any], field: str) -> None:
         ({"cancel": {"request": {"method": "PUT", "url": "/${task.x}"}}}, "cancel.request.url"),
     ],
 )
-def test_what_is_wrong_with_a_function(more: dict[str, Any], field: str) -> None:
+def test_invalid_function_is_refused(more: dict[str, Any], field: str) -> None:
     given = {"service": "hello", "request": {"method": "POST"}, **more}
     made = msgspec.convert({"function": given}, task.TaskSpec)
     found = [name for name, _ in validation.spec_problems(made)]
@@ -117,11 +117,11 @@ def test_a_request_to_a_function_stays_below_its_url(url: str) -> None:
 
 
 @pytest.mark.parametrize("other", [{"command": ["x"]}, {"env": [{"name": "a"}]}, {"image": "x"}])
-def test_it_is_nothing_else_besides(other: dict[str, Any]) -> None:
+def test_request_excludes_other_fields_of_a_task(other: dict[str, Any]) -> None:
     assert len(problems({"request": OK}, **other)) == 1
 
 
-def test_variables_that_make_a_request_invalid_are_found_when_they_are_put_in() -> None:
+def test_request_is_checked_again_after_substitution() -> None:
     spec = msgspec.convert({"request": {**OK, "url": "${task.name}"}}, type=_TEMPLATE)
     assert http_validation.substituted(spec, lambda: {"task.name": "http://x/"}).request.url
     with pytest.raises(http_validation.InvalidRequest, match="absolute"):

@@ -26,21 +26,21 @@ def test_a_job_without_parallelism_has_one_index() -> None:
     assert one.status(0) == job.ParallelIndex(index_number=0)
 
 
-def test_count() -> None:
+def test_indexes_by_count() -> None:
     count = indexes(withCount=3)
     assert count.size == 3
     assert count.variables(2) == {"task.index_num": 2}
     assert (count.label(2), count.find("2")) == ("2", 2)
 
 
-def test_keys() -> None:
+def test_indexes_by_keys() -> None:
     assert KEYS.variables(0) == {"task.index_num": 0, "task.index_key": "red"}
     assert KEYS.status(1) == job.ParallelIndex(index_key="7")
     # a key that looks like a number is that key
     assert [KEYS.find(label) for label in ("red", "7", "0", "2")] == [0, 1, 2, 2]
 
 
-def test_the_last_key_of_a_matrix_varies_fastest_whatever_the_order_they_are_written_in() -> None:
+def test_last_key_of_a_matrix_varies_fastest_in_any_written_order() -> None:
     found = [MATRIX.variables(n) for n in range(MATRIX.size)]
     assert [v["task.index_matrix.city"] for v in found] == ["oslo"] * 2 + ["lima"] * 2 + [
         "a,b=c"
@@ -71,14 +71,14 @@ def test_labels_find_their_indexes(of: index_sets.IndexSet) -> None:
         max_size=3,
     )
 )
-def test_labels_of_a_matrix_lead_back_to_an_index_of_that_label(matrix: dict[str, Any]) -> None:
+def test_matrix_label_is_found_as_an_index_of_that_label(matrix: dict[str, Any]) -> None:
     of = indexes(withMatrix=matrix)
     for number in range(of.size):
         assert of.label(of.find(of.label(number))) == of.label(number)
 
 
 @pytest.mark.parametrize("label", ["", "3", "-1", "1.0", "٣", "9" * 30, "blue"])
-def test_an_unknown_index_is_refused_with_those_there_are(label: str) -> None:
+def test_unknown_index_is_refused_with_the_existing_ones(label: str) -> None:
     with pytest.raises(index_sets.UnknownIndex, match="indexes are 0 to 2"):
         indexes(withCount=3).find(label)
     with pytest.raises(index_sets.UnknownIndex, match="0 to 5, or city=oslo,floor=1 to"):
@@ -87,7 +87,7 @@ def test_an_unknown_index_is_refused_with_those_there_are(label: str) -> None:
         KEYS.variables(3)
 
 
-def test_a_million_indexes_take_no_memory() -> None:
+def test_million_indexes_use_no_memory() -> None:
     values = [str(n) for n in range(100)]
     tracemalloc.start()
     large = (
@@ -142,11 +142,11 @@ def test_the_name_of_a_task_is_a_label(name: str) -> None:
         ([0, 2, 4], "0,2,4"),
     ],
 )
-def test_ranges(numbers: list[int], text: str) -> None:
+def test_ranges_of_numbers(numbers: list[int], text: str) -> None:
     assert index_sets.ranges(numbers) == text
 
 
-def test_ranges_that_are_too_long_say_how_many_numbers_are_left_out() -> None:
+def test_long_ranges_end_with_the_number_of_omitted_numbers() -> None:
     assert index_sets.ranges(range(0, 40, 2), limit=24) == "0,2,4,6,8,10,… (14 more)"
     text = index_sets.ranges(range(0, 1_000_000, 2))
     assert 4000 < len(text) <= 4096
@@ -154,7 +154,7 @@ def test_ranges_that_are_too_long_say_how_many_numbers_are_left_out() -> None:
 
 
 @given(some.sets(some.integers(0, 300)), some.integers(20, 200))
-def test_ranges_hold_or_count_every_number(numbers: set[int], limit: int) -> None:
+def test_ranges_contain_or_count_every_number(numbers: set[int], limit: int) -> None:
     text = index_sets.ranges(sorted(numbers), limit)
     assert len(text) <= limit
     listed, _, omitted = text.partition(",… (")

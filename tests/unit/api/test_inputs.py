@@ -27,7 +27,7 @@ def test_input_object_is_called_input() -> None:
     assert _read(spec, {_object("start"): {"count": "0"}}) == {"input": {"count": "0"}}
 
 
-def test_objects_and_results_come_under_their_names() -> None:
+def test_objects_and_results_are_inputs_by_name() -> None:
     spec = task.TaskSpec(
         inputs=(task.TaskInput(name="a", object="x"), task.TaskInput(name="b", task="t"))
     )
@@ -68,13 +68,13 @@ def test_path_without_match_is_an_error(value: Any, path: str) -> None:
         (task.TaskInput(name="a", object="x", path="$.["),),
     ],
 )
-def test_spec_that_means_nothing_is_invalid(entries: tuple[task.TaskInput, ...]) -> None:
+def test_input_without_a_source_is_invalid(entries: tuple[task.TaskInput, ...]) -> None:
     with pytest.raises(inputs.InputError) as caught:
         inputs.assemble(task.TaskSpec(inputs=entries), {_object("x"): {}})
     assert caught.value.reason == reasons.Reason.INVALID_SPEC
 
 
-def test_inputs_that_no_frame_holds_are_refused_with_their_size() -> None:
+def test_inputs_too_large_for_a_frame_are_refused_with_their_size() -> None:
     spec = task.TaskSpec(input_object="big")
     with pytest.raises(inputs.InputError, match="524288 are allowed") as caught:
         inputs.assemble(spec, {_object("big"): "x" * inputs.MAX_INPUT_BYTES})

@@ -45,7 +45,7 @@ def matches(pattern: str, text: str) -> bool:
         ("a-b,c", "a-b,c", True),
     ],
 )
-def test_pattern(pattern: str, text: str, *, found: bool) -> None:
+def test_pattern_matches_as_expected(pattern: str, text: str, *, found: bool) -> None:
     assert matches(pattern, text) is found
 
 
@@ -83,7 +83,7 @@ def test_pattern(pattern: str, text: str, *, found: bool) -> None:
         ("a" * 513, "512 are allowed"),
     ],
 )
-def test_what_is_no_pattern_is_refused_with_a_remedy(pattern: str, problem: str) -> None:
+def test_invalid_pattern_is_refused_with_a_remedy(pattern: str, problem: str) -> None:
     with pytest.raises(iregexp.PatternError, match=re.escape(problem)):
         iregexp.Pattern(pattern)
 
@@ -104,7 +104,7 @@ PATTERNS = some.recursive(
 
 
 @given(PATTERNS, some.lists(some.text("abc.", max_size=5), min_size=1, max_size=6))
-def test_it_matches_what_python_matches(pattern: str, texts: list[str]) -> None:
+def test_pattern_matches_the_same_texts_as_in_python(pattern: str, texts: list[str]) -> None:
     """One pattern sees several texts: what it remembers of one must not change the next."""
     known, ours = re.compile(pattern), iregexp.Pattern(pattern)
     for text in texts:
@@ -127,11 +127,11 @@ def test_any_text_is_a_pattern_or_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(a|a)*b", "(a*)*b", "a*a*a*a*a*b", "(a|aa)+c", "(.*a){9}x"])
-def test_patterns_that_stop_a_backtracking_engine_end(pattern: str) -> None:
+def test_catastrophic_patterns_terminate(pattern: str) -> None:
     assert matches(pattern, "a" * 20_000) is False
 
 
-def test_work_is_counted_and_ends() -> None:
+def test_work_is_counted_and_limited() -> None:
     """Each of these characters finds the automaton in a state where it has not been before."""
     pattern = iregexp.Pattern("(a|b)*a(a|b){300}")
     text = "".join(random.Random(1).choices("ab", k=10_000))
@@ -139,7 +139,7 @@ def test_work_is_counted_and_ends() -> None:
         pattern.fullmatch(text, documents.Budget())
 
 
-def test_what_is_remembered_stays_small() -> None:
+def test_cache_of_a_pattern_is_bounded() -> None:
     pattern = iregexp.Pattern(".*")
     for start in range(0, 60_000, 100):
         text = "".join(map(chr, range(start, start + 100)))

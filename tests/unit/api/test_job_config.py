@@ -8,12 +8,12 @@ import pytest
 from kilnwork.api import job_config
 
 
-def test_the_latest_missed_tick_of_a_day_is_made_up_for() -> None:
+def test_missed_runs_default_to_the_latest_tick_of_a_day() -> None:
     missed = job_config.Schedule().missed_runs
     assert (missed.policy, missed.max_runs, missed.within_seconds) == ("Latest", 5, 86_400)
 
 
-def test_a_schedule_is_enabled_and_counts_days_from_sunday_as_zero() -> None:
+def test_schedule_defaults_to_enabled_and_standard_format() -> None:
     schedule = msgspec.convert({"cron": {"expression": "@daily"}}, job_config.Schedule)
     assert schedule.cron is not None
     assert (schedule.disabled, schedule.cron.format, schedule.cron.timezone) == (
@@ -23,7 +23,7 @@ def test_a_schedule_is_enabled_and_counts_days_from_sunday_as_zero() -> None:
     )
 
 
-def test_concurrency_needs_a_policy_and_lets_twenty_wait() -> None:
+def test_concurrency_requires_a_policy_and_allows_twenty_queued() -> None:
     found = msgspec.convert({"policy": "Forbid"}, job_config.Concurrency)
     assert (found.max_concurrency, found.max_queued) == (None, 20)
     with pytest.raises(msgspec.ValidationError, match="policy"):

@@ -69,7 +69,7 @@ def test_the_template_is_copied_and_the_config_owns_the_job() -> None:
     assert job_validation.validate_job_update(declared(), made) == []
 
 
-def test_what_the_job_says_goes_before_what_the_config_says() -> None:
+def test_settings_of_the_job_take_precedence_over_the_config() -> None:
     of_config = {
         "priority": 5,
         "locks": [{"name": "db"}],
@@ -123,7 +123,7 @@ def test_a_job_keeps_its_other_owners_and_has_one_controller() -> None:
         assert [(one.uid, one.controller) for one in made.owner_references] == owners
 
 
-def test_the_patch_makes_the_job_so_with_what_is_null_in_its_template() -> None:
+def test_patch_keeps_null_values_of_the_template() -> None:
     call = {"call": {"function": "m:f", "kwargs": {"nothing": None}}}
     found = job_expansion.expand(config(template={"spec": {"taskTemplate": call}}), declared())
     operations = {one["path"]: (one["op"], one["value"]) for one in found.patch}
@@ -180,26 +180,26 @@ def test_values_of_options_keep_their_types_and_texts_become_substitutions() -> 
     }
 
 
-def test_a_job_may_be_run_again_with_the_values_of_an_expanded_one() -> None:
+def test_expanded_values_can_be_used_for_another_job() -> None:
     first = expanded(config(option=TYPED), declared(optionValues="user: ann\ntags: [a, b]\n"))
     again = expanded(config(option=TYPED), declared(optionValues=first.spec.option_values))
     assert again.spec == first.spec
 
 
-def test_values_that_do_not_suit_are_refused() -> None:
+def test_invalid_option_values_are_refused() -> None:
     with pytest.raises(options.InvalidOptions, match=r"spec\.optionValues\.user is needed"):
         job_expansion.expand(config(option=TYPED), declared())
     with pytest.raises(options.InvalidOptions, match=r"spec\.optionValues\.usr is no option"):
         job_expansion.expand(config(), declared(optionValues={"usr": "x"}))
 
 
-def test_substitutions_go_before_all_other_variables() -> None:
+def test_substitutions_take_precedence_over_other_variables() -> None:
     given = {"option.user": "s", "job.name": "t", "option.free": "f"}
     made = expanded(config(), declared(optionValues={"user": "v"}, substitutions=given))
     assert job_expansion.variables(made).items() >= given.items()
 
 
-def test_the_variables_of_a_job_of_a_config() -> None:
+def test_variables_of_a_job_with_a_config() -> None:
     found = job_expansion.variables(
         expanded(config(), declared({"annotations": {job_expansion.SCHEDULE_TIME: "86400"}}, run=2))
     )
@@ -219,7 +219,7 @@ def test_the_variables_of_a_job_of_a_config() -> None:
     }
 
 
-def test_a_job_with_its_own_template_has_the_values_that_it_gives() -> None:
+def test_variables_of_a_job_with_its_own_template() -> None:
     given = declared(
         configName=None,
         template={**COMMAND, "retry": {"maxAttempts": 3}},
@@ -233,14 +233,14 @@ def test_a_job_with_its_own_template_has_the_values_that_it_gives() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-1", "1.5", "9" * 13, "1e3", "٣", "253402300800"])
-def test_a_tick_that_is_none_is_none(text: str) -> None:
+def test_invalid_schedule_time_annotation_is_no_tick(text: str) -> None:
     assert (
         job_expansion.tick_of(declared({"annotations": {"kilnwork.dev/schedule-time": text}}))
         is None
     )
 
 
-def test_the_job_of_a_tick() -> None:
+def test_job_of_a_tick_has_its_name_and_annotations() -> None:
     made = job_expansion.new_job(config(), tick=1_767_225_600)
     assert made["metadata"]["name"] == "greet-1767225600"
     assert "generateName" not in made["metadata"]
@@ -257,7 +257,7 @@ def test_the_job_of_a_tick() -> None:
     assert job_validation.validate_job(read) == []
 
 
-def test_a_backfill_has_the_time_of_its_tick_and_is_no_tick_of_the_schedule() -> None:
+def test_backfill_has_a_scheduled_time_but_is_not_a_tick() -> None:
     request = job_expansion.JobRequest(name="ignored", annotations={"a": "b"})
     made = job_expansion.backfill_job(config(), request, tick=1_767_225_600)
     assert made["metadata"]["name"] == "greet-1767225600"
@@ -278,7 +278,7 @@ def test_the_name_of_a_tick_of_the_longest_config_is_a_label() -> None:
     assert names.is_dns_label(name)
 
 
-def test_a_job_on_request() -> None:
+def test_job_on_request_has_the_settings_of_the_config() -> None:
     request = job_expansion.JobRequest(
         option_values={"user": "ann"},
         start_after="2030-01-01T00:00:00Z",
@@ -300,7 +300,7 @@ def test_a_job_on_request() -> None:
     assert read.spec.substitutions == {"option.user": "ann"}
 
 
-def test_a_job_on_request_has_the_name_and_policy_that_are_asked_for() -> None:
+def test_job_on_request_has_the_requested_name_and_policy() -> None:
     request = job_expansion.JobRequest(
         name="mine",
         start_after="2030-01-01T00:00:00Z",
@@ -313,7 +313,7 @@ def test_a_job_on_request_has_the_name_and_policy_that_are_asked_for() -> None:
     assert begun["metadata"]["generateName"] == "x-"
 
 
-def test_a_job_in_the_words_of_furiko_comes_to_its_pods() -> None:
+def test_furiko_manifest_is_expanded_to_its_pod_commands() -> None:
     """Options, a matrix and a shell's variables, from the manifest to the text of a container."""
     greet, given = yaml.safe_load_all(FURIKO)
     config_ = msgspec.convert(greet, job_config.JobConfig)

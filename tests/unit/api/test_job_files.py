@@ -23,7 +23,7 @@ def test_an_invalid_uri_is_refused(uri: str) -> None:
         job_files.parse_uri(uri)
 
 
-def test_a_uri_reads_back() -> None:
+def test_uri_round_trips() -> None:
     made = job_files.JobDirectory("a/b c", "errors")
     assert made.uri == "kiln:a%2Fb%20c/errors"
     assert job_files.of_path("f-1/errors", "x").uri == "kiln:f-1/errors"

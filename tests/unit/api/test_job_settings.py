@@ -21,7 +21,7 @@ def settings(*, total: int = 1, **more: Any) -> job_settings.JobSettings:
     return job_settings.JobSettings.of(template(**more), total)
 
 
-def test_nothing_is_left_open_where_nothing_is_given() -> None:
+def test_empty_template_has_all_defaults() -> None:
     assert settings() == job_settings.JobSettings(
         what=task.TaskTemplate(command=("true",)),
         retry=task.Retry(max_attempts=1, delay_seconds=0, factor=1, max_delay_seconds=0, jitter=0),
@@ -44,13 +44,13 @@ def test_a_template_without_a_task_has_no_settings() -> None:
         job_settings.JobSettings.of(job.JobTemplate(), 1)
 
 
-def test_the_short_forms_of_retries_wait_always_the_same_time() -> None:
+def test_short_form_of_retry_has_a_constant_delay() -> None:
     retry = settings(maxAttempts=3, retryDelaySeconds=90).retry
     assert (retry.max_attempts, retry.delay_seconds, retry.max_delay_seconds) == (3, 90, 90)
     assert (retry.factor, retry.jitter) == (1, 0)
 
 
-def test_a_whole_retry_is_taken_as_it_is() -> None:
+def test_complete_retry_is_used_unchanged() -> None:
     given = {"maxAttempts": 4, "factor": 3, "on": ["exit:9"]}
     assert settings(retry=given).retry == msgspec.convert(given, task.Retry)
 
@@ -66,11 +66,11 @@ def test_a_whole_retry_is_taken_as_it_is() -> None:
         ({"timeouts": {"runningSeconds": 5}}, 900),
     ],
 )
-def test_an_index_waits_so_long_for_its_start(given: Any, seconds: float | None) -> None:
+def test_pending_timeout_of_an_index(given: Any, seconds: float | None) -> None:
     assert settings(**given).timeouts.pending_seconds == seconds
 
 
-def test_every_deadline_goes_where_it_belongs() -> None:
+def test_deadlines_are_mapped_to_job_and_index() -> None:
     limits = {"runningSeconds": 7, "jobSeconds": 70, "killGraceSeconds": 0}
     found = settings(timeouts=limits)
     assert found.timeouts.running_seconds == 7
@@ -91,7 +91,7 @@ def test_every_deadline_goes_where_it_belongs() -> None:
         ({"maxFailed": "100%"}, {"max_failed": 150}),
     ],
 )
-def test_a_completion_strategy_is_one_of_two_numbers(strategy: Any, expected: Any) -> None:
+def test_completion_strategy_is_resolved_to_a_number(strategy: Any, expected: Any) -> None:
     parallelism = {"withCount": 150, "completionStrategy": strategy}
     found = settings(total=150, parallelism=parallelism).completion
     assert found == job_settings.Completion(**expected)
@@ -104,7 +104,7 @@ def test_a_percentage_is_rounded_down(percent: int, total: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1", "%", "-1%", "101%", "100.1%", "1 %", "1.%", "٣%"])
-def test_what_is_no_percentage_is_refused(text: str) -> None:
+def test_invalid_percentage_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must be a percentage"):
         job_settings.percent_of(text, 100)
 
@@ -118,7 +118,7 @@ def test_what_is_no_percentage_is_refused(text: str) -> None:
         ({"ttlSecondsAfterFinished": 5, "ttlSecondsAfterFailed": 50}, 5, 50),
     ],
 )
-def test_a_job_is_kept_by_its_outcome(spec: Any, succeeded: int, failed: int) -> None:
+def test_time_to_live_depends_on_the_outcome(spec: Any, succeeded: int, failed: int) -> None:
     read = msgspec.convert(spec, job.JobSpec)
     assert job_settings.seconds_to_live(read, succeeded=True) == succeeded
     assert job_settings.seconds_to_live(read, succeeded=False) == failed

@@ -57,7 +57,7 @@ def at_attempt(template: Any, text_fields: Any = ()) -> Any:
     return substitution.substitute(template, AT_ATTEMPT, text_fields=text_fields)
 
 
-def test_a_command_is_final() -> None:
+def test_command_is_final_after_rendering() -> None:
     made = rendered(
         {
             "image": "alpine:${option.copies}",
@@ -80,7 +80,7 @@ def test_a_command_is_final() -> None:
     )
 
 
-def test_the_cluster_of_a_template_is_a_variable() -> None:
+def test_cluster_name_of_a_template_is_substituted() -> None:
     assert rendered({"command": ["${task.cluster_name}"], "clusterName": "fast"}).command == (
         "fast",
     )
@@ -109,7 +109,7 @@ def test_arguments_of_a_call_keep_the_types_of_values() -> None:
     }
 
 
-def test_what_only_an_attempt_knows_is_refused_where_nothing_substitutes_again() -> None:
+def test_attempt_variables_are_refused_in_final_fields() -> None:
     ((field, problem),) = problems({"command": ["${task.attempt}"]})
     assert field == "spec.template.taskTemplate.command[0]"
     assert "which is no variable" in problem
@@ -148,7 +148,7 @@ POD: dict[str, Any] = {
 }
 
 
-def test_a_pod_keeps_what_its_attempt_knows_and_escapes_values() -> None:
+def test_pod_keeps_attempt_variables_and_escapes_values() -> None:
     made = rendered({"pod": POD}).pod
     assert made is not None
     assert made.metadata == {"labels": {"n": "7"}}
@@ -165,7 +165,7 @@ def test_a_pod_keeps_what_its_attempt_knows_and_escapes_values() -> None:
     assert final["env"] == [{"name": "A", "value": "${task.attempt} $2"}]
 
 
-def test_a_manifest_is_parsed_before_values_are_put_in() -> None:
+def test_manifest_is_parsed_before_substitution() -> None:
     text = """
         apiVersion: example.com/v1
         kind: Book
@@ -186,14 +186,14 @@ def test_a_manifest_is_parsed_before_values_are_put_in() -> None:
     assert final["metadata"] == {"name": "nightly-7"}
 
 
-def test_a_manifest_that_is_no_yaml_is_refused_with_its_place() -> None:
+def test_manifest_with_invalid_yaml_is_refused_with_its_field() -> None:
     manifest = {"manifest": "{${job.uid}", "result": {}}
     ((field, problem),) = problems({"customResource": manifest})
     assert field == "spec.template.taskTemplate.customResource.manifest"
     assert "is no YAML" in problem
 
 
-def test_a_workflow_gets_values_and_leaves_tags_of_argo() -> None:
+def test_workflow_gets_values_and_keeps_tags_of_argo() -> None:
     made = rendered({"workflow": {"spec": {"a": "{{inputs.x}} ${task.index_num}", "n": "${HOME}"}}})
     assert made.workflow is not None
     assert made.workflow.spec == {"a": "{{inputs.x}} 7", "n": "${HOME}"}
@@ -216,7 +216,7 @@ def test_requests_keep_inputs_and_the_url_of_a_callback() -> None:
     assert final.post_data.text == "3" + SHARED["option.trap"]
 
 
-def test_the_request_that_cancels_a_function_has_variables_too() -> None:
+def test_cancel_request_of_a_function_is_substituted() -> None:
     request = {"method": "POST", "url": "/${task.index_num}"}
     cancel = {"request": {"method": "DELETE", "url": "/${task.id}/${option.user}"}}
     function = {"service": "s", "request": request, "cancel": cancel}
@@ -234,7 +234,7 @@ def test_the_payload_of_an_external_task_keeps_types() -> None:
     assert at_attempt(made.payload) == [{"file": "${job.uid}"}, 3, 2]
 
 
-def test_what_is_shared_goes_before_what_an_index_has() -> None:
+def test_shared_variables_take_precedence_over_those_of_an_index() -> None:
     made = rendered({"command": ["${task.index_num}"]}, {"task.index_num": "s"})
     assert made.command == ("s",)
 
@@ -246,7 +246,7 @@ def test_a_template_without_variables_is_the_same_object_for_every_index() -> No
     assert made.render({}) == template
 
 
-def test_little_text_cannot_make_much() -> None:
+def test_size_of_a_rendering_is_limited() -> None:
     large = "x" * 100_000
     template = {"command": ["${option.large}" * 11]}
     with pytest.raises(documents.LimitExceeded, match="once substituted"):
@@ -259,13 +259,13 @@ def test_little_text_cannot_make_much() -> None:
     assert len(made.render({"task.index_item": "y"}).command[0]) == 11
 
 
-def test_a_text_with_many_dollars_takes_no_square_of_time() -> None:
+def test_text_with_many_dollars_takes_linear_time() -> None:
     started = time.perf_counter()
     rendered({"command": ["$" * 200_000 + "{task.index_num}" + "$" * 200_000]})
     assert time.perf_counter() - started < 1
 
 
-def test_an_index_costs_little() -> None:
+def test_rendering_an_index_is_fast() -> None:
     indexes = index_sets.IndexSet(job.Parallelism(with_count=100_000))
     template = task.TaskTemplate(command=("sh", "-c", "echo ${task.index_num}", "${task.name}"))
     made = job_templates.Template.of(template, SHARED, later=INDEX.keys())
@@ -280,7 +280,7 @@ def _rendering_s(template: job_templates.Template, indexes: index_sets.IndexSet)
     return (time.perf_counter() - started) / 1000
 
 
-def test_the_variables_of_an_index() -> None:
+def test_variables_of_an_index() -> None:
     indexes = index_sets.IndexSet(job.Parallelism(with_keys=("a", "b")))
     assert job_templates.index_variables(indexes, "n", 1) == {
         "task.name": "n-1",
@@ -315,9 +315,7 @@ def written(value: Any) -> str:
 
 
 @given(PLACES, JSON, JSON)
-def test_any_value_arrives_unchanged_through_one_pass(
-    places: list[Any], now: Any, later: Any
-) -> None:
+def test_any_value_is_unchanged_after_one_pass(places: list[Any], now: Any, later: Any) -> None:
     kept = [place for place in places if place != "attempt"]
     template, expected = _text_of(kept, now, later)
     shared = {"option.now": now}
@@ -328,9 +326,7 @@ def test_any_value_arrives_unchanged_through_one_pass(
 
 
 @given(PLACES, JSON, JSON)
-def test_any_value_arrives_unchanged_through_two_passes(
-    places: list[Any], now: Any, later: Any
-) -> None:
+def test_any_value_is_unchanged_after_two_passes(places: list[Any], now: Any, later: Any) -> None:
     template, expected = _text_of(places, now, later)
     external = task.ExternalTask(executor="e", payload={"text": [template, "-"]})
     made = job_templates.Template.of(
@@ -348,7 +344,7 @@ def test_any_value_arrives_unchanged_through_two_passes(
         assert final == [expected, "-"]
 
 
-def test_a_variable_of_an_attempt_beside_an_empty_value_is_alone_and_keeps_its_type() -> None:
+def test_attempt_variable_beside_an_empty_value_keeps_its_type() -> None:
     external = {"executor": "e", "payload": ["${option.none}${task.attempt}"]}
     made = rendered({"external": external}, {"option.none": ""}).external
     assert made is not None

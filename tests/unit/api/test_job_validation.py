@@ -70,7 +70,7 @@ BAD_TEMPLATES = [
 
 
 @pytest.mark.parametrize(("template", "path", "why"), BAD_TEMPLATES)
-def test_a_bad_template_is_refused_with_its_path(template: Any, path: str, why: str) -> None:
+def test_invalid_template_is_refused_with_its_path(template: Any, path: str, why: str) -> None:
     ((field, problem),) = of_template(**template)
     assert field == f"spec.template.{path}"
     assert why in problem
@@ -112,7 +112,7 @@ BAD_INDEX_SETS = [
 
 
 @pytest.mark.parametrize(("parallelism", "path", "why"), BAD_INDEX_SETS)
-def test_a_bad_index_set_is_refused_with_its_path(parallelism: Any, path: str, why: str) -> None:
+def test_invalid_index_set_is_refused_with_its_path(parallelism: Any, path: str, why: str) -> None:
     ((field, problem),) = of_template(parallelism=parallelism)
     assert field == f"spec.template.parallelism{path}"
     assert why in problem
@@ -137,7 +137,7 @@ def test_a_bad_index_set_is_refused_with_its_path(parallelism: Any, path: str, w
         ({"maxFailed": "1"}, ".maxFailed", "percentage"),
     ],
 )
-def test_a_bad_completion_strategy_is_refused(strategy: Any, path: str, why: str) -> None:
+def test_invalid_completion_strategy_is_refused(strategy: Any, path: str, why: str) -> None:
     parallelism = {"withCount": 4, "completionStrategy": strategy}
     ((field, problem),) = of_template(parallelism=parallelism)
     assert field == f"spec.template.parallelism.completionStrategy{path}"
@@ -153,7 +153,7 @@ def test_every_completion_strategy_is_accepted(strategy: Any) -> None:
     assert of_template(parallelism=parallelism) == []
 
 
-def test_how_many_must_succeed_may_be_more_than_is_known_yet() -> None:
+def test_min_successful_is_unchecked_while_the_total_is_unknown() -> None:
     source = {"withResultOf": {"task": "a"}, "completionStrategy": {"minSuccessful": 9}}
     assert of_template(parallelism=source) == []
 
@@ -198,7 +198,7 @@ BAD_JOBS = [
 
 
 @pytest.mark.parametrize(("spec", "path", "why"), BAD_JOBS)
-def test_a_bad_job_is_refused_with_its_path(spec: Any, path: str, why: str) -> None:
+def test_invalid_job_is_refused_with_its_path(spec: Any, path: str, why: str) -> None:
     ((field, problem),) = of_job(spec)
     assert field == path
     assert why in problem
@@ -216,11 +216,11 @@ def test_a_bad_job_is_refused_with_its_path(spec: Any, path: str, why: str) -> N
         {"template": {"task": {"template": TASK}}},
     ],
 )
-def test_a_good_job_is_accepted(spec: Any) -> None:
+def test_valid_job_is_accepted(spec: Any) -> None:
     assert of_job(spec) == []
 
 
-def test_names_leave_room_for_what_is_made_of_them() -> None:
+def test_names_leave_room_for_derived_names() -> None:
     assert of_job({"configName": "a"}, name="x" * 63) == []
     ((field, problem),) = of_job({"configName": "a"}, name="x" * 64)
     assert (field, problem) == ("metadata.name", "must be no more than 63 characters, not 64")
@@ -295,7 +295,7 @@ BAD_CONFIGS = [
 
 
 @pytest.mark.parametrize(("spec", "path", "why"), BAD_CONFIGS)
-def test_a_bad_job_config_is_refused_with_its_path(spec: Any, path: str, why: str) -> None:
+def test_invalid_job_config_is_refused_with_its_path(spec: Any, path: str, why: str) -> None:
     ((field, problem),) = of_config(**spec)
     assert field == f"spec.{path}"
     assert why in problem
@@ -313,7 +313,7 @@ def test_a_bad_job_config_is_refused_with_its_path(spec: Any, path: str, why: st
         "${option.given} ${option.substituted}",
     ],
 )
-def test_variables_of_jobs_are_known_in_commands(text: str) -> None:
+def test_job_variables_are_accepted_in_commands(text: str) -> None:
     spec = {
         "template": {"taskTemplate": {"command": [text], "env": [{"name": "X", "value": text}]}},
         "optionValues": {"given": 1},
@@ -390,11 +390,11 @@ def test_variables_of_an_index_are_those_of_its_index_set(
     assert len(problems(unknown)) == 1
 
 
-def test_a_pod_knows_the_attempt_too() -> None:
+def test_attempt_variables_are_accepted_in_pods() -> None:
     assert of_template(taskTemplate={"pod": POD}) == []
 
 
-def test_only_hooks_know_the_phase_and_only_the_finalizer_the_results() -> None:
+def test_phase_is_only_for_hooks_and_results_only_for_the_finalizer() -> None:
     phase, results = "${job.phase}", "${task.inputs.results}"
 
     def external(payload: str) -> dict[str, Any]:
@@ -413,7 +413,7 @@ def test_only_hooks_know_the_phase_and_only_the_finalizer_the_results() -> None:
     assert len(of_template(**hook("${task.index_num}"))) == 1
 
 
-def test_a_job_config_knows_its_own_variables_and_options() -> None:
+def test_job_config_accepts_its_variables_and_options() -> None:
     options = {"options": [{"type": "String", "name": "user-name"}]}
 
     def problems(text: str) -> list[str]:
@@ -426,13 +426,13 @@ def test_a_job_config_knows_its_own_variables_and_options() -> None:
     assert "did you mean ${option.user-name}?" in unknown
 
 
-def test_the_job_of_a_job_config_knows_its_variables() -> None:
+def test_job_of_a_job_config_accepts_its_variables() -> None:
     spec = {"template": {"taskTemplate": {"command": ["${jobconfig.name}"]}}}
     owner = {"apiVersion": "kilnwork.dev/v1alpha1", "kind": "JobConfig", "name": "a", "uid": "u"}
     assert of_job(spec, ownerReferences=[owner]) == []
 
 
-def test_the_template_of_a_job_that_names_a_job_config_is_not_looked_at() -> None:
+def test_template_of_a_job_with_config_name_is_not_checked() -> None:
     spec = {"configName": "a", "template": {"taskTemplate": {"command": ["${option.x}"]}}}
     assert of_job(spec) == []
     body = {"metadata": {"name": "a"}, "spec": spec}
@@ -492,7 +492,7 @@ def template(**more: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_cannot_be_changed_is_named(new: Any, path: str, why: str) -> None:
+def test_changed_immutable_fields_are_named(new: Any, path: str, why: str) -> None:
     ((field, problem),) = changed(BEFORE, **new)
     assert field == path
     assert why in problem
@@ -510,7 +510,7 @@ def test_what_cannot_be_changed_is_named(new: Any, path: str, why: str) -> None:
         {"template": template(parallelism={"withCount": 2})},
     ],
 )
-def test_what_can_be_changed(new: Any) -> None:
+def test_mutable_fields_can_be_changed(new: Any) -> None:
     assert changed(BEFORE, **new) == []
 
 
@@ -528,6 +528,6 @@ def test_the_template_of_a_job_config_is_copied_once(kept: str | None, had: Any)
     assert changed(after, template={"taskTemplate": {"command": ["other"]}}) != []
 
 
-def test_another_job_config_is_never_named() -> None:
+def test_config_name_cannot_be_replaced() -> None:
     ((field, _),) = changed({"configName": "a"}, configName="b")
     assert field == "spec.configName"

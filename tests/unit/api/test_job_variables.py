@@ -31,11 +31,11 @@ def test_an_index_has_the_variables_of_its_set(
     ("name", "is_one"),
     [("option.x", True), ("task.name", True), ("HOME", False), ("option.${x}", False)],
 )
-def test_is_variable(name: str, *, is_one: bool) -> None:
+def test_is_variable_for_names(name: str, *, is_one: bool) -> None:
     assert job_variables.is_variable(name) is is_one
 
 
-def test_variables_with_another_way_are_not_early() -> None:
+def test_variables_with_an_alternative_are_not_early() -> None:
     assert not set(job_variables.EARLY) & set(job_variables.INSTEAD_IN_COMMANDS)
     assert set(job_variables.INSTEAD_IN_CALLS) == set(job_variables.INSTEAD_IN_COMMANDS)
     assert job_variables.of_options(["a"]) == ["option.a"]

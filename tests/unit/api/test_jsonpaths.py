@@ -47,7 +47,7 @@ def select(path: str, document: Any = DOCUMENT, *, steps: int = documents.MAX_WO
         ("$[?count(@.*) == 5][0]", [1]),
     ],
 )
-def test_path(path: str, values: list[Any]) -> None:
+def test_path_selects_as_expected(path: str, values: list[Any]) -> None:
     assert repr(select(path)) == repr(values)
 
 
@@ -79,7 +79,7 @@ def test_the_root_of_a_scalar_is_the_scalar(document: Any) -> None:
         ("$." + "a" * 1023, "1024 are allowed"),
     ],
 )
-def test_what_is_no_path_is_refused(path: str, problem: str) -> None:
+def test_invalid_path_is_refused(path: str, problem: str) -> None:
     with pytest.raises(jsonpaths.PathError) as refused:
         jsonpaths.Path(path)
     assert problem in str(refused.value)
@@ -96,7 +96,7 @@ def test_what_is_no_path_is_refused(path: str, problem: str) -> None:
         "$.long[?search(@.x, 'a') || search($.text, '(a|b)*a(a|b){200}c')]",
     ],
 )
-def test_work_is_counted_and_ends(path: str) -> None:
+def test_work_is_counted_and_limited(path: str) -> None:
     document = {
         "pairs": [[[0] * 3000] * 5, [[0] * 3000] * 5],
         "long": list(range(20_000)),
@@ -115,7 +115,7 @@ def test_nodes_of_queries_in_filters_count_too(path: str) -> None:
         select(path, document, steps=800)
 
 
-def test_long_names_take_no_memory_for_each_node() -> None:
+def test_long_names_use_no_memory_per_node() -> None:
     document = {"x" * 500_000: {"y": [0] * 5000}}
     tracemalloc.start()
     try:
@@ -135,7 +135,7 @@ def test_each_evaluation_has_its_own_budget() -> None:
         assert len(path.select(DOCUMENT, documents.Budget(400))) == 5
 
 
-def test_a_document_that_is_too_deep_is_a_limit() -> None:
+def test_document_that_is_too_deep_raises_limit_exceeded() -> None:
     deep: Any = 0
     for _ in range(200):
         deep = [deep]

@@ -5,7 +5,7 @@ import pytest
 from kilnwork.api import manager
 
 
-def test_home() -> None:
+def test_home_namespace_from_the_environment() -> None:
     assert manager.home({}) == "kilnwork-system"
     assert manager.home({"KILN_MANAGER_NAMESPACE": ""}) == "kilnwork-system"
     assert manager.home({"KILN_MANAGER_NAMESPACE": "ops"}) == "ops"
@@ -16,7 +16,7 @@ def test_the_path_of_the_proxy_is_quoted() -> None:
     assert path == "/api/v1/namespaces/a%2Fb/services/https:kilnwork:https/proxy"
 
 
-def test_a_token_is_for_the_manager_alone() -> None:
+def test_token_request_has_only_the_audience_of_the_manager() -> None:
     spec = manager.token_request()["spec"]
     assert spec == {"audiences": ["kilnwork.dev"], "expirationSeconds": 3600}
 
@@ -31,7 +31,7 @@ def test_a_token_is_for_the_manager_alone() -> None:
         (0, "cannot be used: said"),
     ],
 )
-def test_obstacle(status: int, text: str) -> None:
+def test_obstacle_gives_cause_and_remedy(status: int, text: str) -> None:
     assert text in manager.obstacle(status, "said", home="ops")
 
 

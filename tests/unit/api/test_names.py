@@ -8,12 +8,12 @@ from kilnwork.api import names
 
 
 @pytest.mark.parametrize("text", ["a", "a-b", "0", "a" * 63])
-def test_label_is_taken(text: str) -> None:
+def test_valid_label_is_accepted(text: str) -> None:
     assert names.is_dns_label(text)
 
 
 @pytest.mark.parametrize("text", ["", "A", "-a", "a-", "a.b", "a" * 64, "a\n", "ä"])
-def test_no_label_is_refused(text: str) -> None:
+def test_invalid_label_is_refused(text: str) -> None:
     assert not names.is_dns_label(text)
 
 
@@ -26,7 +26,7 @@ def test_subdomain_may_have_dots_and_253_characters() -> None:
 
 
 @pytest.mark.parametrize("key", ["a", "A_b.c", "example.com/a", "kilnwork.dev/task"])
-def test_qualified_name_is_taken(key: str) -> None:
+def test_valid_qualified_name_is_accepted(key: str) -> None:
     assert names.qualified_problem(key) is None
 
 
@@ -41,7 +41,7 @@ def test_qualified_name_is_taken(key: str) -> None:
         ("a" * 64, "name part must be no more than 63 characters"),
     ],
 )
-def test_no_qualified_name_says_which_part_is_wrong(key: str, said: str) -> None:
+def test_invalid_qualified_name_names_the_wrong_part(key: str, said: str) -> None:
     assert (names.qualified_problem(key) or "").startswith(said)
 
 
@@ -52,7 +52,7 @@ def test_label_value_may_be_empty() -> None:
     assert names.label_value_problem("a" * 64)
 
 
-def test_data_key_stays_inside_its_directory() -> None:
+def test_data_key_cannot_leave_its_directory() -> None:
     assert names.data_key_problem("key.name_1") is None
     for key in ("", ".", "..", "..x", "a/b", "a" * 254):
         assert names.data_key_problem(key) is not None
@@ -78,7 +78,7 @@ def test_short_form_is_always_a_label_that_fits(text: str, limit: int) -> None:
     assert short == names.dns_label(text, limit)
 
 
-def test_short_form_keeps_what_fits_and_tells_long_names_apart() -> None:
+def test_short_form_keeps_the_prefix_and_differs_for_long_names() -> None:
     assert names.dns_label("counter-0") == "counter-0"
     one, other = names.dns_label("a" * 200), names.dns_label("a" * 201)
     assert one != other

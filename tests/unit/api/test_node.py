@@ -33,17 +33,17 @@ def test_a_node_is_ready_if_its_condition_ready_is_true(
     assert found.ready is is_ready
 
 
-def test_a_node_without_a_spec_takes_pods_and_has_no_taints() -> None:
+def test_node_without_a_spec_is_schedulable_and_has_no_taints() -> None:
     assert (read().spec.unschedulable, read().spec.taints) == (False, ())
     assert read().status.allocatable == {}
 
 
-def test_a_taint_needs_a_key_and_an_effect_only() -> None:
+def test_taint_requires_only_key_and_effect() -> None:
     found = read(spec={"taints": [{"key": "gpu", "effect": "NoSchedule"}]}).spec.taints
     assert found == (node.Taint(key="gpu", effect="NoSchedule", value=""),)
 
 
-def test_fields_that_are_not_read_do_no_harm() -> None:
+def test_undeclared_fields_are_ignored() -> None:
     condition = {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}
     found = read(spec={"podCIDR": "10.0.0.0/24"}, status={"conditions": [condition]})
     assert found.ready

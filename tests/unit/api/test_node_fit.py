@@ -49,18 +49,18 @@ TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
         (node(), pod(affinity=term("Near", "disk")), "node(s) didn't match"),
     ],
 )
-def test_find_misfit(on: dict[str, Any], of: dict[str, Any], why: str) -> None:
+def test_misfit_is_described(on: dict[str, Any], of: dict[str, Any], why: str) -> None:
     found = node_fit.find_misfit(on, of, {})
     assert found.startswith(why)
     assert bool(found) is bool(why)
 
 
-def test_pods_of_the_node_take_room() -> None:
+def test_pods_of_the_node_use_resources() -> None:
     used = {"cpu": decimal.Decimal("3.5"), "pods": decimal.Decimal(2)}
     assert node_fit.find_misfit(node(), pod(), used) == "Too many pods, Insufficient cpu"
 
 
-def test_a_node_that_is_not_ready_takes_no_pod() -> None:
+def test_node_that_is_not_ready_fits_no_pod() -> None:
     broken = node() | {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
     assert node_fit.find_misfit(broken, pod(), {}) == "node(s) were not ready"
 
@@ -75,7 +75,9 @@ def test_a_node_that_is_not_ready_takes_no_pod() -> None:
         ([{"key": "down", "value": "x"}], 0.0),
     ],
 )
-def test_stays_s(tolerations: list[dict[str, Any]], seconds: float | None) -> None:
+def test_tolerated_seconds_on_a_tainted_node(
+    tolerations: list[dict[str, Any]], seconds: float | None
+) -> None:
     down = node(taints=[{"key": "down", "effect": "NoExecute"}])
     assert node_fit.stays_s(down, pod(tolerations=tolerations)) == seconds
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from kilnwork.api import object_manifests, task, validation
-from support import argo
+from support import argo_replay
 
 BOOK = {"apiVersion": "my.custom.domain/v1alpha1", "kind": "Book", "spec": {"chapters": 3}}
 BOOK_TEXT = """
@@ -33,7 +33,7 @@ def problems(of: task.TaskSpec) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("manifest", [BOOK, BOOK_TEXT, msgspec.json.encode(BOOK).decode()])
-def test_a_manifest_is_an_object_or_one_in_a_text(manifest: Any) -> None:
+def test_manifest_is_an_object_or_yaml_text(manifest: Any) -> None:
     declared = book(manifest)
     assert problems(declared) == {}
     assert object_manifests.manifest_of(declared) == (BOOK, "spec.customResource.manifest")
@@ -50,7 +50,7 @@ def test_a_manifest_is_an_object_or_one_in_a_text(manifest: Any) -> None:
             {**FLOW, "metadata": {"labels": {"a": "b"}}},
             {**FLOW, "metadata": {"labels": {"a": "b"}}},
         ),
-        *((flow, flow) for flow in argo.hera().values()),
+        *((flow, flow) for flow in argo_replay.hera_workflows().values()),
     ],
 )
 def test_a_workflow_may_be_written_in_parts_or_as_a_whole(workflow: Any, expected: Any) -> None:
@@ -88,18 +88,18 @@ def test_a_workflow_may_be_written_in_parts_or_as_a_whole(workflow: Any, expecte
         ({**BOOK, "spec": {"a": "${task.inputs.x}"}}, ".spec.a", "which is no variable"),
     ],
 )
-def test_what_is_wrong_with_a_manifest_is_named(manifest: Any, field: str, says: str) -> None:
+def test_invalid_manifest_is_refused_with_its_field(manifest: Any, field: str, says: str) -> None:
     found = problems(book(manifest))
     assert says in found[f"spec.customResource.manifest{field}"]
 
 
-def test_aliases_do_not_make_much_of_little() -> None:
+def test_expanded_yaml_aliases_are_limited() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     assert "has more than" in problems(book("\n".join(lines)))["spec.customResource"]
 
 
-def test_timestamps_and_octal_texts_stay_what_kubernetes_makes_of_them() -> None:
+def test_timestamps_and_octal_texts_are_read_as_in_kubernetes() -> None:
     body, _ = object_manifests.manifest_of(book("a: 2026-01-02\nb: 1:30\nc: on\nd: 0o17"))
     assert body == {"a": "2026-01-02", "b": "1:30", "c": True, "d": 15}
 
@@ -122,7 +122,7 @@ def test_inputs_are_variables(name: str) -> None:
         ({**RESULT, "jsonPath": "a b"}, "jsonPath", "is no JSONPath"),
     ],
 )  # fmt: skip
-def test_rules_are_checked_when_they_are_written(result: Any, field: str, says: str) -> None:
+def test_rules_are_checked_on_admission(result: Any, field: str, says: str) -> None:
     found = problems(spec(customResource={"manifest": BOOK, "result": result}))
     assert says in found[f"spec.customResource.result.{field}".rstrip(".")]
 
@@ -152,7 +152,7 @@ def test_rules_are_checked_when_they_are_written(result: Any, field: str, says: 
         ({"workflow": FLOW, "image": "x"}, "spec.image", "is for a command"),
     ],
 )
-def test_a_workflow_is_one_and_the_only_thing_to_run(given: Any, field: str, says: str) -> None:
+def test_workflow_excludes_other_fields_of_a_task(given: Any, field: str, says: str) -> None:
     assert says in problems(spec(**given))[field]
 
 
@@ -203,13 +203,13 @@ manifest: |
         ("workflow", PROPOSED_MANIFEST),
     ],
 )
-def test_what_furikos_proposal_shows_is_accepted(field: str, text: str) -> None:
+def test_sample_of_the_furiko_proposal_is_accepted(field: str, text: str) -> None:
     declared = spec(**{field: yaml.safe_load(text)})
     assert problems(declared) == {}
     assert declared.executor == field
 
 
-def test_an_account_has_a_name_as_accounts_have() -> None:
+def test_service_account_name_is_checked() -> None:
     found = problems(book(BOOK, serviceAccountName="a\r\nImpersonate-Group: system:masters"))
     assert "subdomain" in found["spec.customResource.serviceAccountName"]
 

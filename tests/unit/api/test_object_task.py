@@ -10,7 +10,7 @@ from kilnwork.api import object_task
 MANIFEST = {"apiVersion": "v1", "kind": "ConfigMap"}
 
 
-def test_the_conditions_of_a_result_may_be_left_out_one_by_one() -> None:
+def test_each_condition_of_a_result_is_optional() -> None:
     result = msgspec.convert({}, object_task.ObjectResult)
     assert result.success_condition is result.failure_condition is result.running_condition is None
     assert result.json_path == ""
@@ -23,7 +23,7 @@ def test_a_custom_resource_needs_a_manifest_and_a_result(fields: dict[str, Any])
 
 
 @pytest.mark.parametrize("manifest", [MANIFEST, "apiVersion: v1\nkind: ConfigMap\n"])
-def test_a_manifest_is_an_object_or_its_text(manifest: object) -> None:
+def test_manifest_may_be_an_object_or_text(manifest: object) -> None:
     found = msgspec.convert({"manifest": manifest, "result": {}}, object_task.CustomResource)
     assert found.manifest == manifest
     assert found.service_account_name == ""
@@ -41,6 +41,6 @@ def test_the_name_of_an_account_is_at_most_253_characters() -> None:
         msgspec.convert({"serviceAccountName": "a" * 254}, object_task.WorkflowTemplate)
 
 
-def test_a_field_that_no_workflow_has_is_refused() -> None:
+def test_unknown_field_of_a_workflow_is_refused() -> None:
     with pytest.raises(msgspec.ValidationError, match="steps"):
         msgspec.convert({"steps": []}, object_task.WorkflowTemplate)

@@ -35,7 +35,7 @@ FORM = msgspec.convert(
 OPTIONS = {option.name: option for option in FORM.options}
 
 
-def test_schema() -> None:
+def test_schema_of_an_option() -> None:
     schema = option_forms.json_schema(FORM)
     jsonschema.Draft202012Validator.check_schema(schema)
     assert schema == {
@@ -103,7 +103,7 @@ def test_schema_of_no_options() -> None:
         ("extra", '{"a": [1]}', {"a": [1]}),
     ],
 )
-def test_what_is_typed_becomes_a_value(name: str, text: str, value: Any) -> None:
+def test_typed_text_becomes_a_value(name: str, text: str, value: Any) -> None:
     assert option_forms.from_text(OPTIONS[name], text) == value
 
 
@@ -127,7 +127,7 @@ def test_what_is_typed_becomes_a_value(name: str, text: str, value: Any) -> None
         ("user", "\udcff", "has characters that are no Unicode"),
     ],
 )
-def test_what_is_typed_and_does_not_suit_is_refused(name: str, text: str, problem: str) -> None:
+def test_invalid_typed_text_is_refused(name: str, text: str, problem: str) -> None:
     with pytest.raises(options.InvalidOptions) as error:
         option_forms.from_text(OPTIONS[name], text)
     ((field, found),) = error.value.problems
@@ -160,7 +160,7 @@ VALUES = some.one_of(
 
 
 @given(some.sampled_from(sorted(OPTIONS)), VALUES)
-def test_the_schema_takes_nothing_that_is_refused(name: str, value: Any) -> None:
+def test_schema_accepts_no_invalid_value(name: str, value: Any) -> None:
     option = OPTIONS[name]
     form = job_config.Options(options=(option,))
     validator = jsonschema.Draft202012Validator(option_forms.json_schema(form))
@@ -170,7 +170,7 @@ def test_the_schema_takes_nothing_that_is_refused(name: str, value: Any) -> None
 
 
 @given(some.sampled_from(sorted(OPTIONS)), some.text(max_size=10))
-def test_what_is_typed_is_a_value_or_refused(name: str, text: str) -> None:
+def test_any_typed_text_is_a_value_or_refused(name: str, text: str) -> None:
     try:
         value = option_forms.from_text(OPTIONS[name], text)
     except options.InvalidOptions:

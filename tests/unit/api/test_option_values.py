@@ -37,7 +37,7 @@ def option(type_: str, *, required: bool = False, **of_type: Any) -> job_config.
         (option("JSON"), {"a": [1, None]}, {"a": [1, None]}),
     ],
 )
-def test_evaluate(declared: job_config.Option, value: Any, found: Any) -> None:
+def test_valid_value_is_evaluated(declared: job_config.Option, value: Any, found: Any) -> None:
     assert option_values.evaluate(declared, value) == found
 
 
@@ -60,13 +60,13 @@ def test_evaluate(declared: job_config.Option, value: Any, found: Any) -> None:
         (option("JSON", required=True), None, "any JSON but null"),
     ],
 )
-def test_other_values_are_refused(declared: job_config.Option, value: Any, message: str) -> None:
+def test_invalid_values_are_refused(declared: job_config.Option, value: Any, message: str) -> None:
     with pytest.raises(option_values.Refused) as refused:
         option_values.evaluate(declared, value)
     assert message in str(refused.value)
 
 
-def test_a_message_lists_twenty_values() -> None:
+def test_message_lists_at_most_twenty_values() -> None:
     shown = option_values.listed([str(n) for n in range(23)])
     assert shown.endswith('"19" and 3 more')
 
@@ -80,5 +80,5 @@ def test_a_message_lists_twenty_values() -> None:
         (option("Int", default=0), 0),
     ],
 )
-def test_default_of(declared: job_config.Option, default: Any) -> None:
+def test_default_of_an_option(declared: job_config.Option, default: Any) -> None:
     assert option_values.default_of(declared) == default

@@ -45,7 +45,7 @@ def refused(given: job_config.Options, *x: Any) -> str:
     return problem
 
 
-def test_the_form_of_an_example() -> None:
+def test_values_of_example_options_are_evaluated() -> None:
     text = (
         "user-name: ' Ada '\nshout: true\ntopics: [tea, trains]\nday: 2026-03-05T23:00:00-05:00\n"
     )
@@ -99,7 +99,7 @@ TAKEN: list[tuple[job_config.Options, tuple[Any, ...], Any]] = [
 
 
 @pytest.mark.parametrize(("given", "x", "result"), TAKEN)
-def test_value(given: job_config.Options, x: tuple[Any, ...], result: Any) -> None:
+def test_value_of_an_option(given: job_config.Options, x: tuple[Any, ...], result: Any) -> None:
     assert list(options.problems(given)) == []
     evaluated = value(given, *x)
     assert (evaluated, type(evaluated)) == (result, type(result))
@@ -141,14 +141,14 @@ REFUSED: list[tuple[job_config.Options, tuple[Any, ...], str]] = [
 
 
 @pytest.mark.parametrize(("given", "x", "problem"), REFUSED)
-def test_a_value_that_does_not_suit_is_refused(
+def test_invalid_value_is_refused(
     given: job_config.Options, x: tuple[Any, ...], problem: str
 ) -> None:
     assert list(options.problems(given)) == []
     assert problem in refused(given, *x)
 
 
-def test_an_unknown_key_is_refused_with_those_that_are_known() -> None:
+def test_unknown_key_is_refused_with_the_known_ones() -> None:
     with pytest.raises(options.InvalidOptions) as error:
         options.evaluate(made(*GREET), {"username": "Ada", "zzz": 1, "user-name": "Ada"})
     known = "known are day, shout, tone, topics, user-name"
@@ -166,7 +166,7 @@ def test_values_of_a_jobconfig_without_options_are_refused() -> None:
     assert options.evaluate(None, None) == {}
 
 
-def test_every_problem_is_named_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(options.InvalidOptions) as error:
         options.evaluate(made(*GREET), {"nope": 1, "tone": "rude", "shout": "yes"})
     fields = [field.removeprefix("spec.optionValues.") for field, _ in error.value.problems]
@@ -175,7 +175,7 @@ def test_every_problem_is_named_at_once() -> None:
         assert f"{field} {problem}" in str(error.value)
 
 
-def test_a_substitution_goes_before_a_value_and_needs_none() -> None:
+def test_substitution_takes_precedence_and_needs_no_value() -> None:
     given = of_type("String", required=True)
     substitutions = {"option.x": "s"}
     assert options.evaluate(given, {}, substitutions=substitutions) == {"option.x": "s"}
@@ -185,7 +185,7 @@ def test_a_substitution_goes_before_a_value_and_needs_none() -> None:
 
 
 @given(some.text())
-def test_a_value_is_not_read_for_variables(text: str) -> None:
+def test_value_is_not_parsed_for_variables(text: str) -> None:
     assert value(of_type("String"), text + "${job.uid}$${task.name}") == (
         text + "${job.uid}$${task.name}"
     )
@@ -205,7 +205,7 @@ def test_a_value_is_not_read_for_variables(text: str) -> None:
         ("{a: b}", {"a": "b"}),
     ],
 )
-def test_values_may_be_json_or_yaml_in_a_text(text: str, values: dict[str, Any]) -> None:
+def test_values_may_be_text_in_json_or_yaml(text: str, values: dict[str, Any]) -> None:
     assert options.parse_values(text) == values
 
 
@@ -226,7 +226,7 @@ def test_values_may_be_json_or_yaml_in_a_text(text: str, values: dict[str, Any])
         ("x: !!binary aGVsbG8=", "spec.optionValues.x has a bytes"),
     ],
 )
-def test_what_is_no_object_of_json_is_refused(given: Any, problem: str) -> None:
+def test_values_other_than_a_json_object_are_refused(given: Any, problem: str) -> None:
     if not problem:
         assert options.parse_values(given) == {"a": ["x", "x"], "b": [["x", "x"], ["x", "x"]]}
         return
@@ -235,7 +235,7 @@ def test_what_is_no_object_of_json_is_refused(given: Any, problem: str) -> None:
     assert problem in str(error.value)
 
 
-def test_aliases_of_yaml_make_no_more_than_a_document() -> None:
+def test_expanded_yaml_aliases_are_limited() -> None:
     tens = (f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10))
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]", *tens]
     with pytest.raises(options.InvalidOptions, match="has more than"):
@@ -271,15 +271,13 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("option", "field", "problem"), PROBLEMS)
-def test_an_option_that_cannot_be_used_is_refused(
-    option: dict[str, Any], field: str, problem: str
-) -> None:
+def test_invalid_option_is_refused(option: dict[str, Any], field: str, problem: str) -> None:
     ((at, found),) = options.problems(made({"name": "x", **option}))
     assert at == f"spec.option.options[0].{field}"
     assert problem in found
 
 
-def test_two_options_of_one_name_are_refused() -> None:
+def test_duplicate_option_name_is_refused() -> None:
     given = made({"type": "Int", "name": "x"}, {"type": "Date", "name": "x"})
     assert list(options.problems(given, "o")) == [
         ("o.options[1].name", "is 'x', as options[0] is called; rename one")

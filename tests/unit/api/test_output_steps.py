@@ -23,7 +23,7 @@ def problem(step: str) -> str:
 
 
 @pytest.mark.parametrize("step", ["price", "checks.var"])
-def test_these_write_outputs(step: str) -> None:
+def test_steps_on_workers_can_write_outputs(step: str) -> None:
     assert problem(step) == ""
 
 
@@ -36,11 +36,11 @@ def test_these_write_outputs(step: str) -> None:
         ("pod", "does not run on workers"),
     ],
 )
-def test_others_are_refused(step: str, text: str) -> None:
+def test_other_steps_cannot_write_outputs(step: str, text: str) -> None:
     assert text in problem(step)
 
 
-def test_a_flow_with_problems_of_its_own_is_not_judged() -> None:
+def test_outputs_of_an_invalid_flow_are_not_checked() -> None:
     declared = msgspec.convert({"do": [{"a": {}}]}, flow.Flow)
     output: Any = sync_set.Output(name="o", step="b")
     assert list(output_steps.problems(declared, [output])) == []

@@ -13,13 +13,13 @@ from kilnwork.api import attempts, outputs
         attempts.Payload(attempts.PICKLE, b"", b"d" * 32, 7_000),
     ],
 )
-def test_a_payload_survives_the_message(payload: attempts.Payload) -> None:
+def test_payload_round_trips_through_the_message(payload: attempts.Payload) -> None:
     made = outputs.of_payload(payload)
     assert made.payload == payload
 
 
 @pytest.mark.parametrize("message", ["", "OOM", "[]", '{"sizeBytes": -1}'])
-def test_other_messages_are_refused(message: str) -> None:
+def test_invalid_messages_are_refused(message: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         outputs.decode(message)
 
@@ -28,7 +28,7 @@ def test_a_message_without_a_result_has_no_payload() -> None:
     assert outputs.decode('{"reason": "OutputTooLarge"}').payload is None
 
 
-def test_a_bad_digest_is_refused() -> None:
+def test_invalid_digest_is_refused() -> None:
     with pytest.raises(ValueError, match="is no digest"):
         assert outputs.decode('{"digest": "sha256:xyz"}').payload
 

@@ -40,7 +40,7 @@ UNSCHEDULED = {
         _container(state={"terminated": {"exitCode": 0, "reason": "Completed"}}),
     ],
 )
-def test_pod_on_its_way_has_no_trouble(status: dict[str, Any]) -> None:
+def test_starting_pod_has_no_trouble(status: dict[str, Any]) -> None:
     assert pod.trouble(_pod(status)) is None
 
 
@@ -92,12 +92,12 @@ def test_pod_on_its_way_has_no_trouble(status: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_trouble_names_what_is_wrong(
+def test_trouble_describes_the_problem(
     status: dict[str, Any], kind: pod.TroubleKind, sentence: str
 ) -> None:
     assert pod.trouble(_pod(status)) == (kind, sentence)
 
 
-def test_pod_that_ended_is_over() -> None:
+def test_ended_pod_is_over() -> None:
     assert _pod({"phase": "Succeeded"}).over
     assert not _pod({"phase": "Pending"}).over

@@ -32,7 +32,9 @@ ONE = [{"name": "a", "image": "x"}]
         ({"containers": [{"image": "${task.nme}"}]}, False, ["pod.spec.containers[0].image"]),
     ],
 )
-def test_problems(spec: dict[str, Any], *, call: bool, found: list[str]) -> None:
+def test_invalid_pod_template_is_refused(
+    spec: dict[str, Any], *, call: bool, found: list[str]
+) -> None:
     assert fields(spec, call=call) == found
 
 

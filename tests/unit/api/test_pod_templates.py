@@ -16,7 +16,7 @@ from kilnwork.api import pod_templates
         {"metadata": {"labels": None}},
     ],
 )
-def test_these_can_be_read(template: dict[str, Any] | None) -> None:
+def test_valid_templates_have_no_problem(template: dict[str, Any] | None) -> None:
     assert pod_templates.shape_problem(template) == ""
 
 
@@ -28,7 +28,7 @@ def test_these_can_be_read(template: dict[str, Any] | None) -> None:
         ({"spec": {"tolerations": ["x"]}}, "spec.tolerations"),
     ],
 )
-def test_others_are_refused_with_the_path(template: dict[str, Any], path: str) -> None:
+def test_invalid_templates_are_refused_with_the_path(template: dict[str, Any], path: str) -> None:
     found = pod_templates.shape_problem(template)
     assert found.startswith("is no Pod template: ")
     assert path in found

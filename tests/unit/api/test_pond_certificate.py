@@ -19,5 +19,5 @@ def test_the_names_in_a_secret_and_its_certificate_do_not_change(found: str, exp
     assert found == expected
 
 
-def test_the_server_name_is_one_that_a_certificate_may_have() -> None:
+def test_server_name_is_a_valid_dns_name() -> None:
     assert not names.subdomain_problem(pond_certificate.SERVER_NAME)

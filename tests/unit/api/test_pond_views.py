@@ -14,7 +14,7 @@ def request(*snapshots: dict[str, Any]) -> pond_views.LeaseRequest:
     return msgspec.convert({"snapshots": snapshots}, pond_views.LeaseRequest)
 
 
-def test_a_snapshot_is_from_a_source_and_read_unless_it_says_copy() -> None:
+def test_snapshot_of_a_lease_defaults_to_read() -> None:
     (found,) = request({"name": "a", "from": {"source": "s"}}).snapshots
     assert found.from_ is not None
     assert (found.from_.source, found.access, found.digest) == ("s", "read", None)
@@ -32,7 +32,7 @@ def test_a_snapshot_is_from_a_source_and_read_unless_it_says_copy() -> None:
         {"sources": "a"},
     ],
 )
-def test_a_snapshot_that_cannot_be_read_is_refused(fields: dict[str, str]) -> None:
+def test_invalid_lease_snapshot_is_refused(fields: dict[str, str]) -> None:
     request({"name": "a", "digest": DIGEST})
     with pytest.raises(msgspec.ValidationError):
         request({"name": "a", **fields})
@@ -47,7 +47,7 @@ def test_a_snapshot_that_cannot_be_read_is_refused(fields: dict[str, str]) -> No
         (pond_views.MAX_SNAPSHOTS + 1, False),
     ],
 )
-def test_a_lease_has_some_snapshots_and_a_bound(count: int, is_usable: bool) -> None:  # noqa: FBT001
+def test_number_of_snapshots_of_a_lease_is_bounded(count: int, is_usable: bool) -> None:  # noqa: FBT001
     snapshots = [{"name": f"a{number}"} for number in range(count)]
     if is_usable:
         assert len(request(*snapshots).snapshots) == count
@@ -56,15 +56,15 @@ def test_a_lease_has_some_snapshots_and_a_bound(count: int, is_usable: bool) -> 
             request(*snapshots)
 
 
-def test_a_lease_is_of_all_nodes_unless_it_names_some() -> None:
+def test_lease_applies_to_all_nodes_by_default() -> None:
     assert request({"name": "a"}).nodes is None
 
 
-def test_names_of_leases_of_users_are_no_names_of_sets() -> None:
+def test_user_lease_names_cannot_be_sync_set_names() -> None:
     assert not names.is_dns_label(f"{pond_views.LEASE_PREFIX}a")
     assert names.is_dns_label("a")
 
 
-def test_views_are_written_in_camel_case() -> None:
+def test_views_are_encoded_in_camel_case() -> None:
     view = pond_views.LeaseNodeView(ready=False, bytes_done=1, bytes_total=2)
     assert msgspec.to_builtins(view)["bytesDone"] == 1

@@ -29,11 +29,11 @@ def render(template: Any, *, again: bool = False, texts: bool = False, **later: 
         (5, 5),
     ],
 )
-def test_values(template: Any, made: Any) -> None:
+def test_rendered_values(template: Any, made: Any) -> None:
     assert render(template, index_num=7) == made
 
 
-def test_as_texts_all_values_become_text() -> None:
+def test_values_become_text_if_requested() -> None:
     assert render(["${option.n}", "${task.index_num}"], texts=True, index_num=7) == ["3", "7"]
 
 
@@ -52,7 +52,7 @@ def test_parts_without_variables_are_the_same_object() -> None:
     assert one["fixed"] is two["fixed"]
 
 
-def test_a_rendering_is_bounded() -> None:
+def test_size_of_a_rendering_is_limited() -> None:
     rendering = prepared_texts.Rendering({})
     rendering.spend(substitution.MAX_SIZE)
     with pytest.raises(documents.LimitExceeded):

@@ -21,7 +21,7 @@ from kilnwork.api import quantities
         (" 7 ", "7"),
     ],
 )
-def test_parse(text: str, number: str) -> None:
+def test_valid_quantity_is_parsed(text: str, number: str) -> None:
     assert quantities.parse(text) == decimal.Decimal(number)
 
 

@@ -27,7 +27,7 @@ def test_member_is_named_after_its_text(reason: reasons.Reason) -> None:
     assert reason.name.replace("_", "").lower() == reason.value.lower()
 
 
-def test_reason_travels_as_plain_text() -> None:
+def test_reason_is_encoded_as_plain_text() -> None:
     outcome = attempts.Outcome(attempts.Ending.FAILED, reasons.Reason.NON_ZERO_EXIT)
     raw = msgspec.msgpack.decode(msgspec.msgpack.encode(outcome))
     assert raw[1] == "NonZeroExit"

@@ -15,7 +15,7 @@ from kilnwork.api import kinds, resource
         (kinds.TASKS, None, "/apis/kilnwork.dev/v1alpha1/tasks"),
     ],
 )
-def test_base(kind: resource.Resource, namespace: str | None, path: str) -> None:
+def test_base_path_of_a_resource(kind: resource.Resource, namespace: str | None, path: str) -> None:
     assert kind.base(namespace) == path
 
 

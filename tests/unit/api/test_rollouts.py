@@ -16,7 +16,7 @@ def _spec(unavailable: object, surge: object, replicas: int) -> task_cluster.Tas
 
 
 @given(SHARES, SHARES, st.integers(0, 1000))
-def test_a_rollout_always_moves_and_never_below_zero(
+def test_rollout_bounds_allow_progress_and_are_not_negative(
     unavailable: object, surge: object, replicas: int
 ) -> None:
     spec = _spec(unavailable, surge, replicas)

@@ -36,11 +36,13 @@ def holds(document: Any, operator: Operator, value: Any = None) -> bool | None:
         ({"a": None}, Operator.IS_TRUE, None, None),
     ],
 )
-def test_operators(document: Any, operator: Operator, value: Any, *, result: bool | None) -> None:
+def test_operators_compare_values(
+    document: Any, operator: Operator, value: Any, *, result: bool | None
+) -> None:
     assert holds(document, operator, value) is result
 
 
-def test_every_value_at_a_path_must_meet_the_rule() -> None:
+def test_all_values_at_a_path_must_satisfy_the_rule() -> None:
     path = rule("$.a[*]", Operator.GT, 1)
     budget = documents.Budget(10_000)
     assert path.evaluate({"a": [2, 3]}, budget) is True
@@ -64,11 +66,11 @@ RULES = rule_evaluation.CompiledRules(success=DONE, failure=BAD, running=None)
         ({"done": True, "observedGeneration": 3}, RuleOutcome.SUCCESS),
     ],
 )
-def test_judge(status: dict[str, Any], outcome: RuleOutcome | None) -> None:
+def test_judge_returns_the_outcome(status: dict[str, Any], outcome: RuleOutcome | None) -> None:
     assert RULES.judge({"metadata": {"generation": 3}, "status": status}) is outcome
 
 
-def test_explain_says_what_is_waited_for() -> None:
+def test_explain_describes_the_missing_condition() -> None:
     text = RULES.explain({"status": {"done": False}})
     assert text == "waiting for $.status.done: it is false"
     stale = {"metadata": {"generation": 3}, "status": {"observedGeneration": 2}}

@@ -85,7 +85,7 @@ def rule(path: str, operator: str, *value: Any) -> dict[str, Any]:
         ({"cel": "object.status.nope == 'Running'"}, None),
     ],
 )
-def test_rule(written: Any, result: bool | None) -> None:  # noqa: FBT001
+def test_rule_is_evaluated(written: Any, result: bool | None) -> None:  # noqa: FBT001
     assert says(written) is result
 
 
@@ -103,7 +103,7 @@ def test_rule(written: Any, result: bool | None) -> None:  # noqa: FBT001
         ("", True),
     ],
 )
-def test_the_short_form_with_or_without_dollar_and_braces(
+def test_short_form_with_or_without_dollar_and_braces(
     path: str, comparison: str, *, result: bool
 ) -> None:
     assert says(f"{path}{comparison}") is result
@@ -127,16 +127,16 @@ def test_the_short_form_with_or_without_dollar_and_braces(
         ('.status.conditions[?(@.type=="Ready")].status', False),
     ],
 )
-def test_short_form(written: str, result: bool | None) -> None:  # noqa: FBT001
+def test_short_form_is_evaluated(written: str, result: bool | None) -> None:  # noqa: FBT001
     assert says(written) is result
 
 
-def test_integers_have_no_largest() -> None:
+def test_integers_of_any_size_are_compared() -> None:
     assert says(f".a == {10**30}", {"a": 10**30}) is True
     assert compiled(".a == 1").explain({"a": 2**70}) == f"waiting for .a == 1: it is {2**70}"
 
 
-def test_quotes_of_the_short_form() -> None:
+def test_quotes_in_the_short_form() -> None:
     text = 'it\'s "it"\n'
     assert says(r"""$.a == 'it\'s "it"\n'""", {"a": text}) is True
     assert says(r'''$.a == "it's \"it\"\n"''', {"a": text}) is True
@@ -164,12 +164,12 @@ def test_quotes_of_the_short_form() -> None:
         ({"a": 0}, True),
     ],
 )
-def test_a_path_alone_is_true_if_its_value_says_yes(value: Any, result: bool | None) -> None:  # noqa: FBT001
+def test_path_alone_is_true_if_its_value_is_true(value: Any, result: bool | None) -> None:  # noqa: FBT001
     """With Kubernetes' texts: the status of a condition is True, False or Unknown."""
     assert says(".a", {"a": value}) is result
 
 
-def test_of_several_values_all_must_meet_a_rule() -> None:
+def test_all_of_several_values_must_satisfy_a_rule() -> None:
     assert says('.status.parts[*].phase == "Done"') is False
     assert says('.status.parts[*].phase != "Failed"') is True
     assert says(".status.conditions[*].status", DOCUMENT) is False
@@ -193,7 +193,7 @@ TRUE, FALSE, UNDEFINED = ".t == 1", ".t == 2", ".nope == 1"
         ([{"cel": "object.t == 1"}, TRUE], True),
     ],
 )
-def test_lists_are_and_of_three_values(written: Any, result: bool | None) -> None:  # noqa: FBT001
+def test_list_of_rules_is_a_three_valued_and(written: Any, result: bool | None) -> None:  # noqa: FBT001
     assert says(written, {"t": 1}) is result
 
 
@@ -249,9 +249,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("written", "field", "problem"), REFUSED)
-def test_what_is_refused_names_field_value_and_remedy(
-    written: Any, field: str, problem: str
-) -> None:
+def test_refusal_names_field_value_and_remedy(written: Any, field: str, problem: str) -> None:
     with pytest.raises(rules.InvalidRules) as refused:
         compiled(written, "spec.x")
     ((found, why),) = refused.value.problems
@@ -264,7 +262,7 @@ def result_rules(**conditions: Any) -> rules.ResultRules:
     return msgspec.convert(conditions, rules.ResultRules)
 
 
-def test_all_problems_are_named_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     bad = result_rules(
         successCondition=[".a[", {"jsonPath": ".b", "operator": "Gt"}],
         failureCondition="c",
@@ -288,7 +286,7 @@ def _without_cel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_without_cel")
-def test_cel_without_its_extra_is_refused_and_the_rest_is_not() -> None:
+def test_only_cel_rules_are_refused_without_the_library() -> None:
     written = result_rules(successCondition=[{"cel": "object.ok"}, ".ok"])
     ((field, problem),) = rules.problems(written, "spec.result")
     assert field == "spec.result.successCondition[0].cel"
@@ -296,7 +294,7 @@ def test_cel_without_its_extra_is_refused_and_the_rest_is_not() -> None:
     assert rules.problems(result_rules(successCondition=".ok"), "spec.result") == []
 
 
-def test_the_wire_form_is_camel_case_and_knows_no_other_fields() -> None:
+def test_rules_are_camel_case_and_refuse_unknown_fields() -> None:
     written = {"successCondition": [{"jsonPath": ".a", "operator": "In", "value": [1]}, ".b"]}
     encoded = msgspec.json.encode(msgspec.convert(written, rules.ResultRules))
     assert msgspec.json.decode(encoded) == written
@@ -321,12 +319,12 @@ PHASES = result_rules(
         (None, None),
     ],
 )
-def test_outcome(phase: str | None, outcome: RuleOutcome | None) -> None:
+def test_outcome_of_a_document(phase: str | None, outcome: RuleOutcome | None) -> None:
     status = {} if phase is None else {"phase": phase}
     assert rules.compile_rules(PHASES).judge({"status": status}) is outcome
 
 
-def test_failure_wins() -> None:
+def test_failure_takes_precedence_over_success() -> None:
     both = rules.compile_rules(result_rules(successCondition=".done", failureCondition=".failed"))
     assert both.judge({"done": True, "failed": True}) is RuleOutcome.FAILED
     assert both.judge({"done": True, "failed": False}) is RuleOutcome.SUCCESS
@@ -334,14 +332,14 @@ def test_failure_wins() -> None:
     assert "failureCondition is true" in both.explain({"failed": True})
 
 
-def test_without_a_running_condition_it_runs_when_it_is_there() -> None:
+def test_existing_document_is_running_without_a_running_condition() -> None:
     assert (
         rules.compile_rules(result_rules(successCondition=".done")).judge({}) is RuleOutcome.RUNNING
     )
 
 
 @pytest.mark.parametrize("observed", [1, 3, '"2"', "true"])
-def test_a_status_of_another_generation_says_nothing(observed: Any) -> None:
+def test_status_of_another_generation_is_ignored(observed: Any) -> None:
     """A controller that has not seen the new spec still shows the old outcome."""
     checked = rules.compile_rules(PHASES)
     stale: dict[str, Any] = {
@@ -383,7 +381,7 @@ def test_a_status_of_another_generation_says_nothing(observed: Any) -> None:
         (".status.ready", ""),
     ],
 )
-def test_why_not_yet(written: Any, why: str) -> None:
+def test_explanation_of_a_missing_outcome(written: Any, why: str) -> None:
     assert compiled(written).explain(DOCUMENT) == why
     assert rules.compile_rules(result_rules(successCondition=written)).explain(DOCUMENT) == why
 
@@ -395,7 +393,7 @@ def test_equal_rules_are_compiled_once() -> None:
 
 
 @pytest.mark.parametrize("document", [True, None, 3, "Succeeded", '{"a": 1}', [1]])
-def test_a_response_that_is_no_object_can_be_judged(document: Any) -> None:
+def test_response_other_than_an_object_can_be_judged(document: Any) -> None:
     assert compiled({"jsonPath": "$", "value": document}).evaluate(document) is True
     assert says(".a == 1", document) is None
 
@@ -432,7 +430,7 @@ def test_all_rules_together_have_one_budget() -> None:
         rule(".t", "Matches", "(a|b)*a(a|b){300}c"),
     ],
 )
-def test_what_could_be_judged_can_be_explained(written: Any) -> None:
+def test_judged_document_can_always_be_explained(written: Any) -> None:
     """Documents grow until they are too much work; just before, an explanation is still given."""
     letters = random.Random(1).choices("ab", k=1 << 16)
     condition = compiled(written)
@@ -448,7 +446,7 @@ def test_what_could_be_judged_can_be_explained(written: Any) -> None:
     assert refused
 
 
-def test_a_pattern_cannot_stop_the_process() -> None:
+def test_catastrophic_pattern_terminates() -> None:
     hostile = rule(".a", "Matches", "(([a-z])+.)+[A-Z]([a-z])+")
     assert says(hostile, {"a": "a" * 5000}) is False
 
@@ -469,7 +467,7 @@ JSON = some.recursive(
 
 
 @given(SCALARS, SCALARS)
-def test_the_short_form_is_the_structure(wanted: Any, value: Any) -> None:
+def test_short_form_equals_the_structured_form(wanted: Any, value: Any) -> None:
     literal = msgspec.json.encode(wanted).decode()
     for sign, operator, same in (("==", "Equal", True), ("!=", "NotEqual", False)):
         equal = type(wanted) is type(value) and wanted == value
@@ -478,7 +476,7 @@ def test_the_short_form_is_the_structure(wanted: Any, value: Any) -> None:
 
 
 @given(JSON, JSON, some.sampled_from(list(Operator)))
-def test_any_rule_says_true_false_or_nothing_of_any_document(
+def test_any_rule_is_true_false_or_none_for_any_document(
     document: Any, value: Any, operator: Operator
 ) -> None:
     for path in ("$", "$.a", "$..b", "$.status[*]", "$[?@.a == 1]", "$[?match(@, 'a.*')]"):

@@ -76,13 +76,13 @@ class Clock:
         self.now = until
 
 
-def test_tick_on_time() -> None:
+def test_tick_on_time_runs() -> None:
     hourly = schedule("0 * * * *")
     found = plan(hourly, NOON + 0.02, epoch=NOON - 60)
     assert found == schedules.Plan(run=(NOON,), decided=NOON, next_tick=NOON + 3600)
 
 
-def test_before_a_tick_nothing_is_due() -> None:
+def test_nothing_is_due_before_a_tick() -> None:
     hourly = schedule("0 * * * *")
     found = plan(hourly, NOON - 0.001, epoch=NOON - 60)
     assert found == schedules.Plan(next_tick=NOON, waiting=Waiting.NOT_YET_DUE)
@@ -115,7 +115,7 @@ def test_ticks_within_a_few_seconds_are_on_time_under_every_policy(policy: Polic
         (Policy.ALL, 2, 4 * 3600, [8, 9], {BY_POLICY: 2, TOO_LATE: 6}),
     ],
 )
-def test_missed_runs(
+def test_missed_ticks_follow_the_policy(
     policy: Policy,
     most: int,
     within: int,
@@ -141,7 +141,7 @@ def test_missed_runs(
         (Policy.ALL, [1, 2, 3], {BY_POLICY: 1}),
     ],
 )
-def test_missed_runs_before_one_that_is_on_time(
+def test_missed_ticks_before_a_tick_on_time(
     policy: Policy, run: list[int], dropped: dict[schedules.DropReason, int]
 ) -> None:
     hourly = schedule("0 * * * *", policy=policy, most=2)
@@ -150,14 +150,14 @@ def test_missed_runs_before_one_that_is_on_time(
     assert drops(found) == dropped
 
 
-def test_missed_tick_may_be_so_late_and_no_later() -> None:
+def test_missed_tick_runs_only_within_the_limit() -> None:
     daily = schedule("0 12 * * *", within=3600)
     assert plan(daily, NOON + 3600.9, epoch=0, decided=NOON - DAY_S).run == (NOON,)
     late = plan(daily, NOON + 3601, epoch=0, decided=NOON - DAY_S)
     assert (late.run, drops(late), late.decided) == ((), {TOO_LATE: 1}, NOON)
 
 
-def test_latest_of_what_is_dropped() -> None:
+def test_latest_dropped_tick_is_reported() -> None:
     hourly = schedule("0 * * * *", policy=Policy.ALL, most=1, within=2 * 3600)
     found = plan(hourly, NOON + 1800, epoch=0, decided=NOON - 6 * 3600)
     assert {each.reason: each.latest for each in found.dropped} == {
@@ -168,7 +168,7 @@ def test_latest_of_what_is_dropped() -> None:
 
 @pytest.mark.parametrize("policy", list(Policy))
 @pytest.mark.parametrize("expression", ["* * * * *", "* * * * * * *", "1,2,17 4 * * *"])
-def test_years_of_missed_ticks_are_counted_at_once(policy: Policy, expression: str) -> None:
+def test_years_of_missed_ticks_are_counted_quickly(policy: Policy, expression: str) -> None:
     """Table (c), row 8: more than a hundred missed ticks, and the schedule goes on."""
     each = schedule(expression, policy=policy, most=1000, within=60)
     begin = NOON - 10 * 365 * DAY_S
@@ -188,7 +188,7 @@ def test_years_of_missed_ticks_are_counted_at_once(policy: Policy, expression: s
     assert min(timeit.repeat(look, number=1, repeat=3)) < 0.2
 
 
-def test_uneven_schedules_go_on_after_a_long_outage() -> None:
+def test_uneven_schedules_continue_after_a_long_outage() -> None:
     """Table (c), row 8: the next time of an uneven schedule is right, without a hot loop."""
     uneven = schedule("0 9 * * 1-5", "0 0 29 2 *", policy=Policy.LATEST)
     found = plan(uneven, seconds("2028-03-01T12:00:00"), epoch=seconds("2024-03-05T00:00:00"))
@@ -196,7 +196,7 @@ def test_uneven_schedules_go_on_after_a_long_outage() -> None:
     assert found.next_tick == seconds("2028-03-02T09:00:00")
 
 
-def test_several_expressions_are_one_schedule_and_a_second_runs_once() -> None:
+def test_several_expressions_run_each_second_once() -> None:
     both = schedule("0 * * * *", "*/30 * * * *", "0 12 * * *", policy=Policy.ALL, most=100)
     assert schedules.upcoming(both, NOON - 1, 3) == (NOON, NOON + 1800, NOON + 3600)
     found = plan(both, NOON + 3600 * 3 + 60, epoch=NOON - 1)
@@ -215,7 +215,7 @@ def test_count_of_several_expressions_is_exact_or_a_lower_bound() -> None:
     assert (one.count, one.exact) == (1200, True)
 
 
-def test_bounds_are_included_and_kept_in_every_next() -> None:
+def test_bounds_are_inclusive_for_every_tick() -> None:
     """Table (c), row 4: also where the schedule is changed while it runs."""
     bounds = {"notBefore": "2026-06-01T12:00:00Z", "notAfter": "2026-06-01T14:00:00+00:00"}
     bound = schedule("0 * * * *", constraints=bounds, policy=Policy.ALL)
@@ -238,7 +238,7 @@ def test_bounds_between_seconds() -> None:
     assert schedules.upcoming(bound, 0, 10) == (NOON + 1, NOON + 2)
 
 
-def test_edits_and_enabling_never_fire_past_ticks() -> None:
+def test_edits_and_enabling_never_run_past_ticks() -> None:
     """Table (c), row 6: what the epoch says is over is neither run nor counted."""
     hourly = schedule("0 * * * *", policy=Policy.ALL)
     edited = plan(hourly, NOON + 3600 * 5 + 60, epoch=NOON + 3600 * 5 + 30, decided=NOON)
@@ -250,7 +250,7 @@ def test_edits_and_enabling_never_fire_past_ticks() -> None:
     assert ahead.next_tick == NOON + 4 * 3600
 
 
-def test_disabled_schedule_does_nothing_and_can_still_be_shown() -> None:
+def test_disabled_schedule_runs_nothing_but_shows_its_ticks() -> None:
     hourly = schedule("0 * * * *", disabled=True)
     found = plan(hourly, NOON + 1, epoch=0, decided=NOON - 3600)
     assert found == schedules.Plan(decided=NOON - 3600, waiting=Waiting.DISABLED)
@@ -258,7 +258,7 @@ def test_disabled_schedule_does_nothing_and_can_still_be_shown() -> None:
     assert schedules.upcoming(hourly, NOON, 1) == (NOON + 3600,)
 
 
-def test_clock_set_back_fires_nothing_twice() -> None:
+def test_clock_set_back_runs_no_tick_twice() -> None:
     """Table (c), row 11."""
     clock = Clock(schedule("*/10 * * * *"), epoch=NOON - 1, now=NOON)
     clock.go_on(NOON + 3600)
@@ -290,7 +290,7 @@ def test_clock_set_forward_is_an_outage() -> None:
     assert clock.ran == [NOON, *range(NOON + 3600, NOON + 2 * 3600 + 1, 600)]
 
 
-def test_clock_that_was_wrong_at_the_start() -> None:
+def test_wrong_clock_at_the_start_is_tolerated() -> None:
     """Table (c), row 11: in 1970, as boards without a battery begin."""
     clock = Clock(schedule("0 * * * *"), epoch=NOON - 60, now=5)
     assert clock.last.next_tick == NOON
@@ -312,7 +312,7 @@ def test_change_of_clocks_follows_the_policy_of_the_schedule() -> None:
     assert schedules.upcoming(furiko, autumn, 2) == (first, first + 3600)
 
 
-def test_between_for_a_backfill() -> None:
+def test_ticks_between_two_times_for_a_backfill() -> None:
     daily = schedule("0 12 * * *")
     assert schedules.between(daily, NOON, NOON + 2 * DAY_S, limit=10) == (
         NOON,
@@ -352,7 +352,7 @@ def test_between_for_a_backfill() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_named_by_its_path(
+def test_invalid_schedule_is_refused_with_its_path(
     spec: dict[str, object], path: str, detail: str
 ) -> None:
     with pytest.raises(schedules.InvalidSchedule) as caught:
@@ -364,7 +364,7 @@ def test_what_is_wrong_is_named_by_its_path(
     assert str(caught.value).startswith(f"spec.schedule.{path}: ")
 
 
-def test_schedule_without_cron_never_fires() -> None:
+def test_schedule_without_cron_has_no_ticks() -> None:
     empty = schedules.CompiledSchedule.of(job_config.Schedule(), namespace="default", name="report")
     assert plan(empty, NOON, epoch=0).waiting is Waiting.ENDED
 
@@ -408,7 +408,7 @@ def test_every_tick_is_decided_once_whatever_clocks_do(
     length=some.integers(0, DAY_S),
     most=some.integers(1, 40),
 )
-def test_newest_and_count_are_those_of_a_walk(
+def test_newest_and_count_agree_with_iteration(
     expressions: list[str], begin: int, length: int, most: int
 ) -> None:
     what = schedule(*expressions)

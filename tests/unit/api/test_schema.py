@@ -69,7 +69,7 @@ def test_or_null_becomes_nullable_and_exclusive_bounds_become_flags() -> None:
     }
 
 
-def test_anything_is_preserved() -> None:
+def test_any_type_preserves_unknown_fields() -> None:
     properties = schema.structural(Whole)["properties"]
     assert properties["anything"] == {
         "description": "Anything at all.",
@@ -80,7 +80,7 @@ def test_anything_is_preserved() -> None:
     assert properties["labels"] == {"type": "object", "additionalProperties": {"type": "string"}}
 
 
-def test_only_defaults_that_say_something_are_kept() -> None:
+def test_only_non_empty_defaults_are_kept() -> None:
     properties = schema.structural(Whole)["properties"]
     assert properties["title"]["default"] == "untitled"
     assert "default" not in properties["count"]
@@ -104,7 +104,7 @@ def test_the_string_after_a_field_describes_it() -> None:
     assert found["description"] == "The whole thing."
 
 
-def test_a_subclass_keeps_descriptions_of_fields_that_it_declares_again() -> None:
+def test_redeclared_fields_keep_the_description_of_the_base() -> None:
     described = schema.field_docstrings(More)
     assert described["title"] == "What people see.\n\nThey like it short."
     assert described["count"] == "How many."
@@ -116,7 +116,7 @@ def test_components_have_the_descriptions_too() -> None:
     assert components["Part"]["properties"]["size"]["description"] == "Size of the part in metres."
 
 
-def test_what_cannot_be_said_is_refused() -> None:
+def test_inexpressible_types_are_refused() -> None:
     with pytest.raises(TypeError, match="contains itself"):
         schema.structural(Endless)
     with pytest.raises(TypeError, match="no union"):

@@ -29,14 +29,14 @@ LABELS = {"app": "counter", "tier": "web", "n": "5"}
         ("missing in (,a)", False),
     ],
 )
-def test_label_selector(text: str, *, matches: bool) -> None:
+def test_label_selector_matches(text: str, *, matches: bool) -> None:
     assert selectors.parse_labels(text).matches(LABELS) is matches
 
 
 @pytest.mark.parametrize(
     "text", ["a=b=c", "a b", "a in x", "=", "a,", "a in (b", "-=b", "a=-", "n>x", "a,,b"]
 )
-def test_bad_label_selector_says_where(text: str) -> None:
+def test_invalid_label_selector_names_the_position(text: str) -> None:
     with pytest.raises(selectors.SelectorError, match=r"found |Invalid value"):
         selectors.parse_labels(text)
 
@@ -61,7 +61,7 @@ POD = {"metadata": {"name": "x"}, "spec": {"nodeName": "n1"}, "status": {"ready"
         ("metadata.name.deeper=", True),
     ],
 )
-def test_field_selector(text: str, *, matches: bool) -> None:
+def test_field_selector_matches(text: str, *, matches: bool) -> None:
     assert selectors.parse_fields(text).matches(POD) is matches
 
 

@@ -37,5 +37,5 @@ def fields(given: dict[str, Any]) -> list[str]:
         ({"inline": {"a": "x" * (512 * 1024 + 1)}}, ["from.inline"]),
     ],
 )
-def test_problems(given: dict[str, Any], found: list[str]) -> None:
+def test_invalid_source_is_refused(given: dict[str, Any], found: list[str]) -> None:
     assert fields(given) == found

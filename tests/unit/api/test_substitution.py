@@ -37,7 +37,7 @@ def problems(template: Any, field: str = "spec") -> list[substitution.Problem]:
     return list(refused.value.problems)
 
 
-def test_the_variables_of_a_task() -> None:
+def test_variables_of_a_task() -> None:
     assert substitution.task_variables(TASK) == {
         "task.name": "print-3",
         "task.namespace": "press",
@@ -64,7 +64,7 @@ def test_the_variables_of_a_task() -> None:
         ({"a": [{"b": "${job.uid}"}, True]}, {"a": [{"b": "j1"}, True]}),
     ],
 )
-def test_template(template: Any, result: Any) -> None:
+def test_template_is_substituted(template: Any, result: Any) -> None:
     assert filled(template) == result
 
 
@@ -81,23 +81,23 @@ def test_template(template: Any, result: Any) -> None:
         ("$${option.copies}", "${option.copies}"),
     ],
 )
-def test_a_text_that_is_one_variable_takes_its_type(text: str, value: Any) -> None:
+def test_text_of_one_variable_takes_its_type(text: str, value: Any) -> None:
     result = filled({"replicas": text})["replicas"]
     assert (type(result), result) == (type(value), value)
 
 
-def test_a_value_is_not_shared_between_the_places_that_it_takes() -> None:
+def test_value_is_copied_for_each_place() -> None:
     first, second = filled(["${option.pages}", "${option.pages}"])
     first[1]["to"] = 10
     assert second == VARIABLES["option.pages"] == [1, {"to": 9}]
 
 
-def test_members_are_written_in_one_order_whatever_the_server_keeps() -> None:
+def test_members_are_written_in_sorted_order() -> None:
     left, right = {"b": 1, "a": {"d": 2, "c": 3}}, {"a": {"c": 3, "d": 2}, "b": 1}
     assert substitution.written(left) == substitution.written(right) == '{"a":{"c":3,"d":2},"b":1}'
 
 
-def test_in_fields_of_text_a_number_is_written_as_text() -> None:
+def test_number_in_a_text_field_becomes_text() -> None:
     """An API server refuses a Pod whose arguments are numbers."""
     template = {
         "metadata": {"labels": {"copies": "${option.copies}"}},
@@ -210,7 +210,7 @@ def test_defect_only_four_fields_of_containers() -> None:
         "$",
     ],
 )
-def test_shell_and_other_templates_stay_as_they_are(text: str) -> None:
+def test_shell_and_other_templates_are_unchanged(text: str) -> None:
     assert filled(text) == text
     assert filled(f"{text} ${{task.name}}") == f"{text} print-3"
 
@@ -252,15 +252,13 @@ def test_defect_injection_a_value_stays_one_text(value: str) -> None:
         ({"a": {"x ${option.user}": 1}}, "spec.a.x ${option.user}", "keys are not substituted"),
     ],
 )
-def test_what_is_refused_names_the_place_and_the_remedy(
-    template: Any, field: str, problem: str
-) -> None:
+def test_refusal_names_the_place_and_the_remedy(template: Any, field: str, problem: str) -> None:
     ((found, why),) = problems(template)
     assert found == field
     assert problem in why
 
 
-def test_an_escaped_variable_in_a_key_is_none() -> None:
+def test_escaped_variable_in_a_key_is_accepted() -> None:
     assert filled({"$${task.name}": "${HOME}"}) == {"$${task.name}": "${HOME}"}
 
 
@@ -269,7 +267,7 @@ def test_without_any_variable_all_names_are_unknown() -> None:
     assert "known are none here." in why
 
 
-def test_so_many_problems_are_named() -> None:
+def test_number_of_reported_problems_is_limited() -> None:
     found = problems(["${task.x}"] * 1000)
     assert len(found) == substitution.MAX_PROBLEMS + 1
     assert "more than these 100 problems" in found[-1][1]
@@ -285,7 +283,7 @@ def test_so_many_problems_are_named() -> None:
         "x" * (documents.MAX_SIZE + 1),
     ],
 )
-def test_the_result_is_bounded_before_it_is_made(template: Any) -> None:
+def test_result_is_limited_before_it_is_created(template: Any) -> None:
     """Without the bound these would be 200 MB."""
     values = {"option.big": "x" * 100_000, "option.list": ["x" * 100_000]}
     tracemalloc.start()
@@ -297,7 +295,7 @@ def test_the_result_is_bounded_before_it_is_made(template: Any) -> None:
         tracemalloc.stop()
 
 
-def test_depth_is_bounded_with_the_values_in_it() -> None:
+def test_depth_is_limited_including_values() -> None:
     deep: Any = "${option.deep}"
     for _ in range(40):
         deep = [deep]
@@ -313,7 +311,7 @@ def test_depth_is_bounded_with_the_values_in_it() -> None:
 @pytest.mark.parametrize(
     "text", ["$" * 500_000, "${task." * 50_000, "${" * 200_000, "$$${option." * 9000]
 )
-def test_no_text_takes_quadratic_time(text: str) -> None:
+def test_texts_take_linear_time(text: str) -> None:
     """Quadratic would be hours: the deadline is for a machine that is busy with others."""
     started = time.process_time()
     substitution.find_problems(text, VARIABLES)
@@ -339,20 +337,20 @@ TEXTS = some.lists(some.sampled_from(PIECES), max_size=10).map("".join)
 
 
 @given(TEXTS)
-def test_a_text_without_our_names_never_changes(text: str) -> None:
+def test_text_without_variables_is_unchanged(text: str) -> None:
     without = text.replace("{task.", "{tusk.").replace("{option.", "{aption.")
     assert filled(without) == without
 
 
 @given(TEXTS)
-def test_every_text_can_be_written(text: str) -> None:
+def test_every_text_can_be_escaped(text: str) -> None:
     """Twice the dollars before a brace and a prefix of ours give the text itself."""
     escaped = re.sub(r"\$+(?=\{(?:task|option|job|jobconfig)\.)", lambda run: run[0] * 2, text)
     assert filled(escaped) == text
 
 
 @given(TEXTS, some.text(max_size=20) | TEXTS)
-def test_a_value_is_put_in_once_and_as_it_is(text: str, value: str) -> None:
+def test_value_is_inserted_once_and_unchanged(text: str, value: str) -> None:
     around = text.replace("$", "")
     assert filled([f"{around}${{option.x}}{around}"], **{"option.x": value}) == [
         f"{around}{value}{around}"

@@ -17,7 +17,7 @@ def spec(**more: Any) -> sync_set.SyncSetSpec:
     return msgspec.convert(given, sync_set.SyncSetSpec)
 
 
-def test_a_group_has_one_worker_unless_it_says_more() -> None:
+def test_group_has_one_worker_by_default() -> None:
     assert [group.count for group in spec().resources.groups] == [3, 1]
 
 
@@ -30,7 +30,7 @@ def test_the_controller_is_the_last_group() -> None:
 
 
 @pytest.mark.parametrize(("generation", "of"), [(3, 1), (4, None)])
-def test_a_replay_is_about_one_generation(generation: int, of: int | None) -> None:
+def test_replay_applies_to_one_generation(generation: int, of: int | None) -> None:
     replay = {"generation": 3, "of": 1}
     assert spec(generation=generation, replay=replay).replay_of == of
 

@@ -323,14 +323,14 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_bad_input_is_refused_with_its_path(case: str) -> None:
+def test_invalid_set_is_refused_with_its_path(case: str) -> None:
     spec, path, text = CASES[case]
     found = problems(**spec)
     assert path in found
     assert text in found[path]
 
 
-def test_plain_set_has_no_problem() -> None:
+def test_simple_set_is_valid() -> None:
     assert problems(**group(template=TEMPLATE), **data(SNAPSHOT), backend="pods") == {}
 
 
@@ -367,7 +367,7 @@ OTHER = {"do": [{"x": {"command": ["false"]}}]}
         {"generation": 2, "replay": {"generation": 2, "of": 1}},
     ],
 )
-def test_what_may_change_may(changes: dict[str, Any]) -> None:
+def test_mutable_fields_may_change(changes: dict[str, Any]) -> None:
     assert update(**changes) == {}
 
 
@@ -382,7 +382,7 @@ def test_what_may_change_may(changes: dict[str, Any]) -> None:
         (group(replicas=2, min=1), "spec.resources"),
     ],
 )
-def test_the_rest_is_frozen_within_a_generation(changes: dict[str, Any], path: str) -> None:
+def test_other_fields_are_immutable_within_a_generation(changes: dict[str, Any], path: str) -> None:
     assert "cannot be changed within a generation" in update(**changes)[path]
 
 
@@ -394,7 +394,7 @@ def test_the_rest_is_frozen_within_a_generation(changes: dict[str, Any], path: s
         ("2026-01-02T03:04:05Z", 0, set()),
     ],
 )
-def test_priority_may_change_until_the_flow_begins(
+def test_priority_may_change_until_the_flow_starts(
     started: str | None, generation: int, refused: set[str]
 ) -> None:
     body = {**group(), "flow": FLOW}

@@ -12,14 +12,14 @@ def template(**given: Any) -> task.TaskTemplate:
     return msgspec.convert(given, task.TaskTemplate)
 
 
-def test_the_queue_of_an_executor_reads_back() -> None:
+def test_executor_queue_name_round_trips() -> None:
     name = task.executor_queue("http", {"zone": "b", "net": "a"})
     assert name == "executor/http?net=a,zone=b"
     assert task.queue_labels(name) == ("executor/http", {"net": "a", "zone": "b"})
     assert task.queue_labels("executor/http") == ("executor/http", {})
 
 
-def test_the_queue_of_a_portion_reads_back() -> None:
+def test_portion_queue_name_round_trips() -> None:
     name = task.portion_queue("c", 7)
     assert task.queue_portion(name) == ("c", 7)
     assert task.queue_cluster(name) == "c"
@@ -31,7 +31,9 @@ def test_the_queue_of_a_portion_reads_back() -> None:
     ("name", "is_executor", "is_external"),
     [("c", False, False), ("executor/pod", True, False), ("executor/external/x", True, True)],
 )
-def test_queues_are_distinguished(name: str, *, is_executor: bool, is_external: bool) -> None:
+def test_kinds_of_queues_are_distinguished(
+    name: str, *, is_executor: bool, is_external: bool
+) -> None:
     assert task.is_executor_queue(name) is is_executor
     assert task.is_external_queue(name) is is_external
 
@@ -49,11 +51,11 @@ REQUEST = {"request": {"method": "POST", "url": "http://a/"}}
         ({"workflow": {"spec": {}}}, "workflow"),
     ],
 )
-def test_executor(given: dict[str, Any], executor: str) -> None:
+def test_executor_of_a_task(given: dict[str, Any], executor: str) -> None:
     assert template(**given).executor == executor
 
 
-def test_a_request_is_repeated_only_if_that_does_no_harm() -> None:
+def test_request_is_repeated_only_if_idempotent() -> None:
     assert template(command=["x"]).may_repeat
     assert not template(http=REQUEST).may_repeat
     assert template(http={**REQUEST, "idempotent": True}).may_repeat

@@ -8,7 +8,7 @@ import pytest
 from kilnwork.api import task_claim
 
 
-def test_a_claim_has_a_lease_of_a_minute_and_is_kept_for_five() -> None:
+def test_claim_has_the_documented_defaults() -> None:
     spec = msgspec.convert({"executor": "gpu"}, task_claim.TaskClaimSpec)
     assert (spec.holder, spec.lease_seconds, spec.ttl_seconds_after_finished) == ("", 60, 300)
 
@@ -48,7 +48,7 @@ def test_an_outcome_has_one_of_three_states_and_may_be_retried(state: str) -> No
         {"state": "Failed", "reason": "D" * 64},
     ],
 )
-def test_another_outcome_is_refused(fields: dict[str, Any]) -> None:
+def test_invalid_outcome_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert(fields, task_claim.ClaimOutcome)
 
@@ -66,6 +66,6 @@ def test_progress_is_from_zero_to_one(fraction: float) -> None:
         msgspec.convert({"fraction": fraction}, task_claim.ClaimProgress)
 
 
-def test_phases_are_written_as_the_status_has_them() -> None:
+def test_phases_are_those_of_the_status() -> None:
     phases = [phase.value for phase in task_claim.Phase]
     assert phases == ["Waiting", "Claimed", "Killing", "Finished"]

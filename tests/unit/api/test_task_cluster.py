@@ -6,13 +6,13 @@ import pytest
 from kilnwork.api import task_cluster
 
 
-def test_an_empty_spec_is_one_worker_with_one_slot() -> None:
+def test_empty_spec_has_one_worker_with_one_slot() -> None:
     spec = msgspec.convert({}, task_cluster.TaskClusterSpec)
     assert (spec.replicas, spec.slots_per_worker, spec.drain_seconds) == (1, 1, 300)
     assert (spec.runtime, spec.strategy, spec.template) == ("Auto", None, None)
 
 
-def test_one_worker_at_a_time_is_replaced_and_none_is_added() -> None:
+def test_rolling_update_replaces_one_worker_at_a_time_by_default() -> None:
     found = task_cluster.RollingUpdate()
     assert (found.max_unavailable, found.max_surge) == (1, 0)
     assert task_cluster.Strategy().type == "RollingUpdate"
@@ -40,7 +40,7 @@ def test_fields_of_a_cluster_have_bounds(
             msgspec.convert({field: value}, task_cluster.TaskClusterSpec)
 
 
-def test_a_cluster_without_a_spec_or_status_is_read() -> None:
+def test_cluster_without_spec_or_status_is_decoded() -> None:
     found = msgspec.convert({"metadata": {"name": "a"}}, task_cluster.TaskCluster)
     assert found.spec == task_cluster.TaskClusterSpec()
     assert (found.status.slots.total, found.status.queued, found.status.selector) == (0, 0, "")

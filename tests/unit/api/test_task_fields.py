@@ -32,7 +32,7 @@ def test_the_cluster_replaces_fields_of_its_template() -> None:
     ]
 
 
-def test_another_kind_has_no_findings() -> None:
+def test_other_kinds_have_no_findings() -> None:
     assert paths("Pod", {"image": "x"}) == []
 
 
@@ -40,7 +40,7 @@ def test_another_kind_has_no_findings() -> None:
     ("containers", "position"),
     [([{"name": "a"}, {"name": "worker"}], 1), ([{"name": "a"}, {"name": "b"}], 0), ([], 0)],
 )
-def test_worker_position(containers: list[dict[str, Any]], position: int) -> None:
+def test_position_of_the_worker_container(containers: list[dict[str, Any]], position: int) -> None:
     assert task_fields.worker_position(containers) == position
 
 

@@ -14,12 +14,12 @@ def test_data_is_any_json(data: Any) -> None:
     assert found.data == data
 
 
-def test_an_object_without_data_holds_null() -> None:
+def test_object_without_data_contains_null() -> None:
     found = msgspec.convert({"metadata": {"name": "a"}}, task_object.TaskObject)
     assert found.data is None
 
 
-def test_an_object_is_of_the_kind_that_is_served() -> None:
+def test_object_has_the_served_kind() -> None:
     found = msgspec.convert({"metadata": {}}, task_object.TaskObject)
     served = kinds.TASK_OBJECTS
     assert (found.api_version, found.kind) == (served.api_version, served.kind)

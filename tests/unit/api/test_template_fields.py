@@ -28,11 +28,13 @@ def parts(**template: Any) -> list[template_fields.TemplateField]:
         ),
     ],
 )
-def test_only_fields_with_references_are_parts(template: dict[str, Any], fields: list[str]) -> None:
+def test_only_fields_with_variables_are_returned(
+    template: dict[str, Any], fields: list[str]
+) -> None:
     assert [part.field for part in parts(**template)] == fields
 
 
-def test_a_part_puts_values_back_into_its_attribute() -> None:
+def test_field_inserts_values_into_its_attribute() -> None:
     (env,) = parts(env=[{"name": "A", "value": "${job.name}"}])
     assert env.read("env") == [{"value": "${job.name}"}]
     (made,) = env.build([{"value": "nightly"}])
@@ -51,7 +53,7 @@ def test_a_pod_keeps_the_variables_of_an_attempt() -> None:
     assert pod.text_fields == substitution.TEXT_FIELDS
 
 
-def test_a_request_keeps_inputs_and_its_callback() -> None:
+def test_request_keeps_inputs_and_the_callback_url() -> None:
     request = {"method": "GET", "url": "http://a/${input.rows}"}
     (plain,) = parts(http={"request": request})
     (called,) = parts(http={"request": request, "callback": {}})

@@ -23,11 +23,11 @@ def test_offsets_by_name(name: str, hours: float) -> None:
     "name",
     ["UTC+24", "UTC+1:60", "UTC+123", "posix/Europe/Zurich", "localtime", "Europe", "../x", "Mars"],
 )
-def test_other_names_are_refused(name: str) -> None:
+def test_invalid_names_are_refused(name: str) -> None:
     assert "is no time zone" in (time_zones.timezone_problem(name) or "")
 
 
-def test_the_changes_of_a_year() -> None:
+def test_clock_changes_of_a_year() -> None:
     begin = time_zones.seconds_of(dt.datetime(2026, 1, 1))
     found = list(time_zones.changes(begin, begin + 365 * 86_400, ZURICH))
     assert [(c.at, c.before, c.after) for c in found] == [
@@ -36,7 +36,7 @@ def test_the_changes_of_a_year() -> None:
     ]
 
 
-def test_a_change_names_the_local_times_that_it_leaves_out_or_repeats() -> None:
+def test_change_has_its_skipped_or_repeated_local_times() -> None:
     gap = time_zones.change_around(dt.datetime(2026, 3, 29, 2, 30), ZURICH)
     assert gap is not None
     assert (gap.begin, gap.last) == (
@@ -53,7 +53,7 @@ def test_no_change_around_other_local_times() -> None:
     assert time_zones.change_around(dt.datetime(2026, 3, 29, 2, 30), dt.UTC) is None
 
 
-def test_local_seconds_read_back() -> None:
+def test_local_seconds_round_trip() -> None:
     moment = dt.datetime(1969, 12, 31, 23, 59, 58)
     assert time_zones.seconds_of(moment) == -2
     assert time_zones.local_time(-2) == moment

@@ -18,11 +18,11 @@ def fields(**spec: Any) -> list[str]:
     return [field for field, _ in validation.validate_task(declared(**spec))]
 
 
-def test_counter_task_is_fine() -> None:
+def test_task_of_the_counter_example_is_valid() -> None:
     assert fields(clusterName="counter", command=["python3", "counter.py"], inputObject="in") == []
 
 
-def test_call_instead_of_a_command_is_fine() -> None:
+def test_call_instead_of_a_command_is_valid() -> None:
     call = {"function": "pkg.mod:Class.method", "args": [1], "kwargs": {"a": None}}
     assert fields(call=call, inputs=[{"name": "b", "object": "o"}]) == []
     assert fields(call={"function": "<lambda>", "code": "sha256:00"}) == []
@@ -77,7 +77,7 @@ def test_call_instead_of_a_command_is_fine() -> None:
         ({"killTimestamp": "2026-01-02T03:04:05"}, "spec.killTimestamp"),
     ],
 )
-def test_wrong_field_is_named(spec: dict[str, Any], field: str) -> None:
+def test_invalid_field_is_named(spec: dict[str, Any], field: str) -> None:
     assert fields(**spec) == [field]
 
 
@@ -105,17 +105,17 @@ def test_wrong_field_is_named(spec: dict[str, Any], field: str) -> None:
         ({"containers": [{"env": [{"name": {}}]}]}, "spec.containers[0].env[0].name"),
     ],
 )
-def test_a_pod_of_the_wrong_shape_is_refused_at_once(spec: dict[str, Any], field: str) -> None:
+def test_pod_of_the_wrong_shape_is_refused(spec: dict[str, Any], field: str) -> None:
     assert fields(pod={"spec": spec}) == [f"spec.pod.{field}"]
 
 
-def test_labels_of_a_pod_are_an_object() -> None:
+def test_labels_of_a_pod_must_be_an_object() -> None:
     spec = {"containers": [{"env": None, "resources": None}], "volumes": None}
     assert fields(pod={"spec": spec, "metadata": {"labels": {"a": "b"}}}) == []
     assert fields(pod={"spec": spec, "metadata": {"labels": []}}) == ["spec.pod.metadata.labels"]
 
 
-def test_jsonpath_of_an_input_is_taken() -> None:
+def test_jsonpath_of_an_input_is_accepted() -> None:
     assert fields(inputs=[{"name": "a", "task": "t", "path": "$.value[0]"}]) == []
 
 
@@ -135,7 +135,7 @@ def test_run_may_only_rise() -> None:
         ("Agent", 1000, False),
     ],
 )
-def test_a_pod_takes_so_many_containers_at_once(runtime: str, slots: int, *, bad: bool) -> None:
+def test_slots_of_container_workers_are_limited(runtime: str, slots: int, *, bad: bool) -> None:
     cluster = msgspec.convert(
         {"metadata": {"name": "x"}, "spec": {"runtime": runtime, "slotsPerWorker": slots}},
         task_cluster.TaskCluster,
@@ -145,7 +145,7 @@ def test_a_pod_takes_so_many_containers_at_once(runtime: str, slots: int, *, bad
     assert not bad or "at most 100 with runtime EphemeralContainers, not 101" in found.popitem()[1]
 
 
-def test_names_in_a_cluster() -> None:
+def test_invalid_names_in_a_cluster_are_refused() -> None:
     cluster = msgspec.convert(
         {"metadata": {"name": "x"}, "spec": {"deploymentName": "A", "serviceAccountName": "b_"}},
         task_cluster.TaskCluster,

@@ -31,7 +31,7 @@ SECRET = {"secretKeyRef": {"name": "s", "key": "k"}}
         ),
     ],
 )
-def test_problems(given: dict[str, object], fields: list[str]) -> None:
+def test_invalid_variables_are_refused(given: dict[str, object], fields: list[str]) -> None:
     assert [field for field, _ in variable_rules.problems(env(given))] == fields
 
 

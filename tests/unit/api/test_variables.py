@@ -19,21 +19,21 @@ def _resolved(
     return variables.resolve(env, {SECRET: data}, "ns")
 
 
-def test_literal_values_need_nothing() -> None:
+def test_literal_values_need_no_objects() -> None:
     env = (task.EnvVar(name="A", value="x"),)
     assert variables.are_literal(env)
     assert variables.sources(env) == frozenset()
     assert variables.with_values(env, {}) == {"A": "x"}
 
 
-def test_values_are_of_the_keys_that_are_named() -> None:
+def test_values_come_from_the_referenced_keys() -> None:
     env = (task.EnvVar(name="A", value="x"), _secret("B", "b"), _secret("C", "c", optional=True))
     found = _resolved(*env, data={"b": b"secret", "other": b"no"})
     assert found == {"B": "secret"}
     assert variables.with_values(env, found) == {"A": "x", "B": "secret"}
 
 
-def test_what_cannot_be_had_is_named_and_its_value_is_not() -> None:
+def test_missing_value_is_named_without_other_values() -> None:
     cases: list[tuple[Mapping[str, bytes] | None, str]] = [
         (None, "variable B: there is no Secret db in namespace ns"),
         ({}, "variable B: key b of Secret db does not exist"),
@@ -45,7 +45,7 @@ def test_what_cannot_be_had_is_named_and_its_value_is_not() -> None:
     assert _resolved(_secret("B", "b", optional=True), data=None) == {}
 
 
-def test_a_container_has_the_reference_and_not_the_value() -> None:
+def test_container_gets_the_reference_instead_of_the_value() -> None:
     made = variables.manifest(_secret("B", "b"), "")
     assert made == {"name": "B", "valueFrom": {"secretKeyRef": {"name": "db", "key": "b"}}}
     assert variables.manifest(task.EnvVar(name="A"), "x") == {"name": "A", "value": "x"}

@@ -13,12 +13,12 @@ class Written(wire.Wire, frozen=True):
     name: str = ""
 
 
-def test_fields_are_written_in_camel_case() -> None:
+def test_fields_are_encoded_in_camel_case() -> None:
     assert msgspec.convert({"runAfter": 1}, Written).run_after == 1
     assert msgspec.to_builtins(Written(run_after=1)) == {"runAfter": 1}
 
 
-def test_what_has_its_default_is_left_out() -> None:
+def test_default_values_are_omitted() -> None:
     assert msgspec.to_builtins(Written()) == {}
 
 
@@ -28,6 +28,6 @@ def test_an_unknown_field_is_refused(field: str) -> None:
         msgspec.convert({field: 1}, Written)
 
 
-def test_values_do_not_change() -> None:
+def test_structs_are_immutable() -> None:
     with pytest.raises(AttributeError):
         Written().name = "a"  # type: ignore[misc]

@@ -22,11 +22,11 @@ from kilnwork.api import yaml_loader
         ("yes", True),
     ],
 )
-def test_one_value(text: str, value: Any) -> None:
+def test_value_is_read_as_in_kubernetes(text: str, value: Any) -> None:
     assert yaml_loader.values(text) == [value]
 
 
-def test_documents_that_are_null_are_left_out() -> None:
+def test_null_documents_are_omitted() -> None:
     assert yaml_loader.values("a: 1\n---\n---\nb: 2\n") == [{"a": 1}, {"b": 2}]
 
 

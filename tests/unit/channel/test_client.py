@@ -16,7 +16,7 @@ from kilnwork.api import calls, task
 from kilnwork.channel import client, errors, frames, messages
 from kilnwork.kit import clock, ids
 from kilnwork.kit import errors as kit_errors
-from support import interrupting, scripted_dispatcher, short, waiting
+from support import scripted_dispatcher, short_paths, sigint_injection, waiting
 
 Dispatcher = scripted_dispatcher.ScriptedDispatcher
 PAYLOAD = scripted_dispatcher.json("1")
@@ -71,7 +71,7 @@ class Owner:
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    made = short.directory()
+    made = short_paths.directory()
     yield made
     for path in made.iterdir():
         path.unlink()
@@ -133,7 +133,7 @@ def until(look: Callable[[], object], what: str) -> None:
 # connecting
 
 
-def test_open_says_hello_and_what_the_owner_says_first(
+def test_open_sends_hello_and_the_first_messages_of_the_owner(
     dispatcher: Dispatcher, owner: Owner
 ) -> None:
     owner.again = [submit(1), submit(2)]
@@ -146,7 +146,7 @@ def test_open_says_hello_and_what_the_owner_says_first(
     assert owner.ends == []
 
 
-def test_a_refusal_for_good_is_raised(dispatcher: Dispatcher, owner: Owner) -> None:
+def test_final_refusal_is_raised(dispatcher: Dispatcher, owner: Owner) -> None:
     dispatcher.refusal = messages.Refused("Unauthorized", "wrong token", retry=False)
     link = make(dispatcher, owner)
     with pytest.raises(errors.LinkRefused, match="wrong token"):
@@ -155,7 +155,7 @@ def test_a_refusal_for_good_is_raised(dispatcher: Dispatcher, owner: Owner) -> N
     link.close()
 
 
-def test_a_refusal_for_now_is_tried_again(dispatcher: Dispatcher, owner: Owner) -> None:
+def test_temporary_refusal_is_retried(dispatcher: Dispatcher, owner: Owner) -> None:
     dispatcher.refusal = messages.Refused("NotYet", "starting", retry=True)
     link = make(dispatcher, owner)
     opening = in_thread(lambda: link.open(timeout_s=10), "opening")
@@ -166,7 +166,7 @@ def test_a_refusal_for_now_is_tried_again(dispatcher: Dispatcher, owner: Owner) 
     link.close()
 
 
-def test_no_dispatcher_is_an_error_that_says_so(dispatcher: Dispatcher, owner: Owner) -> None:
+def test_missing_dispatcher_is_a_clear_error(dispatcher: Dispatcher, owner: Owner) -> None:
     dispatcher.stop()
     link = make(dispatcher, owner)
     with pytest.raises(errors.LinkClosed, match=r"no dispatcher for 0\.05 s.*No such file"):
@@ -174,7 +174,7 @@ def test_no_dispatcher_is_an_error_that_says_so(dispatcher: Dispatcher, owner: O
     link.close()
 
 
-def test_an_error_of_ours_in_connect_is_final(dispatcher: Dispatcher, owner: Owner) -> None:
+def test_kiln_error_in_connect_is_final(dispatcher: Dispatcher, owner: Owner) -> None:
     def connect() -> socket.socket:
         raise kit_errors.ConfigurationError("it ended at once")
 
@@ -189,7 +189,7 @@ def test_an_error_of_ours_in_connect_is_final(dispatcher: Dispatcher, owner: Own
 # reading
 
 
-def test_the_thread_that_waits_reads_for_itself(
+def test_waiting_thread_reads_for_itself(
     dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
 ) -> None:
     begun = 0
@@ -198,7 +198,7 @@ def test_the_thread_that_waits_reads_for_itself(
         until(lambda: link.turns.begun > begun, "a thread that waits")
         return scripted_dispatcher.succeeded(item)
 
-    dispatcher.accepts, dispatcher.answer = False, once_it_waits
+    dispatcher.accepts, dispatcher.respond = False, once_it_waits
     for number in range(1, 20):
         begun = link.turns.begun
         link.send(submit(number))
@@ -206,10 +206,10 @@ def test_the_thread_that_waits_reads_for_itself(
     assert set(owner.threads) == {threading.current_thread().name}
 
 
-def test_of_many_that_wait_each_gets_its_own(
+def test_each_of_many_waiting_threads_gets_its_own_message(
     dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
 ) -> None:
-    dispatcher.answer = lambda _: None
+    dispatcher.respond = lambda _: None
     got: list[int] = []
 
     def wait(number: int) -> None:
@@ -224,7 +224,7 @@ def test_of_many_that_wait_each_gets_its_own(
     assert sorted(got) == list(range(8))
 
 
-def test_what_no_thread_waits_for_is_read_by_the_background_thread(
+def test_background_thread_reads_when_no_thread_waits(
     dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
 ) -> None:
     dispatcher.results(result(1))
@@ -232,7 +232,7 @@ def test_what_no_thread_waits_for_is_read_by_the_background_thread(
     assert owner.threads == ["kiln link"]
 
 
-def test_a_wait_ends_when_its_time_is_up(
+def test_wait_ends_at_its_timeout(
     dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
 ) -> None:
     assert link.wait(lambda: False, 0.02) is False
@@ -244,20 +244,20 @@ def test_a_wait_ends_when_its_time_is_up(
     assert not leader.is_alive()
 
 
-def test_wake_lets_those_look_who_wait_for_something_else(
+def test_wake_makes_all_waiting_threads_check_again(
     dispatcher: Dispatcher, link: client.Link[messages.ToDriver]
 ) -> None:
-    told = threading.Event()
-    threads = [in_thread(lambda: link.wait(told.is_set, 20), f"waits {n}") for n in range(3)]
+    ready = threading.Event()
+    threads = [in_thread(lambda: link.wait(ready.is_set, 20), f"waits {n}") for n in range(3)]
     until(lambda: link.turns.led, "a thread leads")
-    told.set()
+    ready.set()
     link.wake()
     for thread in threads:
         thread.join(timeout=30)
         assert not thread.is_alive()
 
 
-def test_a_thread_that_leads_for_long_is_not_disturbed(
+def test_thread_that_leads_for_long_is_not_disturbed(
     dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
 ) -> None:
     owner.tick_s = 0.001
@@ -268,7 +268,7 @@ def test_a_thread_that_leads_for_long_is_not_disturbed(
     dispatcher.results(result(8))
     until(lambda: link._thread._asleep, "the background thread sleeps")
     ticks = owner.ticks
-    dispatcher.answer = lambda _: None
+    dispatcher.respond = lambda _: None
     for number in range(50):
         link.send(submit(number))
         dispatcher.wait_items(number + 1)
@@ -282,7 +282,7 @@ def test_a_thread_that_leads_for_long_is_not_disturbed(
 # writing
 
 
-def test_what_is_sent_is_written_soon_without_a_wait(
+def test_sent_message_is_written_soon_without_a_wait(
     dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
 ) -> None:
     link.send(submit(1))
@@ -292,11 +292,11 @@ def test_what_is_sent_is_written_soon_without_a_wait(
     dispatcher.wait_items(2)
 
 
-def test_a_dispatcher_that_does_not_read_blocks_no_thread(
+def test_dispatcher_that_does_not_read_blocks_no_thread(
     dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
 ) -> None:
     dispatcher.reads.clear()
-    dispatcher.answer = lambda _: None
+    dispatcher.respond = lambda _: None
     big = scripted_dispatcher.json('"' + "x" * 60_000 + '"')
     for number in range(1, 101):
         link.send(messages.Submit((calls.CallItem(number, ids.new_task_id(), 1, big),)))
@@ -309,7 +309,7 @@ def test_a_dispatcher_that_does_not_read_blocks_no_thread(
     assert not link.outbox.stuck
 
 
-def test_too_large_a_message_is_refused_and_harms_nothing(
+def test_oversized_message_is_refused_and_the_link_stays(
     dispatcher: Dispatcher, link: client.Link[messages.ToDriver]
 ) -> None:
     huge = scripted_dispatcher.json("x" * (messages.MAX_FRAME_BYTES + 1))
@@ -322,10 +322,10 @@ def test_too_large_a_message_is_refused_and_harms_nothing(
 # connecting again
 
 
-def test_a_lost_link_is_made_again_under_those_who_wait(
+def test_lost_connection_is_restored_while_threads_wait(
     dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
 ) -> None:
-    dispatcher.answer = lambda _: None
+    dispatcher.respond = lambda _: None
     threads = [
         in_thread(lambda n=n: link.wait(lambda: n in owner.numbers(), 20), f"waits {n}")  # type: ignore[misc]
         for n in (1, 2)
@@ -345,7 +345,7 @@ def test_a_lost_link_is_made_again_under_those_who_wait(
     assert owner.ends == []
 
 
-def test_a_dispatcher_that_is_older_than_the_last_is_not_taken(
+def test_dispatcher_with_an_older_epoch_is_not_accepted(
     dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
 ) -> None:
     dispatcher.epoch = 0
@@ -356,7 +356,7 @@ def test_a_dispatcher_that_is_older_than_the_last_is_not_taken(
     until(lambda: owner.attachments == 2, "the right one")
 
 
-def test_what_is_no_frame_costs_the_link_and_nothing_else(
+def test_malformed_frame_closes_only_the_connection(
     dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
 ) -> None:
     for round_, junk in enumerate((b"\xff" * 64, b"\0\0\0\0", b"\0\0\0\2\xc1\xc1"), start=2):
@@ -366,7 +366,9 @@ def test_what_is_no_frame_costs_the_link_and_nothing_else(
     assert link.wait(lambda: 3 in owner.numbers(), 10)
 
 
-def test_without_a_dispatcher_for_too_long_it_is_over(dispatcher: Dispatcher, owner: Owner) -> None:
+def test_link_ends_after_too_long_without_a_dispatcher(
+    dispatcher: Dispatcher, owner: Owner
+) -> None:
     link = make(dispatcher, owner, patience_s=0.1)
     link.open(timeout_s=10)
     raised: list[Exception] = []
@@ -387,7 +389,7 @@ def test_without_a_dispatcher_for_too_long_it_is_over(dispatcher: Dispatcher, ow
     link.close()
 
 
-def test_a_refusal_for_good_ends_an_open_link(
+def test_final_refusal_ends_an_open_link(
     dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
 ) -> None:
     dispatcher.send(messages.Refused("Leaving", "bye", retry=False))
@@ -396,7 +398,7 @@ def test_a_refusal_for_good_ends_an_open_link(
     until(lambda: [type(each) for each in owner.ends] == [errors.LinkRefused], "it is over")
 
 
-def test_a_refusal_for_good_counts_however_slowly_the_connection_is_dropped(
+def test_final_refusal_counts_though_the_connection_closes_slowly(
     dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
 ) -> None:
     forget = link._forget
@@ -419,7 +421,7 @@ def test_a_refusal_for_good_counts_however_slowly_the_connection_is_dropped(
     assert dispatcher.greetings == 1
 
 
-def test_hurry_skips_the_wait_between_two_tries(
+def test_reconnect_now_skips_the_back_off(
     dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
 ) -> None:
     tries = []
@@ -472,10 +474,10 @@ def test_close_writes_what_was_sent_and_wakes_all(
 # interruptions
 
 
-def test_ctrl_c_in_a_wait_leaves_the_link_usable(
+def test_ctrl_c_during_a_wait_leaves_the_link_usable(
     dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
 ) -> None:
-    interrupting.once_in(client.Link.wait)
+    sigint_injection.interrupt_inside(client.Link.wait)
     with pytest.raises(KeyboardInterrupt):
         link.wait(lambda: False, 60)
     assert not link.turns.led
@@ -483,7 +485,7 @@ def test_ctrl_c_in_a_wait_leaves_the_link_usable(
     assert link.wait(lambda: 1 in owner.numbers(), 10)
     other = in_thread(lambda: link.wait(lambda: 2 in owner.numbers(), 20), "leads")
     until(lambda: link.turns.led, "another thread leads")
-    interrupting.once_in(client.Link.wait)
+    sigint_injection.interrupt_inside(client.Link.wait)
     with pytest.raises(KeyboardInterrupt):
         link.wait(lambda: False, 60)
     link.send(submit(2))
@@ -492,17 +494,17 @@ def test_ctrl_c_in_a_wait_leaves_the_link_usable(
     assert owner.attachments == 1
 
 
-def test_an_interruption_while_frames_are_handled_brings_a_new_link(
+def test_interrupt_while_handling_frames_makes_a_new_connection(
     dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
 ) -> None:
     owner.interrupt = KeyboardInterrupt()
     owner.again = [submit(1)]
 
-    def answer() -> None:
+    def send_result() -> None:
         until(lambda: link.turns.led, "the main thread leads")
         dispatcher.results(result(0))
 
-    in_thread(answer, "answers")
+    in_thread(send_result, "sends a result")
     with pytest.raises(KeyboardInterrupt):
         link.wait(lambda: 1 in owner.numbers(), 10)
     assert link.wait(lambda: 1 in owner.numbers(), 10)
@@ -512,7 +514,7 @@ def test_an_interruption_while_frames_are_handled_brings_a_new_link(
 # forks
 
 
-def test_a_forked_child_cannot_use_the_link_and_does_it_no_harm(
+def test_forked_child_cannot_use_the_link_and_does_not_disturb_it(
     dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
 ) -> None:
     with warnings.catch_warnings():

@@ -5,7 +5,7 @@ import pytest
 from kilnwork.channel import errors
 
 
-def test_a_refusal_says_why_and_whether_to_try_again() -> None:
+def test_refusal_says_why_and_whether_to_retry() -> None:
     error = errors.LinkRefused("version", "speak 1", retry=False)
     assert str(error) == "version: speak 1"
     assert (error.reason, error.message, error.retry) == ("version", "speak 1", False)
@@ -19,7 +19,7 @@ def test_a_refusal_says_why_and_whether_to_try_again() -> None:
         (errors.LinkRefused, errors.ChannelError),
     ],
 )
-def test_each_is_handled_as_a_failure_of_the_link(
+def test_every_error_is_a_channel_error(
     kind: type[errors.ChannelError], base: type[errors.ChannelError]
 ) -> None:
     assert issubclass(kind, base)

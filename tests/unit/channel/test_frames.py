@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kilnwork.api import attempts, calls, task
 from kilnwork.channel import errors, frames, messages
 from kilnwork.kit import ids
-from support import spoken
+from support import message_samples
 
 REF = attempts.AttemptRef(ids.TaskId(bytes(16)), 1, 2)
 OUTCOME = attempts.Outcome(
@@ -43,13 +43,13 @@ TO_WORKER: list[messages.ToWorker] = [
 
 
 @pytest.mark.parametrize("message", FROM_WORKER, ids=lambda m: type(m).__name__)
-def test_what_a_worker_says_arrives_as_it_was(message: messages.FromWorker) -> None:
+def test_worker_messages_arrive_unchanged(message: messages.FromWorker) -> None:
     (body,) = frames.Cutter().feed(frames.encode(message))
     assert frames.decode_from_worker(body) == message
 
 
 @pytest.mark.parametrize("message", TO_WORKER, ids=lambda m: type(m).__name__)
-def test_what_a_dispatcher_says_arrives_as_it_was(message: messages.ToWorker) -> None:
+def test_dispatcher_messages_arrive_unchanged(message: messages.ToWorker) -> None:
     (body,) = frames.Cutter().feed(frames.encode(message))
     assert frames.decode_to_worker(body) == message
 
@@ -57,21 +57,21 @@ def test_what_a_dispatcher_says_arrives_as_it_was(message: messages.ToWorker) ->
 @pytest.mark.parametrize(
     ("decode", "said"),
     [
-        (frames.decode_from_driver, spoken.FROM_DRIVER),
-        (frames.decode_from_slot, spoken.FROM_SLOT),
-        (frames.decode_to_driver, spoken.TO_DRIVER),
-        (frames.decode_to_slot, spoken.TO_SLOT),
+        (frames.decode_from_driver, message_samples.FROM_DRIVER),
+        (frames.decode_from_slot, message_samples.FROM_SLOT),
+        (frames.decode_to_driver, message_samples.TO_DRIVER),
+        (frames.decode_to_slot, message_samples.TO_SLOT),
     ],
 )
-def test_drivers_and_slots_are_understood(
+def test_driver_and_slot_messages_arrive_unchanged(
     decode: Callable[[bytes], frames.Sent], said: list[frames.Sent]
 ) -> None:
     bodies = frames.Cutter().feed(b"".join(map(frames.encode, said)))
     assert [decode(body) for body in bodies] == said
 
 
-def test_a_peer_may_only_say_what_its_kind_may() -> None:
-    report = frames.encode(spoken.OF_SLOTS[1])[4:]
+def test_peer_may_only_send_messages_of_its_kind() -> None:
+    report = frames.encode(message_samples.OF_SLOTS[1])[4:]
     with pytest.raises(errors.MalformedFrame, match="not a message of a driver"):
         frames.decode_from_driver(report)
     with pytest.raises(errors.MalformedFrame, match="not a message of a worker"):
@@ -94,15 +94,15 @@ def test_a_peer_may_only_say_what_its_kind_may() -> None:
     ],
     ids=str,
 )
-def test_what_would_not_fit_behind_a_frame_is_refused(field: dict[str, object]) -> None:
-    end = msgspec.structs.replace(spoken.END, **field)
+def test_bytes_beyond_a_message_in_a_frame_are_refused(field: dict[str, object]) -> None:
+    end = msgspec.structs.replace(message_samples.END, **field)
     body = frames.encode(messages.CallsEnded(1, (end,)))[4:]
     with pytest.raises(errors.MalformedFrame):
         frames.decode_from_slot(body)
 
 
 @pytest.mark.parametrize("size", [1, 1000, 60_000, 200_000])
-def test_a_batch_is_cut_into_frames_that_a_receiver_can_begin_with(size: int) -> None:
+def test_batch_is_split_into_frames(size: int) -> None:
     payload = attempts.Payload("application/json", bytes(size))
     run = calls.CallRun(REF, 1, payload, "n")
     plain = ((REF.task, REF.run, REF.attempt), 1, payload, "n")
@@ -115,7 +115,7 @@ def test_a_batch_is_cut_into_frames_that_a_receiver_can_begin_with(size: int) ->
     assert runs == [run] * 40
 
 
-def test_an_item_that_fits_no_frame_is_refused() -> None:
+def test_item_larger_than_a_frame_is_refused() -> None:
     payload = attempts.Payload("application/json", bytes(messages.MAX_FRAME_BYTES))
     good = attempts.Payload("application/json", b"1")
     items = [(1, "Success", "", "", payload) for payload in (good, payload)]
@@ -124,7 +124,7 @@ def test_an_item_that_fits_no_frame_is_refused() -> None:
 
 
 @given(st.lists(st.sampled_from(FROM_WORKER), max_size=8), st.data())
-def test_any_cut_of_the_stream_gives_the_same_messages(
+def test_any_split_of_the_stream_gives_the_same_messages(
     sent: list[messages.FromWorker], data: st.DataObject
 ) -> None:
     stream = b"".join(frames.encode(message) for message in sent)
@@ -137,7 +137,7 @@ def test_any_cut_of_the_stream_gives_the_same_messages(
 
 
 @given(st.binary(max_size=400))
-def test_random_bytes_are_messages_or_one_error(data: bytes) -> None:
+def test_random_bytes_give_messages_or_one_error(data: bytes) -> None:
     try:
         bodies = frames.Cutter().feed(data)
     except errors.MalformedFrame:
@@ -150,7 +150,7 @@ def test_random_bytes_are_messages_or_one_error(data: bytes) -> None:
 
 
 @given(st.sampled_from(FROM_WORKER), st.data())
-def test_a_damaged_body_is_a_message_or_one_error(
+def test_damaged_body_gives_a_message_or_one_error(
     message: messages.FromWorker, data: st.DataObject
 ) -> None:
     body = bytearray(frames.encode(message)[4:])
@@ -163,28 +163,28 @@ def test_a_damaged_body_is_a_message_or_one_error(
 
 
 @given(st.sampled_from(FROM_WORKER), st.data())
-def test_a_truncated_body_is_one_error(message: messages.FromWorker, data: st.DataObject) -> None:
+def test_truncated_body_is_one_error(message: messages.FromWorker, data: st.DataObject) -> None:
     body = frames.encode(message)[4:]
     cut = data.draw(st.integers(0, len(body) - 1))
     with pytest.raises(errors.MalformedFrame):
         frames.decode_from_worker(body[:cut])
 
 
-def test_an_announced_giant_is_refused_before_it_is_read() -> None:
+def test_oversized_frame_is_refused_before_it_is_read() -> None:
     with pytest.raises(errors.FrameTooLarge, match="at most 1048576"):
         frames.Cutter().feed(struct.pack(">I", messages.MAX_FRAME_BYTES + 1))
 
 
-def test_an_empty_frame_is_refused() -> None:
+def test_empty_frame_is_refused() -> None:
     with pytest.raises(errors.MalformedFrame):
         frames.Cutter().feed(bytes(4))
 
 
-def test_a_message_too_large_for_a_frame_is_not_sent() -> None:
+def test_message_larger_than_a_frame_is_not_sent() -> None:
     with pytest.raises(errors.FrameTooLarge, match="Log takes"):
         frames.encode(messages.Log(REF, 0, bytes(messages.MAX_FRAME_BYTES)))
 
 
-def test_a_dispatcher_message_is_not_a_worker_message() -> None:
+def test_dispatcher_message_is_not_decoded_as_a_worker_message() -> None:
     with pytest.raises(errors.MalformedFrame):
         frames.decode_from_worker(frames.encode(messages.Renewed(1))[4:])

@@ -5,23 +5,23 @@ import pytest
 from kilnwork.channel import lease
 
 
-def test_without_a_link_nothing_may_run() -> None:
+def test_no_attempt_may_run_before_the_first_link() -> None:
     assert lease.Lease().stop_at == float("-inf")
 
 
-def test_work_stops_two_seconds_before_ten_are_over() -> None:
+def test_work_stops_two_seconds_before_a_ten_second_lease_ends() -> None:
     held = lease.Lease()
     held.begin(10.0, sent=100.0)
     assert held.stop_at == 108.0
 
 
-def test_a_short_lease_has_a_short_margin() -> None:
+def test_short_lease_has_a_short_margin() -> None:
     held = lease.Lease()
     held.begin(1.0, sent=0.0)
     assert held.stop_at == pytest.approx(0.8)
 
 
-def test_a_renewal_counts_from_its_request() -> None:
+def test_renewal_counts_from_its_request() -> None:
     held = lease.Lease()
     held.begin(10.0, sent=0.0)
     held.sent(1, at=3.0)
@@ -33,7 +33,7 @@ def test_a_renewal_counts_from_its_request() -> None:
     assert held.stop_at == 14.0
 
 
-def test_a_late_or_unknown_renewal_changes_nothing() -> None:
+def test_late_or_unknown_renewal_changes_nothing() -> None:
     held = lease.Lease()
     held.begin(10.0, sent=0.0)
     held.sent(1, at=3.0)
@@ -44,7 +44,7 @@ def test_a_late_or_unknown_renewal_changes_nothing() -> None:
     assert held.stop_at == 14.0
 
 
-def test_a_new_link_counts_by_its_own_terms() -> None:
+def test_new_link_starts_a_new_lease() -> None:
     held = lease.Lease()
     held.begin(10.0, sent=0.0)
     held.sent(1, at=3.0)
@@ -54,7 +54,7 @@ def test_a_new_link_counts_by_its_own_terms() -> None:
 
 
 @pytest.mark.parametrize("absence_s", [10.0, 60.0, 3600.0])
-def test_a_dispatcher_may_be_away_for_its_time_from_any_moment(absence_s: float) -> None:
+def test_lease_covers_an_absence_that_begins_at_any_moment(absence_s: float) -> None:
     renew_s = absence_s / 3
     held = lease.Lease()
     held.begin(lease.length_for(absence_s, renew_s=renew_s), sent=100.0)

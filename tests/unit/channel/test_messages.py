@@ -26,9 +26,7 @@ REF = attempts.AttemptRef(ids.TaskId(bytes(16)), 1, 2)
     ],
     ids=lambda given: type(given).__name__,
 )
-def test_peers_of_other_versions_understand_them(
-    message: msgspec.Struct, fields: list[object]
-) -> None:
+def test_encoding_is_stable_across_versions(message: msgspec.Struct, fields: list[object]) -> None:
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(message)) == fields
 
 
@@ -41,7 +39,7 @@ def test_peers_of_other_versions_understand_them(
         (messages.Callback(REF, "text/plainbody", b""), False),
     ],
 )
-def test_a_callback_is_known_by_type_and_body(other: messages.Callback, *, is_equal: bool) -> None:
+def test_callback_digest_covers_type_and_body(other: messages.Callback, *, is_equal: bool) -> None:
     one = messages.Callback(REF, "text/plain", b"body")
     assert (one.digest() == other.digest()) is is_equal
     assert len(one.digest()) == 32

@@ -24,7 +24,7 @@ def read(far: socket.socket, size: int) -> bytes:
     return data
 
 
-def test_what_is_put_while_a_socket_comes_goes_after_its_first_frames(
+def test_frames_put_while_connecting_follow_the_first_frames(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     near, far = pair
@@ -39,7 +39,7 @@ def test_what_is_put_while_a_socket_comes_goes_after_its_first_frames(
     assert box.waiting_bytes == 0
 
 
-def test_what_the_other_end_does_not_take_waits_in_order(
+def test_unwritten_frames_wait_in_order(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     near, far = pair
@@ -60,7 +60,7 @@ def test_what_the_other_end_does_not_take_waits_in_order(
     assert not box.stuck
 
 
-def test_a_broken_socket_takes_everything_and_says_nothing(
+def test_broken_socket_discards_frames_without_error(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     near, far = pair
@@ -72,7 +72,7 @@ def test_a_broken_socket_takes_everything_and_says_nothing(
     assert not box.stuck
 
 
-def test_nothing_of_an_old_socket_is_written_to_the_next(
+def test_frames_of_an_old_socket_are_not_written_to_the_next(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     near, far = pair

@@ -11,7 +11,7 @@ import pytest
 from kilnwork.api import attempts
 from kilnwork.channel import errors, messages, peer
 from kilnwork.kit import clock, coroutines, ids
-from support import scripted_hub, short, waiting
+from support import scripted_hub, short_paths, waiting
 
 REF = attempts.AttemptRef(ids.new_task_id(), 1, 1)
 DONE = attempts.Outcome(attempts.Ending.SUCCEEDED, "Succeeded")
@@ -81,7 +81,7 @@ class Ends:
 
 @pytest.fixture
 async def ends(request: pytest.FixtureRequest) -> AsyncIterator[Ends]:
-    directory = short.directory()
+    directory = short_paths.directory()
     hub = scripted_hub.ScriptedHub(directory / "channel.sock")
     await hub.start()
     owner = Owner()
@@ -107,7 +107,7 @@ def started(serial: int) -> messages.Started:
     return messages.Started(serial, REF, 1.0)
 
 
-async def test_reports_made_before_there_is_a_link_follow_the_welcome(ends: Ends) -> None:
+async def test_reports_made_before_a_link_follow_the_welcome(ends: Ends) -> None:
     ends.peer.report(started)
     ends.peer.report(finished)
     await ends.join()
@@ -121,7 +121,7 @@ async def test_reports_made_before_there_is_a_link_follow_the_welcome(ends: Ends
     assert ends.owner.over == [REF]
 
 
-async def test_only_what_is_not_acknowledged_is_sent_again_in_order(ends: Ends) -> None:
+async def test_only_unacknowledged_reports_are_sent_again_in_order(ends: Ends) -> None:
     await ends.join()
     ends.hub.acknowledges = False
     ends.peer.report(started)
@@ -139,7 +139,7 @@ async def test_only_what_is_not_acknowledged_is_sent_again_in_order(ends: Ends) 
     assert ends.owner.over == []
 
 
-async def test_what_is_forgotten_is_not_sent_again(ends: Ends) -> None:
+async def test_forgotten_reports_are_not_sent_again(ends: Ends) -> None:
     ends.peer.report(started)
     ends.peer.forget(REF)
     assert await ends.peer.acknowledged(timeout_s=30)
@@ -149,7 +149,7 @@ async def test_what_is_forgotten_is_not_sent_again(ends: Ends) -> None:
     assert ends.hub.all_of(messages.Started) == []
 
 
-async def test_orders_that_come_with_the_welcome_are_followed_after_it(ends: Ends) -> None:
+async def test_orders_received_with_the_welcome_are_carried_out_after_it(ends: Ends) -> None:
     stop = messages.Stop(REF, 1.0, "Killed")
     ends.hub.after_welcome = (stop,)
     await ends.join()
@@ -157,7 +157,7 @@ async def test_orders_that_come_with_the_welcome_are_followed_after_it(ends: End
     assert ends.owner.orders == [stop]
 
 
-async def test_the_epoch_rises_and_an_older_dispatcher_is_left(ends: Ends) -> None:
+async def test_dispatcher_with_an_older_epoch_is_left(ends: Ends) -> None:
     ends.hub.epoch = 5
     await ends.join()
     ends.hub.epoch = 4
@@ -171,7 +171,7 @@ async def test_the_epoch_rises_and_an_older_dispatcher_is_left(ends: Ends) -> No
     )
 
 
-async def test_a_cancelled_request_is_not_made_again(ends: Ends) -> None:
+async def test_cancelled_request_is_not_repeated(ends: Ends) -> None:
     await ends.join()
 
     def ask(serial: int) -> messages.GetTask:
@@ -188,7 +188,7 @@ async def test_a_cancelled_request_is_not_made_again(ends: Ends) -> None:
     assert ends.hub.all_of(messages.GetTask) == []
 
 
-async def test_a_request_that_fits_no_frame_is_refused_at_once(ends: Ends) -> None:
+async def test_request_larger_than_a_frame_is_refused_at_once(ends: Ends) -> None:
     def huge(serial: int) -> messages.GetTask:
         return messages.GetTask(serial, REF, ids.TaskId(b"x" * messages.MAX_FRAME_BYTES), 0.0)
 
@@ -197,19 +197,19 @@ async def test_a_request_that_fits_no_frame_is_refused_at_once(ends: Ends) -> No
 
 
 @pytest.mark.parametrize("ends", [0.2], indirect=True)
-async def test_it_ends_when_there_is_no_dispatcher(ends: Ends) -> None:
+async def test_peer_ends_when_there_is_no_dispatcher(ends: Ends) -> None:
     await ends.hub.stop()
     with pytest.raises(errors.LinkClosed, match="no dispatcher"):
         await ends.peer.serve()
 
 
-async def test_a_refusal_for_good_ends_it(ends: Ends) -> None:
+async def test_final_refusal_ends_the_peer(ends: Ends) -> None:
     ends.hub.greeting = messages.Refused("BadToken", "who are you", retry=False)
     with pytest.raises(errors.LinkRefused, match="who are you"):
         await ends.peer.serve()
 
 
-async def test_a_refusal_for_good_ends_a_standing_link_as_well(ends: Ends) -> None:
+async def test_final_refusal_ends_an_open_link(ends: Ends) -> None:
     serving = asyncio.ensure_future(ends.peer.serve())
     await waiting.wait_until_async(lambda: ends.owner.welcomes, what="the link stands")
     ends.hub.send(messages.Refused("replaced", "a newer session", retry=False))
@@ -217,7 +217,7 @@ async def test_a_refusal_for_good_ends_a_standing_link_as_well(ends: Ends) -> No
         await asyncio.wait_for(serving, 30)
 
 
-async def test_the_last_message_is_read_although_a_write_has_failed(ends: Ends) -> None:
+async def test_last_message_is_read_after_a_failed_write(ends: Ends) -> None:
     serving = asyncio.create_task(ends.peer.serve())
     await waiting.wait_until_async(lambda: ends.owner.welcomes, what="the link stands")
     ends.hub.send(messages.Refused(messages.LEAVING, "the dispatcher ends", retry=False))
@@ -227,7 +227,7 @@ async def test_the_last_message_is_read_although_a_write_has_failed(ends: Ends) 
         await asyncio.wait_for(serving, 10)
 
 
-async def test_without_renewal_the_lease_ends_once_and_the_link_with_it(ends: Ends) -> None:
+async def test_without_renewal_lease_and_link_end_once(ends: Ends) -> None:
     ends.hub.lease_s, ends.hub.renew_s, ends.hub.renews = 1.5, 0.3, False
     await ends.join()
     assert ends.peer.lease_holds
@@ -235,7 +235,7 @@ async def test_without_renewal_the_lease_ends_once_and_the_link_with_it(ends: En
     assert ends.owner.leases_ended == 1
 
 
-async def test_with_renewal_the_lease_holds(ends: Ends) -> None:
+async def test_renewed_lease_holds(ends: Ends) -> None:
     ends.hub.lease_s, ends.hub.renew_s = 2.0, 0.1
     await ends.join()
     await waiting.wait_until_async(
@@ -246,7 +246,7 @@ async def test_with_renewal_the_lease_holds(ends: Ends) -> None:
 
 
 @pytest.mark.parametrize("ends", [0.2], indirect=True)
-async def test_while_the_lease_holds_it_waits_longer_than_its_patience(ends: Ends) -> None:
+async def test_peer_waits_beyond_its_patience_while_the_lease_holds(ends: Ends) -> None:
     ends.hub.lease_s, ends.hub.renew_s = 60.0, 20.0
     await ends.join()
     await ends.hub.stop()
@@ -259,7 +259,7 @@ async def test_while_the_lease_holds_it_waits_longer_than_its_patience(ends: End
     assert ends.owner.leases_ended == 0
 
 
-async def test_a_connection_that_comes_too_late_is_closed() -> None:
+async def test_connection_made_after_cancellation_is_closed() -> None:
     """The caller is gone by then; the thread cannot be."""
     gate = threading.Event()
     ours, theirs = socket.socketpair()
@@ -278,7 +278,7 @@ async def test_a_connection_that_comes_too_late_is_closed() -> None:
     theirs.close()
 
 
-async def test_who_waits_for_a_report_waits_until_it_is_stored(ends: Ends) -> None:
+async def test_store_waits_until_the_report_is_stored(ends: Ends) -> None:
     await ends.join()
     ends.hub.acknowledges = False
     background = coroutines.BackgroundWork("waiter")

@@ -46,7 +46,7 @@ def asleep(*waits: Wait) -> None:
     )
 
 
-def test_the_first_leads_and_the_lead_goes_on_in_order_of_arrival() -> None:
+def test_lead_passes_on_in_order_of_arrival() -> None:
     who, first = opened(), turns.Turn(never)
     assert who.enter(first, None)
     second = Wait(who)
@@ -62,7 +62,7 @@ def test_the_first_leads_and_the_lead_goes_on_in_order_of_arrival() -> None:
     assert not who.led
 
 
-def test_who_has_what_it_waits_for_wakes_without_the_lead() -> None:
+def test_thread_whose_condition_is_true_wakes_without_the_lead() -> None:
     who, first, there = opened(), turns.Turn(never), threading.Event()
     assert who.enter(first, None)
     done, other = Wait(who, there.is_set), Wait(who)
@@ -82,13 +82,13 @@ def elsewhere(done: Callable[[], bool] = never) -> turns.Turn:
     return turn
 
 
-def test_what_came_before_the_sleep_is_seen() -> None:
+def test_condition_that_became_true_before_the_sleep_is_seen() -> None:
     who, first = opened(), turns.Turn(never)
     assert who.enter(first, None)
     assert who.enter(elsewhere(lambda: True), None) is False
 
 
-def test_a_follower_whose_time_is_up_passes_the_lead_on() -> None:
+def test_follower_that_times_out_passes_the_lead_on() -> None:
     who, first, late = opened(), turns.Turn(never), elsewhere()
     assert who.enter(first, None)
     assert who.enter(late, 0.01) is False
@@ -99,7 +99,7 @@ def test_a_follower_whose_time_is_up_passes_the_lead_on() -> None:
     assert other.over() is True
 
 
-def test_a_lead_that_comes_too_late_is_passed_on_by_leaving() -> None:
+def test_lead_received_too_late_is_passed_on_by_leave() -> None:
     who, first = opened(), turns.Turn(never)
     assert who.enter(first, None)
     late = Wait(who)
@@ -112,7 +112,7 @@ def test_a_lead_that_comes_too_late_is_passed_on_by_leaving() -> None:
     assert other.over() is True
 
 
-def test_while_there_is_nothing_to_read_no_thread_leads() -> None:
+def test_no_thread_leads_without_a_connection() -> None:
     who = turns.Turns()
     early = Wait(who)
     asleep(early)
@@ -125,7 +125,7 @@ def test_while_there_is_nothing_to_read_no_thread_leads() -> None:
     assert not who.lead_if_free(turns.Turn(never))
 
 
-def test_the_background_thread_leads_only_if_no_other_does() -> None:
+def test_background_thread_leads_only_if_no_other_does() -> None:
     who, reader = opened(), turns.Turn(never)
     assert who.lead_if_free(reader)
     waits = Wait(who)
@@ -137,7 +137,7 @@ def test_the_background_thread_leads_only_if_no_other_does() -> None:
     assert who.begun == begun + 1
 
 
-def test_a_signal_handler_leads_in_place_of_what_it_interrupted() -> None:
+def test_signal_handler_leads_in_place_of_the_interrupted_turn() -> None:
     who, below, handler = opened(), turns.Turn(never), turns.Turn(never)
     assert who.enter(below, None)
     follower = Wait(who)
@@ -150,7 +150,7 @@ def test_a_signal_handler_leads_in_place_of_what_it_interrupted() -> None:
     assert follower.over() is True
 
 
-def test_leaving_twice_is_leaving_once() -> None:
+def test_leave_is_idempotent() -> None:
     who, first = opened(), turns.Turn(never)
     assert who.enter(first, None)
     second = Wait(who)
@@ -161,7 +161,7 @@ def test_leaving_twice_is_leaving_once() -> None:
     assert who.led
 
 
-def test_at_the_end_all_wake_and_none_sleeps_any_more() -> None:
+def test_finish_wakes_all_threads() -> None:
     who, first = opened(), turns.Turn(never)
     assert who.enter(first, None)
     waits = [Wait(who) for _ in range(3)]

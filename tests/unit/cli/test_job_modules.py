@@ -142,7 +142,7 @@ def test_what_is_wrong_is_said_with_file_and_line(text: str, words: str) -> None
 def test_what_is_not_there() -> None:
     assert "there is no such file" in refusal("f2_nothing.py")
     assert "there is no module 'f2_nothing'" in refusal("f2_nothing")
-    assert "is no module" in refusal("f2-nothing")
+    assert "is not a module" in refusal("f2-nothing")
     write("json.py", "")
     assert "give the file another name" in refusal("json.py")
     write("msgspec.py", JOBS.format(name="hidden"))

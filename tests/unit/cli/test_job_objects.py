@@ -58,7 +58,7 @@ def test_a_job_takes_the_time_to_its_end_or_to_now() -> None:
 
 
 def test_a_sentence_says_where_it_is_and_why() -> None:
-    assert job_objects.sentence(job()) == "Job j has not been looked at yet"
+    assert job_objects.sentence(job()) == "Job j has not been processed yet"
     found = job(
         phase="Failed",
         reason="IndexesFailed",

@@ -56,7 +56,7 @@ async def test_unknown_words_are_discovered_once() -> None:
 
 @pytest.mark.parametrize("word", ["foo/x", "foo/bar/x"])
 def test_a_kind_that_commands_about_tasks_do_not_know_is_named(word: str) -> None:
-    assert "'foo' is no kind" in kinds.unknown_kind(word)
+    assert "'foo' is not a kind" in kinds.unknown_kind(word)
 
 
 @pytest.mark.parametrize("word", ["x", "task/x", "Job/x", "File/x", "pod/x"])
@@ -110,5 +110,5 @@ def test_what_is_no_kind_is_part_of_a_spawned_tasks_name() -> None:
     ],
 )
 def test_what_is_no_task_is_told_what_to_do_with_it(word: str, instead: str) -> None:
-    with pytest.raises(errors.Unusable, match=f"^{word} is no task: .*`{instead}"):
+    with pytest.raises(errors.Unusable, match=f"^{word} is not a task: .*`{instead}"):
         kinds.task_name(word)

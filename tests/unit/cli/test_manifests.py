@@ -53,7 +53,7 @@ def test_lists_and_arrays_are_taken_apart() -> None:
         ("just text", "x.yaml:1: an object is expected, not str"),
         ("kind: Task\nmetadata: {}\n", "x.yaml:1: the object has no apiVersion"),
         ("apiVersion: v1\nkind: Pod\n", "x.yaml:1: the object has no metadata"),
-        (f"{TASK}data: .nan\n", "no JSON number"),
+        (f"{TASK}data: .nan\n", "not a JSON number"),
         (f"{TASK}data: !!python/object:os.system {{}}\n", "x.yaml:4:7: malformed YAML: could not"),
         (f"{TASK}data: &a [*a]\n", "nested deeper"),
     ],

@@ -61,7 +61,7 @@ def test_a_file_with_a_star_import_may_have_anything(tmp_path: Path) -> None:
 def test_what_is_no_mapper_is_told_what_can_be_written(text: str) -> None:
     said = refusal(text)
     assert said.startswith(f"--mapper {text}: ")
-    assert "package.module:function" in said or "no module" in said
+    assert "package.module:function" in said or "not a module" in said
 
 
 def test_no_mapper_at_all_is_told_the_same() -> None:

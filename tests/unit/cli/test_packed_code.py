@@ -18,7 +18,7 @@ def test_the_same_code_has_the_same_digest_and_other_code_another(tmp_path: Path
 
 
 def test_a_directory_without_files_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(errors.Unusable, match="there are no files in it"):
+    with pytest.raises(errors.Unusable, match="it has no files"):
         packed_code.pack(tmp_path)
 
 

@@ -36,7 +36,7 @@ def test_a_pond_that_is_well() -> None:
 
 def test_one_that_nobody_has_looked_at() -> None:
     text = pond_objects.sentence({"metadata": {"name": "lake"}}, [])
-    assert text == "DataPond lake has not been looked at yet."
+    assert text == "DataPond lake has not been processed yet."
 
 
 def test_agents_that_are_missing_a_full_disk_and_what_was_damaged() -> None:

@@ -27,13 +27,13 @@ def test_a_set_is_over_when_what_was_asked_for_is(*, found: dict[str, Any], over
 
 
 def test_a_sentence_says_where_it_is_and_what_to_do() -> None:
-    assert set_objects.sentence(sync_set()) == "SyncSet s has not been looked at yet."
+    assert set_objects.sentence(sync_set()) == "SyncSet s has not been processed yet."
     text = set_objects.sentence(sync_set(phase="Failed", generation=3, progress="2/5"))
     assert text.startswith("SyncSet s is Failed; 2 of 5 tasks have succeeded.")
     assert "`kiln retry syncset/s --failed`" in text
     assert "--generation 3`" in text
     held = set_objects.sentence(sync_set({"suspend": True}, phase="Running", generation=1))
-    assert held.endswith("`kiln resume syncset/s` lets it go on.")
+    assert held.endswith("`kiln resume syncset/s` resumes it.")
 
 
 def test_what_keeps_a_flow_from_starting_is_named_until_it_is_over() -> None:

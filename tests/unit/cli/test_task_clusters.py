@@ -13,7 +13,7 @@ READY = {"type": "Ready", "reason": "AllConnected", "message": "all are there"}
 
 
 def test_a_new_cluster_has_not_been_looked_at() -> None:
-    assert task_clusters.sentence(cluster()) == "TaskCluster c has not been looked at yet."
+    assert task_clusters.sentence(cluster()) == "TaskCluster c has not been processed yet."
 
 
 def test_a_sentence_counts_workers_slots_and_tasks() -> None:

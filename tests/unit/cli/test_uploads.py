@@ -42,7 +42,7 @@ def test_a_pipe_is_not_looked_at(tmp_path: Path) -> None:
 def test_of_an_upload_that_broke_off_it_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"1\n")
     with contextlib.closing(uploads.Source(str(tmp_path / "file"))) as source:
-        assert source.going_on("u-1") == "the same command with --resume u-1 goes on where it is"
+        assert source.going_on("u-1") == "the same command with --resume u-1 continues it"
     os.mkfifo(tmp_path / "pipe")
     held = os.open(tmp_path / "pipe", os.O_RDWR)
     with contextlib.closing(uploads.Source(str(tmp_path / "pipe"))) as source:

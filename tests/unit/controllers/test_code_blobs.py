@@ -20,7 +20,7 @@ def template(digest: bytes, *, finalizer: bytes | None = None) -> job.JobTemplat
     return job.JobTemplate(task_template=calls(digest), finalizer=last)
 
 
-async def test_what_objects_name_is_renewed_and_nothing_else(tmp_path: Path) -> None:
+async def test_only_blobs_that_objects_refer_to_are_renewed(tmp_path: Path) -> None:
     time = clock.ManualClock()
     kept = blobs.Blobs(tmp_path / "ns", durable=False, time=time)
     config, final, run, other = (kept.put((text,))[0] for text in (b"1", b"2", b"3", b"4"))
@@ -79,7 +79,7 @@ async def test_code_of_generations_that_can_be_replayed_is_renewed(tmp_path: Pat
     assert old == [False, True]
 
 
-async def test_what_is_gone_is_no_error(tmp_path: Path) -> None:
+async def test_missing_blob_is_ignored(tmp_path: Path) -> None:
     known = caches.Caches()
     spec = job.JobSpec(template=template(b"\0" * 32))
     known.jobs.put(job.Job(metadata=meta.ObjectMeta(name="x", namespace="ns"), spec=spec))

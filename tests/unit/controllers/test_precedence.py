@@ -20,7 +20,7 @@ async def test_few_keys_delay_no_other() -> None:
     await asyncio.wait_for(turn.wait(), 1)
 
 
-async def test_many_keys_hold_others_until_few_are_left() -> None:
+async def test_many_keys_delay_other_controllers_until_few_are_left() -> None:
     time = clock.ManualClock()
     first = _queue(time, precedence.BEHIND + 1)
     waiting = asyncio.create_task(precedence.Precedence(first, time=time).wait())
@@ -30,7 +30,7 @@ async def test_many_keys_hold_others_until_few_are_left() -> None:
     await asyncio.wait_for(waiting, 1)
 
 
-async def test_burst_that_does_not_end_delays_others_not_for_ever() -> None:
+async def test_endless_burst_delays_other_controllers_for_a_limited_time() -> None:
     time = clock.ManualClock()
     first = _queue(time, precedence.BEHIND + 1)
     turn = precedence.Precedence(first, time=time)

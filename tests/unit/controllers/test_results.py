@@ -27,23 +27,23 @@ def of(data: bytes, media_type: str = attempts.JSON) -> Any:
         (b'"' + b"x" * (8 * 1024 - 1) + b'"', msgspec.UNSET),
     ],
 )
-def test_the_value_is_there_if_it_is_small_json(data: bytes, value: Any) -> None:
+def test_small_json_result_has_its_value(data: bytes, value: Any) -> None:
     found = of(data)
     assert found.value == value
     assert found.size_bytes == len(data)
     assert found.digest == f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
-def test_bytes_have_no_value() -> None:
+def test_bytes_result_has_no_value() -> None:
     assert of(b"1", "application/octet-stream").value is msgspec.UNSET
 
 
-def test_a_blob_is_named() -> None:
+def test_blob_result_has_its_digest() -> None:
     found = results.in_status(attempts.Payload(attempts.JSON, b"", b"\1" * 32, 70_000))
     assert found is not None
     assert (found.digest, found.size_bytes) == ("sha256:" + "01" * 32, 70_000)
     assert found.value is msgspec.UNSET
 
 
-def test_no_result() -> None:
+def test_missing_result_is_none() -> None:
     assert results.in_status(None) is None

@@ -5,14 +5,14 @@ import msgspec
 from kilnwork.api import task
 from kilnwork.controllers import task_views
 from kilnwork.kit import ids
-from support import told_views
+from support import view_samples
 
 A = ids.task_id("018f3a5e-0000-7000-8000-000000000001")
 B = ids.task_id("018f3a5e-0000-7000-8000-000000000002")
-VIEW = told_views.waiting(task=A, seq=5)
+VIEW = view_samples.waiting(task=A, seq=5)
 
 
-def test_newer_view_takes_the_place_of_the_older() -> None:
+def test_newer_view_replaces_the_older() -> None:
     known = task_views.TaskViews()
     known.put(VIEW)
     newer = msgspec.structs.replace(VIEW, seq=6, state=task.State.RUNNING)
@@ -21,7 +21,7 @@ def test_newer_view_takes_the_place_of_the_older() -> None:
     assert known.get(A) == newer
 
 
-def test_new_run_counts_even_if_its_number_of_changes_is_lower() -> None:
+def test_new_run_replaces_a_view_with_a_higher_change_number() -> None:
     known = task_views.TaskViews()
     known.put(VIEW)
     again = msgspec.structs.replace(VIEW, run=2, seq=1)

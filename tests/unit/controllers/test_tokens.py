@@ -37,7 +37,7 @@ def _caches(*, word: str = "sesame", owner: str = "u-1", leaving: bool = False) 
         ("other", "c", "sesame", False),
     ],
 )
-async def test_only_the_token_of_the_cluster_is_believed(
+async def test_only_the_token_of_the_cluster_is_accepted(
     *, namespace: str, cluster: str, credential: str, welcome: bool
 ) -> None:
     verifier = tokens.SecretVerifier(_caches())
@@ -54,12 +54,12 @@ async def test_empty_token_is_refused() -> None:
     assert not await tokens.SecretVerifier(_caches(word="")).verify("ns", "c", "")
 
 
-async def test_cluster_being_deleted_takes_no_worker() -> None:
+async def test_cluster_being_deleted_refuses_workers() -> None:
     verifier = tokens.SecretVerifier(_caches(leaving=True))
     assert not await verifier.verify("ns", "c", "sesame")
 
 
-async def test_check_waits_until_the_caches_are_full() -> None:
+async def test_check_waits_until_the_caches_are_complete() -> None:
     synced = asyncio.Event()
     verifier = tokens.SecretVerifier(_caches(), synced=[synced])
     asyncio.get_running_loop().call_soon(synced.set)

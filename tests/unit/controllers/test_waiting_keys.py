@@ -7,7 +7,7 @@ CLUSTER = ("TaskCluster", "default", "c")
 A, B = ("default", "a"), ("default", "b")
 
 
-def test_all_that_wait_for_an_object_are_found() -> None:
+def test_all_keys_that_wait_for_an_object_are_found() -> None:
     index = waiting_keys.WaitingKeys()
     index.set(A, [OBJECT, CLUSTER])
     index.set(B, [OBJECT])
@@ -15,7 +15,7 @@ def test_all_that_wait_for_an_object_are_found() -> None:
     assert set(index.waiting(*CLUSTER)) == {A}
 
 
-def test_each_pass_replaces_what_is_awaited() -> None:
+def test_each_pass_replaces_the_awaited_objects() -> None:
     index = waiting_keys.WaitingKeys()
     index.set(A, [OBJECT])
     index.set(A, [CLUSTER])
@@ -23,7 +23,7 @@ def test_each_pass_replaces_what_is_awaited() -> None:
     assert index.waiting(*CLUSTER) == (A,)
 
 
-def test_nothing_is_kept_of_who_waits_no_more() -> None:
+def test_key_that_stopped_waiting_is_forgotten() -> None:
     index = waiting_keys.WaitingKeys()
     index.set(A, [OBJECT])
     index.set(A, [])
@@ -31,7 +31,7 @@ def test_nothing_is_kept_of_who_waits_no_more() -> None:
     assert len(index) == 0
 
 
-def test_those_who_wait_are_named_in_the_order_in_which_they_came() -> None:
+def test_waiting_keys_are_returned_in_order_of_arrival() -> None:
     index = waiting_keys.WaitingKeys()
     keys = [("default", f"job-{number:02}") for number in range(30)]
     for key in keys:

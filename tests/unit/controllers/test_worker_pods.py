@@ -36,7 +36,7 @@ def _env(pod: dict[str, Any]) -> dict[str, Any]:
     return {e["name"]: e.get("value", e.get("valueFrom")) for e in _worker(pod)["env"]}
 
 
-def test_only_with_ephemeral_containers_a_pod_shares_processes_and_a_volume() -> None:
+def test_pod_shares_processes_and_volume_only_for_ephemeral_containers() -> None:
     plain, shared = _template(), _template(runtime=task_cluster.Runtime.EPHEMERAL_CONTAINERS)
     assert "shareProcessNamespace" not in plain["spec"]
     assert "KILN_RUNTIME" not in _env(plain)
@@ -51,7 +51,7 @@ LONG = "a." * 126 + "a"
 
 
 @pytest.mark.parametrize("name", ["counter", "with.dots", LONG, "x" * 253])
-def test_every_cluster_name_gives_legal_names(name: str) -> None:
+def test_every_cluster_name_gives_valid_names(name: str) -> None:
     cluster = _cluster(name)
     assert names.is_dns_label(worker_pods.pod_name(cluster, 999))
     assert names.is_dns_subdomain(worker_pods.secret_name(name))
@@ -64,7 +64,7 @@ def test_short_names_stay_readable() -> None:
     assert worker_pods.secret_name("counter") == "counter-channel"
 
 
-def test_long_names_that_differ_at_the_end_stay_apart() -> None:
+def test_long_names_that_differ_at_the_end_give_different_names() -> None:
     first, second = _cluster("x" * 252 + "a"), _cluster("x" * 252 + "b")
     assert worker_pods.pod_name(first, 0) != worker_pods.pod_name(second, 0)
     assert worker_pods.labels(first.metadata.name) != worker_pods.labels(second.metadata.name)
@@ -110,14 +110,14 @@ def test_pod_with_account_gets_exactly_that_one() -> None:
     assert spec["restartPolicy"] == "Always"
 
 
-def test_account_of_the_template_is_not_taken() -> None:
+def test_account_of_the_template_is_ignored() -> None:
     given = {"spec": {"serviceAccountName": "other", "automountServiceAccountToken": True}}
     spec = _template(template=given)["spec"]
     assert "serviceAccountName" not in spec
     assert spec["automountServiceAccountToken"] is False
 
 
-def test_template_keeps_what_the_worker_does_not_need() -> None:
+def test_template_fields_that_the_worker_does_not_set_are_kept() -> None:
     given = {
         "metadata": {
             "labels": {"team": "a", "kilnwork.dev/cluster": "x"},
@@ -160,7 +160,7 @@ def _tolerated(*given: dict[str, Any]) -> dict[str, Any]:
     return {t.get("key", ""): t.get("tolerationSeconds") for t in spec["tolerations"]}
 
 
-def test_workers_leave_a_lost_node_soon_unless_the_template_says_when() -> None:
+def test_workers_tolerate_a_lost_node_briefly_unless_templated() -> None:
     bad = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
     assert _tolerated() == dict.fromkeys(bad, worker_pods.LOST_NODE_S)
     gpu = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
@@ -172,18 +172,18 @@ def test_workers_leave_a_lost_node_soon_unless_the_template_says_when() -> None:
     assert set(_tolerated(no_schedule)) == {"", *bad}
 
 
-def test_first_container_is_the_worker_when_none_is_named_so() -> None:
+def test_first_container_is_the_worker_if_none_has_that_name() -> None:
     given = {"spec": {"containers": [{"name": "main"}, {"name": "other"}]}}
     assert _worker(_template(template=given))["name"] == "main"
 
 
-def test_making_a_pod_leaves_the_cluster_as_it_is() -> None:
+def test_creating_a_pod_does_not_change_the_cluster() -> None:
     given: dict[str, Any] = {"spec": {"containers": [{"name": "worker"}]}}
     _template(template=given)
     assert given == {"spec": {"containers": [{"name": "worker"}]}}
 
 
-def test_digest_tells_what_a_pod_was_made_from() -> None:
+def test_digest_changes_with_the_template() -> None:
     first = worker_pods.digest_of(_template())
     assert first == worker_pods.digest_of(_template())
     assert first != worker_pods.digest_of(_template(slots_per_worker=2))

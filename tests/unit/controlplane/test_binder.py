@@ -9,15 +9,15 @@ import pytest
 from kilnwork.api import meta, resource
 from kilnwork.controlplane import binder
 from kilnwork.controlplane.apiserver import writes
-from support import objects, waiting
+from support import store_world, waiting
 
 PODS, NODES = resource.PODS, resource.NODES
 SPEC: dict[str, Any] = {"containers": [{"name": "main", "image": "host"}]}
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[objects.World]:
-    async with objects.world(tmp_path) as found:
+async def world(tmp_path: Path) -> AsyncIterator[store_world.World]:
+    async with store_world.open_world(tmp_path) as found:
         await waiting.wait_until_async(
             lambda: found.get(resource.SERVICE_ACCOUNTS, "default"), what="the default account"
         )
@@ -27,23 +27,23 @@ async def world(tmp_path: Path) -> AsyncIterator[objects.World]:
         await running.stop()
 
 
-async def add_node(world: objects.World, name: str, *, ready: bool = True, **spec: Any) -> None:
+async def add_node(world: store_world.World, name: str, *, ready: bool = True, **spec: Any) -> None:
     condition = {"type": "Ready", "status": "True" if ready else "False"}
     await world.create(NODES, name, spec=spec, status={"conditions": [condition]})
 
 
-def pod(world: objects.World, name: str = "p") -> meta.JsonObject:
+def pod(world: store_world.World, name: str = "p") -> meta.JsonObject:
     found = world.get(PODS, name)
     assert found is not None
     return found
 
 
-def scheduled(world: objects.World, name: str = "p") -> dict[str, Any]:
+def scheduled(world: store_world.World, name: str = "p") -> dict[str, Any]:
     conditions = pod(world, name)["status"].get("conditions", ())
     return next((c for c in conditions if c["type"] == "PodScheduled"), {})
 
 
-async def test_a_pod_goes_to_the_ready_node(world: objects.World) -> None:
+async def test_a_pod_goes_to_the_ready_node(world: store_world.World) -> None:
     await add_node(world, "n")
     await world.create(PODS, "p", spec=SPEC)
     await waiting.wait_until_async(lambda: pod(world)["spec"].get("nodeName"), what="bound")
@@ -52,7 +52,7 @@ async def test_a_pod_goes_to_the_ready_node(world: objects.World) -> None:
     assert pod(world)["metadata"]["generation"] >= 1
 
 
-async def test_a_pod_waits_with_a_reason_until_a_node_comes(world: objects.World) -> None:
+async def test_a_pod_waits_with_a_reason_until_a_node_comes(world: store_world.World) -> None:
     await add_node(world, "away", ready=False)
     await add_node(world, "closed", unschedulable=True)
     await world.create(PODS, "p", spec=SPEC)
@@ -66,7 +66,7 @@ async def test_a_pod_waits_with_a_reason_until_a_node_comes(world: objects.World
     assert scheduled(world)["status"] == "True"
 
 
-async def test_a_reason_is_written_once(world: objects.World) -> None:
+async def test_a_reason_is_written_once(world: store_world.World) -> None:
     await world.create(PODS, "p", spec=SPEC)
     await waiting.wait_until_async(lambda: scheduled(world), what="a reason")
     before = pod(world)["metadata"]["resourceVersion"]
@@ -79,7 +79,7 @@ async def test_a_reason_is_written_once(world: objects.World) -> None:
 
 
 @pytest.mark.parametrize("more", [{"schedulerName": "mine"}, {"nodeName": "elsewhere"}])
-async def test_other_pods_are_not_ours(world: objects.World, more: dict[str, str]) -> None:
+async def test_other_pods_are_not_ours(world: store_world.World, more: dict[str, str]) -> None:
     await add_node(world, "n")
     await world.create(PODS, "other", spec=SPEC | more)
     await world.create(PODS, "p", spec=SPEC)
@@ -87,10 +87,12 @@ async def test_other_pods_are_not_ours(world: objects.World, more: dict[str, str
     assert pod(world, "other")["spec"].get("nodeName") == more.get("nodeName")
 
 
-async def change(world: objects.World, name: str, *, subresource: str = "", **part: Any) -> None:
+async def change(
+    world: store_world.World, name: str, *, subresource: str = "", **part: Any
+) -> None:
     """Write parts of a Pod as its user or its node does."""
     place = writes.target_of(PODS, "default", name)
-    await world.writer.change_here(
+    await world.writer.change_internally(
         place,
         lambda found: {**found, **part},
         writes.WriteContext(),
@@ -107,7 +109,7 @@ def asking(**requests: str) -> dict[str, Any]:
     return {"containers": [{"name": "main", "image": "host", "resources": {"requests": requests}}]}
 
 
-async def test_requests_count_until_a_pod_has_ended(world: objects.World) -> None:
+async def test_requests_count_until_a_pod_has_ended(world: store_world.World) -> None:
     await world.create(NODES, "n", status=room(cpu="2", memory="1Gi"))
     await world.create(PODS, "one", spec=asking(cpu="1500m", memory="512Mi"))
     await waiting.wait_until_async(lambda: pod(world, "one")["spec"].get("nodeName"), what="bound")
@@ -131,7 +133,7 @@ async def test_requests_count_until_a_pod_has_ended(world: objects.World) -> Non
     ],
 )
 async def test_taints_keep_pods_out_that_do_not_tolerate_them(
-    world: objects.World, taint: dict[str, str], toleration: dict[str, str] | None, node: str
+    world: store_world.World, taint: dict[str, str], toleration: dict[str, str] | None, node: str
 ) -> None:
     await add_node(world, "n", taints=[taint])
     tolerations = [toleration] if toleration else []
@@ -165,7 +167,7 @@ def affinity(*expressions: dict[str, Any], **more: Any) -> dict[str, Any]:
     ],
 )
 async def test_required_node_affinity_is_kept(
-    world: objects.World, wanted: dict[str, Any], node: str
+    world: store_world.World, wanted: dict[str, Any], node: str
 ) -> None:
     status = {"conditions": [{"type": "Ready", "status": "True"}]}
     labels = {"disk": "ssd", "cores": "16"}
@@ -175,7 +177,7 @@ async def test_required_node_affinity_is_kept(
     assert pod(world)["spec"].get("nodeName", "") == node
 
 
-async def test_a_gated_pod_waits_until_its_gates_are_gone(world: objects.World) -> None:
+async def test_a_gated_pod_waits_until_its_gates_are_gone(world: store_world.World) -> None:
     await add_node(world, "n")
     await world.create(PODS, "p", spec={**SPEC, "schedulingGates": [{"name": "a/b"}]})
     await waiting.wait_until_async(lambda: scheduled(world), what="a reason")

@@ -21,7 +21,7 @@ class Opened:
         self.refused = threading.Event()
         self.database = database.Database(path, committed=self._note, failed=self._fail)
 
-    def _note(self, rows: Sequence[database.Row]) -> None:
+    def _note(self, rows: Sequence[database.QueuedWrite]) -> None:
         self.committed += [row.change.sequence for row in rows]
 
     def _fail(self, epoch: int, _error: Exception) -> None:
@@ -33,19 +33,19 @@ def body(sequence: int) -> bytes:
     return b'{"metadata":{"name":"a","resourceVersion":"%d"}}' % sequence
 
 
-def put(sequence: int, *, previous: bytes | None = None, floor: int = 0) -> database.Row:
+def put(sequence: int, *, previous: bytes | None = None, floor: int = 0) -> database.QueuedWrite:
     action = objects.Action.MODIFIED if previous else objects.Action.ADDED
-    change = objects.Change(sequence, action, KEY, body(sequence), previous)
-    return database.Row(change, body(sequence), floor, 0)
+    change = objects.StoreChange(sequence, action, KEY, body(sequence), previous)
+    return database.QueuedWrite(change, body(sequence), floor, 0)
 
 
-def remove(sequence: int, previous: bytes) -> database.Row:
+def remove(sequence: int, previous: bytes) -> database.QueuedWrite:
     raw = objects.last_state(previous, sequence)
-    change = objects.Change(sequence, objects.Action.DELETED, KEY, raw, previous)
-    return database.Row(change, None, 0, 0)
+    change = objects.StoreChange(sequence, objects.Action.DELETED, KEY, raw, previous)
+    return database.QueuedWrite(change, None, 0, 0)
 
 
-def written(path: Path, *rows: database.Row) -> Opened:
+def written(path: Path, *rows: database.QueuedWrite) -> Opened:
     opened = Opened(path)
     opened.database.start()
     for row in rows:

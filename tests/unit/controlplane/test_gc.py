@@ -12,39 +12,39 @@ from kilnwork.api import resource
 from kilnwork.controlplane import gc
 from kilnwork.controlplane.apiserver import deletion, patches, writes
 from kilnwork.kit import clock
-from support import objects, waiting
+from support import store_world, waiting
 
 CM = resource.CONFIG_MAPS
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[objects.World]:
-    async with objects.world(tmp_path) as found:
-        collector = gc.Collector(found.writer, found.deleter)
+async def world(tmp_path: Path) -> AsyncIterator[store_world.World]:
+    async with store_world.open_world(tmp_path) as found:
+        collector = gc.GarbageCollector(found.writer, found.deleter)
         collector.start()
         yield found
         await collector.stop()
 
 
-async def settled(world: objects.World) -> None:
+async def settled(world: store_world.World) -> None:
     """Give the collector every chance to do what it should not."""
     for _ in range(20):
         await asyncio.sleep(0)
-        await world.store.settle_all()
+        await world.store.wait_all_committed()
 
 
-async def test_a_chain_of_dependents_goes(world: objects.World) -> None:
+async def test_a_chain_of_dependents_goes(world: store_world.World) -> None:
     first = await world.create(CM, "first")
-    second = await world.create(CM, "second", metadata=objects.owned_by(first))
-    await world.create(CM, "third", metadata=objects.owned_by(second))
+    second = await world.create(CM, "second", metadata=store_world.owned_by(first))
+    await world.create(CM, "third", metadata=store_world.owned_by(second))
     await world.delete(CM, "first")
     await world.gone(CM, "third")
     assert world.get(CM, "second") is None
 
 
-async def test_one_living_owner_is_enough(world: objects.World) -> None:
+async def test_one_living_owner_is_enough(world: store_world.World) -> None:
     one, two = await world.create(CM, "one"), await world.create(CM, "two")
-    await world.create(CM, "child", metadata=objects.owned_by(one, two))
+    await world.create(CM, "child", metadata=store_world.owned_by(one, two))
     await world.delete(CM, "one")
 
     def owners() -> list[str]:
@@ -57,32 +57,32 @@ async def test_one_living_owner_is_enough(world: objects.World) -> None:
     await world.gone(CM, "child")
 
 
-async def test_a_new_object_by_the_name_of_the_owner_is_another(world: objects.World) -> None:
+async def test_a_new_object_by_the_name_of_the_owner_is_another(world: store_world.World) -> None:
     owner = await world.create(CM, "owner")
     await world.delete(CM, "owner")
     await world.create(CM, "owner")
-    await world.create(CM, "child", metadata=objects.owned_by(owner))
+    await world.create(CM, "child", metadata=store_world.owned_by(owner))
     await world.gone(CM, "child")
     assert world.get(CM, "owner") is not None
 
 
-async def test_an_owner_in_another_namespace_is_none(world: objects.World) -> None:
+async def test_an_owner_in_another_namespace_is_none(world: store_world.World) -> None:
     owner = await world.create(CM, "owner", namespace="kube-system")
-    await world.create(CM, "child", metadata=objects.owned_by(owner))
+    await world.create(CM, "child", metadata=store_world.owned_by(owner))
     await world.gone(CM, "child")
     assert world.get(CM, "owner", namespace="kube-system") is not None
 
 
-async def test_kinds_that_are_not_served_are_left_alone(world: objects.World) -> None:
+async def test_kinds_that_are_not_served_are_left_alone(world: store_world.World) -> None:
     reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d", "uid": "u"}
     await world.create(CM, "child", metadata={"ownerReferences": [reference]})
     await settled(world)
     assert world.get(CM, "child") is not None
 
 
-async def test_a_dependent_with_a_finalizer_is_marked_and_waits(world: objects.World) -> None:
+async def test_a_dependent_with_a_finalizer_is_marked_and_waits(world: store_world.World) -> None:
     owner = await world.create(CM, "owner")
-    metadata = objects.owned_by(owner) | {"finalizers": ["x.io/f"]}
+    metadata = store_world.owned_by(owner) | {"finalizers": ["x.io/f"]}
     await world.create(CM, "child", metadata=metadata)
     await world.delete(CM, "owner")
 
@@ -93,9 +93,9 @@ async def test_a_dependent_with_a_finalizer_is_marked_and_waits(world: objects.W
     await waiting.wait_until_async(marked, what="the dependent is marked")
 
 
-async def test_foreground_waits_for_blocking_dependents(world: objects.World) -> None:
+async def test_foreground_waits_for_blocking_dependents(world: store_world.World) -> None:
     owner = await world.create(CM, "owner")
-    held = objects.owned_by(owner, block=True) | {"finalizers": ["x.io/f"]}
+    held = store_world.owned_by(owner, block=True) | {"finalizers": ["x.io/f"]}
     await world.create(CM, "child", metadata=held)
     await world.delete(CM, "owner", propagation="Foreground")
 
@@ -117,7 +117,7 @@ async def test_foreground_waits_for_blocking_dependents(world: objects.World) ->
     await world.gone(CM, "owner")
 
 
-async def test_foreground_without_dependents_goes(world: objects.World) -> None:
+async def test_foreground_without_dependents_goes(world: store_world.World) -> None:
     await world.create(CM, "owner")
     await world.create(CM, "bystander")
     await world.delete(CM, "owner", propagation="Foreground")
@@ -126,13 +126,13 @@ async def test_foreground_without_dependents_goes(world: objects.World) -> None:
 
 
 @pytest.mark.parametrize("length", [2, 5])
-async def test_a_circle_of_owners_goes(world: objects.World, length: int) -> None:
+async def test_a_circle_of_owners_goes(world: store_world.World, length: int) -> None:
     await world.create(CM, "bystander")
     made = [await world.create(CM, f"c{i}") for i in range(length)]
     for i, owner in enumerate(made):
         place = writes.target_of(CM, "default", f"c{(i + 1) % length}")
         change = functools.partial(
-            patches.merge, patch={"metadata": objects.owned_by(owner, block=True)}
+            patches.merge, patch={"metadata": store_world.owned_by(owner, block=True)}
         )
         await world.writer.change(place, change, writes.WriteContext())
     await world.delete(CM, "c0", propagation="Foreground")
@@ -141,9 +141,9 @@ async def test_a_circle_of_owners_goes(world: objects.World, length: int) -> Non
     assert world.get(CM, "bystander") is not None
 
 
-async def test_orphans_lose_the_reference_and_stay(world: objects.World) -> None:
+async def test_orphans_lose_the_reference_and_stay(world: store_world.World) -> None:
     owner = await world.create(CM, "owner")
-    await world.create(CM, "child", metadata=objects.owned_by(owner))
+    await world.create(CM, "child", metadata=store_world.owned_by(owner))
     await world.delete(CM, "owner", propagation="Orphan")
     await world.gone(CM, "owner")
     await settled(world)
@@ -153,18 +153,18 @@ async def test_orphans_lose_the_reference_and_stay(world: objects.World) -> None
 
 
 async def test_what_was_missed_is_found_at_the_next_start(tmp_path: Path) -> None:
-    async with objects.world(tmp_path) as world:
+    async with store_world.open_world(tmp_path) as world:
         owner = await world.create(CM, "owner")
-        await world.create(CM, "child", metadata=objects.owned_by(owner))
+        await world.create(CM, "child", metadata=store_world.owned_by(owner))
         await world.delete(CM, "owner")
         assert world.get(CM, "child") is not None
-        collector = gc.Collector(world.writer, world.deleter)
+        collector = gc.GarbageCollector(world.writer, world.deleter)
         collector.start()
         await world.gone(CM, "child")
         await collector.stop()
 
 
-async def test_kube_events_are_kept_for_an_hour(world: objects.World) -> None:
+async def test_kube_events_are_kept_for_an_hour(world: store_world.World) -> None:
     def event(last_s: float) -> dict[str, Any]:
         return {
             "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"},
@@ -177,18 +177,18 @@ async def test_kube_events_are_kept_for_an_hour(world: objects.World) -> None:
     await world.create(resource.EVENTS, "old", **event(now))
     await world.create(resource.EVENTS, "seen", **event(now + 3000))
     world.clock.advance(3700)
-    collector = gc.Collector(world.writer, world.deleter)
+    collector = gc.GarbageCollector(world.writer, world.deleter)
     await collector.sweep_events()
     assert world.get(resource.EVENTS, "old") is None
     assert world.get(resource.EVENTS, "seen") is not None
 
 
-async def test_a_repeated_look_writes_nothing(world: objects.World) -> None:
+async def test_a_repeated_look_writes_nothing(world: store_world.World) -> None:
     owner = await world.create(CM, "owner")
-    await world.create(CM, "child", metadata=objects.owned_by(owner, block=True))
+    await world.create(CM, "child", metadata=store_world.owned_by(owner, block=True))
     await settled(world)
     before = world.store.sequence
-    again = gc.Collector(world.writer, world.deleter)
+    again = gc.GarbageCollector(world.writer, world.deleter)
     again.start()
     await settled(world)
     await again.stop()

@@ -16,7 +16,7 @@ def test_each_decode_is_a_copy_of_its_own() -> None:
 
 def test_metadata_is_read_without_the_rest() -> None:
     stored = objects.Stored(KEY, 7, RAW)
-    change = objects.Change(7, objects.Action.ADDED, KEY, RAW, None)
+    change = objects.StoreChange(7, objects.Action.ADDED, KEY, RAW, None)
     assert (stored.metadata().name, stored.metadata().labels) == ("a", {"x": "y"})
     assert change.metadata() == stored.metadata()
 

@@ -8,14 +8,14 @@ import pytest
 from kilnwork.api import meta, resource
 from kilnwork.controlplane import pod_gc
 from kilnwork.controlplane.apiserver import deletion, writes
-from support import objects, waiting
+from support import store_world, waiting
 
 PODS, NODES = resource.PODS, resource.NODES
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[objects.World]:
-    async with objects.world(tmp_path) as found:
+async def world(tmp_path: Path) -> AsyncIterator[store_world.World]:
+    async with store_world.open_world(tmp_path) as found:
         await waiting.wait_until_async(
             lambda: found.get(resource.SERVICE_ACCOUNTS, "default"), what="the default account"
         )
@@ -25,18 +25,18 @@ async def world(tmp_path: Path) -> AsyncIterator[objects.World]:
         await running.stop()
 
 
-async def add_pod(world: objects.World, name: str, node: str, **metadata: object) -> None:
+async def add_pod(world: store_world.World, name: str, node: str, **metadata: object) -> None:
     spec = {"containers": [{"name": "main", "image": "host"}], "nodeName": node}
     await world.create(PODS, name, spec=spec, metadata=metadata)
 
 
-def held(world: objects.World) -> meta.JsonObject:
+def held(world: store_world.World) -> meta.JsonObject:
     found = world.get(PODS, "held")
     assert found is not None
     return found
 
 
-async def test_pods_of_a_deleted_node_fail_and_go(world: objects.World) -> None:
+async def test_pods_of_a_deleted_node_fail_and_go(world: store_world.World) -> None:
     for node in ("stays", "goes"):
         await world.create(NODES, node)
     await add_pod(world, "other", "stays")

@@ -83,7 +83,7 @@ async def test_writers_build_upon_what_is_accepted(held: store.Store) -> None:
 async def test_settle_waits_for_the_commit(held: store.Store) -> None:
     writing = asyncio.ensure_future(held.put(key("a"), obj("a"), expected=0))
     await asyncio.sleep(0)
-    await held.settle(key("a"))
+    await held.wait_committed(key("a"))
     assert held.get(key("a")) is not None
     await writing
 
@@ -136,7 +136,7 @@ async def test_select_at_shows_an_earlier_moment(held: store.Store) -> None:
 async def test_followers_hear_changes_once_committed_and_in_order(held: store.Store) -> None:
     heard: list[tuple[int, str]] = []
 
-    def follow(changes: Sequence[objects.Change]) -> None:
+    def follow(changes: Sequence[objects.StoreChange]) -> None:
         assert held.sequence == changes[-1].sequence
         heard.extend((c.sequence, c.action) for c in changes)
 
@@ -211,7 +211,7 @@ async def test_a_refused_commit_fails_all_its_writers_and_leaves_no_trace(path: 
     )
     disk.close()
     held = await opened(path)
-    heard: list[objects.Change] = []
+    heard: list[objects.StoreChange] = []
     held.follow(heard.extend)
     wanted = ("one", "poison", "two")
     outcomes = await asyncio.gather(

@@ -8,15 +8,15 @@ import pytest
 
 from kilnwork.api import meta, node_fit, resource
 from kilnwork.controlplane import taint_eviction
-from support import objects, waiting
+from support import store_world, waiting
 
 PODS, NODES = resource.PODS, resource.NODES
 TAINT = {"key": "sick", "effect": "NoExecute"}
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[objects.World]:
-    async with objects.world(tmp_path) as found:
+async def world(tmp_path: Path) -> AsyncIterator[store_world.World]:
+    async with store_world.open_world(tmp_path) as found:
         await waiting.wait_until_async(
             lambda: found.get(resource.SERVICE_ACCOUNTS, "default"), what="the default account"
         )
@@ -26,7 +26,7 @@ async def world(tmp_path: Path) -> AsyncIterator[objects.World]:
         await running.stop()
 
 
-async def add_pod(world: objects.World, name: str, *tolerations: dict[str, Any]) -> None:
+async def add_pod(world: store_world.World, name: str, *tolerations: dict[str, Any]) -> None:
     spec = {
         "containers": [{"name": "main", "image": "host"}],
         "nodeName": "n",
@@ -35,13 +35,13 @@ async def add_pod(world: objects.World, name: str, *tolerations: dict[str, Any])
     await world.create(PODS, name, spec=spec)
 
 
-def leaves(world: objects.World, name: str) -> bool:
+def leaves(world: store_world.World, name: str) -> bool:
     pod = world.get(PODS, name)
     return pod is None or "deletionTimestamp" in pod["metadata"]
 
 
 async def test_who_does_not_tolerate_goes_with_the_condition_and_others_stay(
-    world: objects.World,
+    world: store_world.World,
 ) -> None:
     await add_pod(world, "stays", {"key": "sick", "operator": "Exists"})
     await add_pod(world, "goes")
@@ -56,7 +56,7 @@ async def test_who_does_not_tolerate_goes_with_the_condition_and_others_stay(
     assert not leaves(world, "stays")
 
 
-async def test_a_pod_that_comes_to_a_tainted_node_goes_too(world: objects.World) -> None:
+async def test_a_pod_that_comes_to_a_tainted_node_goes_too(world: store_world.World) -> None:
     await world.create(NODES, "n", spec={"taints": [TAINT]})
     await add_pod(world, "p")
     await waiting.wait_until_async(lambda: leaves(world, "p"), what="p is deleted")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kilnwork.data import blobs
-from support import turns
+from support import interleaving
 
 HOUR = 3600.0
 CONTENT = b"x" * 100
@@ -50,7 +50,7 @@ def interleaved(
     """Run each schedule; yield the directory, the digest, and the results of the user and the
     collector."""
     kept, digest, before = old_blob(directory, -1)
-    trial = turns.Turns(blobs, ())
+    trial = interleaving.Interleaving(blobs, ())
     trial.run(lambda: use(kept, digest), lambda: kept.discard(digest, before=before))
     lines = (trial.lines[0] + 5, trial.lines[1] + 5)
     for order in (0, 1):
@@ -58,7 +58,7 @@ def interleaved(
         for number, schedule in enumerate(plan):
             kept, digest, before = old_blob(directory, number, aside=aside)
             calls = [lambda: use(kept, digest), lambda: kept.discard(digest, before=before)]  # noqa: B023
-            results = turns.Turns(blobs, schedule).run(calls[order], calls[1 - order])
+            results = interleaving.Interleaving(blobs, schedule).run(calls[order], calls[1 - order])
             used, discarded = results if order == 0 else results[::-1]
             yield kept, digest, used, discarded
             for path in sorted(kept.directory.rglob("*"), reverse=True):
@@ -108,11 +108,11 @@ def test_reader_finds_renewed_blob_despite_collector(tmp_path: Path) -> None:
         return bytes(kept.get(digest)) == CONTENT
 
     kept, digest, before = old_blob(tmp_path, -1)
-    trial = turns.Turns(blobs, ())
+    trial = interleaving.Interleaving(blobs, ())
     trial.run(lambda: read(kept, digest), lambda: kept.discard(digest, before=before - 2 * HOUR))
     for first, second in itertools.product(range(trial.lines[1]), range(trial.lines[0])):
         kept, digest, before = old_blob(tmp_path, 0)
-        results = turns.Turns(blobs, (first, second)).run(
+        results = interleaving.Interleaving(blobs, (first, second)).run(
             lambda: kept.discard(digest, before=before - 2 * HOUR),  # noqa: B023
             lambda: read(kept, digest),  # noqa: B023
         )

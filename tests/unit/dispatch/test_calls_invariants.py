@@ -6,14 +6,16 @@ from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import inputs, instructions, views
 from support import scripted_calls
-from support.scripted_calls import World, said, spec
+from support.scripted_calls import World, spec, state_and_reason
 
 FAILED = attempts.Ending.FAILED
 RETRY = api_task.Retry(max_attempts=3, delay_seconds=0)
 
 
 def world_of(template: api_task.TaskSpec | None = None, **options: Any) -> World:
-    return scripted_calls.world_of(template or spec(retry=RETRY), **({"slots": 2} | options))
+    return scripted_calls.world_with_driver(
+        template or spec(retry=RETRY), **({"slots": 2} | options)
+    )
 
 
 def test_invariant_1_an_accepted_call_is_written_and_repeating_it_changes_nothing() -> None:
@@ -30,7 +32,10 @@ def test_invariant_2_an_attempt_is_reserved_before_it_starts_and_only_the_newest
     world = world_of()
     (task,) = world.submit()
     player, first = world.holder(task), world.task(task).ref
-    assert (world.task(task).attempt, said(world.task(task))) == (1, ("Staging", "Starting"))
+    assert (world.task(task).attempt, state_and_reason(world.task(task))) == (
+        1,
+        ("Staging", "Starting"),
+    )
     world.end(task, FAILED)
     assert world.task(task).attempt == 2
     late = calls.CallEnd(
@@ -56,7 +61,7 @@ def test_invariant_4_user_code_runs_again_only_after_a_loss_or_an_allowed_retry(
     world = world_of(spec())
     (task,) = world.submit()
     world.end(task, FAILED)
-    assert said(world.task(task)) == ("Failed", "Raised")
+    assert state_and_reason(world.task(task)) == ("Failed", "Raised")
     assert world.task(task).attempt == 1
 
 
@@ -64,9 +69,12 @@ def test_invariant_5_killed_means_proof() -> None:
     world = world_of()
     (task,) = world.submit()
     world.apply(inputs.Kill(task, "Killed"))
-    assert said(world.task(task)) == ("Killing", "Killed")
+    assert state_and_reason(world.task(task)) == ("Killing", "Killed")
     world.die(world.holder(task), running=task, code=137, asked=True)
-    assert (said(world.task(task)), world.task(task).stopped) == (("Killed", "Killed"), True)
+    assert (state_and_reason(world.task(task)), world.task(task).stopped) == (
+        ("Killed", "Killed"),
+        True,
+    )
 
 
 def test_invariant_6_the_next_attempt_finds_the_children_of_the_one_before() -> None:
@@ -92,7 +100,7 @@ def test_invariant_7_children_outlive_their_parent() -> None:
     world.apply(inputs.Kill(parent, "Killed"))
     assert world.holds(child)
     world.end(child)
-    assert said(world.task(child)) == ("Success", "Succeeded")
+    assert state_and_reason(world.task(child)) == ("Success", "Succeeded")
 
 
 def test_invariant_8_of_two_slots_that_have_an_attempt_only_the_newest_counts() -> None:
@@ -103,16 +111,16 @@ def test_invariant_8_of_two_slots_that_have_an_attempt_only_the_newest_counts() 
     assert world.task(task).attempt == 2
     stale = calls.CallEnd(ref, FAILED, "Raised", "", None, world.now.wall, 0.1)
     world.apply(inputs.CallsEnded(player.link, 99, (stale,)))
-    assert said(world.task(task)) == ("Staging", "Starting")
+    assert state_and_reason(world.task(task)) == ("Staging", "Starting")
     assert world.task(task).failures == 0
 
 
-def test_invariant_9_everything_that_waits_says_why() -> None:
+def test_invariant_9_every_waiting_task_says_why() -> None:
     world = world_of(slots=1)
     (running, queued) = world.submit(2)
     (needing,) = world.submit(needs=(running,))
     world.apply(inputs.Suspend(queued, True))
-    assert said(world.task(queued)) == ("Pending", "Suspended")
+    assert state_and_reason(world.task(queued)) == ("Pending", "Suspended")
     world.apply(inputs.Suspend(queued, False))
     shown = views.shown_reason(world.task(queued))
     assert shown is not None

@@ -1,7 +1,7 @@
 """Random stories about calls: whatever slots, agents, drivers and people do, nothing is lost.
 
-As `test_machine_invariants`, for calls: the world is made of players (`support.call_world`) who
-keep to the channel's rules and may fail at any moment. `work` does what happens all the time,
+As `test_machine_invariants`, for calls: the world is made of players (`support.call_simulation`)
+who keep to the channel's rules and may fail at any moment. `work` does what happens all the time,
 many things in one step; the other rules are what goes wrong.
 """
 
@@ -19,7 +19,7 @@ from kilnwork.dispatch.journal import memory_store, port, rows
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import ids
-from support import call_checks, call_world
+from support import call_invariants, call_simulation
 
 SEEDS = st.integers(0, 2**16)
 
@@ -30,10 +30,10 @@ class CallStories(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = self.make_world()
-        self.world.agent_comes()
+        self.world.connect_agent()
 
-    def make_world(self) -> call_world.World:
-        return call_world.World(memory_store.MemoryStore)
+    def make_world(self) -> call_simulation.Simulation:
+        return call_simulation.Simulation(memory_store.MemoryStore)
 
     @rule(seed=SEEDS, steps=st.integers(1, 12))
     def work(self, *, seed: int, steps: int) -> None:
@@ -52,18 +52,20 @@ class CallStories(RuleBasedStateMachine):
             needs = (dice.choice(world.order[-6:]),) if world.order and dice.random() < 0.3 else ()
             key = f"k{number}" if dice.random() < 0.2 else None
             template = dice.randrange(3)
-            items.append(calls.CallItem(number, task, template, call_world.PAYLOAD, needs, key=key))
+            items.append(
+                calls.CallItem(number, task, template, call_simulation.PAYLOAD, needs, key=key)
+            )
             world.order.append(task)
             world.asked[number] = task
-        world.look_up_and_tell(inputs.SubmitCalls(world.driver, tuple(items)))
+        world.look_up_and_apply(inputs.SubmitCalls(world.driver, tuple(items)))
         world.accepted |= {item.task for item in items}
 
     def open_slot(self, dice: random.Random) -> None:
         agents = [agent for agent in self.world.connected() if agent.wanted]
         if agents:
-            self.world.opens(dice.choice(agents), fails=dice.random() < 0.05)
+            self.world.fork_slot(dice.choice(agents), fails=dice.random() < 0.05)
 
-    def a_running_slot(self, dice: random.Random) -> call_world.SlotPlayer | None:
+    def a_running_slot(self, dice: random.Random) -> call_simulation.SlotPlayer | None:
         slots = [slot for slot in self.world.linked() if slot.running is not None]
         return dice.choice(slots) if slots else None
 
@@ -86,11 +88,12 @@ class CallStories(RuleBasedStateMachine):
         ref, keyed = slot.running, dice.random() < 0.3
         children = slot.children.setdefault(ref, [])
         item = calls.CallItem(
-            number, task, self.child_template(dice, len(children)), call_world.PAYLOAD, parent=ref,
+            number, task, self.child_template(dice, len(children)),
+            call_simulation.PAYLOAD, parent=ref,
             needs=(children[-1],) if children and dice.random() < 0.3 else (),
             key="child" if keyed else None, ordinal=0 if keyed else len(children) + 1,
         )  # fmt: skip
-        world.look_up_and_tell(inputs.SubmitCalls(slot.link, (item,)))
+        world.look_up_and_apply(inputs.SubmitCalls(slot.link, (item,)))
         if task in world.memory.tasks:
             world.order.append(task)
             children.append(task)
@@ -99,7 +102,7 @@ class CallStories(RuleBasedStateMachine):
             children.append(world.found[number])
         if slot.running == ref and slot.link and children and dice.random() < 0.7:
             in_place, first = dice.random() < 0.7, dice.random() < 0.3
-            world.wait(slot, call_world.Waited(tuple(children[-2:]), in_place, first))
+            world.wait(slot, call_simulation.WaitSpec(tuple(children[-2:]), in_place, first))
 
     def child_template(self, dice: random.Random, ordinal: int) -> int:
         return dice.randrange(3)
@@ -107,7 +110,7 @@ class CallStories(RuleBasedStateMachine):
     def go_on(self, dice: random.Random) -> None:
         slots = [slot for slot in self.world.linked() if slot.waiting]
         if slots:
-            self.world.go_on(dice.choice(slots))
+            self.world.resume_wait(dice.choice(slots))
 
     def bounce(self, dice: random.Random) -> None:
         """Calls that came while the slot waits go back."""
@@ -128,8 +131,8 @@ class CallStories(RuleBasedStateMachine):
         before = len(world.memory.tasks)
         number, _ = world.new_id()
         world.asked[number] = task
-        item = calls.CallItem(number, task, 0, call_world.PAYLOAD)
-        world.look_up_and_tell(inputs.SubmitCalls(world.driver, (item,)), again=True)
+        item = calls.CallItem(number, task, 0, call_simulation.PAYLOAD)
+        world.look_up_and_apply(inputs.SubmitCalls(world.driver, (item,)), again=True)
         assert len(world.memory.tasks) <= before
 
     @precondition(lambda self: self.world.order)
@@ -152,7 +155,7 @@ class CallStories(RuleBasedStateMachine):
     @precondition(lambda self: len(self.world.agents) < 3)
     @rule()
     def agent_comes(self) -> None:
-        self.world.agent_comes()
+        self.world.connect_agent()
 
     @precondition(lambda self: self.world.connected())
     @rule(seed=SEEDS, returns=st.booleans())
@@ -182,7 +185,7 @@ class CallStories(RuleBasedStateMachine):
             if link:
                 world.apply(inputs.LinkClosed(link))
         if not vanishes:
-            world.agent_comes(agent.pod_uid)
+            world.connect_agent(agent.pod_uid)
 
     @precondition(lambda self: self.world.linked())
     @rule(seed=SEEDS, returns=st.booleans())
@@ -191,14 +194,14 @@ class CallStories(RuleBasedStateMachine):
         link, slot.link = slot.link, 0
         self.world.apply(inputs.LinkClosed(link))
         if returns and slot.agent.link:
-            self.world.slot_joins(slot)
+            self.world.connect_slot(slot)
 
     @precondition(lambda self: any(not slot.link for slot in self.world.slots()))
     @rule()
     def slots_return(self) -> None:
         for slot in self.world.slots():
             if not slot.link and slot.agent.link:
-                self.world.slot_joins(slot)
+                self.world.connect_slot(slot)
 
     @precondition(lambda self: any(slot.agent.link for slot in self.world.slots()))
     @rule(seed=SEEDS, code=st.sampled_from([0, 1, 137]), late=st.booleans())
@@ -224,18 +227,18 @@ class CallStories(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 4.0, 11.0]), renews=st.booleans())
     def time_passes(self, *, seconds: float, renews: bool) -> None:
-        self.world.passes(seconds, renews=renews)
+        self.world.pass_time(seconds, renews=renews)
 
     @invariant()
     def it_holds(self) -> None:
         mem = self.world.memory
-        call_checks.every_task_is_somewhere(mem)
-        call_checks.reservations_are_counted_right(mem)
-        call_checks.nothing_waits_beside_an_idle_slot(mem)
-        call_checks.slots_open_where_calls_wait(mem)
-        call_checks.who_is_served_in_place_waits_there(mem)
-        call_checks.no_task_runs_twice_at_once(self.world)
-        call_checks.no_accepted_task_is_lost(self.world)
+        call_invariants.check_each_task_has_one_place(mem)
+        call_invariants.check_reservation_counts(mem)
+        call_invariants.check_no_call_waits_beside_idle_slot(mem)
+        call_invariants.check_slots_open_for_waiting_calls(mem)
+        call_invariants.check_wanted_tasks_index(mem)
+        call_invariants.check_no_task_runs_twice_at_once(self.world)
+        call_invariants.check_no_accepted_task_is_lost(self.world)
 
     def teardown(self) -> None:
         """In the end everything ends: good agents, enough time, and every result arrives."""
@@ -256,7 +259,7 @@ class CallStories(RuleBasedStateMachine):
     def step_to_the_end(self) -> None:
         world = self.world
         if not world.agents:
-            world.agent_comes()
+            world.connect_agent()
         for agent in world.agents:
             if not agent.link:
                 world.join(agent)
@@ -265,15 +268,15 @@ class CallStories(RuleBasedStateMachine):
         self.bounce(random.Random(0))
         for agent in world.connected():
             while agent.wanted and agent.link:
-                world.opens(agent)
+                world.fork_slot(agent)
         for slot in world.linked():
-            world.go_on(slot)
+            world.resume_wait(slot)
             if slot.link and slot.running is not None:
                 world.end(slot, attempts.Ending.SUCCEEDED)
-        world.passes(1.0, renews=True)
+        world.pass_time(1.0, renews=True)
 
 
-class JournalWorld(call_world.World):
+class JournalWorld(call_simulation.Simulation):
     """A world whose dispatcher keeps a journal."""
 
     def __init__(self, directory: Path) -> None:
@@ -291,7 +294,7 @@ class JournalWorld(call_world.World):
 class CallCrashStories(CallStories):
     """The same with a real journal, from which the dispatcher starts again after a SIGKILL."""
 
-    def make_world(self) -> call_world.World:
+    def make_world(self) -> call_simulation.Simulation:
         self.directory = tempfile.TemporaryDirectory()
         self.kept = JournalWorld(Path(self.directory.name))
         return self.kept
@@ -303,7 +306,7 @@ class CallCrashStories(CallStories):
         item: inputs.Input | None = None
         if lost == "submit":
             number, task = world.new_id()
-            call = calls.CallItem(number, task, 0, call_world.PAYLOAD)
+            call = calls.CallItem(number, task, 0, call_simulation.PAYLOAD)
             item = inputs.SubmitCalls(world.driver, (call,))
         elif lost == "kill" and world.order:
             item = inputs.Kill(world.order[-1], reasons.Reason.KILLED)
@@ -340,12 +343,12 @@ class CallCrashStories(CallStories):
             self.directory.cleanup()
 
 
-def test_a_restart_keeps_who_ran_what_has_delegated(tmp_path: Path) -> None:
+def test_restart_keeps_the_worker_of_a_task_that_delegated(tmp_path: Path) -> None:
     world = JournalWorld(tmp_path)
     world.attach()
-    world.agent_comes()
+    world.connect_agent()
     parent = submitted(world, parent=None)
-    world.opens(world.agents[0])
+    world.fork_slot(world.agents[0])
     slot = next(slot for slot in world.linked() if slot.running is not None)
     child = submitted(world, parent=slot.running)
     world.end(slot, attempts.Ending.SUCCEEDED, seconds=1.0, delegate=child)
@@ -361,13 +364,15 @@ def test_a_restart_keeps_who_ran_what_has_delegated(tmp_path: Path) -> None:
     world.journal.close()
 
 
-def submitted(world: call_world.World, *, parent: attempts.AttemptRef | None) -> ids.TaskId:
+def submitted(
+    world: call_simulation.Simulation, *, parent: attempts.AttemptRef | None
+) -> ids.TaskId:
     number, task = world.new_id()
     link = world.driver if parent is None else world.linked()[0].link
     item = calls.CallItem(
-        number, task, 0, call_world.PAYLOAD, parent=parent, ordinal=0 if parent is None else 1
+        number, task, 0, call_simulation.PAYLOAD, parent=parent, ordinal=0 if parent is None else 1
     )
-    world.look_up_and_tell(inputs.SubmitCalls(link, (item,)))
+    world.look_up_and_apply(inputs.SubmitCalls(link, (item,)))
     world.order.append(task)
     return task
 

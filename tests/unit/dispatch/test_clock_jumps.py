@@ -13,7 +13,7 @@ def turn_back(world: scripted_machine.World, seconds: float) -> None:
     world.now = inputs.Moment(world.now.wall - seconds, world.now.mono)
 
 
-def test_a_running_timeout_is_not_put_off() -> None:
+def test_running_timeout_is_not_postponed() -> None:
     world = scripted_machine.World()
     world.join()
     task = world.submit(timeouts=api_task.Timeouts(running_seconds=10, kill_grace_seconds=1))
@@ -23,7 +23,7 @@ def test_a_running_timeout_is_not_put_off() -> None:
     assert str(task.reason) == "TimedOut"
 
 
-def test_a_retry_is_not_put_off() -> None:
+def test_retry_is_not_postponed() -> None:
     world = scripted_machine.World()
     world.join()
     task = world.submit(retry=api_task.Retry(max_attempts=2, delay_seconds=5, jitter=0))

@@ -63,14 +63,14 @@ def world() -> World:
     return World()
 
 
-def test_its_executor_gets_it_and_no_worker(world: World) -> None:
+def test_call_goes_to_its_executor_and_to_no_worker(world: World) -> None:
     task = world.call()
     assert world.asked(RUN) == [task.ref]
     assert (task.state, task.cluster.is_executor) == (S.STAGING, True)
     assert not world.sent_of(instructions.OpenSlot)
 
 
-def test_those_beyond_the_capacity_wait_and_need_no_slot() -> None:
+def test_calls_beyond_the_capacity_wait_without_a_slot() -> None:
     world = World()
     world.apply(inputs.JoinExecutor(EXECUTOR, "pod", 1))
     first, second = world.call(), world.call()
@@ -80,7 +80,7 @@ def test_those_beyond_the_capacity_wait_and_need_no_slot() -> None:
     assert state(second) is S.STAGING
 
 
-def test_its_process_gets_the_call_and_its_end_counts_at_once(world: World) -> None:
+def test_process_gets_the_call_and_its_report_counts_at_once(world: World) -> None:
     task = world.call()
     player = world.process(task)
     assert player.has == [task.ref]
@@ -117,14 +117,14 @@ def test_a_process_that_ends_without_a_report_has_not_returned(world: World) -> 
     assert (task.state, task.reason) == (S.FAILED, R.SLOT_DIED)
 
 
-def test_what_ends_a_pod_is_a_loss(world: World) -> None:
+def test_end_of_a_pod_without_a_report_is_a_loss(world: World) -> None:
     task = world.call()
     world.process(task)
     world.over(task.ref, E.LOST, R.EVICTED)
     assert (task.losses, task.attempt, task.state) == (1, 2, S.STAGING)
 
 
-def test_one_that_is_killed_is_killed_when_its_pod_is_over(world: World) -> None:
+def test_killed_call_is_killed_when_its_pod_has_ended(world: World) -> None:
     task = world.call()
     world.process(task)
     world.apply(inputs.CancelTasks(scripted_calls.DRIVER, (task.id,), recursive=True))
@@ -153,7 +153,7 @@ def test_a_timeout_stops_its_pod() -> None:
     assert (task.state, task.reason) == (S.FAILED, R.TIMED_OUT)
 
 
-def test_it_has_children_which_a_further_attempt_finds() -> None:
+def test_next_attempt_finds_the_children() -> None:
     world = World(retry=api_task.Retry(max_attempts=2, delay_seconds=0))
     task = world.call()
     world.process(task)
@@ -171,7 +171,7 @@ def test_it_has_children_which_a_further_attempt_finds() -> None:
     assert (result.state, result.payload) == (S.SUCCESS, scripted_calls.RESULT)
 
 
-def test_it_may_return_the_future_of_a_child(world: World) -> None:
+def test_call_may_return_the_future_of_a_child(world: World) -> None:
     task = world.call()
     world.process(task)
     world.define(scripted_calls.spec("m:child"), link=LINK)
@@ -195,7 +195,7 @@ def test_no_process_submits_or_reports_for_another_attempt(world: World) -> None
     assert not world.sent_of(instructions.Stream)
 
 
-def test_what_it_yields_reaches_the_driver(world: World) -> None:
+def test_yielded_values_reach_the_driver(world: World) -> None:
     task = world.call()
     world.process(task)
     world.apply(inputs.Yielded(LINK, task.ref, 0, scripted_calls.RESULT))
@@ -203,7 +203,7 @@ def test_what_it_yields_reaches_the_driver(world: World) -> None:
     assert (stream.link, stream.number, stream.index) == (scripted_calls.DRIVER, task.number, 0)
 
 
-def test_the_process_of_an_attempt_that_is_over_is_told_so(world: World) -> None:
+def test_process_of_an_ended_attempt_is_refused(world: World) -> None:
     task = world.call()
     world.over(task.ref, E.FAILED, R.ADMISSION_ERROR)
     world.process(task)
@@ -212,7 +212,7 @@ def test_the_process_of_an_attempt_that_is_over_is_told_so(world: World) -> None
     assert LINK not in world.memory.submitters
 
 
-def test_one_that_connects_again_takes_the_place_of_its_old_link(world: World) -> None:
+def test_reconnected_process_replaces_its_old_link(world: World) -> None:
     task = world.call()
     world.process(task)
     player = world.process(task, NEXT_LINK)
@@ -228,7 +228,7 @@ def test_one_that_connects_again_takes_the_place_of_its_old_link(world: World) -
     assert set(world.memory.submitters) == {scripted_calls.DRIVER, *world.memory.slot_links}
 
 
-def test_results_of_others_go_along_with_it(world: World) -> None:
+def test_results_of_dependencies_are_sent_along(world: World) -> None:
     (needed,) = world.submit(template=2)
     task = world.call(needs=(needed,))
     assert state(task) is S.PENDING
@@ -238,7 +238,7 @@ def test_results_of_others_go_along_with_it(world: World) -> None:
     assert task.values[needed].payload == scripted_calls.RESULT
 
 
-def test_one_that_is_declared_runs_in_the_same_way(world: World) -> None:
+def test_declared_call_runs_in_the_same_way(world: World) -> None:
     name = world.declare(900, scripted_calls.spec("m:f", args=(1,), kwargs={"b": 2}, pod=POD))
     task = world.task(name)
     assert world.asked(RUN) == [task.ref]
@@ -248,7 +248,7 @@ def test_one_that_is_declared_runs_in_the_same_way(world: World) -> None:
     assert state(task) is S.SUCCESS
 
 
-def test_a_slot_that_waits_for_one_does_not_run_it_itself(world: World) -> None:
+def test_waiting_slot_does_not_run_it_in_place(world: World) -> None:
     (parent,) = world.submit(template=2)
     player = world.holder(parent)
     link = player.link

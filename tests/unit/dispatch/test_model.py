@@ -6,7 +6,7 @@ import pytest
 
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
-from support import told_views
+from support import view_samples
 
 
 def worker(**facts: Any) -> model.WorkerView:
@@ -15,7 +15,7 @@ def worker(**facts: Any) -> model.WorkerView:
 
 
 def test_attempts_that_were_taken_back_do_not_count() -> None:
-    assert told_views.running(attempt=5, unstarted=2).attempts == 3
+    assert view_samples.running(attempt=5, unstarted=2).attempts == 3
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_no_more_slots_are_opened_than_tasks_of_a_portion_need() -> None:
     assert len(world.sent_of(instructions.OpenSlot)) == 2
 
 
-def test_what_waits_in_the_slots_of_a_node_is_not_taken_to_one_without_the_portion() -> None:
+def test_queued_calls_are_not_moved_to_a_node_without_the_portion() -> None:
     world = world_of(a={0}, b={1})
     for portion in (0, 1):
         (first,) = world.submit(template=portion)
@@ -99,7 +99,7 @@ def test_a_deleted_cluster_ends_tasks_of_portions_too() -> None:
     st.integers(1, 3),
     st.randoms(use_true_random=False),
 )
-def test_every_call_ends_and_none_begins_away_from_its_data(
+def test_every_call_ends_and_starts_only_next_to_its_data(
     templates: list[int], holdings: list[tuple[set[int], ...]], slots: int, chance: random.Random
 ) -> None:
     """Nodes get and lose portions while calls run; in the end each portion is somewhere."""

@@ -22,7 +22,7 @@ async def test_each_file_is_a_key(tmp_path: Path) -> None:
     assert await files.read("other", source("db")) == {"token": b"x\xff"}
 
 
-async def test_what_is_not_there_is_none(tmp_path: Path) -> None:
+async def test_missing_secret_is_none(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     files = secret_files.SecretFiles(tmp_path)
     assert await files.read("ns", source("missing")) is None
@@ -30,7 +30,7 @@ async def test_what_is_not_there_is_none(tmp_path: Path) -> None:
     assert await files.read("ns", source("file", "ConfigMap")) is None
 
 
-async def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+async def test_unreadable_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "db").symlink_to("db")
     with pytest.raises(secret_files.SecretsUnreadable, match="Secret db: "):
         await secret_files.SecretFiles(tmp_path).read("ns", source("db"))

@@ -11,7 +11,7 @@ from kilnwork.kit import errors
 COMMON = ["--listen-fd", "0", "--token-file", "/t", "--blobs", "/b"]
 
 
-def test_a_durable_one_is_told_its_directory() -> None:
+def test_durable_dispatcher_gets_its_directory() -> None:
     given = settings.from_arguments(
         [*COMMON, "--directory", "/f", "--idle-seconds", "2.5"], {settings.SYNC_DELAY: "0.005"}
     )
@@ -20,7 +20,7 @@ def test_a_durable_one_is_told_its_directory() -> None:
     assert (given.idle_s, given.sync_delay_s) == (2.5, 0.005)
 
 
-def test_a_volatile_one_is_told_its_owner() -> None:
+def test_volatile_dispatcher_gets_its_owner() -> None:
     given = settings.from_arguments(
         [*COMMON, "--volatile", "--owner-fd", "1", "--scratch", "/s"], {}
     )
@@ -45,7 +45,7 @@ def test_a_volatile_one_is_told_its_owner() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_named(arguments: list[str], problem: str) -> None:
+def test_invalid_argument_is_named(arguments: list[str], problem: str) -> None:
     with pytest.raises(errors.ConfigurationError, match=problem):
         settings.from_arguments(arguments, {})
 

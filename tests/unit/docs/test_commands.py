@@ -1,4 +1,4 @@
-"""docs/reference/commands.md names every command, option and exit code; pages use only those."""
+"""docs/reference/commands.md is current, and pages use only commands and options that exist."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import click
 import pytest
 
-from kilnwork.cli import exits, main
+from kilnwork.cli import command_page, exits, main
 from kilnwork.cli.commands import help as help_command
 from support import pages
 
@@ -16,7 +16,7 @@ TARGET = {"-n", "--namespace", "-A", "--all-namespaces", "--kubeconfig", "--cont
 
 EXAMPLES = [
     pytest.param(path, line, id=f"{path.relative_to(pages.ROOT)}: kiln {' '.join(line)[:50]}")
-    for path in (*pages.every(), *sorted(pages.ROOT.glob("examples/*/README.md")))
+    for path in (*pages.all_pages(), *sorted(pages.ROOT.glob("examples/*/README.md")))
     for command in pages.console(path.read_text())
     for line in pages.kiln_lines(command)
 ]
@@ -40,7 +40,18 @@ def names(row: pages.Row) -> frozenset[str]:
 
 
 def own(name: str) -> dict[frozenset[str], click.Option]:
-    return {known: o for known, o in options(command(name)).items() if not known <= TARGET}
+    """The options of a command without the shared ones, which choose the server."""
+    found = options(command(name))
+    return {names: o for names, o in found.items() if o.expose_value or not names <= TARGET}
+
+
+def test_the_generated_blocks_are_current() -> None:
+    assert command_page.page(PAGE) == PAGE, "run `make docs`"
+
+
+def test_a_page_without_a_block_is_refused() -> None:
+    with pytest.raises(command_page.MissingBlock, match="begin commands"):
+        command_page.page("# Commands\n")
 
 
 def test_the_list_of_commands_is_complete() -> None:
@@ -61,8 +72,8 @@ def test_defaults_and_choices_are_named(name: str) -> None:
     for row in pages.table(SECTIONS[f"kiln {name}"]):
         option = own(name)[names(row)]
         for word in (*_choices(option), *_default(option)):
-            said = f"`{row.cells[1]}`"  # a cell that is one word has lost its backticks
-            assert f"`{word}`" in said, f"kiln {name} {row.key}: {word}"
+            meaning = f"`{row.cells[1]}`"  # a cell that is one word has lost its backticks
+            assert f"`{word}`" in meaning, f"kiln {name} {row.key}: {word}"
 
 
 def _choices(option: click.Option) -> list[Any]:
@@ -76,7 +87,7 @@ def _default(option: click.Option) -> list[str]:
     return [f"{one:g}" if isinstance(one, float) else str(one) for one in each]
 
 
-def test_options_of_the_server_are_described_for_who_takes_them() -> None:
+def test_options_that_choose_the_server_are_described() -> None:
     rows = {name for row in pages.table(SECTIONS["Which server"]) for name in names(row)}
     assert rows == TARGET
     kubeconfig = frozenset({"--kubeconfig"})
@@ -123,7 +134,7 @@ def parse(line: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", main.COMMANDS)
-def test_examples_in_help_texts_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_in_help_texts_use_what_exists(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(pages.ROOT)
     for block in (command(name).help or "").split("\b\n")[1:]:
         for text in block.partition("\n\n")[0].splitlines():

@@ -40,4 +40,4 @@ def test_all_fields_and_names_are_on_the_page() -> None:
 def test_the_limits_are_those_of_the_code() -> None:
     for limit in (flow.MAX_STEPS, flow.MAX_BRANCHES, flow.MAX_ITERATIONS, expressions.MAX_CHARS):
         assert f"{limit:,}" in PAGE
-    assert f"{results.MAX_BYTES >> 20} MiB of a step" in PAGE
+    assert f"{results.MAX_BYTES >> 20} MiB for each step" in PAGE

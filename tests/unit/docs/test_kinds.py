@@ -1,191 +1,97 @@
-"""docs/reference/kinds.md says of every field what the structs and CRDs say."""
+"""docs/reference/kinds.md: its tables are generated, its prose names the rest of each kind."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pytest
 import yaml
 
-from kilnwork.api import (
-    crd,
-    data_pond,
-    job,
-    job_config,
-    kinds,
-    resource,
-    sync_set,
-    task,
-    task_claim,
-    task_cluster,
-)
+from kilnwork.api import kind_tables, kinds, resource, task
 from support import pages
 
 PAGE = (pages.DOCS / "reference" / "kinds.md").read_text()
-NONE = "—"
 
-STRUCTS = {
-    "Task": (task.TaskSpec, task.TaskStatus),
-    "TaskCluster": (task_cluster.TaskClusterSpec, task_cluster.TaskClusterStatus),
-    "TaskClaim": (task_claim.TaskClaimSpec, task_claim.TaskClaimStatus),
-    "DataPond": (data_pond.DataPondSpec, data_pond.DataPondStatus),
-    "Job": (job.JobSpec, job.JobStatus),
-    "JobConfig": (job_config.JobConfigSpec, job_config.JobConfigStatus),
-    "SyncSet": (sync_set.SyncSetSpec, sync_set.SyncSetStatus),
-}
-
-ELSEWHERE = {
-    "template.taskTemplate": "[spec of a Task](#spec)",
-    "template.task.template": "`taskTemplate`",
-    "template.hooks[].taskTemplate": "`taskTemplate`",
-    "template.finalizer.taskTemplate": "`taskTemplate`",
-    "template.spec": "[`spec.template` of a Job](#job)",
-}
-"""Objects whose fields the page has in another place, and how their row says so."""
-
-OF_OTHERS = ("v1", "batch/", "rbac.authorization.k8s.io/")
-"""Kinds of Kubernetes; tests/cluster applies what pages show of them, but for a CronJob."""
+FOREIGN_API_VERSIONS = ("v1", "batch/", "rbac.authorization.k8s.io/")
+"""Kinds of Kubernetes itself. tests/cluster applies the manifests of these, except for a
+CronJob."""
 
 MANIFESTS = [
     pytest.param(manifest, id=f"{path.name}: {manifest['kind']} {manifest['metadata']['name']}")
-    for path in pages.every()
+    for path in pages.all_pages()
     for block in pages.blocks(path.read_text(), "yaml")
     for manifest in yaml.safe_load_all(block)
-    if "kind" in manifest  # what is to be put into one has none
-    if not manifest["apiVersion"].startswith(OF_OTHERS)
+    if "kind" in manifest  # fragments of a manifest have no kind
+    if not manifest["apiVersion"].startswith(FOREIGN_API_VERSIONS)
 ]
 
 
-def part(kind: str, name: str) -> list[pages.Row]:
-    """The table below `## kind`, `### name`."""
+def rows_of(kind: str, name: str) -> list[pages.Row]:
+    """Return the rows of the table below `## kind`, `### name`."""
     return pages.table(pages.sections(pages.sections(PAGE, 2)[kind], 3)[name])
 
 
-def version(kind: str) -> dict[str, Any]:
-    known = next(k for k in kinds.OURS if k.kind == kind)
-    found: dict[str, Any] = crd.definition(known)["spec"]["versions"][0]
-    return found
+def test_tables_are_current() -> None:
+    assert kind_tables.render(PAGE) == PAGE, "run `make docs`"
 
 
-def fields(schema: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every field of a schema by its dotted path; of conditions only the list itself."""
-    for name, node in schema.get("properties", {}).items():
-        path = f"{prefix}{name}"
-        yield path, node
-        if name == "conditions" or path in ELSEWHERE:
-            continue
-        if node.get("type") == "array":
-            yield from fields(node["items"], f"{path}[].")
-        else:
-            yield from fields(node, f"{path}.")
-
-
-def type_text(node: dict[str, Any]) -> str:
-    """How the page writes the type of a schema node."""
-    kind = node.get("type", "any JSON")
-    if kind == "array":
-        of = type_text(node["items"])
-        return f"list of {of}s" if not of.endswith(("y", "JSON")) else f"list of {of}"
-    if kind == "string":
-        if node.get("format") == "date-time":
-            return "time"
-        return "name" if node.get("maxLength") == 253 else "string"
-    if kind in ("integer", "number"):
-        return f"{kind}{_bounds(node)}"
-    return str(kind)
-
-
-def _bounds(node: dict[str, Any]) -> str:
-    low, high = node.get("minimum"), node.get("maximum")
-    if low is None:
-        return ""
-    if node.get("exclusiveMinimum"):
-        return f" above {low}"
-    return f" from {low}" if high is None else f", {low} to {high}"
-
-
-def defaults(struct: Any, prefix: str = "") -> dict[str, str]:
-    """Every field of a struct by its dotted path, with its default as the page writes it."""
-    found: dict[str, str] = {}
-    for field in msgspec.structs.fields(struct):
-        path = f"{prefix}{field.encode_name}"
-        inner = _struct_in(field.type)
-        is_list = inner is not None and "tuple" in str(field.type)
-        found[path] = _default(field, whole=inner is not None)
-        if inner is not None and path not in ELSEWHERE:
-            found |= defaults(inner, f"{path}[]." if is_list else f"{path}.")
-    return found
-
-
-def _struct_in(type_: Any) -> Any:
-    if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
-        return type_
-    return next(filter(None, map(_struct_in, getattr(type_, "__args__", ()))), None)
-
-
-def _default(field: Any, *, whole: bool) -> str:
-    if field.required:
-        return "required"
-    if whole or field.default in (None, "", (), msgspec.NODEFAULT):
-        return NONE
-    return msgspec.json.encode(field.default).decode().strip('"')
-
-
-@pytest.mark.parametrize("kind", STRUCTS)
-def test_every_spec_field_has_its_type_and_default(kind: str) -> None:
-    schema = version(kind)["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    expected = defaults(STRUCTS[kind][0])
-    rows = {row.key: (row.cells[1], row.cells[2]) for row in part(kind, "Spec")}
-    assert rows == {path: (type_text(node), expected[path]) for path, node in fields(schema)}, (
-        "kinds.md, spec: field → (type, default)"
-    )
+@pytest.mark.parametrize("kind", kind_tables.STRUCTS)
+def test_spec_table_lists_every_field_with_type_and_default(kind: str) -> None:
+    node = kind_tables.version(kind)["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    expected = kind_tables.defaults(kind_tables.STRUCTS[kind][0])
+    rows = {row.key: (row.cells[1], row.cells[2]) for row in rows_of(kind, "Spec")}
+    assert rows == {
+        path: (kind_tables.type_text(below), expected[path])
+        for path, below in kind_tables.fields(node)
+    }
 
 
 @pytest.mark.parametrize("kind", ["Job", "JobConfig"])
-def test_fields_that_are_elsewhere_say_where(kind: str) -> None:
-    meanings = {row.key: row.cells[3] for row in part(kind, "Spec")}
-    found = {path: where for path, where in ELSEWHERE.items() if path in meanings}
+def test_fields_described_elsewhere_refer_to_that_table(kind: str) -> None:
+    meanings = {row.key: row.cells[3] for row in rows_of(kind, "Spec")}
+    found = {
+        path: where for path, where in kind_tables.DESCRIBED_ELSEWHERE.items() if path in meanings
+    }
     assert found
     assert all(where in meanings[path] for path, where in found.items())
 
 
-@pytest.mark.parametrize("kind", STRUCTS)
-def test_every_status_field_has_its_type(kind: str) -> None:
-    schema = version(kind)["schema"]["openAPIV3Schema"]["properties"]["status"]
-    rows = {row.key: row.cells[1] for row in part(kind, "Status")}
-    assert rows == {path: type_text(node) for path, node in fields(schema)}
+@pytest.mark.parametrize("kind", kind_tables.STRUCTS)
+def test_status_table_lists_every_field_with_type(kind: str) -> None:
+    node = kind_tables.version(kind)["schema"]["openAPIV3Schema"]["properties"]["status"]
+    rows = {row.key: row.cells[1] for row in rows_of(kind, "Status")}
+    assert rows == {path: kind_tables.type_text(below) for path, below in kind_tables.fields(node)}
 
 
-def test_a_task_object_has_only_data() -> None:
-    properties = version("TaskObject")["schema"]["openAPIV3Schema"]["properties"]
+def test_task_object_has_only_data() -> None:
+    properties = kind_tables.version("TaskObject")["schema"]["openAPIV3Schema"]["properties"]
     assert properties.keys() - {"apiVersion", "kind", "metadata"} == {"data"}
 
 
 @pytest.mark.parametrize("kind", [kind.kind for kind in kinds.OURS])
-def test_every_column_is_there_and_says_when_it_shows(kind: str) -> None:
-    rows = [row.cells for row in part(kind, "Columns")]
-    columns = version(kind)["additionalPrinterColumns"]
+def test_columns_table_lists_every_column_and_its_option(kind: str) -> None:
+    rows = [row.cells for row in rows_of(kind, "Columns")]
+    columns = kind_tables.version(kind)["additionalPrinterColumns"]
     shown = {0: "always", 1: "-o wide"}
     assert rows == [(c["name"], c["jsonPath"], shown[c.get("priority", 0)]) for c in columns]
 
 
 @pytest.mark.parametrize("kind", kinds.OURS, ids=lambda kind: str(kind.kind))
-def test_every_kind_has_its_names(kind: resource.Resource) -> None:
+def test_first_table_has_plural_and_short_name_of_every_kind(kind: resource.Resource) -> None:
     rows = pages.table(PAGE.partition("\n## ")[0])
     assert (f"[{kind.kind}](#{kind.singular})", kind.plural, kind.short_names[0]) in [
         row.cells[:3] for row in rows
     ]
 
 
-def test_every_state_and_selectable_field_is_named() -> None:
-    state = next(row for row in part("Task", "Status") if row.key == "state")
+def test_task_states_and_selectable_fields_are_named() -> None:
+    state = next(row for row in rows_of("Task", "Status") if row.key == "state")
     assert all(f"`{one}`" in state.cells[2] for one in task.State)
-    for field in version("Task")["selectableFields"]:
+    for field in kind_tables.version("Task")["selectableFields"]:
         assert f"`{field['jsonPath'].lstrip('.')}`" in PAGE
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS)
-def test_manifests_in_the_pages_can_be_applied(manifest: dict[str, Any]) -> None:
+def test_manifests_in_pages_are_valid(manifest: dict[str, Any]) -> None:
     assert manifest["apiVersion"] == kinds.TASKS.api_version
-    if manifest["kind"] in STRUCTS:
-        msgspec.convert(manifest["spec"], STRUCTS[manifest["kind"]][0])
+    if manifest["kind"] in kind_tables.STRUCTS:
+        msgspec.convert(manifest["spec"], kind_tables.STRUCTS[manifest["kind"]][0])

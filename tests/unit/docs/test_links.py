@@ -9,7 +9,7 @@ from support import pages
 
 LINKS = [
     pytest.param(page, target, id=f"{page.relative_to(pages.ROOT)}: {target}")
-    for page in (*pages.every(), pages.ROOT / "CONTRIBUTING.md")
+    for page in (*pages.all_pages(), pages.ROOT / "CONTRIBUTING.md")
     for target in pages.links(page.read_text())
     if not parse.urlsplit(target).scheme
 ]
@@ -25,7 +25,9 @@ def test_a_relative_link_resolves(page: Path, target: str) -> None:
         assert anchor in pages.anchors(found.read_text())
 
 
-@pytest.mark.parametrize("page", pages.every()[1:], ids=lambda p: str(p.relative_to(pages.DOCS)))
+@pytest.mark.parametrize(
+    "page", pages.all_pages()[1:], ids=lambda p: str(p.relative_to(pages.DOCS))
+)
 def test_every_page_is_in_the_index(page: Path) -> None:
     index = pages.DOCS / "README.md"
     linked = {

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from kilnwork.jobs.work import builtins, commands, functions, mapping, outputs, pipes
-from support import pages, part_works
+from support import local_parts, pages
 
 PAGE = (pages.DOCS / "reference" / "mappers.md").read_text()
 SECTIONS = pages.sections(PAGE, 2)
@@ -14,7 +14,7 @@ WORDS = " ".join(PAGE.split())
 def test_every_variable_of_a_command_is_in_the_table(tmp_path: Path) -> None:
     named = set(re.findall(r"`(KILN_[A-Z_]+)`", SECTIONS["Commands"]))
     text = "import os, sys; sys.stdin.read(); print(*os.environ, sep='\\n')"
-    here = part_works.World(
+    here = local_parts.World(
         tmp_path, b"{}\n", mapper={"command": ["env", "-u", "KILN_X", "python3", "-c", text]}
     )
     inherited = set(commands.environment("", part=1, run=1, attempt=1)) - named
@@ -25,10 +25,10 @@ def test_every_variable_of_a_command_is_in_the_table(tmp_path: Path) -> None:
 def test_limits_are_those_of_the_code() -> None:
     assert f"ends early at {functions.BATCH_BYTES >> 20} MiB" in WORDS
     assert f"at most {outputs.MAX_REASON} characters" in WORDS
-    assert f"traceback of the first {mapping.TRACEBACKS} of a part" in WORDS
+    assert f"the first {mapping.TRACEBACKS} tracebacks of a part" in WORDS
     assert f"prints nothing for {pipes.PATIENCE_S:g} seconds" in WORDS
     most_line, most = commands.MAX_LINE >> 10, commands.MAX_REPORT_BYTES >> 20
-    assert f"at most {most_line} KiB, those of a part {most} MiB" in WORDS
+    assert f"at most {most_line} KiB, all lines of a part together {most} MiB" in WORDS
 
 
 def test_built_in_mappers_are_described() -> None:
@@ -39,7 +39,7 @@ def test_built_in_mappers_are_described() -> None:
 
 def test_its_script_reports_by_number(tmp_path: Path) -> None:
     (script,) = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
-    here = part_works.World(
+    here = local_parts.World(
         tmp_path,
         b"a@b\n\nnone\nc@d\n",
         input={"format": "text"},

@@ -15,7 +15,7 @@ from kilnwork.dispatch.hub import attempt_logs, hub, retention
 from kilnwork.dispatch.machine import lifecycle
 from kilnwork.server import api
 from kilnwork.worker import unix_http
-from support import our_kinds, pages
+from support import pages, served_kinds
 
 PAGE = (pages.DOCS / "reference" / "server.md").read_text()
 SECTIONS = pages.sections(PAGE, 2)
@@ -91,9 +91,9 @@ def test_kinds_and_subresources_are_those_that_are_served() -> None:
             "yes" if served.resource.namespaced else "no",
             {sub.name for sub in served.subresources},
         )
-        for served in our_kinds.SERVED
+        for served in served_kinds.SERVED
     ]
-    fewer = {s.resource.kind: set(builtin.VERBS) - set(s.verbs) for s in our_kinds.SERVED}
+    fewer = {s.resource.kind: set(builtin.VERBS) - set(s.verbs) for s in served_kinds.SERVED}
     assert {kind: verbs for kind, verbs in fewer.items() if verbs} == {
         "Namespace": {"deletecollection"}
     }

@@ -35,7 +35,7 @@ def test_signatures_and_arguments(function: Callable[..., Any]) -> None:
 
 
 def test_times_and_files() -> None:
-    assert f"the dispatcher leaves after {home.IDLE_S:g} s" in FLOWING
+    assert f"A dispatcher without work exits after {home.IDLE_S:g} s" in FLOWING
     files = pages.table(pages.sections(PAGE, 3)["The directory"])
     named = {name for row in files for name in row.key.replace("`", "").split(", ")}
     assert {endpoint_files.FILE, endpoint_files.TOKEN, "journal.db", "owner.lock", "blobs"} <= named

@@ -104,7 +104,7 @@ def test_no_account_is_an_answer_with_all_reasons_and_the_remedy() -> None:
         play(discovery.request_token(SERVER, "ns", ACCOUNTS), script)
     said = str(caught.value)
     assert f"there is no ServiceAccount {manager.DRIVER_ACCOUNT}" in said
-    assert f"you may not ask for one of {manager.READER_ACCOUNT}: said so" in said
+    assert f"you may not request one of {manager.READER_ACCOUNT}: said so" in said
     assert "kiln install --only drivers --drivers-in ns" in said
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from kilnwork.endpoints import endpoint_files, resolve
 from kilnwork.kit import errors
-from support import short
+from support import short_paths
 
 
 @pytest.fixture(autouse=True)
@@ -104,7 +104,7 @@ def test_an_empty_directory(tmp_path: Path) -> None:
 def test_a_socket_of_somebody_else_gets_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cluster on loopback names a path of its own, where anybody may have put a socket here."""
     server = "https://127.0.0.1:6443"
-    directory = short.directory()
+    directory = short_paths.directory()
     path = directory / "channel.sock"
     said = {"channel": {"unix": str(path)}}
     assert resolve.local_socket(server, said) is None

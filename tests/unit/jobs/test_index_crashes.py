@@ -11,7 +11,7 @@ import pytest
 
 from kilnwork.api import job as api_job
 from kilnwork.jobs import index_model, start_queue
-from support import job_world, played_indexes
+from support import index_job_world, job_world
 
 _P = api_job.Phase
 CONFIG = str(uuid.UUID(int=7))
@@ -19,7 +19,7 @@ GROUP = start_queue.ConcurrencyGroup(
     config=CONFIG, name="nightly", policy=api_job.ConcurrencyPolicy.ENQUEUE
 )
 
-Story = Callable[[played_indexes.IndexWorld], Awaitable[None]]
+Story = Callable[[index_job_world.IndexWorld], Awaitable[None]]
 
 
 def new(
@@ -38,7 +38,7 @@ def new(
     )
 
 
-async def end(world: played_indexes.IndexWorld, uid: str) -> index_model.IndexJobView:
+async def end(world: index_job_world.IndexWorld, uid: str) -> index_model.IndexJobView:
     jobs = world.services.indexes
 
     def over() -> bool:
@@ -54,7 +54,7 @@ async def end(world: played_indexes.IndexWorld, uid: str) -> index_model.IndexJo
 HOOKS = [{"on": ["Running", "Succeeded", "Failed", "Killed"], "taskTemplate": {"command": ["h"]}}]
 
 
-async def all_of_it(world: played_indexes.IndexWorld) -> None:
+async def all_of_it(world: index_job_world.IndexWorld) -> None:
     """Two Jobs of a group, one after the other, with a finalizer and hooks, created by a tick."""
     finalizer = {"taskTemplate": {"command": ["sum"]}}
     decision = index_model.TickDecision(
@@ -101,11 +101,11 @@ async def all_of_it(world: played_indexes.IndexWorld) -> None:
     )
 
 
-async def ran(world: played_indexes.IndexWorld, count: int) -> None:
+async def ran(world: index_job_world.IndexWorld, count: int) -> None:
     await world.until(lambda: len(world.dispatcher.ran) >= count, what="all tasks")
 
 
-async def failed_and_run_again(world: played_indexes.IndexWorld) -> None:
+async def failed_and_run_again(world: index_job_world.IndexWorld) -> None:
     """A Job with a failed index, and its second run."""
     world.played.broken_names = {"job-1"}
     job = new(3, "job", parallelism={"withCount": 3, "maxInFlight": 1}, hooks=HOOKS)
@@ -134,12 +134,12 @@ async def failed_and_run_again(world: played_indexes.IndexWorld) -> None:
     )
 
 
-async def second_end(world: played_indexes.IndexWorld, uid: str) -> None:
+async def second_end(world: index_job_world.IndexWorld, uid: str) -> None:
     found = await end(world, uid)
     assert (found.run, found.phase) == (2, _P.SUCCEEDED)
 
 
-async def killed_and_released(world: played_indexes.IndexWorld) -> None:
+async def killed_and_released(world: index_job_world.IndexWorld) -> None:
     """A Job that is killed while it runs, and then dropped from memory."""
     job = new(4, "job", parallelism={"withCount": 30, "maxInFlight": 2})
 
@@ -172,20 +172,20 @@ STORIES = [all_of_it, failed_and_run_again, killed_and_released]
 
 @pytest.mark.parametrize("story", STORIES)
 async def test_job_without_crash_gives_expected_result(story: Story, tmp_path: Path) -> None:
-    async with played_indexes.IndexWorld(tmp_path) as world:
+    async with index_job_world.IndexWorld(tmp_path) as world:
         await story(world)
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("story", STORIES)
 async def test_job_survives_kill_at_any_write(story: Story, memory_path: Path) -> None:
-    async with played_indexes.IndexWorld(memory_path / "whole") as world:
+    async with index_job_world.IndexWorld(memory_path / "whole") as world:
         await story(world)
         count = world.fuse.count
     assert count > 10
     for after in range(count):
         fuse = job_world.Fuse(after)
-        world = played_indexes.IndexWorld(memory_path / str(after), fuse=fuse)
+        world = index_job_world.IndexWorld(memory_path / str(after), fuse=fuse)
         while True:
             try:
                 await world.start()

@@ -21,7 +21,7 @@ from kilnwork.jobs import (
     task_hub,
     transitions,
 )
-from support import played_indexes
+from support import index_job_world
 
 _P, _T = api_job.Phase, api_task.State
 CONFIG = str(uuid.UUID(int=7))
@@ -45,7 +45,7 @@ def new(
     )
 
 
-async def over(world: played_indexes.IndexWorld, uid: str) -> index_model.IndexJobView:
+async def over(world: index_job_world.IndexWorld, uid: str) -> index_model.IndexJobView:
     jobs = world.services.indexes
 
     def is_over() -> bool:
@@ -59,7 +59,7 @@ async def over(world: played_indexes.IndexWorld, uid: str) -> index_model.IndexJ
 
 
 async def test_waiting_jobs_are_not_in_memory(tmp_path: Path) -> None:
-    async with played_indexes.IndexWorld(tmp_path) as world:
+    async with index_job_world.IndexWorld(tmp_path) as world:
         jobs = world.services.indexes
         for number in range(1, 301):
             await jobs.put(new(number, group=GROUP))
@@ -79,7 +79,7 @@ async def test_waiting_jobs_are_not_in_memory(tmp_path: Path) -> None:
 
 
 async def test_large_job_has_small_views(tmp_path: Path) -> None:
-    async with played_indexes.IndexWorld(tmp_path) as world:
+    async with index_job_world.IndexWorld(tmp_path) as world:
         jobs = world.services.indexes
         parallelism = {"withCount": 100_000, "completionStrategy": {"maxFailed": 100_000}}
         uid = (await jobs.put(new(1, parallelism=parallelism, finalizer=None))).uid
@@ -190,7 +190,7 @@ async def test_killed_waiting_job_replaces_no_running_job(tmp_path: Path) -> Non
     group = start_queue.ConcurrencyGroup(
         config=CONFIG, name="c", policy=api_job.ConcurrencyPolicy.REPLACE
     )
-    async with played_indexes.IndexWorld(tmp_path) as world:
+    async with index_job_world.IndexWorld(tmp_path) as world:
         jobs = world.services.indexes
         held = start_queue.Hold(reason="Wait")
         first = new(1, group=group)
@@ -205,7 +205,7 @@ async def test_killed_waiting_job_replaces_no_running_job(tmp_path: Path) -> Non
 
 
 async def test_index_with_invalid_template_fails_alone(tmp_path: Path) -> None:
-    async with played_indexes.IndexWorld(tmp_path) as world:
+    async with index_job_world.IndexWorld(tmp_path) as world:
         jobs = world.services.indexes
         template = {
             "taskTemplate": {"command": ["echo", "${task.index_item}"]},

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kilnwork.jobs import items
-from support import index_world
+from support import index_job_cost
 
 _S = items.ItemState
 MAX_MEMORY = 64
@@ -67,7 +67,7 @@ async def test_memory_and_disk_per_item_are_bounded(memory_path: Path) -> None:
         gc.collect()
         tracemalloc.start()
         try:
-            costs.append(await index_world.measure(directory, size))
+            costs.append(await index_job_cost.measure(directory, size))
             peaks.append(tracemalloc.get_traced_memory()[1])
         finally:
             tracemalloc.stop()

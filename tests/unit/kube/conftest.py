@@ -6,12 +6,12 @@ import aiohttp.web
 import pytest
 
 from kilnwork.kube import client, config
-from support import scripted
+from support import scripted_apiserver
 
 
 @pytest.fixture
-async def stand() -> AsyncIterator[scripted.Stand]:
-    stand = scripted.Stand()
+async def stand() -> AsyncIterator[scripted_apiserver.ScriptedApiServer]:
+    stand = scripted_apiserver.ScriptedApiServer()
     app = aiohttp.web.Application(client_max_size=1 << 30)
     app.router.add_route("*", "/{path:.*}", stand.serve)
     runner = aiohttp.web.AppRunner(app, shutdown_timeout=0.1)
@@ -24,7 +24,7 @@ async def stand() -> AsyncIterator[scripted.Stand]:
 
 
 @pytest.fixture
-async def kube(stand: scripted.Stand) -> AsyncIterator[client.Client]:
+async def kube(stand: scripted_apiserver.ScriptedApiServer) -> AsyncIterator[client.Client]:
     async with client.Client(
         config.Config(server=stand.url, token="t0ken"), user_agent="kiln-test"
     ) as kube:

@@ -13,15 +13,17 @@ import pytest
 from kilnwork.api import kinds, meta, resource, task
 from kilnwork.kit import clock
 from kilnwork.kube import client, config, errors, transport
-from support import scripted
+from support import scripted_apiserver
 
 
 def _status(code: int, reason: str, message: str) -> dict[str, object]:
     return {"kind": "Status", "code": code, "reason": reason, "message": message}
 
 
-async def test_get_sends_credential_and_agent(kube: client.Client, stand: scripted.Stand) -> None:
-    stand.answer({"metadata": {"name": "a", "namespace": "x"}})
+async def test_get_sends_credential_and_agent(
+    kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
+) -> None:
+    stand.respond({"metadata": {"name": "a", "namespace": "x"}})
     found = await kube.get(resource.PODS, "a", "x", type=meta.Partial)
     assert found.metadata.name == "a"
     assert stand.asked[0][:2] == ("GET", "/api/v1/namespaces/x/pods/a")
@@ -30,9 +32,9 @@ async def test_get_sends_credential_and_agent(kube: client.Client, stand: script
 
 
 async def test_requests_without_namespace_use_the_configured(
-    kube: client.Client, stand: scripted.Stand
+    kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:
-    stand.answer({"metadata": {}})
+    stand.respond({"metadata": {}})
     await kube.get(kinds.TASKS, "a")
     await kube.get(resource.NODES, "n")
     await kube.create(kinds.TASKS, {"metadata": {"name": "b", "namespace": "y"}})
@@ -62,12 +64,12 @@ async def test_requests_without_namespace_use_the_configured(
 )
 async def test_each_status_has_its_error(
     kube: client.Client,
-    stand: scripted.Stand,
+    stand: scripted_apiserver.ScriptedApiServer,
     code: int,
     reason: str,
     kind: type[errors.ApiError],
 ) -> None:
-    stand.answer(_status(code, reason, "the text"), status=code)
+    stand.respond(_status(code, reason, "the text"), status=code)
     with pytest.raises(errors.ApiError) as caught:
         await kube.get(resource.PODS, "a", "x")
     assert type(caught.value) is kind
@@ -76,9 +78,11 @@ async def test_each_status_has_its_error(
 
 
 async def test_a_server_too_busy_for_long_says_how_long(
-    kube: client.Client, stand: scripted.Stand
+    kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:
-    stand.answer(_status(429, "TooManyRequests", "busy"), status=429, headers={"Retry-After": "99"})
+    stand.respond(
+        _status(429, "TooManyRequests", "busy"), status=429, headers={"Retry-After": "99"}
+    )
     with pytest.raises(errors.TooManyRequests) as caught:
         await kube.get(resource.PODS, "a", "x")
     assert caught.value.retry_after_s == 99
@@ -87,7 +91,7 @@ async def test_a_server_too_busy_for_long_says_how_long(
 
 @pytest.mark.parametrize("busy", [3, 99])
 async def test_what_a_busy_server_did_not_begin_is_asked_again(
-    kube: client.Client, stand: scripted.Stand, busy: int
+    kube: client.Client, stand: scripted_apiserver.ScriptedApiServer, busy: int
 ) -> None:
     async def handler(_: aiohttp.web.Request) -> aiohttp.web.Response:
         if len(stand.asked) <= busy:
@@ -107,20 +111,20 @@ async def test_what_a_busy_server_did_not_begin_is_asked_again(
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 async def test_what_may_have_been_done_is_not_repeated(
-    kube: client.Client, stand: scripted.Stand, status: int
+    kube: client.Client, stand: scripted_apiserver.ScriptedApiServer, status: int
 ) -> None:
     headers = {"Retry-After": "0"} if status != 429 else {}
-    stand.answer({}, status=status, headers=headers)
+    stand.respond({}, status=status, headers=headers)
     with pytest.raises(errors.ApiError):
         await kube.create(resource.PODS, {"metadata": {"name": "a", "namespace": "x"}})
     assert len(stand.asked) == 1
 
 
-async def test_retry_after_may_be_a_date(stand: scripted.Stand) -> None:
+async def test_retry_after_may_be_a_date(stand: scripted_apiserver.ScriptedApiServer) -> None:
     time = clock.ManualClock()
     moment = datetime.datetime.fromtimestamp(time.wall() + 30, datetime.UTC)
     date = moment.strftime("%a, %d %b %Y %H:%M:%S GMT")
-    stand.answer({}, status=503, headers={"Retry-After": date})
+    stand.respond({}, status=503, headers={"Retry-After": date})
     async with client.Client(config.Config(server=stand.url), time=time) as kube:
         with pytest.raises(errors.Unavailable) as caught:
             await kube.get(resource.PODS, "a", "x")
@@ -128,7 +132,7 @@ async def test_retry_after_may_be_a_date(stand: scripted.Stand) -> None:
 
 
 async def test_error_without_status_object_keeps_its_text(
-    kube: client.Client, stand: scripted.Stand
+    kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:
     async def handler(_: aiohttp.web.Request) -> aiohttp.web.Response:
         return aiohttp.web.Response(status=502, text="bad gateway\n")
@@ -144,7 +148,7 @@ async def test_unreachable_server_is_unavailable() -> None:
             await kube.get(resource.PODS, "a", "x")
 
 
-async def test_slow_server_is_unavailable(stand: scripted.Stand) -> None:
+async def test_slow_server_is_unavailable(stand: scripted_apiserver.ScriptedApiServer) -> None:
     async def handler(_: aiohttp.web.Request) -> aiohttp.web.Response:
         await asyncio.Event().wait()
         raise AssertionError
@@ -157,19 +161,23 @@ async def test_slow_server_is_unavailable(stand: scripted.Stand) -> None:
             await anext(kube.watch(resource.PODS, resource_version="1", type=dict))
 
 
-async def test_odd_names_never_leave_their_path(kube: client.Client, stand: scripted.Stand) -> None:
+async def test_odd_names_never_leave_their_path(
+    kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
+) -> None:
     for name in ("", ".", "..", "a/b", "%2e"):
         with pytest.raises(errors.Invalid, match="cannot be the name"):
             await kube.get(resource.PODS, name, "x")
         with pytest.raises(errors.Invalid, match="cannot be the name"):
             await kube.list(resource.PODS, name or "..", type=dict)
     assert stand.asked == []
-    stand.answer({})
+    stand.respond({})
     await kube.get(resource.PODS, "a?b#c d", "x")
     assert stand.asked[0][1] == "/api/v1/namespaces/x/pods/a?b#c d"
 
 
-async def test_list_follows_pages(kube: client.Client, stand: scripted.Stand) -> None:
+async def test_list_follows_pages(
+    kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
+) -> None:
     async def handler(request: aiohttp.web.Request) -> aiohttp.web.Response:
         at = int(request.query.get("continue", "0"))
         more = {"continue": str(at + 1)} if at < 2 else {}
@@ -189,7 +197,9 @@ async def test_list_follows_pages(kube: client.Client, stand: scripted.Stand) ->
     )
 
 
-async def test_a_torn_list_is_asked_for_whole(kube: client.Client, stand: scripted.Stand) -> None:
+async def test_a_torn_list_is_asked_for_whole(
+    kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
+) -> None:
     async def handler(request: aiohttp.web.Request) -> aiohttp.web.Response:
         if "continue" in request.query:
             return aiohttp.web.json_response(_status(410, "Expired", "too old"), status=410)
@@ -204,10 +214,12 @@ async def test_a_torn_list_is_asked_for_whole(kube: client.Client, stand: script
 
 
 async def test_one_unreadable_object_does_not_hide_the_others(
-    kube: client.Client, stand: scripted.Stand, caplog: pytest.LogCaptureFixture
+    kube: client.Client,
+    stand: scripted_apiserver.ScriptedApiServer,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     bad = {"kind": "Task", "metadata": {"name": "bad"}, "spec": {"priority": []}}
-    stand.answer(
+    stand.respond(
         {"metadata": {"resourceVersion": "9"}, "items": [bad, {"metadata": {"name": "b"}}]}
     )
     with caplog.at_level(logging.ERROR):
@@ -222,15 +234,17 @@ class _WithRaw(msgspec.Struct):
 
 
 async def test_raw_fields_do_not_keep_the_whole_list(
-    kube: client.Client, stand: scripted.Stand
+    kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:
-    stand.answer({"items": [{"metadata": {}, "spec": {"a": 1}}, {"filler": "x" * 100_000}] * 1})
+    stand.respond({"items": [{"metadata": {}, "spec": {"a": 1}}, {"filler": "x" * 100_000}] * 1})
     listed = await kube.list(resource.PODS, type=_WithRaw)
     assert len(memoryview(listed.items[0].spec).obj) < 1000  # type: ignore[arg-type]
 
 
-async def test_writes_carry_their_options(kube: client.Client, stand: scripted.Stand) -> None:
-    stand.answer({})
+async def test_writes_carry_their_options(
+    kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
+) -> None:
+    stand.respond({})
     obj = {"metadata": {"name": "a", "namespace": "x"}}
     await kube.create(resource.PODS, obj)
     await kube.replace(resource.PODS, obj, subresource="status")
@@ -258,7 +272,9 @@ async def test_writes_carry_their_options(kube: client.Client, stand: scripted.S
     assert stand.headers[2]["Content-Type"] == "application/merge-patch+json"
 
 
-async def test_rotated_token_file_is_read_again(stand: scripted.Stand, tmp_path: Path) -> None:
+async def test_rotated_token_file_is_read_again(
+    stand: scripted_apiserver.ScriptedApiServer, tmp_path: Path
+) -> None:
     async def handler(request: aiohttp.web.Request) -> aiohttp.web.Response:
         good = request.headers.get("Authorization") == "Bearer new"
         return aiohttp.web.json_response({}, status=200 if good else 401)
@@ -274,7 +290,9 @@ async def test_rotated_token_file_is_read_again(stand: scripted.Stand, tmp_path:
         await kube.get(resource.PODS, "a", "x")
 
 
-async def test_watch_gives_changes_of_any_size(kube: client.Client, stand: scripted.Stand) -> None:
+async def test_watch_gives_changes_of_any_size(
+    kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
+) -> None:
     big = "x" * 300_000
     lines = [
         {"type": "ADDED", "object": {"metadata": {"name": "a", "resourceVersion": "1"}, "f": big}},
@@ -301,8 +319,10 @@ async def test_watch_gives_changes_of_any_size(kube: client.Client, stand: scrip
     assert changes[0].object["f"] == big
 
 
-async def test_error_in_a_watch_is_raised(kube: client.Client, stand: scripted.Stand) -> None:
-    stand.answer({"type": "ERROR", "object": _status(410, "Expired", "too old")})
+async def test_error_in_a_watch_is_raised(
+    kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
+) -> None:
+    stand.respond({"type": "ERROR", "object": _status(410, "Expired", "too old")})
 
     async def handler(request: aiohttp.web.Request) -> aiohttp.web.Response:
         line = {"type": "ERROR", "object": _status(410, "Expired", "too old")}
@@ -314,7 +334,9 @@ async def test_error_in_a_watch_is_raised(kube: client.Client, stand: scripted.S
             pass
 
 
-async def test_slow_consumer_lets_others_run(kube: client.Client, stand: scripted.Stand) -> None:
+async def test_slow_consumer_lets_others_run(
+    kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
+) -> None:
     """A flood that is read without pause still leaves the event loop its turns."""
     line = msgspec.json.encode({"type": "ADDED", "object": {"metadata": {"name": "a" * 900}}})
 

@@ -12,7 +12,7 @@ from kilnwork.api import resource
 from kilnwork.kit import clock
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import client, config, credentials, errors, execplugin
-from support import scripted
+from support import scripted_apiserver
 
 V1, V1BETA1 = config.EXEC_VERSIONS
 
@@ -164,7 +164,9 @@ def test_a_plugin_that_must_ask_needs_a_terminal(plugin: Plugin) -> None:
     assert plugin.runs == 0
 
 
-async def test_a_refused_token_is_renewed_once(plugin: Plugin, stand: scripted.Stand) -> None:
+async def test_a_refused_token_is_renewed_once(
+    plugin: Plugin, stand: scripted_apiserver.ScriptedApiServer
+) -> None:
     plugin.prints(token="t-COUNT")
 
     async def handler(request: aiohttp.web.Request) -> aiohttp.web.Response:
@@ -176,7 +178,7 @@ async def test_a_refused_token_is_renewed_once(plugin: Plugin, stand: scripted.S
     async with client.Client(settings) as kube:
         await kube.get(resource.PODS, "a", "x")
         assert [h["Authorization"] for h in stand.headers] == ["Bearer t-1", "Bearer t-2"]
-        stand.answer({}, status=401)
+        stand.respond({}, status=401)
         with pytest.raises(errors.Unauthorized):
             await kube.get(resource.PODS, "a", "x")
         assert len(stand.asked) == 4

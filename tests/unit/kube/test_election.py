@@ -10,7 +10,7 @@ import pytest
 
 from kilnwork.kit import clock
 from kilnwork.kube import client, election, errors
-from support import scripted, waiting
+from support import scripted_apiserver, waiting
 
 ME = "me_1"
 OTHER = "other_2"
@@ -69,7 +69,7 @@ def test_times_that_cannot_work_are_refused(retry_s: float, renew_s: float, leas
 class Leases:
     """One Lease on a scripted server, with conflicts as a real one has them."""
 
-    def __init__(self, stand: scripted.Stand) -> None:
+    def __init__(self, stand: scripted_apiserver.ScriptedApiServer) -> None:
         self.lease: dict[str, Any] | None = None
         self.refuse = 0
         self.hang = False
@@ -132,7 +132,7 @@ class Leases:
 
 
 @pytest.fixture
-def leases(stand: scripted.Stand) -> Leases:
+def leases(stand: scripted_apiserver.ScriptedApiServer) -> Leases:
     return Leases(stand)
 
 

@@ -9,7 +9,7 @@ import pytest
 from kilnwork.api import kinds
 from kilnwork.kit import backoff, clock
 from kilnwork.kube import client, events
-from support import scripted
+from support import scripted_apiserver
 
 TASK = events.reference(kinds.TASKS, {"metadata": {"name": "t", "namespace": "x", "uid": "u-1"}})
 
@@ -66,9 +66,9 @@ def _recorder(kube: client.Client) -> events.Recorder:
 
 
 async def test_kube_events_are_written_and_counted_up(
-    kube: client.Client, stand: scripted.Stand
+    kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:
-    stand.answer({})
+    stand.respond({})
     recorder = _recorder(kube)
     recorder.emit(TASK, events.WARNING, "BackOff", "again")
     recorder.emit(TASK, events.WARNING, "BackOff", "again")
@@ -96,7 +96,7 @@ async def test_kube_events_are_written_and_counted_up(
 
 
 async def test_an_expired_kube_event_is_written_anew(
-    kube: client.Client, stand: scripted.Stand
+    kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:
     async def handler(request: aiohttp.web.Request) -> aiohttp.web.Response:
         status = 404 if request.method == "PATCH" else 201
@@ -118,12 +118,12 @@ async def test_an_expired_kube_event_is_written_anew(
 @pytest.mark.parametrize(("status", "tries"), [(403, 1), (503, events.TRIES)])
 async def test_what_cannot_be_written_is_dropped(
     kube: client.Client,
-    stand: scripted.Stand,
+    stand: scripted_apiserver.ScriptedApiServer,
     caplog: pytest.LogCaptureFixture,
     status: int,
     tries: int,
 ) -> None:
-    stand.answer({"message": "no"}, status=status)
+    stand.respond({"message": "no"}, status=status)
     recorder = _recorder(kube)
     await recorder.start()
     recorder.emit(TASK, events.NORMAL, "R", "m")
@@ -134,7 +134,7 @@ async def test_what_cannot_be_written_is_dropped(
 
 
 async def test_a_kube_event_made_unheard_is_not_made_twice(
-    kube: client.Client, stand: scripted.Stand
+    kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:
     answers = iter([504, 409, 200])
 
@@ -155,9 +155,9 @@ async def test_a_kube_event_made_unheard_is_not_made_twice(
 
 
 async def test_names_stay_legal_for_long_objects(
-    kube: client.Client, stand: scripted.Stand
+    kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:
-    stand.answer({})
+    stand.respond({})
     recorder = _recorder(kube)
     await recorder.start()
     about = events.Reference(api_version="v1", kind="Pod", name="a" * 253, namespace="x")

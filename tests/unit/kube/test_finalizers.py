@@ -8,7 +8,7 @@ import pytest
 
 from kilnwork.api import resource
 from kilnwork.kube import client, errors, finalizers
-from support import scripted
+from support import scripted_apiserver
 
 OURS = "kilnwork.dev/outside"
 
@@ -16,7 +16,7 @@ OURS = "kilnwork.dev/outside"
 class Stored:
     """One object whose writers race: each read gives the newest, stale patches conflict."""
 
-    def __init__(self, stand: scripted.Stand, *present: str) -> None:
+    def __init__(self, stand: scripted_apiserver.ScriptedApiServer, *present: str) -> None:
         self.version = 1
         self.uid = "u"
         self.finalizers = list(present)
@@ -48,7 +48,9 @@ class Stored:
         return aiohttp.web.json_response(self.read())
 
 
-async def test_others_are_kept(kube: client.Client, stand: scripted.Stand) -> None:
+async def test_others_are_kept(
+    kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
+) -> None:
     stored = Stored(stand, "other")
     await finalizers.add(kube, resource.PODS, stored.read(), finalizer=OURS)
     assert stored.finalizers == ["other", OURS]
@@ -58,7 +60,9 @@ async def test_others_are_kept(kube: client.Client, stand: scripted.Stand) -> No
     assert stored.finalizers == ["other"]
 
 
-async def test_who_is_slower_reads_again(kube: client.Client, stand: scripted.Stand) -> None:
+async def test_who_is_slower_reads_again(
+    kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
+) -> None:
     stored = Stored(stand)
     stored.conflicts = 3
     await finalizers.add(kube, resource.PODS, stored.read(), finalizer=OURS)
@@ -68,13 +72,15 @@ async def test_who_is_slower_reads_again(kube: client.Client, stand: scripted.St
         await finalizers.remove(kube, resource.PODS, stored.read(), finalizer=OURS)
 
 
-async def test_an_object_made_anew_is_another(kube: client.Client, stand: scripted.Stand) -> None:
+async def test_an_object_made_anew_is_another(
+    kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
+) -> None:
     stored = Stored(stand)
     known = stored.read()
     stored.uid, stored.version = "v", 7
     with pytest.raises(errors.NotFound, match="created again"):
         await finalizers.add(kube, resource.PODS, known, finalizer=OURS)
     assert stored.finalizers == []
-    stand.answer({}, status=404)
+    stand.respond({}, status=404)
     known["metadata"]["finalizers"] = [OURS]
     await finalizers.remove(kube, resource.PODS, known, finalizer=OURS)

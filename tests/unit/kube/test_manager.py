@@ -7,7 +7,7 @@ import pytest
 
 from kilnwork.api import kinds, resource
 from kilnwork.kube import cache, client, controller, errors, manager, objects, queue, reflector
-from support import scripted, scripted_objects
+from support import scripted_apiserver, scripted_objects
 
 
 class Service:
@@ -47,7 +47,7 @@ class Loop(controller.Controller):
 
 
 @pytest.fixture
-def server(stand: scripted.Stand) -> scripted_objects.Objects:
+def server(stand: scripted_apiserver.ScriptedApiServer) -> scripted_objects.Objects:
     server = scripted_objects.Objects(stand)
     for name in "abc":
         server.put(name)

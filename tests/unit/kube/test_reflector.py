@@ -11,7 +11,7 @@ import pytest
 from kilnwork.api import kinds, resource, task
 from kilnwork.kit import backoff, ids
 from kilnwork.kube import cache, client, objects, reflector
-from support import scripted, scripted_objects, waiting
+from support import scripted_apiserver, scripted_objects, waiting
 
 Seen = list[tuple[str, bool, bool]]
 
@@ -45,7 +45,7 @@ class Follower:
 
 
 @pytest.fixture
-def server(stand: scripted.Stand) -> scripted_objects.Objects:
+def server(stand: scripted_apiserver.ScriptedApiServer) -> scripted_objects.Objects:
     return scripted_objects.Objects(stand)
 
 
@@ -227,7 +227,9 @@ async def test_an_object_made_anew_is_told_as_two(
     assert follower.told[3:] == [("deleted", "a"), ("added", "a")]
 
 
-async def test_a_torn_list_is_taken_whole(kube: client.Client, stand: scripted.Stand) -> None:
+async def test_a_torn_list_is_taken_whole(
+    kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
+) -> None:
     server = scripted_objects.Objects(stand)
     for name in "abcde":
         server.put(name)
@@ -242,7 +244,7 @@ async def test_a_torn_list_is_taken_whole(kube: client.Client, stand: scripted.S
 
 
 async def test_a_server_that_ends_every_watch_is_not_hammered(
-    kube: client.Client, stand: scripted.Stand
+    kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:
     server = scripted_objects.Objects(stand)
     server.put("a")
@@ -256,7 +258,9 @@ async def test_a_server_that_ends_every_watch_is_not_hammered(
     assert server.watches_opened == 2
 
 
-async def test_retry_after_is_obeyed(kube: client.Client, stand: scripted.Stand) -> None:
+async def test_retry_after_is_obeyed(
+    kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
+) -> None:
     server = scripted_objects.Objects(stand)
     server.refuse = aiohttp.web.Response(status=429, headers={"Retry-After": "60"})
     follower = Follower(kube, server)
@@ -283,7 +287,7 @@ async def test_a_failing_subscriber_harms_nobody(
 
 
 async def test_an_unreadable_change_keeps_what_was_known(
-    kube: client.Client, stand: scripted.Stand
+    kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:
     server = scripted_objects.Objects(stand)
     server.put("a", spec={"priority": 1})

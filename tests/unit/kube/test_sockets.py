@@ -30,7 +30,7 @@ class Hanging:
         self._context = context
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.url = f"https://127.0.0.1:{self._listening.getsockname()[1]}"
-        self.says = b""
+        self.wait_for_state = b""
         self.heard = threading.Event()
         self._held: list[ssl.SSLSocket] = []
         self._thread = threading.Thread(target=self._serve)
@@ -52,7 +52,7 @@ class Hanging:
             found = self._context.wrap_socket(plain, server_side=True)
             self._held.append(found)
             found.recv(65536)
-            found.sendall(self.says)
+            found.sendall(self.wait_for_state)
             self.heard.set()
 
 
@@ -101,7 +101,7 @@ async def get(kube: client.Client) -> None:
 async def test_a_request_that_is_cancelled_leaves_no_socket(
     server: Hanging, authority: certificates.Authority, says: bytes, work: Work
 ) -> None:
-    server.says = says
+    server.wait_for_state = says
     gc.disable()
     try:
         settings = config.Config(server=server.url, ca_data=authority.pem, token="t")
@@ -119,7 +119,7 @@ async def test_a_request_that_is_cancelled_leaves_no_socket(
 async def test_a_watch_that_is_cancelled_closes_its_connection_while_the_client_goes_on(
     server: Hanging, authority: certificates.Authority
 ) -> None:
-    server.says = HEAD + ITEM
+    server.wait_for_state = HEAD + ITEM
     settings = config.Config(server=server.url, ca_data=authority.pem)
     async with client.Client(settings) as kube:
         running = asyncio.create_task(watch(kube))
@@ -136,7 +136,7 @@ async def test_a_watch_that_is_cancelled_closes_its_connection_while_the_client_
 async def test_a_renewal_that_fails_leaves_no_socket(
     server: Hanging, authority: certificates.Authority, tmp_path: Path
 ) -> None:
-    server.says = REFUSED
+    server.wait_for_state = REFUSED
     token = tmp_path / "token"
     token.write_text("t")
     settings = config.Config(server=server.url, ca_data=authority.pem, token_file=token)

@@ -13,7 +13,7 @@ from kilnwork.api import resource
 from kilnwork.kit import clock, http_types
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import client, config, errors, transport
-from support import certificates, scripted, wires
+from support import certificates, scripted_apiserver, tcp_proxy
 
 
 @pytest.fixture
@@ -92,8 +92,10 @@ def test_unusable_pem_is_a_configuration_error() -> None:
             client.Client(bad)
 
 
-async def test_tls_to_a_plain_port_is_an_error_of_ours(stand: scripted.Stand) -> None:
-    stand.answer({})
+async def test_tls_to_a_plain_port_is_an_error_of_ours(
+    stand: scripted_apiserver.ScriptedApiServer,
+) -> None:
+    stand.respond({})
     settings = config.Config(server=stand.url.replace("http:", "https:"))
     with pytest.raises(errors.KubeError):
         await _seen_as(settings)
@@ -116,7 +118,7 @@ async def test_a_proxy_of_the_kubeconfig_is_gone_through(
     tls_url: str, authority: certificates.Authority
 ) -> None:
     cert, key = authority.issue("alice")
-    async with wires.Proxy() as proxy:
+    async with tcp_proxy.HttpProxy() as proxy:
         settings = config.Config(
             server=tls_url,
             ca_data=authority.pem,
@@ -128,16 +130,16 @@ async def test_a_proxy_of_the_kubeconfig_is_gone_through(
     assert proxy.asked == [tls_url.removeprefix("https://")]
 
 
-async def test_a_redirect_is_not_followed(stand: scripted.Stand) -> None:
-    stand.answer({}, status=302, headers={"Location": "http://127.0.0.1:1/elsewhere"})
+async def test_a_redirect_is_not_followed(stand: scripted_apiserver.ScriptedApiServer) -> None:
+    stand.respond({}, status=302, headers={"Location": "http://127.0.0.1:1/elsewhere"})
     with pytest.raises(errors.ApiError) as caught:
         await _seen_as(config.Config(server=stand.url, token="secret"))
     assert caught.value.status == 302
     assert len(stand.asked) == 1
 
 
-async def test_warnings_are_told(stand: scripted.Stand) -> None:
-    stand.answer({}, headers={"Warning": '299 - "unknown field \\"spec.foo\\""'})
+async def test_warnings_are_told(stand: scripted_apiserver.ScriptedApiServer) -> None:
+    stand.respond({}, headers={"Warning": '299 - "unknown field \\"spec.foo\\""'})
     heard: list[str] = []
     async with transport.Transport(
         config.Config(server=stand.url),

@@ -9,14 +9,14 @@ import pytest
 from kilnwork.data import errors
 from kilnwork.data.pond import blob_fetch, origins, store
 from kilnwork.pond import http_source
-from support import lakes, ponds
+from support import file_server, ponds
 
 FILES = {"a.csv": b"1\n2\n" * 5000, "d/ä b.csv": b"3\n", "empty": b""}
 
 
 @pytest.fixture
-def lake() -> Iterator[lakes.Lake]:
-    with lakes.Lake(FILES) as served:
+def lake() -> Iterator[file_server.FileServer]:
+    with file_server.FileServer(FILES) as served:
         yield served
 
 
@@ -28,7 +28,11 @@ def kept(tmp_path: Path) -> Iterator[store.PondStore]:
 
 
 def source_of(
-    lake: lakes.Lake, *, path: str = "", secrets: Path | None = None, allow: str = "127.0.0.0/8"
+    lake: file_server.FileServer,
+    *,
+    path: str = "",
+    secrets: Path | None = None,
+    allow: str = "127.0.0.0/8",
 ) -> http_source.HttpSource:
     return http_source.HttpSource("lake", lake.uri + path, secrets=secrets, allow=[allow])
 
@@ -36,20 +40,22 @@ def source_of(
 ALL = origins.Selection(paths=tuple(FILES))
 
 
-def test_files_are_named(kept: store.PondStore, lake: lakes.Lake) -> None:
+def test_files_are_named(kept: store.PondStore, lake: file_server.FileServer) -> None:
     found = ponds.pin(kept, source_of(lake), ALL)
 
     assert found.manifest.digest == ponds.manifest_of(FILES).digest
     assert sorted(lake.gets) == sorted(FILES)
 
 
-def test_one_file_is_a_source(kept: store.PondStore, lake: lakes.Lake) -> None:
+def test_one_file_is_a_source(kept: store.PondStore, lake: file_server.FileServer) -> None:
     found = ponds.pin(kept, source_of(lake, path="d/%C3%A4%20b.csv"))
 
     assert found.manifest.digest == ponds.manifest_of({"ä b.csv": b"3\n"}).digest
 
 
-def test_unchanged_files_are_not_read_again(kept: store.PondStore, lake: lakes.Lake) -> None:
+def test_unchanged_files_are_not_read_again(
+    kept: store.PondStore, lake: file_server.FileServer
+) -> None:
     ponds.pin(kept, source_of(lake), ALL)
     lake.requests.clear()
 
@@ -59,7 +65,7 @@ def test_unchanged_files_are_not_read_again(kept: store.PondStore, lake: lakes.L
 
 
 def test_files_of_a_server_without_versions_are_read_again(
-    kept: store.PondStore, lake: lakes.Lake
+    kept: store.PondStore, lake: file_server.FileServer
 ) -> None:
     lake.tags = False
     ponds.pin(kept, source_of(lake), ALL)
@@ -70,7 +76,9 @@ def test_files_of_a_server_without_versions_are_read_again(
     assert found.manifest.digest == ponds.manifest_of(lake.files).digest
 
 
-def test_a_server_without_head_is_asked_otherwise(kept: store.PondStore, lake: lakes.Lake) -> None:
+def test_a_server_without_head_is_asked_otherwise(
+    kept: store.PondStore, lake: file_server.FileServer
+) -> None:
     lake.heads = False
 
     assert ponds.pin(kept, source_of(lake), ALL).manifest.digest == (
@@ -78,7 +86,9 @@ def test_a_server_without_head_is_asked_otherwise(kept: store.PondStore, lake: l
     )
 
 
-def test_a_cut_connection_is_gone_on_with(kept: store.PondStore, lake: lakes.Lake) -> None:
+def test_a_cut_connection_is_gone_on_with(
+    kept: store.PondStore, lake: file_server.FileServer
+) -> None:
     lake.cut = 7000
     for _ in range(2):
         with pytest.raises(errors.SourceUnreachable):
@@ -94,7 +104,7 @@ def test_a_cut_connection_is_gone_on_with(kept: store.PondStore, lake: lakes.Lak
 
 
 def test_another_version_is_read_from_its_beginning(
-    kept: store.PondStore, lake: lakes.Lake
+    kept: store.PondStore, lake: file_server.FileServer
 ) -> None:
     lake.cut = 7000
     with pytest.raises(errors.SourceUnreachable):
@@ -107,7 +117,7 @@ def test_another_version_is_read_from_its_beginning(
 
 
 def test_a_server_without_ranges_is_read_from_the_beginning(
-    kept: store.PondStore, lake: lakes.Lake
+    kept: store.PondStore, lake: file_server.FileServer
 ) -> None:
     lake.cut, lake.ranges = 7000, False
     with pytest.raises(errors.SourceUnreachable):
@@ -119,7 +129,9 @@ def test_a_server_without_ranges_is_read_from_the_beginning(
     assert kept.missing(found.manifest.files) == []
 
 
-def test_a_version_that_changes_between_two_requests_is_not_mixed(lake: lakes.Lake) -> None:
+def test_a_version_that_changes_between_two_requests_is_not_mixed(
+    lake: file_server.FileServer,
+) -> None:
     source = source_of(lake)
     [listed] = source.list(origins.Selection(paths=("a.csv",)))
     lake.files["a.csv"] = b"y" * 30_000
@@ -130,7 +142,9 @@ def test_a_version_that_changes_between_two_requests_is_not_mixed(lake: lakes.La
         assert b"".join(content.pieces()) == b"y" * 30_000
 
 
-def test_a_blob_is_fetched_from_where_it_stopped(kept: store.PondStore, lake: lakes.Lake) -> None:
+def test_a_blob_is_fetched_from_where_it_stopped(
+    kept: store.PondStore, lake: file_server.FileServer
+) -> None:
     file = ponds.manifest_of(FILES).files[0]
     digest, source = bytes.fromhex(file.digest[7:]), source_of(lake)
     origin = origins.Origin(
@@ -149,7 +163,7 @@ def test_a_blob_is_fetched_from_where_it_stopped(kept: store.PondStore, lake: la
 # credentials and addresses
 
 
-def test_a_token_is_shown_and_read_anew(lake: lakes.Lake, tmp_path: Path) -> None:
+def test_a_token_is_shown_and_read_anew(lake: file_server.FileServer, tmp_path: Path) -> None:
     lake.token = "first"
     source = source_of(lake, secrets=tmp_path)
     selection = origins.Selection(paths=("empty",))
@@ -163,7 +177,7 @@ def test_a_token_is_shown_and_read_anew(lake: lakes.Lake, tmp_path: Path) -> Non
     assert len(source.list(selection)) == 1
 
 
-def test_a_password_is_shown(lake: lakes.Lake, tmp_path: Path) -> None:
+def test_a_password_is_shown(lake: file_server.FileServer, tmp_path: Path) -> None:
     (tmp_path / "username").write_text("me")
     (tmp_path / "password").write_text("open:sesame")
     headers: list[str] = []
@@ -175,10 +189,10 @@ def test_a_password_is_shown(lake: lakes.Lake, tmp_path: Path) -> None:
 
 
 def test_a_secret_does_not_follow_a_redirect_to_another_server(
-    kept: store.PondStore, lake: lakes.Lake, tmp_path: Path
+    kept: store.PondStore, lake: file_server.FileServer, tmp_path: Path
 ) -> None:
     (tmp_path / "token").write_text("secret")
-    with lakes.Lake(FILES) as other:
+    with file_server.FileServer(FILES) as other:
         headers: list[str] = []
         other.seen = headers.append
         lake.redirects["a.csv"] = other.uri + "a.csv"
@@ -189,7 +203,7 @@ def test_a_secret_does_not_follow_a_redirect_to_another_server(
         assert other.gets == ["a.csv"]
 
 
-def test_redirects_end(lake: lakes.Lake) -> None:
+def test_redirects_end(lake: file_server.FileServer) -> None:
     lake.redirects["a.csv"] = lake.uri + "a.csv"
 
     with pytest.raises(errors.SourceRefused, match="redirects more than"):
@@ -197,14 +211,14 @@ def test_redirects_end(lake: lakes.Lake) -> None:
 
 
 @pytest.mark.parametrize("to", ["file:///etc/passwd", "ftp://x/y", "gopher://x"])
-def test_redirects_lead_to_http_only(lake: lakes.Lake, to: str) -> None:
+def test_redirects_lead_to_http_only(lake: file_server.FileServer, to: str) -> None:
     lake.redirects["a.csv"] = to
 
     with pytest.raises(errors.SourceRefused, match="a redirect"):
         source_of(lake).list(origins.Selection(paths=("a.csv",)))
 
 
-def test_addresses_of_this_machine_are_refused_unless_allowed(lake: lakes.Lake) -> None:
+def test_addresses_of_this_machine_are_refused_unless_allowed(lake: file_server.FileServer) -> None:
     source = http_source.HttpSource("lake", lake.uri)
 
     with pytest.raises(errors.SourceRefused, match=r"loopback.*allowAddresses"):
@@ -212,8 +226,8 @@ def test_addresses_of_this_machine_are_refused_unless_allowed(lake: lakes.Lake) 
     assert lake.requests == []
 
 
-def test_a_redirect_is_guarded_too(lake: lakes.Lake) -> None:
-    with lakes.Lake(FILES) as other:
+def test_a_redirect_is_guarded_too(lake: file_server.FileServer) -> None:
+    with file_server.FileServer(FILES) as other:
         lake.redirects["a.csv"] = other.uri + "a.csv"
         source = source_of(lake, allow=f"127.0.0.1:{lake.port}")
 
@@ -232,26 +246,26 @@ def test_a_redirect_is_guarded_too(lake: lakes.Lake) -> None:
     ],
 )
 def test_selections_that_http_does_not_have(
-    lake: lakes.Lake, selection: origins.Selection, why: str
+    lake: file_server.FileServer, selection: origins.Selection, why: str
 ) -> None:
     with pytest.raises(errors.SourceRefused, match=why):
         source_of(lake).list(selection)
     assert lake.requests == []
 
 
-def test_what_is_not_there(lake: lakes.Lake) -> None:
+def test_what_is_not_there(lake: file_server.FileServer) -> None:
     with pytest.raises(errors.SourceMissing, match="no is not there"):
         source_of(lake).list(origins.Selection(paths=("no",)))
 
 
-def test_a_server_that_is_away(lake: lakes.Lake) -> None:
+def test_a_server_that_is_away(lake: file_server.FileServer) -> None:
     source = http_source.HttpSource("lake", "http://127.0.0.1:1/", allow=["127.0.0.1"])
 
     with pytest.raises(errors.SourceUnreachable, match=r"127\.0\.0\.1:1 cannot be read"):
         source.list(origins.Selection(paths=("a",)))
 
 
-def test_a_connection_is_used_again(lake: lakes.Lake) -> None:
+def test_a_connection_is_used_again(lake: file_server.FileServer) -> None:
     source = source_of(lake)
     for _ in range(5):
         with source.open("empty", offset=0, stamp="") as content:
@@ -263,7 +277,9 @@ def test_a_connection_is_used_again(lake: lakes.Lake) -> None:
 @pytest.mark.parametrize(
     "location", ["http://[::1/", "http://a..b/", f"http://{'a' * 70}.x/", "http://x:99999999/"]
 )
-def test_a_redirect_to_what_is_no_address_is_refused(lake: lakes.Lake, location: str) -> None:
+def test_a_redirect_to_what_is_no_address_is_refused(
+    lake: file_server.FileServer, location: str
+) -> None:
     lake.redirects["a.csv"] = location
 
     with pytest.raises(errors.SourceRefused):

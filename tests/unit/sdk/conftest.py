@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from kilnwork.sdk import driver
-from support import scripted_dispatcher, scripted_session, short
+from support import scripted_dispatcher, scripted_session, short_paths
 
 
 @pytest.fixture
 def socket_directory() -> Iterator[Path]:
-    made = short.directory()
+    made = short_paths.directory()
     yield made
     shutil.rmtree(made)
 
@@ -27,5 +27,5 @@ def dispatcher(socket_directory: Path) -> Iterator[scripted_dispatcher.ScriptedD
 
 @pytest.fixture
 def session(dispatcher: scripted_dispatcher.ScriptedDispatcher) -> Iterator[driver.Driver]:
-    with scripted_session.opened(dispatcher) as made:
+    with scripted_session.open_driver(dispatcher) as made:
         yield made

@@ -5,7 +5,7 @@ import inspect
 from typing import Any
 
 from kilnwork.sdk import pickling
-from support import other_process
+from support import python_subprocess
 
 MAIN = """
 import functools, pathlib, subprocess, sys, urllib.parse
@@ -54,7 +54,7 @@ print(function(sys.argv[2]))
 
 
 def test_functions_and_properties_with_a_cache_come_along(tmp_path: object) -> None:
-    said = other_process.run(MAIN, str(tmp_path), WORKER).splitlines()
+    said = python_subprocess.run(MAIN, str(tmp_path), WORKER).splitlines()
     assert said[:2] == ["loading", "computing"], "each once"
     values = "[6, 12586269025, 24, 4]"
     known = "({'maxsize': 4, 'typed': True}, 'Loads it.', 'As it is.', 'model')"

@@ -15,7 +15,7 @@ from kilnwork.api import attempts, reasons
 from kilnwork.api import task as api_task
 from kilnwork.kit import ids
 from kilnwork.sdk import errors, failures, running
-from support import other_process
+from support import python_subprocess
 
 TASK = ids.TaskId(bytes(range(16)))
 TEXT = ids.task_text(TASK)
@@ -157,7 +157,7 @@ def test_what_would_end_the_driver_is_told_and_not_raised(error: BaseException) 
 
 
 def test_a_class_that_is_missing_here_costs_only_the_class() -> None:
-    printed = other_process.run(
+    printed = python_subprocess.run(
         "import sys, types\n"
         "sys.modules['gone'] = gone = types.ModuleType('gone')\n"
         "gone.Missing = type('Missing', (Exception,), {'__module__': 'gone'})\n"

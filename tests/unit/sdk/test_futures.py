@@ -18,8 +18,8 @@ from kilnwork.api import attempts, calls, task
 from kilnwork.channel import messages
 from kilnwork.kit import ids
 from kilnwork.sdk import driver, errors, futures, pickling
-from support import interrupting, scripted_dispatcher, waiting
-from support.scripted_session import ended, failed, opened, submit
+from support import scripted_dispatcher, sigint_injection, waiting
+from support.scripted_session import ended_result, failed_result, open_driver, submit
 
 Dispatcher = scripted_dispatcher.ScriptedDispatcher
 json = scripted_dispatcher.json
@@ -36,7 +36,7 @@ def success(number: int, text: str = "1") -> calls.CallResult:
 @pytest.fixture
 def silent(dispatcher: Dispatcher) -> Dispatcher:
     """Says nothing of a call until the test does."""
-    dispatcher.answer = lambda _: None
+    dispatcher.respond = lambda _: None
     return dispatcher
 
 
@@ -62,14 +62,14 @@ def test_before_and_after_the_result(silent: Dispatcher, session: driver.Driver)
 def test_a_result_without_a_value_is_none(silent: Dispatcher, session: driver.Driver) -> None:
     future = submit(session)
     silent.wait_items(1)
-    silent.results(ended(1, task.State.SUCCESS))
+    silent.results(ended_result(1, task.State.SUCCESS))
     assert future.result(30) is None
 
 
 def test_what_the_task_raised_is_raised(silent: Dispatcher, session: driver.Driver) -> None:
     future = submit(session)
     silent.wait_items(1)
-    silent.results(failed(1, pickling.pack_error(ValueError("no such shard"))))
+    silent.results(failed_result(1, pickling.pack_error(ValueError("no such shard"))))
     with pytest.raises(ValueError, match="no such shard") as raised:
         future.result(30)
     assert future.exception() is raised.value
@@ -96,7 +96,7 @@ def test_without_an_exception_the_reason_says_what_is_raised(
 ) -> None:
     future = submit(session)
     silent.wait_items(1)
-    silent.results(ended(1, state, reason, "so it was"))
+    silent.results(ended_result(1, state, reason, "so it was"))
     with pytest.raises(kind, match="so it was"):
         future.result(30)
     assert future.cancelled() is (state is task.State.KILLED)
@@ -140,7 +140,7 @@ def test_an_exception_does_not_keep_its_future_alive(
 ) -> None:
     future = submit(session)
     silent.wait_items(1)
-    silent.results(failed(1, pickling.pack_error(ValueError("no"))))
+    silent.results(failed_result(1, pickling.pack_error(ValueError("no"))))
     with pytest.raises(ValueError, match="no"):
         future.result(30)
     kept = weakref.ref(future)
@@ -256,7 +256,7 @@ async def test_awaiting_raises_what_the_task_raised(
 ) -> None:
     future = submit(session)
     silent.wait_items(1)
-    silent.results(failed(1, pickling.pack_error(ValueError("no"))))
+    silent.results(failed_result(1, pickling.pack_error(ValueError("no"))))
     with pytest.raises(ValueError, match="no"):
         await future
 
@@ -328,7 +328,7 @@ def test_ctrl_c_in_result_leaves_everything_usable(
     silent: Dispatcher, session: driver.Driver
 ) -> None:
     first, second = submit(session), submit(session)
-    interrupting.once_in(futures.Future.result)
+    sigint_injection.interrupt_inside(futures.Future.result)
     with pytest.raises(KeyboardInterrupt):
         first.result()
 
@@ -336,7 +336,7 @@ def test_ctrl_c_in_result_leaves_everything_usable(
         return success(item.number, str(item.number))
 
     # If it hit while something was read, that link is given up, and the next one asks.
-    silent.answer, silent.watch = answer, answer
+    silent.respond, silent.watch = answer, answer
     silent.results(success(1, "1"), success(2, "2"))
     assert (first.result(30), second.result(30)) == (1, 2)
 
@@ -353,12 +353,12 @@ def test_a_storm_of_ctrl_c_loses_no_result(dispatcher: Dispatcher) -> None:
 
     def watch(item: calls.Watched) -> calls.CallResult:
         if item.task not in done:
-            return ended(item.number, task.State.PENDING)
+            return ended_result(item.number, task.State.PENDING)
         return calls.CallResult(item.number, task.State.SUCCESS, "", "", done[item.task])
 
-    dispatcher.answer, dispatcher.watch = answer, watch
+    dispatcher.respond, dispatcher.watch = answer, watch
     interrupts = Interrupts()
-    with opened(dispatcher) as stormy:
+    with open_driver(dispatcher) as stormy:
         for _ in range(100):
             made: list[tuple[int, futures.Future[Any]]] = []
             try:
@@ -413,7 +413,7 @@ def test_the_items_of_a_tuple_are_futures(silent: Dispatcher, session: driver.Dr
 def test_a_failure_is_that_of_each_item(silent: Dispatcher, session: driver.Driver) -> None:
     first, second = submit(session).parts(2)
     silent.wait_items(1)
-    silent.results(failed(1, pickling.pack_error(ValueError("no"))))
+    silent.results(failed_result(1, pickling.pack_error(ValueError("no"))))
     with pytest.raises(ValueError, match="no"):
         first.result(30)
     assert second.failed()
@@ -424,7 +424,7 @@ def test_cancelling_an_item_cancels_the_task(silent: Dispatcher, session: driver
     part = submit(session).part(0)
     assert part.cancel()
     silent.wait_for(messages.Cancel)
-    silent.results(ended(1, task.State.KILLED))
+    silent.results(ended_result(1, task.State.KILLED))
     with pytest.raises(errors.Cancelled):
         part.result(30)
     assert part.cancelled()

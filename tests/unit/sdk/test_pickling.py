@@ -21,7 +21,7 @@ from kilnwork.data import blobs as blob_store
 from kilnwork.data import references
 from kilnwork.kit import ids
 from kilnwork.sdk import errors, pickling
-from support import other_process
+from support import python_subprocess
 
 np: Any = importlib.import_module("numpy")
 """Its stubs would take mypy longer than all our code."""
@@ -368,7 +368,7 @@ def packed(function: Callable[..., Any]) -> bytes:
 
 def called_elsewhere(directory: Path, data: bytes, argument: str) -> str:
     (directory / "code").write_bytes(data)
-    return other_process.run(
+    return python_subprocess.run(
         "import sys, pathlib\n"
         "from kilnwork.sdk import pickling\n"
         "function = pickling.load_function(pathlib.Path(sys.argv[1]).read_bytes())\n"
@@ -419,11 +419,11 @@ args, _ = pickling.unpack_arguments(data, store, None)
 
 
 def test_classes_of_main_survive_there_and_back_as_themselves(tmp_path: Path) -> None:
-    assert other_process.run(MAIN, str(tmp_path), WORKER) == "__main__:double True 8"
+    assert python_subprocess.run(MAIN, str(tmp_path), WORKER) == "__main__:double True 8"
 
 
 def test_plain_values_need_no_cloudpickle() -> None:
-    printed = other_process.run(
+    printed = python_subprocess.run(
         "import sys\n"
         "from kilnwork.sdk import pickling\n"
         "payload, _ = pickling.pack_arguments(((1, 2), {3}), {}, None)\n"

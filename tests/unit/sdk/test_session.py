@@ -18,7 +18,7 @@ from kilnwork.kit import ids
 from kilnwork.sdk import batches, driver, errors, session
 from kilnwork.sdk import session as session_module
 from support import scripted_dispatcher, waiting
-from support.scripted_session import SPEC, ended, opened, submit
+from support.scripted_session import SPEC, ended_result, open_driver, submit
 
 Dispatcher = scripted_dispatcher.ScriptedDispatcher
 json = scripted_dispatcher.json
@@ -40,7 +40,7 @@ def test_the_welcome_says_where_the_session_is(
 ) -> None:
     assert (session.namespace, session.cluster) == ("default", "default")
     assert session.blobs.directory == dispatcher.blobs
-    named = opened(dispatcher, namespace="other", cluster="big")
+    named = open_driver(dispatcher, namespace="other", cluster="big")
     assert (named.namespace, named.cluster) == ("other", "big")
     named.close()
 
@@ -50,7 +50,7 @@ def test_calls_made_together_are_sent_together(
 ) -> None:
     for name in ("LINGER_MS", "NAP_MS"):
         monkeypatch.setattr(link_thread, name, 600_000)  # however slow we are, what waits stays
-    dispatcher.accepts, dispatcher.answer = False, lambda _: None  # what is read sends what waits
+    dispatcher.accepts, dispatcher.respond = False, lambda _: None  # what is read sends what waits
     futures = [submit(session, str(number)) for number in range(1000)]
     session.link.flush()
     items = dispatcher.wait_items(1000)
@@ -205,7 +205,7 @@ def test_heavy_calls_block_submit_before_there_are_many(
 
 
 def test_the_id_is_there_at_once(dispatcher: Dispatcher, session: driver.Driver) -> None:
-    dispatcher.answer = lambda _: None
+    dispatcher.respond = lambda _: None
     dispatcher.accepts = False
     future = submit(session)
     assert future.id == ids.task_text(future.task)
@@ -220,7 +220,7 @@ def test_who_gets_the_id_finds_the_call(
     before the slot had sent it."""
     for name in ("LINGER_MS", "NAP_MS"):
         monkeypatch.setattr(link_thread, name, 600_000)
-    dispatcher.answer = lambda _: None
+    dispatcher.respond = lambda _: None
     future = submit(session)
     told = future.id
     assert [ids.task_text(item.task) for item in dispatcher.wait_items(1)] == [told]
@@ -229,7 +229,7 @@ def test_who_gets_the_id_finds_the_call(
 def test_with_a_key_the_id_is_that_of_the_call_that_exists(
     dispatcher: Dispatcher, session: driver.Driver
 ) -> None:
-    dispatcher.answer = lambda _: None
+    dispatcher.respond = lambda _: None
     dispatcher.accepts = False
     existing = ids.new_task_id()
     future = submit(session, key="once")
@@ -252,7 +252,7 @@ def test_with_a_key_the_id_is_that_of_the_call_that_exists(
 def test_results_come_before_or_after_the_call_is_found(
     dispatcher: Dispatcher, session: driver.Driver, *, result_first: bool
 ) -> None:
-    dispatcher.answer = lambda _: None
+    dispatcher.respond = lambda _: None
     dispatcher.accepts = False
     future = submit(session, key="once")
     number, existing = dispatcher.wait_items(1)[0].number, ids.new_task_id()
@@ -280,7 +280,7 @@ def test_a_task_that_nobody_knows_is_a_lookup_error(
 ) -> None:
     future = session.future(ids.new_task_id())
     number = dispatcher.wait_for(messages.Watch).items[0].number
-    dispatcher.results(ended(number, task.State.PENDING))
+    dispatcher.results(ended_result(number, task.State.PENDING))
     with pytest.raises(LookupError, match=future.id):
         future.result(30)
 
@@ -291,7 +291,7 @@ def test_a_task_that_nobody_knows_is_a_lookup_error(
 def test_after_a_reconnect_everything_that_matters_is_said_again(
     dispatcher: Dispatcher, session: driver.Driver
 ) -> None:
-    dispatcher.answer = lambda _: None
+    dispatcher.respond = lambda _: None
     accepted = submit(session, "1")
     over = submit(session, "2")
     dispatcher.wait_items(2)
@@ -349,7 +349,7 @@ def test_a_burst_survives_links_that_are_cut_again_and_again(
     def watch(item: calls.Watched) -> calls.CallResult:
         return calls.CallResult(item.number, task.State.SUCCESS, "", "", done[item.task])
 
-    dispatcher.answer, dispatcher.watch = answer, watch
+    dispatcher.respond, dispatcher.watch = answer, watch
     stop = threading.Event()
 
     def cut() -> None:
@@ -370,7 +370,7 @@ def test_a_burst_survives_links_that_are_cut_again_and_again(
 def test_a_cancel_is_said_again_until_the_task_is_over(
     dispatcher: Dispatcher, session: driver.Driver
 ) -> None:
-    dispatcher.answer = lambda _: None
+    dispatcher.respond = lambda _: None
     future = submit(session)
     assert future.cancel()
     assert dispatcher.wait_for(messages.Cancel) == messages.Cancel((future.task,))
@@ -378,7 +378,7 @@ def test_a_cancel_is_said_again_until_the_task_is_over(
     dispatcher.seen.clear()
     dispatcher.drop()
     assert dispatcher.wait_for(messages.Cancel).tasks == (future.task,)
-    dispatcher.results(ended(1, task.State.KILLED))
+    dispatcher.results(ended_result(1, task.State.KILLED))
     with pytest.raises(errors.Cancelled):
         future.result(30)
     assert not future.cancel()
@@ -404,8 +404,8 @@ def test_cancelling_tasks_without_futures_keeps_nothing(
 
 
 def test_when_the_dispatcher_stays_away_all_futures_fail(dispatcher: Dispatcher) -> None:
-    dispatcher.answer = lambda _: None
-    lasting = opened(dispatcher, patience_s=0.05)
+    dispatcher.respond = lambda _: None
+    lasting = open_driver(dispatcher, patience_s=0.05)
     futures = [submit(lasting) for _ in range(3)]
     told = threading.Event()
     futures[0].add_done_callback(lambda _: told.set())
@@ -440,7 +440,7 @@ def test_a_forked_child_is_told_and_the_parent_goes_on(
 ) -> None:
     done = submit(session, "1")
     assert done.result(30) == 1
-    dispatcher.answer = lambda _: None
+    dispatcher.respond = lambda _: None
     waits = submit(session)
     dispatcher.wait_items(2)
     with warnings.catch_warnings():
@@ -470,8 +470,8 @@ def test_a_forked_child_is_told_and_the_parent_goes_on(
 def test_the_innermost_open_session_is_the_current_one(dispatcher: Dispatcher) -> None:
     with pytest.raises(errors.NoSession, match=r"kiln\.start"):
         session.current()
-    with opened(dispatcher) as outer:
-        with opened(dispatcher) as inner:
+    with open_driver(dispatcher) as outer:
+        with open_driver(dispatcher) as inner:
             assert session.current() is inner
             inner.close()
             assert session.current() is outer
@@ -483,9 +483,9 @@ def test_the_innermost_open_session_is_the_current_one(dispatcher: Dispatcher) -
 def test_close_sends_what_was_submitted_and_waits_until_it_is_kept(
     dispatcher: Dispatcher,
 ) -> None:
-    dispatcher.answer = lambda _: None
+    dispatcher.respond = lambda _: None
     closed: list[int] = []
-    with opened(dispatcher, on_close=lambda: closed.append(1)) as made:
+    with open_driver(dispatcher, on_close=lambda: closed.append(1)) as made:
         future = submit(made)
         assert repr(made) == "<Session open: namespace default, cluster default>"
     assert repr(made) == "<Session closed: namespace default, cluster default>"
@@ -502,8 +502,8 @@ def test_close_tells_how_many_calls_nobody_has_accepted(
 ) -> None:
     monkeypatch.setattr(driver, "QUIET_S", 0.02)
     dispatcher.accepts = False
-    dispatcher.answer = lambda _: None
-    made = opened(dispatcher, close_timeout=0.05)
+    dispatcher.respond = lambda _: None
+    made = open_driver(dispatcher, close_timeout=0.05)
     for _ in range(3):
         submit(made)
     with pytest.warns(RuntimeWarning, match=r"not accepted within 0.05 s .*may never run: 3\."):
@@ -519,8 +519,8 @@ def test_close_waits_on_while_calls_are_accepted(
 ) -> None:
     monkeypatch.setattr(driver, "QUIET_S", 0.1)
     dispatcher.accepts = False
-    dispatcher.answer = lambda _: None
-    made = opened(dispatcher, close_timeout=1.5)
+    dispatcher.respond = lambda _: None
+    made = open_driver(dispatcher, close_timeout=1.5)
     for _ in range(6):
         submit(made)
     closing = threading.Thread(target=made.close)
@@ -537,8 +537,8 @@ def test_close_tells_of_calls_that_were_not_accepted_when_the_link_was_lost(
     dispatcher: Dispatcher,
 ) -> None:
     dispatcher.accepts = False
-    dispatcher.answer = lambda _: None
-    made = opened(dispatcher, patience_s=0.05)
+    dispatcher.respond = lambda _: None
+    made = open_driver(dispatcher, patience_s=0.05)
     future = submit(made)
     dispatcher.wait_items(1)
     dispatcher.stop()
@@ -551,8 +551,8 @@ def test_silence_is_told_once_with_what_is_awaited_and_how_long(
     dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(link_thread, "SILENCE_S", 0.1)
-    dispatcher.answer = lambda _: None
-    with opened(dispatcher, patience_s=30.0) as made:
+    dispatcher.respond = lambda _: None
+    with open_driver(dispatcher, patience_s=30.0) as made:
         submit(made)
         dispatcher.wait_items(1)
         dispatcher.stop()
@@ -570,14 +570,14 @@ def test_a_session_that_could_not_be_opened_is_closed(
     dispatcher.refusal = messages.Refused("Unauthorized", "wrong token", retry=False)
     closed: list[int] = []
     with pytest.raises(channel_errors.LinkRefused, match="wrong token"):
-        opened(dispatcher, on_close=lambda: closed.append(1))
+        open_driver(dispatcher, on_close=lambda: closed.append(1))
     assert closed == [1]
     with pytest.raises(errors.NoSession):
         session.current()
 
 
 async def test_a_session_can_be_closed_in_a_running_loop(dispatcher: Dispatcher) -> None:
-    async with opened(dispatcher) as made:
+    async with open_driver(dispatcher) as made:
         assert await submit(made, "4") == 4
     with pytest.raises(errors.DispatcherLost):
         submit(made)

@@ -100,7 +100,7 @@ def test_a_call_submitted_while_the_link_ends_fails_at_once(dispatcher: Dispatch
 def test_one_callback_that_fails_does_not_keep_other_futures_open(
     dispatcher: Dispatcher, session: driver.Driver
 ) -> None:
-    dispatcher.answer = lambda _: None
+    dispatcher.respond = lambda _: None
     made = [submit(session) for _ in range(3)]
     dispatcher.wait_items(3)
 
@@ -118,7 +118,7 @@ def test_one_callback_that_fails_does_not_keep_other_futures_open(
 def test_what_fails_in_the_thread_of_the_link_is_the_cause_in_every_future(
     dispatcher: Dispatcher, session: driver.Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dispatcher.accepts, dispatcher.answer = False, lambda _: None
+    dispatcher.accepts, dispatcher.respond = False, lambda _: None
     made = [submit(session) for _ in range(3)]
     dispatcher.wait_items(3)
 

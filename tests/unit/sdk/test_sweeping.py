@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kilnwork.sdk import sweeping
-from support import short
+from support import short_paths
 
 PREFIX = f"kiln-{os.getuid()}-"
 FOREIGN = f"kiln-{(1 << 30)}-x"
@@ -18,7 +18,7 @@ FOREIGN = f"kiln-{(1 << 30)}-x"
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    made = short.directory()
+    made = short_paths.directory()
     yield made
     shutil.rmtree(made)
 

@@ -15,7 +15,7 @@ import pytest
 
 import kilnwork as kiln
 from kilnwork.sdk import task as tasks
-from support import other_process
+from support import python_subprocess
 
 
 @kiln.task
@@ -299,8 +299,8 @@ for code in sys.argv[2:]:
 
 
 def test_tasks_of_a_script_may_refer_to_themselves_and_to_each_other(tmp_path: Path) -> None:
-    codes = other_process.run(PROGRAM, str(tmp_path)).split()
-    printed = other_process.run(WORKER, str(tmp_path), *codes).splitlines()
+    codes = python_subprocess.run(PROGRAM, str(tmp_path)).split()
+    printed = python_subprocess.run(WORKER, str(tmp_path), *codes).splitlines()
     assert printed == ["even True True True", "fib 55 True True"]
 
 

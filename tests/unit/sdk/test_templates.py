@@ -9,7 +9,7 @@ import pytest
 import kilnwork as kiln
 from kilnwork.api import task as api_task
 from kilnwork.sdk import templates
-from support import argo
+from support import argo_replay
 
 BOOK = {
     "apiVersion": "my.custom.domain/v1alpha1",
@@ -26,7 +26,7 @@ class Hera:
     """What Hera's Workflow has."""
 
     def to_dict(self) -> dict[str, Any]:
-        return argo.hera()["steps"]
+        return argo_replay.hera_workflows()["steps"]
 
 
 @pytest.mark.parametrize("given", [FLOW, Hera(), "spec: {entrypoint: main, templates: []}"])

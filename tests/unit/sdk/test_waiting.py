@@ -16,7 +16,7 @@ from kilnwork.kit import ids
 from kilnwork.sdk import driver, errors, futures, mapping, pickling
 from kilnwork.sdk import waiting as kiln
 from support import scripted_dispatcher, waiting
-from support.scripted_session import ended, failed, opened, submit
+from support.scripted_session import ended_result, failed_result, open_driver, submit
 
 Dispatcher = scripted_dispatcher.ScriptedDispatcher
 json = scripted_dispatcher.json
@@ -34,7 +34,7 @@ def success(number: int, text: str = "1") -> calls.CallResult:
 @pytest.fixture
 def silent(dispatcher: Dispatcher) -> Dispatcher:
     """Says nothing of a call until the test does."""
-    dispatcher.answer = lambda _: None
+    dispatcher.respond = lambda _: None
     return dispatcher
 
 
@@ -80,7 +80,7 @@ def test_gather_of_nothing_or_of_what_is_done_is_done(session: driver.Driver) ->
 
 def test_gather_fails_as_soon_as_one_does(silent: Dispatcher, session: driver.Driver) -> None:
     whole = kiln.gather(*three(silent, session))
-    later(silent, session, failed(2, ERROR))
+    later(silent, session, failed_result(2, ERROR))
     with pytest.raises(ValueError, match="no"):
         whole.result(30)
     assert whole.failed()
@@ -90,7 +90,7 @@ def test_gather_fails_as_soon_as_one_does(silent: Dispatcher, session: driver.Dr
 
 def test_gather_with_exceptions_in_the_list(silent: Dispatcher, session: driver.Driver) -> None:
     whole = kiln.gather(*three(silent, session), return_exceptions=True)
-    later(silent, session, failed(2, ERROR), success(1), ended(3, task.State.KILLED))
+    later(silent, session, failed_result(2, ERROR), success(1), ended_result(3, task.State.KILLED))
     one, two, three_ = whole.result(30)
     assert one == 1
     assert isinstance(two, ValueError)
@@ -104,7 +104,7 @@ def test_a_gather_is_cancelled_and_has_no_id(silent: Dispatcher, session: driver
         _ = whole.id
     assert whole.cancel()
     silent.wait_for(messages.Cancel, 3)
-    later(silent, session, ended(1, task.State.KILLED))
+    later(silent, session, ended_result(1, task.State.KILLED))
     with pytest.raises(errors.Cancelled):
         whole.result(30)
     assert whole.cancelled()
@@ -132,7 +132,7 @@ async def test_a_gather_can_be_awaited(silent: Dispatcher, session: driver.Drive
 
 
 def test_a_gather_of_two_sessions(silent: Dispatcher, session: driver.Driver) -> None:
-    with opened(silent) as other:
+    with open_driver(silent) as other:
         here, there = submit(session), submit(other)
         whole = kiln.gather(here, there)
         silent.wait_items(2)
@@ -145,7 +145,7 @@ def test_a_gather_of_two_sessions(silent: Dispatcher, session: driver.Driver) ->
 
 def test_wait_for_all(silent: Dispatcher, session: driver.Driver) -> None:
     first, second, third = three(silent, session)
-    later(silent, session, failed(2, ERROR), success(1), success(3))
+    later(silent, session, failed_result(2, ERROR), success(1), success(3))
     done, not_done = kiln.wait([first, second, third, first], timeout=10)
     assert (done, not_done) == ({first, second, third}, set())
 
@@ -172,7 +172,7 @@ def test_wait_for_the_first_exception(silent: Dispatcher, session: driver.Driver
     first, second, third = three(silent, session)
     silent.results(success(1))
     first.result(30)
-    later(silent, session, failed(3, ERROR))
+    later(silent, session, failed_result(3, ERROR))
     found = kiln.wait([first, second, third], 10, return_when=kiln.FIRST_EXCEPTION)
     assert found == ({first, third}, {second})
     silent.results(success(2))
@@ -183,7 +183,7 @@ def test_wait_for_the_first_exception(silent: Dispatcher, session: driver.Driver
 def test_wait_for_futures_of_two_sessions(
     silent: Dispatcher, session: driver.Driver, *, turned: bool
 ) -> None:
-    with opened(silent) as other:
+    with open_driver(silent) as other:
         items = [submit(session), submit(other)]
         leader = session
         if turned:
@@ -260,7 +260,7 @@ async def test_as_completed_leaves_the_loop_free(
 
 
 def test_waiting_when_the_dispatcher_is_lost(silent: Dispatcher) -> None:
-    with opened(silent, patience_s=0.05) as lasting:
+    with open_driver(silent, patience_s=0.05) as lasting:
         items = three(silent, lasting)
         silent.stop()
         done, _ = kiln.wait(items, timeout=10)
@@ -382,7 +382,7 @@ async def test_a_wake_up_that_comes_late_ends_no_wait(
 def test_one_slow_call_does_not_hide_the_others(
     dispatcher: Dispatcher, session: driver.Driver
 ) -> None:
-    dispatcher.answer = lambda item: (
+    dispatcher.respond = lambda item: (
         None if item.number == 1 else scripted_dispatcher.succeeded(item)
     )
     many = grown(session, range(50), max_in_flight=2)
@@ -395,7 +395,7 @@ def test_one_slow_call_does_not_hide_the_others(
 def test_a_map_that_was_stopped_says_so_at_the_end(
     dispatcher: Dispatcher, session: driver.Driver
 ) -> None:
-    dispatcher.answer = lambda item: failed(item.number, ERROR)
+    dispatcher.respond = lambda item: failed_result(item.number, ERROR)
     many = grown(session, itertools.count(), max_in_flight=2, max_failed=5)
     seen: list[futures.Future[Any]] = []
     with pytest.raises(errors.TooManyFailed):

@@ -18,7 +18,7 @@ from kilnwork.jobs import index_model
 from kilnwork.jobs.flows import model as flow_model
 from kilnwork.kit import asgi, clock, ids
 from kilnwork.server import api, errors, ponds, ports
-from support import told_views
+from support import view_samples
 
 A = ids.task_id("00000000-0000-7000-8000-00000000000a")
 B = ids.task_id("00000000-0000-7000-8000-00000000000b")
@@ -27,7 +27,7 @@ B = ids.task_id("00000000-0000-7000-8000-00000000000b")
 def view(one: ids.TaskId, name: str, **changed: Any) -> model.TaskView:
     """The first task has failed, the second has a result, a third is not kept."""
     known = {"task": one, "name": name, "created": 1.0, "started": 2.0}
-    return told_views.running(**{**known, **changed})
+    return view_samples.running(**{**known, **changed})
 
 
 class Journal:

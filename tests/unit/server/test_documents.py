@@ -8,7 +8,7 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.kit import ids
 from kilnwork.server import documents
-from support import told_views
+from support import view_samples
 
 ERROR = attempts.ErrorInfo(
     "builtins.ValueError",
@@ -25,8 +25,8 @@ def _payload(error: attempts.ErrorInfo = ERROR) -> attempts.Payload:
 
 
 def test_members_without_a_value_are_left_out() -> None:
-    assert documents.task(told_views.waiting()) == {
-        "id": told_views.UID,
+    assert documents.task(view_samples.waiting()) == {
+        "id": view_samples.UID,
         "namespace": "default",
         "name": "a",
         "clusterName": "default",
@@ -60,12 +60,12 @@ def test_members_without_a_value_are_left_out() -> None:
 def test_each_fact_of_task_is_a_member(
     facts: dict[str, object], member: str, value: object
 ) -> None:
-    assert documents.task(told_views.waiting(**facts)).get(member) == value
+    assert documents.task(view_samples.waiting(**facts)).get(member) == value
 
 
 def test_parent_is_shown_by_name_and_function() -> None:
-    parent = told_views.running(name="p", function="m:f")
-    found = documents.task(told_views.waiting(), parent=parent)
+    parent = view_samples.running(name="p", function="m:f")
+    found = documents.task(view_samples.waiting(), parent=parent)
     assert (found["parentName"], found["parentFunction"]) == ("p", "m:f")
 
 
@@ -87,11 +87,11 @@ def test_parent_is_shown_by_name_and_function() -> None:
 def test_only_json_is_shown_as_a_value(
     payload: attempts.Payload, result: dict[str, object] | None
 ) -> None:
-    assert documents.task(told_views.waiting(result=payload)).get("result") == result
+    assert documents.task(view_samples.waiting(result=payload)).get("result") == result
 
 
 def test_error_is_shown_with_cause_and_without_pickle() -> None:
-    assert documents.error(told_views.waiting(result=_payload())) == {
+    assert documents.error(view_samples.waiting(result=_payload())) == {
         "type": "builtins.ValueError",
         "text": "no",
         "notes": ["a note"],
@@ -110,7 +110,7 @@ def test_error_is_shown_with_cause_and_without_pickle() -> None:
     ],
 )
 def test_undecodable_error_is_none(payload: attempts.Payload | None) -> None:
-    assert documents.error(told_views.waiting(result=payload)) is None
+    assert documents.error(view_samples.waiting(result=payload)) is None
 
 
 def test_counts_are_summed_by_state_in_the_order_of_states() -> None:
@@ -133,9 +133,9 @@ def test_counts_are_summed_by_state_in_the_order_of_states() -> None:
 
 
 def test_retried_tasks_are_listed() -> None:
-    value = model.Retried(tasks=(ids.task_id(told_views.UID),), declared=("a",), left=2)
+    value = model.Retried(tasks=(ids.task_id(view_samples.UID),), declared=("a",), left=2)
     assert documents.retried(value) == {
-        "tasks": [told_views.UID],
+        "tasks": [view_samples.UID],
         "objects": ["a"],
         "waiting": 2,
     }
@@ -153,7 +153,7 @@ def test_retried_tasks_are_listed() -> None:
 def test_queue_tells_own_pod_and_executor_apart(
     queue: str, *, own_pod: bool, of_executor: bool
 ) -> None:
-    found = documents.facts(told_views.waiting(cluster=queue))
+    found = documents.facts(view_samples.waiting(cluster=queue))
     assert (found.own_pod, found.of_executor) == (own_pod, of_executor)
 
 
@@ -167,4 +167,4 @@ def test_queue_tells_own_pod_and_executor_apart(
     ],
 )
 def test_progress_is_a_percentage_and_a_message(progress: model.Progress | None, text: str) -> None:
-    assert documents.facts(told_views.waiting(progress=progress)).progress == text
+    assert documents.facts(view_samples.waiting(progress=progress)).progress == text

@@ -12,7 +12,7 @@ from kilnwork.controllers import errors as controller_errors
 from kilnwork.controllers.data_pond import ledger
 from kilnwork.kit import asgi, clock
 from kilnwork.server import pond_exchange, ponds, ports, problems
-from support import pond_homes
+from support import pond_manager
 from support import ponds as pond_files
 
 FILES = {"a": b"1", "b": b"22"}
@@ -52,7 +52,7 @@ class World:
         self.ledger.pond_changed("quant", "lake", self.spec, root="/pond")
         self.verifier, self.rights = Verifier(), Rights()
         self.exchange = pond_exchange.PondExchange(
-            self.ledger, self.verifier, pond_homes.JobFiles({})
+            self.ledger, self.verifier, pond_manager.JobFiles({})
         )
         self.people = ponds.Ponds(self.ledger, self.rights, time=clock.SystemClock())
         self.sequence = 0

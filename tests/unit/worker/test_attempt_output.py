@@ -56,7 +56,7 @@ async def pipe() -> AsyncIterator[Pipe]:
     os.close(writing)
 
 
-async def test_what_is_printed_is_sent_with_its_offset(pipe: Pipe) -> None:
+async def test_output_is_sent_with_its_offset(pipe: Pipe) -> None:
     await pipe.print(b"one\n")
     await waiting.wait_until_async(lambda: pipe.data() == b"one\n", what="the first line")
     await pipe.print(b"two\n")
@@ -64,7 +64,7 @@ async def test_what_is_printed_is_sent_with_its_offset(pipe: Pipe) -> None:
     assert pipe.sent == [(0, b"one\n"), (4, b"two\n")]
 
 
-async def test_many_small_writes_make_few_frames(pipe: Pipe) -> None:
+async def test_small_writes_are_combined_into_few_frames(pipe: Pipe) -> None:
     for _ in range(200):
         await pipe.print(b"line\n")
         await asyncio.sleep(0)
@@ -72,7 +72,7 @@ async def test_many_small_writes_make_few_frames(pipe: Pipe) -> None:
     assert len(pipe.sent) < 20
 
 
-async def test_while_it_is_not_kept_the_task_waits(pipe: Pipe) -> None:
+async def test_task_blocks_while_output_is_not_acknowledged(pipe: Pipe) -> None:
     much = b"x" * (4 * attempt_output.KEPT_BYTES)
     taken = await pipe.print(much)
     assert attempt_output.KEPT_BYTES <= taken <= attempt_output.KEPT_BYTES + 3 * 65536
@@ -80,7 +80,7 @@ async def test_while_it_is_not_kept_the_task_waits(pipe: Pipe) -> None:
     assert await pipe.print(b"more") == 4
 
 
-async def test_only_what_is_not_kept_is_sent_again(pipe: Pipe) -> None:
+async def test_only_unacknowledged_output_is_sent_again(pipe: Pipe) -> None:
     await pipe.print(b"0123456789")
     await waiting.wait_until_async(lambda: pipe.sent, what="it was sent")
     pipe.sent.clear()
@@ -94,14 +94,14 @@ async def test_only_what_is_not_kept_is_sent_again(pipe: Pipe) -> None:
     pipe.output.kept_up_to(99)
 
 
-async def test_the_rest_is_read_at_the_end_even_if_much_is_kept(pipe: Pipe) -> None:
+async def test_rest_of_output_is_read_at_the_end_even_if_much_is_unacknowledged(pipe: Pipe) -> None:
     taken = await pipe.print(b"x" * (2 * attempt_output.KEPT_BYTES))
     pipe.output.finish()
     assert len(pipe.data()) == taken
     pipe.output.finish()
 
 
-async def test_nothing_is_dropped_of_what_a_log_holds(pipe: Pipe) -> None:
+async def test_output_that_fits_a_log_is_never_dropped(pipe: Pipe) -> None:
     block, total = bytes(range(256)) * 256, 0
     while total < 8 << 20:
         total += await pipe.print(block)
@@ -110,7 +110,7 @@ async def test_nothing_is_dropped_of_what_a_log_holds(pipe: Pipe) -> None:
     assert len(pipe.data()) == total
 
 
-async def test_more_than_can_be_kept_is_dropped_while_some_is_taken(
+async def test_excess_output_is_dropped_while_the_dispatcher_reads(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The beginning and the end are there, and the offsets say how much is missing."""

@@ -31,26 +31,26 @@ def script(path: Path, text: str, *, mode: int = 0o755) -> Path:
     return path
 
 
-def test_it_has_a_session_of_its_own_and_only_the_given_environment() -> None:
+def test_command_has_its_own_session_and_only_the_given_environment() -> None:
     command = "ps -o sid= -p $$; echo $$; echo $A; read line || echo no input"
     code, text = output_of(["sh", "-c", command], {**PATH, "A": "b"})
     session, pid, value, end = text.decode().split(maxsplit=3)
     assert (code, session, value, end) == (0, pid, "b", "no input\n")
 
 
-def test_signals_that_python_ignores_have_their_default_again() -> None:
+def test_signals_that_python_ignores_are_reset_to_default() -> None:
     code, text = output_of(["grep", "-E", "SigIgn|SigBlk", "/proc/self/status"], PATH)
     assert code == 0
     masks = [int(line.split()[1], 16) for line in text.decode().splitlines()]
     assert [mask & 0x7FFFFFFF for mask in masks] == [0, 0]  # 32 and 33 belong to the C library
 
 
-def test_the_path_of_the_task_counts(tmp_path: Path) -> None:
+def test_program_is_found_in_the_path_of_the_task(tmp_path: Path) -> None:
     script(tmp_path / "tool", "#!/bin/sh\necho mine\n")
     assert output_of(["tool"], {"PATH": str(tmp_path)}) == (0, b"mine\n")
 
 
-def test_a_file_that_may_not_be_executed_is_passed_over_or_named(tmp_path: Path) -> None:
+def test_file_that_is_not_executable_is_skipped_or_named(tmp_path: Path) -> None:
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
     script(tmp_path / "first" / "tool", "", mode=0o644)
@@ -75,33 +75,35 @@ def test_a_file_that_may_not_be_executed_is_passed_over_or_named(tmp_path: Path)
         (["true", "x" * 200_000], "InvalidSpec", "larger than the kernel allows"),
     ],
 )
-def test_refusals(argv: list[str], reason: str, message: str) -> None:
+def test_command_that_cannot_be_started_is_refused(
+    argv: list[str], reason: str, message: str
+) -> None:
     refused = refusal(argv, PATH)
     assert refused.reason == reason
     assert message in str(refused)
 
 
-def test_an_interpreter_that_is_missing_is_named_as_such(tmp_path: Path) -> None:
+def test_missing_interpreter_is_named(tmp_path: Path) -> None:
     path = script(tmp_path / "tool", "#!/no/such/interpreter\n")
     assert "interpreter" in str(refusal([str(path)], PATH))
 
 
-def test_a_script_without_its_first_line(tmp_path: Path) -> None:
+def test_script_without_interpreter_line_is_refused(tmp_path: Path) -> None:
     path = script(tmp_path / "tool", "echo hello\n")
     assert "#!INTERPRETER" in str(refusal([str(path)], PATH))
 
 
-def test_a_value_that_no_environment_can_hold() -> None:
+def test_variable_with_a_null_byte_is_refused() -> None:
     assert refusal(["true"], {**PATH, "A": "b\0c"}).reason == "InvalidSpec"
 
 
-def test_a_refused_command_costs_no_descriptor() -> None:
+def test_refused_command_leaks_no_descriptor() -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     refusal(["/no/such"], PATH)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-def test_signals_reach_the_group_and_not_what_is_gone() -> None:
+def test_signal_reaches_the_group_and_ignores_exited_processes() -> None:
     command = commands.start(["sh", "-c", "sleep 60 & wait"], PATH)
     command.signal(signal.SIGKILL)
     assert os.waitstatus_to_exitcode(os.waitpid(command.pid, 0)[1]) == -signal.SIGKILL

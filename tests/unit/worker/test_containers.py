@@ -30,7 +30,7 @@ def two() -> Iterator[list[subprocess.Popen[bytes]]]:
         process.wait()
 
 
-def test_a_container_is_found_with_all_that_it_started(
+def test_processes_of_a_container_include_all_that_it_started(
     two: list[subprocess.Popen[bytes]],
 ) -> None:
     family = start("t/1/3", command="trap : TERM; sleep 300 & while :; do wait; done")
@@ -45,11 +45,11 @@ def test_a_container_is_found_with_all_that_it_started(
         containers.kill("", "t/1/3")
 
 
-def test_no_process_is_found_by_an_empty_id(two: list[subprocess.Popen[bytes]]) -> None:
+def test_empty_id_finds_no_process(two: list[subprocess.Popen[bytes]]) -> None:
     assert containers.processes_of("", "t/9/9") == set()
 
 
-async def test_a_new_worker_ends_what_it_finds_in_its_pod_alone(
+async def test_new_worker_kills_processes_in_its_own_pod_only(
     two: list[subprocess.Popen[bytes]],
 ) -> None:
     await containers.clear(POD)

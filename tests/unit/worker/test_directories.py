@@ -21,7 +21,7 @@ def made() -> Iterator[directories.Directories]:
     found.close()
 
 
-async def test_the_socket_listens_before_the_command_runs(made: directories.Directories) -> None:
+async def test_socket_listens_before_the_command_runs(made: directories.Directories) -> None:
     place = made.make(REF, inputs=b"{}")
     assert len(str(place.address)) < 107
     assert place.input is not None
@@ -32,7 +32,7 @@ async def test_the_socket_listens_before_the_command_runs(made: directories.Dire
     assert list(made.base.iterdir()) == [made.base / "lock"]
 
 
-async def test_a_large_directory_is_removed_too(made: directories.Directories) -> None:
+async def test_large_directory_is_removed(made: directories.Directories) -> None:
     place = made.make(REF, inputs=None)
     for number in range(50):
         (place.directory / str(number)).mkdir()
@@ -40,7 +40,7 @@ async def test_a_large_directory_is_removed_too(made: directories.Directories) -
     assert not place.directory.exists()
 
 
-async def test_the_same_attempt_twice_is_refused_and_harms_nothing(
+async def test_second_directory_of_an_attempt_is_refused_and_the_first_stays(
     made: directories.Directories,
 ) -> None:
     place = made.make(REF, inputs=None)
@@ -51,7 +51,7 @@ async def test_the_same_attempt_twice_is_refused_and_harms_nothing(
     await place.remove()
 
 
-def test_a_long_temporary_directory_is_not_used(
+def test_temporary_directory_with_a_long_path_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long = tmp_path / ("x" * 60)
@@ -62,7 +62,7 @@ def test_a_long_temporary_directory_is_not_used(
     found.close()
 
 
-def test_only_what_no_process_holds_is_swept(
+def test_only_unlocked_directories_are_swept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base = Path(tempfile.mkdtemp(prefix="k", dir="/tmp"))

@@ -35,7 +35,7 @@ def account(mounts: Path) -> None:
     (directory / "token").write_text("hush-hush")
 
 
-def test_the_specs_env_wins_over_the_pods_and_loses_against_the_contract(
+def test_env_of_the_spec_overrides_the_pod_but_not_the_contract(
     place: directories.AttemptDirectory, tmp_path: Path
 ) -> None:
     pod = {"A": "pod", "B": "pod", "KILN_TOKEN_FILE": "/token", "KILN_CONTAINER_ID": "c"}
@@ -54,7 +54,7 @@ def test_the_specs_env_wins_over_the_pods_and_loses_against_the_contract(
     assert not {"KILN_TOKEN_FILE", "KILN_INPUT", "KUBECONFIG"} & set(found)
 
 
-def test_each_attempt_has_its_own_directory_for_outputs_of_its_set(
+def test_each_attempt_has_its_own_set_output_directory(
     place: directories.AttemptDirectory, tmp_path: Path
 ) -> None:
     pod = {worker_variables.OUTPUTS: str(tmp_path)}
@@ -67,7 +67,7 @@ def test_each_attempt_has_its_own_directory_for_outputs_of_its_set(
     assert worker_variables.OUTPUTS not in none
 
 
-def test_directory_of_outputs_that_is_gone_is_reported(
+def test_missing_set_output_directory_is_reported(
     place: directories.AttemptDirectory, tmp_path: Path
 ) -> None:
     pod = {worker_variables.OUTPUTS: str(tmp_path / "gone")}
@@ -76,7 +76,7 @@ def test_directory_of_outputs_that_is_gone_is_reported(
         given.for_attempt(run(), place)
 
 
-def test_without_an_account_there_is_no_kubernetes(
+def test_without_service_account_there_is_no_kubeconfig(
     place: directories.AttemptDirectory, tmp_path: Path
 ) -> None:
     pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
@@ -87,7 +87,7 @@ def test_without_an_account_there_is_no_kubernetes(
 @pytest.mark.parametrize(
     ("host", "server"), [("10.0.0.1", "https://10.0.0.1:443"), ("fd00::1", "https://[fd00::1]:443")]
 )
-def test_an_account_becomes_a_kubeconfig_as_json(
+def test_service_account_becomes_a_kubeconfig_in_json(
     place: directories.AttemptDirectory, tmp_path: Path, host: str, server: str
 ) -> None:
     account(tmp_path)

@@ -119,24 +119,24 @@ def fail_unprintably() -> None:
     raise Unprintable
 
 
-def test_what_a_function_returns_is_its_result(world: World) -> None:
+def test_return_value_is_the_result(world: World) -> None:
     end = world.run("add", 2, 3)
     assert world.value(end) == 5
     assert (end.reason, end.message, end.started) == ("Succeeded", "", 1.0)
     assert end.seconds >= 0
 
 
-def test_a_function_is_loaded_once(world: World) -> None:
+def test_function_is_loaded_once(world: World) -> None:
     for _ in range(3):
         world.run("add", 1)
     assert world.owner.loads == 1
 
 
-def test_a_coroutine_is_awaited(world: World) -> None:
+def test_coroutine_is_awaited(world: World) -> None:
     assert world.value(world.run("coroutine", 7)) == 7
 
 
-def test_a_generator_is_sent_value_by_value(world: World) -> None:
+def test_generator_is_sent_value_by_value(world: World) -> None:
     end = world.run("count", 3, stream=True)
     assert end.ending is E.SUCCEEDED
     assert world.owner.yields == [(0, 0), (1, 1), (2, 2)]
@@ -153,7 +153,7 @@ def test_a_generator_is_sent_value_by_value(world: World) -> None:
         ("add", (), R.RAISED, "TypeError: add() missing 1 required positional argument: 'a'"),
     ],
 )
-def test_whatever_a_function_raises_is_a_failure(
+def test_any_exception_of_a_function_is_a_failure(
     world: World, function: str, args: tuple[Any, ...], reason: R, message: str
 ) -> None:
     end = world.run(function, *args)
@@ -162,18 +162,18 @@ def test_whatever_a_function_raises_is_a_failure(
     assert end.payload is not None
 
 
-def test_a_result_that_cannot_be_sent_is_a_failure(world: World) -> None:
+def test_unsendable_result_is_a_failure(world: World) -> None:
     end = world.run("unpicklable")
     assert (end.ending, end.reason) == (E.FAILED, str(R.RESULT_NOT_PICKLED))
 
 
-def test_a_call_that_was_to_stop_has_stopped_though_it_returned(world: World) -> None:
+def test_call_asked_to_stop_counts_as_stopped_though_it_returned(world: World) -> None:
     end = world.run("add", 1, stop="Killed")
     assert (end.ending, end.reason, end.payload) == (E.STOPPED, "Killed", None)
 
 
 @pytest.mark.parametrize(("shares_files", "is_advised"), [(False, True), (True, False)])
-def test_a_module_that_is_missing_elsewhere_comes_with_advice(
+def test_module_missing_on_the_worker_fails_with_advice(
     world: World, *, shares_files: bool, is_advised: bool
 ) -> None:
     world.owner.shares_files = shares_files
@@ -185,6 +185,6 @@ def test_a_module_that_is_missing_elsewhere_comes_with_advice(
     assert ("working_dir='.'" in notes) is is_advised
 
 
-def test_a_template_needs_a_call() -> None:
+def test_template_without_a_call_is_refused() -> None:
     with pytest.raises(ValueError, match="without a call"):
         execution.Template(task.TaskSpec())

@@ -19,20 +19,20 @@ def guard() -> Iterator[interrupts.Interrupts]:
             signal.signal(number, handler)
 
 
-def test_a_call_that_took_the_signal_has_given_it_back(guard: interrupts.Interrupts) -> None:
+def test_signal_handler_replaced_by_a_call_is_restored(guard: interrupts.Interrupts) -> None:
     ours = signal.getsignal(interrupts.SIGNAL)
     signal.signal(interrupts.SIGNAL, signal.SIG_IGN)
     guard.repair()
     assert signal.getsignal(interrupts.SIGNAL) == ours
 
 
-def test_commands_of_the_next_call_are_waited_for(guard: interrupts.Interrupts) -> None:
+def test_ignored_sigchld_is_restored_for_the_next_call(guard: interrupts.Interrupts) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     guard.repair()
     assert signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL
 
 
-def test_a_handler_for_children_that_a_library_has_set_stays(guard: interrupts.Interrupts) -> None:
+def test_sigchld_handler_of_a_library_stays(guard: interrupts.Interrupts) -> None:
     def reap(*_: object) -> None:
         """As some library's."""
 

@@ -27,7 +27,7 @@ class Sink:
         ([b""], []),
     ],
 )
-def test_only_whole_lines_are_passed_on(written: list[bytes], passed_on: list[bytes]) -> None:
+def test_only_complete_lines_are_passed_on(written: list[bytes], passed_on: list[bytes]) -> None:
     sink = Sink()
     made = lines.Lines(sink)
     for piece in written:
@@ -35,7 +35,7 @@ def test_only_whole_lines_are_passed_on(written: list[bytes], passed_on: list[by
     assert sink.pieces == passed_on
 
 
-def test_the_last_line_gets_an_end() -> None:
+def test_last_line_gets_a_newline() -> None:
     sink = Sink()
     made = lines.Lines(sink)
     made.write(b"a\nb")
@@ -44,7 +44,7 @@ def test_the_last_line_gets_an_end() -> None:
     assert sink.pieces == [b"a\n", b"b\n"]
 
 
-def test_a_line_that_grows_too_long_is_passed_on_in_pieces() -> None:
+def test_line_that_grows_too_long_is_passed_on_in_pieces() -> None:
     sink = Sink()
     made = lines.Lines(sink)
     longest = b"x" * lines.MAX_LINE_BYTES
@@ -56,7 +56,7 @@ def test_a_line_that_grows_too_long_is_passed_on_in_pieces() -> None:
     assert sink.pieces[1:] == [b"z\n"]
 
 
-def test_a_long_last_line_does_not_part_from_those_before_it() -> None:
+def test_long_last_line_stays_with_the_lines_before_it() -> None:
     sink = Sink()
     made = lines.Lines(sink)
     made.write(b"a\n" + b"x" * (lines.MAX_LINE_BYTES + 1))

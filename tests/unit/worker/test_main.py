@@ -10,7 +10,7 @@ HEAVY = {
 }  # fmt: skip
 
 
-def test_it_loads_nothing_heavy() -> None:
+def test_main_imports_no_heavy_module() -> None:
     code = "import kilnwork.worker.agent_process, json, sys; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert not HEAVY & set(json.loads(done.stdout))
@@ -28,7 +28,7 @@ def loaded(code: str) -> tuple[set[str], set[str], int]:
     return set(before), set(after) - set(before), threads
 
 
-def test_zygote_and_agent_go_separate_ways() -> None:
+def test_zygote_and_agent_import_nothing_of_each_other() -> None:
     """Before the fork neither has what only one of them needs; the zygote never has threads."""
     before, zygote, threads = loaded("import kilnwork.worker.zygote")
     assert not {"asyncio", "pickle", "kilnwork.sdk.session"} & before
@@ -36,7 +36,7 @@ def test_zygote_and_agent_go_separate_ways() -> None:
     assert threads == 1
 
 
-def test_what_zygote_and_agent_both_need_is_imported_before_the_fork() -> None:
+def test_shared_modules_are_imported_before_the_fork() -> None:
     """Each that imports it for itself has its memory for itself."""
     _, zygote, _ = loaded("import kilnwork.worker.zygote")
     _, agent, _ = loaded("sys.modules['ssl'] = None; import kilnwork.worker.agent_process")
@@ -46,14 +46,14 @@ def test_what_zygote_and_agent_both_need_is_imported_before_the_fork() -> None:
     assert not agent & zygote
 
 
-def test_agent_and_slots_go_without_openssl() -> None:
+def test_agent_and_slots_do_not_load_openssl() -> None:
     """Each process that loads it has 0.6 MiB of it for itself."""
     _, agent, _ = loaded("sys.modules['ssl'] = None; import kilnwork.worker.agent_process")
     before, slot, _ = loaded("import kilnwork.worker.zygote, kilnwork.worker.slot")
     assert not {"_hashlib", "_ssl"} & (before | agent | slot)
 
 
-def test_without_its_environment_it_says_what_is_missing() -> None:
+def test_missing_environment_variable_is_named() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "kilnwork.worker"], env={}, capture_output=True, check=False
     )

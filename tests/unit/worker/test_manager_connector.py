@@ -44,9 +44,7 @@ def test_headers_name_the_attempt_and_its_pod(
     }
 
 
-def test_a_token_that_was_renewed_is_read_again(
-    tmp_path: Path, authority: certificates.Authority
-) -> None:
+def test_renewed_token_is_read_again(tmp_path: Path, authority: certificates.Authority) -> None:
     given = access(tmp_path, authority)
     made = manager_connector.ManagerConnector(given, lambda: 1.0)
     given.token_file.write_text("renewed")
@@ -56,7 +54,7 @@ def test_a_token_that_was_renewed_is_read_again(
 @pytest.mark.parametrize(
     ("names", "is_trusted"), [((manager.SERVER_NAME,), True), (("another",), False)]
 )
-def test_it_trusts_the_manager_by_its_ca_and_name(
+def test_manager_is_verified_by_ca_and_name(
     tmp_path: Path, authority: certificates.Authority, names: tuple[str, ...], *, is_trusted: bool
 ) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

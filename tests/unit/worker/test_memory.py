@@ -46,7 +46,7 @@ def version_2(tmp_path: Path, path: str = OUTSIDE, root: str = "/") -> Path:
     )
 
 
-def test_version_1(tmp_path: Path) -> None:
+def test_files_of_cgroup_version_1(tmp_path: Path) -> None:
     found_by = version_1(tmp_path)
     own = tmp_path / "memory" / OUTSIDE.lstrip("/")
     write(
@@ -67,7 +67,7 @@ def test_version_1(tmp_path: Path) -> None:
     assert (groups[0].peak(), groups[0].oom_kills()) == (950, 3)
 
 
-def test_version_2(tmp_path: Path) -> None:
+def test_files_of_cgroup_version_2(tmp_path: Path) -> None:
     found_by = version_2(tmp_path)
     own = tmp_path / "unified" / OUTSIDE.lstrip("/")
     write(
@@ -87,18 +87,18 @@ def test_version_2(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("path", "root"), [("/", "/"), (OUTSIDE, OUTSIDE), ("/../x", "/")])
-def test_a_container_finds_its_own_group_at_the_mount(tmp_path: Path, path: str, root: str) -> None:
+def test_container_finds_its_own_cgroup_at_the_mount(tmp_path: Path, path: str, root: str) -> None:
     found_by = version_2(tmp_path, path, root)
     write(tmp_path / "unified", max="7\n", current="1\n")
     assert [group.limit() for group in memory.groups(found_by)] == [7]
 
 
-def test_where_there_are_no_groups_there_is_no_limit(tmp_path: Path) -> None:
+def test_without_cgroups_there_is_no_limit(tmp_path: Path) -> None:
     assert memory.groups(version_2(tmp_path)) == []
     assert memory.groups(tmp_path / "nowhere") == []
 
 
-def test_what_processes_use_is_added_up() -> None:
+def test_memory_of_processes_is_added_up() -> None:
     program = "import sys; held = bytearray(64 << 20); print(flush=True); sys.stdin.read()"
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE

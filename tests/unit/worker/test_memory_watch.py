@@ -87,7 +87,7 @@ def world(tmp_path: Path) -> Iterator[World]:
         yield World(tmp_path, stack)
 
 
-def test_the_largest_is_ended_near_the_limit_of_the_group(world: World) -> None:
+def test_largest_candidate_is_ended_near_the_cgroup_limit(world: World) -> None:
     world.candidate(10)
     large = world.candidate(60)
     world.say(max=str(100 * MIB), current=str(89 * MIB))
@@ -102,14 +102,14 @@ def test_the_largest_is_ended_near_the_limit_of_the_group(world: World) -> None:
     assert "at 90%" in text
 
 
-def test_the_cache_of_files_is_not_used_memory(world: World) -> None:
+def test_page_cache_does_not_count_as_used(world: World) -> None:
     world.candidate(60)
     world.say(max=str(100 * MIB), current=str(99 * MIB), stat=f"inactive_file {40 * MIB}")
     world.watch().sample()
     assert world.ended == []
 
 
-def test_the_next_is_ended_when_the_last_has_gone_and_it_did_not_help(world: World) -> None:
+def test_next_largest_is_ended_if_the_first_was_not_enough(world: World) -> None:
     first, second = world.candidate(60), world.candidate(50)
     world.say(max=str(100 * MIB), current=str(99 * MIB))
     watch = world.watch()
@@ -125,7 +125,7 @@ def test_the_next_is_ended_when_the_last_has_gone_and_it_did_not_help(world: Wor
     assert [number for number, _ in world.ended] == [first, second]
 
 
-def test_nothing_is_ended_for_one_that_the_kernel_has_just_killed(world: World) -> None:
+def test_nothing_is_ended_just_after_a_kernel_kill(world: World) -> None:
     world.candidate(20)
     large = world.candidate(60)
     world.say(max=str(100 * MIB), current=str(99 * MIB))
@@ -141,7 +141,7 @@ def test_nothing_is_ended_for_one_that_the_kernel_has_just_killed(world: World) 
     assert world.ended == []
 
 
-def test_nothing_is_ended_while_the_memory_of_one_that_ends_is_on_its_way_back(
+def test_nothing_is_ended_while_an_exiting_process_returns_its_memory(
     world: World,
 ) -> None:
     """It says that it uses none any more, and the group still counts all of it."""
@@ -159,7 +159,7 @@ def test_nothing_is_ended_while_the_memory_of_one_that_ends_is_on_its_way_back(
     assert [number for number, _ in world.ended] == [small], "nothing is waited for so long"
 
 
-def test_a_zombie_has_given_its_memory_back(world: World) -> None:
+def test_zombie_uses_no_memory(world: World) -> None:
     small, large = world.candidate(20), world.candidate(60)
     world.say(max=str(100 * MIB), current=str(99 * MIB))
     world.processes[large].kill()
@@ -172,7 +172,7 @@ def status(pid: int) -> str:
     return Path(f"/proc/{pid}/status").read_text()
 
 
-def test_a_process_that_does_not_go_does_not_stop_the_watch(world: World) -> None:
+def test_process_that_does_not_exit_does_not_stop_the_watch(world: World) -> None:
     first = world.candidate(60)
     world.say(max=str(100 * MIB), current=str(99 * MIB))
     watch = world.watch()
@@ -182,7 +182,7 @@ def test_a_process_that_does_not_go_does_not_stop_the_watch(world: World) -> Non
     assert [number for number, _ in world.ended] == [first, first]
 
 
-def test_what_is_small_is_not_ended_for_the_memory_of_others(
+def test_small_candidate_is_not_ended_for_the_memory_of_others(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.candidate(1)
@@ -203,7 +203,7 @@ def test_without_a_limit_nothing_is_ended(world: World) -> None:
     assert world.ended == []
 
 
-def test_the_limit_that_the_pod_states_counts_where_no_group_has_one(world: World) -> None:
+def test_limit_stated_by_the_pod_applies_without_a_cgroup_limit(world: World) -> None:
     large = world.candidate(400)
     world.watch(stated=2000 * MIB).sample()
     assert world.ended == []
@@ -211,7 +211,7 @@ def test_the_limit_that_the_pod_states_counts_where_no_group_has_one(world: Worl
     assert [number for number, _ in world.ended] == [large]
 
 
-def test_a_kill_by_the_kernel_explains_one_end(world: World) -> None:
+def test_kernel_kill_explains_one_end(world: World) -> None:
     watch = world.watch()
     assert watch.explain_kill() == ""
     world.say(events="oom_kill 1", max=str(100 * MIB), peak=str(100 * MIB))
@@ -222,7 +222,7 @@ def test_a_kill_by_the_kernel_explains_one_end(world: World) -> None:
     assert watch.explain_kill() == ""
 
 
-def test_a_kill_that_explained_nothing_for_a_while_explains_nothing_later(world: World) -> None:
+def test_old_unexplained_kernel_kill_is_forgotten(world: World) -> None:
     watch = world.watch()
     world.say(events="oom_kill 1")
     watch.sample()

@@ -5,7 +5,7 @@ In a process of its own, since the worker waits for every child.
 
 import pytest
 
-from support import other_process
+from support import python_subprocess
 
 PROGRAM = """
 import asyncio, os, signal, subprocess, sys, time
@@ -48,7 +48,7 @@ LEAVE = "sleep 60 >/dev/null & echo $!"
 
 def run(story: str) -> str:
     body = "\n".join(f"    {line}" for line in story.strip().splitlines())
-    return other_process.run(
+    return python_subprocess.run(
         f"{PROGRAM}\nLEAVE = {LEAVE!r}\nasync def story(waiter, known):\n{body}\n"
         "asyncio.run(main())\n"
     )
@@ -63,7 +63,7 @@ def run(story: str) -> str:
         "(sleep 60 >/dev/null & echo $!) & wait",
     ],
 )
-def test_what_it_leaves_is_killed_however_it_hides(script: str) -> None:
+def test_orphans_are_killed_however_they_hide(script: str) -> None:
     story = f"""
 root, ended, pid = await left_by(waiter, known, "a", {script!r})
 await ended
@@ -72,7 +72,7 @@ print(alive(pid), await known.clear(root), alive(pid))
     assert run(story) == "True True False"
 
 
-def test_without_any_rest_there_is_proof_at_once() -> None:
+def test_without_orphans_there_is_proof_at_once() -> None:
     story = """
 root, ended, pid = await left_by(waiter, known, "a", "echo $$")
 await ended
@@ -81,7 +81,7 @@ print(await known.clear(root))
     assert run(story) == "True"
 
 
-def test_what_another_attempt_has_started_stays() -> None:
+def test_processes_of_another_attempt_are_kept() -> None:
     story = """
 other, other_ended, kept = await left_by(waiter, known, "other", LEAVE + "; sleep 60")
 root, ended, pid = await left_by(waiter, known, "a", LEAVE)
@@ -94,7 +94,7 @@ print(await known.clear(other), alive(kept))
     assert run(story) == "True False True\nTrue False"
 
 
-def test_a_rest_that_cannot_be_killed_is_no_proof_and_is_not_waited_for_again() -> None:
+def test_orphan_that_cannot_be_killed_is_no_proof_and_is_not_awaited_again() -> None:
     story = """
 orphans.PATIENCE_S = 0.1
 orphans._kill = lambda pids, groups: None

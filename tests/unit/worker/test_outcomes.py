@@ -26,7 +26,7 @@ def seen(code: int, *, proof: bool = True) -> outcomes.CommandEnd:
         (-40, E.FAILED, R.NON_ZERO_EXIT, 168),
     ],
 )
-def test_what_an_exit_means(
+def test_outcome_of_each_exit_code(
     code: int, ending: attempts.Ending, reason: reasons.Reason, shell: int
 ) -> None:
     found = outcomes.command_outcome(seen(code), halt=None, result=None)
@@ -36,11 +36,11 @@ def test_what_an_exit_means(
     assert bool(found.message) == (code != 0)
 
 
-def test_a_result_goes_with_success() -> None:
+def test_success_carries_the_result() -> None:
     assert outcomes.command_outcome(seen(0), halt=None, result=RESULT).result == RESULT
 
 
-def test_a_refused_result_is_a_failure() -> None:
+def test_refused_result_is_a_failure() -> None:
     refused = errors.BadResult(R.INVALID_RESULT, "no JSON")
     found = outcomes.command_outcome(seen(0), halt=None, result=refused)
     assert (found.ending, found.reason, found.message) == (E.FAILED, "InvalidResult", "no JSON")
@@ -48,17 +48,17 @@ def test_a_refused_result_is_a_failure() -> None:
 
 
 @pytest.mark.parametrize("code", [0, 1, 75, -9, -15])
-def test_a_halt_names_the_end_whatever_the_command_did(code: int) -> None:
+def test_halt_decides_the_ending_whatever_the_command_did(code: int) -> None:
     halt = outcomes.Halt(E.STOPPED, "TimedOut", "")
     found = outcomes.command_outcome(seen(code), halt=halt, result=None)
     assert (found.ending, found.reason, found.requested_retry) == (E.STOPPED, "TimedOut", False)
 
 
-def test_without_proof_it_says_so() -> None:
+def test_missing_proof_is_reported() -> None:
     assert not outcomes.command_outcome(seen(0, proof=False), halt=None, result=None).proof
 
 
-def test_what_was_not_started_is_the_tasks_fault_or_the_workers() -> None:
+def test_command_not_started_is_a_fault_of_the_task_or_the_worker() -> None:
     theirs = outcomes.not_started_outcome(
         errors.CannotStart(R.COMMAND_NOT_FOUND, "x" * 5000), at=3.0
     )

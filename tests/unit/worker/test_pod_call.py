@@ -20,7 +20,7 @@ ENVIRONMENT = {
 }
 
 
-def test_it_knows_its_attempt_and_its_dispatcher() -> None:
+def test_settings_name_the_attempt_and_the_dispatcher() -> None:
     made = pod_call.from_environment(ENVIRONMENT)
     assert made.ref == attempts.AttemptRef(TASK, 2, 3)
     assert (made.token_file, made.channel) == (Path("/var/run/secrets/token"), "unix:/run/channel")
@@ -28,22 +28,22 @@ def test_it_knows_its_attempt_and_its_dispatcher() -> None:
 
 
 @pytest.mark.parametrize(("given", "shares"), [({}, False), ({"KILN_BLOBS": "/b"}, True)])
-def test_it_may_share_the_managers_blobs(given: dict[str, str], *, shares: bool) -> None:
+def test_settings_may_name_a_shared_blob_directory(given: dict[str, str], *, shares: bool) -> None:
     assert pod_call.from_environment({**ENVIRONMENT, **given}).shares_blobs is shares
 
 
-def test_on_the_local_node_its_token_is_below_its_mounts() -> None:
+def test_token_is_below_the_mounts_on_the_local_node() -> None:
     mounted = {**ENVIRONMENT, "CONTAINER_SANDBOX_MOUNT_POINT": "/data/pod"}
     found = pod_call.from_environment(mounted).token_file
     assert found == Path("/data/pod/var/run/secrets/token")
 
 
 @pytest.mark.parametrize("missing", sorted(ENVIRONMENT))
-def test_what_is_missing_is_named(missing: str) -> None:
+def test_missing_variable_is_named(missing: str) -> None:
     with pytest.raises(KeyError, match=missing):
         pod_call.from_environment({k: v for k, v in ENVIRONMENT.items() if k != missing})
 
 
-def test_exit_codes_are_apart() -> None:
+def test_exit_codes_are_distinct() -> None:
     codes = (pod_call.RETURNED, pod_call.RAISED, pod_call.REFUSED, pod_call.STOPPED)
     assert codes == (0, 1, 70, 143)

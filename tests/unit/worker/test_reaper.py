@@ -1,9 +1,9 @@
 """The reaper: which children it hears of, and what they have used."""
 
-from support import other_process
+from support import python_subprocess
 
 
-def test_a_child_that_ended_before_the_start_is_reported() -> None:
+def test_child_that_exited_before_the_start_is_reported() -> None:
     """Its SIGCHLD was not handled. In a process of its own: the reaper waits for every child."""
     program = (
         "import asyncio, os, time\n"
@@ -20,10 +20,10 @@ def test_a_child_that_ended_before_the_start_is_reported() -> None:
         "    waiter.stop()\n"
         "asyncio.run(main())\n"
     )
-    assert other_process.run(program) == "7"
+    assert python_subprocess.run(program) == "7"
 
 
-def test_the_peak_of_a_child_is_its_own_whatever_started_the_worker() -> None:
+def test_peak_of_a_child_excludes_that_of_its_parent() -> None:
     """The kernel has the peak of a process that was much larger for that of the one it started."""
     worker = (
         "import asyncio, os, sys\n"
@@ -43,4 +43,4 @@ def test_the_peak_of_a_child_is_its_own_whatever_started_the_worker() -> None:
         "held = bytearray(b'x') * (300 << 20)\n"
         "subprocess.run([sys.executable, '-c', sys.argv[1]], check=True)\n"
     )
-    assert 100 << 20 < int(other_process.run(large, worker)) < 200 << 20
+    assert 100 << 20 < int(python_subprocess.run(large, worker)) < 200 << 20

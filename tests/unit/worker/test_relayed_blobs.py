@@ -76,7 +76,7 @@ def relay(given: settings.WorkerSettings) -> Iterator[Relay]:
     made.stop()
 
 
-def test_a_blob_is_fetched_once(given: settings.WorkerSettings, relay: Relay) -> None:
+def test_blob_is_fetched_once(given: settings.WorkerSettings, relay: Relay) -> None:
     for _ in range(2):
         assert relayed_blobs.open_blobs(given, "ns").get(DIGEST) == CONTENT
     (head,) = relay.heads
@@ -87,13 +87,13 @@ def test_a_blob_is_fetched_once(given: settings.WorkerSettings, relay: Relay) ->
     assert (given.remote.blobs / "ns").is_dir()
 
 
-def test_files_of_jobs_are_found_the_same_way(given: settings.WorkerSettings) -> None:
+def test_job_files_are_fetched_through_the_relay(given: settings.WorkerSettings) -> None:
     relayed_blobs.open_blobs(given, "ns")
     assert given.remote is not None
     assert client.slot_manager is not None
     assert client.slot_manager.spool == given.remote.spool
 
 
-def test_a_dispatcher_of_this_machine_has_its_own_blobs(given: settings.WorkerSettings) -> None:
+def test_local_dispatcher_needs_no_relayed_blobs(given: settings.WorkerSettings) -> None:
     with pytest.raises(ValueError, match="blobs"):
         relayed_blobs.open_blobs(dataclasses.replace(given, remote=None), "ns")

@@ -12,11 +12,11 @@ from kilnwork.worker import errors, results
 LIMIT = attempts.MAX_INLINE_BYTES
 
 
-def test_no_file_is_no_result(tmp_path: Path) -> None:
+def test_missing_file_is_no_result(tmp_path: Path) -> None:
     assert results.read(tmp_path / "output", output_type="json") is None
 
 
-def test_json_is_kept_as_it_was_written(tmp_path: Path) -> None:
+def test_json_is_kept_byte_for_byte(tmp_path: Path) -> None:
     (tmp_path / "output").write_bytes(b' {"a": 1.50}\n')
     found = results.read(tmp_path / "output", output_type="json")
     assert found == attempts.Payload("application/json", b' {"a": 1.50}\n')
@@ -30,7 +30,7 @@ NOT_JSON = [
 
 
 @pytest.mark.parametrize("content", NOT_JSON)
-def test_what_is_not_json(tmp_path: Path, content: bytes) -> None:
+def test_invalid_json_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "output").write_bytes(content)
     with pytest.raises(errors.BadResult) as refused:
         results.read(tmp_path / "output", output_type="json")
@@ -39,16 +39,14 @@ def test_what_is_not_json(tmp_path: Path, content: bytes) -> None:
 
 @pytest.mark.parametrize("before", [LIMIT, (1 << 20) - 8], ids=["short", "across-pieces"])
 @pytest.mark.parametrize("content", [*NOT_JSON, b"1" * LIMIT])
-def test_what_is_not_json_is_not_when_it_is_large(
-    tmp_path: Path, content: bytes, before: int
-) -> None:
+def test_large_invalid_json_is_refused(tmp_path: Path, content: bytes, before: int) -> None:
     (tmp_path / "output").write_bytes(b" " * before + content + b" ")
     with pytest.raises(errors.BadResult) as refused:
         results.OutputFile(tmp_path / "output", output_type="json")
     assert refused.value.reason == "InvalidResult"
 
 
-def test_large_numbers_in_range_and_texts_like_others_are_json(tmp_path: Path) -> None:
+def test_large_json_with_numbers_in_range_is_accepted(tmp_path: Path) -> None:
     numbers = [b"1" * 4000, b"1e308", b"1e-999", b"0e999", b"0.%s1e400" % (b"0" * 300)]
     texts = [b'", 1e999, "', rb'"\\ \" 1e999, "', rb'"\\"', b'" %s "' % (b"1" * 9000)]
     content = b",".join([*numbers, *texts, b"-1e99" + b" " * LIMIT])
@@ -57,13 +55,13 @@ def test_large_numbers_in_range_and_texts_like_others_are_json(tmp_path: Path) -
         assert found.size > LIMIT
 
 
-def test_bytes_may_be_anything_even_nothing(tmp_path: Path) -> None:
+def test_bytes_result_may_be_any_content_even_empty(tmp_path: Path) -> None:
     (tmp_path / "output").write_bytes(b"")
     found = results.read(tmp_path / "output", output_type="bytes")
     assert found == attempts.Payload("application/octet-stream", b"")
 
 
-def test_the_limit_is_inclusive(tmp_path: Path) -> None:
+def test_size_limit_is_inclusive(tmp_path: Path) -> None:
     (tmp_path / "output").write_bytes(b"x" * LIMIT)
     found = results.read(tmp_path / "output", output_type="bytes")
     assert found is not None
@@ -74,7 +72,7 @@ def test_the_limit_is_inclusive(tmp_path: Path) -> None:
     assert refused.value.reason == "ResultTooLarge"
 
 
-def test_no_regular_file(tmp_path: Path) -> None:
+def test_file_that_is_not_regular_is_refused(tmp_path: Path) -> None:
     (tmp_path / "directory").mkdir()
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "zero").symlink_to("/dev/zero")
@@ -84,7 +82,7 @@ def test_no_regular_file(tmp_path: Path) -> None:
             results.read(tmp_path / name, output_type="json")
 
 
-def test_what_is_no_file_is_named_as_what_it_is(tmp_path: Path) -> None:
+def test_error_names_the_type_of_a_file_that_is_not_regular(tmp_path: Path) -> None:
     (tmp_path / "directory").mkdir()
     (tmp_path / "link").symlink_to("/etc/passwd")
     with socket.socket(socket.AF_UNIX) as listening:
@@ -96,7 +94,7 @@ def test_what_is_no_file_is_named_as_what_it_is(tmp_path: Path) -> None:
             results.read(tmp_path / name, output_type="bytes", follow_links=False)
 
 
-def test_a_link_is_no_result_of_a_command_with_other_files(tmp_path: Path) -> None:
+def test_link_is_not_followed_for_another_file_system(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("1")
     for name, target in (("here", "secret"), ("nowhere", "gone")):
         (tmp_path / name).symlink_to(target)

@@ -19,14 +19,14 @@ GIVEN = {
 }
 
 
-def test_everything_is_read() -> None:
+def test_all_variables_are_read() -> None:
     found = settings.from_environment(GIVEN)
     assert found.channel == "/run/kiln/channel.sock"
     assert found.token_file == Path(GIVEN["KILN_TOKEN_FILE"])
     assert (found.slots, found.cluster, found.mounts) == (3, "counter", Path("/"))
 
 
-def test_mounts_that_are_not_at_their_real_paths() -> None:
+def test_mounts_may_be_below_another_directory() -> None:
     found = settings.from_environment({**GIVEN, container_mounts.VARIABLE: "/data/pods/1/root"})
     assert found.token_file == Path("/data/pods/1/root" + GIVEN["KILN_TOKEN_FILE"])
 
@@ -34,23 +34,23 @@ def test_mounts_that_are_not_at_their_real_paths() -> None:
 @pytest.mark.parametrize(
     "variable", ["KILN_CHANNEL", "KILN_TOKEN_FILE", "KILN_NAMESPACE", "KILN_CLUSTER", "KILN_WORKER"]
 )
-def test_what_is_missing_is_named(variable: str) -> None:
+def test_missing_variable_is_named(variable: str) -> None:
     with pytest.raises(errors.ConfigurationError, match=f"{variable} is not set"):
         settings.from_environment({**GIVEN, variable: ""})
 
 
 @pytest.mark.parametrize("slots", ["0", "-1", "many", "", "²", "10001"])
-def test_slots_that_are_no_number(slots: str) -> None:
+def test_slots_must_be_a_number(slots: str) -> None:
     with pytest.raises(errors.ConfigurationError, match="KILN_SLOTS"):
         settings.from_environment({**GIVEN, "KILN_SLOTS": slots})
 
 
-def test_a_channel_of_another_kind() -> None:
+def test_unknown_channel_scheme_is_refused() -> None:
     with pytest.raises(errors.ConfigurationError, match="unix:/PATH"):
         settings.from_environment({**GIVEN, "KILN_CHANNEL": "tcp:host:7445"})
 
 
-def test_where_slots_run_and_import(tmp_path: Path) -> None:
+def test_working_directory_and_python_path_of_slots(tmp_path: Path) -> None:
     found = settings.from_environment(GIVEN)
     assert (found.workdir, found.pythonpath, found.owner) == (None, (), None)
     given = {**GIVEN, "KILN_WORKDIR": str(tmp_path), "KILN_PYTHONPATH": "/a::/b"}
@@ -70,7 +70,7 @@ def test_where_slots_run_and_import(tmp_path: Path) -> None:
         ("KILN_MEMORY_SHARE", "nan", "must be 0.1 to 1"),
     ],
 )
-def test_what_cannot_be_used_says_so(variable: str, value: str, message: str) -> None:
+def test_unusable_value_is_refused_by_name(variable: str, value: str, message: str) -> None:
     with pytest.raises(errors.ConfigurationError, match=message):
         settings.from_environment({**GIVEN, variable: value})
 
@@ -83,7 +83,7 @@ FAR = {
 }
 
 
-def test_a_dispatcher_over_the_network() -> None:
+def test_remote_dispatcher() -> None:
     environment = dict(FAR)
     settings.name_directory(environment)
     found = settings.from_environment({**environment, container_mounts.VARIABLE: "/data/root"})
@@ -95,32 +95,32 @@ def test_a_dispatcher_over_the_network() -> None:
     assert settings.from_environment(environment).channel == found.channel
 
 
-def test_sockets_of_the_relay_have_short_paths() -> None:
+def test_relay_sockets_have_short_paths() -> None:
     environment = {**FAR, "TMPDIR": "/very" * 20}
     settings.name_directory(environment)
     assert len(settings.from_environment(environment).channel) < 60
 
 
-def test_nothing_is_named_for_a_dispatcher_on_this_machine() -> None:
+def test_no_relay_directory_for_a_local_dispatcher() -> None:
     environment = dict(GIVEN)
     settings.name_directory(environment)
     assert environment == GIVEN
 
 
 @pytest.mark.parametrize("channel", ["tls://host", "tls://:7443", "tls://host:port", "host:7443"])
-def test_a_place_that_is_none(channel: str) -> None:
+def test_invalid_dispatcher_address_is_refused(channel: str) -> None:
     with pytest.raises(errors.ConfigurationError, match="tls://HOST:PORT"):
         settings.from_environment({**FAR, "KILN_CHANNEL": channel, "KILN_RELAY": "/tmp/x"})
 
 
-def test_a_ca_that_is_missing_is_named() -> None:
+def test_missing_ca_file_is_named() -> None:
     environment = {**FAR, "KILN_CA_FILE": ""}
     settings.name_directory(environment)
     with pytest.raises(errors.ConfigurationError, match="KILN_CA_FILE is not set"):
         settings.from_environment(environment)
 
 
-def test_how_much_memory_it_may_use() -> None:
+def test_memory_limit_and_share() -> None:
     found = settings.from_environment(GIVEN)
     assert (found.memory_limit, found.memory_share) == (None, settings.DEFAULT_MEMORY_SHARE)
     given = {**GIVEN, "KILN_MEMORY_LIMIT": "1048576", "KILN_MEMORY_SHARE": "0"}

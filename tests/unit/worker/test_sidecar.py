@@ -105,7 +105,7 @@ def test_a_sidecar_without_requests_imports_little(start: Start, tmp_path: Path)
 
 
 @pytest.mark.parametrize("hook_first", [True, False])
-def test_the_hook_ends_when_the_socket_is_there(
+def test_startup_hook_ends_when_the_socket_exists(
     start: Start, tmp_path: Path, *, hook_first: bool
 ) -> None:
     directory = tmp_path / "d"
@@ -131,14 +131,14 @@ def test_the_hook_ends_when_the_socket_is_there(
         waits.wait()
 
 
-def test_a_small_result_is_the_message(start: Start, tmp_path: Path) -> None:
+def test_small_result_is_the_termination_message(start: Start, tmp_path: Path) -> None:
     made = start()
     made.wait_ready()
     (made.directory / "output").write_text('{"a": "\u00e9"}')
     assert made.end() == (0, {"result": {"a": "\u00e9"}})
 
 
-def test_what_does_not_fit_the_message_is_a_blob(start: Start, tmp_path: Path) -> None:
+def test_result_too_large_for_the_message_becomes_a_blob(start: Start, tmp_path: Path) -> None:
     made = start(KILN_MESSAGE_BYTES="160", KILN_OUTPUT_TYPE="bytes")
     made.wait_ready()
     content = os.urandom(200)
@@ -149,16 +149,14 @@ def test_what_does_not_fit_the_message_is_a_blob(start: Start, tmp_path: Path) -
     assert bytes(kept.get(blobs.parse(str(said["digest"])))) == content
 
 
-def test_where_even_a_blob_does_not_fit_the_message_the_reason_does(start: Start) -> None:
+def test_message_too_short_for_a_blob_gives_the_reason(start: Start) -> None:
     made = start(KILN_MESSAGE_BYTES="60")
     made.wait_ready()
     (made.directory / "output").write_text('"' + "x" * 200 + '"')
     assert made.end() == (0, {"reason": "ResultTooLarge", "message": "so many co"})
 
 
-def test_a_result_that_cannot_be_handed_over_is_said_to_be_lost(
-    start: Start, tmp_path: Path
-) -> None:
+def test_result_that_cannot_be_stored_is_reported_as_lost(start: Start, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         port = deaf.getsockname()[1]
     made = start(KILN_CHANNEL=f"tls://127.0.0.1:{port}", KILN_BLOBS="")
@@ -170,9 +168,7 @@ def test_a_result_that_cannot_be_handed_over_is_said_to_be_lost(
     assert "reason" not in said
 
 
-def test_a_restarted_sidecar_takes_the_place_of_the_one_before(
-    start: Start, tmp_path: Path
-) -> None:
+def test_restarted_sidecar_replaces_the_one_before(start: Start, tmp_path: Path) -> None:
     first = start()
     first.wait_ready()
     first.kill()
@@ -184,7 +180,7 @@ def test_a_restarted_sidecar_takes_the_place_of_the_one_before(
     assert second.end() == (0, {})
 
 
-def test_with_inputs_the_socket_waits_for_them_and_the_end_does_not(
+def test_socket_appears_after_the_inputs_but_sigterm_is_not_delayed(
     start: Start, tmp_path: Path
 ) -> None:
     made = start(KILN_HAS_INPUT="true")

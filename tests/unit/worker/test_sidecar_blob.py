@@ -26,7 +26,7 @@ def given(directory: Path) -> sidecar_settings.SidecarSettings:
     )
 
 
-def test_it_is_written_there_whole(tmp_path: Path) -> None:
+def test_blob_is_written_to_the_shared_directory(tmp_path: Path) -> None:
     path = tmp_path / "output"
     path.write_bytes(CONTENT)
     with results.OutputFile(path, output_type="json") as found:
@@ -38,7 +38,7 @@ def test_it_is_written_there_whole(tmp_path: Path) -> None:
     assert blob.read_bytes() == CONTENT
 
 
-def test_equal_results_are_one_blob(tmp_path: Path) -> None:
+def test_equal_results_share_one_blob(tmp_path: Path) -> None:
     path = tmp_path / "output"
     path.write_bytes(CONTENT)
     for _ in range(2):

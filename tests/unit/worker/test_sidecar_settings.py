@@ -22,7 +22,7 @@ ENVIRONMENT = {
 }
 
 
-def test_everything_is_read() -> None:
+def test_all_variables_are_read() -> None:
     made = sidecar_settings.from_environment({**ENVIRONMENT, "KILN_CA": "PEM", "KILN_BLOBS": "/b"})
     assert made == sidecar_settings.SidecarSettings(
         directory=Path("/var/run/kilnwork"),
@@ -40,12 +40,12 @@ def test_everything_is_read() -> None:
     )
 
 
-def test_without_a_shared_directory_blobs_go_over_the_network() -> None:
+def test_without_shared_directory_blobs_are_sent_over_the_network() -> None:
     made = sidecar_settings.from_environment({**ENVIRONMENT, "KILN_BLOBS": ""})
     assert (made.blobs, made.ca) == (None, "")
 
 
-def test_on_the_local_node_paths_are_below_its_mounts() -> None:
+def test_paths_are_below_the_mounts_on_the_local_node() -> None:
     mounted = {**ENVIRONMENT, "CONTAINER_SANDBOX_MOUNT_POINT": "/data/pod"}
     made = sidecar_settings.from_environment(mounted)
     assert made.directory == Path("/data/pod/var/run/kilnwork")
@@ -53,6 +53,6 @@ def test_on_the_local_node_paths_are_below_its_mounts() -> None:
 
 
 @pytest.mark.parametrize("missing", sorted(ENVIRONMENT))
-def test_what_is_missing_is_named(missing: str) -> None:
+def test_missing_variable_is_named(missing: str) -> None:
     with pytest.raises(KeyError, match=missing):
         sidecar_settings.from_environment({k: v for k, v in ENVIRONMENT.items() if k != missing})

@@ -3,10 +3,10 @@
 In a process of its own, whose logging and limits are changed.
 """
 
-from support import other_process
+from support import python_subprocess
 
 
-def test_what_we_log_goes_where_the_agents_does_and_user_code_finds_no_handlers() -> None:
+def test_our_logs_go_to_the_agent_and_user_code_finds_no_handlers() -> None:
     program = """
 import logging, os
 from kilnwork.worker import slot
@@ -20,10 +20,10 @@ logging.getLogger("kilnwork.channel.client").info("not that loud")
 logging.getLogger("user").error("of a task")
 print(os.read(reading, 4096).decode().splitlines(), logging.getLogger().handlers)
 """
-    assert other_process.run(program) == "['kilnwork.channel.client of ours'] []"
+    assert python_subprocess.run(program) == "['kilnwork.channel.client of ours'] []"
 
 
-def test_the_stack_may_grow_but_not_beyond_the_hard_limit() -> None:
+def test_stack_limit_is_raised_up_to_the_hard_limit() -> None:
     program = """
 import resource
 from kilnwork.worker import slot
@@ -34,10 +34,10 @@ resource.setrlimit(resource.RLIMIT_STACK, (1 << 20, 2 << 20))
 slot._widen_stack()
 print(first == slot.STACK_BYTES, resource.getrlimit(resource.RLIMIT_STACK)[0])
 """
-    assert other_process.run(program) == f"True {2 << 20}"
+    assert python_subprocess.run(program) == f"True {2 << 20}"
 
 
-def test_a_stack_that_is_larger_stays() -> None:
+def test_larger_stack_limit_is_kept() -> None:
     program = """
 import resource
 from kilnwork.worker import slot
@@ -46,4 +46,4 @@ resource.setrlimit(resource.RLIMIT_STACK, (wide, resource.RLIM_INFINITY))
 slot._widen_stack()
 print(resource.getrlimit(resource.RLIMIT_STACK)[0] == wide)
 """
-    assert other_process.run(program) == "True"
+    assert python_subprocess.run(program) == "True"

@@ -31,7 +31,7 @@ def running(
     return level
 
 
-def test_calls_are_queued_unless_the_one_that_runs_waits() -> None:
+def test_calls_are_queued_unless_the_running_call_waits() -> None:
     held = slot_calls.SlotCalls()
     assert held.take_in([run(1), run(2)]) == []
     running(held, 3)
@@ -45,7 +45,7 @@ def test_calls_are_queued_unless_the_one_that_runs_waits() -> None:
     assert held.return_all() == []
 
 
-def test_the_newest_is_taken_back_first() -> None:
+def test_newest_call_is_taken_back_first() -> None:
     held = slot_calls.SlotCalls()
     held.take_in([run(1), run(2), run(3)])
     assert held.take_back(2) == [ref(3), ref(2)]
@@ -53,7 +53,7 @@ def test_the_newest_is_taken_back_first() -> None:
     assert held.take_back(2) == []
 
 
-def test_only_what_has_not_begun_can_be_withdrawn() -> None:
+def test_only_queued_calls_can_be_withdrawn() -> None:
     held = slot_calls.SlotCalls()
     held.take_in([run(1), run(2)])
     level = running(held, 3)
@@ -81,7 +81,7 @@ def test_reports_are_kept_until_they_are_acknowledged() -> None:
     assert held.reports() == []
 
 
-def test_what_is_unknown_is_forgotten_everywhere_but_on_the_stack() -> None:
+def test_unknown_attempts_are_dropped_except_from_the_stack() -> None:
     held = slot_calls.SlotCalls()
     held.ends += [end(1), end(2)]
     held.done()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support import other_process
+from support import python_subprocess
 
 PROGRAM = """
 import json, os, sys, time
@@ -54,10 +54,10 @@ world = World()
 
 
 def run(story: str) -> Any:
-    return json.loads(other_process.run(PROGRAM + story))
+    return json.loads(python_subprocess.run(PROGRAM + story))
 
 
-def test_what_was_printed_is_of_the_call_that_ends() -> None:
+def test_output_belongs_to_the_call_that_ends() -> None:
     story = """
 print("a line")
 os.write(2, b"no end")
@@ -68,7 +68,7 @@ report([settled, again, world.log().decode(), world.shown().decode(), world.leve
     assert run(story) == [True, False, "a line\nno end", "a line\nno end\n", 13]
 
 
-def test_output_of_a_running_call_is_passed_on() -> None:
+def test_output_of_a_running_call_is_sent() -> None:
     story = """
 print("now")
 busy = world.output.drain_some(world.level)
@@ -77,7 +77,7 @@ report([busy, world.log().decode()])
     assert run(story) == [False, "now\n"]
 
 
-def test_without_room_so_much_is_read_and_no_more() -> None:
+def test_without_room_only_a_limited_amount_is_read() -> None:
     story = """
 world.room = False
 slot_output.AWAY_BYTES = 10
@@ -92,7 +92,7 @@ report([first, world.level.printed])
     assert run(story) == [10, 25]
 
 
-def test_of_too_much_the_end_is_kept_and_the_rest_is_counted() -> None:
+def test_of_excess_output_the_end_is_kept_and_the_rest_is_counted() -> None:
     story = """
 slot_output.TAIL_BYTES = 100
 slot_output.READ_BYTES = 50
@@ -112,7 +112,7 @@ report([world.log().decode(), world.shown().decode()])
     )
 
 
-def test_after_a_drop_the_workers_own_output_gets_less() -> None:
+def test_dropped_output_is_also_left_out_of_the_workers_own_output() -> None:
     story = """
 slot_output.TAIL_BYTES = 100
 slot_output.READ_BYTES = 50
@@ -131,7 +131,7 @@ report([len(world.log()), world.shown().decode()])
     assert shown == "[kilnwork: 150 bytes of output dropped here]\n" + "d" * 49 + "\n"
 
 
-def test_pieces_are_passed_on_with_pauses() -> None:
+def test_pieces_are_sent_with_pauses() -> None:
     story = """
 slot_output.READ_BYTES = 50
 slot_output.BUSY_BYTES = 50
@@ -155,7 +155,7 @@ report(sent)
         "import io; sys.stdout = sys.stderr = io.StringIO()",
     ],
 )
-def test_the_next_call_prints_whatever_the_last_one_has_done(spoil: str) -> None:
+def test_output_is_restored_for_the_next_call(spoil: str) -> None:
     story = f"""
 {spoil}
 world.output.repair()
@@ -168,7 +168,7 @@ report(world.log().decode())
     assert run(story) == "out\nerr\n1\n"
 
 
-def test_what_was_sent_last_can_be_sent_again() -> None:
+def test_last_output_can_be_sent_again() -> None:
     story = """
 slot_output.KEPT_BYTES = 10
 for text in ("one", "two", "three-four"):

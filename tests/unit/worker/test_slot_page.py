@@ -23,7 +23,9 @@ def ref(number: int) -> attempts.AttemptRef:
     return attempts.AttemptRef(ids.TaskId(bytes([number]) * 16), number, number + 1)
 
 
-def test_the_agent_sees_what_runs(both: tuple[slot_page.SlotPage, slot_page.SlotPage]) -> None:
+def test_agent_reads_the_running_attempt(
+    both: tuple[slot_page.SlotPage, slot_page.SlotPage],
+) -> None:
     slots, agents = both
     assert agents.read() is None
     slots.write(ref(1), 12.5)
@@ -34,7 +36,7 @@ def test_the_agent_sees_what_runs(both: tuple[slot_page.SlotPage, slot_page.Slot
     assert agents.read() is None
 
 
-def test_a_record_that_is_not_finished_does_not_count(
+def test_incomplete_record_is_not_read(
     both: tuple[slot_page.SlotPage, slot_page.SlotPage],
 ) -> None:
     slots, agents = both
@@ -56,7 +58,7 @@ def test_a_record_that_is_not_finished_does_not_count(
     ]
 
 
-def test_what_the_agent_reads_from_the_pipe_comes_to_the_slot_in_order(
+def test_spilled_output_reaches_the_slot_in_order(
     both: tuple[slot_page.SlotPage, slot_page.SlotPage],
 ) -> None:
     slots, agents = both
@@ -74,7 +76,7 @@ def test_what_the_agent_reads_from_the_pipe_comes_to_the_slot_in_order(
     os.close(writing)
 
 
-def test_spilling_has_an_end(
+def test_spill_is_limited(
     both: tuple[slot_page.SlotPage, slot_page.SlotPage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slots, agents = both

@@ -22,7 +22,7 @@ async def pipe() -> AsyncIterator[tuple[int, int]]:
             continue
 
 
-async def test_a_pipe_that_is_not_read_makes_it_full_and_does_not_block(
+async def test_unread_pipe_makes_the_writer_full_without_blocking(
     pipe: tuple[int, int],
 ) -> None:
     reading, writing = pipe
@@ -41,7 +41,7 @@ async def test_a_pipe_that_is_not_read_makes_it_full_and_does_not_block(
     copy.close()
 
 
-async def test_a_reader_that_is_gone_ends_it_quietly(pipe: tuple[int, int]) -> None:
+async def test_writer_stops_quietly_when_the_reader_is_gone(pipe: tuple[int, int]) -> None:
     reading, writing = pipe
     copy = stdout_writer.StdoutWriter(writing)
     copy.write(b"y" * stdout_writer.FULL_BYTES * 2)
@@ -54,7 +54,7 @@ async def test_a_reader_that_is_gone_ends_it_quietly(pipe: tuple[int, int]) -> N
     copy.close()
 
 
-async def test_a_file_takes_everything_at_once(tmp_path: Path) -> None:
+async def test_file_is_written_at_once(tmp_path: Path) -> None:
     descriptor = os.open(tmp_path / "out", os.O_CREAT | os.O_WRONLY)
     copy = stdout_writer.StdoutWriter(descriptor)
     copy.write(b"z" * 1_000_000)
@@ -63,7 +63,7 @@ async def test_a_file_takes_everything_at_once(tmp_path: Path) -> None:
     os.close(descriptor)
 
 
-async def test_a_closed_descriptor_is_no_error(pipe: tuple[int, int]) -> None:
+async def test_closed_descriptor_is_not_an_error(pipe: tuple[int, int]) -> None:
     _, writing = pipe
     os.close(writing)
     copy = stdout_writer.StdoutWriter(writing)
@@ -71,7 +71,7 @@ async def test_a_closed_descriptor_is_no_error(pipe: tuple[int, int]) -> None:
     assert not copy.full
 
 
-async def test_lines_stay_whole_and_long_ones_are_passed_on(tmp_path: Path) -> None:
+async def test_lines_stay_whole_and_long_lines_are_passed_on(tmp_path: Path) -> None:
     descriptor = os.open(tmp_path / "out", os.O_CREAT | os.O_WRONLY)
     shared = stdout_writer.StdoutWriter(descriptor)
     left, right = lines.Lines(shared), lines.Lines(shared)

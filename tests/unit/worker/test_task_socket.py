@@ -52,7 +52,7 @@ def request(method: str, target: str, body: Any = None) -> unix_http.HttpRequest
     return unix_http.HttpRequest(method, target, bytearray(encoded))
 
 
-async def test_a_child_is_spawned_in_the_cluster_of_its_parent(
+async def test_child_is_spawned_in_the_cluster_of_its_parent(
     calls: task_socket.TaskSocket, link: Link
 ) -> None:
     body = {"name": "n", "spec": {"command": ["true"]}}
@@ -65,13 +65,13 @@ async def test_a_child_is_spawned_in_the_cluster_of_its_parent(
         assert spawn.spec.cluster_name == "mine"
 
 
-async def test_a_child_may_name_its_cluster(calls: task_socket.TaskSocket, link: Link) -> None:
+async def test_child_may_name_its_cluster(calls: task_socket.TaskSocket, link: Link) -> None:
     body = {"spec": {"command": ["true"], "clusterName": "other"}}
     await calls.handle(request("POST", "/tasks", body))
     assert link.requests[-1].spec.cluster_name == "other"
 
 
-async def test_a_child_with_a_key_is_not_counted(calls: task_socket.TaskSocket, link: Link) -> None:
+async def test_child_with_a_key_is_not_counted(calls: task_socket.TaskSocket, link: Link) -> None:
     spec = {"command": ["true"]}
     await calls.handle(request("POST", "/tasks", {"key": "k", "spec": spec}))
     await calls.handle(request("POST", "/tasks", {"spec": spec}))
@@ -88,7 +88,7 @@ async def test_a_child_with_a_key_is_not_counted(calls: task_socket.TaskSocket, 
         ({"key": "", "spec": {"command": ["x"]}}, r"`\$\.key`"),
     ],
 )
-async def test_a_body_that_is_refused_says_where(
+async def test_refused_body_names_the_field(
     calls: task_socket.TaskSocket, link: Link, body: Any, why: str
 ) -> None:
     with pytest.raises(unix_http.HttpError, match=why) as caught:
@@ -100,7 +100,7 @@ async def test_a_body_that_is_refused_says_where(
 @pytest.mark.parametrize(
     ("query", "wait_s"), [("", 0.0), ("?wait=5", 5.0), ("?wait=1&wait=2", 2.0)]
 )
-async def test_the_state_of_a_task_is_asked_for(
+async def test_get_returns_the_state_of_a_task(
     calls: task_socket.TaskSocket, link: Link, query: str, wait_s: float
 ) -> None:
     await calls.handle(request("GET", f"/tasks/{ids.task_text(CHILD)}{query}"))
@@ -110,7 +110,7 @@ async def test_the_state_of_a_task_is_asked_for(
 
 
 @pytest.mark.parametrize("wait", ["-1", "3601", "soon", "nan", ""])
-async def test_a_wait_that_is_no_time_is_refused(calls: task_socket.TaskSocket, wait: str) -> None:
+async def test_invalid_wait_is_refused(calls: task_socket.TaskSocket, wait: str) -> None:
     with pytest.raises(unix_http.HttpError, match="must be 0 to 3600 seconds") as caught:
         await calls.handle(request("GET", f"/tasks/{ids.task_text(CHILD)}?wait={wait}"))
     assert caught.value.status == 400
@@ -126,7 +126,7 @@ async def test_a_wait_that_is_no_time_is_refused(calls: task_socket.TaskSocket, 
         ("GET", "/", 404, ""),
     ],
 )
-async def test_other_requests_are_refused(
+async def test_unknown_requests_are_refused(
     calls: task_socket.TaskSocket, method: str, target: str, status: int, allow: str
 ) -> None:
     with pytest.raises(unix_http.HttpError) as caught:
@@ -144,7 +144,7 @@ async def test_progress_is_sent(calls: task_socket.TaskSocket, link: Link) -> No
     assert len(link.sent) == 1
 
 
-async def test_progress_for_which_there_is_no_room_is_sent_on_the_next_link(
+async def test_progress_without_room_is_sent_on_the_next_link(
     calls: task_socket.TaskSocket, link: Link
 ) -> None:
     link.congested = True
@@ -156,7 +156,7 @@ async def test_progress_for_which_there_is_no_room_is_sent_on_the_next_link(
     assert link.sent == [messages.Progress(REF, 0.2, "")]
 
 
-async def test_a_child_that_is_too_large_is_refused(
+async def test_child_that_is_too_large_is_refused(
     calls: task_socket.TaskSocket, link: Link
 ) -> None:
     link.error = channel_errors.FrameTooLarge("too large")

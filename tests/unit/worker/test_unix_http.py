@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kilnwork.worker import unix_http
-from support import short
+from support import short_paths
 
 
 @dataclass
@@ -56,7 +56,7 @@ async def hang_up(writer: asyncio.StreamWriter) -> None:
 
 @pytest.fixture
 async def site() -> AsyncIterator[Site]:
-    directory = short.directory()
+    directory = short_paths.directory()
     listener = socket.socket(socket.AF_UNIX)
     listener.setblocking(False)
     listener.bind(str(directory / "s"))
@@ -75,20 +75,20 @@ GET = b"GET /a HTTP/1.1\r\nHost: t\r\n\r\n"
 LAST = b"GET /b HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"
 
 
-async def test_requests_follow_each_other_on_one_connection(site: Site) -> None:
+async def test_connection_is_kept_alive_for_several_requests(site: Site) -> None:
     found = await site.send(GET + LAST)
     assert found.index(b"GET /a 0") < found.index(b"GET /b 0")
     assert found.count(b"HTTP/1.1 200 OK") == 2
     assert found.count(b"Connection: close") == 1
 
 
-async def test_a_chunked_body_and_an_http_1_0_client(site: Site) -> None:
+async def test_chunked_body_and_http_1_0_client(site: Site) -> None:
     chunked = b"POST /c HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
     assert b"POST /c 3" in await site.send(chunked, until=b"POST /c 3")
     assert (await site.send(b"GET /old HTTP/1.0\r\n\r\n")).endswith(b"GET /old 0")
 
 
-async def test_a_client_that_waits_for_100_may_go_on(site: Site) -> None:
+async def test_client_that_expects_100_may_continue(site: Site) -> None:
     head = b"POST /d HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"
     assert await site.send(head, until=b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -104,12 +104,12 @@ async def test_a_client_that_waits_for_100_may_go_on(site: Site) -> None:
         (b"GET /bug HTTP/1.1\r\nConnection: close\r\n\r\n", b"500"),
     ],
 )
-async def test_what_is_refused(site: Site, data: bytes, status: bytes) -> None:
+async def test_malformed_requests_are_refused(site: Site, data: bytes, status: bytes) -> None:
     assert b"HTTP/1.1 " + status in await site.send(data)
     assert b"GET /b 0" in await site.send(LAST)
 
 
-async def test_who_is_refused_may_finish_sending_and_reads_why(site: Site) -> None:
+async def test_refused_client_may_finish_sending_and_reads_the_error(site: Site) -> None:
     reader, writer = await asyncio.open_unix_connection(str(site.path))
     writer.write(b"POST /big HTTP/1.1\r\nContent-Length: 900000\r\n\r\n")
     assert b" 413 " in await reader.read()  # to the end: nothing follows
@@ -126,7 +126,7 @@ async def _go_on(writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_who_is_refused_and_never_ends_is_cut_off(
+async def test_refused_client_that_never_stops_is_disconnected(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unix_http, "LINGER_S", 0.05)
@@ -137,7 +137,7 @@ async def test_who_is_refused_and_never_ends_is_cut_off(
             await _go_on(writer)
 
 
-async def test_a_client_that_leaves_is_not_waited_for(site: Site) -> None:
+async def test_request_of_a_client_that_leaves_is_cancelled(site: Site) -> None:
     _, writer = await asyncio.open_unix_connection(str(site.path))
     writer.write(b"GET /slow HTTP/1.1\r\n\r\n")
     await site.asked.wait()
@@ -148,7 +148,7 @@ async def test_a_client_that_leaves_is_not_waited_for(site: Site) -> None:
     assert site.cancelled == ["/slow"]
 
 
-async def test_too_many_connections_are_refused_one_by_one(site: Site) -> None:
+async def test_connections_beyond_the_limit_are_refused(site: Site) -> None:
     idle = [
         await asyncio.open_unix_connection(str(site.path)) for _ in range(unix_http.MAX_CONNECTIONS)
     ]

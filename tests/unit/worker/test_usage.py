@@ -49,17 +49,17 @@ def test_cpu_and_peak_of_a_call_are_measured() -> None:
         (0.0, 0.0, True),
     ],
 )
-def test_shorter_ones_are_not_measured(min_s: float, seconds: float, *, is_measured: bool) -> None:
+def test_short_calls_are_not_measured(min_s: float, seconds: float, *, is_measured: bool) -> None:
     meter, one = usage.Meter(min_s=min_s), level(seconds)
     meter.begin(one)
     assert (meter.end(one) is not None) is is_measured
 
 
-def test_one_that_has_not_begun_has_used_nothing() -> None:
+def test_call_that_never_started_has_used_nothing() -> None:
     assert usage.Meter().end(level()) is None
 
 
-def test_processes_from_before_count_for_no_call() -> None:
+def test_processes_from_before_the_call_do_not_count() -> None:
     own_bytes = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     more_bytes = own_bytes + (200 << 20)
     subprocess.run(
@@ -75,7 +75,7 @@ def test_processes_from_before_count_for_no_call() -> None:
     assert used.peak_bytes < more_bytes
 
 
-def test_what_runs_on_top_does_not_count_for_what_waits() -> None:
+def test_call_on_top_does_not_count_for_the_waiting_call() -> None:
     meter, below, above = usage.Meter(), level(), level()
     meter.begin(below)
     burn(0.01)
@@ -90,7 +90,7 @@ def test_what_runs_on_top_does_not_count_for_what_waits() -> None:
     assert 0.02 <= of_below.cpu_s < 0.05
 
 
-def test_memory_that_was_freed_is_not_the_next_ones() -> None:
+def test_freed_memory_does_not_count_for_the_next_call() -> None:
     meter, large, small = usage.Meter(), level(), level()
     meter.begin(large)
     held = b"x" * (8 * usage.RAISED_BYTES)

@@ -32,7 +32,7 @@ def level() -> slot_calls.StackLevel:
     return slot_calls.StackLevel(calls.CallRun(REF, 1, ARGUMENTS, ""), 0.0)
 
 
-def test_a_request_waits_for_its_response() -> None:
+def test_request_waits_for_its_response() -> None:
     link = Link()
     response = messages.Response(1, 200, b"{}")
     link.while_waiting = lambda: link.requests.resolve(response)
@@ -49,7 +49,7 @@ def test_serials_rise() -> None:
     assert [one.serial for one in link.sent] == [1, 2]
 
 
-def test_a_call_that_is_to_stop_waits_no_longer() -> None:
+def test_call_that_is_to_stop_stops_waiting() -> None:
     link, stopped = Link(), level()
 
     def stop() -> None:
@@ -61,7 +61,7 @@ def test_a_call_that_is_to_stop_waits_no_longer() -> None:
     assert link.requests.pending() == []
 
 
-def test_an_open_request_is_pending_on_a_new_link() -> None:
+def test_open_request_is_pending_on_a_new_link() -> None:
     link = Link()
     seen: list[list[messages.GetVariables]] = []
 
@@ -75,7 +75,7 @@ def test_an_open_request_is_pending_on_a_new_link() -> None:
     assert link.requests.pending() == []
 
 
-def test_a_response_to_no_request_is_dropped() -> None:
+def test_response_without_request_is_dropped() -> None:
     link = Link()
     link.requests.resolve(messages.Response(1, 404, b"early"))
     right = messages.Response(1, 200, b"{}")

@@ -19,7 +19,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield agent, zygote
 
 
-def test_an_order_to_fork_comes_with_its_descriptors(
+def test_fork_order_carries_its_descriptors(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
     agent, zygote = ends
@@ -35,7 +35,7 @@ def test_an_order_to_fork_comes_with_its_descriptors(
         os.close(each)
 
 
-def test_orders_stay_apart(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_orders_are_received_one_by_one(ends: tuple[socket.socket, socket.socket]) -> None:
     agent, zygote = ends
     orders = [zygote_link.KillSlot(SLOT), zygote_link.KillSlot(bytes(16))]
     for order in orders:
@@ -52,7 +52,7 @@ def test_orders_stay_apart(ends: tuple[socket.socket, socket.socket]) -> None:
         zygote_link.SlotEnded(SLOT, None, "the worker cannot fork", proof=True),
     ],
 )
-def test_a_report_arrives_whole(
+def test_report_arrives_unchanged(
     ends: tuple[socket.socket, socket.socket], report: zygote_link.Report
 ) -> None:
     agent, zygote = ends
@@ -60,7 +60,7 @@ def test_a_report_arrives_whole(
     assert zygote_link.receive_report(agent) == report
 
 
-def test_an_end_that_has_closed_is_seen(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_closed_end_is_noticed(ends: tuple[socket.socket, socket.socket]) -> None:
     agent, zygote = ends
     zygote.close()
     assert zygote_link.receive_report(agent) is None
@@ -70,7 +70,7 @@ def test_an_end_that_has_closed_is_seen(ends: tuple[socket.socket, socket.socket
     other.close()
 
 
-def test_the_file_for_errors_is_private() -> None:
+def test_errors_file_is_private() -> None:
     descriptor = zygote_link.open_errors_file()
     try:
         assert not os.get_inheritable(descriptor)

@@ -1,4 +1,4 @@
-"""`kiln adjust`: change a file job while it runs."""
+"""`kiln adjust`: change the settings of a file job."""
 
 from typing import Any
 
@@ -11,18 +11,33 @@ from kilnwork.kit import http_types
 @click.command()
 @click.argument("job", metavar="ID|NAME", shell_complete=shell_completion.file_jobs)
 @options.target
-@click.option("--parallelism", type=click.IntRange(1, 100_000), help="Parts that run at once.")
-@click.option("--max-failed", metavar="N|N%", help="More bad records than this fail the job.")
-@click.option("--priority", type=click.IntRange(-1_000_000, 1_000_000), help="Higher runs first.")
-@click.option("--ttl", type=options.DURATION, help="Delete it all so long after its end.")
+@click.option(
+    "--parallelism",
+    type=click.IntRange(1, 100_000),
+    metavar="N",
+    help="Maximum number of parts that run at once.",
+)
+@click.option("--max-failed", metavar="N|N%", help="Fail the job at more bad records than this.")
+@click.option(
+    "--priority",
+    type=click.IntRange(-1_000_000, 1_000_000),
+    metavar="N",
+    help="Priority of the job, higher first.",
+)
+@click.option(
+    "--ttl",
+    type=options.DURATION,
+    help="Delete the job, its input and its result this long after it finishes.",
+)
 def command(job: str, **given: Any) -> None:
-    """Change how a file job runs, at once: what runs already goes on.
+    """Change the settings of a file job; takes effect immediately, but not on running parts.
 
     \b
     kiln adjust invoices --parallelism 8
     kiln adjust invoices --max-failed 1%
 
-    --ttl also of a job that is over.
+    --ttl can also be changed after the job has finished. On a failed or cancelled job the settings
+    apply to the next `kiln retry --failed`.
     """
     change: dict[str, Any] = {
         name: given[name] for name in ("parallelism", "priority") if given[name] is not None
@@ -34,7 +49,7 @@ def command(job: str, **given: Any) -> None:
         change["ttlSecondsAfterFinished"] = int(given["ttl"])
     if not change:
         options_of = "--parallelism, --max-failed, --priority or --ttl"
-        raise click.UsageError(f"say what to change: {options_of}")
+        raise click.UsageError(f"name what to change: {options_of}")
     session.run(lambda s: _adjust(s, job, change))
 
 

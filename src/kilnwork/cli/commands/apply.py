@@ -1,4 +1,4 @@
-"""`kiln apply`: create objects, or change them to what the manifest says."""
+"""`kiln apply`: create objects from manifests, or update them to match."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -33,26 +33,32 @@ _STRICT = "Strict"
     multiple=True,
     required=True,
     metavar="FILE|DIR|-",
-    help="YAML or JSON file, directory of them, or - for standard input; may be repeated.",
+    help="YAML or JSON file, directory of such files, or - for standard input; repeatable.",
     shell_complete=shell_completion.files,
 )
 @options.target
-@click.option("--dry-run", is_flag=True, help="Let the server check everything and keep nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="Let the server validate the objects without storing them."
+)
 @click.option(
     "--validate",
     type=bool,
     default=True,
     metavar="true|false",
-    help="With false, check nothing before it is sent, and let the server drop unknown fields.",
+    help="With false, skip all checks before sending, and let the server drop unknown fields.",
 )
 @options.output("name", "json", "yaml")
 def command(files: tuple[str, ...], form: str | None, **flags: bool) -> None:
-    """Create objects from files, or change them to what the files say.
+    """Create the objects in files, or update them to match the files.
 
-    Says created, configured or unchanged for each. Unknown fields are refused. A file that cannot
-    be read, or an object of a kind of kiln that breaks its rules, stops everything before it
-    begins. When the server refuses some objects the others are applied all the same, and the exit
-    code is 1. Takes turns with `kubectl apply`.
+    \b
+    kiln apply -f examples/01-counter/cluster.yaml
+    kiln apply -f - < task.yaml
+
+    Prints created, configured or unchanged for each object. Nothing is applied if a file cannot be
+    read or an object of a kilnwork kind is invalid. If the server rejects some objects, for example
+    because of unknown fields, the others are still applied and the exit code is 1. `kiln apply` and
+    `kubectl apply` can be used on the same object.
     """
     query = {
         "fieldValidation": _STRICT if flags["validate"] else "Ignore",
@@ -74,14 +80,14 @@ async def _run(
     query: dict[str, str],
     form: str | None,
 ) -> int:
-    """How many failed."""
+    """Apply all manifests and return the number of failures."""
     if query["fieldValidation"] == _STRICT:
         await _check(s, found)
     return await _apply(s, found, query=query, form=form)
 
 
 async def _check(s: session.Session, found: Sequence[manifests.Manifest]) -> None:
-    """Say which of the objects must be refused. Raises CommandError if any must."""
+    """Check all objects before sending any. Raises CommandError if one would be refused."""
     refused = 0
     async with wait_notice.waiting("checking") as waiting:
         for manifest in found:
@@ -97,7 +103,10 @@ async def _check(s: session.Session, found: Sequence[manifests.Manifest]) -> Non
 
 
 async def _find_refusal(s: session.Session, given: meta.JsonObject) -> str | None:
-    """What keeps us from looking is said again as the object is sent."""
+    """Return why the server would refuse the object, or None.
+
+    Errors while reading the stored object are ignored: sending the object reports them again.
+    """
     if (given["apiVersion"], given["kind"]) not in _OUR_KINDS:
         return None  # others may be of a definition in the same file
     try:
@@ -125,7 +134,7 @@ async def _apply(
     query: dict[str, str],
     form: str | None,
 ) -> int:
-    """How many failed."""
+    """Create or update the objects one by one and return the number of failures."""
     done: list[meta.JsonObject] = []
     failed = 0
     async with wait_notice.waiting("applying") as waiting:
@@ -145,7 +154,7 @@ async def _apply(
 
 
 class _Object(NamedTuple):
-    """An object of a file, which is in its namespace. `path`: its URL path."""
+    """Object of a manifest with its namespace set, and its URL path."""
 
     kind: resource.Resource
     namespace: str

@@ -1,4 +1,4 @@
-"""`kiln backfill`: Jobs for ticks of a schedule that are past."""
+"""`kiln backfill`: create Jobs for past ticks of a schedule."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -32,7 +32,12 @@ _LIMIT = 100
 )
 @options.target
 @click.option(
-    "--from", "start", type=time_types.MOMENT, required=True, metavar="TIME", help="First tick."
+    "--from",
+    "start",
+    type=time_types.MOMENT,
+    required=True,
+    metavar="TIME",
+    help="Time of the first tick (inclusive).",
 )
 @click.option(
     "--to",
@@ -40,21 +45,23 @@ _LIMIT = 100
     type=time_types.MOMENT,
     required=True,
     metavar="TIME",
-    help="Last tick; not later than now.",
+    help="Time of the last tick (inclusive), not in the future.",
 )
 @click.option(
     "--limit",
     type=click.IntRange(1, 10_000),
     default=_LIMIT,
     show_default=True,
-    help="Refuse to make more Jobs than this.",
+    metavar="N",
+    help="Fail if this would create more than N Jobs.",
 )
 @click.option(
     "-O",
     "--option-values",
     "text",
     metavar="JSON|YAML|@FILE",
-    help="Values of options by name, the same for all of them.",
+    help="Option values by name, as JSON or YAML text or a file, for all Jobs; @- reads"
+    " standard input.",
     shell_complete=shell_completion.files,
 )
 @click.option(
@@ -62,7 +69,7 @@ _LIMIT = 100
     "pairs",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A value of one option; may be repeated.",
+    help="Value of one option, overrides -O; repeatable.",
     shell_complete=shell_completion.job_options,
 )
 @click.option(
@@ -71,21 +78,22 @@ _LIMIT = 100
     type=click.Choice([policy.value for policy in api_job.ConcurrencyPolicy], case_sensitive=False),
     default=api_job.ConcurrencyPolicy.ENQUEUE.value,
     show_default=True,
-    help="What happens while others of the JobConfig run.",
+    help="What to do while other Jobs of the JobConfig run.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be made, and make nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the Jobs without creating them.")
 @options.output("name")
 def command(config: str, form: str | None, **asked: Any) -> None:
-    """Make Jobs for the ticks of a schedule between two times that are past.
+    """Create Jobs for the past ticks of a schedule between two times.
 
     \b
     kiln backfill report --from 2026-01-01 --to 2026-01-07 --dry-run
     kiln backfill report --from 2026-01-01T02:00 --to 2026-01-01T14:00Z --limit 12
 
-    A time without a zone is in that of the schedule; a date means all of that day. Jobs are called
-    as those of the schedule, CONFIG-TICK: what is there already stays as it is, and is shown.
-    ${job.scheduled_time} is the time of the tick. They wait for each other as the concurrency of
-    the JobConfig says, unless --concurrency-policy says otherwise.
+    Prints each Job with created or existing. Jobs get the same names as those of the schedule,
+    CONFIG-TICK, so a tick that already has a Job gets no second one. A time without a zone is in
+    the time zone of the schedule; a date stands for the whole day. In templates,
+    ${job.scheduled_time} is the time of the tick. Jobs wait for each other up to the maxConcurrency
+    of the JobConfig, unless --concurrency-policy says otherwise.
     """
     name = job_names.bare(config, api_kinds.JOB_CONFIGS)
     session.run(lambda s: _backfill(s, name, form, asked))
@@ -124,14 +132,15 @@ async def _backfill(s: session.Session, name: str, form: str | None, asked: dict
 def _ticks(
     schedule: schedules.CompiledSchedule, asked: dict[str, Any], *, now: float
 ) -> Sequence[int]:
-    """Those that are meant. Raises `errors.Unusable` for a range that is not past, empty, or too
-    large."""
+    """Return the ticks in the requested range. Raises `errors.Unusable` if the range is not in the
+    past, is empty or has too many ticks.
+    """
     start, end = asked["start"].first(schedule.zone), asked["end"].last(schedule.zone)
     if asked["end"].whole_day and asked["end"].first(schedule.zone) <= now:
         end = min(end, now)
     if end > now:
         raise errors.Unusable(
-            f"--to {clock.rfc3339(end)} is to come: the schedule makes those Jobs itself"
+            f"--to {clock.rfc3339(end)} is in the future: the schedule creates those Jobs itself"
         )
     if end < start:
         raise errors.Unusable(f"--to {clock.rfc3339(end)} is before --from {clock.rfc3339(start)}")
@@ -153,7 +162,9 @@ def _ticks(
 def _check_room(
     config: job_config.JobConfig, policy: api_job.ConcurrencyPolicy, count: int
 ) -> None:
-    """Jobs beyond the queue would be refused one by one."""
+    """Refuse to create more Jobs than the JobConfig's queue takes: the server would refuse them one
+    by one.
+    """
     room = config.spec.concurrency.max_queued + (config.spec.concurrency.max_concurrency or 1)
     if policy is api_job.ConcurrencyPolicy.ENQUEUE and count > room:
         raise errors.CommandError(

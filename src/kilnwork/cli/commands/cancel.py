@@ -1,4 +1,7 @@
-"""`kiln cancel`: stop tasks by their killTimestamp, or by the journal when they have no object."""
+"""`kiln cancel`: stop tasks, Jobs, SyncSets and file jobs.
+
+A Task object is stopped by its killTimestamp, a task without an object by a request to the journal.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -35,15 +38,17 @@ from kilnwork.kube import errors as kube_errors
 )
 @options.target
 @click.option("--wait", is_flag=True, help="Wait until they have stopped.")
-@click.option("--timeout", type=options.DURATION, default=None, help="Wait no longer than this.")
+@click.option(
+    "--timeout", type=options.DURATION, default=None, help="Stop waiting after this time."
+)
 @click.option(
     "--at",
     type=time_types.MOMENT,
     metavar="TIME",
-    help="Of Jobs: stop them then; default at once.",
+    help="Stop Jobs at this time instead of now.",
 )
 def command(tasks: tuple[str, ...], timeout: float | None, **asked: Any) -> None:
-    """Stop tasks: SIGTERM, their grace period, SIGKILL to all they started.
+    """Stop tasks, Jobs, SyncSets and file jobs; their objects and logs are kept.
 
     \b
     kiln cancel hello
@@ -51,16 +56,17 @@ def command(tasks: tuple[str, ...], timeout: float | None, **asked: Any) -> None
     kiln cancel job/report-x7k2p
     kiln cancel job/report-x7k2p --at 2026-01-02T06:00
 
-    A Python function gets kiln.Cancelled raised in it instead of SIGTERM. Children are stopped with
-    their parent. A task that is over already stays as it is.
+    A command gets SIGTERM and, after its grace period, SIGKILL, with all processes that it started.
+    In a Python function kiln.Cancelled is raised instead of SIGTERM. Children are stopped with
+    their parent. A finished task is not changed.
 
-    The id or name of a file job, or file/NAME, stops that job; parts that were done before can
-    still be read. job/NAME stops a Job with all its indexes, syncset/NAME the newest
-    generation of a SyncSet.
+    job/NAME stops a Job with all its indexes, syncset/NAME the newest generation of a SyncSet. The
+    id or name of a file job, or file/NAME, stops the file job; its finished parts can still be
+    read.
     """
     at = None if asked["at"] is None else clock.rfc3339(asked["at"].first())
     if at is not None and asked["wait"]:
-        raise click.UsageError("--wait is of what stops at once: leave out --at")
+        raise click.UsageError("--wait cannot be combined with --at")
     session.run(lambda s: _all(s, tasks, wait=asked["wait"], timeout_s=timeout, at=at))
 
 
@@ -133,7 +139,7 @@ async def _cancel(s: session.Session, name: str) -> str:
 
 def _check_at(name: str, at: str | None) -> None:
     if at is not None:
-        raise errors.Unusable(f"--at is of Jobs, and {name} is none: leave it out")
+        raise errors.Unusable(f"--at is only for Jobs, and {name} is not a Job: leave it out")
 
 
 async def _cancel_job(s: session.Session, found: job_names.Item, at: str | None) -> str:

@@ -1,4 +1,4 @@
-"""`kiln completion`: a script that teaches the shell our commands and options."""
+"""`kiln completion`: print a script that adds the commands and options to shell completion."""
 
 import click
 from click import shell_completion
@@ -12,12 +12,15 @@ _SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
-    """Print a completion script.
+    """Print a shell completion script for bash, zsh or fish.
 
     \b
-    bash: source <(kiln completion bash)
-    zsh:  source <(kiln completion zsh)
-    fish: kiln completion fish | source
+    source <(kiln completion bash)     # in ~/.bashrc
+    source <(kiln completion zsh)      # in ~/.zshrc
+    kiln completion fish | source      # in ~/.config/fish/config.fish
+
+    The script completes commands, options, kinds, files and, if the server responds within a
+    second, names of objects.
     """
     made = shell_completion.get_completion_class(shell)
     if made is None:

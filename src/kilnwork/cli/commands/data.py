@@ -1,4 +1,4 @@
-"""`kiln data`: what the ponds hold, on which nodes, for whom; and leases of one's own."""
+"""`kiln data`: show what the nodes of DataPonds hold; create and release leases."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -31,20 +31,40 @@ _WAIT_S = 20
     shell_complete=shell_completion.of_kind(kinds.DATA_PONDS),
 )
 @options.target
-@click.option("--snapshots", is_flag=True, help="Which node holds which snapshot.")
-@click.option("--leases", is_flag=True, help="Who needs which snapshots, and how far nodes are.")
+@click.option("--snapshots", is_flag=True, help="Show which node holds which snapshot.")
+@click.option(
+    "--leases",
+    is_flag=True,
+    help="Show the leases with their snapshots and the progress of each node.",
+)
 @click.option(
     "--fetch",
     metavar="SOURCE",
-    help="Bring a snapshot of a source, or of kiln:JOB/DIRECTORY, to all nodes.",
+    help="Copy a snapshot of a source, or of kiln:JOB/DIRECTORY, to all nodes.",
 )
-@click.option("--path", "paths", multiple=True, metavar="PATH", help="Only this file; repeatable.")
-@click.option("--glob", metavar="PATTERN", help="Only files that fit, such as **/*.csv.")
-@click.option("--lease", metavar="NAME", help="Name of the lease; default the source's.")
-@click.option("--release", metavar="NAME", help="Release a lease made by --fetch.")
+@click.option(
+    "--path",
+    "paths",
+    multiple=True,
+    metavar="PATH",
+    help="Fetch only this file; repeatable. Required for an HTTP source that is a directory.",
+)
+@click.option(
+    "--glob",
+    metavar="PATTERN",
+    help="Fetch only files that match, for example **/*.csv; supports *, ?, […] and ** across"
+    " directories.",
+)
+@click.option(
+    "--lease",
+    metavar="NAME",
+    help="Name of the lease; default: the name of the source. An existing lease keeps its"
+    " snapshot.",
+)
+@click.option("--release", metavar="NAME", help="Delete a lease that --fetch created.")
 @options.output("json", "yaml")
 def command(pond: str | None, form: str | None, **asked: Any) -> None:
-    """Show what each node of the DataPonds holds and has fetched; with POND of that one.
+    """Show which data each node of the DataPonds, or of POND, holds and has fetched.
 
     \b
     kiln data
@@ -53,9 +73,9 @@ def command(pond: str | None, form: str | None, **asked: Any) -> None:
     kiln data lake --fetch kiln:2026-11-1234/parts --lease results
     kiln data lake --release tomorrow
 
-    --fetch makes a lease: the data stays on the nodes until --release. HITS are files that were
-    wanted and on the node already; FETCHED came from sources. A file job has the directories
-    results, parts, errors and input.
+    --fetch copies a snapshot to all nodes and creates a lease, which keeps it there until
+    --release. The column HITS counts requested files that were already on the node, FETCHED what
+    came from sources. A file job has the directories results, parts, errors and input.
     """
     acts = [name for name in ("snapshots", "leases", "fetch", "release") if asked[name]]
     if len(acts) > 1:
@@ -130,7 +150,7 @@ async def _fetch(s: session.Session, pond: str, asked: Mapping[str, Any]) -> Non
 
 
 def _source(given: str) -> tuple[str, dict[str, Any]]:
-    """Name of the snapshot, and where it comes from."""
+    """Return the name of the snapshot and its source."""
     if not given.startswith(job_files.PREFIX):
         return given, {"source": given}
     try:

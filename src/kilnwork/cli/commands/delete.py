@@ -1,4 +1,4 @@
-"""`kiln delete`: delete objects by kind and name, by selector or as listed in files."""
+"""`kiln delete`: delete objects by kind and name, by selector, or as listed in files."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -52,21 +52,28 @@ class _Victim:
     "files",
     multiple=True,
     metavar="FILE|DIR|-",
-    help="What is in these files.",
+    help="Delete the objects in this YAML or JSON file or directory, or - for standard input;"
+    " repeatable.",
     shell_complete=shell_completion.files,
 )
 @options.list_target
-@click.option("--all", "everything", is_flag=True, help="All objects of the kind.")
+@click.option("--all", "everything", is_flag=True, help="Delete all objects of the kind.")
 @click.option(
     "-l",
     "--selector",
     type=selector_types.LABEL_SELECTOR,
     metavar="LABELS",
-    help="All objects with these labels.",
+    help="Delete all objects with matching labels.",
 )
-@click.option("--wait/--no-wait", default=True, help="Wait until they are gone (default).")
-@click.option("--timeout", type=options.DURATION, default=None, help="Wait no longer than this.")
-@click.option("--ignore-not-found", is_flag=True, help="What is not there is no error.")
+@click.option(
+    "--wait/--no-wait",
+    default=True,
+    help="Wait until the objects are gone, the default, or return immediately.",
+)
+@click.option(
+    "--timeout", type=options.DURATION, default=None, help="Stop waiting after this time."
+)
+@click.option("--ignore-not-found", is_flag=True, help="Do not treat missing objects as an error.")
 @options.output("name")
 def command(
     words: tuple[str, ...],
@@ -76,16 +83,19 @@ def command(
     form: str | None,
     **flags: bool,
 ) -> None:
-    """Delete objects and, unless --no-wait, wait until they are gone.
-
-    Deleting an unfinished Task kills what runs. A deleted TaskCluster lets what runs end, for up to
-    its drainSeconds; then its workers end.
+    """Delete objects, file jobs and finished tasks, and wait until they are gone.
 
     \b
+    kiln delete task hello
     kiln delete task/hello taskcluster/batch
-    kiln delete file/invoices               a file job: input, results and what runs of it
+    kiln delete -f examples/01-counter/start.yaml --ignore-not-found
+    kiln delete tasks,taskobjects --all
+    kiln delete file/invoices      # a file job with its input, results and parts
     kiln delete files --all
-    kiln delete task 5f1c2a10               a call that is over: its runs, result and output
+    kiln delete task 5f1c2a10      # a finished call, with its runs, result and output
+
+    Deleting an unfinished Task kills it. A deleted TaskCluster lets running tasks finish for up to
+    its drainSeconds; then its workers stop.
     """
     if bool(words) == bool(files):
         raise click.UsageError("name what to delete: KIND NAME…, KIND/NAME…, or -f FILE")
@@ -97,7 +107,7 @@ def command(
     jobs = file_names.listed(words) if words else None
     if jobs is not None:
         if selector or bool(jobs) == flags["everything"]:
-            raise errors.Unusable("say which file jobs: file/NAME, their ids, or files --all")
+            raise errors.Unusable("name the file jobs: file/NAME, their ids, or files --all")
         return session.run(lambda s: _delete_jobs(s, jobs, flags, form=form))
     if selector and flags["everything"]:
         raise click.UsageError("--all and -l exclude each other")
@@ -119,7 +129,7 @@ def command(
 async def _delete_jobs(
     s: session.Session, jobs: Sequence[str], flags: Mapping[str, bool], *, form: str | None
 ) -> None:
-    """File jobs, which are no objects: with their input, results and parts."""
+    """Delete file jobs, which are not Kubernetes objects, with their input, results and parts."""
 
     async def delete(name: str) -> None:
         job = await file_jobs.resolved(s, name)
@@ -140,7 +150,7 @@ async def _delete_jobs(
 async def _delete_uploads(
     s: session.Session, uploads: Sequence[str], flags: Mapping[str, bool], *, form: str | None
 ) -> None:
-    """Of uploads that belong to no job, what has come."""
+    """Delete the received data of uploads that belong to no job."""
 
     async def delete(upload: str) -> None:
         try:
@@ -197,7 +207,7 @@ async def _victims(s: session.Session, choice: _Choice, *, lenient: bool) -> lis
 
 
 async def _forget_call(s: session.Session, name: str) -> bool:
-    """Delete a task that is no object, by id or name; False for an object, and for no task."""
+    """Delete a task that is not a Task object, by id or name. Return False if there is none."""
     try:
         found = await s.get_json(s.tasks_path(name))
     except kube_errors.NotFound:
@@ -226,7 +236,7 @@ def _is_id(name: str) -> bool:
 
 
 async def _check_kind(s: session.Session, word: str) -> None:
-    """Raises `errors.Missing` if a word alone is no kind, but the name of something."""
+    """Raise `errors.Missing` if a single word is not a kind but the name of an object or task."""
     if kinds.named(word, api_kinds.ALL):
         return
     found = []
@@ -253,7 +263,7 @@ async def _chosen(
     s: session.Session, served: resource.Resource, choice: _Choice
 ) -> list[tuple[resource.Resource, str, str]]:
     if not choice.everything and not choice.selector:
-        raise errors.Unusable(f"say which {served.plural}: names, --all, or a selector with -l")
+        raise errors.Unusable(f"name the {served.plural}: names, --all, or a selector with -l")
     query = {"labelSelector": choice.selector} if choice.selector else {}
     items = await s.items(s.scope(served), query=query)
     if not items:
@@ -264,8 +274,9 @@ async def _chosen(
 async def _identified(
     s: session.Session, named: Sequence[tuple[resource.Resource, str, str]], *, lenient: bool
 ) -> list[_Victim]:
-    """With the uid of each: an object that was created again under the same name meanwhile
-    stays."""
+    """Return the objects with their uids, so that an object created again under the same name is
+    kept.
+    """
     found = []
     missing: kube_errors.NotFound | None = None
     for served, name, namespace in named:
@@ -300,7 +311,7 @@ async def _delete(
             await s.ask("DELETE", victim.path, body=body)
         except kube_errors.NotFound:  # with its definition or its owner, a moment ago
             if not lenient:
-                click.echo(f"{victim.text} is gone already", err=True)
+                click.echo(f"{victim.text} is already gone", err=True)
             continue
         click.echo(victim.text if form == "name" else f"{victim.text} deleted")
         done.append(victim)
@@ -320,5 +331,5 @@ async def _until_gone(
 
 
 def _another(uid: str) -> object_waits.Test:
-    """True when the object is gone, or another one has its name."""
+    """Return a test that is true once the object is gone or another one has its name."""
     return lambda found: found is None or found["metadata"].get("uid") != uid

@@ -1,4 +1,4 @@
-"""`kiln deploy`: make JobConfigs of the jobs that a Python module declares."""
+"""`kiln deploy`: create or update the JobConfigs that a Python module declares."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,18 +27,25 @@ from kilnwork.sdk import job_manifests
 @click.command()
 @click.argument("module", metavar="MODULE|FILE", shell_complete=shell_completion.files)
 @options.target
-@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would change without changing it.")
 @click.option(
-    "--prune", is_flag=True, help="Delete what was deployed from the module and is in it no more."
+    "--prune",
+    is_flag=True,
+    help="Delete JobConfigs that were deployed from this module and are no longer in it, with"
+    " their Jobs.",
 )
-@click.option("--force", is_flag=True, help="Take over fields that others have changed.")
+@click.option("--force", is_flag=True, help="Overwrite fields that other clients have changed.")
 @click.option(
-    "--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label; may be repeated."
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Label to set on all JobConfigs; repeatable.",
 )
 @click.option(
     "--working-dir",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A directory that goes along: workers import from it, and run in it.",
+    help="Directory to upload with the code; functions run in it and import from it.",
 )
 @options.output("name", "json", "yaml")
 def command(
@@ -48,21 +55,21 @@ def command(
     form: str | None,
     **flags: bool,
 ) -> int:
-    """Make a JobConfig of each job of a Python module: of each function below @kiln.job.
+    """Create or update a JobConfig for each @kiln.job function of a Python module.
 
     \b
     kiln deploy jobs/reports.py
-    kiln deploy company.reports
-    kiln deploy jobs/reports.py --dry-run -o yaml
+    kiln deploy company.reports --prune
+    kiln deploy jobs/reports.py --dry-run -o yaml > reports.yaml
 
-    A file is sent along, of a package all of it. A module, written with dots, is one that the
-    workers can import. With --dry-run and -o the JobConfigs are printed, and no server is asked.
+    Prints created, configured or unchanged for each JobConfig, and the fields that change. Fields
+    that other clients have set and the module does not declare, such as a disabled schedule, are
+    kept.
 
-    Says created, configured or unchanged for each, with the fields that change; a second time
-    nothing does. What others have set and the module does not name stays, such as a schedule that
-    is disabled. A deleted JobConfig takes its Jobs along.
-
-    Code that goes along is kept while a JobConfig or Job names it.
+    A FILE is uploaded; if it belongs to a package, the whole package is. The code is kept while a
+    JobConfig or Job refers to it. A MODULE, a dotted name, is not uploaded: workers must be able to
+    import it. With --dry-run and -o json or yaml the JobConfigs are printed without asking a
+    server.
     """
     found = job_modules.declared(
         module,
@@ -92,7 +99,7 @@ def _whole(bodies: Sequence[meta.JsonObject]) -> meta.JsonObject:
 
 
 class _Deployment:
-    """One run of the command on a server."""
+    """One run of the command against a server."""
 
     def __init__(
         self,
@@ -110,7 +117,7 @@ class _Deployment:
         self._collection = s.path(kinds.JOB_CONFIGS, namespace=self._namespace)
 
     async def run(self) -> int:
-        """Return how many failed."""
+        """Deploy all JobConfigs and return the number of failures."""
         failed, done = 0, []
         async with wait_notice.waiting("deploying") as waiting:
             deployed = await self._deployed()
@@ -133,7 +140,7 @@ class _Deployment:
         return failed
 
     async def _deployed(self) -> dict[str, meta.JsonObject]:
-        """The JobConfigs that were deployed from the module before, by name."""
+        """Return the JobConfigs that were deployed from the module earlier, by name."""
         label = job_modules.deployed_from(self._found.module)
         selector = f"{job_manifests.DEPLOYED_FROM}={label}"
         items = await self._session.items(self._collection, query={"labelSelector": selector})
@@ -142,7 +149,7 @@ class _Deployment:
     async def _one(
         self, name: str, body: meta.JsonObject, live: meta.JsonObject | None
     ) -> meta.JsonObject:
-        """Make a JobConfig what the module declares; return it as it is then."""
+        """Apply one JobConfig of the module and return the resulting object."""
         if live is None:
             live = await self._read(name)
         wanted = await self._apply(name, body, dry=True)
@@ -177,10 +184,13 @@ class _Deployment:
         )
 
     async def _stale(self, name: str, live: meta.JsonObject) -> int:
-        """A JobConfig that the module declares no more: 1 if it could not be deleted."""
+        """Delete, or without --prune only report, a JobConfig that the module no longer declares.
+
+        Return 1 if it could not be deleted, otherwise 0.
+        """
         if not self._prune:
             click.echo(
-                f"{name} was deployed from {self._found.module}, which declares it no more: "
+                f"{name} was deployed from {self._found.module}, which no longer declares it: "
                 "--prune deletes it, and its Jobs",
                 err=True,
             )

@@ -1,4 +1,4 @@
-"""`kiln disable`: of the schedules of JobConfigs."""
+"""`kiln disable`: disable the schedules of JobConfigs."""
 
 import click
 
@@ -16,11 +16,12 @@ from kilnwork.cli import options, session, shell_completion, suspension
 )
 @options.target
 def command(configs: tuple[str, ...]) -> None:
-    """Let the schedules of JobConfigs make no Jobs until they are enabled again.
+    """Disable the schedules of JobConfigs, so that they create no Jobs.
 
     \b
     kiln disable report
 
-    What runs or waits goes on. `kiln run-job` still makes Jobs.
+    Jobs that run or wait are not affected, and `kiln run-job` still creates Jobs. `kiln enable`
+    enables the schedules again.
     """
     session.run(lambda s: suspension.switch(s, configs, disabled=True))

@@ -1,4 +1,4 @@
-"""`kiln down`: stop the server of a data directory and wait until it is gone."""
+"""`kiln down`: stop the server of a data directory and wait until it has exited."""
 
 import asyncio
 import os
@@ -18,20 +18,29 @@ _LOOK_S = 0.05
 @click.option(
     "--data",
     type=directory_type.Directory(),
-    help="Data directory of the server; default ${XDG_DATA_HOME:-~/.local/share}/kilnwork.",
+    help="Data directory of the server; default: ${XDG_DATA_HOME:-~/.local/share}/kilnwork.",
 )
 @click.option(
     "--timeout",
     type=options.DURATION,
     default=30.0,
     show_default=True,
-    help="Stop waiting after this; the server goes on stopping.",
+    help="Stop waiting after this time; the server continues to stop.",
 )
-@click.option("--force", is_flag=True, help="Do not let it end its Pods in peace: a second signal.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Do not wait for Pods to terminate gracefully (sends a second signal).",
+)
 def command(data: Path | None, timeout: float, force: bool) -> None:  # noqa: FBT001
-    """Stop the server that runs on a data directory and all it started.
+    """Stop the server of a data directory and everything that it started.
 
-    Nothing is lost: objects, results and logs stay; unfinished tasks go on at the next `kiln up`.
+    \b
+    kiln down
+    kiln down --data ./scratch
+
+    Nothing is lost: objects, results and logs stay in the data directory, and unfinished tasks
+    continue at the next `kiln up`.
     """
     directory = (data or paths.data_dir()).absolute()
     try:

@@ -1,4 +1,4 @@
-"""`kiln enable`: of the schedules of JobConfigs."""
+"""`kiln enable`: enable the schedules of JobConfigs."""
 
 import click
 
@@ -16,11 +16,11 @@ from kilnwork.cli import options, session, shell_completion, suspension
 )
 @options.target
 def command(configs: tuple[str, ...]) -> None:
-    """Let the schedules of JobConfigs make Jobs again.
+    """Enable the schedules of JobConfigs, so that they create Jobs again.
 
     \b
     kiln enable report
 
-    Ticks that have passed meanwhile are not made up for: `kiln backfill` makes Jobs for them.
+    Ticks that passed while the schedule was disabled create no Jobs: use `kiln backfill` for them.
     """
     session.run(lambda s: suspension.switch(s, configs, disabled=False))

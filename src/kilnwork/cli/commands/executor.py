@@ -1,7 +1,7 @@
-"""`kiln executor http`: a process that sends the HTTP requests of tasks, in the foreground.
+"""`kiln executor http`: a foreground process that sends the HTTP requests of tasks.
 
-Only the process around it: options, the way to the manager, what is printed. What it does is
-`executors.http`.
+Contains the options, the connection to the manager and the printed messages; the executor itself is
+in `executors.http`.
 """
 
 import functools
@@ -29,7 +29,7 @@ def _label(text: str) -> tuple[str, str]:
     key, mark, value = text.partition("=")
     problem = names.qualified_problem(key) or names.label_value_problem(value)
     if not mark or problem:
-        raise ValueError(f"{text!r} is no label: write KEY=VALUE")
+        raise ValueError(f"{text!r} is not a label: write KEY=VALUE")
     return key, value
 
 
@@ -38,7 +38,7 @@ def _allowance(text: str) -> egress.Allowance:
         return egress.parse_allowance(text)
     except ValueError as error:
         raise ValueError(
-            f"{text!r} is no address: write 127.0.0.1, 10.0.0.0/8 or IP:PORT"
+            f"{text!r} is not an address: write 127.0.0.1, 10.0.0.0/8 or IP:PORT"
         ) from error
 
 
@@ -48,28 +48,35 @@ ALLOWANCE = options.Parsed("address", _allowance)
 
 @click.command()
 @click.argument("executor", type=click.Choice([service.EXECUTOR]))
-@click.option("--name", metavar="NAME", help="Shown as where a task ran; default host and pid.")
+@click.option(
+    "--name",
+    metavar="NAME",
+    help="Name that tasks show as the place where they ran; default: host name and process id.",
+)
 @click.option(
     "--slots",
     type=click.IntRange(1, 10_000),
     default=100,
     show_default=True,
-    help="Requests at once. What is accepted (202) and waited for does not count.",
+    metavar="N",
+    help="Number of concurrent requests; accepted requests (202) whose result is pending do"
+    " not count.",
 )
 @click.option(
     "--labels",
     type=LABELS,
     default="",
     metavar="KEY=VALUE,...",
-    help="What it can reach, for the affinity of tasks.",
+    help="Labels that task affinity can select, for example the network that this executor"
+    " reaches.",
 )
 @click.option(
     "--allow",
     type=ALLOWANCE,
     multiple=True,
     metavar="ADDRESS",
-    help="Address, network or IP:PORT that may be requested though it is loopback, link-local or "
-    "the API server's; may be repeated.",
+    help="Address, network or IP:PORT that may be requested although it is loopback,"
+    " link-local or the API server; repeatable.",
 )
 @foreground_server.logged
 @options.target
@@ -81,10 +88,13 @@ def command(
     labels: dict[str, str],
     allow: tuple[egress.Allowance, ...],
 ) -> int:
-    """Send the HTTP requests of tasks with `spec.http` or `spec.function`, in the foreground.
+    """Run an executor in the foreground that sends the HTTP requests of tasks.
 
-    Start as many as you like, on machines that reach what is to be requested. Ctrl-C lets requests
-    end that are on their way, for 15 seconds.
+    \b
+    kiln executor http --slots 500 --labels zone=dmz
+
+    Executes tasks with `spec.http` or `spec.function`. Start any number of executors, on machines
+    that reach the requested services. Ctrl-C gives requests in flight 15 seconds to finish.
     """
     target = options.current()
     load = functools.partial(
@@ -104,7 +114,7 @@ def command(
 
 
 class _Server:
-    """The executor with its connections; `foreground_server.Server`."""
+    """Executor with its connections; implements `foreground_server.Server`."""
 
     def __init__(
         self,
@@ -143,14 +153,16 @@ class _Server:
 
 
 class _Reader(knative.ServicesOfCluster):
-    """`service.Reader` of an API server."""
+    """`service.Reader` that reads Knative Services from an API server."""
 
     async def secret(self, namespace: str, name: str) -> meta.JsonObject:
         return await self.kube.get(resource.SECRETS, name, namespace)
 
 
 def _api_server(server: str) -> frozenset[tuple[str, int]]:
-    """Addresses of the API server, with the port beside it where a `kiln up` serves http."""
+    """Return the addresses of the API server, and of the plain HTTP port next to it, which `kiln
+    up` serves.
+    """
     parts = parse.urlsplit(server)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     found = {(parts.hostname or "", port)}

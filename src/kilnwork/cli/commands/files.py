@@ -1,4 +1,4 @@
-"""`kiln files`: file jobs, one of them, or its parts."""
+"""`kiln files`: list file jobs, or show one or its parts."""
 
 from typing import Any
 
@@ -13,20 +13,33 @@ from kilnwork.cli import file_lists, options, session, shell_completion
     "job", required=False, metavar="[ID|NAME]", shell_complete=shell_completion.file_jobs
 )
 @options.list_target
-@click.option("--parts", is_flag=True, help="The parts of the job.")
-@click.option("--uploads", is_flag=True, help="Uploads that broke off, instead of jobs.")
+@click.option(
+    "--parts",
+    is_flag=True,
+    help="List the parts of the job: state, attempt, lines, counts and worker.",
+)
+@click.option(
+    "--uploads",
+    is_flag=True,
+    help="List uploads that belong to no job, for example interrupted ones, instead of jobs.",
+)
 @click.option(
     "--phase",
     type=click.Choice([each.value for each in filejobs.FileJobPhase], case_sensitive=False),
-    help="Only in this phase.",
+    help="Only jobs in this phase.",
 )
-@click.option("--state", metavar="STATE", help="Only parts in this state, such as Failed.")
-@click.option("--name", help="Only jobs of this name.")
-@click.option("--limit", type=click.IntRange(min=1), help="At most so many; default 50 jobs.")
-@click.option("--no-headers", is_flag=True, help="Leave out the line of column names.")
+@click.option("--state", metavar="STATE", help="Only parts in this state, for example Failed.")
+@click.option("--name", metavar="NAME", help="Only jobs with this name.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Show at most N; default: 50 jobs, all parts.",
+)
+@click.option("--no-headers", is_flag=True, help="Omit the header line.")
 @options.output("wide", "json", "yaml", "name")
 def command(job: str | None, form: str | None, **asked: Any) -> None:
-    """List file jobs, newest first; with an ID show that one, with --parts its parts.
+    """List file jobs, newest first; with an ID or NAME show one, with --parts its parts.
 
     \b
     kiln files
@@ -34,9 +47,10 @@ def command(job: str | None, form: str | None, **asked: Any) -> None:
     kiln files invoices --parts --state Failed
     kiln files --uploads
 
-    `kiln upload` makes them, `kiln results` brings what they made. `kiln wait`, `why`, `logs`,
-    `cancel`, `suspend`, `resume`, `adjust` and `retry` take their ids and names, and file/NAME,
-    which is what `kiln delete` takes. Parts are tasks: `kiln logs NAME-3` is of part 3.
+    `kiln upload` creates file jobs, `kiln results` prints their results. `kiln wait`, `why`,
+    `logs`, `cancel`, `suspend`, `resume`, `adjust` and `retry` accept their ids, names and
+    file/NAME, `kiln delete` only file/NAME. Each part is a task: `kiln logs NAME-3` prints the
+    output of part 3.
     """
     if asked["uploads"]:
         if job is not None or asked["parts"] or asked["phase"] or asked["name"]:

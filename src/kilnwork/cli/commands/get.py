@@ -1,4 +1,4 @@
-"""`kiln get`: list objects as the server's tables, or whole for machines."""
+"""`kiln get`: list objects in the server's tables, or print whole objects as YAML or JSON."""
 
 import contextlib
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from kilnwork.kube import errors as kube_errors
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to list and how."""
+    """Selection of objects to list, and the form of the output."""
 
     form: str | None
     selectors: dict[str, str]
@@ -57,36 +57,41 @@ class Wanted:
     "--selector",
     type=selector_types.LABEL_SELECTOR,
     metavar="LABELS",
-    help="Only objects with these labels.",
+    help="Only objects with matching labels: app=web, tier!=test, env in (a,b), app, !app;"
+    " separate with commas.",
 )
 @click.option(
     "--field-selector",
     type=selector_types.FIELD_SELECTOR,
     metavar="FIELDS",
-    help="Only objects with these fields.",
+    help="Only objects with matching fields, for example metadata.name=x or"
+    " status.state!=Running; separate with commas.",
 )
-@click.option("-w", "--watch", is_flag=True, help="Go on and print changes.")
-@click.option("--no-headers", is_flag=True, help="Leave out the line of column names.")
+@click.option("-w", "--watch", is_flag=True, help="After listing, print changes until interrupted.")
+@click.option("--no-headers", is_flag=True, help="Omit the header line.")
 @click.option(
     "--show-managed-fields",
     is_flag=True,
-    help="With -o json and yaml: also metadata.managedFields, who set which field.",
+    help="Include metadata.managedFields, which client owns which field, in -o json and yaml.",
 )
 @click.option(
     "--spawned",
     is_flag=True,
-    help="Tasks that are no objects: submitted by programs, or spawned by tasks.",
+    help="List tasks that are not Task objects: submitted by programs or other tasks.",
 )
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
-    help=f"With --spawned: the newest so many, 0 for all; default {task_lists.LIMIT}, and all with"
-    " -o json, yaml or name.",
+    metavar="N",
+    help=f"With --spawned: show the newest N tasks, 0 for all; default: {task_lists.LIMIT}, all"
+    f" with -o json, yaml or name.",
 )
 @click.option(
-    "--state", metavar="STATE", help="Only Jobs in this phase; with --indexes, only such indexes."
+    "--state",
+    metavar="STATE",
+    help="Only Jobs in this phase; with --indexes only indexes in this state.",
 )
-@click.option("--indexes", is_flag=True, help="The indexes of the Job that is named.")
+@click.option("--indexes", is_flag=True, help="List the indexes of the named Job.")
 def command(
     words: tuple[str, ...],
     form: str | None,
@@ -96,16 +101,19 @@ def command(
     limit: int | None,
     **flags: bool,
 ) -> None:
-    """List objects by kind, or show those that are named.
-
-    KIND is a plural, singular or short name: tasks, task, ktask; taskclusters, ktc; taskobjects,
-    ktobj; pods, events, nodes and whatever else the server serves. `all` means every kind of ours.
-    `files` means file jobs, as `kiln files` shows them.
+    """List objects by kind, or show the named ones.
 
     \b
+    kiln get tasks
+    kiln get tasks hello -o yaml
     kiln get tasks --field-selector status.state=Failed
+    kiln get all -A
     kiln get jobs --state Failed
     kiln get job report-x7k2p --indexes
+
+    KIND is a plural, singular or short name: tasks, task, ktask; taskclusters, ktc; taskobjects,
+    ktobj; pods, events, nodes and every other resource of the server. `all` stands for all kilnwork
+    kinds, `files` for file jobs, as `kiln files` lists them.
     """
     if state is not None or flags["indexes"]:
         if selector or field_selector or flags["watch"] or flags["spawned"]:
@@ -135,7 +143,7 @@ def command(
 
 
 def _only_job(words: Sequence[str], *, indexes: bool) -> str | None:
-    """The Job that is named; None for a list of Jobs. Raises `click.UsageError`."""
+    """Return the name of the Job, or None for a list of Jobs. Raises `click.UsageError`."""
     said = job_names.said(words[0]) if len(words) == 1 else None
     if said is None and kinds.named(words[0], api_kinds.ALL) != (api_kinds.JOBS,):
         raise click.UsageError("--state and --indexes are of Jobs: kiln get jobs --state Failed")
@@ -215,7 +223,7 @@ def _whole(value: Any, wanted: Wanted) -> None:
 
 
 async def _tables(s: session.Session, refs: Sequence[kinds.Ref], wanted: Wanted) -> None:
-    """One table per kind; the rows of named objects of a kind share one."""
+    """Print one table per kind; named objects of a kind share a table."""
     by_kind: dict[resource.Resource, list[kinds.Ref]] = {}
     for ref in refs:
         by_kind.setdefault(ref.resource, []).append(ref)
@@ -258,7 +266,9 @@ async def _pages(
     wanted: Wanted,
     missing: list[kube_errors.NotFound],
 ) -> list[dict[str, Any]]:
-    """Tables of what is there; what is not goes to `missing`."""
+    """Return the tables of the existing objects; append an error to `missing` for each other
+    one.
+    """
     pages = []
     for ref in refs:
         query = {} if ref.name else wanted.selectors
@@ -295,7 +305,7 @@ def _lines(
 def table(
     definitions: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]], *, wide: bool
 ) -> tuple[list[str], list[list[Any]]]:
-    """Header and cells of a metav1.Table; columns of lower priority only when `wide`."""
+    """Return header and cells of a metav1.Table; columns of lower priority only when `wide`."""
     kept = [i for i, d in enumerate(definitions) if wide or not d.get("priority")]
     header = [str(definitions[i]["name"]).upper() for i in kept]
     return header, [[row["cells"][i] for i in kept] for row in rows]
@@ -329,7 +339,7 @@ async def _watch(s: session.Session, words: Sequence[str], wanted: Wanted) -> No
 
 
 async def _follow(s: session.Session, path: str, query: dict[str, str], rows: "_Rows") -> bool:
-    """Print changes until they end; True when the list must be read again."""
+    """Print changes until the watch ends. Return True when the list must be read again."""
     while True:
         try:
             watch = s.changes(path, query=query, accept=rows.accept)
@@ -351,7 +361,9 @@ def _version(found: dict[str, Any]) -> str:
 
 
 class _Rows:
-    """Prints watched objects; a table's header once, its widths from the rows seen first."""
+    """Printer of watched objects: prints the header once and keeps the column widths of the first
+    rows.
+    """
 
     def __init__(self, s: session.Session, served: resource.Resource, wanted: Wanted) -> None:
         self._session = s
@@ -363,7 +375,7 @@ class _Rows:
         self.accept = session.TABLE if wanted.form in (None, "wide") else http_types.JSON
 
     def show(self, found: Sequence[dict[str, Any]]) -> None:
-        """Print tables, or objects, as they are wanted."""
+        """Print tables or objects in the requested form."""
         for one in found:
             if self._wanted.form in (None, "wide"):
                 self._table(one)

@@ -1,4 +1,4 @@
-"""`kiln help`: help on a command, or on a topic that belongs to no single command."""
+"""`kiln help`: show help on a command, or on a topic that concerns all commands."""
 
 import click
 
@@ -11,9 +11,13 @@ TOPICS = ("exit-codes",)
 @click.argument("words", nargs=-1, metavar="[COMMAND | TOPIC]")
 @click.pass_context
 def command(ctx: click.Context, words: tuple[str, ...]) -> None:
-    """Show help on a command or a topic.
+    """Show help on a command or on a topic.
 
-    Topics: exit-codes.
+    \b
+    kiln help run
+    kiln help exit-codes
+
+    Topics: `exit-codes`.
     """
     root = ctx.find_root()
     if not words:
@@ -33,6 +37,6 @@ def _on_command(root: click.Context, name: str) -> None:
 
 
 def exit_codes() -> str:
-    """The table of exit codes as text."""
+    """Return the table of exit codes as text."""
     rows = [f"{code.value:>4}  {meaning}" for code, meaning in exits.MEANINGS.items()]
     return "\n".join(["Exit codes:", "", *rows, "", exits.RUN_NOTE])

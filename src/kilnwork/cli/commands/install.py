@@ -1,6 +1,6 @@
-"""`kiln install`: print the manifests of a manager for a Kubernetes cluster.
+"""`kiln install`: print the manifests of the manager for a Kubernetes cluster.
 
-Only options and their checks; the objects are made in `installation`. Talks to no server.
+Contains the options and their checks; `installation` makes the objects. Talks to no server.
 """
 
 import re
@@ -19,9 +19,9 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def _quantity(text: str) -> str:
-    """A quantity of Kubernetes, such as 10Gi."""
+    """Check a Kubernetes quantity, such as 10Gi, and return it."""
     if not _QUANTITY.fullmatch(text):
-        raise ValueError(f"{text!r} is no quantity: write 500m, 2, 512Mi or 10Gi")
+        raise ValueError(f"{text!r} is not a quantity: write 500m, 2, 512Mi or 10Gi")
     return text
 
 
@@ -33,7 +33,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _toleration(text: str) -> settings.Toleration:
-    """KEY[=VALUE][:EFFECT], as kubectl writes a taint."""
+    """Parse KEY[=VALUE][:EFFECT], the form in which kubectl writes a taint."""
     pair, _, effect = text.partition(":")
     key, _, value = pair.partition("=")
     if not key or (effect and effect not in _EFFECTS):
@@ -48,14 +48,14 @@ TOLERATION = options.Parsed("KEY[=VALUE][:EFFECT]", _toleration)
 
 
 def _image(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """The name of an image, as far as it can be judged without a registry."""
+    """Check the syntax of an image name; no registry is asked."""
     if value is not None and (not value or any(one.isspace() for one in value)):
         raise click.BadParameter(f"{value!r} cannot be the name of an image", ctx, param)
     return value
 
 
 def _user(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
-    """The id of a user that is not root; None for `node`."""
+    """Return the id of a user that is not root, or None for `node`."""
     if value == "node":
         return None
     if not (value.isascii() and value.isdigit() and 0 < int(value) < 2**31):
@@ -65,7 +65,7 @@ def _user(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
 
 
 def _label(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-    """A namespace's name, or several."""
+    """Check one or several names of namespaces."""
     for name in (value,) if isinstance(value, str) else value:
         if name != names.dns_label(name):
             raise click.BadParameter(f"{name!r} cannot be the name of a namespace", ctx, param)
@@ -80,7 +80,7 @@ def _label(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     default=manager.NAMESPACE,
     show_default=True,
     callback=_label,
-    help="Namespace of the manager; clients find another one by KILN_MANAGER_NAMESPACE.",
+    help="Namespace of the manager; clients find another one through KILN_MANAGER_NAMESPACE.",
 )
 @click.option(
     "--image",
@@ -94,116 +94,133 @@ def _label(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     "--worker-image",
     metavar="IMAGE",
     callback=_image,
-    help="Image of worker Pods whose TaskCluster names none; default that of the manager.",
+    help="Image of worker Pods whose TaskCluster sets none; default: the manager's image.",
 )
 @click.option(
     "--worker-python",
     metavar="PATH",
     default="python3",
     show_default=True,
-    help="The Python of the worker image that has kilnwork.",
+    help="Python interpreter in the worker image that has kilnwork installed.",
 )
 @click.option(
     "--pull-policy",
     type=click.Choice(["Always", "IfNotPresent", "Never"]),
-    help="imagePullPolicy of the manager; default what Kubernetes makes of the tag.",
+    help="imagePullPolicy of the manager; default: the Kubernetes default for the image tag.",
 )
 @click.option(
     "--pull-secret",
     "pull_secrets",
     multiple=True,
     metavar="NAME",
-    help="A Secret for the registry.",
+    help="Name of an image pull Secret; repeatable.",
 )
 @click.option(
     "--advertise",
     type=manager_options.advertised(),
     metavar="HOST:PORT",
-    help="Where workers connect; default the Service's DNS name and port.",
+    help="Address to which workers connect; default: the DNS name and port of the Service.",
 )
 @click.option(
     "--storage",
     type=click.Choice(settings.STORAGES),
     default="pvc",
     show_default=True,
-    help="Where the journal is: a claim, or a directory of the Pod or of the node.",
+    help="Volume of the journal: a PersistentVolumeClaim, or a directory of the Pod (lost with"
+    " the Pod) or of the node.",
 )
 @click.option(
-    "--storage-size", type=QUANTITY, default="10Gi", show_default=True, help="Size of the claim."
+    "--storage-size",
+    type=QUANTITY,
+    default="10Gi",
+    show_default=True,
+    help="Size of the PersistentVolumeClaim.",
 )
 @click.option(
-    "--storage-class", metavar="NAME", help="Class of the claim; default that of the cluster."
+    "--storage-class",
+    metavar="NAME",
+    help="StorageClass of the PersistentVolumeClaim; default: that of the cluster.",
 )
-@click.option("--host-path", metavar="DIR", help="The directory for --storage hostPath.")
-@click.option("--node-selector", type=PAIR, multiple=True, help="A label that its node must have.")
+@click.option("--host-path", metavar="DIR", help="Directory on the node for --storage hostPath.")
 @click.option(
-    "--toleration", "tolerations", type=TOLERATION, multiple=True, help="A taint to put up with."
+    "--node-selector",
+    type=PAIR,
+    multiple=True,
+    help="Label that the manager's node must have; repeatable.",
 )
-@click.option("--priority-class", metavar="NAME", help="PriorityClass of its Pod.")
+@click.option(
+    "--toleration",
+    "tolerations",
+    type=TOLERATION,
+    multiple=True,
+    help="Taint that the manager tolerates; repeatable.",
+)
+@click.option("--priority-class", metavar="NAME", help="PriorityClass of the manager's Pod.")
 @click.option(
     "--run-as",
     callback=_user,
     metavar="UID|node",
     default=str(settings.USER),
     show_default=True,
-    help="User and group of its process; `node` for a node of `kiln node`, which runs all Pods as"
-    " its own user.",
+    help="User and group id of the manager's process; `node` for a node of `kiln node`, which"
+    " runs all Pods as its own user.",
 )
 @click.option(
-    "--cpu", type=QUANTITY, default="250m", show_default=True, help="CPU that it requests."
+    "--cpu", type=QUANTITY, default="250m", show_default=True, help="CPU request of the manager."
 )
 @click.option(
     "--memory",
     type=QUANTITY,
     default="512Mi",
     show_default=True,
-    help="Memory that it requests, and may use at most.",
+    help="Memory request and limit of the manager.",
 )
 @click.option(
     "--drivers-in",
     multiple=True,
     metavar="NS",
     callback=_label,
-    help="A namespace whose Python programs get tokens of ServiceAccount kilnwork-driver.",
+    help="Namespace whose Python programs may use tokens of ServiceAccount kilnwork-driver;"
+    " repeatable.",
 )
 @click.option(
     "--only-in",
     multiple=True,
     metavar="NS",
     callback=_label,
-    help="Serve only this namespace, with rights in no other; may be given more than once.",
+    help="Serve only this namespace, with rights in no other; repeatable.",
 )
 @click.option(
     "--only",
     "parts",
     type=click.Choice(settings.PARTS),
     multiple=True,
-    help="Print only this part; may be given more than once. `drivers` needs --drivers-in.",
+    help="Print only this part; repeatable. `drivers` requires --drivers-in.",
 )
 @click.option(
     "--http-executors",
     type=click.IntRange(0, 1000),
     default=0,
     show_default=True,
-    metavar="NUMBER",
-    help="How many Pods send the HTTP requests of tasks (`kiln executor http`).",
+    metavar="N",
+    help="Number of Pods that send the HTTP requests of tasks (`kiln executor http`).",
 )
 @manager_options.allowed_kinds(rights.WORKFLOWS)
 @click.option(
     "--allow-impersonation",
     is_flag=True,
-    help="Let tasks make objects with the rights of ServiceAccounts that are annotated for it.",
+    help="Let tasks create objects with the rights of ServiceAccounts whose annotation permits it.",
 )
 @manager_options.options
-@click.option("--log-text", is_flag=True, help="Let it log for people instead of as JSON.")
+@click.option("--log-text", is_flag=True, help="Log text instead of JSON.")
 @click.option(
     "--log-level",
     type=click.Choice(settings.LOG_LEVELS),
     default="info",
     show_default=True,
-    help="How much it logs.",
+    help="Log level.",
 )
-@click.option("-v", "--verbose", count=True, help="As --log-level debug.")
+@click.option("-v", "--verbose", count=True, help="Same as --log-level debug.")
 @click.option(
     "-o",
     "--output",
@@ -211,10 +228,10 @@ def _label(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     type=click.Choice(["yaml", "json"]),
     default="yaml",
     show_default=True,
-    help="Form of the output.",
+    help="Output format.",
 )
 def command(form: str, **given: Any) -> None:
-    """Print everything that a Kubernetes cluster needs to run tasks; nothing is changed by this.
+    """Print the manifests that install the manager in a Kubernetes cluster; change nothing.
 
     \b
     kiln install --image registry.example/kilnwork:0.1.0 | kubectl apply -f -
@@ -222,16 +239,16 @@ def command(form: str, **given: Any) -> None:
     kubectl -n kilnwork-system rollout status statefulset/kilnwork-manager
 
     \b
-    kiln install --only namespace | kubectl apply -f -   before the first diff or --dry-run=server:
-                                                         both need the namespace, and no more
+    kiln install --only namespace | kubectl apply -f -   # before the first kubectl diff
 
-    The same options print the same text: keep it in a repository. Five parts: `namespace` is where
-    the manager is, `crds` has the kinds and the policy that keeps TaskObjects as they are, `rights`
-    the accounts and roles (docs/reference/rights.md says what each is for), `drivers` what
-    --drivers-in makes, `manager` its Service and StatefulSet, and executors in a Deployment.
+    The same options always print the same text, so it can be kept in a repository. It has five
+    parts: `namespace`, the namespace of the manager; `crds`, the kinds and the policy that makes
+    TaskObjects immutable; `rights`, the accounts and roles (docs/reference/rights.md explains
+    each); `drivers`, which --drivers-in adds; and `manager`, the Service, the StatefulSet and the
+    Deployment of executors.
 
     \b
-    Upgrade:   the same line with the new image. Workers keep their tasks meanwhile.
+    Upgrade:   run the same command with the new image. Workers keep their tasks.
     Uninstall: kiln install --only manager --only rights | kubectl delete -f -
                kiln install --only crds | kubectl delete -f -   deletes all Tasks too
     """
@@ -239,14 +256,14 @@ def command(form: str, **given: Any) -> None:
 
 
 def text(objects: list[dict[str, Any]], form: str) -> str:
-    """Several YAML documents, or one List in JSON."""
+    """Return the objects as YAML documents, or as one List in JSON."""
     if form == "json":
         return render.json_text({"apiVersion": "v1", "kind": "List", "items": objects})
     return "---\n".join(_yaml(one) for one in objects)
 
 
 def _yaml(value: dict[str, Any]) -> str:
-    """In the order in which people write objects: apiVersion, kind, metadata, the rest."""
+    """Return an object as YAML in the usual order of keys: apiVersion, kind, metadata, the rest."""
     plain = msgspec.to_builtins(value)
     found: str = yaml.safe_dump(plain, sort_keys=False, default_flow_style=False, width=100)
     return found

@@ -1,4 +1,4 @@
-"""`kiln jobs`: Jobs, one of them, or its indexes."""
+"""`kiln jobs`: list Jobs, or show one or its indexes."""
 
 from typing import Any
 
@@ -22,35 +22,47 @@ _LISTS = ("config", "active", "queued", "finished", "scheduled", "adhoc")
     "job", required=False, metavar="[NAME]", shell_complete=shell_completion.of_kind(api_kinds.JOBS)
 )
 @options.list_target
-@click.option("--indexes", is_flag=True, help="The indexes of the Job.")
 @click.option(
-    "--watch", is_flag=True, help="Follow the Job with a progress bar, and end as it ends."
+    "--indexes",
+    is_flag=True,
+    help="List the indexes of the Job: number, label, state, run, attempt, worker, time taken"
+    " and message.",
 )
+@click.option("--watch", is_flag=True, help="Show progress until the Job finishes.")
 @click.option(
     "--state",
     "--phase",
     "state",
     metavar="STATE",
-    help="Only Jobs in this phase, such as Failed; with --indexes, only indexes in this state.",
+    help="Only Jobs in this phase, for example Failed; with --indexes only indexes in this"
+    " state: Waiting, Queued, Running, Succeeded, Failed or Cancelled.",
 )
 @click.option(
     "--config",
     metavar="CONFIG",
-    help="Only of this JobConfig.",
+    help="Only Jobs of this JobConfig.",
     shell_complete=shell_completion.of_kind(api_kinds.JOB_CONFIGS),
 )
-@click.option("--active", is_flag=True, help="Only what has started and is not over.")
-@click.option("--queued", is_flag=True, help="Only what waits for its start.")
-@click.option("--finished", is_flag=True, help="Only what is over.")
-@click.option("--scheduled", is_flag=True, help="Only what a schedule has made.")
-@click.option("--adhoc", is_flag=True, help="Only what no schedule has made.")
 @click.option(
-    "--limit", type=click.IntRange(min=1), help="At most so many; default 50 Jobs, all indexes."
+    "--active",
+    is_flag=True,
+    help="Only Jobs that have started and are unfinished; can be combined with --queued and"
+    " --finished.",
 )
-@click.option("--no-headers", is_flag=True, help="Leave out the line of column names.")
+@click.option("--queued", is_flag=True, help="Only Jobs that wait to start.")
+@click.option("--finished", is_flag=True, help="Only finished Jobs.")
+@click.option("--scheduled", is_flag=True, help="Only Jobs that a schedule created.")
+@click.option("--adhoc", is_flag=True, help="Only Jobs that no schedule created.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Show at most N; default: 50 Jobs, all indexes.",
+)
+@click.option("--no-headers", is_flag=True, help="Omit the header line.")
 @options.output("wide", "json", "yaml", "name")
 def command(job: str | None, form: str | None, **asked: Any) -> None:
-    """List Jobs, newest first; with a NAME show that one, with --indexes its indexes.
+    """List Jobs, newest first; with NAME show one Job, with --indexes its indexes.
 
     \b
     kiln jobs
@@ -60,9 +72,10 @@ def command(job: str | None, form: str | None, **asked: Any) -> None:
     kiln jobs report-x7k2p --indexes --state Failed
     kiln jobs report-x7k2p --watch
 
-    INDEXES are those that have succeeded, of all. `kiln run-job` makes Jobs; `kiln logs`, `why`,
-    `wait`, `cancel`, `suspend`, `resume`, `retry` and `result` take them as job/NAME. Indexes are
-    tasks: `kiln logs NAME-3` is of index 3. What `kiln upload` makes is listed by `kiln files`.
+    The column INDEXES shows succeeded and total indexes. `kiln run-job` creates Jobs; `kiln logs`,
+    `why`, `wait`, `cancel`, `suspend`, `resume`, `retry` and `result` accept job/NAME. Each index
+    is a task: `kiln logs NAME-3` prints the output of index 3. `kiln files` lists the jobs of `kiln
+    upload`.
     """
     if job is None:
         if asked["indexes"] or asked["watch"]:

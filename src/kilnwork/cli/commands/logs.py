@@ -1,4 +1,6 @@
-"""`kiln logs`: what a task printed, from the journal's log files; they outlive Pods and objects."""
+"""`kiln logs`: print the output of a task from the journal's log files, which outlive Pods and
+objects.
+"""
 
 import click
 
@@ -21,12 +23,26 @@ from kilnwork.cli import (
 @click.argument("task", metavar="NAME|ID|job/NAME", shell_complete=shell_completion.subjects)
 @options.target
 @options.data
-@click.option("-f", "--follow", is_flag=True, help="Go on until the task is over.")
-@click.option("--run", type=click.IntRange(min=1), help="Of this run; default the newest.")
-@click.option("--attempt", type=click.IntRange(min=1), help="Of this attempt; default the newest.")
-@click.option("--index", metavar="N|KEY", help="Of a Job: this index, by number, key or label.")
-@click.option("--step", metavar="STEP", help="Of a SyncSet: this step, or an instance: price[17].")
-@click.option("--tail", type=click.IntRange(min=0), help="Only the last N lines.")
+@click.option("-f", "--follow", is_flag=True, help="Print new output until the task finishes.")
+@click.option(
+    "--run",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of the run (for SyncSets the generation); default: the newest.",
+)
+@click.option(
+    "--attempt",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of the attempt; default: the newest.",
+)
+@click.option("--index", metavar="N|KEY", help="Job: only this index, by number, key or label.")
+@click.option(
+    "--step", metavar="STEP", help="SyncSet: only this step, or one instance of it: price[17]."
+)
+@click.option(
+    "--tail", type=click.IntRange(min=0), metavar="N", help="Print only the last N lines."
+)
 def command(
     task: str,
     follow: bool,  # noqa: FBT001
@@ -34,22 +50,22 @@ def command(
     step: str | None,
     **asked: int | None,
 ) -> None:
-    """Print what a task printed, standard output and error in one.
+    """Print the output of a task, standard output and standard error combined.
 
     \b
-    kiln logs -f hello
-    kiln logs --tail 20 0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10
-    kiln logs -f job/report-x7k2p
+    kiln logs hello
+    kiln logs -f --tail 20 hello
     kiln logs job/report-x7k2p --index oslo --attempt 1
     kiln logs syncset/eod-risk --step price
 
-    With -f and no --attempt the next attempts follow, until the task is over. Of a task that waits
-    it is said what for. Of a file job, by id
-    or name, a part is shown: the first that failed, else the first; NAME-3 is part 3.
+    Prints the newest attempt of the newest run. With -f, and without --attempt, the output of later
+    attempts follows until the task finishes. If a task has not started, the reason is printed to
+    standard error.
 
-    Of a Job with several indexes it prints those of up to 20, what failed first, each line with
-    the index before it; --index chooses one. Of a SyncSet each line has the step before it; --step
-    chooses one, --run another generation.
+    For a file job, by id or name, prints the output of its first failed part, or of the first part
+    if none failed; NAME-3 selects part 3. For job/NAME prints up to 20 indexes, failed ones first,
+    and puts the index before each line; --index selects one. For syncset/NAME puts the step before
+    each line; --step selects one, --run another generation.
     """
     query = {key: str(value) for key, value in asked.items() if value is not None}
     if follow:
@@ -67,15 +83,15 @@ async def _logs(
 ) -> None:
     if (name := set_objects.said(word)) is not None:
         if index is not None:
-            raise errors.Unusable(f"--index is of a Job: write --step 'STEP[{index}]'")
+            raise errors.Unusable(f"--index is only for Jobs: write --step 'STEP[{index}]'")
         await set_logs.show(s, name, query, step=step)
         return
     if step is not None:
-        raise errors.Unusable(f"--step is of a SyncSet: write syncset/{word}")
+        raise errors.Unusable(f"--step is only for SyncSets: write syncset/{word}")
 
     async def of_task(name: str) -> None:
         if index is not None:
-            raise errors.Unusable(f"--index is of a Job: write job/{name}")
+            raise errors.Unusable(f"--index is only for Jobs: write job/{name}")
         await task_logs.of_task(s, kinds.task_name(name), query)
 
     await job_names.either(
@@ -88,7 +104,7 @@ async def _logs(
 
 
 async def _of_job(s: session.Session, job: file_jobs.Job, query: dict[str, str]) -> None:
-    """Of one of its parts, and says of which."""
+    """Print the output of one part of a file job, and report which part that is."""
     of, total, number = job["id"], file_jobs.parts(job).get("total", 0), 1
     if file_jobs.parts(job).get("failed"):
         where = file_jobs.path(of, "parts")
@@ -96,5 +112,5 @@ async def _of_job(s: session.Session, job: file_jobs.Job, query: dict[str, str])
         number = next(iter([int(part["part"]) async for part in failed]), 1)
     if total > 1:
         another = f"`kiln logs {of}-{number % total + 1}` shows the next"
-        click.echo(f"this is part {number} of {total:,}: {another}", err=True)
+        click.echo(f"this is part {number} of {total:,}; {another}", err=True)
     await task_logs.of_task(s, f"{of}-{number}", query)

@@ -1,7 +1,7 @@
-"""`kiln manager`: dispatcher, controllers and REST API for a Kubernetes cluster, in the foreground.
+"""`kiln manager`: run the manager of a Kubernetes cluster in the foreground.
 
-Only options and what is printed; the process around it is in `foreground_server`, what starts and
-stops, and in which order, in `wiring.in_cluster`.
+Contains the options and the printed messages. `foreground_server` owns the process, and
+`wiring.in_cluster` starts and stops the parts in order.
 """
 
 import os
@@ -31,46 +31,52 @@ _DATA = Path("/var/lib/kilnwork")
 
 
 @click.command()
-@click.option("--kubeconfig", metavar="FILE", help="Kubeconfig; default $KUBECONFIG, then the Pod.")
-@click.option("--context", metavar="NAME", help="Context of the kubeconfig.")
+@click.option(
+    "--kubeconfig",
+    metavar="FILE",
+    help="Kubeconfig file; default: $KUBECONFIG, then the Pod's service account.",
+)
+@click.option("--context", metavar="NAME", help="Context of the kubeconfig to use.")
 @click.option(
     "-n",
     "--namespace",
     metavar="NS",
     default=manager.NAMESPACE,
     show_default=True,
-    help="Its own namespace: where the Lease and its Service are.",
+    help="Namespace of the manager's Lease and Service.",
 )
 @click.option(
     "--only-in",
     multiple=True,
     metavar="NS",
-    help="Serve only this namespace; may be given more than once.",
+    help="Serve only this namespace; repeatable. Default: all.",
 )
 @click.option(
     "--data",
     type=directory_type.Directory(),
     default=_DATA,
     show_default=True,
-    help="Journal, blobs, logs and the certificate authority; must outlive the process.",
+    help="Directory of journal, blobs, logs and certificate authority; must outlive the process.",
 )
 @click.option(
     "--listen",
     type=manager_options.ADDRESS,
     default=f"0.0.0.0:{manager.PORT}",
     show_default=True,
-    help="Where to listen, over TLS; [::]:7443 where Pods have IPv6 only.",
+    metavar="HOST:PORT",
+    help="Address to listen on, with TLS; [::]:7443 where Pods have only IPv6.",
 )
 @click.option(
     "--advertise",
     metavar="HOST:PORT",
     type=manager_options.advertised(in_cluster.UNIX),
-    help="Where workers connect; default the Service's name. `unix` for workers on this machine.",
+    help="Address to which workers connect; default: the name of the Service. `unix` for"
+    " workers on this machine.",
 )
 @click.option(
     "--worker-image",
     metavar="IMAGE",
-    help="Image of worker Pods whose TaskCluster names none.",
+    help="Image of worker Pods whose TaskCluster sets none.",
     default=f"localhost/kilnwork:{version.__version__}",
     show_default=True,
 )
@@ -79,12 +85,12 @@ _DATA = Path("/var/lib/kilnwork")
     metavar="PATH",
     default="python3",
     show_default=True,
-    help="The Python of that image that has kilnwork.",
+    help="Python interpreter in the worker image that has kilnwork installed.",
 )
 @click.option(
     "--adopt",
     is_flag=True,
-    help="Lead although the Lease names another journal, whose tasks are abandoned by that.",
+    help="Lead although the Lease names another journal; the tasks of that journal are abandoned.",
 )
 @manager_options.allowed_kinds(rights.WORKFLOWS)
 @manager_options.options
@@ -92,17 +98,17 @@ _DATA = Path("/var/lib/kilnwork")
 def command(**given: Any) -> int:
     """Run the manager of a Kubernetes cluster: dispatcher, controllers and REST API.
 
-    `kiln install` makes it a Pod, with all that it needs. By hand, against the cluster of a
-    kubeconfig:
+    `kiln install` prints the manifests that run it in a Pod. To run it by hand, against the cluster
+    of a kubeconfig:
 
     \b
     kiln install --only crds --only rights | kubectl apply -f -
     kiln manager --kubeconfig ~/.kube/config --data ./kilnwork --advertise 10.0.0.5:7443
 
-    One manager leads at a time, by Lease kilnwork-manager; others wait. It is not ready (/readyz)
-    until it leads. The Lease names the journal that it leads on: a manager with another one never
-    leads, and says so, except with --adopt. SIGTERM or Ctrl-C ends it: workers keep
-    their tasks and wait for the next one.
+    One manager leads at a time and holds Lease kilnwork-manager; others wait, and /readyz fails
+    until they lead. The Lease names the leader's journal: a manager with another journal never
+    leads, and logs the reason, unless it is started with --adopt. SIGTERM or Ctrl-C stops it;
+    workers keep their tasks and wait for the next manager.
     """
     settings = _settings(**given)
     return foreground_server.serve(
@@ -137,7 +143,9 @@ def _settings(**given: Any) -> in_cluster.InClusterSettings:
 
 
 def _mounted(data: Path) -> Path:
-    """On nodes whose containers see the host's file system, volumes are below another directory."""
+    """Return the path of a volume: below another directory on nodes whose containers see the host's
+    file system.
+    """
     inside = container_mounts.locate(data, os.environ)
     return inside if inside.is_dir() else data
 

@@ -1,6 +1,6 @@
-"""`kiln node`: this machine as a node of a cluster, in the foreground.
+"""`kiln node`: attach this machine to a cluster as a node, in the foreground.
 
-Only the process around it: options, signals, what is printed. The node is `controlplane.node`.
+Contains the options, signal handling and printed messages; the node is `controlplane.node`.
 """
 
 import asyncio
@@ -23,69 +23,77 @@ from kilnwork.kube import config
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
-def _taint(text: str) -> registration.Taint:
-    """KEY=VALUE:EFFECT or KEY:EFFECT, as kubectl takes it."""
+def _taint(text: str) -> registration.NodeTaint:
+    """Parse KEY=VALUE:EFFECT or KEY:EFFECT, as kubectl does."""
     left, _, effect = text.rpartition(":")
     key, _, content = left.partition("=")
     if not key or effect not in _EFFECTS:
         known = ", ".join(_EFFECTS)
-        raise ValueError(f"{text!r} is no taint: write KEY=VALUE:EFFECT with one of {known}")
-    return registration.Taint(key, content, effect)
+        raise ValueError(f"{text!r} is not a taint: write KEY=VALUE:EFFECT with one of {known}")
+    return registration.NodeTaint(key, content, effect)
 
 
 TAINT = options.Parsed("taint", _taint)
 
 
 @click.command()
-@click.option("--name", metavar="NAME", help="Of the Node; default the host's name.")
+@click.option("--name", metavar="NAME", help="Name of the Node; default: the host name.")
 @click.option(
     "--address",
     metavar="IP",
-    help="Where the API server reaches this node; default the address that faces it.",
+    help="Address at which the API server reaches this node; default: the local address that"
+    " faces the API server.",
 )
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=0,
-    help="Port for logs and exec; default a free one.",
+    metavar="PORT",
+    help="Port for logs and exec; default: a free port.",
 )
 @click.option(
     "--data",
     type=directory_type.Directory(),
-    help="Data directory; default one for each node's name.",
+    help="Data directory; default: one per node name.",
 )
 @click.option(
     "--workdir",
     type=directory_type.Directory(exists=True),
-    help="Where containers run that name no directory; default the current directory.",
+    help="Working directory of containers that set none; default: the current directory.",
 )
 @click.option(
     "--taint",
     "taints",
     multiple=True,
     type=TAINT,
-    help="KEY=VALUE:EFFECT; may be repeated. "
-    "Default virtual-kubelet.io/provider=kilnwork:NoSchedule.",
+    metavar="KEY=VALUE:EFFECT",
+    help="Taint of the Node; repeatable. Default: virtual-kubelet.io/provider=kilnwork:NoSchedule.",
 )
-@click.option("--no-taint", is_flag=True, help="Take any Pod that is scheduled here.")
-@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Of the Node.")
+@click.option(
+    "--no-taint", is_flag=True, help="Set no taint: accept all Pods that are scheduled here."
+)
+@click.option(
+    "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label of the Node; repeatable."
+)
 @click.option(
     "--client-ca-file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="CA of the client certificates that may ask for logs and exec.",
+    help="CA of the client certificates that may request logs and exec.",
 )
 @click.option(
     "--request-certificate",
     is_flag=True,
-    help="Have the cluster sign the certificate for logs and exec; a user must approve it.",
+    help="Request a certificate for logs and exec from the cluster; a user must approve it.",
 )
 @click.option(
     "--keep-pods",
     is_flag=True,
-    help="Leave Pods running when this ends; the next start within a minute takes them over.",
+    help="Leave Pods running at exit; the next start within a minute adopts them.",
 )
 @click.option(
-    "--remove", is_flag=True, help="End the node's Pods and delete it, wherever it runs; then end."
+    "--remove",
+    is_flag=True,
+    help="Stop the node's Pods, delete the Node object, wherever the node runs, and exit.",
 )
 @foreground_server.logged
 @options.target
@@ -96,7 +104,7 @@ def command(  # noqa: PLR0913 - one for each option
     port: int,
     data: Path | None,
     workdir: Path | None,
-    taints: tuple[registration.Taint, ...],
+    taints: tuple[registration.NodeTaint, ...],
     no_taint: bool,
     labels: tuple[str, ...],
     client_ca_file: Path | None,
@@ -104,10 +112,15 @@ def command(  # noqa: PLR0913 - one for each option
     keep_pods: bool,
     remove: bool,
 ) -> int:
-    """Attach this machine to a cluster as a node that runs Pods as processes, in the foreground.
+    """Attach this machine to a Kubernetes cluster as a node that runs Pods as processes.
 
-    Images are labels on such a node: programs come from this machine, so only Pods that tolerate
-    its taint are scheduled here. Ctrl-C ends the node's Pods and leaves the Node object NotReady.
+    \b
+    kiln node --name laptop --address 10.0.0.5
+    kiln node --name laptop --remove
+
+    Runs in the foreground. Container images are not pulled: programs come from this machine, so the
+    node has a taint, and only Pods that tolerate it are scheduled here. Ctrl-C stops the node's
+    Pods and leaves the Node object NotReady.
     """
     target = options.current()
     kube = config.load(
@@ -156,15 +169,15 @@ async def _remove(kube: config.Config, settings: virtual_node.VirtualNodeSetting
 
 
 def read_labels(given: tuple[str, ...]) -> dict[str, str]:
-    """KEY=VALUE, each; a usage error for anything else."""
+    """Parse KEY=VALUE words. Raises a usage error for anything else."""
     for label in given:
         if "=" not in label or label.startswith("="):
-            raise click.BadParameter(f"{label!r} is no label: write KEY=VALUE")
+            raise click.BadParameter(f"{label!r} is not a label: write KEY=VALUE")
     return dict(label.split("=", 1) for label in given)
 
 
 def facing(server: str) -> str:
-    """Our address on the way to the API server; no packet is sent."""
+    """Return the local address on the route to the API server; sends no packet."""
     url = parse.urlsplit(server)
     host, port = url.hostname or "127.0.0.1", url.port or 443
     try:

@@ -1,4 +1,4 @@
-"""`kiln prune`: forget tasks that are over, to make room on the disk of the server."""
+"""`kiln prune`: delete finished tasks from the journal, to free disk space of the server."""
 
 from typing import Any
 
@@ -14,19 +14,26 @@ from kilnwork.cli import errors, jobs_api_options, options, session
 @click.option(
     "--older-than",
     type=options.DURATION,
-    help="Only what ended so long ago, such as 12h or 3d.",
+    help="Delete only tasks that finished longer ago than this, for example 12h or 3d.",
 )
 @click.option(
     "--keep",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Not the newest N tasks that are over.",
+    help="Keep the newest N finished tasks.",
 )
 @click.option(
-    "--free", type=jobs_api_options.SIZE, metavar="SIZE", help="No more than frees so much."
+    "--free",
+    type=jobs_api_options.SIZE,
+    metavar="SIZE",
+    help="Stop when about this much space is freed.",
 )
-@click.option("--keyed", is_flag=True, help="Also calls with a key, which programs find again.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be forgotten.")
+@click.option(
+    "--keyed",
+    is_flag=True,
+    help="Also delete calls with a key; programs that submit them again recompute them.",
+)
+@click.option("--dry-run", is_flag=True, help="Print what would be deleted without deleting it.")
 def command(
     older_than: float | None,
     keep: int | None,
@@ -34,7 +41,7 @@ def command(
     keyed: bool,  # noqa: FBT001
     dry_run: bool,  # noqa: FBT001
 ) -> None:
-    """Forget tasks that are over, the oldest first: their rows, results, output and blobs.
+    """Delete finished tasks from the journal, oldest first, with their output, results and blobs.
 
     \b
     kiln prune --older-than 1d --dry-run
@@ -42,14 +49,15 @@ def command(
     kiln prune --free 5Gi -A
     kiln prune --older-than 1d --data runs
 
-    Task objects stay (`kiln delete` removes them), and so does what something may look for: tasks
-    whose parent or child is not over, whose result an unfinished task takes, calls with a key
-    unless --keyed, and what ended within the last minute. Blobs, which are large values, go once no
-    program has used them for 10 minutes. A server does the same by itself: see
-    --keep-for, --keep-tasks and --keep-size of `kiln up`.
+    Prints how many tasks were deleted and how much space that frees. Not deleted are Task objects
+    (use `kiln delete`), tasks whose parent or child is unfinished, tasks whose result an unfinished
+    task takes, calls with a key (unless --keyed), and tasks that finished within the last minute.
+    Blobs, which hold large values, are deleted once no program has used them for 10 minutes.
+
+    A server does the same by itself: see --keep-for, --keep-tasks and --keep-size of `kiln up`.
     """
     if older_than is None and keep is None and free is None:
-        raise errors.Unusable("say what may go: --older-than, --keep or --free")
+        raise errors.Unusable("name what to delete: --older-than, --keep or --free")
     query = {
         "olderThan": "" if older_than is None else str(int(older_than)),
         "keep": "" if keep is None else str(keep),

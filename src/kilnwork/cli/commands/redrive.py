@@ -8,16 +8,21 @@ from kilnwork.cli import downloads, file_job_progress, file_jobs, options, sessi
 @click.command()
 @click.argument("job", metavar="ID|NAME", shell_complete=shell_completion.file_jobs)
 @options.target
-@click.option("--watch", is_flag=True, help="Show progress, and end as the job ends.")
-@click.option("-o", "--output", metavar="RESULT", help="Write the result there (-: to standard"
-              " output); implies --watch.")  # fmt: skip
+@click.option("--watch", is_flag=True, help="Show progress until the job finishes.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="RESULT",
+    help="File to write the result to, - for standard output; implies --watch.",
+)
 def command(job: str, watch: bool, output: str | None) -> None:  # noqa: FBT001
-    """Run again what failed or was cancelled of a file job; parts that succeeded stay.
+    """Run the failed or cancelled parts of a file job again; succeeded parts keep their results.
 
     \b
     kiln redrive invoices --watch -o result.jsonl
 
-    The job keeps its id, input and mapper. With --watch it ends with 6 if the job fails again.
+    This is the former name of `kiln retry --failed`. The job keeps its id, input and mapper. With
+    --watch, exits with 6 if the job fails again.
     """
     downloads.check_target(output)
 

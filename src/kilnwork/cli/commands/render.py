@@ -1,4 +1,4 @@
-"""`kiln render`: show the objects that a SyncSet becomes, without a server."""
+"""`kiln render`: print the objects that a SyncSet creates, without a server."""
 
 from typing import Any
 
@@ -14,25 +14,34 @@ from kilnwork.cli import errors, manifests, set_rendering
 @click.option(
     "--backend",
     type=click.Choice(set_rendering.BACKENDS),
-    help="What starts the workers together; default that of the SyncSet, for auto: pods.",
+    help="Backend that starts the workers together; default: that of the SyncSet, pods if it"
+    " is auto.",
 )
-@click.option("--namespace", default="default", show_default=True, help="Unless a file names one.")
+@click.option(
+    "--namespace",
+    default="default",
+    show_default=True,
+    metavar="NS",
+    help="Namespace of SyncSets that set none.",
+)
 @click.option(
     "--image",
     default=f"kilnwork/worker:{version.__version__}",
     show_default=True,
-    help="Of workers whose template names none.",
+    metavar="IMAGE",
+    help="Image of workers whose template sets none.",
 )
 def command(files: tuple[str, ...], backend: str | None, namespace: str, image: str) -> None:
-    """Print the objects that the SyncSets of these files become, as YAML; - is standard input.
+    """Print the objects that the SyncSets in files create, as YAML; no server is needed.
 
     \b
     kiln render eod-risk.yaml
     kiln render eod-risk.yaml --backend volcano > job.yaml
 
-    With local and pods these are the TaskClusters, whose Pods the manager makes. With volcano it is
-    a Job of Volcano with the Pods of all groups, and TaskClusters without Pods of their own, whose
-    tokens those workers use. What only a server knows is left out: digests, and uids of owners.
+    With the backends local and pods these are TaskClusters, whose Pods the manager creates. With
+    volcano they are a Volcano Job with the Pods of all groups, and TaskClusters without Pods of
+    their own, whose tokens the workers use. Values that only a server knows are omitted: digests
+    and owner uids. FILE - is standard input.
     """
     made: list[dict[str, Any]] = []
     for manifest in manifests.read(files):

@@ -1,4 +1,4 @@
-"""`kiln replay`: run a generation of a SyncSet again, on the same data."""
+"""`kiln replay`: run a generation of a SyncSet again on the same data."""
 
 import click
 
@@ -10,20 +10,32 @@ from kilnwork.cli import job_names, object_waits, options, session, set_objects,
 @click.argument("name", metavar="SYNCSET", shell_complete=shell_completion.subjects)
 @options.target
 @click.option(
-    "--generation", type=click.IntRange(min=1), help="Which one; default the newest that is kept."
+    "--generation",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Generation to run again, one of status.generations; default: the newest.",
 )
-@click.option("--wait", is_flag=True, help="Wait until it is over; 6 if it ends badly.")
-@click.option("--timeout", type=options.DURATION, default=None, help="Wait no longer than this.")
+@click.option(
+    "--wait",
+    is_flag=True,
+    help="Wait until the generation finishes; exit with 6 if it does not succeed.",
+)
+@click.option(
+    "--timeout",
+    type=options.DURATION,
+    default=None,
+    help="Stop waiting after this time and exit with 5.",
+)
 def command(name: str, generation: int | None, timeout: float | None, **asked: bool) -> None:
-    """Run data and flow of a generation of a SyncSet again, as a new generation.
+    """Run a generation of a SyncSet again, with the same flow and data, as a new generation.
 
     \b
     kiln replay eod-risk
     kiln replay eod-risk --generation 7 --wait
 
-    Every snapshot is that of the first time, by its digest, whatever the sources have now. Steps
-    that are `deterministic` use the results that they had. `spec.keep.generations` says how many
-    generations can be repeated.
+    Snapshots are selected by the digests of the earlier generation, whatever the sources contain
+    now. Steps marked `deterministic` reuse their results. `spec.keep.generations` sets how many
+    generations are kept for replay.
     """
     session.run(lambda s: _replay(s, name, generation, wait=asked["wait"], timeout_s=timeout))
 

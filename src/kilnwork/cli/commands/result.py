@@ -1,6 +1,7 @@
-"""`kiln result`: what a task returned or wrote to `$KILN_OUTPUT`.
+"""`kiln result`: print or save what a task returned or wrote to `$KILN_OUTPUT`.
 
-From the manager, or from the directory of a `kiln.start(directory)`, whether that runs or not.
+Reads from the manager, or from the directory of a `kiln.start(directory)`, whether that runs or
+not.
 """
 
 import contextlib
@@ -49,7 +50,7 @@ _OFFERED = 100
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names and ids, of the directory if one is given before."""
+    """Complete task names and ids, those of the directory if `--data` stands before the name."""
     directory = ctx.params.get("directory")
     if directory is None:
         return shell_completion.tasks(ctx, param, incomplete)
@@ -73,27 +74,29 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @click.argument("name", metavar="NAME|ID|job/NAME|syncset/NAME", shell_complete=_complete)
 @options.target
 @click.option("-o", "--output", default=downloads.STDOUT, metavar="FILE",
-              help="Write it there; default standard output.")  # fmt: skip
+              help="File to write; default: standard output.")  # fmt: skip
 @click.option("--data", "--from", "directory", type=directory_type.Directory(), metavar="DIRECTORY",
-              help="Of a kiln.start(DIRECTORY), whether that runs or not.")  # fmt: skip
+              help="Read the result from this directory of `kiln.start(DIRECTORY)` or `kiln up`"
+              " instead of asking a server.")  # fmt: skip
 def command(name: str, output: str, directory: Path | None) -> None:
-    """Bring the result of a task that has succeeded, as the bytes that it is.
+    """Print or save the result of a task that has succeeded.
 
     \b
     kiln result hello
     kiln result 0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10 -o model.bin
     kiln result 0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10 --data runs
-    kiln result job/report-x7k2p
+    kiln result job/report-x7k2p -o report.json
     kiln result syncset/eod-risk
 
-    JSON is printed with a line end. Anything else is not printed to a terminal: name a file, or
-    pipe it. What a Python function returned is JSON where JSON can say it, else a pickle; loading a
-    pickle runs code that its writer chose.
+    The bytes are written unchanged, except that JSON is printed with a final newline. Binary
+    results are not written to a terminal: use -o or a pipe. The return value of a Python function
+    is JSON if JSON can represent it, otherwise a pickle; loading a pickle runs code that its author
+    chose.
 
-    The result of a Job is that of its finalizer, or of its only index; those of others brings
-    `kiln result NAME-INDEX`. The result of a SyncSet is that of its flow.
+    The result of a Job is that of its finalizer, or of its only index; `kiln result NAME-INDEX`
+    prints that of one index. The result of a SyncSet is that of its flow.
 
-    Ends with 6 when the task failed or was killed.
+    Exits with 1 while the task is unfinished, with 6 if it failed or was killed.
     """
     downloads.check_target(output)
     job = job_names.said(name)
@@ -112,7 +115,10 @@ def command(name: str, output: str, directory: Path | None) -> None:
 
 
 async def _from_manager(s: session.Session, name: str, output: str) -> None:
-    """Its state first, so that what it lacks is said in our own words."""
+    """Copy a result from the manager.
+
+    The task is read first, so that the error for a missing result can name its state.
+    """
     try:
         found = await s.get_json(s.tasks_path(name))
     except kube_errors.NotFound as error:
@@ -145,7 +151,9 @@ async def _from_manager(s: session.Session, name: str, output: str) -> None:
 
 
 async def _of_job(s: session.Session, name: str, output: str) -> None:
-    """From the task that has it; from the object itself if the journal has that task no more."""
+    """Copy the result of a Job from its task, or from the Job's status if the journal no longer has
+    that task.
+    """
     found = await job_names.get(s, name)
     if not job_objects.is_over(found):
         raise errors.CommandError(
@@ -157,7 +165,7 @@ async def _of_job(s: session.Session, name: str, output: str) -> None:
     if finalizer is None and job_objects.counts(found).total != 1:
         raise errors.Missing(
             f"Job {name} has {job_objects.counts(found).total:,} indexes and no finalizer, so each "
-            f"index has its own result: `kiln result {name}-0` brings the first"
+            f"index has its own result: `kiln result {name}-0` prints that of the first"
         )
     task = f"{name}-finalizer" if finalizer is not None else await _only_task(s, name)
     try:
@@ -195,18 +203,20 @@ async def _of_set(s: session.Session, name: str, output: str) -> None:
 
 
 async def _object(s: session.Session, name: str) -> dict[str, Any] | None:
-    """The Task object of that name. Raises Missing where a file job has it."""
+    """Return the Task object, or None. Raises Missing if a file job has that name."""
     with contextlib.suppress(kube_errors.NotFound):
         return await s.ask("GET", s.path(api_kinds.TASKS, name, namespace=s.one_namespace()))
     if await file_names.perhaps(s, name) is not None:
-        raise errors.Missing(f"{name} is a file job: `kiln results {name}` brings its results")
+        raise errors.Missing(f"{name} is a file job: `kiln results {name}` prints its results")
     if await job_names.perhaps(s, name) is not None:
-        raise errors.Missing(f"{name} is a Job: `kiln result job/{name}` brings its result")
+        raise errors.Missing(f"{name} is a Job: `kiln result job/{name}` prints its result")
     return None
 
 
 def _from_status(name: str, status: Mapping[str, Any], output: str) -> None:
-    """Of a Task that the journal does not know: not yet, or not any more."""
+    """Copy the result from the status of a Task that the journal does not have yet, or no longer
+    has.
+    """
     _check_state(name, {"state": api_task.State.PENDING, **status}, _wait_hint(name))
     kept = status.get("result")
     if kept is None:
@@ -224,7 +234,7 @@ def _from_status(name: str, status: Mapping[str, Any], output: str) -> None:
 def _from_directory(directory: Path, name: str, output: str) -> None:
     view = _view(directory, name)
     known = {"state": view.state, "reason": view.reason, "message": view.message}
-    _check_state(name, known, "it goes on, or will with the next kiln.start of that directory")
+    _check_state(name, known, "it runs, or will run at the next kiln.start of that directory")
     payload = results.flatten_stream(view.result)
     if payload is None:
         click.echo(f"task {name} has no result", err=True)
@@ -258,7 +268,9 @@ def _view(directory: Path, name: str) -> model.TaskView:
 
 
 def _abbreviated(reader: queries.Queries, name: str) -> model.TaskView | None:
-    """The one task whose id begins or ends so. Raises Conflict where there are several."""
+    """Return the task whose id begins or ends with these digits, or None. Raises Conflict if there
+    are several.
+    """
     digits = ids.abbreviated(name)
     if digits is None:
         return None
@@ -268,7 +280,7 @@ def _abbreviated(reader: queries.Queries, name: str) -> model.TaskView | None:
 
 
 def _newest(reader: queries.Queries) -> str:
-    """What there is instead: ids are seen nowhere else."""
+    """Return a hint that lists the newest tasks of the directory with their ids."""
     found, _ = reader.tasks(_NAMESPACE, wanted=model.TaskQuery(), limit=_SHOWN, below=None)
     shown = [f"{ids.task_text(v.task)} ({v.function or v.name}, {v.state})" for v in found]
     return f"; the newest are {', '.join(shown)}" if shown else ""
@@ -295,7 +307,7 @@ def _check_state(name: str, found: Mapping[str, Any], hint: str) -> None:
 
 
 def _check_terminal(name: str, media_type: str, output: str) -> None:
-    """Bytes that are no text would garble a terminal."""
+    """Refuse to write binary data to a terminal."""
     if media_type == attempts.JSON or output != downloads.STDOUT or not sys.stdout.isatty():
         return
     what = "a Python pickle" if media_type == attempts.PICKLE else f"of type {media_type}"
@@ -316,7 +328,7 @@ def _opened(output: str) -> Iterator[IO[bytes]]:
 
 
 def _end_line(file: IO[bytes], media_type: str, end: bytes | memoryview) -> None:
-    """End the last line of JSON that is printed and ends with `end`, unless it has an end."""
+    """Write a newline after printed JSON that ends with `end`, unless it has one."""
     is_printed = file is sys.stdout.buffer and media_type == attempts.JSON
     if is_printed and bytes(end[-1:]) != b"\n":
         file.write(b"\n")

@@ -1,4 +1,4 @@
-"""`kiln results`: what a file job has made, or its bad records."""
+"""`kiln results`: print or save the result of a file job, or its bad records."""
 
 from typing import Any
 
@@ -20,22 +20,24 @@ from kilnwork.kube import errors as kube_errors
 @click.argument("job", metavar="ID|NAME", shell_complete=shell_completion.file_jobs)
 @options.target
 @click.option("-o", "--output", default=downloads.STDOUT, metavar="FILE",
-              help="Write it there; default standard output.")  # fmt: skip
-@click.option("--errors", "bad", is_flag=True, help="The bad records instead.")
-@click.option("--part", type=click.IntRange(min=1), help="Of this part only.")
-@click.option("--partial", is_flag=True, help="Of the parts that are done by now.")
-@click.option("--wait", is_flag=True, help="Wait until the job is over.")
+              help="File to write; default: standard output.")  # fmt: skip
+@click.option("--errors", "bad", is_flag=True, help="Print the bad records instead of the result.")
+@click.option("--part", type=click.IntRange(min=1), metavar="N", help="Only the result of part N.")
+@click.option(
+    "--partial", is_flag=True, help="Only the results of the parts that are finished so far."
+)
+@click.option("--wait", is_flag=True, help="Wait until the job finishes.")
 def command(job: str, **given: Any) -> None:
-    """Bring the result of a file job: a line for each record, in their order.
+    """Print or save the result of a file job: one line per record, in the order of the records.
 
     \b
     kiln results invoices -o result.jsonl
     kiln results invoices --errors | head
     kiln results invoices --part 3
 
-    A part can be read as soon as it is done, and with --partial all of those; a job that failed or
-    was cancelled keeps them. --errors gives a JSON object a line: `line` (from 1),
-    `reason` and `raw`, the record unchanged.
+    The result of a part can be read as soon as the part is finished, and --partial prints all
+    finished parts, also those of a failed or cancelled job. --errors prints a JSON object per bad
+    record: `line` (from 1), `reason` and `raw`, the unchanged record.
     """
     downloads.check_target(given["output"])
     session.run(lambda s: _results(s, job, given))

@@ -1,4 +1,4 @@
-"""`kiln resume`: of tasks, file jobs, Jobs and SyncSets."""
+"""`kiln resume`: resume suspended tasks, file jobs, Jobs and SyncSets."""
 
 import click
 
@@ -15,13 +15,13 @@ from kilnwork.cli import options, session, shell_completion, suspension
 )
 @options.target
 def command(names: tuple[str, ...]) -> None:
-    """Go on with what was suspended.
+    """Resume suspended tasks, Jobs, SyncSets and file jobs.
 
     \b
     kiln resume hello
     kiln resume invoices
     kiln resume job/report-x7k2p syncset/eod-risk
 
-    What has failed runs again by `kiln retry --failed`.
+    Failed work is not started again: use `kiln retry --failed`.
     """
     session.run(lambda s: suspension.suspend(s, names, suspended=False))

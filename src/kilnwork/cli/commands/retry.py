@@ -1,4 +1,4 @@
-"""`kiln retry`: a new run of tasks, Jobs and file jobs that are over."""
+"""`kiln retry`: start a new run of finished tasks, Jobs, SyncSets and file jobs."""
 
 from collections.abc import Sequence
 
@@ -30,12 +30,22 @@ from kilnwork.cli import (
 )
 @options.target
 @options.data
-@click.option("--failed", is_flag=True, help="Run again only what failed; reuse what succeeded.")
-@click.option("--force", is_flag=True, help="Run again also what has succeeded.")
-@click.option("--wait", is_flag=True, help="Wait until they are over; 6 if one ends badly.")
-@click.option("--timeout", type=options.DURATION, default=None, help="Wait no longer than this.")
+@click.option(
+    "--failed",
+    is_flag=True,
+    help="Run only failed work again; reuse the results of what succeeded.",
+)
+@click.option("--force", is_flag=True, help="Run tasks again even if they succeeded.")
+@click.option(
+    "--wait",
+    is_flag=True,
+    help="Wait until the new runs finish; exit with 6 if one fails or is killed.",
+)
+@click.option(
+    "--timeout", type=options.DURATION, default=None, help="Stop waiting after this time."
+)
 def command(tasks: tuple[str, ...], timeout: float | None, **asked: bool) -> None:
-    """Start again what has failed or was killed: a new run with new budgets.
+    """Run failed or killed tasks, Jobs, SyncSets and file jobs again, with new retry budgets.
 
     \b
     kiln retry hello
@@ -44,18 +54,18 @@ def command(tasks: tuple[str, ...], timeout: float | None, **asked: bool) -> Non
     kiln retry invoices --failed
     kiln retry syncset/eod-risk --failed
 
-    With --failed a task goes on where it failed: children and inputs that succeeded are used as
-    they are, those that failed run again, and so does all that failed because of them: the task
-    that has spawned it, and those that take its result, in dependency order. Name any one of them.
-    Without it the task alone runs again, from its beginning, with new children.
+    Without --failed, only the task itself runs again, from its beginning and with new children.
 
-    Of Jobs and file jobs the indexes and parts that have not succeeded run again, either way; with
-    --failed also the Jobs that failed because of a Job.
+    With --failed, children and inputs that succeeded keep their results. Those that failed run
+    again, and so does every task that failed because of them, its parent or a task that takes its
+    result, in dependency order. Name any one of these tasks.
 
-    Of a SyncSet (--failed only) the failed shards and steps of its newest generation run again, and
-    what comes after them, on the same data; `kiln replay` runs a whole generation again.
+    For Jobs and file jobs, the indexes and parts that have not succeeded run again in both cases;
+    with --failed also Jobs that failed because they depend on a Job. For SyncSets (--failed only),
+    the failed shards and steps of the newest generation and the steps after them run again on the
+    same data; `kiln replay` runs a whole generation again.
 
-    Runs before it stay readable: `kiln logs --run N`.
+    The output of earlier runs is kept: `kiln logs --run N`.
     """
     if asked["failed"] and asked["force"]:
         raise click.UsageError("--failed reuses what has succeeded: leave out --force")
@@ -71,7 +81,7 @@ async def _all(
     wait: bool,
     timeout_s: float | None,
 ) -> None:
-    """Each that can be; the others are named, the last of them by the exit."""
+    """Retry each one that can be retried; print the errors of the others and raise the last."""
     started: list[retries.Started] = []
     begun = set[str]()
 
@@ -91,8 +101,8 @@ async def _all(
         if (name := set_objects.said(word)) is not None:
             if not failed:
                 raise errors.Unusable(
-                    f"--failed runs again what failed of a SyncSet; `kiln replay {name}` runs all "
-                    "of it, as its next generation"
+                    f"--failed runs the failed steps of a SyncSet again; `kiln replay {name}` runs "
+                    "the whole generation again, as a new one"
                 )
             one = await retries.sync_set(s, name)
         else:

@@ -1,4 +1,6 @@
-"""`kiln run`: make a Task of a command line; with --watch follow it and end as it ended."""
+"""`kiln run`: create a Task from a command line; with --watch follow it and exit with its exit
+code.
+"""
 
 import asyncio
 import contextlib
@@ -35,7 +37,7 @@ _AGAIN_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """What the task reads: the name of a TaskObject, and its data when it is made by us."""
+    """Input of the task: the name of a TaskObject, and its data if the command creates it."""
 
     name: str
     data: Any = None
@@ -45,37 +47,52 @@ class _Input:
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, required=True, metavar="COMMAND [ARG…]")
 @options.target
-@click.option("--name", help="Name of the Task; default run- and something random.")
+@click.option("--name", metavar="NAME", help="Name of the Task; default: run- and a random suffix.")
 @click.option(
     "--cluster",
-    help="TaskCluster to run on; default `default`.",
+    metavar="NAME",
+    help="TaskCluster to run on; default: `default`.",
     shell_complete=shell_completion.of_kind(kinds.TASK_CLUSTERS),
 )
-@click.option("--env", "env", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
+@click.option(
+    "--env",
+    "env",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Environment variable of the command; repeatable.",
+)
 @click.option(
     "--input",
     "source",
     metavar="FILE|OBJECT",
-    help="JSON or YAML file, - for standard input, or a TaskObject.",
+    help="Input: a JSON or YAML file, - for standard input, or the name of a TaskObject.",
     shell_complete=shell_completion.files,
 )
-@click.option("--retries", type=click.IntRange(min=0), help="Tries after the first one failed.")
-@click.option("--timeout", type=options.DURATION, help="How long an attempt may run.")
-@click.option("--watch", is_flag=True, help="Follow states and output, and end as the task ends.")
-@click.option("--dry-run", is_flag=True, help="Print the Task and make nothing.")
+@click.option(
+    "--retries",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Number of further attempts after the first one fails; default: 0.",
+)
+@click.option("--timeout", type=options.DURATION, help="Maximum run time of an attempt.")
+@click.option("--watch", is_flag=True, help="Print states and output until the task finishes.")
+@click.option("--dry-run", is_flag=True, help="Print the Task without creating it.")
 @options.output("name", "json", "yaml")
 def command(words: tuple[str, ...], source: str | None, form: str | None, **rest: Any) -> int:
     """Run a command as a Task.
 
     \b
     kiln run --watch -- python -c 'print(6 * 7)'
-    kiln run --input numbers.json --retries 2 -- ./sum.sh
+    kiln run --name total --input numbers.json --retries 2 -- ./sum.sh
+    kiln run --dry-run -- make report > task.yaml
 
-    The command finds its input as a file named by $KILN_INPUT (a JSON object; a file given here is
-    in it as "input") and may write its result, JSON, to the file named by $KILN_OUTPUT.
+    Creates a Task and prints its name. The command can read its input from the file that
+    $KILN_INPUT names, a JSON object in which the value of --input is the member "input", and can
+    write its result as JSON to the file that $KILN_OUTPUT names.
 
-    With --watch output goes to standard output and states to standard error; the exit code is the
-    command's own. Ctrl-C leaves the task running.
+    With --watch the command's output goes to standard output and state changes go to standard
+    error; kiln exits with the command's exit code. Ctrl-C stops watching and leaves the task
+    running.
     """
     given = _input(source)
     body = _body(words, given, rest)
@@ -96,7 +113,7 @@ def _input(source: str | None) -> _Input | None:
     text = sys.stdin.read() if source == "-" else manifests.read_text(path)
     found = [value for _, value in manifests.documents(text, source=source)]
     if len(found) != 1:
-        raise errors.Unusable(f"--input {source}: one JSON or YAML document is expected")
+        raise errors.Unusable(f"--input {source}: expected one JSON or YAML document")
     return _Input(f"input-{ids.new_uid()[:8]}", found[0], made=True)
 
 
@@ -167,7 +184,9 @@ def _announce(made: meta.JsonObject, *, form: str | None, watch: bool) -> None:
 
 
 async def _make_input(s: session.Session, made: meta.JsonObject, given: _Input) -> None:
-    """The TaskObject, owned by the Task: they go together. Without it the Task is taken back."""
+    """Create the TaskObject, owned by the Task and deleted with it. If that fails, delete the
+    Task.
+    """
     metadata = made["metadata"]
     body = {
         "apiVersion": kinds.TASK_OBJECTS.api_version,
@@ -216,7 +235,7 @@ class _Follower:
         self._unread: errors.CommandError | None = None
 
     async def follow(self) -> int:
-        """Until the task is over: its exit code."""
+        """Follow the task until it finishes and return the exit code."""
         background = coroutines.BackgroundWork("run")
         subject = object_waits.Subject(kinds.TASKS, self._name, self._namespace)
         versions = object_waits.versions(self._session, subject)
@@ -234,7 +253,7 @@ class _Follower:
                         return self._end(status)
         except asyncio.CancelledError:
             click.echo(
-                f"task {self._name} goes on: `kiln logs -f {self._name}` follows it, "
+                f"task {self._name} continues: `kiln logs -f {self._name}` follows it, "
                 f"`kiln cancel {self._name}` stops it",
                 err=True,
             )
@@ -249,7 +268,9 @@ class _Follower:
         return found
 
     async def _say(self, found: meta.JsonObject) -> None:
-        """The state when it changes; in a terminal also how far its children are, now and then."""
+        """Print the state when it changes; in a terminal also the progress of its children from
+        time to time.
+        """
         text, status = object_waits.described(found), found.get("status") or {}
         if status.get("state") and text != self._last:
             click.echo(f"{self._name}: {text}", err=True)
@@ -283,7 +304,7 @@ class _Follower:
     def _end(self, status: dict[str, Any]) -> int:
         if self._unread is not None:
             click.echo(f"the output was not read to its end: {self._unread}", err=True)
-            click.echo(f"`kiln logs {self._name}` shows all of it", err=True)
+            click.echo(f"`kiln logs {self._name}` shows all output", err=True)
         if status["state"] == "Success":
             return exits.Exit.OK if self._unread is None else self._unread.code
         raise errors.TaskFailed(

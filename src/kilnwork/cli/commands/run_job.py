@@ -1,4 +1,4 @@
-"""`kiln run-job`: make a Job of a JobConfig, with values for its options; --watch follows it."""
+"""`kiln run-job`: create a Job from a JobConfig with option values; --watch follows it."""
 
 import sys
 from typing import Any
@@ -36,7 +36,7 @@ from kilnwork.kube import errors as kube_errors
     "--option-values",
     "text",
     metavar="JSON|YAML|@FILE",
-    help="Values of options by name, as one text, or as a file; @- is standard input.",
+    help="Option values by name, as JSON or YAML text or a file; @- reads standard input.",
     shell_complete=shell_completion.files,
 )
 @click.option(
@@ -44,40 +44,59 @@ from kilnwork.kube import errors as kube_errors
     "pairs",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A value of one option; may be repeated.",
+    help="Value of one option, overrides -O; repeatable.",
     shell_complete=shell_completion.job_options,
 )
-@click.option("--use-defaults", is_flag=True, help="Ask only for options that have no default.")
-@click.option("--no-interactive", is_flag=True, help="Ask for nothing, also in a terminal.")
-@click.option("--name", help="Name of the Job; default that of the JobConfig and something random.")
+@click.option(
+    "--use-defaults", is_flag=True, help="Ask only for required options that have no default."
+)
+@click.option("--no-interactive", is_flag=True, help="Never ask for options, even in a terminal.")
+@click.option(
+    "--name",
+    metavar="NAME",
+    help="Name of the Job; default: the name of the JobConfig and a random suffix.",
+)
 @click.option(
     "--at",
     type=time_types.MOMENT,
     metavar="TIME",
-    help="Start no sooner: 2026-01-02T03:04, or with Z.",
+    help="Start no earlier than this time: 2026-01-02T03:04, local time unless it ends with a"
+    " zone such as Z.",
 )
-@click.option("--after", type=options.DURATION, help="Start after this time, such as 30m.")
-@click.option("--enqueue", is_flag=True, help="Wait while others of the JobConfig run.")
+@click.option(
+    "--after",
+    type=options.DURATION,
+    help="Start no earlier than after this time from now, for example 30m.",
+)
+@click.option(
+    "--enqueue",
+    is_flag=True,
+    help="Wait while other Jobs of the JobConfig run; same as --concurrency-policy Enqueue.",
+)
 @click.option(
     "--concurrency-policy",
     "policy",
     type=click.Choice([policy.value for policy in api_job.ConcurrencyPolicy], case_sensitive=False),
-    help="What happens while others run; default as the JobConfig says.",
+    help="What to do while other Jobs of the JobConfig run; default: as the JobConfig says,"
+    " Enqueue with --at and --after.",
 )
 @click.option(
-    "--priority", type=int, help="Higher ones start first; default that of the JobConfig."
+    "--priority",
+    type=int,
+    metavar="N",
+    help="Priority of the Job, higher first; default: that of the JobConfig.",
 )
-@click.option("--watch", is_flag=True, help="Follow it with a progress bar, and end as it ends.")
+@click.option("--watch", is_flag=True, help="Show progress until the Job finishes.")
 @click.option(
     "--options-schema",
     "schema",
     is_flag=True,
-    help="Print what values its options take, as JSON Schema, and make nothing.",
+    help="Print the JSON Schema of the option values without creating a Job.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the Job and make nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the Job without creating it.")
 @options.output("name", "json", "yaml")
 def command(config: str, form: str | None, **asked: Any) -> int:
-    """Run a JobConfig now, or at a time: make a Job of it.
+    """Create a Job from a JobConfig, to run now or later.
 
     \b
     kiln run-job report
@@ -86,10 +105,10 @@ def command(config: str, form: str | None, **asked: Any) -> int:
     kiln run-job report -O @options.yaml --dry-run -o yaml
     kiln run-job report --options-schema
 
-    In a terminal it asks for the options that were given no value; Enter takes the default. Lists
-    are typed with commas, or as JSON. `kiln schedule report` shows when it runs by itself.
+    Prints the name of the Job. In a terminal it asks for the value of every option that was not
+    given; Enter accepts the default. Type lists with commas, or as JSON.
 
-    With --watch it prints indexes that fail as they do, and ends with 6 unless the Job succeeds.
+    With --watch, prints progress and failed indexes, and exits with 6 unless the Job succeeds.
     Ctrl-C leaves the Job running.
     """
     _check(asked)
@@ -122,7 +141,7 @@ def _check(asked: dict[str, Any]) -> None:
 
 
 def _schema(config: job_config.JobConfig) -> dict[str, Any]:
-    """What values the options take. Raises `errors.Unusable` for options that are not valid."""
+    """Return the JSON Schema of the option values. Raises `errors.Unusable` for invalid options."""
     problems = list(api_options.problems(config.spec.option))
     if problems:
         raise errors.Unusable("; ".join(f"{field} {problem}" for field, problem in problems))
@@ -130,7 +149,7 @@ def _schema(config: job_config.JobConfig) -> dict[str, Any]:
 
 
 def _body(config: job_config.JobConfig, asked: dict[str, Any]) -> dict[str, Any]:
-    """The Job. Raises `errors.Unusable` for values that do not suit the options."""
+    """Return the Job. Raises `errors.Unusable` for option values that the options do not allow."""
     policy = api_job.ConcurrencyPolicy.ENQUEUE if asked["enqueue"] else asked["policy"]
     try:
         values = job_options.given(config.spec.option, asked["text"], asked["pairs"])

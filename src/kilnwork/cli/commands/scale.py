@@ -1,4 +1,4 @@
-"""`kiln scale`: ask for another number of workers."""
+"""`kiln scale`: set the number of workers of a TaskCluster."""
 
 import click
 
@@ -18,26 +18,30 @@ MAX_NAMED = 10
     "name", metavar="NAME", shell_complete=shell_completion.of_kind(_CLUSTERS), default="default"
 )
 @options.target
-@click.option("--replicas", type=click.IntRange(min=0), required=True, help="How many workers.")
-@click.option("--wait", is_flag=True, help="Wait until there are as many, all connected.")
-@click.option("--timeout", type=options.DURATION, default=None, help="Wait no longer than this.")
+@click.option(
+    "--replicas", type=click.IntRange(min=0), required=True, metavar="N", help="Number of workers."
+)
+@click.option("--wait", is_flag=True, help="Wait until this number of workers is connected.")
+@click.option(
+    "--timeout", type=options.DURATION, default=None, help="Stop waiting after this time."
+)
 def command(name: str, replicas: int, wait: bool, timeout: float | None) -> None:  # noqa: FBT001
-    """Ask for another number of workers of TaskCluster NAME, `default` if none is named.
+    """Set the number of workers of TaskCluster NAME, default `default`.
 
     \b
     kiln scale --replicas 8 --wait
     kiln scale batch --replicas 0
 
-    Fewer: workers that hold no task go first, the others when what they run has ended; they get
-    nothing new. `kubectl scale taskcluster/NAME --replicas N` and autoscalers do the same.
+    When scaling down, idle workers stop first; busy workers get no new tasks and stop when their
+    tasks have finished. `kubectl scale taskcluster/NAME --replicas N` and autoscalers do the same.
 
-    Ends with 5 when the time is over.
+    With --wait, prints progress; exits with 5 after --timeout.
     """
     session.run(lambda s: _scale(s, _plain(name), replicas, wait=wait, timeout_s=timeout))
 
 
 def _plain(word: str) -> str:
-    """The name in NAME or KIND/NAME."""
+    """Return the name in NAME or KIND/NAME."""
     kind, slash, name = word.partition("/")
     if not slash:
         return word
@@ -72,7 +76,7 @@ def _workers(count: int) -> str:
 
 
 async def _missing(s: session.Session, name: str) -> str:
-    """That there is none of this name, and which there are."""
+    """Return the error text for a missing TaskCluster, with the names of the existing ones."""
     known = sorted(item["metadata"]["name"] for item in await s.items(s.path(_CLUSTERS)))
     text = f"there is no TaskCluster {name} in namespace {s.namespace}"
     if not known:
@@ -99,7 +103,7 @@ def _has(replicas: int, name: str) -> object_waits.Test:
 
 
 def _where(found: meta.JsonObject | None) -> str:
-    """How far it is, and what stands in the way."""
+    """Return how many workers are connected, and what prevents more."""
     status = (found or {}).get("status") or {}
     conditions: list[dict[str, str]] = status.get("conditions") or []
     ready = next((c for c in conditions if c["type"] == "Ready"), {})

@@ -1,4 +1,4 @@
-"""`kiln schedule`: when JobConfigs run next, or when an expression would."""
+"""`kiln schedule`: show when JobConfigs, or cron expressions, run next."""
 
 from typing import Any
 
@@ -34,21 +34,22 @@ _PREVIEW = "default/preview"
     type=click.IntRange(1, 1000),
     default=schedules.NEXT_RUNS,
     show_default=True,
-    help="So many ticks to come.",
+    metavar="N",
+    help="Number of future ticks to show.",
 )
 @click.option(
     "--cron",
     "expressions",
     multiple=True,
     metavar="EXPR",
-    help="Preview this expression, without a server; may be repeated.",
+    help="Show when this cron expression would run, without asking a server; repeatable.",
 )
 @click.option(
     "--timezone",
     metavar="TZ",
-    help="Of --cron: an IANA name, or an offset such as UTC+8; default UTC.",
+    help="Time zone for --cron: an IANA name, or an offset such as UTC+8; default: UTC.",
 )
-@click.option("--no-headers", is_flag=True, help="Leave out the line of column names.")
+@click.option("--no-headers", is_flag=True, help="Omit the header line.")
 @options.output("json", "yaml")
 def command(
     configs: tuple[str, ...],
@@ -57,7 +58,7 @@ def command(
     form: str | None,
     **asked: Any,
 ) -> None:
-    """Show when JobConfigs run next, when they ran last, and what they missed and why.
+    """Show when JobConfigs run next, when they last ran, and which ticks they missed and why.
 
     \b
     kiln schedule
@@ -65,9 +66,9 @@ def command(
     kiln schedule --cron '0 2 * * MON-FRI' --timezone Europe/Zurich
     kiln schedule --cron 'H 2 * * *'
 
-    Without a name it lists all schedules, with the next tick of each. Times are shown in the time
-    zone of the schedule, and in UTC. `H` stands for a number that depends on namespace and name of
-    the JobConfig; with --cron a CONFIG says whose.
+    Without CONFIG, lists all schedules with their next tick. Times are shown in the time zone of
+    the schedule and in UTC. In a cron expression, `H` stands for a number that is derived from
+    namespace and name of the JobConfig; with --cron, CONFIG names that JobConfig.
     """
     count = asked["count"]
     if timezone is not None and not expressions:
@@ -117,7 +118,7 @@ async def _show(
 
 
 async def _list(s: session.Session, count: int, form: str | None, *, headers: bool) -> None:
-    """All that have a schedule; those that are invalid are named, and harm no other."""
+    """Print all schedules; report invalid ones without failing for the others."""
     now, views = s.clock.wall(), []
     for item in await s.items(s.scope(api_kinds.JOB_CONFIGS)):
         try:

@@ -1,4 +1,4 @@
-"""`kiln status`: is the server there, are nodes and workers ready, where are the tasks?"""
+"""`kiln status`: show the state of the server, its nodes, workers, tasks and file jobs."""
 
 import asyncio
 import os
@@ -29,18 +29,28 @@ _MANY = 10
 @click.command()
 @options.target
 @options.output("json", "yaml")
-@click.option("--wait", is_flag=True, help="Wait until the server is ready.")
 @click.option(
-    "--timeout", type=options.DURATION, default=None, help="Wait no longer; default for ever."
+    "--wait",
+    is_flag=True,
+    help="Wait until the server is ready, also if it has not been started yet.",
+)
+@click.option(
+    "--timeout",
+    type=options.DURATION,
+    default=None,
+    help="Stop waiting after this time; default: wait without limit.",
 )
 def command(form: str | None, wait: bool, timeout: float | None) -> None:  # noqa: FBT001
-    """Show server, nodes, clusters, how many tasks and file jobs are where, and the newest files.
+    """Show the state of the server, its nodes, TaskClusters, tasks and file jobs.
 
-    Tasks are Task objects and those that programs have submitted, also by function.
+    \b
+    kiln status
+    kiln status --wait --timeout 30s
 
-    Of all namespaces that you may see unless -n names one; what you may not see is named. In a
-    Kubernetes cluster the manager is shown too. With --wait also a server that is still to be
-    started is waited for.
+    Prints whether the server (in a Kubernetes cluster also the manager) is ready, its nodes and
+    TaskClusters, the number of tasks in each state, in total and by Python function, and the newest
+    file jobs. Covers all namespaces that you may read, or the one of -n; lists the resources that
+    you may not read.
     """
     facts = asyncio.run(_when_ready(timeout)) if wait else session.run(_facts)
     if form is not None:
@@ -51,7 +61,7 @@ def command(form: str | None, wait: bool, timeout: float | None) -> None:  # noq
 
 
 async def _when_ready(timeout_s: float | None) -> dict[str, Any]:
-    """The facts once the server is ready; the kubeconfig may not exist yet either."""
+    """Wait until the server is ready and return the facts; the kubeconfig may not exist yet."""
     text, said = "waiting for the server", ""
     try:
         async with asyncio.timeout(timeout_s), wait_notice.waiting(text) as waiting:
@@ -80,7 +90,7 @@ async def _ready_facts() -> dict[str, Any]:
 
 
 async def _facts(s: session.Session) -> dict[str, Any]:
-    """What there is; of what may not be seen `missing` has the reason, by kind."""
+    """Return what the server has. `missing` gives the reason for each kind that may not be read."""
     version = await s.get_json("/version")
     waits_for = await readiness.waits_for(s)
     missing: dict[str, str] = {}
@@ -117,8 +127,11 @@ _OF_THE_MANAGER = ("files", "tasks")
 
 
 async def _seen(missing: dict[str, str], kind: str, found: Awaitable[T]) -> T | None:
-    """What was asked for; None, and why, for who may not see it; of tasks and file jobs, which
-    another server may have, whatever the reason."""
+    """Await a read; return None and record the reason in `missing` if the user may not read the
+    kind.
+
+    For tasks and file jobs, which another server may hold, any error counts as missing.
+    """
     try:
         return await found
     except errors.SERVER_ERRORS as error:
@@ -133,8 +146,10 @@ async def _seen(missing: dict[str, str], kind: str, found: Awaitable[T]) -> T | 
 
 
 async def _file_jobs(s: session.Session) -> dict[str, Any] | None:
-    """`phases`: how many are in which, of the newest; `newest`: a few of them. None where there is
-    no manager, which is said anyway."""
+    """Return the newest file jobs (`newest`) and the number of jobs per phase (`phases`).
+
+    None if there is no manager; the caller reports that anyway.
+    """
     spaces = [{"namespace": s.namespace}]
     if not s.target.namespace:
         spaces.insert(0, {"allNamespaces": "true"})
@@ -160,7 +175,9 @@ async def _file_jobs(s: session.Session) -> dict[str, Any] | None:
 
 
 async def _manager(s: session.Session, git_version: str) -> dict[str, Any] | None:
-    """How the manager of a cluster is; None for a `kiln up`, which is all in one."""
+    """Return the state of a cluster's manager, or None for a `kiln up`, whose manager is part of
+    the server.
+    """
     if "kilnwork" in git_version:
         return None
     home = manager.home(os.environ)
@@ -171,7 +188,11 @@ async def _manager(s: session.Session, git_version: str) -> dict[str, Any] | Non
 async def _all(
     s: session.Session, served: resource.Resource, narrowed: set[str]
 ) -> list[meta.JsonObject]:
-    """Of all namespaces; of one's own, which is noted, for who may not see them all."""
+    """Return the objects of all namespaces.
+
+    A user who may not read them all gets those of one namespace; the kind is then added to
+    `narrowed`.
+    """
     if s.target.namespace:
         return await s.items(s.path(served))
     try:
@@ -183,7 +204,11 @@ async def _all(
 
 
 async def _task_counts(s: session.Session, narrowed: set[str]) -> dict[str, Any]:
-    """Of all namespaces; of one's own, which is noted, for who may not see them all."""
+    """Return the task counts of all namespaces.
+
+    A user who may not read them all gets those of one namespace; tasks are then added to
+    `narrowed`.
+    """
     own = f"/v1/namespaces/{session.quoted(s.namespace)}/task-counts"
     if s.target.namespace:
         return await s.get_json(own)
@@ -196,7 +221,7 @@ async def _task_counts(s: session.Session, narrowed: set[str]) -> dict[str, Any]
 
 
 def _functions(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """How many calls of each function are in which state, those with most of them first."""
+    """Return the number of calls per function and state, functions with the most calls first."""
     found: dict[tuple[str, str], Counter[str]] = {}
     for item in items:
         if item["function"]:
@@ -259,7 +284,9 @@ def _text(facts: dict[str, Any]) -> list[str]:
     if facts["functions"]:
         lines += ["", *_calls(facts["functions"])]
     if "onlyIn" in facts:
-        lines.append(f"Only namespace {facts['onlyIn']}: you may not see all; -n names another.")
+        lines.append(
+            f"Shows only namespace {facts['onlyIn']}: you may not read all; use -n for another one."
+        )
     return lines
 
 

@@ -1,4 +1,4 @@
-"""`kiln suspend`: of tasks, file jobs, Jobs and SyncSets."""
+"""`kiln suspend`: suspend tasks, file jobs, Jobs and SyncSets."""
 
 import click
 
@@ -15,14 +15,14 @@ from kilnwork.cli import options, session, shell_completion, suspension
 )
 @options.target
 def command(names: tuple[str, ...]) -> None:
-    """Start nothing more of these; what runs goes on to its end.
+    """Suspend tasks, Jobs, SyncSets and file jobs; running work continues.
 
     \b
     kiln suspend hello
     kiln suspend invoices
     kiln suspend job/report-x7k2p syncset/eod-risk
 
-    Of a task no attempt is started any more, of a file job no part, of job/NAME no index, of
-    syncset/NAME no task. `kiln resume` lets them go on.
+    No further attempt of the task, part of the file job, index of job/NAME or task of syncset/NAME
+    starts until `kiln resume`.
     """
     session.run(lambda s: suspension.suspend(s, names, suspended=True))

@@ -20,13 +20,22 @@ from kilnwork.kube import credentials
     "--duration",
     type=options.DURATION,
     default=None,
-    help="How long a ServiceAccount's token is good; default what the server gives.",
+    help="Lifetime of a ServiceAccount token, at least 10 minutes; default: the server's, an"
+    " hour for `kiln up`.",
 )
-@click.option("--audience", "audiences", multiple=True, help="Whom it is for; may be repeated.")
+@click.option(
+    "--audience",
+    "audiences",
+    multiple=True,
+    metavar="AUDIENCE",
+    help="Audience of a ServiceAccount token; repeatable.",
+)
 def command(account: str | None, duration: float | None, audiences: tuple[str, ...]) -> None:
-    """Print the token that the kubeconfig holds, or mint one of a ServiceAccount.
+    """Print the bearer token of the kubeconfig, or create a token for a ServiceAccount.
 
     \b
+    kiln token
+    kiln token builder --duration 2h
     curl -H "Authorization: Bearer $(kiln token)" http://127.0.0.1:7444/v1/namespaces/default/tasks
     curl -H "Authorization: Bearer $(kiln token)" -F file=@work.jsonl http://127.0.0.1:7444/jobs
     """

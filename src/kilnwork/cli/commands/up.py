@@ -1,7 +1,7 @@
-"""`kiln up`: everything on this machine in one process tree, in the foreground.
+"""`kiln up`: run the whole server on this machine as one process tree, in the foreground.
 
-Only options and what is printed; the process around it is in `foreground_server`, what starts and
-stops, and in which order, in `wiring.embedded`.
+Contains the options and the printed messages. `foreground_server` owns the process, and
+`wiring.embedded` starts and stops the parts in order.
 """
 
 import os
@@ -31,28 +31,31 @@ from kilnwork.server.jobs import source_sizing
     type=click.IntRange(0, 65534),
     default=7443,
     show_default=True,
-    help="Port for TLS; the next one serves plain http. 0 takes a free pair.",
+    metavar="PORT",
+    help="TLS port; plain HTTP is served on the next port. 0 picks a free pair of ports.",
 )
 @click.option(
     "--data",
     type=directory_type.Directory(),
-    help="Data directory; default ${XDG_DATA_HOME:-~/.local/share}/kilnwork.",
+    help="Data directory; default: ${XDG_DATA_HOME:-~/.local/share}/kilnwork.",
 )
 @click.option(
     "--workdir",
     type=directory_type.Directory(exists=True),
-    help="Where tasks run; default the current directory.",
+    help="Working directory of tasks; default: the current directory.",
 )
 @click.option(
     "--slots",
     type=click.IntRange(1, 1000),
-    help="Tasks at once on TaskCluster `default`; default one per core.",
+    metavar="N",
+    help="Number of tasks that TaskCluster `default` runs at once; default: the number of"
+    " cores. Used only when the data directory is created.",
 )
 @click.option(
     "--source-compat",
     is_flag=True,
-    help="Let the Jobs API be as that of aksjobscheduler: ids as text, its fields and variables, no"
-    " token over plain http.",
+    help="Serve the Jobs API in the form of aksjobscheduler: text ids, its fields and"
+    " environment variables, no token over plain HTTP.",
 )
 @manager_options.allowed_kinds("*")
 @jobs_api_options.options
@@ -68,10 +71,17 @@ def command(
     allowed_kinds: tuple[str, ...],
     **limited: Any,
 ) -> int:
-    """Start API server, node, dispatcher and controllers on this machine, in the foreground.
+    """Start a kilnwork server on this machine, in the foreground.
 
-    Listens on 127.0.0.1 only. Ctrl-C or `kiln down` ends it and everything it started; a second
-    Ctrl-C does not wait. Objects, results, files and logs stay in the data directory.
+    \b
+    kiln up
+    kiln up --port 0 --data ./scratch --workdir examples/01-counter
+
+    Starts an API server, a node, a dispatcher and the controllers, which listen on 127.0.0.1 only.
+    Prints the address of the server and the `export KUBECONFIG=…` line for other terminals.
+
+    Ctrl-C or `kiln down` stops the server and all processes that it started; a second Ctrl-C stops
+    them without waiting. Objects, results, files and logs stay in the data directory.
     """
     keep = retention_options.chosen(limited)
     settings = embedded.EmbeddedSettings(
@@ -92,7 +102,7 @@ def command(
 
 
 def _say_ready(server: embedded.EmbeddedServer, settings: embedded.EmbeddedSettings) -> None:
-    state = "is ready" if server.trouble is None else "is not ready, but can be mended,"
+    state = "is ready" if server.trouble is None else "is not ready, but can be repaired,"
     click.echo(f"kiln {version.__version__} {state} at {server.url} (data: {settings.data_dir})")
     if server.trouble is not None:
         click.echo(f"  {server.trouble}")
@@ -100,11 +110,13 @@ def _say_ready(server: embedded.EmbeddedServer, settings: embedded.EmbeddedSetti
     click.echo(f"  export KUBECONFIG={shlex.quote(str(server.kubeconfig))}")
     click.echo()
     click.echo("In another terminal, with that line first:")
-    click.echo("  kiln run --watch -- echo hello     run something")
-    click.echo("  kiln tasks                         see tasks, those of Python programs too")
+    click.echo("  kiln run --watch -- echo hello     run a command")
+    click.echo(
+        "  kiln tasks                         list tasks, including those of Python programs"
+    )
     click.echo("  kiln upload FILE --mapper M        map the records of a file")
-    click.echo("  kiln status                        see workers and counts")
+    click.echo("  kiln status                        show workers and task counts")
     if settings.files.source is not None:
-        click.echo(f"The Jobs API is at {server.http_url}/jobs, as that of aksjobscheduler.")
-    click.echo("Ctrl-C here, or `kiln down`, stops everything.")
+        click.echo(f"The Jobs API is at {server.http_url}/jobs, in the form of aksjobscheduler.")
+    click.echo("Ctrl-C here, or `kiln down`, stops the server.")
     sys.stdout.flush()

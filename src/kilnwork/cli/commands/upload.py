@@ -1,4 +1,4 @@
-"""`kiln upload`: a file becomes a job, mapped in parallel, with one ordered result."""
+"""`kiln upload`: create a file job from a file; it maps the records in parallel."""
 
 import sys
 from typing import Any
@@ -30,7 +30,7 @@ ONE_REQUEST_BYTES = 8 << 20
 
 
 class _WithProgram(click.Command):
-    """What follows `--` is a program of its own, whatever it looks like."""
+    """Command whose arguments after `--` are a program, whatever they look like."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words: list[str] = []
@@ -56,74 +56,149 @@ _PROGRAM = "kilnwork.program"
 @click.command(cls=_WithProgram)
 @click.argument("file", metavar="FILE|-", shell_complete=shell_completion.files)
 @options.target
-@click.option("--mapper", metavar="MAPPER", help="What is done to records, see above.")
-@click.option("--command", "program", metavar="TEXT", help="The same as a program after --.")
+@click.option("--mapper", metavar="MAPPER", help="Function that maps records, see above.")
 @click.option(
-    "--batch", type=click.IntRange(1, 1_000_000), help="A function gets lists of so many."
+    "--command",
+    "program",
+    metavar="COMMAND",
+    help="Program that maps records, as one shell-quoted text, instead of the arguments after --.",
 )
-@click.option("--reducer", metavar="MAPPER", help="Gets the merged results; default keeps them.")
-@click.option("--reducer-command", metavar="TEXT", help="The same as a program.")
 @click.option(
-    "--working-dir", type=directory_type.Directory(exists=True), help="Workers get this directory."
+    "--batch",
+    type=click.IntRange(1, 1_000_000),
+    metavar="N",
+    help="Pass lists of up to N records to the function, which returns as many results.",
+)
+@click.option(
+    "--reducer",
+    metavar="MAPPER",
+    help="Function that gets the merged results and produces the final one; default: none.",
+)
+@click.option(
+    "--reducer-command", metavar="COMMAND", help="Program that reduces the merged results."
+)
+@click.option(
+    "--working-dir",
+    type=directory_type.Directory(exists=True),
+    help="Directory to upload; workers run in it and import from it. Paths listed in"
+    " .kilnignore are left out.",
 )
 @click.option(
     "--format",
     "form",
     type=click.Choice([each.value for each in filejobs.Format], case_sensitive=False),
-    help="What a record is; default by the name: .csv, .tsv, .txt and .log (text), else jsonl.",
+    help="Record format: one JSON value per line (jsonl), one line (text), one row below a"
+    " header (csv), or one element of an array (json). Default: csv for .csv and .tsv,"
+    " text for .txt and .log, otherwise jsonl.",
 )
-@click.option("--delimiter", metavar="CHARACTER", help="Of CSV; default a comma.")
+@click.option(
+    "--delimiter", metavar="CHARACTER", help="Delimiter of CSV; default: comma, for .tsv a tab."
+)
 @click.option(
     "--blank",
     type=click.Choice([each.value for each in filejobs.Blank]),
     default="skip",
     show_default=True,
-    help="What a blank line is.",
+    help="Whether blank lines are skipped or are records.",
 )
 @click.option(
     "--items-per-part",
     type=click.IntRange(min=1),
     default=filejobs.DEFAULT_ITEMS_PER_PART,
     show_default=True,
-    help="Lines of a part.",
+    metavar="N",
+    help="Maximum number of records per part.",
 )
-@click.option("--bytes-per-part", type=click.IntRange(min=1), help="A part ends here as well.")
-@click.option("--max-line-bytes", type=click.IntRange(1024, 1 << 30),
-              default=filejobs.DEFAULT_LINE_BYTES, show_default=True,
-              help="A longer line is refused.")  # fmt: skip
-@click.option("--parallelism", type=click.IntRange(1, 100_000), help="Parts that run at once.")
-@click.option("--retries", type=click.IntRange(0, 999), default=2, show_default=True,
-              help="Tries of a part after the first one failed.")  # fmt: skip
-@click.option("--timeout", type=options.DURATION, help="How long a part may run; default no limit.")
+@click.option(
+    "--bytes-per-part",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Maximum size of a part in bytes.",
+)
+@click.option(
+    "--max-line-bytes",
+    type=click.IntRange(1024, 1 << 30),
+    default=filejobs.DEFAULT_LINE_BYTES,
+    show_default=True,
+    metavar="N",
+    help="Maximum length of a line in bytes; a longer line is an error.",
+)
+@click.option(
+    "--parallelism",
+    type=click.IntRange(1, 100_000),
+    metavar="N",
+    help="Maximum number of parts that run at once; default: the number of slots.",
+)
+@click.option(
+    "--retries",
+    type=click.IntRange(0, 999),
+    default=2,
+    show_default=True,
+    metavar="N",
+    help="Number of further attempts of a part after the first one fails; lost"
+    " workers do not count.",
+)
+@click.option(
+    "--timeout", type=options.DURATION, help="Maximum run time of a part; default: no limit."
+)
 @click.option(
     "--bad-records",
     type=click.Choice([each.value for each in filejobs.BadRecords]),
     default="report",
     show_default=True,
-    help="What a bad record does: it is listed, or its part fails.",
+    help="List bad records in the report, or fail their part.",
 )
-@click.option("--max-failed", metavar="N|N%", help="More bad records than this fail the job.")
+@click.option(
+    "--max-failed",
+    metavar="N|N%",
+    help="Fail the job at more bad records than this; default: no limit.",
+)
 @click.option(
     "--cluster",
     default="default",
     show_default=True,
+    metavar="NAME",
     help="TaskCluster to run on.",
     shell_complete=shell_completion.of_kind(kinds.TASK_CLUSTERS),
 )
-@click.option("--name", default="", help="A name to find it by; need not be unique.")
-@click.option("--priority", type=click.IntRange(-1_000_000, 1_000_000), default=0,
-              show_default=True, help="Higher runs first.")  # fmt: skip
-@click.option("--ttl", type=options.DURATION, help="Delete it all so long after its end.")
-@click.option("--paused", is_flag=True, help="Start no part before `kiln resume`.")
-@click.option("--key", metavar="KEY", help="The same key again makes no second job.")
-@click.option("--resume", metavar="UPLOAD", help="Go on with an upload that broke off.")
-@click.option("--watch", is_flag=True, help="Show progress, and end as the job ends.")
-@click.option("-o", "--output", metavar="RESULT", help="Write the result there (-: to standard"
-              " output); implies --watch.")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Print what the job would be, and make nothing.")
+@click.option(
+    "--name",
+    default="",
+    metavar="NAME",
+    help="Name of the file job, without slashes; need not be unique.",
+)
+@click.option(
+    "--priority",
+    type=click.IntRange(-1_000_000, 1_000_000),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Priority of the job, higher first.",
+)
+@click.option(
+    "--ttl",
+    type=options.DURATION,
+    help="Delete the job, its input and its result this long after it finishes; default: keep"
+    " them.",
+)
+@click.option("--paused", is_flag=True, help="Create the job suspended; `kiln resume` starts it.")
+@click.option(
+    "--key",
+    metavar="KEY",
+    help="Idempotency key: uploading again with the same key creates no second job.",
+)
+@click.option("--resume", metavar="UPLOAD", help="Id of an interrupted upload to continue.")
+@click.option("--watch", is_flag=True, help="Show progress until the job finishes.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="RESULT",
+    help="File to write the result to, - for standard output; implies --watch.",
+)
+@click.option("--dry-run", is_flag=True, help="Print the job without creating it.")
 @click.pass_context
 def command(ctx: click.Context, /, file: str, **given: Any) -> int:
-    """Upload a file, map its records in parallel, get one ordered result.
+    """Upload a file, map its records in parallel, and produce one ordered result.
 
     \b
     kiln upload work.jsonl --mapper calculator --watch -o result.jsonl
@@ -131,17 +206,16 @@ def command(ctx: click.Context, /, file: str, **given: Any) -> int:
     kiln upload access.log --watch -o hosts.txt -- cut -d ' ' -f 1
     zcat big.jsonl.gz | kiln upload - --mapper mypackage.clean:row --batch 500
 
-    MAPPER is calculator (the sample), identity, package.module:function that workers can import,
-    or path/to/file.py:function, which is sent along. A function gets one record and returns one, a
-    JSON value; None drops it. A program gets the records of a part on standard input, a line each,
-    and prints results, a line each.
+    MAPPER is `calculator` (a sample), `identity`, package.module:function, which workers must be
+    able to import, or path/to/file.py:function, which is uploaded. A function gets one record and
+    returns one JSON value; None drops the record. A PROGRAM gets the records of a part on standard
+    input, one per line, and prints results, one per line.
 
-    The file is stored as it comes and taken apart into parts of whole records; gzip is unpacked.
-    Results are in the order of the records, however the parts ran. A bad record is listed by
-    `kiln results ID --errors`, and the job goes on.
+    The file is split into parts of whole records; gzip files are decompressed. Results have the
+    order of the records. A bad record does not stop the job; `kiln results ID --errors` lists them.
 
-    Prints the job's id. Ctrl-C during the upload says how to go on with it; afterwards it leaves
-    the job running. With --watch the command ends with 6 if the job fails.
+    Prints the id of the file job. Ctrl-C during the upload prints how to resume it; after the
+    upload it leaves the job running. With --watch, exits with 6 if the job fails.
     """
     downloads.check_target(given["output"], source=None if file == "-" else file)
     program = ctx.meta[_PROGRAM]
@@ -173,7 +247,9 @@ def command(ctx: click.Context, /, file: str, **given: Any) -> int:
 
 
 def _spec(file: str, given: dict[str, Any]) -> dict[str, Any]:
-    """All of the job but its mapper; raises `errors.Unusable` for what cannot be."""
+    """Return the job's spec without its mapper. Raises `errors.Unusable` for contradictory
+    options.
+    """
     records, percent = file_jobs.parse_tolerance(given["max_failed"])
     name = file.lower().removesuffix(".gz")
     form = given["form"] or next((f for end, f in _BY_NAME.items() if name.endswith(end)), "jsonl")
@@ -273,7 +349,7 @@ async def _make(
 
 
 def _encoded(spec: filejobs.FileJobSpec) -> str:
-    """As JSON. Raises `errors.Unusable` for words that are no text."""
+    """Return the spec as JSON. Raises `errors.Unusable` for words that are not valid Unicode."""
     try:
         return msgspec.json.encode(spec).decode()
     except UnicodeEncodeError as error:
@@ -285,7 +361,7 @@ def _encoded(spec: filejobs.FileJobSpec) -> str:
 async def _post(
     s: session.Session, query: dict[str, str], key: str, body: bytes, name: str
 ) -> file_jobs.Job:
-    """Make the job; again while the server is away, which its key makes safe."""
+    """Create the job. Repeats the request while the server is away, which its key makes safe."""
     headers = {"Idempotency-Key": key}
     async with wait_notice.waiting(f"the server takes {name} apart") as waiting:
         return await file_jobs.patiently(

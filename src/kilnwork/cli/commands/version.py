@@ -1,4 +1,4 @@
-"""`kiln version`: of this program, and of the server it would talk to."""
+"""`kiln version`: show the versions of this program and of its server."""
 
 from typing import Any
 
@@ -10,10 +10,17 @@ from kilnwork.cli import errors, options, render, session
 
 @click.command()
 @options.target
-@click.option("--client", is_flag=True, help="Only of this program.")
+@click.option(
+    "--client", is_flag=True, help="Show only the version of this program; ask no server."
+)
 @options.output("json", "yaml")
 def command(client: bool, form: str | None) -> None:  # noqa: FBT001
-    """Show the versions of client and server."""
+    """Show the versions of client and server.
+
+    \b
+    kiln version
+    kiln version --client -o json
+    """
     facts: dict[str, Any] = {"client": {"version": version.__version__}}
     failure: errors.CommandError | None = None
     if not client:

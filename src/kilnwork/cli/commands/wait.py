@@ -33,7 +33,7 @@ _STATES = {state.lower(): state for state in task.State}
 
 
 class _OfPhases(NamedTuple):
-    """How a kind with phases and an end is waited for."""
+    """How `kiln wait` treats a kind that has phases and a final phase."""
 
     phases: type[enum.StrEnum]
     phase_of: Callable[[str], enum.StrEnum | None]
@@ -69,30 +69,33 @@ _DEFAULTS = {api_kinds.DATA_PONDS.kind: "condition=Ready"}
     "wanted",
     default=None,
     metavar="WHAT",
-    help="state=NAME, of Jobs and SyncSets phase=NAME, condition=TYPE[=STATUS], delete, or final"
-    " (any end, with exit code 0); default: the end, which must be a success, of DataPonds"
+    help="state=NAME; phase=NAME (Jobs and SyncSets); condition=TYPE[=STATUS]; delete; or"
+    " final, any final state, with exit code 0. Default: success, for DataPonds"
     " condition=Ready.",
 )
 @click.option(
-    "--timeout", type=options.DURATION, default=None, help="Stop waiting after this; default never."
+    "--timeout",
+    type=options.DURATION,
+    default=None,
+    help="Stop waiting after this time, 0 to check once; default: wait without limit.",
 )
 def command(words: tuple[str, ...], wanted: str | None, timeout: float | None) -> None:
-    """Wait for tasks to succeed, or for them or other objects to become what --for says.
+    """Wait until tasks succeed, or until objects reach the state or condition of --for.
 
     \b
+    kiln wait hello
     kiln wait task-0 --for=state=Success --timeout=60s
     kiln wait 0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10
     kiln wait taskcluster/default --for=condition=Available
-    kiln wait job/report-x7k2p --for=Succeeded
+    kiln wait job/report-x7k2p --for=Succeeded --timeout=1h
     kiln wait syncset/eod-risk
-    kiln wait datapond/lake
+    kiln wait datapond/lake --timeout=60s
 
-    A task that is no object can be waited for until it is over, and so can a file job, by its id,
-    by its name or as file/NAME.
+    Prints a line for each object once it has reached the state. For tasks that are not Task
+    objects, and for file jobs (by id, name or file/NAME), it can only wait until they finish.
 
-    Ends with 5 when the time is over, with 6 when a task does not succeed, or ends in another state
-    than the one that is waited for, or a file job does not succeed. With --for=final any end of a
-    task is as good.
+    Exits with 5 after --timeout, and with 6 if a task or file job fails or a task finishes in
+    another state than the requested one. With --for=final every final state is accepted.
     """
 
     async def work(s: session.Session) -> None:
@@ -124,7 +127,9 @@ def command(words: tuple[str, ...], wanted: str | None, timeout: float | None) -
 
 
 async def _job_or_task(s: session.Session, word: str) -> tuple[str | None, str | None]:
-    """The id of a file job, or else the name of a task that only the journal has, or neither."""
+    """Return the id of a file job, or the name of a task that only the journal has; otherwise
+    neither.
+    """
     said = file_names.said(word)
     if said is not None:
         found: file_names.Found | None = await file_names.named(s, said)
@@ -149,7 +154,9 @@ async def _file_job(
     s: session.Session, job: str, wanted: str | None, *, timeout_s: float | None
 ) -> None:
     if wanted not in (None, _FINAL):
-        raise errors.Unusable(f"{job} is a file job: only its end can be waited for, without --for")
+        raise errors.Unusable(
+            f"{job} is a file job: it can only be waited for until it finishes, without --for"
+        )
     found = await file_job_progress.until_over(s, job, timeout_s=timeout_s)
     await file_job_progress.tell_bad(s, found)
     if wanted is None:
@@ -162,11 +169,11 @@ async def _until_over(
 ) -> None:
     state = task.State.SUCCESS if wanted is None else _state_of(wanted)
     if state is None and wanted != _FINAL:
-        raise errors.Unusable(
-            f"{name} is no object: only --for=final and --for=state=NAME are known"
-        )
+        raise errors.Unusable(f"{name} is not a Task object: use --for=final or --for=state=NAME")
     if state is not None and not task.State(state).final:
-        raise errors.Unusable(f"{name} is no object: only its end can be waited for")
+        raise errors.Unusable(
+            f"{name} is not a Task object: it can only be waited for until it finishes"
+        )
     ended = await object_waits.for_final(s, name, timeout_s=timeout_s)
     if wanted is None and ended != state:
         raise errors.TaskFailed(f"task {name} ended as {ended}: `kiln why {name}` says why")
@@ -176,7 +183,9 @@ async def _until_over(
 
 
 async def _bare_kind(s: session.Session, name: str) -> resource.Resource:
-    """A name alone is a Task's; a Job's only where there is no such Task."""
+    """Return the kind of a name without a kind: a Job if there is a Job but no Task of that name,
+    otherwise a Task.
+    """
     try:
         await s.ask("GET", s.path(api_kinds.TASKS, name, namespace=s.one_namespace()))
     except kube_errors.NotFound:
@@ -194,15 +203,18 @@ async def _subject(s: session.Session, word: str) -> object_waits.Subject:
 
 
 def check_end(found: meta.JsonObject | None, name: str) -> None:
-    """Raises `errors.TaskFailed` for a Task that is over and has not succeeded."""
+    """Raise `errors.TaskFailed` for a finished Task that has not succeeded."""
     state = ((found or {}).get("status") or {}).get("state")
     if state != task.State.SUCCESS:
         raise errors.TaskFailed(f"{name} ended as {object_waits.described(found)}")
 
 
 def check_kind(wanted: str, served: resource.Resource) -> None:
-    """Only tasks, Jobs and SyncSets have states and an end. Raises `errors.Unusable` instead of
-    waiting for ever."""
+    """Raise `errors.Unusable` if the kind never reaches what is waited for.
+
+    Only tasks, Jobs and SyncSets have states and a final state; for other kinds the command would
+    wait for ever.
+    """
     if wanted.partition("=")[0] in ("condition", "delete") or served == api_kinds.TASKS:
         return
     of_phases = _OF_PHASES.get(served.kind)
@@ -220,7 +232,7 @@ def check_kind(wanted: str, served: resource.Resource) -> None:
 
 
 def test_of(wanted: str, name: str) -> object_waits.Test:
-    """What `--for` asks of an object called `name`. Raises `errors.Unusable`."""
+    """Return the test for `--for` on the object called `name`. Raises `errors.Unusable`."""
     if wanted == "delete":
         return lambda found: found is None
     if wanted == _FINAL:
@@ -238,7 +250,7 @@ def test_of(wanted: str, name: str) -> object_waits.Test:
 
 
 def _state_of(wanted: str) -> task.State | None:
-    """The state in `state=NAME` or `NAME`."""
+    """Return the state in `state=NAME` or `NAME`, or None."""
     what, _, value = wanted.partition("=")
     return _STATES.get((value if what == "state" else wanted).lower())
 

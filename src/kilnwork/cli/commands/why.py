@@ -1,4 +1,4 @@
-"""`kiln why`: one sentence on why something is where it is."""
+"""`kiln why`: explain in one sentence the state of a task or object."""
 
 import contextlib
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ FIRST_LOOK_S = 3.0
 @options.data
 @options.output("json")
 def command(subject: str, form: str | None) -> None:
-    """Say in one sentence why a task waits, runs, failed or was killed.
+    """Explain in one sentence why a task waits, runs, failed or was killed.
 
     \b
     kiln why hello
@@ -48,8 +48,8 @@ def command(subject: str, form: str | None) -> None:
     kiln why syncset/eod-risk
     kiln why datapond/lake
 
-    A Python function that raised an error shows its traceback as well. KIND/NAME asks about
-    something else than a task, such as a Job, file/NAME and the id of a file job about that job.
+    If a Python function raised an exception, prints its traceback too. KIND/NAME explains the state
+    of another object, file/NAME or the id of a file job that of the file job.
     """
     document = session.run(lambda s: _document(s, subject))
     if form == "json":
@@ -77,13 +77,13 @@ async def _of_job(found: job_names.Item) -> dict[str, Any]:
 
 
 def job_sentence(found: job_names.Item) -> str:
-    """Why a Job is where it is, which indexes have failed, and what to do."""
+    """Return a sentence about the Job's state, its failed indexes, and what to do."""
     text = f"{job_objects.sentence(found)}."
     counts = job_objects.counts(found)
     if counts.failed and counts.total > 1:
         text += f" Failed: {counts.failed_indexes}."
     if job_objects.spec(found).get("suspend") and not job_objects.is_over(found):
-        text += f" It is suspended: `kiln resume job/{found['metadata']['name']}` lets it go on."
+        text += f" It is suspended: `kiln resume job/{found['metadata']['name']}` resumes it."
     if job_objects.is_over(found) and job_objects.phase(found) != api_job.Phase.SUCCEEDED:
         text += f" {job_objects.hint(found)}."
     if found["metadata"].get("deletionTimestamp"):
@@ -93,10 +93,10 @@ def job_sentence(found: job_names.Item) -> str:
 
 
 def config_sentence(found: job_names.Item) -> str:
-    """Why a JobConfig makes Jobs or none: its state, what is wrong, when it runs next."""
+    """Return a sentence about a JobConfig: its state, what is wrong, and when it runs next."""
     name, status = found["metadata"]["name"], found.get("status") or {}
     if not status.get("state"):
-        return f"JobConfig {name} has not been looked at yet."
+        return f"JobConfig {name} has not been processed yet."
     active, queued = status.get("active", 0), status.get("queued", 0)
     text = f"JobConfig {name} is {status['state']}: {active} of its Jobs run, {queued} wait"
     bad = [c for c in status.get("conditions") or () if c["status"] != "True"]
@@ -108,7 +108,7 @@ def config_sentence(found: job_names.Item) -> str:
     if schedule.get("disabled"):
         return f"{text}; its schedule is disabled: `kiln enable {name}` lets it make Jobs."
     following = status.get("nextRuns") or ()
-    text += f"; it runs next at {following[0]}" if following else "; no run is to come"
+    text += f"; it runs next at {following[0]}" if following else "; no further run is scheduled"
     missed = status.get("missed") or {}
     if missed.get("total"):
         text += f"; {missed['total']} ticks made no Job, the latest by {missed['latestReason']}"
@@ -163,8 +163,9 @@ async def _of_object(s: session.Session, word: str) -> dict[str, Any]:
 
 
 async def _looked_at(s: session.Session, name: str, found: dict[str, Any]) -> dict[str, Any]:
-    """A new Task once the manager has said something of it, which takes a moment; as it is when
-    that takes longer."""
+    """Return a new Task once the manager has set its status, or the unchanged object after a
+    moment.
+    """
     subject = object_waits.Subject(api_kinds.TASKS, name, s.one_namespace())
     with contextlib.suppress(errors.TimedOut):
         seen = await object_waits.until(
@@ -179,7 +180,7 @@ async def _looked_at(s: session.Session, name: str, found: dict[str, Any]) -> di
 
 
 async def _of_pond(s: session.Session, found: dict[str, Any]) -> dict[str, Any]:
-    """What its nodes say is not in the object."""
+    """Add what the nodes of the DataPond report; the object itself does not have it."""
     metadata = found["metadata"]
     nodes = await s.get_json(pond_objects.path(metadata["namespace"], metadata["name"]) + "/nodes")
     text = pond_objects.sentence(found, nodes["items"])
@@ -187,8 +188,9 @@ async def _of_pond(s: session.Session, found: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _in_journal(s: session.Session, found: dict[str, Any]) -> dict[str, Any]:
-    """What only the journal has of a Task object that began: progress, what it has used, the Python
-    error."""
+    """Return what only the journal has of a started Task: progress, resource use, the Python
+    error.
+    """
     if (found.get("status") or {}).get("startTime"):
         with contextlib.suppress(*errors.SERVER_ERRORS):
             return await s.get_json(s.tasks_path(found["metadata"]["uid"], "why"))
@@ -196,7 +198,9 @@ async def _in_journal(s: session.Session, found: dict[str, Any]) -> dict[str, An
 
 
 def sentence(served: resource.Resource, found: dict[str, Any]) -> str:
-    """Why an object of another kind is as it is: from status, containers and conditions."""
+    """Return a sentence about an object of any other kind, from status, containers and
+    conditions.
+    """
     name = f"{served.kind} {found['metadata']['name']}"
     status = found.get("status") or {}
     if status.get("phase") and (status.get("reason") or status.get("message")):
@@ -218,7 +222,7 @@ def sentence(served: resource.Resource, found: dict[str, Any]) -> str:
 
 
 def _last_end(container: dict[str, Any]) -> str:
-    """How it ended the last time: the cause that "back-off" does not name."""
+    """Return how the container last terminated: the cause behind a "back-off" message."""
     ended = (container.get("lastState") or {}).get("terminated")
     if not ended:
         return ""
@@ -227,7 +231,9 @@ def _last_end(container: dict[str, Any]) -> str:
 
 
 def _together(conditions: Iterable[dict[str, Any]]) -> list[str]:
-    """Each state with its reason and message once, whatever the number of types that are in it."""
+    """Return each state with its reason and message once, even if several condition types share
+    it.
+    """
     types: dict[tuple[str, str, str], list[str]] = {}
     for c in conditions:
         state = (c["status"], c.get("reason") or "", c.get("message") or "")

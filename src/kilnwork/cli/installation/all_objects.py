@@ -1,4 +1,4 @@
-"""All objects of an installation, in an order in which each may be applied."""
+"""All objects of an installation, in an order in which they can be applied."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ _ADMISSION = "admissionregistration.k8s.io/v1"
 
 
 def objects(chosen: settings.InstallSettings) -> list[meta.JsonObject]:
-    """Namespace first, the manager last."""
+    """Return the objects, the namespace first, the manager last."""
     return list(_objects(chosen))
 
 
@@ -57,21 +57,21 @@ def _namespace(chosen: settings.InstallSettings) -> meta.JsonObject:
 
 
 def _keep_task_objects() -> Iterator[meta.JsonObject]:
-    """What keeps TaskObjects as they are.
+    """Yield the policy that makes TaskObjects immutable.
 
-    A ValidatingAdmissionPolicy (Kubernetes 1.30), because the CEL rules of a
+    It is a ValidatingAdmissionPolicy (Kubernetes 1.30), because the CEL rules of a
     CustomResourceDefinition cannot see fields without a schema. The embedded API server has the
-    rule built in. Not the only line: a Task remembers the digest of its inputs.
+    rule built in. It is not the only safeguard: a Task records the digest of its inputs.
     """
     rule = _resource_rule("UPDATE", kinds.TASK_OBJECTS.plural)
     return _policy(f"immutable.{kinds.TASK_OBJECTS.qualified}", [rule], [_unchanged("data")])
 
 
 def _guard_task_claims() -> Iterator[meta.JsonObject]:
-    """Who may claim tasks, and when outcomes may be written (`api.admission`).
+    """Yield the policy on who may claim tasks, and when outcomes may be written (`api.admission`).
 
-    The right is asked of the user who writes, so RBAC alone cannot: it knows the name of a claim at
-    most, not of its executor.
+    RBAC alone is not enough: it can restrict the name of a claim, but not its executor. The policy
+    checks the right of the user who writes.
     """
     plural = kinds.TASK_CLAIMS.plural
     rules = [_resource_rule("CREATE", plural), _resource_rule("UPDATE", f"{plural}/status")]
@@ -123,7 +123,7 @@ _HAD = "(oldObject != null && has(oldObject.status) && has(oldObject.status.outc
 
 
 def _phase(*phases: str) -> str:
-    """CEL: whether the phase of the stored claim is one of these."""
+    """Return a CEL expression: the phase of the stored claim is one of these."""
     return f"(has(oldObject.status.phase) && oldObject.status.phase in {list(phases)})"
 
 
@@ -140,7 +140,7 @@ def _resource_rule(operation: str, resource: str) -> meta.JsonObject:
 def _policy(
     name: str, rules: list[meta.JsonObject], validations: list[meta.JsonObject]
 ) -> Iterator[meta.JsonObject]:
-    """A policy, and the binding that puts it into force everywhere."""
+    """Yield a policy and the binding that enforces it in all namespaces."""
     yield {
         "apiVersion": _ADMISSION,
         "kind": "ValidatingAdmissionPolicy",

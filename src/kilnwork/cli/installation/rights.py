@@ -1,8 +1,8 @@
-"""Who may do what in a cluster, and why: the manager, and people and programs that use it.
+"""Roles in a cluster and their reasons: for the manager, and for people and programs that use it.
 
-One table makes the roles of `kiln install` and, run as a program, docs/reference/rights.md
-(`make docs`). A verb is here because the code asks it; a test runs the manager under exactly these
-rights and expects no refusal.
+One table makes the roles of `kiln install` and, run as a program, docs/reference/rights.md (`make
+docs`). Each verb is there because the code uses it; a test runs the manager with exactly these
+rights and expects no denied request.
 """
 
 import sys
@@ -31,7 +31,7 @@ _OURS = kinds.GROUP
 
 
 class Right(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule of a role, and what it is for."""
+    """One rule of a role, with its reason."""
 
     group: str = ""
     resources: tuple[str, ...]
@@ -40,7 +40,7 @@ class Right(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
 
     def rule(self) -> meta.JsonObject:
-        """rbac/v1 PolicyRule."""
+        """Return the rule as an rbac/v1 PolicyRule."""
         rule: meta.JsonObject = {
             "apiGroups": [self.group],
             "resources": list(self.resources),
@@ -444,7 +444,7 @@ REVEAL: tuple[Right, ...] = (
 
 
 def of_objects(chosen: settings.Objects) -> Iterator[Right]:
-    """The manager's on the objects of tasks with `customResource` or `workflow`."""
+    """Yield the manager's rights on the objects of tasks with `customResource` or `workflow`."""
     for name in chosen.kinds:
         plural, _, group = name.partition(".")
         yield Right(
@@ -474,8 +474,10 @@ def manager_account(
     more: Iterable[Right] = (),
     ponds: bool = False,
 ) -> Iterator[meta.JsonObject]:
-    """ServiceAccount of the manager, its roles, and their bindings. `more`: its further rights
-    where it serves. `ponds`: it serves DataPonds."""
+    """Yield the manager's ServiceAccount, its roles and their bindings.
+
+    `more`: further rights in the served namespaces. `ponds`: whether it serves DataPonds.
+    """
     served = (*WHERE_SERVED, *more)
     of_all = (*ASK, *(SEE_NODES if ponds else ()))
     whom = (_account(MANAGER, namespace),)
@@ -490,7 +492,7 @@ def manager_account(
 
 
 def executor_account(namespace: str, *, only_in: Sequence[str] = ()) -> Iterator[meta.JsonObject]:
-    """ServiceAccount of executors of HTTP requests, its roles, and their bindings."""
+    """Yield the ServiceAccount of executors of HTTP requests, its roles and their bindings."""
     whom = (_account(HTTP_EXECUTOR, namespace),)
     yield _object("v1", "ServiceAccount", HTTP_EXECUTOR, namespace)
     yield cluster_role(HTTP_EXECUTOR, SEND if only_in else (*SEND, *REVEAL))
@@ -501,7 +503,9 @@ def executor_account(namespace: str, *, only_in: Sequence[str] = ()) -> Iterator
 
 
 def users(namespace: str) -> Iterator[meta.JsonObject]:
-    """Roles that Kubernetes adds to its own view, edit and admin, and the way to the manager."""
+    """Yield roles that extend Kubernetes' view, edit and admin roles, and the right to reach the
+    manager.
+    """
     yield cluster_role("kilnwork-view", (*VIEW, *LOOK), aggregate=("view", "edit", "admin"))
     yield cluster_role("kilnwork-edit", EDIT, aggregate=("edit", "admin"))
     yield cluster_role(DRIVER, DRIVE)
@@ -512,8 +516,9 @@ def users(namespace: str) -> Iterator[meta.JsonObject]:
 
 
 def drivers(namespace: str) -> Iterator[meta.JsonObject]:
-    """The accounts whose tokens drivers and readers ask for in a namespace, and what they may do
-    there."""
+    """Yield the accounts whose tokens drivers and readers request in a namespace, and their
+    rights.
+    """
     for name in (DRIVER, READER):
         yield _object("v1", "ServiceAccount", name, namespace)
         whom = (_account(name, namespace),)
@@ -523,7 +528,9 @@ def drivers(namespace: str) -> Iterator[meta.JsonObject]:
 def cluster_role(
     name: str, rights: Iterable[Right], *, aggregate: Sequence[str] = ()
 ) -> meta.JsonObject:
-    """A ClusterRole with these rights, added to those of Kubernetes that `aggregate` names."""
+    """Return a ClusterRole with these rights, aggregated to the Kubernetes roles that `aggregate`
+    names.
+    """
     role = _object(f"{RBAC}/v1", "ClusterRole", name)
     role["metadata"]["labels"] |= {f"{_AGGREGATE}{to}": "true" for to in aggregate}
     role["rules"] = [right.rule() for right in rights]
@@ -531,7 +538,10 @@ def cluster_role(
 
 
 def labels() -> dict[str, str]:
-    """Of every object that `kiln install` makes. Not `managed-by`: that is the manager's own."""
+    """Return the labels of every object that `kiln install` makes.
+
+    Not `managed-by`: that is the label of the manager's own objects.
+    """
     return {"app.kubernetes.io/name": "kilnwork", "app.kubernetes.io/part-of": "kilnwork"}
 
 
@@ -650,7 +660,7 @@ who asked for the token.
 
 
 def page() -> str:
-    """The text of docs/reference/rights.md."""
+    """Return the text of docs/reference/rights.md."""
     served = (*WHERE_SERVED, *of_objects(settings.Objects(kinds=(WORKFLOWS,), impersonate=True)))
     lines = [_INTRODUCTION, _MANAGER, *_table(served), "", _QUESTIONS]
     lines += [*_table((*FIND, *ASK, *SEE_NODES)), "", _NOTE, *_table(AT_HOME), ""]
@@ -684,7 +694,7 @@ def _things(right: Right) -> str:
 
 
 def _qualified(plural: str, group: str) -> str:
-    """`tasks.kilnwork.dev/status`, as kubectl writes a subresource."""
+    """Return the resource as kubectl writes it, such as `tasks.kilnwork.dev/status`."""
     name, slash, sub = plural.partition("/")
     return f"{name}{group}{slash}{sub}"
 

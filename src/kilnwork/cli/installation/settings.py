@@ -1,4 +1,4 @@
-"""What the operator of a cluster chooses; each value is checked where it is made."""
+"""Settings of an installation; each value is validated when it is made."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -23,7 +23,7 @@ IMAGE = f"localhost/kilnwork:{version.__version__}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
-    """Where journal, blobs and logs are. `class_name`: None leaves it to the cluster's default."""
+    """Volume of journal, blobs and logs. `class_name`: None selects the cluster's default."""
 
     storage: Storage = "pvc"
     size: str = "10Gi"
@@ -33,7 +33,7 @@ class Volume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toleration:
-    """core/v1 Toleration; an empty `value` tolerates any, an empty `effect` every one."""
+    """core/v1 Toleration; an empty `value` tolerates any value, an empty `effect` every effect."""
 
     key: str
     value: str = ""
@@ -42,8 +42,9 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """On which nodes the manager may run, and as whom. `user`: user and group id of its process,
-    None for that of the node, since a virtual node runs all Pods as its own user."""
+    """Nodes and user of the manager. `user`: user and group id of its process, or None for that of
+    the node, since a virtual node runs all Pods as its own user.
+    """
 
     node_selector: dict[str, str] = field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
@@ -53,8 +54,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objects:
-    """Which objects tasks may make: of what `kinds`, and whether with the rights of ServiceAccounts
-    that are annotated for it."""
+    """Objects that tasks may make: their `kinds`, and whether with the rights of ServiceAccounts
+    whose annotation permits it.
+    """
 
     kinds: tuple[str, ...] = ()
     impersonate: bool = False
@@ -62,9 +64,12 @@ class Objects:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallSettings:
-    """See the options of `kiln install`. `drivers_in`: namespaces that get a `kilnwork-driver`;
-    `only_in`: those that are served, empty: all. `http_executors`: how many Pods send HTTP
-    requests. `manager_arguments`: more for `kiln manager`; `ponds`: it serves DataPonds."""
+    """All settings; see the options of `kiln install`.
+
+    `drivers_in`: namespaces that get a `kilnwork-driver`. `only_in`: the served namespaces, empty
+    for all. `http_executors`: number of Pods that send HTTP requests. `manager_arguments`: further
+    arguments of `kiln manager`. `ponds`: whether it serves DataPonds.
+    """
 
     namespace: str = manager.NAMESPACE
     image: str = IMAGE

@@ -1,7 +1,7 @@
-"""The manager as a workload: its Service, a StatefulSet of one with a volume; and its executors.
+"""Workloads of an installation: the manager's Service and StatefulSet with a volume, and executors.
 
-One, because the journal is a file; the Pod that comes next gets the same volume. The Pod fulfils
-the Pod Security Standard `restricted`, except for a hostPath volume.
+The StatefulSet has one replica, because the journal is a file; the next Pod gets the same volume.
+The Pod meets the Pod Security Standard `restricted`, except for a hostPath volume.
 """
 
 from typing import Any
@@ -26,7 +26,9 @@ _TMP: meta.JsonObject = {"name": "tmp", "emptyDir": {}}
 
 
 def service(chosen: settings.InstallSettings) -> meta.JsonObject:
-    """Where workers, drivers and commands find the leader: only that one is ready."""
+    """Return the Service at which workers, drivers and commands find the leader: only the leader is
+    ready.
+    """
     port = {"name": manager.PORT_NAME, "port": manager.PORT, "targetPort": manager.PORT_NAME}
     return {
         "apiVersion": "v1",
@@ -37,7 +39,7 @@ def service(chosen: settings.InstallSettings) -> meta.JsonObject:
 
 
 def stateful_set(chosen: settings.InstallSettings) -> meta.JsonObject:
-    """The manager's Pod and its volume."""
+    """Return the StatefulSet of the manager's Pod and its volume."""
     made = _pod(chosen, rights.MANAGER, _container(chosen), _volumes(chosen))
     pod = {"metadata": {"labels": {**rights.labels(), **_SELECTOR}}, "spec": made}
     spec: dict[str, Any] = {
@@ -58,7 +60,7 @@ def stateful_set(chosen: settings.InstallSettings) -> meta.JsonObject:
 
 
 def http_executors(chosen: settings.InstallSettings) -> meta.JsonObject:
-    """Processes that send the HTTP requests of tasks: as many as one likes, none has a state."""
+    """Return the Deployment of the executors of HTTP requests, which have no state."""
     environment = [
         {"name": manager.NAMESPACE_VARIABLE, "value": chosen.namespace},
         {"name": "KILN_POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
@@ -127,7 +129,7 @@ def _pod(
 
 
 def _user(user: int | None) -> meta.JsonObject:
-    """Whose process it is; nothing where the node says so."""
+    """Return the user of a security context; empty if the node determines it."""
     if user is None:
         return {}
     return {"runAsNonRoot": True, "runAsUser": user, "runAsGroup": user, "fsGroup": user}
@@ -170,7 +172,9 @@ def _container(chosen: settings.InstallSettings) -> meta.JsonObject:
 def _hardened(
     chosen: settings.InstallSettings, container: meta.JsonObject, *mounts: meta.JsonObject
 ) -> meta.JsonObject:
-    """Add what the Pod Security Standard `restricted` wants, and a place for temporary files."""
+    """Add what the Pod Security Standard `restricted` requires, and a volume for temporary
+    files.
+    """
     container["securityContext"] = {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,

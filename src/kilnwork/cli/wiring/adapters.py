@@ -1,4 +1,4 @@
-"""Ports of one room implemented by another, for rooms that must not know each other.
+"""Adapters: ports of one room implemented with another, for rooms that must not import each other.
 
 Used by `manager`, `dispatcher` and `embedded`.
 """
@@ -46,28 +46,30 @@ from kilnwork.server import metrics, ports
 
 
 class EmbeddedAccess:
-    """`server.ports.Access` of the API server in this process, asked directly.
+    """`server.ports.Access` that asks the API server in this process directly.
 
-    What its TokenReview and SubjectAccessReview say, without a request for each and without
-    remembering: a right that is given or taken away counts at once.
+    Gives the results of its TokenReview and SubjectAccessReview without a request and without a
+    cache: a changed right takes effect at once.
     """
 
     def __init__(self, plane: cluster.ControlPlane) -> None:
         self._plane = plane
 
     async def authenticate(self, request: asgi.Request) -> authn.User | None:
-        """The user of a request: by token or certificate, also acting as another user."""
+        """Return the user of a request, by token or certificate, with impersonation."""
         return await self._plane.authenticate(request)
 
     async def token_user(self, token: str, *, audience: str | None = None) -> authn.User | None:
-        """The user of a token for `audience`, or for the API server or for the manager alone."""
+        """Return the user of a token for `audience`, or by default for the API server or the
+        manager.
+        """
         people = self._plane.authenticator
         if audience is not None:
             return people.token_user(token, audience=audience)
         return people.token_user(token) or people.token_user(token, audience=manager.AUDIENCE)
 
     async def refusal(self, user: Any, question: ports.Question) -> str | None:
-        """None when allowed, else Kubernetes' own text."""
+        """Return None if the request is allowed, otherwise the text that Kubernetes uses."""
         attributes = authz.Attributes(
             verb=question.verb,
             api_group=kinds.GROUP,
@@ -78,14 +80,15 @@ class EmbeddedAccess:
         )
         if self._plane.authorizer.allowed(user, attributes).allowed:
             return None
-        return authz.refusal(user, attributes)
+        return authz.denial_message(user, attributes)
 
 
 class ChannelVerifier:
-    """`channel.ports.TokenVerifier`: workers by their cluster's Secret, drivers by their rights,
-    sidecars by the Pod that Kubernetes has bound their token to.
+    """`channel.ports.TokenVerifier`: authenticates workers by their cluster's Secret, drivers by
+    their rights, and sidecars by the Pod to which Kubernetes has bound their token.
 
-    A driver shows a token of the API server; who may create Tasks in a namespace may submit calls.
+    A driver shows a token of the API server; who may create Tasks in a namespace may submit calls
+    there.
     """
 
     def __init__(self, known: controllers.Controllers, access: ports.Access) -> None:
@@ -96,10 +99,10 @@ class ChannelVerifier:
         return await self._controllers.verifier.verify(namespace, cluster, credential)
 
     async def verify_driver(self, namespace: str, credential: str) -> bool:
-        """True when the token may submit.
+        """Return whether the token may submit calls.
 
-        Raises LinkRefused when it is good for other things, NotYet while the controllers have not
-        heard of all namespaces: a driver that comes back as the manager starts tries again.
+        Raises LinkRefused if it is valid for other uses. Raises NotYet while the controllers have
+        not listed all namespaces: a driver that reconnects while the manager starts then retries.
         """
         user = await self._access.token_user(credential)
         if user is None:
@@ -115,8 +118,10 @@ class ChannelVerifier:
         return True
 
     async def verify_executor(self, executor: str, namespace: str, credential: str) -> bool:
-        """True when the token may `use` the executor of that name, or is that of TaskClaims. Raises
-        LinkRefused when it is good for other things."""
+        """Return whether the token may `use` the executor of that name, or is that of TaskClaims.
+
+        Raises LinkRefused if it is valid for other uses.
+        """
         claims = self._controllers.claims
         if claims is not None and hmac.compare_digest(claims.token.encode(), credential.encode()):
             return True
@@ -139,8 +144,11 @@ class ChannelVerifier:
     async def verify_attempt(
         self, ref: attempts.AttemptRef, namespace: str, pod: str, credential: str
     ) -> bool:
-        """True when the API server says that the token is bound to that Pod, and the Pod is that
-        attempt. Raises NotYet while the Pod is not in the cache."""
+        """Return whether the API server has bound the token to that Pod, and the Pod is that
+        attempt.
+
+        Raises NotYet while the Pod is not in the cache.
+        """
         user = await self._access.token_user(credential, audience=manager.ATTEMPT_AUDIENCE)
         if user is None or not user.name.startswith(f"system:serviceaccount:{namespace}:"):
             return False
@@ -160,9 +168,9 @@ POD_UID = "authentication.kubernetes.io/pod-uid"
 
 
 class KnownClusters:
-    """`server.ports.Clusters`: objects of the controllers' caches, numbers of the hub.
+    """`server.ports.Clusters`: objects from the controllers' caches, numbers from the hub.
 
-    Raises NotReady while the caches are not full.
+    Raises NotReady while the caches are not filled.
     """
 
     def __init__(self, running: hub.Hub, known: controllers.Controllers) -> None:
@@ -170,11 +178,11 @@ class KnownClusters:
         self._controllers = known
 
     def namespaces(self) -> list[str]:
-        """All namespaces, sorted."""
+        """Return all namespaces, sorted."""
         return sorted(name for _, name in self._caches.namespaces.keys())  # noqa: SIM118  no mapping
 
     def clusters(self, namespace: str) -> list[ports.ClusterSummary]:
-        """The TaskClusters of a namespace, sorted by name."""
+        """Return the TaskClusters of a namespace, sorted by name."""
         keys = sorted(self._caches.clusters.keys())
         return [self._shown(*key) for key in keys if key[0] == namespace]
 
@@ -185,7 +193,9 @@ class KnownClusters:
         return self._controllers.caches
 
     def _shown(self, namespace: str, name: str) -> ports.ClusterSummary:
-        """With the numbers of the hub, which knows a cluster once a worker or task has come."""
+        """Return a cluster with the numbers of the hub, which knows it once a worker or task has
+        arrived.
+        """
         view = self._hub.cluster(namespace, name)
         return ports.ClusterSummary(
             name=name,
@@ -198,7 +208,9 @@ class KnownClusters:
 
 
 class KubeVariables:
-    """`dispatch.hub.variables.VariableSource`: Secrets and ConfigMaps of the API server."""
+    """`dispatch.hub.variables.VariableSource` that reads Secrets and ConfigMaps from the API
+    server.
+    """
 
     def __init__(self, kube: client.Client) -> None:
         self._kube = kube
@@ -206,7 +218,7 @@ class KubeVariables:
     async def read(
         self, namespace: str, source: variables.VariableSource
     ) -> Mapping[str, bytes] | None:
-        """The data of an object, None if there is none. Raises KubeError."""
+        """Return the data of an object, or None if it does not exist. Raises KubeError."""
         kind = resource.SECRETS if source.kind == "Secret" else resource.CONFIG_MAPS
         try:
             found = await self._kube.get(kind, source.name, namespace)
@@ -219,8 +231,10 @@ class KubeVariables:
 
 
 def _memory(cluster: task_cluster.TaskCluster | None) -> str | msgspec.UnsetType:
-    """What the first container of a worker may use, else what it asks for; of a template that the
-    API server has checked."""
+    """Return the memory limit, or else the request, of a worker's first container.
+
+    The API server has validated the template.
+    """
     template: dict[str, Any] = (None if cluster is None else cluster.spec.template) or {}
     containers = template.get("spec", {}).get("containers") or [{}]
     asked = containers[0].get("resources") or {}
@@ -229,26 +243,26 @@ def _memory(cluster: task_cluster.TaskCluster | None) -> str | msgspec.UnsetType
 
 
 class LiveOutputs:
-    """`server.ports.Outputs`: from where the executors of the controllers run attempts."""
+    """`server.ports.Outputs` that reads from where the controllers' executors run attempts."""
 
     def __init__(self, known: controllers.Controllers) -> None:
         self._controllers = known
 
     async def catch_up(self, ref: attempts.AttemptRef) -> None:
-        """Bring what an attempt has printed until now. Raises NoOutput."""
+        """Copy the output of an attempt until now. Raises NoOutput."""
         try:
             await self._controllers.outputs.catch_up(ref)
         except kube_errors.KubeError as error:
-            text = f"cannot read what it prints: {error}. What it has printed is kept when it ends"
+            text = f"cannot read its output: {error}. The output is stored when it ends"
             raise server_errors.NoOutput(text) from error
 
     def following(self, ref: attempts.AttemptRef) -> contextlib.AbstractAsyncContextManager[None]:
-        """Bring what it prints as it does."""
+        """Copy the output of an attempt while it is written."""
         return self._controllers.outputs.following(ref)
 
 
 class KnownJobs:
-    """`server.ports.Jobs`: names from the cache of objects, indexes from the engine."""
+    """`server.ports.Jobs`: names from the object cache, indexes from the engine."""
 
     def __init__(
         self, engine: index_jobs.IndexJobs, known: Callable[[], known_caches.Caches]
@@ -271,26 +285,26 @@ class KnownJobs:
         limit: int,
         state: index_model.IndexState | None,
     ) -> list[index_model.IndexView]:
-        """Indexes of a Job, in order."""
+        """Return indexes of a Job, in order."""
         return await self._engine.indexes(uid, after=after, limit=limit, state=state)
 
 
 class KnownFlows:
-    """`server.ports.Flows`: names from the cache of objects, the rest from the engine."""
+    """`server.ports.Flows`: names from the object cache, everything else from the engine."""
 
     def __init__(self, engine: runs.FlowRuns, known: Callable[[], known_caches.Caches]) -> None:
         self._engine = engine
         self._known = known
 
     def newest(self, namespace: str, name: str) -> flow_model.FlowKey | None:
-        """The newest generation of a SyncSet."""
+        """Return the newest generation of a SyncSet, or None."""
         found = self._known().sync_sets.get((namespace, name))
         if found is None:
             return None
         return flow_model.FlowKey(found.metadata.uid, found.status.generation)
 
     def view(self, key: flow_model.FlowKey) -> flow_model.FlowRunView | None:
-        """A run as it is on disk."""
+        """Return a run as it is on disk, or None."""
         return self._engine.view(key)
 
     async def steps(
@@ -302,14 +316,14 @@ class KnownFlows:
         limit: int,
         state: flow_model.InstanceState | None,
     ) -> list[flow_model.InstanceView]:
-        """Instances of steps, in order."""
+        """Return instances of steps, in order."""
         return await self._engine.steps(key, step=step, after=after, limit=limit, state=state)
 
 
 class HubJournal:
-    """`server.ports.Journal`: single tasks from the hub, lists from the file.
+    """`server.ports.Journal`: single tasks from the hub, lists from the journal file.
 
-    Made after the hub has started; close it before the hub stops.
+    Create it after the hub has started; close it before the hub stops.
     """
 
     def __init__(
@@ -333,23 +347,27 @@ class HubJournal:
         return None if found is None else self._hub.view(found.task) or found
 
     async def abbreviated(self, namespace: str, digits: str, *, limit: int) -> list[ids.TaskId]:
-        """In a thread: it looks at every id."""
+        """Return the tasks whose ids begin or end with these digits. Runs in a thread: it scans all
+        ids.
+        """
         find = functools.partial(self._reader.abbreviated, namespace, digits, limit=limit)
         return await asyncio.to_thread(find)
 
     def tasks(
         self, namespace: str | None, *, wanted: model.TaskQuery, limit: int, below: int | None
     ) -> ports.TaskPage:
-        """Tasks of a namespace, newest first, with the facts of the moment."""
+        """Return a page of tasks of a namespace, newest first, with their current state from the
+        hub.
+        """
         found, more = self._reader.tasks(namespace, wanted=wanted, limit=limit, below=below)
         return ports.TaskPage([self._hub.current(view) for view in found], more)
 
     def counts(self, namespace: str | None) -> list[model.TaskCount]:
-        """Also Task objects that wait for something before they are accepted."""
+        """Return the number of tasks, including Task objects that are not accepted yet."""
         return task_counts(self._hub, self._known(), namespace)
 
     def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
-        """Where the output of an attempt is kept."""
+        """Return the path of the output of an attempt."""
         return self._hub.log_file(task, run=run, attempt=attempt)
 
     async def kill(self, task: ids.TaskId) -> None:
@@ -359,12 +377,12 @@ class HubJournal:
         await self._hub.suspend(task, suspended=suspended)
 
     async def retry(self, task: ids.TaskId, *, force: bool) -> None:
-        """Start a new run of a task that is over, unless a job says which run of it counts."""
+        """Start a new run of a finished task, unless a job decides which of its runs counts."""
         self._check_retry(task)
         await self._hub.retry(task, force=force)
 
     async def retry_failed(self, task: ids.TaskId) -> model.Retried:
-        """As `retry`, of what failed."""
+        """Start new runs of what failed, under the conditions of `retry`."""
         self._check_retry(task)
         return await self._hub.retry_failed(task, objects=True)
 
@@ -383,7 +401,7 @@ class HubJournal:
         await self._hub.forget(task)
 
     def _job_of(self, view: model.TaskView) -> str | None:
-        """The id of the file job for which a task works; None when it works for none."""
+        """Return the id of the file job to which a task belongs, or None."""
         if not view.source:
             return None
         found = self._jobs.job(view.namespace, ids.task_text(ids.TaskId(view.source)))
@@ -396,7 +414,7 @@ class HubJournal:
 def task_counts(
     running: hub.Hub, caches: known_caches.Caches, namespace: str | None
 ) -> list[model.TaskCount]:
-    """How many tasks there are: those of the journal, and Task objects that are not in it yet."""
+    """Return the number of tasks: those of the journal, and Task objects that are not in it yet."""
     numbers = Counter[tuple[str, bool, str, task.State]]()
     for one in running.counts(namespace):
         numbers[one.namespace, one.declared, one.function, one.state] += one.number
@@ -411,7 +429,7 @@ def task_counts(
 
 
 def samples(running: hub.Hub, caches: known_caches.Caches) -> Iterator[metrics.Sample]:
-    """What `/metrics` shows of tasks, workers and slots."""
+    """Yield the `/metrics` samples of tasks, workers and slots."""
     for one in task_counts(running, caches, None):
         yield metrics.Sample(
             name="kilnwork_tasks",
@@ -433,7 +451,7 @@ def samples(running: hub.Hub, caches: known_caches.Caches) -> Iterator[metrics.S
 
 
 def job_samples(jobs: service.FileJobs) -> Iterator[metrics.Sample]:
-    """What `/metrics` shows of file jobs."""
+    """Yield the `/metrics` samples of file jobs."""
     for namespace, phase, count in jobs.counts():
         yield metrics.Sample(
             name="kilnwork_file_jobs",

@@ -1,6 +1,6 @@
-"""The dispatcher of a server and the paths by which it is reached, shut while it does not run.
+"""Dispatcher of a server with its URL paths, which are closed while it does not run.
 
-Used by `manager`, which says who may come and mounts the paths.
+Used by `manager`, which decides who has access and mounts the paths.
 """
 
 from collections.abc import Callable, Iterator
@@ -41,7 +41,7 @@ from kilnwork.server.jobs import settings as jobs_settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Callers:
-    """Who may come: by the channel and for blobs, and to the REST API with what it shows."""
+    """Access control: for the channel and blobs, and for the REST API."""
 
     verifier: channel_ports.TokenVerifier
     rights: ports.Rights
@@ -54,7 +54,7 @@ class Callers:
 
 
 class PondLedger(pond_ports.AgentLedger, pond_ports.PeopleLedger, Protocol):
-    """What is known of ponds."""
+    """Record of ponds for agents and for people."""
 
 
 FAR_FILES = "kiln:"
@@ -63,8 +63,10 @@ FAR_FILES = "kiln:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """About the jobs of files. `shared`: workers see the data directory; else they get files over
-    HTTP. `worker_dir`: where workers run that have this Python, on this machine; None for others.
+    """Settings of file jobs.
+
+    `shared`: workers see the data directory; otherwise they get files over HTTP. `worker_dir`: the
+    working directory of workers on this machine that use this Python; None for other workers.
     """
 
     settings: jobs_settings.JobsApiSettings
@@ -74,15 +76,19 @@ class Files:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTerms:
-    """What workers are granted. `lease_s`: how long one may be silent, and go on without a
-    dispatcher, less a margin; `renew_s`: how often it renews."""
+    """Terms of a worker's lease. `lease_s`: how long a worker may be silent and, less a margin,
+    continue without a dispatcher; `renew_s`: how often it renews.
+    """
 
     lease_s: float
     renew_s: float
 
     @classmethod
     def for_absence(cls, absence_s: float) -> Self:
-        """Renewed every third of the time for which a dispatcher may be away at any moment."""
+        """Return terms under which a dispatcher may be away for `absence_s` at any moment.
+
+        Renewed every third of that time.
+        """
         renew_s = absence_s / 3
         return cls(lease_s=lease.length_for(absence_s, renew_s=renew_s), renew_s=renew_s)
 
@@ -91,10 +97,10 @@ LOCAL = LeaseTerms(lease_s=hub.LEASE_S, renew_s=hub.RENEW_S)
 
 
 class Dispatcher:
-    """The hub on the journal of a data directory, and the jobs of files on the hub.
+    """The hub on the journal of a data directory, and the file jobs on the hub.
 
     `checks`: what each part of the server waits for. `known`: objects to count. `fail` is called
-    when the journal cannot go on.
+    when the journal cannot continue.
     """
 
     def __init__(  # noqa: PLR0913 - what its composition roots decide
@@ -135,7 +141,9 @@ class Dispatcher:
 
     @property
     def mounts(self) -> tuple[guard.Mount, ...]:
-        """Its paths; workers and drivers prove themselves to the channel and for blobs."""
+        """Return the URL paths; on the channel and for blobs, workers and drivers authenticate
+        themselves.
+        """
         checks = health.app(self._checks)
         return (
             *(guard.Mount(prefix=path, app=checks, asks=False) for path in health.PATHS),
@@ -151,7 +159,7 @@ class Dispatcher:
 
     @property
     def trouble(self) -> str | None:
-        """Why it accepts nothing at the moment, None when all is well or it does not run."""
+        """Return why it accepts nothing at the moment; None if it accepts tasks or does not run."""
         broken = self.hub is not None and self.hub.trouble
         if broken:
             return f"cannot write its journal: {broken}"
@@ -159,7 +167,9 @@ class Dispatcher:
         return stuck or None
 
     def journal_identity(self) -> journal.Identity:
-        """Of its journal, which is made if there is none. Raises what `start` raises."""
+        """Return the identity of its journal, which is created if there is none. Raises what
+        `start` raises.
+        """
         return self._journal.identify()
 
     async def start(
@@ -170,8 +180,10 @@ class Dispatcher:
         reached_at: str,
         terms: LeaseTerms = LOCAL,
     ) -> hub.Hub:
-        """Take over the journal and open the paths; `parts` will stop it. `reached_at`: base of
-        URLs at which others reach this manager."""
+        """Take over the journal and open the paths; register how to stop with `parts`.
+
+        `reached_at`: base of URLs at which other processes reach this manager.
+        """
         data = self._data_dir
         key = callbacks.load_key(data / "callback.key")
         urls = callbacks.CallbackUrls(key, reached_at, self._clock)

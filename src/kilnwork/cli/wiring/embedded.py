@@ -1,6 +1,6 @@
-"""The composition root of `kiln up`: embedded Kubernetes, its node, and the manager.
+"""Composition root of `kiln up`: embedded Kubernetes, its node, and the manager.
 
-Used by the command `up`. What is started, in which order, is said in the package's docstring.
+Used by the command `up`. The package's docstring lists what is started, in which order.
 """
 
 import sys
@@ -26,7 +26,7 @@ NODE_GRACE_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedSettings:
-    """What the user chose."""
+    """Settings of `kiln up`."""
 
     data_dir: Path
     port: int
@@ -42,9 +42,9 @@ class EmbeddedSettings:
 
 
 class EmbeddedServer:
-    """Everything of one data directory. Make it, `start` it in a running loop, `stop` it.
+    """The server of one data directory. Create it, `start` it in a running loop, `stop` it.
 
-    `on_failure(text)` is called when a part ends that never should: then the process should stop.
+    `on_failure(text)` is called when a part ends unexpectedly: then the process should stop.
     """
 
     def __init__(self, settings: EmbeddedSettings, *, on_failure: steps.Say) -> None:
@@ -82,7 +82,7 @@ class EmbeddedServer:
                 ("TaskCluster default", self._make_default),
             )
         )
-        self._steps.explain("API server", lambda: self._plane.trouble)
+        self._steps.explain("API server", lambda: self._plane.installed_problem)
         self._steps.explain("controllers", lambda: self._controllers_wait)
         self._controllers_wait: str | None = None
         self._client: client.Client
@@ -96,7 +96,7 @@ class EmbeddedServer:
 
     @property
     def http_url(self) -> str:
-        """Where all but Kubernetes is served over plain http."""
+        """Return the plain HTTP URL of everything but Kubernetes."""
         return self._plane.http_address
 
     @property
@@ -105,20 +105,23 @@ class EmbeddedServer:
 
     @property
     def trouble(self) -> str | None:
-        """Why our kinds are not served, and what to do; None when all are."""
-        return self._plane.trouble
+        """Return why some of kilnwork's kinds are not served, and what to do; None if all are."""
+        return self._plane.installed_problem
 
     async def start(self, *, say: steps.Say) -> None:
-        """Be ready when this returns; whatever happens, call `stop` afterwards.
+        """Start; the server is ready when this returns. Call `stop` afterwards, even if this fails.
 
-        Raises KilnError that a person can act on: directory or port in use, journal unreadable.
+        Raises KilnError for problems that a user can solve: directory or port in use, journal
+        unreadable.
         """
         await self._steps.start(say=say)
         unix = str(self._manager.dispatcher.socket)
         self._plane.publish(epoch=self._manager.hub.epoch, unix=unix)
 
     async def stop(self, *, say: steps.Say) -> None:
-        """Stop what has started, last first; a part that fails does not keep the others."""
+        """Stop the started parts in reverse order; a failing part does not prevent the others from
+        stopping.
+        """
         await self._steps.stop(say=say)
 
     async def _start_plane(self) -> None:
@@ -146,7 +149,9 @@ class EmbeddedServer:
         await self._plane.stop_node(grace_s=NODE_GRACE_S)
 
     async def _start_controllers(self) -> None:
-        """Start them, unless there is nothing to list: the API server stays, to be mended by."""
+        """Start the controllers, unless their kinds are not served: the API server then runs alone,
+        for repairs.
+        """
         if self._plane.serves_installed:
             await self._manager.start_controllers()
         else:

@@ -1,6 +1,6 @@
-"""The composition root of `kiln manager`: the manager behind a listener of its own, if it leads.
+"""Composition root of `kiln manager`: the manager behind a listener of its own, while it leads.
 
-Used by the command `manager`. What is started, in which order, is said in the package's docstring.
+Used by the command `manager`. The package's docstring lists what is started, in which order.
 """
 
 import logging
@@ -38,42 +38,46 @@ _TERM = "term"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InClusterSettings:
-    """What the operator chose.
-
-    `kube`: the API server. `namespace`: of the Lease. `only_in`: namespaces to serve, empty: all.
-    `host` and `port`: where to listen.
-    `advertise`: HOST:PORT where workers connect; `unix` for workers on this machine. `worker_image`
-    and `worker_command`: of worker Pods whose TaskCluster names none. `machine`: for people who
-    read the Lease. `absence_s`: how long the manager may be away before workers end their tasks.
-    `callback_url`: base of URLs for callbacks, None: `advertise`, over TLS.
-    `adopt`: lead though the Lease names another journal. `files`: of the Jobs API. `keep`: of
-    tasks that are over.
-    `allowed_kinds`: of objects that tasks may make. `ponds`: DataPonds are served, and Nodes read.
-    """
+    """Settings of `kiln manager`."""
 
     data_dir: Path
     kube: config.Config
+    """The API server, and the credentials for it."""
     namespace: str
+    """Namespace of the Lease."""
     only_in: tuple[str, ...]
+    """Namespaces to serve; empty: all."""
     host: str
+    """Address to listen on."""
     port: int
     advertise: str
+    """HOST:PORT to which workers connect; `unix` for workers on this machine."""
     worker_image: str
+    """Image of worker Pods whose TaskCluster names none."""
     worker_command: tuple[str, ...]
+    """Command of worker Pods whose TaskCluster names none."""
     machine: str
+    """Host name, for people who read the Lease."""
     callback_url: str | None = None
+    """Base of URLs for callbacks; None: `advertise`, over TLS."""
     absence_s: float = manager.ABSENCE_S
+    """How long the manager may be away before workers end their tasks."""
     adopt: bool = False
+    """Lead although the Lease names another journal."""
     files: jobs_settings.JobsApiSettings = field(default_factory=jobs_settings.JobsApiSettings)
+    """Settings of the Jobs API."""
     keep: retention.RetentionLimits = field(default_factory=retention.RetentionLimits)
+    """Which finished tasks are kept, and how long."""
     allowed_kinds: tuple[str, ...] = ()
+    """Kinds of objects that tasks may make."""
     ponds: bool = False
+    """Serve DataPonds, and read Nodes."""
 
 
 class InClusterServer:
-    """The manager. Make it, `start` it in a running loop, `stop` it.
+    """The manager. Create it, `start` it in a running loop, `stop` it.
 
-    `on_failure(text)` is called when a part ends that never should: then the process should stop.
+    `on_failure(text)` is called when a part ends unexpectedly: then the process should stop.
     """
 
     def __init__(self, settings: InClusterSettings, *, on_failure: steps.Say) -> None:
@@ -115,19 +119,20 @@ class InClusterServer:
         )
 
     async def start(self, *, say: steps.Say) -> None:
-        """Be the leader and ready when this returns; whatever happens, call `stop` afterwards.
+        """Become the leader; the manager is ready when this returns. Call `stop` afterwards, even
+        if this fails.
 
-        Raises KilnError that a person can act on: directory or port in use, a right that is
-        missing.
+        Raises KilnError for problems that a user can solve: directory or port in use, a missing
+        right.
         """
         await self._steps.start(say=say)
 
     async def stop(self, *, say: steps.Say) -> None:
-        """Stop what has started, last first."""
+        """Stop the started parts in reverse order."""
         await self._steps.stop(say=say)
 
     def _waits_for_leadership(self) -> str | None:
-        """Who leads instead, and why this manager must not; None once it leads."""
+        """Return which manager leads instead, or why this one must not lead; None once it leads."""
         elector = self._elector
         if elector is None or self.term is not None:
             return None
@@ -176,7 +181,7 @@ class InClusterServer:
         self._steps.then("listener", lambda: listener.stop(timeout_s=_REQUESTS_END_S))
 
     def _names(self) -> tuple[str, ...]:
-        """In the certificate: what workers expect, and what people may type."""
+        """Return the names in the certificate: what workers expect, and what people may type."""
         service, namespace = manager.SERVICE, self._settings.namespace
         return (
             manager.SERVER_NAME,
@@ -193,7 +198,7 @@ class InClusterServer:
         )
 
     async def _lead(self) -> None:
-        """Wait until we are the only one."""
+        """Wait until this manager is the only leader."""
         kube = await self._connect("client for the election")
         claim = journal_claim.JournalClaim(
             self._manager.dispatcher.journal_identity(),
@@ -227,7 +232,9 @@ class InClusterServer:
         self._steps.then("watch of the leadership", self._background.stop)
 
     async def _tell_of_objections(self, elector: election.Elector) -> None:
-        """By kube events about the Lease, beside the log and `/readyz`."""
+        """Report by kube events about the Lease why this manager must not lead, in addition to log
+        and `/readyz`.
+        """
         settings = self._settings
         recorder = events.Recorder(
             self._client, component="kiln-manager", host=settings.machine, time=self._clock
@@ -246,17 +253,21 @@ class InClusterServer:
 
     @property
     def term(self) -> int | None:
-        """Which time of leading this is, None before the first."""
+        """Return the number of the current leadership term, or None before the first."""
         return self._manager.dispatcher.term
 
     def _last_term(self) -> int:
-        """The latest with this data directory: deleting the Lease lets none begin again."""
+        """Return the last term led with this data directory, so that terms do not restart if the
+        Lease is deleted.
+        """
         path = self._settings.data_dir / _TERM
         text = path.read_text().strip() if path.exists() else ""
         return int(text) if text.isascii() and text.isdigit() else 0
 
     def _identity(self) -> str:
-        """The same whenever we come back to this data directory, whose lock we hold."""
+        """Return an identity that is the same after each restart on this data directory, whose lock
+        is held.
+        """
         path = self._settings.data_dir / _IDENTITY
         if path.exists():
             return path.read_text().strip()
@@ -285,7 +296,9 @@ class InClusterServer:
             self._background.start("namespaces that were left", self._leave(left))
 
     async def _leave(self, namespaces: Sequence[str]) -> None:
-        """What cannot be done now is tried again at the next start."""
+        """Update the TaskClusters of namespaces that are no longer served; the next start retries
+        failures.
+        """
         for name in namespaces:
             try:
                 await unserved_namespaces.leave(self._client, name, time=self._clock)

@@ -1,9 +1,9 @@
-"""On which journal a manager leads: its UUID is in the Lease, and no other journal may be led on.
+"""Check that a manager leads with the right journal: the journal's UUID is in the Lease.
 
-Used by `in_cluster`. One manager leads at a time by its Lease, but tasks are in a journal: a
-second manager with a volume of its own would lead with an empty one, and say of every task that
-there is none. The leader records which journal it has; a candidate with another one waits until
-it is asked to lead. A backup of a journal is the same journal.
+Used by `in_cluster`. The Lease makes sure that one manager leads at a time, but tasks are in a
+journal: a second manager with a volume of its own would lead with an empty journal and report every
+task as missing. The leader records its journal; a candidate with another one waits until it is told
+to adopt the Lease. A backup of a journal has the same UUID.
 """
 
 import re
@@ -24,9 +24,12 @@ EVENT = "AnotherJournal"
 
 
 class JournalClaim:
-    """Decides by the Lease whether this manager may lead with its journal. `adopt`: lead even if
-    the Lease names another journal. `place`: where the journal is, for people; `namespace`: of the
-    Lease. `machine`: its host name, that of its Pod in a cluster."""
+    """Decision from the Lease whether this manager may lead with its journal.
+
+    `adopt`: lead even if the Lease names another journal. `place`: the location of the journal, for
+    people. `namespace`: of the Lease. `machine`: the manager's host name, that of its Pod in a
+    cluster.
+    """
 
     def __init__(
         self,
@@ -46,12 +49,14 @@ class JournalClaim:
 
     @property
     def annotations(self) -> dict[str, str]:
-        """What stands in the Lease while it leads, and afterwards."""
+        """Return the annotations of the Lease while this manager leads, and afterwards."""
         return {ANNOTATION: self._mine.uid}
 
     def objection(self, lease: meta.JsonObject | None) -> str:
-        """Why it must not lead, "" if it may. None: there is no Lease, and what was seen in one
-        that was deleted still counts."""
+        """Return why this manager must not lead, or "".
+
+        `lease`: None if there is no Lease; then the last Lease that was seen still counts.
+        """
         terms = 0
         if lease is not None:
             self._recorded = (lease["metadata"].get("annotations") or {}).get(ANNOTATION, "")

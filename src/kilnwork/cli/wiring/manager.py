@@ -1,7 +1,7 @@
-"""The one manager: controllers, dispatcher with its journal, jobs, and the REST API behind a guard.
+"""The manager: controllers, dispatcher with its journal, jobs, and the REST API behind a guard.
 
-Used by both composition roots, which say by which API server, who has access, and when each part is
-started. Knows neither an embedded API server nor an election.
+Used by both composition roots, which supply the API server and the access control, and start each
+part. Contains no embedded API server and no leader election.
 """
 
 import functools
@@ -20,7 +20,7 @@ from kilnwork.server.jobs import settings as jobs_settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerSettings:
-    """What a composition root chooses."""
+    """Settings that a composition root supplies."""
 
     data_dir: Path
     worker_image: str
@@ -45,9 +45,9 @@ class ManagerSettings:
 
 
 class Manager:
-    """Its parts, started one by one as `steps` of a composition root.
+    """Parts of the manager, which a composition root starts one by one as `steps`.
 
-    `on_failure(text)` is called when a part ends that never should: then the process should stop.
+    `on_failure(text)` is called when a part ends unexpectedly: then the process should stop.
     """
 
     def __init__(
@@ -76,12 +76,14 @@ class Manager:
         self._controllers: controllers.Controllers
 
     def guard(self, access: ports.Access) -> guard.Guard:
-        """The ASGI app of all that it serves, and who may come from now on, by the channel too."""
+        """Return the ASGI app of everything that it serves, and apply the access control from now
+        on, also to the channel.
+        """
         self._access = access
         return guard.Guard(access, self.dispatcher.mounts)
 
     async def connect(self, name: str, make: Callable[[], client.Client]) -> client.Client:
-        """A client of the API server that is closed in its turn."""
+        """Return a client of the API server that is closed with the other parts."""
         made = make()
         await made.__aenter__()
         self.steps.then(name, functools.partial(made.__aexit__, None, None, None))
@@ -97,9 +99,12 @@ class Manager:
         manager_ca: bytes | None = None,
         read_log: controllers.ReadLog | None = None,
     ) -> None:
-        """Take over the journal and serve; `ca` is for workers that connect over TLS,
-        `manager_ca` for agents of ponds that do, `read_log` for Pods of a node in this process,
-        `reached_at` the base of URLs for callbacks, and for agents unless `manager` is."""
+        """Take over the journal and serve.
+
+        `ca`: for workers that connect over TLS. `manager_ca`: for pond agents that do. `read_log`:
+        for Pods of a node in this process. `reached_at`: base of URLs for callbacks, and for pond
+        agents unless `manager` is given.
+        """
         chosen, advertise = self._settings, self._settings.advertise
         unix = f"unix:{self.dispatcher.socket}"
         self._controllers = controllers.Controllers(
@@ -143,11 +148,11 @@ class Manager:
         self.steps.then("controllers", self._controllers.stop)
 
     def fail(self, name: str, error: BaseException) -> None:
-        """A part has ended that never should."""
+        """Report that a part has ended unexpectedly."""
         self.steps.failed(name, error)
         self._on_failure(f"{name}: {error}")
 
 
 def serving(front: guard.Guard, mount: guard.Mount) -> asgi.App:
-    """The app of one mount, for a server that routes by itself."""
+    """Return the app of one mount, for a server that has its own routing."""
     return functools.partial(front.serve, mount)

@@ -1,7 +1,7 @@
-"""Starting the parts of a server one after the other, and stopping them last first.
+"""Ordered start of the parts of a server, and their stop in reverse order.
 
-Used by the composition roots and by the parts of the manager. What a part waits for is known by
-name, for `/readyz`.
+Used by the composition roots and by the parts of the manager. For `/readyz` each part has a name
+and says what it waits for.
 """
 
 import logging
@@ -16,7 +16,9 @@ Explain = Callable[[], str | None]
 
 
 class Steps:
-    """The parts of a server. Each start calls `then` with how to stop what it has started."""
+    """The parts of a server. Each start calls `then` with a function that stops what it has
+    started.
+    """
 
     def __init__(self) -> None:
         self._starts: tuple[tuple[str, Step], ...] = ()
@@ -26,25 +28,25 @@ class Steps:
         self._say: Say = lambda text: None
 
     def plan(self, starts: Sequence[tuple[str, Step]]) -> None:
-        """Name and start of each part, in order. Call it once, before `start`."""
+        """Set name and start function of each part, in order. Call it once, before `start`."""
         self._starts = tuple(starts)
         self._waiting_for = {name: "has not started" for name, _ in starts}
 
     def explain(self, name: str, explain: Explain) -> None:
-        """Ask this too for what the part of that name waits for; it may know better."""
+        """Add a function that explains in more detail what the part of that name waits for."""
         self._explained[name] = explain
 
     def checks(self) -> dict[str, str | None]:
-        """By name of each part: None when it is ready, else what it waits for."""
+        """Return by name of each part what it waits for, or None if it is ready."""
         own = {name: explain() for name, explain in self._explained.items()}
         return self._waiting_for | {name: text for name, text in own.items() if text}
 
     def then(self, name: str, stop: Step) -> None:
-        """Stop this too, before everything that was started earlier."""
+        """Register a function to call at stop, before those that were registered earlier."""
         self._stops.append((name, stop))
 
     async def start(self, *, say: Say) -> None:
-        """Start all; whatever happens, call `stop` afterwards."""
+        """Start all parts. Call `stop` afterwards, even if this fails."""
         self._say = say
         for name, start in self._starts:
             say(f"starting: {name}")
@@ -53,12 +55,14 @@ class Steps:
             self._waiting_for[name] = None
 
     def progress(self, name: str, text: str) -> None:
-        """Say what a part does that is being started."""
+        """Report what a starting part does."""
         self._say(f"starting: {name}: {text}")
         self._waiting_for[name] = f"is starting: {text}"
 
     async def stop(self, *, say: Say) -> None:
-        """Stop what has started, last first; a part that fails does not keep the others."""
+        """Stop the started parts in reverse order; a failing part does not prevent the others from
+        stopping.
+        """
         self._waiting_for |= dict.fromkeys(self._waiting_for, "is stopping")
         while self._stops:
             name, stop = self._stops.pop()
@@ -69,5 +73,5 @@ class Steps:
                 log.exception("part did not stop", extra={"part": name})
 
     def failed(self, name: str, error: BaseException) -> None:
-        """A part has ended that never should."""
+        """Report that a part has ended unexpectedly."""
         self._waiting_for[name] = f"has failed: {error}"

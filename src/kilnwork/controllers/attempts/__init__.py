@@ -1,6 +1,6 @@
-"""Attempts of executors other than the worker: instructions down, observations up.
+"""Attempts of executors other than the worker: instructions go down, observations come up.
 
-`reconciler` gets instructions of the dispatcher and has `executors` carry them out. One attempt:
-RunAttempt puts it on the queue; each pass over its key ensures, observes or stops it, and reports
-what is new; when its end is stored, the executor may release it.
+`reconciler` receives instructions of the dispatcher and has `executors` carry them out. For one
+attempt: RunAttempt puts it on the queue; each pass over its key ensures, observes or stops it, and
+reports changes; when its end is stored, the executor may release it.
 """

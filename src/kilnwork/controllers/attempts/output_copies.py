@@ -1,7 +1,7 @@
-"""Copies of what attempts of executors print, made to where the dispatcher keeps output.
+"""Copies of the output of executors' attempts, made to where the dispatcher keeps output.
 
 Used by `reconciler` at the end of each attempt, and through `assembly` by readers of the output of
-a running attempt: output is followed while a client reads it, so that other attempts cost one
+a running attempt: output is followed only while a client reads it, so that other attempts cost one
 request for each container. Each piece is copied once, in the order in which it is seen.
 """
 
@@ -20,17 +20,17 @@ from kilnwork.kube import errors
 log = logging.getLogger(__name__)
 
 MAX_BYTES = 32 << 20
-"""How much of each container's output is copied at the end of an attempt. More than a kubelet keeps
-(10 MiB, our node 20 MiB), since the last lines matter most."""
+"""Maximum output of each container that is copied at the end of an attempt. It is more than a
+kubelet keeps (10 MiB; our node 20 MiB), since the last lines matter most."""
 
 AGAIN_S = 1.0
-"""Seconds before output is followed again after a failure or a cut connection."""
+"""Seconds after which output is followed again after a failure or a lost connection."""
 
 _Source = tuple[str, int]
 
 
 class OutputCopies:
-    """The output copies of all attempts of one manager. `link` returns the link of an executor."""
+    """The output copies of all attempts of a manager. `link` returns the link of an executor."""
 
     def __init__(self, link: Callable[[str], ports.ExecutorLink]) -> None:
         self._link = link
@@ -40,21 +40,23 @@ class OutputCopies:
         self._followers: dict[attempts.AttemptRef, asyncio.Task[None]] = {}
 
     def begin(self, executor: port.Executor, attempt: port.Attempt) -> None:
-        """Register an attempt, of which no output is known yet."""
+        """Register an attempt whose output is not known yet."""
         if isinstance(executor, port.ReadsLogs):
             link = self._link
             self._copies[attempt.ref] = _OutputCopy(executor, attempt, lambda: link(executor.name))
             self._follow(attempt.ref)
 
     def changed(self, ref: attempts.AttemptRef) -> None:
-        """Notify that an attempt has changed: a container may have started."""
+        """Handle a change of an attempt: a container may have started."""
         copy = self._copies.get(ref)
         if copy is not None:
             copy.changed.set()
 
     async def finish(self, ref: attempts.AttemptRef) -> None:
-        """Copy the missing output of an attempt that is over. Output that cannot be read is lost;
-        the outcome is not affected."""
+        """Copy the missing output of a finished attempt.
+
+        Output that cannot be read is lost, without effect on the outcome.
+        """
         copy = self._copies.get(ref)
         if copy is None:
             return
@@ -71,14 +73,15 @@ class OutputCopies:
         self._copies.pop(ref, None)
 
     async def catch_up(self, ref: attempts.AttemptRef) -> None:
-        """Copy what an attempt has printed until now, if we have it. Raises KubeError."""
+        """Copy the current output of an attempt, if it is registered. Raises KubeError."""
         copy = self._copies.get(ref)
         if copy is not None and ref not in self._followers:
             await copy.catch_up(max_bytes=None, is_last=False)
 
     @contextlib.asynccontextmanager
     async def following(self, ref: attempts.AttemptRef) -> AsyncIterator[None]:
-        """Copy what an attempt prints as it does, also of one that is not ours yet."""
+        """Copy the output of an attempt as it is written, even if the attempt is not registered
+        yet."""
         self._readers[ref] += 1
         self._follow(ref)
         try:
@@ -105,7 +108,7 @@ class OutputCopies:
 
 
 class _OutputCopy:
-    """The copying of one attempt: how far each of its outputs has been copied."""
+    """The copying of one attempt: the copied length of each of its outputs."""
 
     def __init__(
         self,
@@ -145,7 +148,7 @@ class _OutputCopy:
             await background.stop()
 
     async def _follow_one(self, output: port.AttemptOutput) -> None:
-        """Follow one output to its end; after a cut connection it is tried again."""
+        """Follow one output to its end; retry after a lost connection."""
         try:
             await self._read(output, follow=True, max_bytes=None, is_last=False)
         except errors.KubeError as error:
@@ -169,8 +172,10 @@ class _OutputCopy:
                 self._keep(output, rest + b"\n")
 
     def _keep(self, output: port.AttemptOutput, data: bytes) -> bytes:
-        """Keep output; of several containers only whole lines, with the container's name. Returns
-        the incomplete line."""
+        """Store output, and return the incomplete last line.
+
+        With several containers, only whole lines are stored, prefixed with the container's name.
+        """
         rest = b""
         kept = data
         if output.name:
@@ -186,7 +191,7 @@ class _OutputCopy:
     def _append(self, output: port.AttemptOutput, data: bytes) -> None:
         link, ref = self._link(), self._attempt.ref
         if not self._size and (output.name or output.life):
-            # An earlier manager may have kept the outputs in another order.
+            # An earlier manager may have stored the outputs in another order.
             link.discard_log(ref)
         link.log(ref, offset=self._size, data=data)
         self._size += len(data)

@@ -1,10 +1,11 @@
-"""The reconciler of attempts: instructions go to executors, their observations to the dispatcher.
+"""The reconciler of attempts: passes instructions to executors, and observations to the
+dispatcher.
 
-Used by `assembly`, one for all executors. Every pass over an attempt starts from the observed
+Used by `assembly`, one for all executors. Each pass over an attempt starts from the observed
 state, so it may be interrupted anywhere: by an error, after which it is retried, or by the end of
 the manager, after which the dispatcher sends the same instructions again. An attempt that an
-executor still has and the dispatcher has settled (the manager ended between the two) is ended and
-released.
+executor still has although the dispatcher has settled it (the manager ended in between) is ended
+and released.
 """
 
 import functools
@@ -21,19 +22,20 @@ from kilnwork.kit import ids
 from kilnwork.kube import errors, queue
 
 CAPACITY = 1000
-"""Attempts of one executor at once: some thousand Pods are the limit of most control planes."""
+"""Maximum number of concurrent attempts of one executor: most control planes cannot handle more
+than some thousand Pods."""
 
 MAX_MESSAGE_LENGTH = 4096
-"""The longest message of a task, as in `dispatch.hub`: longer ones lose their end."""
+"""Maximum length of a task's message, as in `dispatch.hub`; longer ones are cut at the end."""
 
 LEFTOVER_GRACE_S = 1.0
-"""The grace period of a settled attempt that still runs: its outcome is decided."""
+"""Grace period of a settled attempt that still runs: its outcome is already decided."""
 
 _E = attempts.Ending
 
 
 class _TrackedAttempt(msgspec.Struct):
-    """An attempt that the dispatcher wants run, or one that is left over (`settled`)."""
+    """An attempt that the dispatcher wants to run, or a leftover one (`settled`)."""
 
     attempt: port.Attempt
     stop: port.Stop | None = None
@@ -43,7 +45,7 @@ class _TrackedAttempt(msgspec.Struct):
 
 
 class AttemptReconciler:
-    """Reconciles the attempts of all executors of a registry, for a
+    """Reconciler of the attempts of all executors in a registry, for a
     `kube.controller.Controller`."""
 
     def __init__(self, executors: registry.Registry, work: queue.WorkQueue) -> None:
@@ -56,7 +58,7 @@ class AttemptReconciler:
         self._woken_early: set[tuple[str, attempts.AttemptRef]] = set()
 
     async def start(self, hub: ports.AttemptHub) -> None:
-        """Join every executor to the dispatcher, and follow those that can be watched."""
+        """Connect all executors to the dispatcher, and follow those that can be watched."""
         for executor in self._executors:
             if isinstance(executor, port.WatchesAttempts):
                 executor.watch(functools.partial(self._on_wake, executor.name))
@@ -75,10 +77,10 @@ class AttemptReconciler:
             self._on_wake(name, ref)
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
-        """Make one pass over one attempt; return when to look again, which replaces what was
-        due."""
+        """Make one pass over one attempt; return when to look again, which replaces an earlier
+        time."""
         self._queue.cancel(key)
-        if key not in self._held:  # what changed while an attempt was released
+        if key not in self._held:  # it changed while it was being released
             self._on_wake(key[0], attempts.AttemptRef.parse(key[1]))
         held = self._held.get(key)
         if held is None:
@@ -118,7 +120,7 @@ class AttemptReconciler:
         if seen.outcome is not None:
             outcome = await self._with_result(executor, held.attempt, seen.outcome)
             await self.outputs.finish(ref)
-            link.observed(ref, observed)  # its node is stored with what follows
+            link.observed(ref, observed)  # its node is stored with the next report
             await link.finished(ref, outcome)
             self.outputs.forget(ref)
             held.settled = True
@@ -158,8 +160,7 @@ class AttemptReconciler:
         self._queue.add(key)
 
     def _on_wake(self, executor: str, ref: attempts.AttemptRef, *, after_s: float = 0.0) -> None:
-        """Queue an attempt that has changed: one of ours, or one that the dispatcher has
-        settled."""
+        """Queue a changed attempt: one that is tracked, or one that the dispatcher has settled."""
         key = (executor, str(ref))
         if key in self._held:
             self._queue.add(key, after_s)
@@ -167,10 +168,10 @@ class AttemptReconciler:
         elif self._hub is None:
             self._woken_early.add((executor, ref))
         elif self._hub.holds(ref):
-            return  # the worker that has it asks for it
+            return  # the worker that runs it will ask for it
         elif isinstance(watching := self._executors[executor], port.WatchesAttempts):
             left = watching.leftover(ref, known=True)
-            if left is not None and self._hub.view(ref.task) is None:  # which reads the disk
+            if left is not None and self._hub.view(ref.task) is None:  # reads the disk
                 left = watching.leftover(ref, known=False)
             if left is not None:
                 stop = port.Stop(LEFTOVER_GRACE_S, reasons.Reason.REPLACED)
@@ -179,7 +180,8 @@ class AttemptReconciler:
 
 
 def _seen_of(error: Exception) -> model.Observed:
-    """Return what a task shows while its executor fails; the controller logs it and tries again."""
+    """Return the state to show for a task whose executor fails; the controller logs the error
+    and retries."""
     if isinstance(error, errors.KubeError):
         return _observed(reasons.Reason.EXECUTOR_UNAVAILABLE, str(error))
     text = f"the manager tries again after {type(error).__name__}: {error}"

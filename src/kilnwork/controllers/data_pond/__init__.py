@@ -1,6 +1,6 @@
 """The controller of kind DataPond: agents on nodes, their orders and their reports.
 
-`reconciler` makes the Secret and the agents' Pods (`plan`, `pods`: pure) and writes the status
-(`status`: pure). `ledger` is what others in the manager use: which snapshots are wanted where, and
-where they are.
+`reconciler` creates the Secret and the agents' Pods (`plan`, `pods`: pure) and writes the status
+(`status`: pure). `ledger` is for the rest of the manager: which snapshots are wanted on which
+nodes, and where they are.
 """

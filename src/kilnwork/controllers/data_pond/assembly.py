@@ -1,4 +1,4 @@
-"""Build the controller of DataPonds: its queue, its reflectors, and the verifier of agents.
+"""Assembly of the DataPond controller: its queue, its reflectors, and the verifier of agents.
 
 Used by `controllers.assembly`, which has the caches and starts everything.
 """
@@ -13,13 +13,13 @@ from kilnwork.controllers.data_pond import ledger, pods, reconciler, verifier
 from kilnwork.kube import controller, queue, reflector
 
 WORKERS = 4
-"""DataPonds reconciled at once."""
+"""Number of DataPonds reconciled concurrently."""
 
 MODULE = "kilnwork.pond"
 
 
 class Ponds:
-    """The DataPond controller with what it needs. `new_token`: draws a secret."""
+    """The DataPond controller and its parts. `new_token`: returns a new secret."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Ponds:
         )
 
     def reflectors(self, namespace: str | None) -> list[reflector.Reflector[Any]]:
-        """Return the reflectors of a namespace, of all namespaces for None."""
+        """Return the reflectors of a namespace, or of all namespaces for None."""
         scope = reflector.Scope(namespace=namespace)
         return [
             reflector.Reflector(
@@ -63,8 +63,7 @@ class Ponds:
         ]
 
     def cluster_reflectors(self) -> list[reflector.Reflector[Any]]:
-        """Return the reflector of Nodes, which are in no namespace, if the manager may read
-        them."""
+        """Return the reflector of Nodes, which are cluster-scoped, if the manager may read them."""
         if not self._sees_nodes:
             return []
         return [
@@ -78,14 +77,14 @@ class Ponds:
         ]
 
     def verifier(self, reflectors: Iterable[reflector.Reflector[Any]]) -> verifier.PondVerifier:
-        """Return the verifier of agents, which waits until these reflectors have listed."""
+        """Return the verifier of agents; it waits until these reflectors have listed."""
         asked = (kinds.DATA_PONDS, resource.SECRETS)
         synced: Sequence[asyncio.Event] = [r.synced for r in reflectors if r.resource in asked]
         return verifier.PondVerifier(self._caches, synced=synced)
 
 
 def _settings(settings: worker_pods.WorkerPodSettings) -> pods.PondPodSettings:
-    """Return the settings of agents' Pods, taken from those of workers."""
+    """Return the settings of agents' Pods, derived from those of workers."""
     return pods.PondPodSettings(
         manager=settings.manager,
         ca=settings.manager_ca,

@@ -1,7 +1,8 @@
-"""The certificate of a pond, by which its agents know each other: its own authority.
+"""The certificate of a pond, with which its agents authenticate each other; it is its own
+authority.
 
-Used by the controller, which keeps it in the pond's Secret. It is for client and server alike, has
-one name whatever the agents' addresses are, and is replaced long before it expires.
+Used by the controller, which stores it in the pond's Secret. It serves clients and servers, has
+one name for all addresses of agents, and is replaced long before it expires.
 """
 
 import datetime
@@ -15,8 +16,8 @@ from kilnwork.kit import certificates
 
 DAYS = 3650
 RENEW_DAYS = 365
-"""Days before expiry when a certificate is replaced. Agents with the old and the new one do not
-trust each other, so it should be rare."""
+"""Days before expiry at which a certificate is replaced. Agents with the old and the new one do
+not trust each other, so this should be rare."""
 
 
 class Pair(NamedTuple):
@@ -27,7 +28,7 @@ class Pair(NamedTuple):
 
 
 def make(*, now: float) -> Pair:
-    """Make a new pair. `now`: wall clock, seconds."""
+    """Create a new certificate with its key. `now`: wall clock, in seconds."""
     key = certificates.new_key()
     subject = certificates.name(pond_certificate.SERVER_NAME)
     moment = datetime.datetime.fromtimestamp(now, datetime.UTC)
@@ -44,7 +45,7 @@ def make(*, now: float) -> Pair:
 
 
 def ends_soon(pem: bytes, *, now: float) -> bool:
-    """Return whether `pem` is no certificate, or one that should be replaced."""
+    """Return whether `pem` should be replaced: because it expires soon, or is not a certificate."""
     try:
         found = x509.load_pem_x509_certificate(pem)
     except ValueError:

@@ -1,8 +1,8 @@
-"""The deletion of a DataPond: its data is removed from the nodes first, once no run needs it.
+"""The deletion of a DataPond: first its data is removed from the nodes, once no run needs it.
 
-Pure. Used by `plan`. A finalizer keeps the object, and with it the agents' Pods and the Secret that
-it owns. It is set when an agent has made a directory, so a pond that never had one can be deleted
-without a manager. Leases of SyncSets delay the deletion; leases of users do not.
+Pure. Used by `plan`. A finalizer keeps the object, and with it the agents' Pods and the Secret
+that it owns. It is set when an agent has created a directory, so that a pond without data can be
+deleted without a manager. Leases of SyncSets delay the deletion; leases of users do not.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,22 +15,25 @@ from kilnwork.controllers.data_pond import pond_state
 FINALIZER = "kilnwork.dev/pond-data"
 
 DEADLINE_S = 300.0
-"""How long an unreachable node is waited for: as long as Kubernetes waits before it evicts its Pods
-(`defaultTolerationSeconds`)."""
+"""Maximum time to wait for an unreachable node, in seconds: as long as Kubernetes waits before
+it evicts its Pods (`defaultTolerationSeconds`)."""
 
 _SHOWN = 5
 
 
 class Deletion(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a deletion. `remove`: agents are to remove their data; `over`: the finalizer is
-    removed; `left`: nodes on which the directory stays; `again_s`: when to look again."""
+    """The state of a deletion."""
 
     reason: reasons.PondReason
     message: str
     remove: bool = False
+    """Whether agents must remove their data."""
     over: bool = False
+    """Whether the finalizer is removed."""
     left: tuple[str, ...] = ()
+    """Nodes on which the directory remains."""
     again_s: float | None = None
+    """Seconds until the next look."""
 
 
 def is_held(pond: data_pond.DataPond) -> bool:
@@ -43,7 +46,7 @@ def is_closing(pond: data_pond.DataPond) -> bool:
 
 
 def has_data(known: pond_state.PondState | None) -> bool:
-    """Return whether an agent has made a directory."""
+    """Return whether an agent has created a directory."""
     return known is not None and any(one.report.store for one in known.agents.values())
 
 
@@ -54,7 +57,8 @@ def decide(
     refused: bool,
     now: float,
 ) -> Deletion:
-    """Decide what is to happen. `refused`: no Pod of an agent can be made any more."""
+    """Decide the next step of the deletion. `refused`: whether Pods of agents cannot be created
+    any more."""
     began = None if known is None else known.removing_since
     leases = () if known is None else sorted(known.leases_of_sets)
     if leases and began is None:
@@ -81,8 +85,8 @@ def decide(
 
 
 def _not_yet(known: pond_state.PondState | None, pods: Sequence[pod.Pod]) -> list[str]:
-    """Return nodes that have or should have an agent and have not reported that all data is
-    removed."""
+    """Return the nodes that have or should have an agent and have not reported the removal of
+    all data."""
     agents = {} if known is None else known.agents
     nodes = {one.spec.node_name for one in pods if one.spec.node_name} | agents.keys()
     return sorted(n for n in nodes if n not in agents or not agents[n].report.removed)

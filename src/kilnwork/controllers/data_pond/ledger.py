@@ -1,9 +1,9 @@
 """The ledger of all ponds: which snapshots are wanted on which nodes, and which nodes hold them.
 
 Used by the controllers that need data next to work, and by `server`, which delivers the agents'
-reports and their orders. Its methods return at once what is known; `subscribe` notifies of changes.
-It keeps nothing on disk: after a restart users request again what they need, agents report what
-they have, and nothing is released in between.
+reports and their orders. Its methods return the known state immediately; `subscribe` notifies of
+changes. It stores nothing on disk: after a restart users request again what they need, agents
+report what they have, and nothing is released in between.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ Key = tuple[str, str]
 
 
 class Ledger:
-    """See the module. For one event loop. `Pin`, `WantedSnapshot` and `Readiness` are in
-    `model`."""
+    """The ledger of all ponds, for one event loop; see the module. `Pin`, `WantedSnapshot` and
+    `Readiness` are in `model`."""
 
     def __init__(self, time: clock.Clock) -> None:
         self._clock = time
@@ -36,7 +36,7 @@ class Ledger:
         self._closed = False
 
     def subscribe(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called from the event loop after every change."""
+        """Register a callback that is called from the event loop after each change."""
         self._subscribers.append(callback)
 
     # For users of data.
@@ -50,10 +50,11 @@ class Ledger:
         request: str,
         digest: str | None = None,
     ) -> model.Pin:
-        """Return the progress of turning a source into a snapshot; ask again after a notification.
+        """Return the progress of converting a source to a snapshot; call again after a
+        notification.
 
-        The same `request` gives the same pin, whatever happens to the source; another one reads the
-        source again. `digest`: the snapshot must have it, wherever it comes from.
+        The same `request` always gives the same pin, whatever happens to the source; another
+        request reads the source again. `digest`: the required digest, whatever the source.
         """
         if (namespace, pond) not in self._known:
             return model.Pin(reason="WaitingForPond", message=_no_pond(namespace, pond))
@@ -64,7 +65,7 @@ class Ledger:
         return pin
 
     def forget_pin(self, namespace: str, pond: str, request: str) -> None:
-        """Forget a pin whose digest is stored elsewhere; repeatable."""
+        """Forget a pin whose digest is stored elsewhere. Repeatable."""
         found = self._pond(namespace, pond)
         before = found.revision
         found.forget_pin(request)
@@ -80,11 +81,11 @@ class Ledger:
         attempts: Mapping[str, tuple[str, ...]],
         glob: str = "",
     ) -> model.Pin:
-        """Return the progress of turning the files that attempts of a run wrote into one snapshot;
-        ask again after a notification.
+        """Return the progress of merging the files that attempts of a run wrote into one snapshot.
 
-        `attempts`: by node, names of directories below `outputs_directory(lease)`, `glob`: which of
-        their files. Its nodes hold it once a lease wants it there: `paths_by_node`.
+        Call again after a notification. `attempts`: names of directories in
+        `outputs_directory(lease)`, by node; `glob`: selects files in them. The nodes hold the
+        snapshot once a lease requests it there: see `paths_by_node`.
         """
         if (namespace, pond) not in self._known:
             return model.Pin(reason="WaitingForPond", message=_no_pond(namespace, pond))
@@ -95,15 +96,15 @@ class Ledger:
         return pin
 
     def forget_output(self, namespace: str, pond: str, request: str) -> None:
-        """Forget a pin whose digest is stored elsewhere; repeatable."""
+        """Forget a pin whose digest is stored elsewhere. Repeatable."""
         found = self._pond(namespace, pond)
         before = found.revision
         found.forget_output(request)
         self._wake(found, before)
 
     def outputs_directory(self, namespace: str, pond: str, lease: str) -> str:
-        """Return where tasks of a run write on every node; below it, each attempt in a directory of
-        its own."""
+        """Return the directory in which the tasks of a run write on every node; each attempt has
+        a subdirectory."""
         return self._pond(namespace, pond).outputs_directory(lease)
 
     def want(
@@ -116,11 +117,11 @@ class Ledger:
         snapshots: Sequence[model.WantedSnapshot],
         outputs: bool = False,
     ) -> None:
-        """Have these snapshots on these nodes, on all of the pond for None, until the release.
+        """Request snapshots on these nodes, or on all nodes of the pond for None, until the
+        release.
 
-        `outputs`: also a directory for what tasks of the run write.
-
-        A later call replaces nodes and snapshots. Raises LeaseRefused for invalid names.
+        `outputs`: also provide a directory for files written by tasks of the run. A later call
+        replaces nodes and snapshots. Raises LeaseRefused for invalid names.
         """
         leased = tuple(
             pond_leases.LeasedSnapshot(name=s.name, digest=s.digest, paths=s.paths, access=s.access)
@@ -133,31 +134,31 @@ class Ledger:
         self._wake(found, before)
 
     def release(self, namespace: str, pond: str, lease: str) -> None:
-        """Release the lease; repeatable. Leases of other namespaces are not known here."""
+        """Release the lease. Repeatable. Leases of other namespaces are unknown here."""
         found = self._pond(namespace, pond)
         before = found.revision
         found.release(lease)
         self._wake(found, before)
 
     def ready(self, namespace: str, pond: str, lease: str) -> dict[str, model.Readiness]:
-        """Return how far each node is; empty while the lease does not exist."""
+        """Return the progress of each node; empty while the lease does not exist."""
         return self._pond(namespace, pond).ready(lease)
 
     def holders(self, namespace: str, pond: str, digest: str) -> dict[str, int]:
-        """Return bytes of a snapshot by node, of those that report and have any of it."""
+        """Return the bytes of a snapshot on each reporting node that has any."""
         return self._pond(namespace, pond).holders(digest)
 
     def nodes(self, namespace: str, pond: str) -> frozenset[str]:
-        """Return nodes whose agents report."""
+        """Return the nodes whose agents report."""
         return self._pond(namespace, pond).live()
 
     def obstacle(self, namespace: str, pond: str) -> str:
-        """Return why its agents do not report, as the condition `Ready` of the DataPond says; ""
-        when they do."""
+        """Return why the agents do not report, as in the condition `Ready` of the DataPond; ""
+        if they do."""
         return self._pond(namespace, pond).obstacle
 
     def leases(self, namespace: str) -> frozenset[tuple[str, str]]:
-        """Return pond and lease of all leases that are wanted, or that an agent still holds."""
+        """Return the pond and name of all leases that are wanted, or that an agent still holds."""
         return frozenset(
             (pond.name, lease)
             for pond in self._ponds.values()
@@ -166,8 +167,8 @@ class Ledger:
         )
 
     def directory(self, namespace: str, pond: str, lease: str) -> str | None:
-        """Return where a run finds its snapshots on every node; None while there is no such
-        pond."""
+        """Return the directory of a run's snapshots, the same on every node; None while there is
+        no such pond."""
         root = self._pond(namespace, pond).root
         return f"{root}/runs/{namespace}/{lease}" if root else None
 
@@ -182,7 +183,10 @@ class Ledger:
         root: str,
         deleted: bool = False,
     ) -> None:
-        """Note a DataPond whose data is in `root` on each node. `deleted`: it is being deleted."""
+        """Handle a new or changed DataPond, whose data is in `root` on each node.
+
+        `deleted`: whether it is being deleted.
+        """
         self._known.add((namespace, name))
         found = self._pond(namespace, name)
         before = found.revision
@@ -196,15 +200,15 @@ class Ledger:
         self._notify((namespace, name))
 
     def remove(self, namespace: str, name: str) -> None:
-        """Have the agents of a pond remove all that is on their nodes; repeatable."""
+        """Order the agents of a pond to remove all data from their nodes. Repeatable."""
         found = self._pond(namespace, name)
         before = found.revision
         found.remove()
         self._wake(found, before)
 
     def note_silence(self, namespace: str, name: str) -> float | None:
-        """Notify subscribers of agents that have stopped reporting; return when to look again, in
-        seconds."""
+        """Notify subscribers of agents that have stopped to report; return in how many seconds
+        to look again."""
         found = self._pond(namespace, name)
         before = found.revision
         again_s = found.note_silence()
@@ -212,42 +216,42 @@ class Ledger:
         return again_s
 
     def explain(self, namespace: str, name: str, obstacle: str) -> None:
-        """Say why agents of a pond do not report, "" when they do."""
+        """Set why agents of a pond do not report; "" if they do."""
         found = self._pond(namespace, name)
         if found.obstacle != obstacle:
             found.obstacle = obstacle
             self._notify((namespace, name), agents=False)
 
     def node_gone(self, namespace: str, name: str, node: str) -> None:
-        """Note that a node has no agent any more."""
+        """Record that a node has no agent any more."""
         found = self._pond(namespace, name)
         before = found.revision
         found.forget_node(node)
         self._wake(found, before)
 
     def state(self, namespace: str, name: str) -> pond_state.PondState | None:
-        """Return the state of one pond, which must only be read."""
+        """Return the state of one pond, for reading only."""
         return self._ponds.get((namespace, name)) if (namespace, name) in self._known else None
 
     # For users.
 
     def node_views(self, namespace: str, name: str) -> list[pond_views.NodeView] | None:
-        """Return each node of a pond; None if there is no such DataPond."""
+        """Return all nodes of a pond, or None if there is no such DataPond."""
         found = self.state(namespace, name)
         return None if found is None else views.nodes(found)
 
     def lease_views(self, namespace: str, name: str) -> list[pond_views.LeaseView] | None:
-        """Return each lease of a pond; None if there is no such DataPond."""
+        """Return all leases of a pond, or None if there is no such DataPond."""
         found = self.state(namespace, name)
         return None if found is None else views.leases(found)
 
     def ask(
         self, namespace: str, pond: str, lease: str, request: pond_views.LeaseRequest
     ) -> pond_views.LeaseView | None:
-        """Continue with a lease of a user: pin its snapshots, then have the nodes fetch them.
+        """Advance a lease of a user: pin its snapshots, then have the nodes fetch them.
 
-        Repeat the call until the lease is ready or has failed. A failure is reported once; the next
-        call starts again. None if there is no such DataPond; raises LeaseRefused.
+        Repeat the call until the lease is ready or has failed. A failure is reported once; the
+        next call starts again. Returns None if there is no such DataPond; raises LeaseRefused.
         """
         found = self.state(namespace, pond)
         if found is None:
@@ -299,7 +303,8 @@ class Ledger:
         return self.want_pin(namespace, pond, one.from_, request=request, digest=one.digest)
 
     def take_back(self, namespace: str, pond: str, lease: str) -> bool | None:
-        """Release a user's lease; False if there is none, None if there is no such DataPond."""
+        """Release a user's lease. Returns False if there is none, None if there is no such
+        DataPond."""
         found = self.state(namespace, pond)
         if found is None:
             return None
@@ -313,7 +318,7 @@ class Ledger:
         return True
 
     async def changed(self, *, within_s: float) -> None:
-        """Return after the next change, or after `within_s`."""
+        """Wait for the next change, or for `within_s`."""
         event = asyncio.Event()
         self._subscribers.append(event.set)
         try:
@@ -329,7 +334,7 @@ class Ledger:
     def take_report(
         self, namespace: str, pond: str, node: str, report: pond_messages.Report
     ) -> None:
-        """Take in the report of an agent."""
+        """Process the report of an agent."""
         found = self._pond(namespace, pond)
         before = found.revision
         news = found.take_report(node, report)
@@ -339,7 +344,8 @@ class Ledger:
     async def order(
         self, namespace: str, pond: str, node: str, *, knows: int, wait_s: float
     ) -> pond_messages.NodeOrder:
-        """Return the order for a node as soon as it is another revision than the agent knows."""
+        """Return the order for a node as soon as its revision differs from the one that the
+        agent knows."""
         key = (namespace, pond)
         event = asyncio.Event()
         self._waiting.setdefault(key, set()).add(event)
@@ -359,13 +365,13 @@ class Ledger:
         return made
 
     def close(self) -> None:
-        """End all waits: the manager stops."""
+        """End all waits, because the manager stops."""
         self._closed = True
         for key in tuple(self._ponds):
             self._notify(key)
 
     def put_manifest(self, namespace: str, pond: str, made: manifest.Manifest) -> None:
-        """Take in a manifest that an agent has made or was asked for."""
+        """Store a manifest uploaded by an agent."""
         found = self._pond(namespace, pond)
         before = found.revision
         found.put_manifest(made)
@@ -396,7 +402,7 @@ class Ledger:
 
 
 def _request(lease: str, one: pond_views.LeaseSnapshot) -> str:
-    """Return the request of the pin of a user's lease: another source is another request."""
+    """Return the request of the pin for a user's lease: another source is another request."""
     source = hashlib.sha256(msgspec.json.encode([one.from_, one.digest])).hexdigest()[:16]
     return f"{pond_views.LEASE_PREFIX}{lease}/{one.name}/{source}"
 

@@ -1,4 +1,4 @@
-"""Values of the ledger: pins, wanted snapshots, and how far nodes are.
+"""Values of the ledger: pins, wanted snapshots, and the progress of nodes.
 
 Used by `ledger`, by the controllers that need data, and by the REST API.
 """
@@ -14,39 +14,39 @@ PENDING, PINNED, FAILED = "Pending", "Pinned", "Failed"
 
 
 class Pin(msgspec.Struct, frozen=True, kw_only=True):
-    """A source that becomes, or has become, a snapshot.
-
-    `state`: PENDING, PINNED or FAILED, which is final. `manifest`: once it is pinned. `bytes`: of
-    the snapshot; until it is pinned, those read so far. `reason`, `message`: why it has failed, or
-    what it waits for. `paths_by_node`: of an output, which node has which of its files.
-    """
+    """A source that becomes, or has become, a snapshot."""
 
     state: str = PENDING
+    """PENDING, PINNED or FAILED. The last two are final."""
     digest: str = ""
     manifest: manifests.Manifest | None = None
+    """Manifest of the snapshot, once it is pinned."""
     bytes: int = 0
+    """Size of the snapshot in bytes; before it is pinned, the bytes read so far."""
     reason: str = ""
+    """Why the pin has failed, or what it waits for."""
     message: str = ""
     paths_by_node: Mapping[str, tuple[str, ...]] = {}
+    """For an output, the files that each node holds."""
 
 
 class WantedSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot that a run needs on its nodes.
-
-    `name`: of its directory; `paths`: the files, None for all; `paths_by_node`: instead of it, the
-    files that each node needs; `access`: `read` or `copy`; `source`: where it was pinned from, for
-    files that no node has.
-    """
+    """A snapshot that a run needs on its nodes."""
 
     name: str
+    """Name of its directory."""
     digest: str
     paths: tuple[str, ...] | None = None
+    """The needed files; None for all files."""
     paths_by_node: Mapping[str, tuple[str, ...]] | None = None
+    """The files that each node needs, instead of `paths`."""
     access: str = "read"
+    """`read` or `copy`."""
     source: data_pond.SnapshotSource | None = None
+    """Source from which it was pinned, for files that no node has."""
 
     def paths_on(self, nodes: Collection[str]) -> tuple[str, ...] | None:
-        """Return the files that nodes sharing a disk need, None for all."""
+        """Return the files that nodes which share a disk need, or None for all."""
         if self.paths_by_node is None:
             return self.paths
         found = [self.paths_by_node.get(node, ()) for node in sorted(nodes)]
@@ -56,12 +56,13 @@ class WantedSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
-    """How far one node is with a lease. `reason`, `message`: what it waits for, or what is wrong;
-    `lasting`: waiting does not help."""
+    """The progress of one node with a lease."""
 
     ready: bool = False
     bytes_done: int = 0
     bytes_total: int = 0
     reason: str = ""
+    """What the node waits for, or what is wrong."""
     message: str = ""
     lasting: bool = False
+    """Whether waiting does not help."""

@@ -1,4 +1,4 @@
-"""Merge what the tasks of a run have written on several nodes into one snapshot.
+"""Merging of the files that tasks of a run wrote on several nodes into one snapshot.
 
 Used by `pond_state`. Pure. Each node has pinned its part; the merged snapshot has all files, and
 each node keeps its own.
@@ -15,7 +15,7 @@ CONFLICT = "OutputConflict"
 
 
 def merge(parts: Mapping[str, model.Pin]) -> model.Pin:
-    """Return the pin of the merged snapshot from those of its nodes."""
+    """Return the pin of the merged snapshot, given the pins of its nodes."""
     for node, part in sorted(parts.items()):
         if part.state == model.FAILED and not _is_empty(part):
             message = _at_node(node, part.message)
@@ -29,12 +29,12 @@ def merge(parts: Mapping[str, model.Pin]) -> model.Pin:
 
 
 def _at_node(node: str, message: str) -> str:
-    """Prefix a message with its node, unless it begins with that."""
+    """Prefix a message with the name of its node, unless it already has this prefix."""
     return message if message.startswith(f"node {node}") else f"node {node}: {message}"
 
 
 def _is_empty(part: model.Pin) -> bool:
-    """Return whether tasks ran there, and wrote nothing."""
+    """Return whether tasks ran on the node but wrote nothing."""
     return part.reason == errors.SourceMissing.reason
 
 

@@ -1,6 +1,6 @@
-"""The plan for one DataPond: which Secret and Pods to make and which to delete.
+"""The plan for one DataPond: the Secret and the Pods to create and to delete.
 
-Pure. Used by `reconciler`, which gathers `Facts` and carries the `Plan` out.
+Pure. Used by `reconciler`, which gathers `Facts` and carries out the `Plan`.
 """
 
 import base64
@@ -17,8 +17,8 @@ from kilnwork.controllers.data_pond import certificate, deletion, pods, pond_sta
 from kilnwork.kit import clock
 
 YOUNG_S = 5.0
-"""A Pod that failed within this time was never accepted by its node: the next one would fail,
-too."""
+"""Age in seconds below which a failed Pod counts as refused by its node: the next one would
+fail, too."""
 
 Reason = reasons.PondReason
 
@@ -29,38 +29,43 @@ _NOT_INSTALLED = (
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known about one DataPond. `pods`: those it controls; `secret`: the one it
-    controls; `refusal`: why the last Pod or Secret was not made; `known`: the state in the
-    ledger."""
+    """All known facts about one DataPond."""
 
     pond: data_pond.DataPond
     others: Sequence[data_pond.DataPond] = ()
-    """All ponds, of all namespaces."""
+    """All DataPonds of all namespaces."""
     nodes: Sequence[node.Node] = ()
     pods: Sequence[pod.Pod] = ()
+    """The Pods that the DataPond controls."""
     secret: caches.Secret | None = None
+    """The Secret that the DataPond controls."""
     refusal: tuple[reasons.PondReason, str] | None = None
+    """Why the last Pod or Secret was not created."""
     known: pond_state.PondState | None = None
+    """Its state in the ledger."""
     now: float = 0.0
+    """Wall clock, in seconds."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What should happen, in this order; repeating it changes nothing. `mend_secret`: data of the
-    Secret that must change; `new_pair`: its certificate expires soon. `remove`: Pods, with the
-    reason."""
+    """What should happen, in this order; repeating it changes nothing."""
 
     make_secret: bool = False
     mend_secret: Mapping[str, str] = {}
+    """Entries of the Secret that must be changed."""
     new_pair: bool = False
+    """Whether the certificate in the Secret must be replaced."""
     remove: tuple[tuple[pod.Pod, str], ...] = ()
+    """Pods to delete, with the reason."""
     create: tuple[meta.JsonObject, ...] = ()
     nodes: frozenset[str] = frozenset()
     hold: bool = False
-    """The finalizer is to be set."""
+    """Whether the finalizer must be set."""
     end: deletion.Deletion | None = None
-    """The state of the deletion, if the pond is being deleted."""
+    """The state of the deletion, if the DataPond is being deleted."""
     status: data_pond.DataPondStatus
     again_s: float | None = None
+    """Seconds until the next look."""
 
 
 def decide(facts: Facts, settings: pods.PondPodSettings) -> Plan:
@@ -88,7 +93,7 @@ def decide(facts: Facts, settings: pods.PondPodSettings) -> Plan:
         status=shown,
     )
     if problems or taken:
-        return base  # the Pods of a spec before this one go on
+        return base  # the Pods of the previous spec continue
     if facts.secret is None:
         return msgspec.structs.replace(base, make_secret=True)
     ca = pods.ca_data(settings)
@@ -112,8 +117,11 @@ def decide(facts: Facts, settings: pods.PondPodSettings) -> Plan:
 
 
 def _taken(facts: Facts, wanted: Sequence[str], settings: pods.PondPodSettings) -> str:
-    """Return why the directory is taken, "" when it is free: an older pond has it, or one above or
-    below it, on a node of both."""
+    """Return why the directory is taken, or "".
+
+    It is taken if an older pond uses the same directory, or a parent or child of it, on a node of
+    both ponds.
+    """
     own = PurePosixPath(pods.root(facts.pond, settings))
     for other in facts.others:
         if _age(other) >= _age(facts.pond):
@@ -132,13 +140,13 @@ def _taken(facts: Facts, wanted: Sequence[str], settings: pods.PondPodSettings) 
 
 
 def _age(pond: data_pond.DataPond) -> tuple[str, str, str]:
-    """Return a sort key by age; ties within a second are broken always alike."""
+    """Return a sort key by age; ties within a second are always broken in the same way."""
     metadata = pond.metadata
     return metadata.creation_timestamp or "", metadata.namespace, metadata.name
 
 
 def _is_wanted(spec: data_pond.DataPondSpec, one: node.Node) -> bool:
-    """Return whether a node is selected, and has no taint that a DaemonSet's Pods do not
+    """Return whether a node is selected, and has only taints that the Pods of a DaemonSet
     tolerate."""
     labels = one.metadata.labels
     if any(labels.get(key) != value for key, value in spec.node_selector.items()):
@@ -150,7 +158,7 @@ def _is_wanted(spec: data_pond.DataPondSpec, one: node.Node) -> bool:
 
 
 def _why_gone(seen: pod.Pod, bodies: Mapping[str, meta.JsonObject], *, now: float) -> str:
-    """Return why a Pod must go, "" to leave it."""
+    """Return why a Pod must be deleted, or "" to keep it."""
     if seen.terminating:
         return ""
     body = bodies.get(seen.spec.node_name or "")

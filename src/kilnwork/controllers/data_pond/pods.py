@@ -1,9 +1,9 @@
-"""The objects behind a DataPond: its Secret, and a Pod for each node, as JSON.
+"""The objects of a DataPond: its Secret, and a Pod for each node, as JSON.
 
-Pure. Used by `plan` and the verifier, which must agree on names. A Pod is put on its node by name,
-as the Pods of a DaemonSet are in effect: no scheduler, no DaemonSet of the API server, and the same
-on the local node. It mounts the directory of the pond, files that sources name, and the Secrets of
-sources; it has no rights at the API server.
+Pure. Used by `plan` and the verifier, which must agree on names. A Pod is assigned to its node by
+name, as the Pods of a DaemonSet effectively are: this needs no scheduler and no DaemonSet
+controller, and works the same on the local node. It mounts the directory of the pond, the files of
+sources, and the Secrets of sources; it has no rights at the API server.
 """
 
 import base64
@@ -19,18 +19,19 @@ from kilnwork.controllers import worker_pods
 from kilnwork.controllers.data_pond import certificate
 
 POND_LABEL = "kilnwork.dev/pond"
-"""Label of Secret and Pods: the pond's shortened name. The annotation of this name has the full
-one."""
+"""Label of Secret and Pods: the shortened name of the pond. The annotation with this key has the
+full name."""
 
 CONTAINER = "agent"
 SECRET_DIRECTORY = "/var/run/secrets/kilnwork.dev/pond"  # noqa: S105 - a path
 SOURCES_DIRECTORY = "/var/run/secrets/kilnwork.dev/sources"
 DEFAULT_ROOT = "/var/lib/kilnwork/ponds"
 ABSENCE_S = 60
-"""How long an agent on this machine outlives its server: as long as workers wait for one."""
+"""Seconds for which an agent on this machine outlives its server: as long as workers wait for
+one."""
 
 GRACE_S = 10
-"""Grace period of agents: one that restarts continues what it began."""
+"""Grace period of agents; a restarted agent continues its transfers."""
 
 _VOLUME = "pond"
 _HASH_LENGTH = 16
@@ -43,38 +44,39 @@ _TOLERATED = (
     ("node.kubernetes.io/pid-pressure", "NoSchedule"),
     ("node.kubernetes.io/unschedulable", "NoSchedule"),
 )
-"""As the DaemonSet controller adds them (kubernetes pkg/controller/daemon/util,
+"""The tolerations that the DaemonSet controller adds (kubernetes pkg/controller/daemon/util,
 AddOrUpdateDaemonPodTolerations)."""
 
 TOLERATED = frozenset(key for key, _ in _TOLERATED)
 
 
 class PondPodSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the manager puts into agents' Pods.
-
-    `manager`: URL at which they reach it; `ca`: the authority that has signed its certificate, None
-    over plain http. `command`: of the agent. `image`: a label on the local node. `root`: directory
-    of ponds that name none. `local`: the node is this machine, and Pods run as this user.
-    `sees_nodes`: whether the manager may read Nodes.
-    """
+    """The manager's settings for agents' Pods."""
 
     manager: str
+    """URL at which agents reach the manager."""
     command: tuple[str, ...]
+    """Command of the agent."""
     image: str
+    """Image of the agent; only a label on the local node."""
     root: str = DEFAULT_ROOT
+    """Directory of ponds whose spec has no path."""
     ca: bytes | None = None
+    """CA that has signed the manager's certificate; None over plain http."""
     local: bool = False
+    """Whether the node is this machine, and Pods run as this user."""
     sees_nodes: bool = True
+    """Whether the manager may read Nodes."""
 
 
 def secret_name(pond: str) -> str:
-    """Return the name of the Secret by which agents prove themselves."""
+    """Return the name of the Secret with which agents authenticate."""
     name = f"{pond}-pond"
     return name if names.is_dns_subdomain(name) else names.dns_label(name)
 
 
 def pod_name(pond: str, node: str) -> str:
-    """Return the name of the Pod of a node, always the same, legal as a host name."""
+    """Return the name of the Pod on a node: always the same, and valid as a host name."""
     name = f"{pond}-{node}"
     if names.is_dns_label(name):
         return name
@@ -108,7 +110,7 @@ def secret(
 
 
 def pair_data(pair: certificate.Pair) -> dict[str, str]:
-    """Return the certificate's entries of the Secret."""
+    """Return the entries of the Secret for the certificate."""
     return {
         pond_certificate.CERTIFICATE_KEY: _base64(pair.certificate),
         pond_certificate.PRIVATE_KEY_KEY: _base64(pair.key),
@@ -116,15 +118,15 @@ def pair_data(pair: certificate.Pair) -> dict[str, str]:
 
 
 def ca_data(settings: PondPodSettings) -> dict[str, str]:
-    """Return the Secret's entry for the manager's CA, which may change."""
+    """Return the entry of the Secret for the manager's CA, which may change."""
     return {} if settings.ca is None else {pond_certificate.CA_KEY: _base64(settings.ca)}
 
 
 def pod(
     pond: data_pond.DataPond, settings: PondPodSettings, *, node: str, secret_version: str
 ) -> meta.JsonObject:
-    """Return the Pod of a node. `secret_version`: of the Secret's data; a change replaces the
-    Pod."""
+    """Return the Pod on a node. `secret_version`: version of the Secret's data; a change
+    replaces the Pod."""
     metadata = _metadata(pond, pod_name(pond.metadata.name, node))
     made = {
         "apiVersion": "v1",
@@ -139,7 +141,7 @@ def pod(
 
 
 def digest_of(made: meta.JsonObject) -> str:
-    """Return the digest that a Pod carries of what it was made from."""
+    """Return the digest, stored in a Pod, of what it was created from."""
     found: str = made["metadata"]["annotations"][worker_pods.TEMPLATE_ANNOTATION]
     return found
 
@@ -183,7 +185,7 @@ def _spec(pond: data_pond.DataPond, settings: PondPodSettings, node: str) -> dic
     if not settings.local:
         container["resources"] = {"requests": {"cpu": "50m", "memory": "128Mi"}}
         container["securityContext"] = {
-            "runAsUser": 0,  # Volumes: the directory on the node, and files that sources name.
+            "runAsUser": 0,  # volumes: the directory on the node, and the files of sources
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"], "add": ["DAC_OVERRIDE", "FOWNER"]},
         }
@@ -250,7 +252,7 @@ def _volumes(
 
 
 def file_path(uri: str) -> str | None:
-    """Return the path of a `file:` URI, None for any other."""
+    """Return the path of a `file:` URI, or None for any other URI."""
     parts = parse.urlsplit(uri)
     if parts.scheme != "file":
         return None
@@ -258,7 +260,7 @@ def file_path(uri: str) -> str | None:
 
 
 def _is_inside(path: str, mounts: list[dict[str, Any]]) -> bool:
-    """Return whether a path is within one that is mounted already."""
+    """Return whether a path is within a path that is already mounted."""
     return any(PurePosixPath(path).is_relative_to(one["mountPath"]) for one in mounts)
 
 

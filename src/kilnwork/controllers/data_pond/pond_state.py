@@ -1,7 +1,7 @@
-"""The state of one pond in the manager's memory: what is wanted of its nodes, and what they report.
+"""The state of one pond in the manager's memory: what its nodes should hold, and what they report.
 
 Used by `ledger`, one for each DataPond. Nothing is stored: users request again what they need, and
-agents report what they have. No I/O, no waiting; the clock is handed in.
+agents report what they have. No I/O, no waiting; the clock is passed in.
 """
 
 import zlib
@@ -17,35 +17,39 @@ from kilnwork.data.pond import manifest
 from kilnwork.kit import clock
 
 MAX_RELEASED = 10_000
-"""How many released leases are remembered, for nodes that did not report then."""
+"""Maximum number of released leases that are remembered, for nodes that did not report
+meanwhile."""
 
 
 class Agent(msgspec.Struct, kw_only=True):
-    """A node as its agent reported it. `seen`: when, monotonic seconds; `since`: wall clock."""
+    """A node as its agent has reported it."""
 
     report: pond_messages.Report
     seen: float
+    """Time of the last report, monotonic seconds."""
     since: float
+    """Time of the first report of this agent, wall clock."""
 
     @property
     def held(self) -> dict[str, int]:
-        """Bytes that are here, by digest."""
+        """Bytes on the node, by digest."""
         return {one.digest: one.bytes_here for one in self.report.holdings if one.files_here}
 
 
 class _Pinning(msgspec.Struct, kw_only=True):
-    """`expected`: the digest that it must have, "" for whatever there is. `bound`: only this node
-    has it."""
+    """A pin in progress."""
 
     source: pond_messages.SourceOrder | None
     expected: str
+    """The required digest; "" for any digest."""
     node: str | None = None
     bound: bool = False
+    """Whether only this node has the source."""
     pin: model.Pin = model.Pin()
 
 
 class PondState:
-    """The state of one pond. `changed` is called after every change that a caller may wait for."""
+    """The state of one pond. `changed` is called after each change that a caller may wait for."""
 
     def __init__(self, namespace: str, name: str, *, time: clock.Clock) -> None:
         self.namespace = namespace
@@ -53,15 +57,15 @@ class PondState:
         self.spec = data_pond.DataPondSpec()
         self.root = ""
         self.revision = int(time.wall() * 1000)
-        """Grows with every change; differs from all revisions of the manager before."""
+        """Incremented with each change; differs from all revisions of earlier managers."""
         self.agents: dict[str, Agent] = {}
         self.manifests: dict[str, manifest.Manifest] = {}
         self.deleted = False
-        """The DataPond is being deleted: nothing new is begun."""
+        """Whether the DataPond is being deleted: nothing new is started."""
         self.removing_since: float | None = None
         """When agents were ordered to remove all data, wall clock."""
         self.obstacle = ""
-        """Why agents do not report, as the condition `Ready` says; "" when they do."""
+        """Why agents do not report, as in the condition `Ready`; "" if they do."""
         self._live: frozenset[str] = frozenset()
         self._clock = time
         self._pins: dict[str, _Pinning] = {}
@@ -78,14 +82,16 @@ class PondState:
             self.revision += 1
 
     def remove(self) -> None:
-        """Have agents remove all that is on their nodes; repeatable."""
+        """Order agents to remove all data from their nodes. Repeatable."""
         if self.removing_since is None:
             self.removing_since = self._clock.wall()
             self.revision += 1
 
     def note_silence(self) -> float | None:
-        """Note which agents have stopped reporting; return the seconds until the next one may be
-        silent, None while none reports."""
+        """Record which agents have stopped to report; return in how many seconds the next one may.
+
+        None if no agent reports.
+        """
         live = self.live()
         if live != self._live:
             self._live = live
@@ -111,8 +117,10 @@ class PondState:
     def want_output(
         self, request: str, *, lease: str, attempts: Mapping[str, tuple[str, ...]], glob: str
     ) -> model.Pin:
-        """Have each node pin its part of an output; the manifest of the whole is made here.
-        `attempts`: by node, directories below that of the lease's outputs."""
+        """Order each node to pin its part of an output; the manifest of the whole is created here.
+
+        `attempts`: directories in the output directory of the lease, by node.
+        """
         live, parts = self.live(), {}
         for node in sorted(attempts):
             if node not in live:
@@ -148,7 +156,7 @@ class PondState:
         return _Pinning(source=ordered, expected="", node=node, bound=True)
 
     def outputs_directory(self, lease: str) -> str:
-        """Return where tasks of a run write, on every node."""
+        """Return the directory in which tasks of a run write, the same on every node."""
         return f"{self.root}/outputs/{self.namespace}/{lease}"
 
     def forget_output(self, request: str) -> None:
@@ -202,17 +210,18 @@ class PondState:
 
     @property
     def leases(self) -> frozenset[str]:
-        """Return leases that are wanted, and those that agents hold and no user has released."""
+        """Return the leases that are wanted, and those that agents hold and no user has
+        released."""
         reported = {one.name for agent in self.agents.values() for one in agent.report.leases}
         return frozenset(self._leases) | (reported - self._released.keys())
 
     @property
     def leases_of_sets(self) -> frozenset[str]:
-        """Return leases that no user made by the REST API."""
+        """Return the leases that no user created through the REST API."""
         return frozenset(one for one in self.leases if not one.startswith(pond_views.LEASE_PREFIX))
 
     def lease_counts(self) -> dict[str, int]:
-        """Return how many leases each snapshot has."""
+        """Return the number of leases of each snapshot."""
         found: dict[str, int] = {}
         for _, snapshots in self._leases.values():
             for digest in {one.digest for one in snapshots}:
@@ -222,7 +231,7 @@ class PondState:
     # What nodes have.
 
     def full_nodes(self) -> list[tuple[str, str]]:
-        """Return live nodes that have no room for what is wanted of them, and their messages."""
+        """Return the live nodes without space for what they should hold, and their messages."""
         found = []
         for node in sorted(self.live()):
             report = self.agents[node].report
@@ -233,7 +242,8 @@ class PondState:
         return found
 
     def take_report(self, node: str, report: pond_messages.Report) -> bool:
-        """Take in a report unless it is older than the known one; True if anything has changed."""
+        """Process a report unless it is older than the known one; return whether anything has
+        changed."""
         before = self.agents.get(node)
         if before is not None and before.report.session == report.session:
             if report.sequence <= before.report.sequence:
@@ -260,14 +270,14 @@ class PondState:
             self._update_pin(pinning)
 
     def live(self) -> frozenset[str]:
-        """Return nodes whose agents report."""
+        """Return the nodes whose agents report."""
         now = self._clock.monotonic()
         return frozenset(
             node for node, agent in self.agents.items() if now - agent.seen < pond_messages.SILENT_S
         )
 
     def owner(self, node: str, live: Collection[str]) -> str:
-        """Return the node whose agent serves this one: itself, unless they share a disk."""
+        """Return the node whose agent serves this node: itself, unless they share a disk."""
         agent = self.agents.get(node)
         if agent is None or not agent.report.shares:
             return node
@@ -278,12 +288,12 @@ class PondState:
         return node
 
     def _served_by(self, node: str) -> frozenset[str]:
-        """Return the nodes that this agent serves."""
+        """Return the nodes that the agent of this node serves."""
         live = self.live()
         return frozenset({node, *(one for one in live if self.owner(one, live) == node)})
 
     def holders(self, digest: str) -> dict[str, int]:
-        """Return bytes of a snapshot by live node, of those that have any."""
+        """Return the bytes of a snapshot on each live node that has any."""
         live = self.live()
         found = {
             node: self.agents[self.owner(node, live)].held.get(digest) for node in sorted(live)
@@ -328,7 +338,7 @@ class PondState:
         return _summed(node, pairs, total=total)
 
     def _needing(self, lease: str, served: frozenset[str]) -> frozenset[str]:
-        """Return the nodes served by an agent that a lease is for."""
+        """Return the nodes of a lease that are served by one agent."""
         nodes, _ = self._leases[lease]
         return served if nodes is None else served & nodes
 
@@ -345,7 +355,7 @@ class PondState:
     # Orders.
 
     def order(self, node: str) -> pond_messages.NodeOrder:
-        """Return all that is wanted of a node now."""
+        """Return the complete current order for a node."""
         self.note_silence()
         if self.removing_since is not None:
             return pond_messages.NodeOrder(revision=self.revision, remove=True)
@@ -385,7 +395,7 @@ class PondState:
         try:
             source = None if wanted.source is None else sources.order(self.spec, wanted.source)
         except errors.PondError:
-            source = None  # it was another spec then: peers may have it
+            source = None  # pinned under an earlier spec: peers may have it
         return pond_messages.SnapshotOrder(
             name=wanted.name,
             digest=wanted.digest,
@@ -401,8 +411,10 @@ class PondState:
         return tuple(sorted(gone - set(wanted)))
 
     def _peers_with(self, digest: str, node: str) -> list[str]:
-        """Return the peers with a snapshot, those with most of it first; of equals each node gets
-        another one first."""
+        """Return the peers that hold a snapshot, those with most of it first.
+
+        Among equals, each node gets another peer first.
+        """
         if not self.spec.fetch.from_peers:
             return []
         held = self.holders(digest)
@@ -414,7 +426,7 @@ class PondState:
         return bool(report.address) and not report.shares
 
     def _uploads(self, node: str, wanted: Collection[str]) -> tuple[str, ...]:
-        """Return needed manifests that this node has and the manager has not."""
+        """Return the needed manifests that this node has and the manager lacks."""
         expected = {one.expected for one in self._pins.values() if one.expected}
         everywhere = {one.digest for _, snapshots in self._leases.values() for one in snapshots}
         agent = self.agents.get(node)
@@ -436,8 +448,8 @@ class PondState:
     # pins
 
     def _assign(self, pinning: _Pinning, live: frozenset[str]) -> None:
-        """Assign a pin to a node that has pinned the same before and need not read it again; else
-        to one with little work."""
+        """Assign a pin to a node: one that has pinned the same source before and need not read
+        it again, otherwise one with little work."""
         if pinning.bound:
             return
         able = [one for one in live if not self.agents[one].report.shares]
@@ -452,10 +464,10 @@ class PondState:
             default=None,
         )
         if was is not None and pinning.node != was:
-            self.revision += 1  # else its new node takes the order for one that it knows
+            self.revision += 1  # otherwise its new node would take the order for the known one
 
     def _update_pin(self, pinning: _Pinning) -> None:
-        """Update a pin from the reports; a finished one does not change."""
+        """Update a pin from the reports; a finished pin does not change."""
         if pinning.pin.state != model.PENDING:
             return
         if (known := self.manifests.get(pinning.expected)) is not None:
@@ -523,7 +535,7 @@ def _about(
     reports: Mapping[str, pond_messages.SnapshotReport],
     needing: frozenset[str],
 ) -> pond_messages.SnapshotReport | None:
-    """Return what was reported of a snapshot, if it is about what is wanted now."""
+    """Return the report about a snapshot, if it describes what is currently wanted."""
     found = reports.get(wanted.name)
     paths = pond_messages.paths_digest(wanted.paths_on(needing))
     now = (wanted.digest, paths, wanted.access)
@@ -559,7 +571,7 @@ def _summed(
 
 
 def _shape(agent: Agent) -> tuple[object, ...]:
-    """Return the part of an agent's report that is sent to other agents."""
+    """Return the part of an agent's report that other agents are sent."""
     leases = frozenset(one.name for one in agent.report.leases)
     report = agent.report
     where = (report.session, report.address, report.store, report.shares)

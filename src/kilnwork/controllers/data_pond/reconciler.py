@@ -1,4 +1,5 @@
-"""The shell of the DataPond controller: reads what is known of one, carries out its plan.
+"""The shell of the DataPond controller: reads the facts about one DataPond and carries out its
+plan.
 
 Used by `assembly`. Decides nothing: see `plan` and `status`.
 """
@@ -29,7 +30,7 @@ Key = tuple[str, str]
 
 SOON_S = 0.5
 LATER_S = 5.0
-"""When to look again after something stood in the way."""
+"""Seconds until the next pass after an obstacle."""
 
 Refusal = tuple[reasons.PondReason, str]
 
@@ -62,25 +63,25 @@ class Reconciler:
         self._nodes: dict[Key, frozenset[str]] = {}
         known.subscribe(self._all_changed)
 
-    # Change handlers: each only queues the keys that must be looked at.
+    # Event handlers: each one only queues the keys that must be reconciled.
 
     def pond_changed(
         self, key: Key, old: data_pond.DataPond | None, new: data_pond.DataPond | None
     ) -> None:
-        """A DataPond came, changed or went."""
+        """Handle the creation, change or deletion of a DataPond."""
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self._writer.forget(old.metadata.uid)
         self._queue.add(key)
 
     def part_changed(self, key: Key, old: Any, new: Any) -> None:
-        """A Pod or Secret of kilnwork came, changed or went."""
+        """Handle the creation, change or deletion of a Pod or Secret of kilnwork."""
         metadata: meta.ObjectMeta = (new or old).metadata
         pond = metadata.annotations.get(pods.POND_LABEL)
         if pond is not None:
             self._queue.add((key[0], pond))
 
     def node_changed(self, _: Key, old: node.Node | None, new: node.Node | None) -> None:
-        """A Node came, changed or went."""
+        """Handle the creation, change or deletion of a Node."""
         if old is None or new is None or _relevant(old) != _relevant(new):
             self._all_changed()
 
@@ -89,7 +90,7 @@ class Reconciler:
             self._queue.add((one.metadata.namespace, one.metadata.name))
 
     async def reconcile(self, key: Key) -> float | None:
-        """Make one pass; return when to look again."""
+        """Make one pass; return in how many seconds to look again."""
         found = self._caches.ponds.get(key)
         deleted = found is not None and found.metadata.deletion_timestamp is not None
         if found is None or (deleted and not deletion.is_closing(found)):
@@ -140,12 +141,12 @@ class Reconciler:
     # Writing
 
     async def _hold(self, pond: data_pond.DataPond) -> None:
-        """Set the finalizer, unless the pond was deleted just now."""
+        """Set the finalizer, unless the pond has just been deleted."""
         with contextlib.suppress(errors.NotFound, errors.Invalid):
             await finalizers.add(self._client, kinds.DATA_PONDS, pond, finalizer=deletion.FINALIZER)
 
     async def _close(self, key: Key, pond: data_pond.DataPond, end: deletion.Deletion) -> bool:
-        """Continue a deletion; True when the finalizer is removed."""
+        """Continue a deletion; return whether the finalizer was removed."""
         if end.remove:
             self._ledger.remove(*key)
         if not end.over:
@@ -194,7 +195,7 @@ class Reconciler:
     async def _taken(
         self, kind: resource.Resource, name: str, pond: data_pond.DataPond
     ) -> Refusal | None:
-        """Return why a name is taken; None when the object is ours or is being deleted."""
+        """Return why a name is taken; None if the object is ours or is being deleted."""
         try:
             found = await self._client.get(kind, name, pond.metadata.namespace, type=meta.Partial)
         except errors.NotFound:

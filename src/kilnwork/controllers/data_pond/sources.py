@@ -1,7 +1,7 @@
-"""Resolve a snapshot's source: a declared source of the pond, or a path below one.
+"""Resolution of a snapshot's source: a declared source of the pond, or a path within one.
 
-Used by `ledger`. Pure. Users of a pond may read only what it declares: its agents see files of
-nodes, and know secrets.
+Used by `ledger`. Pure. Users of a pond may read only what it declares, because its agents can read
+files of nodes and have credentials.
 """
 
 from urllib import parse
@@ -10,13 +10,13 @@ from kilnwork.api import data_pond, job_files, pond_messages, snapshot_sources
 from kilnwork.data import errors
 
 FILES = "files"
-"""Name of the source of `from.files`, for messages."""
+"""Name of the source of `from.files` in messages."""
 
 
 def order(
     spec: data_pond.DataPondSpec, wanted: data_pond.SnapshotSource
 ) -> pond_messages.SourceOrder:
-    """Return the order for an agent. Raises SourceRefused, with the path of the field."""
+    """Return the order for an agent. Raises SourceRefused with the path of the field."""
     for field, text in snapshot_sources.problems(wanted):
         raise errors.SourceRefused(f"{field}: {text}")
     if wanted.output is not None:
@@ -49,8 +49,8 @@ def order(
 def _of_job(
     field: str, name: str, path: str, wanted: data_pond.SnapshotSource
 ) -> pond_messages.SourceOrder:
-    """Return the order for the result of a Job in the pond's own namespace, the only one that
-    agents can read."""
+    """Return the order for the result of a file job in the pond's own namespace, the only one
+    that agents can read."""
     try:
         found = job_files.of_path(path, path.strip("/"))
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""The status of a DataPond, and when a difference is worth a write.
+"""The status of a DataPond, and when a difference is written.
 
-Pure. Used by `plan`. Conditions: `Ready`, every node that is selected has an agent that reports;
-`Full`, a node has no room for what is wanted of it.
+Pure. Used by `plan`. Conditions: `Ready`, every selected node has an agent that reports; `Full`, a
+node has no space for what it should hold.
 """
 
 from collections.abc import Sequence
@@ -11,15 +11,16 @@ from kilnwork.controllers.data_pond import pond_state
 from kilnwork.kit import clock
 
 MAX_SNAPSHOTS = 100
-"""Listed snapshots. With some 200 bytes each the object stays far below 256 KiB."""
+"""Maximum number of listed snapshots. With some 200 bytes each, the object stays far below 256
+KiB."""
 
 MINOR_HOLD_S = 2.0
-"""Seconds between writes of byte counts, which change with every file."""
+"""Seconds between writes of byte counts, which change with each file."""
 
 Reason = reasons.PondReason
 
 _NEVER_READY = (Reason.INVALID_SPEC, Reason.LEASES_HELD, Reason.REMOVING_DATA)
-"""Reasons that keep the pond from being ready whatever agents report."""
+"""Reasons for which the pond is not ready whatever agents report."""
 
 
 def make(
@@ -31,7 +32,7 @@ def make(
     pods: Sequence[pod.Pod] = (),
     now: float,
 ) -> data_pond.DataPondStatus:
-    """Return the status. `why`: what keeps agents from being started."""
+    """Return the status. `why`: what prevents agents from being started."""
     live = known.live() if known is not None else frozenset()
     ready = [node for node in nodes if known is not None and _works(known, node, live)]
     snapshots = _snapshots(known, ready)
@@ -56,7 +57,7 @@ def make(
 
 
 def obstacle(shown: data_pond.DataPondStatus) -> str:
-    """Return why agents do not report, "" when they do."""
+    """Return why agents do not report, or "" if they do."""
     for one in shown.conditions:
         if one.type == "Ready" and one.status != "True":
             return one.message
@@ -70,7 +71,7 @@ def wait_s(
     written: float | None,
     now: float,
 ) -> float | None:
-    """Return seconds until `wanted` may be written: 0 for now, None when there is nothing to
+    """Return in how many seconds `wanted` may be written: 0 for now, None if there is nothing to
     write."""
     if current == wanted:
         return None
@@ -91,7 +92,7 @@ def _works(known: pond_state.PondState, node: str, live: frozenset[str]) -> bool
 def _snapshots(
     known: pond_state.PondState | None, ready: Sequence[str]
 ) -> list[data_pond.PondSnapshot]:
-    """Return the snapshots, those in use first, then the latest used."""
+    """Return the snapshots: those in use first, then the most recently used."""
     if known is None:
         return []
     found: dict[str, data_pond.PondSnapshot] = {}
@@ -119,7 +120,7 @@ def _obstacle(
     *,
     pods: Sequence[pod.Pod],
 ) -> tuple[reasons.PondReason, str]:
-    """Return why not all nodes are ready; only asked if they are not."""
+    """Return why some nodes are not ready; only called if some are not."""
     if not nodes:
         return Reason.NO_NODES, "spec.nodeSelector selects no node that is there"
     for node in nodes:

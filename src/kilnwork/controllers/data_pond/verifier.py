@@ -1,7 +1,7 @@
-"""The check that a client is an agent of the pond it names: the exchange's `AgentVerifier`.
+"""The check that a client is an agent of the pond that it names: the exchange's `AgentVerifier`.
 
 Used by `server.pond_exchange`. A pond's token is in its Secret, which only its agents' Pods mount;
-the caches have it, so a check costs no request.
+the caches have it, so that a check needs no request.
 """
 
 import asyncio

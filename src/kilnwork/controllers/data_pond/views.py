@@ -1,4 +1,4 @@
-"""Views of a pond for users of the REST API, made from the manager's state of it.
+"""Views of a pond for users of the REST API, created from its state in the manager.
 
 Used by `ledger`. Pure.
 """
@@ -11,7 +11,7 @@ from kilnwork.kit import clock
 
 
 def nodes(pond: pond_state.PondState) -> list[pond_views.NodeView]:
-    """Return all nodes of which something is known, by name."""
+    """Return all known nodes, ordered by name."""
     live = pond.live()
     found = []
     for node, agent in sorted(pond.agents.items()):
@@ -40,14 +40,14 @@ def nodes(pond: pond_state.PondState) -> list[pond_views.NodeView]:
 
 
 def leases(pond: pond_state.PondState) -> list[pond_views.LeaseView]:
-    """Return all leases, by name."""
+    """Return all leases, ordered by name."""
     return [lease(pond, name, {}) for name in sorted(pond.leases)]
 
 
 def lease(
     pond: pond_state.PondState, name: str, pins: Mapping[str, model.Pin]
 ) -> pond_views.LeaseView:
-    """One lease, with what its snapshots are."""
+    """Return one lease with the state of its snapshots."""
     ready = pond.ready(name)
     shown = {
         node: pond_views.LeaseNodeView(

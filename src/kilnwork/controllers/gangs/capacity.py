@@ -1,10 +1,11 @@
 """The check whether there is room for all members of a gang at once, and what is missing.
 
-Pure. Used by `pods_backend`. As the scheduler does it: taints, labels, required node affinity and
-requests (`api.node_fit`), but for all Pods of the gang before any of them may go. First fit, the
-largest first, on preferred nodes first: where Pods of very different sizes just fit, it may say no.
-What it does not look at (affinity between Pods, volumes of zones), the scheduler does: then a
-member stays without a node, and the gang starts again after its wait.
+Pure. Used by `pods_backend`. It checks what the scheduler checks: taints, labels, required node
+affinity and requests (`api.node_fit`), but for all Pods of the gang before any of them is
+admitted. The algorithm is first fit, largest Pod first, preferred nodes first: if Pods of very
+different sizes only just fit, it may find no placement. Constraints that it does not check
+(affinity between Pods, volumes of zones) are checked by the scheduler: then a member stays without
+a node, and the gang starts again after its wait.
 """
 
 import decimal
@@ -15,40 +16,43 @@ import msgspec
 from kilnwork.api import meta, node_fit, quantities
 
 MAX_NODES_NAMED = 5
-"""How many nodes' free room a message names."""
+"""Maximum number of nodes whose free room is listed in a message."""
 
 _OVER = ("Succeeded", "Failed")
 _HOSTNAME = "kubernetes.io/hostname"
 
 
 class Member(msgspec.Struct, frozen=True):
-    """A Pod that waits at its gate. `allowed`: nodes that it may go to, None: any. `near`: bytes of
-    its data by node. `portions`: its share of the data; None while it is undecided, and where each
-    node holds all."""
+    """A Pod that waits at its scheduling gate."""
 
     name: str
     group: str
     pod: meta.JsonObject
     allowed: frozenset[str] | None = None
+    """Nodes on which it may run; None for any node."""
     near: Mapping[str, int] = {}
+    """Bytes of its data on each node."""
     portions: frozenset[int] | None = None
+    """Its portions of the data; None while they are undecided, and if each node holds all data."""
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
-    """The nodes, and the known Pods that take room on them."""
+    """The nodes, and the known Pods that use resources on them."""
 
     nodes: tuple[meta.JsonObject, ...] = ()
     pods: tuple[meta.JsonObject, ...] = ()
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """`assigned`: node by name of a member. `unplaced`: members without one, with the reason."""
+    """An assignment of members to nodes."""
 
     assigned: Mapping[str, str]
+    """Node of each placed member, by the member's name."""
     unplaced: tuple[tuple[Member, str], ...] = ()
+    """Members without a node, with the reason."""
 
     def count(self, members: Iterable[Member], group: str) -> int:
-        """Return how many members of a group have a node."""
+        """Return the number of members of a group that have a node."""
         return sum(m.group == group and m.name in self.assigned for m in members)
 
 
@@ -58,12 +62,12 @@ def name_of(obj: meta.JsonObject) -> str:
 
 
 def is_gated(pod: meta.JsonObject) -> bool:
-    """Return whether a Pod waits at any gate."""
+    """Return whether a Pod has any scheduling gate."""
     return bool((pod.get("spec") or {}).get("schedulingGates"))
 
 
 def place(room: Room, members: Sequence[Member], *, ready: frozenset[str]) -> Placement:
-    """Give each member a node, as far as there is room. `ready`: nodes to fill first."""
+    """Assign nodes to members, as far as there is room. `ready`: nodes to fill first."""
     nodes = {name_of(node): node for node in room.nodes}
     used = _used(room, nodes)
     assigned: dict[str, str] = {}
@@ -99,8 +103,11 @@ def lacks(placement: Placement, room: Room) -> str:
 def affinity_to(
     pod: meta.JsonObject, wanted: frozenset[str], nodes: Iterable[meta.JsonObject]
 ) -> meta.JsonObject:
-    """Return the affinity of a gated Pod, narrowed to nodes by their host names: each of its terms
-    gets one more expression, as the API server lets a gated Pod change (KEP-3838)."""
+    """Return the affinity of a gated Pod, narrowed to nodes by their host names.
+
+    Each of its terms gets one more expression, in the way that the API server allows for gated
+    Pods (KEP-3838).
+    """
     hosts = sorted(
         (node["metadata"].get("labels") or {}).get(_HOSTNAME, name_of(node))
         for node in nodes
@@ -126,8 +133,10 @@ _Used = dict[str, dict[str, decimal.Decimal]]
 
 
 def _used(room: Room, nodes: Mapping[str, meta.JsonObject]) -> _Used:
-    """Return what Pods take of each node: those on a node, and those whose gate is open: these are
-    counted on the first node that they fit."""
+    """Return the resources that Pods use on each node.
+
+    Pods whose gate is open but that have no node yet are counted on the first node that they fit.
+    """
     used: _Used = {name: {} for name in nodes}
     waiting = []
     for pod in room.pods:

@@ -1,7 +1,7 @@
 """The TaskCluster of a group, as JSON.
 
 Pure. Used by the backends, and by `kiln render`. The gate and the data are in the template of the
-Pods, so that a replacement Pod has them, too.
+Pods, so that replacement Pods have them, too.
 """
 
 import copy
@@ -20,7 +20,7 @@ from kilnwork.controllers import worker_pods
 from kilnwork.controllers.gangs import port
 
 SET_LABEL = "kilnwork.dev/set"
-"""Label with the shortened name of the set; the annotation of this name has the full one."""
+"""Label with the shortened name of the SyncSet; the annotation with this key has the full name."""
 
 GENERATION_LABEL = "kilnwork.dev/generation"
 GROUP_LABEL = "kilnwork.dev/group"
@@ -35,12 +35,13 @@ def cluster_name(set_name: str, generation: int, group: str) -> str:
 
 
 def run_name(set_name: str, generation: int) -> str:
-    """Return the name of a generation, which its directory and its lease in the pond have."""
+    """Return the name of a generation, which is also the name of its directory and its lease in
+    the pond."""
     return f"{set_name}-g{generation}"
 
 
 def labels(spec: port.GangSpec, group: port.GroupSpec) -> dict[str, str]:
-    """Return the labels with the set, generation and group of an object."""
+    """Return the labels with the SyncSet, generation and group of an object."""
     return {
         SET_LABEL: names.dns_label(spec.name),
         GENERATION_LABEL: str(spec.generation),
@@ -61,7 +62,7 @@ def owner(name: str, uid: str) -> meta.JsonObject:
 
 
 def task_cluster(spec: port.GangSpec, group: port.GroupSpec, *, gated: bool) -> meta.JsonObject:
-    """Return the TaskCluster of a group; its Pods wait at a gate if `gated`."""
+    """Return the TaskCluster of a group; if `gated`, its Pods wait at a scheduling gate."""
     marks = labels(spec, group)
     wanted: dict[str, Any] = {
         "replicas": group.replicas,
@@ -85,7 +86,8 @@ def task_cluster(spec: port.GangSpec, group: port.GroupSpec, *, gated: bool) -> 
 
 
 def pod_template(spec: port.GangSpec, group: port.GroupSpec, *, gated: bool) -> meta.JsonObject:
-    """Return the template of a group's Pods: the user's, with labels, gate and data."""
+    """Return the template of a group's Pods: the user's template with labels, gate and data
+    added."""
     template: dict[str, Any] = copy.deepcopy(group.template or {})
     metadata = template.get("metadata") or {}
     pod = template.get("spec") or {}
@@ -102,8 +104,10 @@ def pod_template(spec: port.GangSpec, group: port.GroupSpec, *, gated: bool) -> 
 
 
 def _add_data(pod: dict[str, Any], data: port.DataPlaces) -> None:
-    """Let the worker see the data of its generation, at the path that it has on the node: also
-    right where a node mounts nothing, as on the machine of `kiln up`."""
+    """Make the data of the generation visible to the worker at its path on the node.
+
+    This is also correct where a node mounts nothing, as on the machine of `kiln up`.
+    """
     shown = [(sync_set_validation.VOLUME, DATA_VARIABLE, data.path, data.writable)]
     if data.outputs:
         volume = sync_set_validation.OUTPUTS_VOLUME
@@ -116,7 +120,7 @@ def _add_data(pod: dict[str, Any], data: port.DataPlaces) -> None:
             for volume, _, path, writable in shown
         ],
     )
-    # A worker may be there before its data (order follow), and before the pond's directory.
+    # The worker may start before its data (order follow), and before the pond's directory exists.
     pod["volumes"] = [
         *(pod.get("volumes") or ()),
         *(
@@ -129,7 +133,7 @@ def _add_data(pod: dict[str, Any], data: port.DataPlaces) -> None:
 def _add_to_worker(
     pod: dict[str, Any], *, env: dict[str, str], mounts: Sequence[dict[str, Any]]
 ) -> None:
-    """Set variables of the worker's container, and mount more into it."""
+    """Add variables and mounts to the worker's container."""
     containers = list(pod.get("containers") or [{"name": worker_pods.CONTAINER}])
     position = task_fields.worker_position(containers)
     worker = dict(containers[position])

@@ -1,10 +1,10 @@
 """The portions of sharded data that each worker holds.
 
-Pure. Used by `pods_backend`. The shards of a group's snapshots are divided into as many portions as
-it may have workers. Each worker has some, written to its Pod when its gate is opened; its node
-holds the shards of all portions of its workers, and tasks of a portion go to any node that holds
-it. So a new manager reads from the Pods which node holds what. A node keeps what it holds: a
-portion that another worker gets is then on two nodes.
+Pure. Used by `pods_backend`. The shards of a group's snapshots are divided into as many portions
+as the group may have workers. Each worker has some portions, which are written to its Pod when its
+gate is opened. Its node holds the shards of all portions of its workers, and tasks of a portion
+run on any node that holds it. So a new manager reads from the Pods which node holds which
+portions. A node keeps its portions: one that is moved to another worker is then on two nodes.
 """
 
 from collections import Counter
@@ -15,19 +15,20 @@ import msgspec
 from kilnwork.api import meta
 
 ANNOTATION = "kilnwork.dev/portions"
-"""On Pods: numbers of the portions of a worker, separated by commas."""
+"""Annotation of Pods: numbers of the portions of a worker, separated by commas."""
 
 Places = Mapping[str, Mapping[str, frozenset[int]]]
 """Portions by group, by node."""
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """A worker. `node`: where it is or will be, "" while that is open; `portions`: those in its
-    Pod's annotation, None before its gate is opened."""
+    """A worker that holds portions of the data."""
 
     name: str
     node: str
+    """Node on which it runs or will run; "" if undecided."""
     portions: frozenset[int] | None = None
+    """Portions in the annotation of its Pod; None before its gate is opened."""
 
 
 def of_pod(metadata: meta.ObjectMeta) -> frozenset[int]:
@@ -37,20 +38,19 @@ def of_pod(metadata: meta.ObjectMeta) -> frozenset[int]:
 
 
 def text(portions: Iterable[int]) -> str:
-    """Return portions in the form of the annotation."""
+    """Format portions for the annotation."""
     return ",".join(map(str, sorted(portions)))
 
 
 def share(
     count: int, holders: Sequence[Holder], *, near: Mapping[str, frozenset[int]]
 ) -> dict[str, frozenset[int]]:
-    """Return the portions of each worker, by name. With at least one worker, each portion has a
-    worker.
+    """Return the portions of each worker, by name. If there is a worker, each portion has one.
 
-    Workers keep what they have. Unassigned portions go to workers without any, in equal numbers;
-    without such workers, to those that have least. Workers that still have none get a part of what
-    the busiest have, too. Among equals, portions are chosen that the node has or fetches: `near`,
-    by node.
+    Workers keep their portions. Unassigned portions go to workers without any, in equal numbers;
+    if there are none, to workers with the fewest. Workers that still have none also get a part of
+    the portions of the busiest ones. Among equals, portions are preferred that the node holds or
+    fetches: `near`, by node.
     """
     found = {one.name: set(one.portions or ()) for one in holders}
     there = {one.name: near.get(one.node, frozenset[int]()) for one in holders}
@@ -75,8 +75,11 @@ def share(
 def _part(
     count: int, size: int, found: Mapping[str, set[int]], *, near: frozenset[int]
 ) -> set[int]:
-    """Return some portions that others have: first those that are near, then those that fewest
-    workers have, then those of the busiest."""
+    """Return some portions that other workers have.
+
+    Portions that are near come first, then those that the fewest workers have, then those of the
+    busiest workers.
+    """
     copies = Counter(portion for has in found.values() for portion in has)
     load: dict[int, int] = {}
     for has in found.values():
@@ -89,7 +92,7 @@ def _part(
 
 
 def merge(*places: Places) -> dict[str, dict[str, frozenset[int]]]:
-    """Return the union of some places."""
+    """Return the union of several placements."""
     found: dict[str, dict[str, frozenset[int]]] = {}
     for one in places:
         for group, by_node in one.items():
@@ -100,7 +103,7 @@ def merge(*places: Places) -> dict[str, dict[str, frozenset[int]]]:
 
 
 def missing(counts: Mapping[str, int], places: Places) -> dict[str, list[int]]:
-    """Return the portions of each group that no node holds; groups that lack none are left out."""
+    """Return the portions of each group that no node holds, without groups that are complete."""
     found = {}
     for group, count in counts.items():
         there = frozenset[int]().union(*places.get(group, {}).values())
@@ -110,8 +113,11 @@ def missing(counts: Mapping[str, int], places: Places) -> dict[str, list[int]]:
 
 
 def held(before: Places, wanted: Places, ready: Mapping[str, bool]) -> Places:
-    """Return what nodes hold: all that is wanted of them if they are `ready`, else what they have
-    held `before`. Unknown nodes hold nothing."""
+    """Return the portions that nodes hold.
+
+    A node that is `ready` holds all that is wanted of it, another node what it held `before`.
+    Unknown nodes hold nothing.
+    """
     found: dict[str, dict[str, frozenset[int]]] = {}
     for group, by_node in wanted.items():
         was = before.get(group, {})

@@ -1,7 +1,7 @@
 """The placement of a gang's members and their data on nodes, for `pods_backend`.
 
-Pure. Required members come first. `capacity` says what room there is, `data_portions` which worker
-has which portions of the data.
+Pure. Required members come first. `capacity` finds room, `data_portions` assigns portions of the
+data to workers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,8 +13,8 @@ from kilnwork.api import meta, pod, reasons, sync_set, sync_set_validation
 from kilnwork.controllers.gangs import capacity, data_portions, members, port
 
 LOOK_S = 1.0
-"""Seconds between looks for room: other Pods come and go, and the manager does not watch them
-all."""
+"""Seconds between checks for room: other Pods start and end, and the manager does not watch all
+of them."""
 
 Reason = reasons.SetReason
 
@@ -22,8 +22,10 @@ Reason = reasons.SetReason
 def opening_patch(
     spec: port.GangSpec, member: capacity.Member, room: capacity.Room, *, now: float
 ) -> meta.JsonObject:
-    """Return the merge patch that opens the gate of a Pod; where data leads, only to nodes that
-    have it."""
+    """Return the merge patch that opens the gate of a Pod.
+
+    If the data leads, the Pod is restricted to nodes that hold it.
+    """
     given = member.pod
     gates = given["spec"].get("schedulingGates") or ()
     left = [gate for gate in gates if gate["name"] != sync_set_validation.GATE]
@@ -52,7 +54,7 @@ def opening_patch(
 def place(
     spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room
 ) -> tuple[capacity.Placement, list[capacity.Member]]:
-    """Place the gated members, the required ones first."""
+    """Place the gated members, required ones first."""
     raw = {(p["metadata"]["namespace"], capacity.name_of(p)): p for p in room.pods}
     needed: list[capacity.Member] = []
     others: list[capacity.Member] = []
@@ -77,7 +79,7 @@ def _with_others(
     needed: Sequence[capacity.Member],
     others: Sequence[capacity.Member],
 ) -> capacity.Placement:
-    """Place all required members, and as many of the others as fit beside them."""
+    """Place all required members, and as many of the other members as fit in addition."""
     ready = frozenset[str]() if spec.data is None else spec.data.ready
     first = capacity.place(room, needed, ready=ready)
     placed = [
@@ -112,8 +114,10 @@ def choose_going(
     placement: capacity.Placement,
     waiting: Sequence[capacity.Member],
 ) -> list[capacity.Member]:
-    """Return the members that have a node; none if the gang has not begun and a required member is
-    missing."""
+    """Return the members that have a node.
+
+    Empty if the gang has not started and a required member has no node.
+    """
     placed = [member for member in waiting if member.name in placement.assigned]
     if spec.running_since is not None:
         return placed
@@ -125,7 +129,7 @@ def choose_going(
 
 
 def nodes_with_data(data: port.DataPlaces, member: capacity.Member) -> frozenset[str]:
-    """Return the nodes that hold all that a member needs."""
+    """Return the nodes that hold all data that a member needs."""
     if member.portions is None:
         return data.ready
     held = data.held.get(member.group, {})
@@ -135,7 +139,7 @@ def nodes_with_data(data: port.DataPlaces, member: capacity.Member) -> frozenset
 def as_they_are(
     groups: tuple[members.Group, ...], room: capacity.Room
 ) -> tuple[members.Group, ...]:
-    """Return groups with their Pods as just read."""
+    """Return the groups with their Pods as just read."""
     raw = {p["metadata"]["uid"]: p for p in room.pods}
     return tuple(
         msgspec.structs.replace(
@@ -151,8 +155,8 @@ def as_they_are(
 
 
 def portions_of(groups: tuple[members.Group, ...]) -> data_portions.Places:
-    """Return the portions of all workers whose gate is open, also of those that have not started
-    yet."""
+    """Return the portions of all workers whose gate is open, including those that have not
+    started yet."""
     return data_portions.merge(
         *(
             {g.spec.name: {p.spec.node_name: data_portions.of_pod(p.metadata)}}
@@ -163,7 +167,7 @@ def portions_of(groups: tuple[members.Group, ...]) -> data_portions.Places:
 
 
 def as_holder(seen: pod.Pod) -> data_portions.Holder:
-    """Return a worker whose gate was opened, with its share of the data."""
+    """Return a worker whose gate was opened, with its portions of the data."""
     return data_portions.Holder(
         seen.metadata.name, seen.spec.node_name, data_portions.of_pod(seen.metadata)
     )
@@ -183,7 +187,7 @@ def with_portions(
     placement: capacity.Placement,
     going: Sequence[capacity.Member],
 ) -> list[capacity.Member]:
-    """Return the members that are about to start, with their shares of the data."""
+    """Return the members that are about to start, with their portions of the data."""
     shares: dict[str, frozenset[int]] = {}
     for group in groups:
         if group.spec.portions:
@@ -200,7 +204,8 @@ def with_portions(
 def with_places(
     found: port.GangState, placement: capacity.Placement, going: Sequence[capacity.Member]
 ) -> port.GangState:
-    """Add to a state the nodes where members are or will be, and the data that these need."""
+    """Return the state completed with the nodes where members are or will be, and the data that
+    these need."""
     coming = (
         {m.group: {placement.assigned[m.name]: m.portions}} for m in going if m.portions is not None
     )
@@ -214,7 +219,7 @@ def with_places(
 def waits_for_data(
     found: port.GangState, placement: capacity.Placement, late: set[str]
 ) -> port.GangState:
-    """Return the state while a gate stays closed for data."""
+    """Return the state while a gate is closed because data is missing."""
     where = ", ".join(sorted({placement.assigned[name] for name in late}))
     workers = "1 worker waits" if len(late) == 1 else f"{len(late)} workers wait"
     return msgspec.structs.replace(

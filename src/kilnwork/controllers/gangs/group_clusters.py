@@ -1,4 +1,4 @@
-"""The TaskClusters of gangs: making, scaling, deleting and reading them.
+"""The TaskClusters of gangs: creating, scaling, deleting and reading them.
 
 Used by the backends. Of an existing TaskCluster only the replicas are changed: the template of a
 generation does not change. Decides nothing else.
@@ -15,14 +15,14 @@ Reason = reasons.SetReason
 
 
 class Obstacle(NamedTuple):
-    """The reason why a group cannot be made."""
+    """The reason why a group cannot be created."""
 
     reason: reasons.SetReason
     message: str
 
 
 class GroupClusters:
-    """The TaskClusters of all gangs. `gated`: their Pods wait at a gate."""
+    """The TaskClusters of all gangs. `gated`: whether their Pods wait at a scheduling gate."""
 
     def __init__(self, context: reconciler_context.ReconcilerContext, *, gated: bool) -> None:
         self._client = context.kube
@@ -31,11 +31,11 @@ class GroupClusters:
         self._hub: ports.ClusterHub | None = None
 
     def use(self, hub: ports.ClusterHub) -> None:
-        """Ask this dispatcher from now on."""
+        """Set the dispatcher to query."""
         self._hub = hub
 
     def groups(self, spec: port.GangSpec) -> tuple[members.Group, ...]:
-        """Return what is known of each group."""
+        """Return the observed state of each group."""
         return tuple(self._group(spec, wanted) for wanted in spec.groups)
 
     def _group(self, spec: port.GangSpec, wanted: port.GroupSpec) -> members.Group:
@@ -48,7 +48,7 @@ class GroupClusters:
         return members.Group(spec=wanted, cluster=found, pods=ordered, view=view)
 
     async def make(self, spec: port.GangSpec) -> Obstacle | None:
-        """Make missing groups, and scale the others."""
+        """Create missing groups, and scale the other groups."""
         for group in self.groups(spec):
             if group.cluster is None:
                 obstacle = await self._create(spec, group.spec)
@@ -62,7 +62,7 @@ class GroupClusters:
         return None
 
     async def release(self, namespace: str, uid: str, *, but: int | None) -> bool:
-        """Delete the groups of all generations but one; True when there is none."""
+        """Delete the groups of all generations but one; return whether none is left."""
         owned = self._caches.clusters.owned_by(uid)
         kept = None if but is None else str(but)
         left = [
@@ -95,7 +95,7 @@ class GroupClusters:
         if not _is_ours(found.metadata, spec.uid):
             text = f"TaskCluster {name} exists and does not belong to this SyncSet: delete it"
             return Obstacle(Reason.OBJECT_REFUSED, text)
-        return None  # ours: the cache has not heard of it yet
+        return None  # ours: the cache does not have it yet
 
     async def _scale(self, spec: port.GangSpec, group: port.GroupSpec) -> None:
         change = {"spec": {"replicas": group.replicas}}

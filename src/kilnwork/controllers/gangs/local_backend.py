@@ -1,8 +1,8 @@
 """Backend `local`: workers are processes of one machine, and the flow starts when all are
 connected.
 
-Used by the SyncSet controller. Only the workers are waited for: there is no gate, and all data is
-on the one node. An incomplete gang is deleted after its wait and made again.
+Used by the SyncSet controller. It waits only for the workers: there is no gate, and all data is on
+the one node. An incomplete gang is deleted after its wait and created again.
 """
 
 import msgspec
@@ -12,7 +12,7 @@ from kilnwork.controllers import ports, reconciler_context
 from kilnwork.controllers.gangs import group_clusters, members, port
 
 SOON_S = 0.25
-"""When to look again at groups that are being deleted."""
+"""Seconds until the next look at groups that are being deleted."""
 
 
 class LocalBackend:
@@ -23,11 +23,11 @@ class LocalBackend:
         self._clock = context.time
 
     def use(self, hub: ports.ClusterHub) -> None:
-        """Ask this dispatcher from now on."""
+        """Set the dispatcher to query."""
         self._clusters.use(hub)
 
     async def ensure(self, spec: port.GangSpec) -> port.GangState:
-        """Make the groups; delete an incomplete gang whose wait is over."""
+        """Create the groups; delete an incomplete gang whose wait has ended."""
         obstacle = await self._clusters.make(spec)
         found = await self.observe(spec)
         if obstacle is not None:

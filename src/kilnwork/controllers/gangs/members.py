@@ -1,4 +1,4 @@
-"""The state of a gang, from the TaskClusters, Pods and workers of its groups.
+"""The state of a gang, derived from the TaskClusters, Pods and workers of its groups.
 
 Pure. Used by the backends, which read the facts.
 """
@@ -26,11 +26,11 @@ _REFUSED = frozenset(
         reasons.ClusterReason.SECRET_NAME_TAKEN,
     }
 )
-"""Reasons of a TaskCluster without Pods that do not pass by themselves, unlike a quota."""
+"""Reasons of a TaskCluster without Pods that do not disappear by themselves, unlike a quota."""
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """The observed state of one group. `cluster`: None while the set has none."""
+    """The observed state of one group. `cluster`: None while it does not exist."""
 
     spec: port.GroupSpec
     cluster: task_cluster.TaskCluster | None
@@ -39,24 +39,24 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def live(self) -> tuple[pod.Pod, ...]:
-        """Its Pods that are to stay."""
+        """The Pods of the group that are not being deleted."""
         return tuple(p for p in self.pods if not p.terminating and not p.over)
 
     @property
     def gated(self) -> tuple[pod.Pod, ...]:
-        """Those that wait at our gate."""
+        """The Pods that wait at our gate."""
         return tuple(p for p in self.live if is_gated(p))
 
     @property
     def connected(self) -> tuple[pod.Pod, ...]:
-        """Those whose workers are connected."""
+        """The Pods whose workers are connected."""
         workers = self.view.workers if self.view else ()
         uids = {w.pod_uid for w in workers if w.ready}
         return tuple(p for p in self.live if p.metadata.uid in uids)
 
     @property
     def trouble(self) -> tuple[str, str]:
-        """Reason and message of its TaskCluster, why not all of its workers are connected."""
+        """Reason and message of the TaskCluster: why some of its workers are not connected."""
         found = self.cluster.status.conditions if self.cluster else ()
         late = (c for c in found if c.type == "Ready" and c.status != "True")
         return next(((c.reason, c.message) for c in late), ("", ""))
@@ -82,7 +82,7 @@ def is_gated(seen: pod.Pod) -> bool:
 
 
 def nodes(groups: tuple[Group, ...]) -> frozenset[str]:
-    """Return the nodes that members are on."""
+    """Return the nodes of members."""
     return frozenset(p.spec.node_name for g in groups for p in g.live if p.spec.node_name)
 
 
@@ -99,13 +99,13 @@ def held(groups: tuple[Group, ...]) -> dict[str, dict[str, frozenset[int]]]:
 
 
 def opened(groups: tuple[Group, ...]) -> float | None:
-    """When the gate of a member was opened first; None while all wait."""
+    """Return when the first gate of a member was opened, or None while all gates are closed."""
     times = (p.metadata.annotations.get(OPENED_ANNOTATION) for g in groups for p in g.live)
     return min((float(text) for text in times if text), default=None)
 
 
 def made(groups: tuple[Group, ...]) -> float | None:
-    """When the first of the TaskClusters was made; None before."""
+    """Return when the first of the TaskClusters was created, or None before."""
     times = (
         g.cluster.metadata.creation_timestamp
         for g in groups
@@ -115,7 +115,7 @@ def made(groups: tuple[Group, ...]) -> float | None:
 
 
 def missing(groups: tuple[Group, ...]) -> str:
-    """Return which workers are not connected, and why, in one sentence for each group."""
+    """Return which workers are not connected and why, in one sentence for each group."""
     return "; ".join(_missing(groups))
 
 
@@ -129,9 +129,10 @@ def _missing(groups: tuple[Group, ...]) -> Iterator[str]:
 
 
 def broken(groups: tuple[Group, ...], *, since: float | None) -> str:
-    """Return which member has ended of a group that fails with its members, "" if none.
+    """Return which member has ended in a group that fails with its members, or "".
 
-    `since`: when the flow began: a younger Pod replaced another one, unless the group is elastic.
+    `since`: when the flow started. A Pod created later is a replacement, unless the group is
+    elastic.
     """
     for group in groups:
         if group.spec.fails and (why := _broken(group, since)):
@@ -159,8 +160,7 @@ def state(
     reason: reasons.SetReason = Reason.WAITING_FOR_WORKERS,
     message: str = "",
 ) -> port.GangState:
-    """Return the state of all; `reason` and `message`: those of the caller, while it is not
-    ready."""
+    """Return the state of all groups. `reason` and `message` are used while it is not ready."""
     ready = all(g.complete for g in groups)
     if not message and any(not g.complete and g.trouble[0] in _REFUSED for g in groups):
         reason = Reason.OBJECT_REFUSED

@@ -1,9 +1,10 @@
-"""Backend `pods`: Pods wait at a gate until there is room for all of them and their data.
+"""Backend `pods`: Pods wait at a scheduling gate until there is room for all of them and their
+data.
 
-Used by the SyncSet controller; needs nothing but Kubernetes. The gate is a scheduling gate
-(KEP-3521) in the template of every worker. A check of all nodes decides (`capacity`), one gang
-after the other; then the gates of the whole gang are opened, or none. Each check reads the Pods
-from the API server, so that gangs whose gates were opened a moment ago are counted.
+Used by the SyncSet controller; requires only Kubernetes. The gate (KEP-3521) is in the template of
+each worker. A check of all nodes (`capacity`) is made for one gang after the other; then the gates
+of the whole gang are opened, or none. Each check reads the Pods from the API server, so that gangs
+whose gates were opened a moment ago are counted.
 """
 
 import asyncio
@@ -25,33 +26,33 @@ from kilnwork.controllers.gangs import (
 from kilnwork.kube import errors
 
 LOOK_FOR_MORE_S = 5.0
-"""Seconds between looks for room for optional workers."""
+"""Seconds between checks for room for optional workers."""
 
 SOON_S = 0.25
 _AT_ONCE = 16
-"""Gates opened at the same time."""
+"""Number of gates opened concurrently."""
 
 Reason = reasons.SetReason
 
 
 class PodsBackend:
-    """The backend with a scheduling gate and a capacity check of its own (`port.Backend`)."""
+    """The backend with a scheduling gate and its own capacity check (`port.Backend`)."""
 
     def __init__(self, context: reconciler_context.ReconcilerContext) -> None:
         self._clusters = group_clusters.GroupClusters(context, gated=True)
         self._client = context.kube
         self._clock = context.time
         self._checking = asyncio.Lock()
-        """Held while a gang looks for room and takes it."""
+        """Held while a gang checks for room and reserves it."""
         self._waiting_gangs = waiting_gangs.WaitingGangs(context.time)
 
     def use(self, hub: ports.ClusterHub) -> None:
-        """Ask this dispatcher from now on."""
+        """Set the dispatcher to query."""
         self._clusters.use(hub)
 
     async def ensure(self, spec: port.GangSpec) -> port.GangState:
-        """Make the groups; open all gates or none; delete members that wait too long for the
-        others."""
+        """Create the groups; open all gates or none; delete members that have waited too long
+        for the others."""
         obstacle = await self._clusters.make(spec)
         groups = self._clusters.groups(spec)
         found = members.state(groups, since=spec.running_since)
@@ -72,7 +73,7 @@ class PodsBackend:
         return self._with_wait(spec, groups, found)
 
     async def observe(self, spec: port.GangSpec) -> port.GangState:
-        """Say where it is."""
+        """Return the state of the gang."""
         return members.state(self._clusters.groups(spec), since=spec.running_since)
 
     async def release(self, namespace: str, uid: str, *, but: int | None) -> bool:
@@ -84,8 +85,8 @@ class PodsBackend:
     def _is_late(
         self, spec: port.GangSpec, groups: tuple[members.Group, ...], found: port.GangState
     ) -> bool:
-        """Return whether the wait is over: of members whose gates are open for the others, or of
-        all if none is and the gang has a timeout."""
+        """Return whether the wait has ended: that of members with open gates for the others, or
+        of all members if no gate is open and the gang has a timeout."""
         if found.ready or spec.running_since is not None:
             return False
         began = members.opened(groups)
@@ -120,7 +121,8 @@ class PodsBackend:
     def _with_wait(
         self, spec: port.GangSpec, groups: tuple[members.Group, ...], found: port.GangState
     ) -> port.GangState:
-        """When to look again: for room, and whether the wait is over."""
+        """Return the state with the time of the next look: for room, and for the end of the
+        wait."""
         waits = [] if found.again_s is None else [found.again_s]
         began = members.opened(groups)
         if not found.ready and spec.running_since is None and began is not None:
@@ -132,7 +134,7 @@ class PodsBackend:
     async def _find_room(
         self, spec: port.GangSpec, groups: tuple[members.Group, ...]
     ) -> port.GangState:
-        """Return where the gated members would go; open no gate."""
+        """Return where the gated members would be placed, without opening a gate."""
         room = await self._room(spec)
         if room is None:
             return members.state(groups, since=spec.running_since)
@@ -145,8 +147,11 @@ class PodsBackend:
     async def _open_gates(
         self, spec: port.GangSpec, groups: tuple[members.Group, ...]
     ) -> tuple[tuple[members.Group, ...], port.GangState]:
-        """Open the gates of members that have room, if all required members have. Return also the
-        groups as read now: the caches may not know yet of gates that were opened before."""
+        """Open the gates of placed members, if all required members have room.
+
+        Returns also the groups as read now: the caches may not reflect gates that were opened
+        before.
+        """
         room = await self._room(spec)
         if room is None:
             found = members.state(groups, since=spec.running_since)
@@ -157,7 +162,7 @@ class PodsBackend:
     async def _take_turn(
         self, spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room
     ) -> port.GangState:
-        """Let a gang take room, unless one of higher priority waits for it."""
+        """Let a gang reserve room, unless a gang of higher priority waits for it."""
         begins = spec.running_since is None and members.opened(groups) is None
         if begins and (ahead := self._waiting_gangs.ahead_of(spec)):
             waits = Reason.WAITING_FOR_ROOM
@@ -177,7 +182,7 @@ class PodsBackend:
         going = gang_placement.choose_going(spec, groups, placement, waiting)
         if not going:
             text = capacity.lacks(placement, room)
-            if not text:  # some Pods are not made yet
+            if not text:  # some Pods do not exist yet
                 return msgspec.structs.replace(found, again_s=gang_placement.LOOK_S)
             return msgspec.structs.replace(
                 found,
@@ -209,8 +214,11 @@ class PodsBackend:
     async def _without_check(
         self, spec: port.GangSpec, groups: tuple[members.Group, ...], found: port.GangState
     ) -> port.GangState:
-        """Open all gates without a check, as the manager may not see nodes: the scheduler decides,
-        and members that start without the others are deleted after the wait."""
+        """Open all gates without a check, because the manager may not read nodes.
+
+        The scheduler decides then, and members that start without the others are deleted after the
+        wait.
+        """
         if spec.data is not None and spec.data.lead and not spec.data.ready >= spec.data.nodes:
             text = "the manager may not read nodes: workers wait until all nodes have the data"
             everywhere = {
@@ -240,7 +248,7 @@ class PodsBackend:
         return await self._client.get(resource.PODS, seen.metadata.name, seen.metadata.namespace)
 
     async def _room(self, spec: port.GangSpec) -> capacity.Room | None:
-        """Return the nodes and all Pods as they are now; None if the manager may not see nodes."""
+        """Return the current nodes and Pods, or None if the manager may not read nodes."""
         try:
             nodes = await self._client.list(resource.NODES, type=dict)
         except errors.Forbidden:
@@ -254,8 +262,8 @@ class PodsBackend:
     async def _share_lost(
         self, spec: port.GangSpec, groups: tuple[members.Group, ...], found: port.GangState
     ) -> port.GangState:
-        """Share out portions that no worker has any more once the replacement exists, which may
-        take them first."""
+        """Reassign portions that no worker holds any more, once the replacement exists, which
+        may take them first."""
         counts = {g.spec.name: g.spec.portions for g in groups}
         lost = data_portions.missing(
             counts, data_portions.merge(found.portions, gang_placement.portions_of(groups))
@@ -287,15 +295,18 @@ class PodsBackend:
                 resource.PODS, seen.metadata.name, change, seen.metadata.namespace
             )
         except (errors.Conflict, errors.NotFound):
-            return  # another Pod has its name: the next pass shares again
+            return  # another Pod has its name: the next pass assigns again
 
     # Gates
 
     async def _open(
         self, spec: port.GangSpec, going: Sequence[capacity.Member], room: capacity.Room
     ) -> None:
-        """Open the gates of these members. A Pod that changed meanwhile is handled in the next
-        pass, as is one left by a crash: the gang has begun then, and is completed."""
+        """Open the gates of these members.
+
+        A Pod that changed meanwhile is handled in the next pass, like one left over from a crash:
+        the gang has started then, and is completed.
+        """
         limit = asyncio.Semaphore(_AT_ONCE)
 
         async def one(member: capacity.Member) -> None:

@@ -1,8 +1,8 @@
 """The port between the SyncSet controller and the backends of gangs.
 
 Values and the protocol; no decisions. Implemented by `local_backend` and `pods_backend`, which run
-one suite of contract tests. A backend for a gang scheduler would fit, too: it makes the same groups
-as one object of its own.
+the same contract tests. A backend for a gang scheduler is possible, too: it would create the same
+groups as one object of its own.
 """
 
 from collections.abc import Mapping
@@ -15,51 +15,55 @@ from kilnwork.controllers.gangs import data_portions
 
 
 class GroupSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One group of workers that is wanted. `cluster`: name of its TaskCluster."""
+    """One requested group of workers."""
 
     name: str
     cluster: str
+    """Name of its TaskCluster."""
     replicas: int
     min: int
     slots: int = 1
     account: str | None = None
     template: dict[str, Any] | None = None
     near: sync_set.NearMode = sync_set.NearMode.NONE
-    """How much it matters to be next to the data; `NONE`: not at all."""
+    """How strongly workers prefer nodes with their data; `NONE`: not at all."""
     fails: bool = False
-    """Whether the gang is broken when one of its workers ends."""
+    """Whether the gang is broken when a worker of the group ends."""
     elastic: bool = False
-    """Whether it grows and shrinks while the flow runs."""
+    """Whether the group grows and shrinks while the flow runs."""
     spawns_on: str = ""
-    """TaskCluster of what its tasks spawn without naming one; "": the same."""
+    """TaskCluster of the tasks that its tasks spawn without a cluster name; "": the same
+    TaskCluster."""
     portions: int = 0
-    """How many portions of the data its workers share; 0: each node holds all that it needs."""
+    """Number of portions into which the data of its workers is divided; 0: each node holds all
+    data that it needs."""
 
 
 class DataPlaces(msgspec.Struct, frozen=True, kw_only=True):
-    """The places of a generation's data, and what workers wait for."""
+    """Where the data of a generation is, and what workers wait for."""
 
     lead: bool = False
-    """Workers start where the data is; if False, the data goes where they are."""
+    """Whether workers start where the data is; otherwise the data is fetched to the workers."""
     nodes: frozenset[str] = frozenset()
-    """Nodes that have an agent of the pond: workers go nowhere else."""
+    """Nodes that have an agent of the pond: workers run only on these."""
     ready: frozenset[str] = frozenset()
-    """Nodes that hold all that is wanted of them, checked, where workers can see it."""
+    """Nodes that hold all data that is wanted of them, verified, where workers can see it."""
     held: data_portions.Places = {}
-    """Portions that nodes hold (checked and visible to workers) of groups that share data."""
+    """Portions that nodes hold (verified and visible to workers), of groups with divided data."""
     wanted: data_portions.Places = {}
-    """Portions that nodes were last ordered to hold: while they fetch, their workers keep these."""
+    """Portions that nodes were last ordered to hold: their workers keep these while the nodes
+    fetch."""
     near: Mapping[str, Mapping[str, int]] = {}
     """By group and node, the bytes held of data that the group wants to be near to."""
     path: str = ""
-    """The directory of the data on every node."""
+    """The directory of the data, the same on every node."""
     writable: bool = False
     outputs: str = ""
-    """Directory into which tasks write what is kept, "" if nothing is."""
+    """Directory for output files of tasks; "" if there are no outputs."""
 
 
 class GangSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """The gang that one generation of a SyncSet wants. `data`: None if it has none."""
+    """The gang that one generation of a SyncSet needs. `data`: None if it has no data."""
 
     namespace: str
     name: str
@@ -69,13 +73,13 @@ class GangSpec(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[GroupSpec, ...]
     wait_s: float
     requeue: bool
-    """After `wait_s` all members are deleted and the gang starts again; if False, it is reported
-    (`timed_out`)."""
+    """Whether all members are deleted after `wait_s` and the gang starts again; otherwise
+    `timed_out` is reported."""
     data: DataPlaces | None = None
     priority: int = 0
-    """With backend `pods`: a gang that waits holds back those of lower priority."""
+    """With backend `pods`: a waiting gang holds back gangs of lower priority."""
     running_since: float | None = None
-    """When the flow began (wall clock): from then on members start and end one by one."""
+    """When the flow started (wall clock): from then on members start and end individually."""
 
 
 class GroupState(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,35 +88,36 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
     desired: int
     min: int
     gated: int = 0
-    """Pods that wait at their gate."""
+    """Number of Pods that wait at their scheduling gate."""
     ready: int = 0
-    """Workers that are connected."""
+    """Number of workers that are connected."""
 
 
 class GangState(msgspec.Struct, frozen=True, kw_only=True):
-    """The observed state of a gang.
-
-    `nodes`: those that members are on, or will go to: where the data has to be. `portions`: those
-    that each of them needs, of groups that share data. `reason` and `message`: what is waited for,
-    while the gang is not `ready`. `timed_out`: others were missing for too long, and `requeue` is
-    False. `broken`: which member ended of a group that `fails`, "" if none. `again_s`: when to look
-    again even without a change.
-    """
+    """The observed state of a gang."""
 
     groups: Mapping[str, GroupState]
     ready: bool = False
     nodes: frozenset[str] = frozenset()
+    """Nodes of its members, present or planned: the data must be there."""
     portions: data_portions.Places = {}
+    """Portions that each of these nodes needs, of groups with divided data."""
     reason: reasons.SetReason = reasons.SetReason.WAITING_FOR_WORKERS
+    """What the gang waits for while it is not `ready`."""
     message: str = ""
     timed_out: bool = False
+    """Whether members were missing for too long, and `requeue` is False."""
     broken: str = ""
+    """The member that has ended in a group that `fails`; "" if there is none."""
     again_s: float | None = None
+    """Seconds until the next look, even without a change."""
 
 
 class Backend(Protocol):
-    """Starts the groups of a gang together. Every method may be repeated, also after a crash at any
-    point."""
+    """Starts the groups of a gang together.
+
+    All methods may be repeated, also after a crash at any point.
+    """
 
     async def ensure(self, spec: GangSpec) -> GangState:
         """Bring the gang closer to the spec; return its state."""
@@ -123,5 +128,6 @@ class Backend(Protocol):
         ...
 
     async def release(self, namespace: str, uid: str, *, but: int | None) -> bool:
-        """Delete all groups of a SyncSet but those of one generation; True when none is left."""
+        """Delete all groups of a SyncSet except those of one generation; return whether none is
+        left."""
         ...

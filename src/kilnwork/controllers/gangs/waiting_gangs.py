@@ -1,7 +1,9 @@
-"""The gangs that wait for room, in order of priority: the highest takes room first.
+"""The gangs that wait for room, in order of priority: the gang of highest priority gets room
+first.
 
-Used by `pods_backend`. Kept in memory: each waiting gang is looked at every second, so a new
-manager knows them soon. A gang that would not fit into an empty cluster delays no other.
+Used by `pods_backend`. Kept in memory: each waiting gang is checked every second, so that a new
+manager soon knows all of them. A gang that would not fit into an empty cluster does not delay
+others.
 """
 
 from typing import NamedTuple
@@ -10,7 +12,7 @@ from kilnwork.controllers.gangs import port
 from kilnwork.kit import clock
 
 FORGOTTEN_S = 10.0
-"""After this time without a call a gang does not wait any more: it was suspended or deleted."""
+"""Seconds without a call after which a gang does not wait any more: it was suspended or deleted."""
 
 _Key = tuple[str, int]
 
@@ -29,7 +31,7 @@ class WaitingGangs:
         self._waiting: dict[_Key, _Waiting] = {}
 
     def note(self, spec: port.GangSpec, *, waits: bool) -> None:
-        """Note whether a gang waits now."""
+        """Record whether a gang is waiting."""
         if not waits:
             self._waiting.pop((spec.uid, spec.generation), None)
             return
@@ -38,12 +40,12 @@ class WaitingGangs:
         self._waiting[spec.uid, spec.generation] = _Waiting(name, spec.priority, now)
 
     def ahead_of(self, spec: port.GangSpec) -> str:
-        """Return the gang of the highest priority before this one, "" if none."""
+        """Return the name of the gang of highest priority ahead of this one, or ""."""
         since = self._clock.monotonic() - FORGOTTEN_S
         for key in [key for key, one in self._waiting.items() if one.seen < since]:
             del self._waiting[key]
         if (spec.uid, spec.generation) in self._waiting:
-            self.note(spec, waits=True)  # its priority may be another one by now
+            self.note(spec, waits=True)  # its priority may have changed
         before = [one for one in self._waiting.values() if one.priority > spec.priority]
         if not before:
             return ""

@@ -1,4 +1,4 @@
-"""The controller of kind Job: hands Jobs to the engine of jobs, and writes their status.
+"""The controller of kind Job: passes Jobs to the engine of jobs, and writes their status.
 
-`plan` decides and `status` makes the status, both pure; `reconciler` is the shell.
+`plan` decides and `status` creates the status, both pure; `reconciler` is the shell.
 """

@@ -1,18 +1,18 @@
-"""The order in which the engine gets the Jobs of a namespace: that of their arrival.
+"""The order in which the engine gets the Jobs of a namespace: the order of their arrival.
 
-Used by `reconciler`, which looks at many Jobs at once. A Job whose JobConfig is copied into it is
-looked at twice, and the requests in between overtake each other: without an order a later Job would
-get the room, the lock or the place in the queue of an earlier one. It handles keys only.
+Used by `reconciler`, which processes many Jobs concurrently. A Job that copies its JobConfig needs
+two passes, and the requests in between may overtake each other: without an order a later Job could
+get the capacity, the lock or the queue position of an earlier one. This module handles only keys.
 """
 
 from kilnwork.kube import objects
 
 
 class ArrivalOrder:
-    """A queue of keys for each namespace; a key without a place counts as the last.
+    """A queue of keys for each namespace; a key that is not in the queue counts as the last.
 
-    A Job keeps its place from the first pass that does anything for its start until the engine has
-    it; a Job for which that fails leaves, so that no other waits for it.
+    A Job keeps its position from the first pass that prepares its start until the engine has it; a
+    Job whose preparation fails leaves, so that no other Job waits for it.
     """
 
     def __init__(self) -> None:
@@ -23,12 +23,14 @@ class ArrivalOrder:
         return sum(map(len, self._lines.values()))
 
     def enter(self, key: objects.Key) -> None:
-        """Take a place, or keep the one that it has."""
+        """Add the key to the queue, unless it is there already."""
         self._lines.setdefault(key[0], {}).setdefault(key)
 
     def must_wait(self, key: objects.Key) -> bool:
-        """Return whether other Jobs come first. If so the key gets a place, and `leave` returns it
-        when it is first."""
+        """Return whether other Jobs come first.
+
+        If so, the key is added to the queue, and `leave` returns it when it is first.
+        """
         line = self._lines.get(key[0])
         if line is None or next(iter(line)) == key:
             return False
@@ -37,7 +39,7 @@ class ArrivalOrder:
         return True
 
     def leave(self, key: objects.Key) -> objects.Key | None:
-        """Leave the queue; return the key that has waited and is first now."""
+        """Remove the key from the queue; return the key that has waited and is now first."""
         line = self._lines.get(key[0])
         if line is None or key not in line:
             return None
@@ -48,6 +50,6 @@ class ArrivalOrder:
             return None
         first = next(iter(line))
         if first not in self._waiting:
-            return None  # its JobConfig is being copied into it: it is looked at after that
+            return None  # its JobConfig is being copied: another pass follows that
         self._waiting.discard(first)
         return first

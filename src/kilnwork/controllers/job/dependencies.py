@@ -1,7 +1,7 @@
-"""The observed state of a Job's dependencies: Jobs, the Jobs of JobConfigs, Tasks, their results.
+"""The observed state of a Job's dependencies: Jobs, Jobs of JobConfigs, Tasks, and their results.
 
-Used by `reconciler`. Reads caches, the views of the engine and its schedules; `plan` decides what
-follows, `dependency_choice` which Job of a JobConfig is meant.
+Used by `reconciler`. It reads caches, and the views and schedules of the engine; `plan` decides
+what follows, `dependency_choice` chooses the Job of a JobConfig.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,17 +15,19 @@ from kilnwork.dispatch import model
 from kilnwork.jobs import index_model
 
 FindInput = Callable[[inputs.InputSource, str], task_plan.Found]
-"""Find the data or result of a source in a namespace: the Task controller's."""
+"""Finds the data or result of a source in a namespace; provided by the Task controller."""
 
 FindView = Callable[[str], model.TaskView | None]
-"""Find the dispatcher's view of the Task with a uid: the Task controller's."""
+"""Finds the dispatcher's view of the Task with a uid; provided by the Task controller."""
 
 _K = job.DependencyKind
 
 
 class Dependencies:
-    """Finds the dependencies of Jobs. `views`: the engine's views of Jobs, by uid. `find_input`,
-    `find_view`: of the Task controller."""
+    """Finds the dependencies of Jobs.
+
+    `views`: the engine's views of Jobs, by uid. `find_input`, `find_view`: see the types.
+    """
 
     def __init__(
         self,
@@ -40,7 +42,7 @@ class Dependencies:
         self._hub: ports.JobHub | None = None
 
     def use(self, hub: ports.JobHub) -> None:
-        """Ask this engine for schedules from now on."""
+        """Set the engine to query for schedules."""
         self._hub = hub
 
     def states(self, seen: job.Job) -> tuple[plan.DependencyState, ...]:
@@ -50,11 +52,11 @@ class Dependencies:
         )
 
     def sources(self, seen: job.Job) -> dict[inputs.InputSource, task_plan.Found]:
-        """Return the inputs of a Job, and its list of `withResultOf`, as far as they exist."""
+        """Return the existing inputs of a Job, and its list of `withResultOf`."""
         try:
             wanted = plan.needed(seen)
         except inputs.InputError:
-            return {}  # the plan finds the same, and says so
+            return {}  # the plan reports the same problem
         return {source: self._source(seen, source) for source, _ in wanted.values()}
 
     def _source(self, seen: job.Job, source: inputs.InputSource) -> task_plan.Found:
@@ -106,7 +108,7 @@ class Dependencies:
         return plan.DependencyState(wanted, over=False, waits=f"{what} is not over yet", job=name)
 
     def _job_of(self, seen: job.Job, wanted: job.Dependency) -> dependency_choice.Choice:
-        """Return the Job that a dependency on a Job or JobConfig means."""
+        """Return the Job that a dependency on a Job or JobConfig refers to."""
         namespace = seen.metadata.namespace
         if wanted.kind is _K.JOB_CONFIG:
             config = self._caches.job_configs.get((namespace, wanted.name))

@@ -1,7 +1,7 @@
-"""The choice of a JobConfig's Job that another Job depends on, where it names the JobConfig. Pure.
+"""The choice of the Job that a dependency on a JobConfig refers to. Pure.
 
-Used by `dependencies`. The choice follows from times that do not change, so that a Job that waits
-is not passed on from one Job to the next: ticks until its own time are decided first.
+Used by `dependencies`. The choice depends only on times that do not change, so that a waiting Job
+keeps its dependency when newer Jobs are created: ticks up to its own time are decided first.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from kilnwork.kit import clock
 
 
 class Choice(NamedTuple):
-    """The chosen Job, or what is waited for until there is one."""
+    """The chosen Job, or what must happen before one can be chosen."""
 
     found: job.Job | None = None
     waits: str = ""
@@ -26,8 +26,11 @@ def choose(
     jobs: Iterable[job.Job],
     row: index_model.ScheduleRow | None,
 ) -> Choice:
-    """Return the newest Job of a JobConfig that is not after `seen`, without any the first made
-    after it. `jobs`: those of the JobConfig. `row`: what was decided of its schedule."""
+    """Return the newest Job of a JobConfig that is not later than `seen`, otherwise the first
+    later one.
+
+    `jobs`: the Jobs of the JobConfig. `row`: the decisions of its schedule.
+    """
     until, name = time_of(seen), config.metadata.name
     others = [one for one in jobs if one.metadata.uid != seen.metadata.uid]
     ticks = {job_expansion.scheduled_time_of(one) for one in others}
@@ -52,7 +55,7 @@ def choose(
 
 
 def time_of(one: job.Job) -> float:
-    """Return the tick of a scheduled Job, else its creation time; seconds."""
+    """Return the tick of a scheduled Job, otherwise its creation time; in seconds."""
     tick = job_expansion.scheduled_time_of(one)
     return _created(one) if tick is None else float(tick)
 
@@ -63,8 +66,8 @@ def _undecided(
     until: float,
     made: set[int | None],
 ) -> int | None:
-    """Return a tick up to `until` that is undecided or whose Job does not exist yet; None if there
-    is none."""
+    """Return a tick up to `until` that is undecided or whose Job does not exist yet; None if
+    there is none."""
     metadata, spec = config.metadata, config.spec.schedule
     if spec is None or spec.disabled or spec.cron is None:
         return None
@@ -83,7 +86,6 @@ def _created(one: job.Job) -> float:
 
 
 def _order(one: job.Job) -> tuple[float, bool, str]:
-    """Return a sort key by time; of two Jobs with the same time, that of a tick is the later
-    one."""
+    """Return a sort key by time; of two Jobs with the same time, the scheduled one is the later."""
     is_of_tick = job_expansion.scheduled_time_of(one) is not None
     return time_of(one), is_of_tick, one.metadata.name

@@ -1,8 +1,8 @@
 """The plan for one Job: pure decisions from the known facts.
 
-Used by `reconciler`, which gathers `Facts` and carries the `Plan` out. Decided in this order: is
-the object gone, is its run over, is its JobConfig copied into it, may the engine have it. Once the
-engine has the Job, its view decides everything but changes of the spec.
+Used by `reconciler`, which gathers `Facts` and carries out the `Plan`. The checks are made in this
+order: is the object gone, has its run finished, has its JobConfig been copied, may the engine have
+it. Once the engine has the Job, its view decides everything but changes of the spec.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -33,78 +33,79 @@ _P = job.Phase
 
 
 class DependencyState(msgspec.Struct, frozen=True):
-    """The state of something that a Job depends on; `problem`: why waiting does not help."""
+    """The state of a dependency of a Job."""
 
     dependency: job.Dependency
     over: bool
+    """Whether the dependency has finished."""
     problem: str = ""
+    """Why waiting does not help; "" if it may."""
     waits: str = ""
-    """What it waits for, if it is not over."""
+    """What the dependency waits for, if it has not finished."""
     job: str = ""
-    """Name of the Job it resolves to; "" for a Task, and while there is none."""
+    """Name of the Job that it refers to; "" for a Task, and while there is none."""
 
 
 class Wake(msgspec.Struct, frozen=True):
-    """An object of the Job's namespace whose change may end its wait."""
+    """An object in the Job's namespace whose change may end the Job's wait."""
 
     kind: str
     name: str
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """The Job is to end as `Failed`."""
+    """The reason why the Job must end as `Failed`."""
 
     reason: str
     message: str
 
 
 class Provided(msgspec.Struct, frozen=True):
-    """Inputs and items that the Job needed before its start; None: it needed none."""
+    """Inputs and items that the Job needed before its start; None: it needs none."""
 
     items: list[Any] | None = None
     inputs: dict[str, Any] | None = None
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known about one Job. `now`: wall clock, seconds.
-
-    `view`: the engine's view of this very object (by uid). `strays`: uids of Jobs that the engine
-    still has under this name whose objects are gone. `config`: the JobConfig that it names or that
-    owns it. `sources`: what was found of each input, and of the task of `withResultOf`. `refused`:
-    why the engine does not take it, "" if it may. `no_cluster`: why the TaskCluster of its indexes
-    cannot be used, "" if it can. `known_hold`: the hold that this process has set in the engine;
-    UNSET: none yet.
-    """
+    """All known facts about one Job."""
 
     job: job.Job | None
     view: index_model.IndexJobView | None
+    """The engine's view of this object (by uid)."""
     strays: tuple[str, ...] = ()
+    """Uids of Jobs of this name that the engine still has although their objects are gone."""
     config: job_config.JobConfig | None = None
+    """The JobConfig that the Job names or that owns it."""
     dependencies: tuple[DependencyState, ...] = ()
     sources: Mapping[inputs.InputSource, task_plan.Found] = {}
+    """State of each input, and of the source of `withResultOf`."""
     refused: str = ""
+    """Why the engine does not accept the Job; "" if it may."""
     no_cluster: str = ""
+    """Why the TaskCluster of its indexes cannot be used; "" if it can."""
     known_hold: start_queue.Hold | msgspec.UnsetType | None = msgspec.UNSET
+    """The hold that this process has set in the engine; UNSET: none yet."""
     now: float = 0.0
+    """Wall clock, in seconds."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What should happen, in this order; repeating it changes nothing.
-
-    `patch`: a JSON patch of the Job, after which it is looked at again. `hold`: UNSET leaves it
-    unchanged. `again_s`: look again after so many seconds even if nothing changes.
-    """
+    """What should happen, in this order; repeating it changes nothing."""
 
     release: tuple[str, ...] = ()
     patch: list[meta.JsonObject] | None = None
+    """A JSON patch of the Job, after which it is reconciled again."""
     put: index_model.NewIndexJob | None = None
     provide: Provided | None = None
     hold: start_queue.Hold | msgspec.UnsetType | None = msgspec.UNSET
+    """The hold to set in the engine; UNSET leaves it unchanged."""
     fail: Failure | None = None
     kill: str = ""
-    """Why the Job is to be killed; "": it is not."""
+    """Why the Job must be killed; "" if it must not."""
     rerun: int | None = None
-    """The run to begin; the other fields say whether it is killed, suspended and so on."""
+    """Number of the run to start. The other fields then say whether it is killed, suspended and
+    so on."""
     suspend: bool | None = None
     max_in_flight: int | msgspec.UnsetType | None = msgspec.UNSET
     priority: int | msgspec.UnsetType = msgspec.UNSET
@@ -113,10 +114,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     delete: bool = False
     wakes: frozenset[Wake] = frozenset()
     again_s: float | None = None
+    """Seconds until the next look, even without a change."""
 
     @property
     def is_change(self) -> bool:
-        """Whether anything changes for a Job that the engine has."""
+        """Whether a Job that the engine has must be changed."""
         unset = msgspec.UNSET
         is_set = (self.hold, self.max_in_flight, self.priority) != (unset, unset, unset)
         asked = (self.provide, self.fail, self.rerun, self.suspend) != (None, None, None, None)
@@ -136,8 +138,10 @@ def decide(facts: Facts) -> Plan:
 
 
 def _leaving(facts: Facts, seen: job.Job) -> Plan:
-    """Plan for an object that only a finalizer keeps: kill what runs, and keep writing the status.
-    The Job is released when the object is gone."""
+    """Plan for an object that only a finalizer keeps: kill its tasks, and keep writing the status.
+
+    The Job is released when the object is gone.
+    """
     view, text = facts.view, "its object was deleted"
     if view is None:
         why = status.Explanation(Reason.DELETED, text)
@@ -148,7 +152,8 @@ def _leaving(facts: Facts, seen: job.Job) -> Plan:
 
 
 def config_name(seen: job.Job) -> tuple[str, str]:
-    """Return the name and uid of the JobConfig that a Job names or that owns it; "" for none."""
+    """Return the name and uid of the JobConfig that a Job names or that owns it; "" if there is
+    none."""
     if seen.spec.config_name is not None:
         return seen.spec.config_name, ""
     owner = job_expansion.config_of(seen)
@@ -162,7 +167,7 @@ def cluster_name(seen: job.Job) -> str:
 
 
 def needed(seen: job.Job) -> dict[str, tuple[inputs.InputSource, str | None]]:
-    """Return the inputs of a Job's tasks by name; the list of `withResultOf` under ""."""
+    """Return the inputs of a Job's tasks by name, with the list of `withResultOf` under ""."""
     template = seen.spec.template
     if template is None or template.what is None:
         return {}
@@ -248,7 +253,7 @@ def _expand(facts: Facts, seen: job.Job, kill_in: float | None) -> Plan:
 
 
 def _hand_in(facts: Facts, seen: job.Job) -> Plan:
-    """Give the engine the Job, with what holds it back."""
+    """Pass the Job to the engine, with the hold that delays its start."""
     provided, held = Provided(), None
     failure: Failure | None = None
     try:
@@ -256,7 +261,7 @@ def _hand_in(facts: Facts, seen: job.Job) -> Plan:
         held, failure = _held(facts, missing, broken)
     except inputs.InputError as error:
         failure = Failure(error.reason, str(error))
-    if failure is not None:  # it ends in the next pass, and must not start before
+    if failure is not None:  # it is failed in the next pass, and must not start before
         held = start_queue.Hold(reason=failure.reason, message=failure.message)
     return Plan(put=_new(facts, seen, provided, held))
 
@@ -282,7 +287,7 @@ def _new(
 
 
 def group_of(config: job_config.JobConfig) -> start_queue.ConcurrencyGroup:
-    """Return the concurrency of a JobConfig as the engine has it."""
+    """Return the concurrency group of a JobConfig in the form of the engine."""
     concurrency = config.spec.concurrency
     return start_queue.ConcurrencyGroup(
         config=config.metadata.uid,
@@ -296,8 +301,11 @@ def group_of(config: job_config.JobConfig) -> start_queue.ConcurrencyGroup:
 def _provided(
     facts: Facts, seen: job.Job
 ) -> tuple[Provided, list[tuple[inputs.InputSource, str]], list[str]]:
-    """Return what was found of inputs and items, what is missing, and what will not come. Raises
-    InputError."""
+    """Return the available inputs and items, the missing sources, and the problems that waiting
+    does not solve.
+
+    Raises InputError.
+    """
     wanted = needed(seen)
     found = {source: facts.sources[source] for source, _ in wanted.values()}
     broken = [one.message for one in found.values() if isinstance(one, task_plan.Broken)]
@@ -321,7 +329,7 @@ def _provided(
 def _held(
     facts: Facts, missing: list[tuple[inputs.InputSource, str]], broken: list[str]
 ) -> tuple[start_queue.Hold | None, Failure | None]:
-    """Return the hold for what the engine cannot know, or why the Job cannot start."""
+    """Return the hold for conditions that the engine does not know, or why the Job cannot start."""
     for state in facts.dependencies:
         if state.problem:
             return None, Failure(JobReason.DEPENDENCY_FAILED, state.problem)
@@ -347,7 +355,7 @@ def _with_engine(facts: Facts, seen: job.Job, view: index_model.IndexJobView) ->
     spec = seen.spec
     shown = status.of_view(seen, view, now=facts.now)
     if view.phase.final:
-        if spec.run > view.run:  # also one that was refused: there may be room by now
+        if spec.run > view.run:  # also if it was refused: the concurrency may allow it now
             return _run_again(facts, seen, view, shown)
         rest = _after(facts, msgspec.structs.replace(seen, status=shown))
         return msgspec.structs.replace(rest, status=shown)
@@ -365,7 +373,7 @@ def _with_engine(facts: Facts, seen: job.Job, view: index_model.IndexJobView) ->
 def _run_again(
     facts: Facts, seen: job.Job, view: index_model.IndexJobView, shown: job.JobStatus
 ) -> Plan:
-    """Plan a higher run with the object's spec; a suspended or killed one starts nothing."""
+    """Plan a higher run with the object's spec; a suspended or killed run starts no tasks."""
     spec = seen.spec
     kill_in = _seconds_until(spec.kill_timestamp, facts.now)
     due = kill_in is not None and kill_in <= 0
@@ -378,7 +386,7 @@ def _run_again(
 
 
 def _differences(seen: job.Job, view: index_model.IndexJobView) -> dict[str, Any]:
-    """Return the changeable fields in which spec and engine differ."""
+    """Return the mutable fields in which the spec and the engine differ."""
     spec = seen.spec
     changed: dict[str, Any] = {}
     if spec.suspend != view.suspended:
@@ -416,7 +424,7 @@ def _before_start(facts: Facts, seen: job.Job, view: index_model.IndexJobView, f
 
 
 def _after(facts: Facts, seen: job.Job) -> Plan:
-    """Plan for a finished run: delete the object when its time to live is over."""
+    """Plan for a finished run: delete the object when its time to live has expired."""
     finished = seen.status.finish_time
     if finished is None:
         return Plan()
@@ -452,8 +460,10 @@ def _ends(
 
 
 def _seconds_until(time: str | None, now: float) -> float | None:
-    """Return seconds until a time, None without one. An invalid time counts as past; condition
-    `Valid` says why."""
+    """Return in how many seconds a time is reached, or None without a time.
+
+    An invalid time counts as reached; condition `Valid` reports it.
+    """
     if time is None:
         return None
     try:
@@ -463,15 +473,18 @@ def _seconds_until(time: str | None, now: float) -> float | None:
 
 
 def judge(wanted: job.Dependency, why: str, succeeded: bool) -> DependencyState:  # noqa: FBT001
-    """Return what the end of something means for a Job that depends on it."""
+    """Return what the end of a dependency means for the Job that depends on it."""
     if succeeded or wanted.outcome is job.DependencyOutcome.FINISHED:
         return DependencyState(wanted, over=True)
     return DependencyState(wanted, over=True, problem=why)
 
 
 def find_ring(name: str, waits_for: Callable[[str], Iterable[str]]) -> tuple[str, ...]:
-    """Return the names of Jobs that wait for each other, from `name` to itself; empty if it waits
-    for none that waits for it. `waits_for`: the Jobs that one waits for."""
+    """Return the cycle of Jobs that wait for each other, from `name` to itself; empty if there is
+    none.
+
+    `waits_for`: returns the Jobs that a Job waits for.
+    """
     before: dict[str, str] = {}
     left = [name]
     while left:

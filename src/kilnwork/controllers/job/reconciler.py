@@ -1,7 +1,7 @@
-"""The shell of the Job controller: reads what is known of one Job, carries out its plan.
+"""The shell of the Job controller: reads the facts about one Job and carries out its plan.
 
-Used by `assembly`. Decides nothing: see `plan` and `status`. A Job is handed to the engine in the
-pass that sees it first; statuses follow when they are due, so that a short Job costs few writes.
+Used by `assembly`. Decides nothing: see `plan` and `status`. A Job is passed to the engine in the
+first pass over it; statuses are written when they are due, so that a short Job needs few writes.
 """
 
 from collections.abc import Callable
@@ -20,19 +20,19 @@ Key = tuple[str, str]
 
 
 class _KnownState(msgspec.Struct):
-    """The state of one object that is kept in memory between two passes."""
+    """State of one object that is kept in memory between passes."""
 
     uid: str
     held: status.Hold | None = None
     refused: tuple[int, str] = (0, "")
-    """Why the Job cannot be used, and the object generation in which that was found: another one is
+    """Object generation for which the Job was found unusable, and why; another generation is
     checked again."""
     known_hold: start_queue.Hold | msgspec.UnsetType | None = msgspec.UNSET
-    """The hold that the engine has; UNSET: none was set yet."""
+    """The hold that the engine has; UNSET if none was set yet."""
 
 
 class Reconciler:
-    """Reconciles one Job at a time. `find_input`, `find_view`: of the Task controller."""
+    """Reconciles one Job at a time. `find_input`, `find_view`: provided by the Task controller."""
 
     def __init__(
         self,
@@ -53,18 +53,18 @@ class Reconciler:
             context.caches, self._views, find_input=find_input, find_view=find_view
         )
         self._names: dict[Key, set[str]] = {}
-        """Uids of the engine's Jobs with a name."""
+        """Uids of the engine's Jobs, by name."""
         self._waiting_keys = waiting_keys.WaitingKeys()
         self._arrival_order = arrival_order.ArrivalOrder()
         self._writer = status_writer.StatusWriter(context.kube, kinds.JOBS, job.JobStatus)
         self._memories: dict[Key, _KnownState] = {}
         self.on_change: Callable[[str, str], None] = lambda namespace, config_uid: None
-        """Called with the JobConfig of a Job that started or is over."""
+        """Called with the JobConfig of a Job that has started or finished."""
 
-    # Change handlers: each only queues the keys that must be looked at.
+    # Event handlers: each one only queues the keys that must be reconciled.
 
     def job_changed(self, key: Key, old: job.Job | None, new: job.Job | None) -> None:
-        """A Job came, changed or went."""
+        """Handle the creation, change or deletion of a Job."""
         if old is None or new is None:
             self._wake("Job", key)
             self._wake_config(new or old)
@@ -77,13 +77,14 @@ class Reconciler:
     def config_changed(
         self, key: Key, old: job_config.JobConfig | None, new: job_config.JobConfig | None
     ) -> None:
-        """A JobConfig came, changed or went, or its schedule has dropped a tick."""
+        """Handle the creation, change or deletion of a JobConfig, or a tick that its schedule
+        has dropped."""
         self._wake("JobConfig", key)
 
     def object_changed(
         self, key: Key, old: task_object.TaskObject | None, new: task_object.TaskObject | None
     ) -> None:
-        """A TaskObject came or went."""
+        """Handle the creation or deletion of a TaskObject."""
         if old is None or new is None:
             self._wake("TaskObject", key)
 
@@ -93,17 +94,17 @@ class Reconciler:
         old: task_cluster.TaskCluster | None,
         new: task_cluster.TaskCluster | None,
     ) -> None:
-        """A TaskCluster came, or is about to go."""
+        """Handle the creation or the beginning deletion of a TaskCluster."""
         gone = [one is None or bool(one.metadata.deletion_timestamp) for one in (old, new)]
         if gone[0] != gone[1]:
             self._wake("TaskCluster", key)
 
     def task_over(self, key: Key) -> None:
-        """A Task is over, came or went."""
+        """Handle the creation, end or deletion of a Task."""
         self._wake("Task", key)
 
     async def follow(self, hub: ports.JobHub) -> None:
-        """Take in what the engine publishes, until cancelled."""
+        """Process what the engine publishes, until cancelled."""
         self._hub = hub
         self._dependencies.use(hub)
         since = 0
@@ -113,8 +114,8 @@ class Reconciler:
                 self._seen_view(view)
 
     async def reconcile(self, key: Key) -> float | None:
-        """Make one pass; return when to look again, which replaces the result of the pass
-        before."""
+        """Make one pass; return when to look again, which replaces the result of the previous
+        pass."""
         self._queue.cancel(key)
         decided, facts = self._decide(key)
         for uid in decided.release:
@@ -132,7 +133,8 @@ class Reconciler:
         if decided.put is not None:
             if self._arrival_order.must_wait(key):
                 return None
-            # `put` must be called in the order of the Jobs; other Jobs need not wait for its end.
+            # `put` must be called in the order of the Jobs; its completion need not be awaited for
+            # the next.
             self._leave_line(key)
             await self._put(key, facts.job, decided.put)
             decided, facts = self._decide(key)
@@ -220,7 +222,7 @@ class Reconciler:
             self.on_change(view.namespace, view.group)
 
     def _wake_config(self, of: job.Job | None) -> None:
-        """Wake Jobs that depend on a JobConfig, one of whose Jobs came or went."""
+        """Wake Jobs that depend on a JobConfig whose Job was created or deleted."""
         owner = None if of is None else job_expansion.config_of(of)
         if of is not None and owner is not None:
             self._wake("JobConfig", (of.metadata.namespace, owner.name))
@@ -252,7 +254,7 @@ class Reconciler:
             known.refused = (seen.metadata.generation, str(error))
 
     async def _change(self, key: Key, seen: job.Job, decided: plan.Plan) -> None:
-        """Pass changes of the spec, and what the Job waited for, to the engine."""
+        """Pass changes of the spec, and inputs that have become available, to the engine."""
         engine, uid = self._engine(), seen.metadata.uid
         if decided.rerun is not None:
             await engine.rerun(
@@ -294,7 +296,9 @@ class Reconciler:
     async def _patch(self, seen: job.Job, patch: list[meta.JsonObject]) -> None:
         metadata = seen.metadata
         key = (metadata.namespace, metadata.name)
-        self._arrival_order.enter(key)  # kept until it is handed in, when the patch comes back
+        self._arrival_order.enter(
+            key
+        )  # kept until the Job is passed to the engine, after the patch is observed
         patched = False
         try:
             await self._client.json_patch(kinds.JOBS, metadata.name, patch, metadata.namespace)
@@ -303,7 +307,7 @@ class Reconciler:
             return
         except errors.Invalid as error:
             self._memory(key, seen).refused = (metadata.generation, str(error))
-            self._queue.add(key)  # its status is to say so
+            self._queue.add(key)  # its status must report this
         finally:
             if not patched:
                 self._leave_line(key)
@@ -314,7 +318,7 @@ class Reconciler:
             self._queue.add(following)
 
     async def _write(self, key: Key, seen: job.Job, wanted: job.JobStatus) -> float | None:
-        """Write the status if that is due; return when to look again."""
+        """Write the status if it is due; return when to look again."""
         known, now = self._memory(key, seen), self._clock.monotonic()
         known.held, wait_s = status.hold(seen.status, wanted, held=known.held, now=now)
         if wait_s is None or wait_s > 0:

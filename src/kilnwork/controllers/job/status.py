@@ -1,8 +1,8 @@
 """The status of a Job, from the engine's view of it or from why the engine does not have it.
 
 Pure. Used by `plan` and `reconciler`. The journal is the authority: the status is a projection of
-it in the terms of Furiko's API. Conditions: `Valid`, `Started`, `Finished`, when a kill or a loss
-leaves room for doubt `Stopped`, and `FieldsIgnored`.
+it in the terms of Furiko's API. Conditions: `Valid`, `Started`, `Finished`, `Stopped` if it is not
+certain after a kill or a loss that everything has ended, and `FieldsIgnored`.
 """
 
 from collections.abc import Iterator
@@ -16,16 +16,18 @@ from kilnwork.jobs import index_model
 from kilnwork.kit import clock
 
 WAITING_HOLD_S = 0.5
-"""How long a Job waits before its reason is written: most start sooner and need no write."""
+"""Seconds for which a Job waits before its reason is written: most Jobs start sooner and need no
+write."""
 
 RUNNING_HOLD_S = 0.2
-"""How long a Job runs before that is written: a shorter one costs one write, its end."""
+"""Seconds for which a Job runs before that is written: a shorter Job needs only the write of its
+end."""
 
 MINOR_HOLD_S = 2.0
-"""Between writes of counts while a Job runs."""
+"""Seconds between writes of counts while a Job runs."""
 
 MAX_TASK_MESSAGE = 1024
-"""Longest message of a task, in characters: twenty of them share an object."""
+"""Maximum length of a task's message in characters: up to twenty of them are in one object."""
 
 _P = job.Phase
 
@@ -64,10 +66,10 @@ class Explanation(NamedTuple):
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """A difference that waits to be written: its class, and since when (monotonic seconds).
+    """A difference that is not written yet: its class, and since when (monotonic seconds).
 
     `first`: since when there is any difference. A Job of short tasks changes between Running and
-    Pending many times a second, and each change is of another class than the one before.
+    Pending many times a second, and each change has another class than the previous one.
     """
 
     sort: str
@@ -183,7 +185,7 @@ def _time(at: float | None) -> str | None:
 def _completed(
     seen: job.Job, wanted: job.JobStatus, *, stopped: bool | None, now: float
 ) -> job.JobStatus:
-    """Return the status with Furiko's condition and those of metav1."""
+    """Return the status with Furiko's condition and the metav1 conditions."""
     return msgspec.structs.replace(
         wanted,
         condition=_condition(wanted),
@@ -251,8 +253,10 @@ def _conditions(
 
 
 def _ignored(seen: job.Job) -> Iterator[meta.Condition]:
-    """Name fields without effect. Only one is without effect, so there is no need to check all
-    fields of each Job."""
+    """Yield the condition for fields without effect.
+
+    There is only one such field, so that the fields of each Job need not all be checked.
+    """
     template, generation = seen.spec.template, seen.metadata.generation
     if template is None or not template.forbid_task_force_deletion:
         return
@@ -274,8 +278,10 @@ def _metav1(seen: job.Job, kind: str, value: bool | None, why: Explanation) -> m
 def hold(
     current: job.JobStatus, wanted: job.JobStatus, *, held: Hold | None, now: float
 ) -> tuple[Hold | None, float | None]:
-    """Return the hold to remember, and seconds until `wanted` is to be written: 0 means now, None
-    that there is nothing to write. `now`: monotonic seconds."""
+    """Return the hold to remember, and in how many seconds to write `wanted`.
+
+    0 means now, None that there is nothing to write. `now`: monotonic seconds.
+    """
     if current == wanted:
         return None, None
     sort, delay_s = _sort(current, wanted)
@@ -299,12 +305,12 @@ def _sort(current: job.JobStatus, wanted: job.JobStatus) -> tuple[str, float]:
 
 
 def _key(status: job.JobStatus) -> tuple[object, ...]:
-    """Return what makes two statuses different to a client that waits for one."""
+    """Return the fields by which a waiting client distinguishes two statuses."""
     return status.run, status.phase, status.reason, status.observed_generation
 
 
 def announcement(current: job.JobStatus, wanted: job.JobStatus) -> Announcement | None:
-    """Return the kube event that goes with writing `wanted` over `current`, if it is worth one."""
+    """Return the kube event for writing `wanted` over `current`, if it deserves one."""
     if (current.run, current.phase) == (wanted.run, wanted.phase):
         return None
     phase = _P(wanted.phase)

@@ -1,6 +1,6 @@
-"""The controller of kind JobConfig: makes Jobs as schedules say, keeps counts and history.
+"""The controller of kind JobConfig: creates Jobs by schedule, and maintains counts and history.
 
-`plan` decides and `status` makes the status, both pure; `reconciler` is the shell. A tick is
-decided in the journal before its Job is made, so that it makes one Job whatever happens (decision
-39).
+`plan` decides and `status` creates the status, both pure; `reconciler` is the shell. A tick is
+decided in the journal before its Job is created, so that it creates exactly one Job whatever
+happens (decision 39).
 """

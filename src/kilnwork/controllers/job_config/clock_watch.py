@@ -1,8 +1,8 @@
-"""Detect that the wall clock was set, for which there is no notification.
+"""Detection of steps of the wall clock, for which there is no notification.
 
-Used by `assembly` for the JobConfig controller, whose timers run on the monotonic clock. The two
-clocks run equally fast, also while NTP corrects them; they part only by a step, or while the
-machine sleeps.
+Used by `assembly` for the JobConfig controller, whose timers use the monotonic clock. Both clocks
+run equally fast, also while NTP slews them; they diverge only by a step, or while the machine
+sleeps.
 """
 
 import asyncio
@@ -11,10 +11,10 @@ from collections.abc import Callable
 from kilnwork.kit import clock
 
 LOOK_S = 1.0
-"""Seconds between two comparisons: ticks are at most so late when the clock was set forward."""
+"""Seconds between two comparisons: the maximum delay of ticks after the clock was set forward."""
 
 STEP_S = 0.2
-"""A smaller difference is no step: the two clocks are not read at the same moment."""
+"""Minimum difference that counts as a step: the two clocks are not read at the same moment."""
 
 
 class ClockWatch:
@@ -25,13 +25,13 @@ class ClockWatch:
         self._offset = self._read()
 
     async def run(self) -> None:
-        """Compare the clocks until cancelled."""
+        """Compare the clocks periodically until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             self.look()
 
     def look(self) -> None:
-        """Compare the clocks."""
+        """Compare the clocks once."""
         offset = self._read()
         if abs(offset - self._offset) > STEP_S:
             self._on_step()

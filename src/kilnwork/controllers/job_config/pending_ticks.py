@@ -1,7 +1,7 @@
-"""Ticks that are to run and whose Jobs the engine does not have yet. Pure.
+"""Ticks that should run and whose Jobs the engine does not have yet. Pure.
 
-Used by `plan`, and by `reconciler`, which reports the results of making their Jobs. Every such tick
-ends: the engine gets its Job, or it is missed for a reason that is counted.
+Used by `plan`, and by `reconciler`, which records the results of creating their Jobs. Each such
+tick is resolved: the engine gets its Job, or it is missed for a reason that is counted.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,37 +15,37 @@ from kilnwork.kit import backoff
 Reason = reasons.ConfigReason
 
 RETRIES = backoff.Backoff(base_s=1.0, max_s=30.0)
-"""Delays between tries of a JobConfig whose Jobs are refused. Users mend a missing right or a
-policy, and wait for the effect."""
+"""Delays between retries for a JobConfig whose Jobs are refused. Users fix a missing right or a
+policy and wait for the effect."""
 
 PATIENCE_S = 300.0
-"""How long a refused Job is retried: Kubernetes recounts a quota every five minutes. After that the
-next tick takes its place."""
+"""Seconds for which a refused Job is retried: Kubernetes recounts a quota every five minutes.
+Afterwards the next tick is tried."""
 
 CHECK_S = 5.0
-"""How long the cache may lack a Job that was made before the API server is asked."""
+"""Seconds for which the cache may lack a created Job before the API server is asked."""
 
 
 class JobRefusal(msgspec.Struct, frozen=True, kw_only=True):
-    """A refusal of the API server to make Jobs. Times are monotonic seconds."""
+    """A refusal of the API server to create Jobs. Times are monotonic seconds."""
 
     text: str
-    """Which Job, and what the server says."""
+    """Name of the Job, and the message of the server."""
     tries: int
-    """How many tries in a row were refused."""
+    """Number of consecutive refused attempts."""
     again: float
     """When to try again."""
     since: Mapping[int, float]
-    """The ticks that wait for it, and since when."""
+    """Ticks that wait for the retry, and since when."""
 
 
 class PendingTicks(msgspec.Struct, frozen=True, kw_only=True):
-    """What this process knows of the Jobs of ticks; lost at a restart."""
+    """State of the Jobs of ticks, known to this process only; lost at a restart."""
 
     made: frozenset[int] = frozenset()
-    """Ticks whose Jobs were made or found; the cache may lack them."""
+    """Ticks whose Jobs were created or found; the cache may lack them."""
     taken: frozenset[int] = frozenset()
-    """Ticks whose Jobs' names belong to other Jobs."""
+    """Ticks whose Jobs' names are taken by other Jobs."""
     gone: frozenset[int] = frozenset()
     """Ticks whose Jobs were deleted before the engine had them."""
     refusal: JobRefusal | None = None
@@ -56,7 +56,8 @@ class PendingTicks(msgspec.Struct, frozen=True, kw_only=True):
 def refused(
     before: JobRefusal | None, ticks: Iterable[int], *, text: str, now: float
 ) -> JobRefusal:
-    """Return what is known after the first of `ticks` was refused; the others were not tried."""
+    """Return the refusal state after the first of `ticks` was refused; the others were not
+    tried."""
     tries = 1 if before is None else before.tries + 1
     known = {} if before is None else before.since
     return JobRefusal(
@@ -68,7 +69,8 @@ def refused(
 
 
 def made_one(before: JobRefusal | None) -> JobRefusal | None:
-    """Return what is known after a Job was made; since when others wait does not change."""
+    """Return the refusal state after a Job was created; the waiting times of the other ticks do
+    not change."""
     return None if before is None else msgspec.structs.replace(before, tries=0)
 
 
@@ -80,10 +82,10 @@ def lost(
     within_s: float | None,
     now: float,
 ) -> dict[int, Reason | None]:
-    """Return the ticks that are finished, and why; None: the tick's Job has run.
+    """Return the ticks that are resolved, and why; None: the tick's Job has run.
 
-    Such ticks would otherwise count against the concurrency for ever. `within_s`: how late a tick
-    may run; None: the schedule makes no Jobs any more. `now`: wall clock.
+    Such ticks would otherwise count against the concurrency for ever. `within_s`: maximum delay of
+    a tick; None: the schedule creates no Jobs any more. `now`: wall clock.
     """
     phases = {job_expansion.tick_of(one): one.status.phase for one in jobs}
     found: dict[int, Reason | None] = {}
@@ -106,8 +108,8 @@ def lost(
 def refused_later(
     row: index_model.ScheduleRow, jobs: Iterable[job.Job]
 ) -> dict[int, Reason | None]:
-    """Return the uncounted ticks whose Jobs the engine refused later, as by policy Forbid when what
-    they waited for had come."""
+    """Return the uncounted ticks whose Jobs the engine refused later, for example by policy
+    Forbid at their start time."""
     if not row.taken:
         return {}
     return {
@@ -123,7 +125,7 @@ def refused_later(
 def _without_job(
     tick: int, pending: PendingTicks, *, within_s: float | None, now: float
 ) -> Reason | None:
-    """Return why a tick makes no Job any more; None if it does."""
+    """Return why a tick will not create a Job, or None if it will."""
     if within_s is None:
         return Reason.DISABLED
     refusal = pending.refusal
@@ -131,14 +133,14 @@ def _without_job(
         waited_s = pending.now - refusal.since[tick]
         if waited_s >= min(PATIENCE_S, within_s):
             return Reason.JOB_NOT_MADE
-    # Every manager that ran meanwhile was refused, or none ran.
+    # Every manager since then was refused, or none was running.
     return Reason.TOO_LATE if now - tick > max(PATIENCE_S, within_s) else None
 
 
 def to_make(
     row: index_model.ScheduleRow, pending: PendingTicks
 ) -> tuple[tuple[int, ...], float | None]:
-    """Return the ticks whose Jobs are to be made now, and seconds until others are."""
+    """Return the ticks whose Jobs must be created now, and in how many seconds others must be."""
     known = pending.made | pending.taken | pending.gone
     ticks = tuple(tick for tick in row.pending if tick not in known)
     refusal = pending.refusal

@@ -1,7 +1,7 @@
-"""The plan for one JobConfig: which ticks are decided, which Jobs are made and deleted. Pure.
+"""The plan for one JobConfig: the ticks to decide, and the Jobs to create and delete. Pure.
 
-Used by `reconciler`, which gathers `Facts` and carries the `Plan` out, in two steps: a decision is
-durable before the Jobs that it names are made.
+Used by `reconciler`, which gathers `Facts` and carries out the `Plan`, in two steps: a decision is
+durable before the Jobs that it names are created.
 """
 
 import hashlib
@@ -27,46 +27,47 @@ from kilnwork.kit import clock
 Reason = reasons.ConfigReason
 
 MAX_WAIT_S = 3600.0
-"""Longest time between two looks at a schedule. `clock_watch` notices within a second that the wall
-clock was set."""
+"""Maximum time between two passes over a schedule, in seconds. `clock_watch` notices a step of
+the wall clock within a second."""
 
 
 class Upcoming(msgspec.Struct, frozen=True, gc=False):
-    """The next ticks after a second, the first `status.NEXT_RUNS` of them."""
+    """The next ticks after a second, up to `status.NEXT_RUNS` of them."""
 
     after: int
     ticks: tuple[int, ...]
 
 
 class Reading(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A parsed JobConfig, read once for each of its object generations."""
+    """A parsed JobConfig, parsed once for each object generation."""
 
     generation: int
     problem: str
     """Why it cannot be used; "" if it can."""
     schedule: schedules.CompiledSchedule | None
     fingerprint: str
-    """A digest of the schedule: when it changes, earlier ticks are over."""
+    """Digest of the schedule: when it changes, earlier ticks are ignored."""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known about one JobConfig. `now`: wall clock, seconds.
-
-    `jobs`: those that it owns. `group`: the engine's view of which of them have started or wait.
-    `row`: what was decided of its schedule; None before anything was. `pending`: what came of
-    making the Jobs of its ticks. `upcoming`: of the last plan with this reading.
-    """
+    """All known facts about one JobConfig."""
 
     config: job_config.JobConfig
     reading: Reading
     jobs: tuple[job.Job, ...]
+    """The Jobs that it owns."""
     group: index_model.GroupView
+    """The engine's view of its started and waiting Jobs."""
     row: index_model.ScheduleRow | None
+    """The decisions of its schedule; None before the first."""
     pending: pending_ticks.PendingTicks = pending_ticks.PendingTicks()
+    """Results of creating the Jobs of its ticks."""
     upcoming: Upcoming | None = None
+    """The next ticks found by the last plan with this reading."""
     ring: tuple[str, ...] = ()
-    """Names of JobConfigs that wait for each other, from this one to itself."""
+    """Names of JobConfigs that depend on each other in a cycle, from this one to itself."""
     now: float
+    """Wall clock, in seconds."""
 
     @property
     def problem(self) -> str:
@@ -77,28 +78,29 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Announcement(NamedTuple):
-    """A kube event about ticks that make no Job."""
+    """A kube event about ticks that create no Job."""
 
     reason: str
     message: str
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What should happen; repeating it changes nothing.
-
-    `decision`: to be made durable first, then `warnings` are said and the JobConfig is looked at
-    again. `make`: ticks whose Jobs are to be there. `delete`: Jobs that are over and more than are
-    kept. `service`: of Knative, that it owns.
-    """
+    """What should happen; repeating it changes nothing."""
 
     decision: index_model.TickDecision | None = None
+    """Decision to make durable first; then `warnings` are emitted and the JobConfig is
+    reconciled again."""
     warnings: tuple[Announcement, ...] = ()
     make: tuple[int, ...] = ()
+    """Ticks whose Jobs must exist."""
     delete: tuple[job.Job, ...] = ()
+    """Finished Jobs beyond the history limits."""
     service: meta.JsonObject | None = None
+    """The Knative Service that it owns."""
     upcoming: Upcoming | None = None
     status: job_config.JobConfigStatus
     again_s: float | None = None
+    """Seconds until the next look, even without a change."""
 
 
 def decide(facts: Facts) -> Plan:
@@ -145,8 +147,11 @@ def decide(facts: Facts) -> Plan:
 
 
 def go_on(schedule: schedules.CompiledSchedule, after: int, known: Upcoming | None) -> Upcoming:
-    """Return the next ticks of a schedule. `known`: those found earlier, which are reused where
-    they are still to come: each one costs as much as the rest of a pass."""
+    """Return the next ticks of a schedule.
+
+    `known`: ticks found earlier, which are reused if they are still in the future: finding each
+    one takes as long as the rest of a pass.
+    """
     left: tuple[int, ...] = ()
     if known is not None and known.after <= after:
         left = tuple(tick for tick in known.ticks if tick > after)
@@ -158,7 +163,7 @@ def go_on(schedule: schedules.CompiledSchedule, after: int, known: Upcoming | No
 
 
 def read(config: job_config.JobConfig) -> Reading:
-    """Parse a JobConfig; that takes as long as the rest of a pass."""
+    """Parse a JobConfig, which takes as long as the rest of a pass."""
     problems = job_validation.validate_job_config(config)
     encoded = msgspec.json.encode(config.spec.schedule)
     return Reading(
@@ -170,7 +175,7 @@ def read(config: job_config.JobConfig) -> Reading:
 
 
 def depends_on(config: job_config.JobConfig) -> Iterator[str]:
-    """Yield the JobConfigs that the Jobs of one wait for."""
+    """Yield the JobConfigs that the Jobs of this one wait for."""
     for one in job_plan.awaited(config.spec.depends_on, config.spec.template.spec):
         if one.kind is job.DependencyKind.JOB_CONFIG:
             yield one.name
@@ -195,8 +200,8 @@ def _known(facts: Facts) -> schedules.Facts:
 def _lost(
     facts: Facts, schedule: schedules.CompiledSchedule | None
 ) -> dict[int, reasons.ConfigReason | None]:
-    """Return the ticks whose Jobs the engine will not get (`pending_ticks.lost`), and those whose
-    Jobs it has refused."""
+    """Return the ticks whose Jobs the engine will not get (`pending_ticks.lost`), and those
+    whose Jobs it has refused."""
     if facts.row is None:
         return {}
     refused = pending_ticks.refused_later(facts.row, facts.jobs)
@@ -211,7 +216,7 @@ def _lost(
 
 
 def _warnings(lost: dict[int, reasons.ConfigReason | None]) -> Iterator[Announcement]:
-    """Yield the announcements of ticks that make no Job, except those announced before."""
+    """Yield the announcements of ticks that create no Job, except for those already announced."""
     for why in (Reason.JOB_NOT_MADE, Reason.JOB_DELETED, Reason.DISABLED, Reason.TOO_LATE):
         ticks = [tick for tick, found in lost.items() if found is why]
         if ticks:
@@ -227,14 +232,14 @@ def _decision(
     *,
     lost: dict[int, reasons.ConfigReason | None],
 ) -> index_model.TickDecision | None:
-    """Return the decision to be made now, None if there is none."""
+    """Return the decision to make now, or None if there is none."""
     config, row, now = facts.config, facts.row, int(facts.now)
     made = index_model.TickDecision(
         config=config.metadata.uid,
         namespace=config.metadata.namespace,
         name=config.metadata.name,
         fingerprint=facts.reading.fingerprint,
-        # A time in the future is no decided tick: an edit of lastUpdated may take it back.
+        # A time in the future is not a decided tick: an edit of lastUpdated may revert it.
         tick=min(int(schedules.begin(config)), now),
     )
     if row is None:
@@ -244,7 +249,7 @@ def _decision(
     run: tuple[int, ...] = ()
     tick = row.tick
     if row.fingerprint != made.fingerprint:
-        # Ticks before an edit, or while the schedule was disabled, are over.
+        # Ticks before an edit, or while the schedule was disabled, are ignored.
         tick = max(now, row.tick)
     elif found.decided is not None and found.decided > row.tick:
         tick = found.decided
@@ -271,8 +276,10 @@ def _decision(
 def _admitted(
     facts: Facts, ticks: tuple[int, ...], *, waiting: int
 ) -> tuple[tuple[int, ...], tuple[int, ...], str]:
-    """Return the ticks that make Jobs, those that the concurrency drops, and the reason. `waiting`:
-    how many wait for their Jobs."""
+    """Return the ticks that create Jobs, those dropped by the concurrency policy, and the reason.
+
+    `waiting`: number of ticks that wait for their Jobs.
+    """
     concurrency, group = facts.config.spec.concurrency, facts.group
     room = (concurrency.max_concurrency or 1) - len(group.active) - waiting
     if concurrency.policy is job.ConcurrencyPolicy.FORBID:

@@ -1,4 +1,5 @@
-"""The shell of the JobConfig controller: reads what is known of one, carries out its plan.
+"""The shell of the JobConfig controller: reads the facts about one JobConfig and carries out its
+plan.
 
 Used by `assembly`. Decides nothing: see `plan` and `status`.
 """
@@ -24,40 +25,43 @@ from kilnwork.jobs import errors as jobs_errors
 from kilnwork.kube import errors, events, queue
 
 SERVICE_AGAIN_S = 30.0
-"""Seconds between tries to make a Service that the API server refuses: Knative may be installed
-meanwhile."""
+"""Seconds between attempts to create a Service that the API server refuses: Knative may be
+installed meanwhile."""
 
 Key = tuple[str, str]
 
 
 class _KnownState(msgspec.Struct, gc=False):
-    """The state of one object that is kept in memory between two passes.
-
-    `held`: since when a status waits to be written (monotonic). `made`: ticks whose Jobs were made
-    or seen, and when the API server is asked for one that the cache does not have (monotonic).
-    `taken`: ticks the names of whose Jobs are taken. `gone`: ticks whose Jobs were deleted before
-    they were taken up. `refusal`: why Jobs cannot be made. `limits`: what the engine knows of its
-    concurrency. `reading`: of its newest object generation. `upcoming`: what its last pass found.
-    """
+    """State of one object that is kept in memory between passes."""
 
     uid: str
     reading: plan.Reading
+    """The parsed JobConfig of its newest object generation."""
     held: float | None = None
+    """Since when a status waits to be written (monotonic seconds)."""
     made: dict[int, float] = msgspec.field(default_factory=dict)
+    """Ticks whose Jobs were created or seen, and when to ask the API server for a Job that the
+    cache lacks (monotonic seconds)."""
     taken: frozenset[int] = frozenset()
+    """Ticks whose Jobs' names are taken by other objects."""
     gone: frozenset[int] = frozenset()
+    """Ticks whose Jobs were deleted before the engine had them."""
     refusal: pending_ticks.JobRefusal | None = None
+    """Why Jobs cannot be created."""
     upcoming: plan.Upcoming | None = None
+    """The next ticks found by the last pass."""
     limits: object = None
+    """The concurrency limit known to the engine."""
     ring: tuple[str, ...] = ()
-    """The ring of JobConfigs that wait for each other: all are looked at when it forms or ends."""
+    """The cycle of JobConfigs that depend on each other: all of them are reconciled when it
+    forms or ends."""
     served: int = 0
-    """The object generation whose Service exists."""
+    """Object generation whose Service exists."""
 
     def keep(self, ticks: set[int]) -> None:
         """Forget all ticks but these."""
         self.made = {tick: check for tick, check in self.made.items() if tick in ticks}
-        if self.taken or self.gone:  # else each object would get empty sets of its own
+        if self.taken or self.gone:  # otherwise each object would get empty sets of its own
             self.taken &= ticks
             self.gone &= ticks
         if self.refusal is not None and ticks.isdisjoint(self.refusal.since):
@@ -84,21 +88,21 @@ class Reconciler:
         """Keys of the existing JobConfigs, by uid."""
 
     def use(self, hub: ports.JobHub) -> None:
-        """Ask this engine from now on."""
+        """Set the engine to query."""
         self._hub = hub
 
-    # Change handlers: each only queues the keys that must be looked at.
+    # Event handlers: each one only queues the keys that must be reconciled.
 
     def config_changed(
         self, key: Key, old: job_config.JobConfig | None, new: job_config.JobConfig | None
     ) -> None:
-        """A JobConfig came, changed or went."""
+        """Handle the creation, change or deletion of a JobConfig."""
         if old is not None and new is not None and self._writer.is_own_write(old, new):
             return
         self._queue.add(key)
 
     def job_changed(self, key: Key, old: job.Job | None, new: job.Job | None) -> None:
-        """A Job came, changed or went."""
+        """Handle the creation, change or deletion of a Job."""
         seen = new or old
         owner = None if seen is None else job_expansion.config_of(seen)
         if owner is None:
@@ -115,20 +119,20 @@ class Reconciler:
             self._queue_later((key[0], owner.name))
 
     def group_changed(self, namespace: str, config: str) -> None:
-        """A Job of the JobConfig with this uid started or is over."""
+        """Handle the start or end of a Job of the JobConfig with this uid."""
         key = self._keys.get(config)
         if key is not None and key[0] == namespace:
             self._queue_later(key)
 
     def clock_set(self) -> None:
-        """The wall clock was set: ticks are due at other times."""
+        """Handle a step of the wall clock: ticks are due at other times."""
         for key, known in self._memories.items():
             if known.reading.schedule is not None:
                 self._queue.add(key)
 
     def _queue_later(self, key: Key) -> None:
-        """Queue a JobConfig whose counts have changed for when the status may be written, so that
-        one pass serves many changes."""
+        """Queue a JobConfig whose counts have changed for when its status may be written, so
+        that one pass handles many changes."""
         known = self._memories.get(key)
         if known is None:
             self._queue.add(key)
@@ -138,8 +142,8 @@ class Reconciler:
         self._queue.add(key, status.HOLD_S)
 
     async def reconcile(self, key: Key) -> float | None:
-        """Make one pass; return when to look again, which replaces the result of the pass
-        before."""
+        """Make one pass; return when to look again, which replaces the result of the previous
+        pass."""
         self._queue.cancel(key)
         config = self._caches.job_configs.get(key)
         if config is None or config.metadata.deletion_timestamp is not None:
@@ -238,7 +242,7 @@ class Reconciler:
         return known
 
     def _look_for_ring(self, known: _KnownState, config: job_config.JobConfig) -> None:
-        """Find the JobConfigs in a ring of dependencies with this one; each of them reports it."""
+        """Find a dependency cycle of JobConfigs with this one; each member reports it."""
         metadata = config.metadata
         found: tuple[str, ...] = ()
         if any(plan.depends_on(config)):
@@ -276,8 +280,10 @@ class Reconciler:
     async def _make_all(
         self, known: _KnownState, config: job_config.JobConfig, ticks: tuple[int, ...]
     ) -> None:
-        """Make the missing Jobs of ticks, the oldest first. After a refusal the others wait, too:
-        they differ only in name and time."""
+        """Create the missing Jobs of ticks, oldest first.
+
+        After a refusal the others wait, too: they differ only in name and time.
+        """
         for position, tick in enumerate(ticks):
             try:
                 await self._make(known, config, tick)
@@ -294,7 +300,7 @@ class Reconciler:
         known.refusal = None
 
     async def _make(self, known: _KnownState, config: job_config.JobConfig, tick: int) -> None:
-        """Make the Job of a tick, unless it is there. Raises ApiError."""
+        """Create the Job of a tick unless it exists. Raises ApiError."""
         metadata = config.metadata
         body = job_expansion.new_job(config, tick=tick)
         name = body["metadata"]["name"]
@@ -315,7 +321,7 @@ class Reconciler:
     async def _serve(
         self, known: _KnownState, config: job_config.JobConfig, service: meta.JsonObject
     ) -> float | None:
-        """Make or change the Service that it owns; return when to try again."""
+        """Create or change the Service that the JobConfig owns; return when to try again."""
         generation = config.metadata.generation
         if known.served == generation:
             return None
@@ -330,7 +336,7 @@ class Reconciler:
         return None
 
     async def _read(self, namespace: str, name: str) -> job.Job | None:
-        """Return a Job that the cache may not have; None if it is gone again."""
+        """Return a Job that the cache may lack, or None if it was deleted again."""
         try:
             return await self._client.get(kinds.JOBS, name, namespace, type=job.Job)
         except errors.NotFound:
@@ -339,7 +345,7 @@ class Reconciler:
     async def _write(
         self, known: _KnownState, config: job_config.JobConfig, wanted: job_config.JobConfigStatus
     ) -> float | None:
-        """Write the status if that is due; return when to look again."""
+        """Write the status if it is due; return when to look again."""
         current, now = self._writer.current(config), self._clock.monotonic()
         delay_s = status.delay_s(current, wanted)
         if delay_s is None:
@@ -367,7 +373,7 @@ class Reconciler:
 
 
 def _is_of_tick(found: job.Job, config: job_config.JobConfig, tick: int) -> bool:
-    """Return whether a Job is that of a tick: of the JobConfig, and of no backfill."""
+    """Return whether a Job is the scheduled Job of a tick of this JobConfig, not a backfill."""
     owners = found.metadata.owner_references
     is_ours = any(owner.uid == config.metadata.uid for owner in owners)
     return is_ours and job_expansion.tick_of(found) == tick

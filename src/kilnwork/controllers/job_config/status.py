@@ -1,6 +1,6 @@
-"""The status of a JobConfig: counts of its Jobs, its next ticks, what was dropped. Pure.
+"""The status of a JobConfig: counts of its Jobs, its next ticks, its missed ticks. Pure.
 
-Used by `plan`. The engine says which Jobs have started and which wait; names come from the cache.
+Used by `plan`. The engine knows which Jobs have started and which wait; names come from the cache.
 """
 
 from collections.abc import Iterable
@@ -14,10 +14,10 @@ from kilnwork.jobs import index_model
 from kilnwork.kit import clock
 
 NEXT_RUNS = 5
-"""How many of the next ticks are shown."""
+"""Number of next ticks shown."""
 
 MAX_REFERENCES = 20
-"""How many Jobs are named in each list."""
+"""Maximum number of Jobs in each list."""
 
 HOLD_S = 0.5
 """Seconds between writes of counts and ticks, which change with each Job. Not a whole second, so
@@ -27,18 +27,18 @@ _S = job_config.ConfigState
 
 
 class Ticks(NamedTuple):
-    """The next ticks of a schedule, and what keeps Jobs from being made."""
+    """The next ticks of a schedule, and what prevents Jobs from being created."""
 
     upcoming: tuple[int, ...]
-    """The next ticks; none without a schedule."""
+    """The next ticks; empty without a schedule."""
     planned: schedules.Plan
-    """The schedule's plan: what is due, and what it waits for."""
+    """The plan of the schedule: due ticks, and what it waits for."""
     refusal: pending_ticks.JobRefusal | None = None
-    """Why Jobs of due ticks cannot be made."""
+    """Why Jobs of due ticks cannot be created."""
 
 
 def invalid(config: job_config.JobConfig, text: str, *, now: float) -> job_config.JobConfigStatus:
-    """Return the status of an unusable JobConfig; `text`: why."""
+    """Return the status of an unusable JobConfig. `text`: why it is unusable."""
     before = config.status
     return msgspec.structs.replace(
         before,
@@ -106,7 +106,7 @@ def _references(
 
 
 def _last(config: job_config.JobConfig, row: index_model.ScheduleRow | None) -> str | None:
-    """Return the latest decided tick, None before the first one."""
+    """Return the latest decided tick, or None before the first one."""
     latest = (
         0 if row is None else max([*row.taken, *row.pending, row.latest_dropped or 0], default=0)
     )
@@ -158,7 +158,7 @@ def _conditions(
 
 
 def _stuck(ticks: Ticks) -> tuple[str, str]:
-    """Return reason and message why no Job is made, "" while it only waits for the next tick."""
+    """Return reason and message why no Job is created; "" if it only waits for the next tick."""
     if ticks.refusal is not None:
         waiting = len(ticks.refusal.since)
         more = f"; {waiting - 1} more wait" if waiting > 1 else ""
@@ -171,7 +171,7 @@ def _stuck(ticks: Ticks) -> tuple[str, str]:
 def delay_s(
     current: job_config.JobConfigStatus, wanted: job_config.JobConfigStatus
 ) -> float | None:
-    """Return how long a difference may wait to be written; None: there is none."""
+    """Return for how long a difference may be held back; None if there is no difference."""
     if current == wanted:
         return None
     at_once = (current.observed_generation, current.state == _S.INVALID) != (

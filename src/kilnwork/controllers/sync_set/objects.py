@@ -1,7 +1,7 @@
 """The objects of `resources.objects`, which the SyncSet owns.
 
-Used by `reconciler`. They live as long as the SyncSet, over all generations. Allowed are the kinds
-that tasks may make, and ConfigMaps.
+Used by `reconciler`. They exist as long as the SyncSet, over all generations. The kinds that tasks
+may create, and ConfigMaps, are allowed.
 """
 
 from typing import Any
@@ -13,15 +13,15 @@ from kilnwork.kube import client, errors
 
 
 class SetObjects:
-    """Makes the objects, each once. `served`: kinds of the API server, and which of them the
-    manager may make."""
+    """Creates the objects, each once. `served`: the kinds of the API server, and which of them
+    the manager may create."""
 
     def __init__(self, kube: client.Client, served: custom_resource.Kinds) -> None:
         self._client = kube
         self._served = served
 
     async def ensure(self, seen: sync_set.SyncSet) -> str:
-        """Make missing objects; return why one cannot be made, "" if all exist."""
+        """Create missing objects; return why one cannot be created, or "" if all exist."""
         for position, manifest in enumerate(seen.spec.resources.objects):
             problem = await self._ensure(seen, manifest)
             if problem:

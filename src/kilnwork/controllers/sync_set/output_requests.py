@@ -1,5 +1,5 @@
-"""Requests for the outputs of a run: to the engine, where tasks have run, and to ponds, for their
-files.
+"""Requests for the outputs of a run: to the engine for the nodes of its tasks, and to ponds for
+their files.
 
 Used by `reconciler`. Decisions are in `outputs`. Everything may be repeated.
 """
@@ -13,12 +13,12 @@ from kilnwork.controllers.sync_set import outputs, ports
 from kilnwork.jobs.flows import model as flow_model
 
 _PAGE = 1_000
-"""How many step instances are read at a time."""
+"""Number of step instances read at once."""
 
 
 class OutputRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run with outputs, of the SyncSet with this `uid`, and its pond. `lease`: of the run, which
-    is the name of its directory."""
+    """A run with outputs of the SyncSet with this `uid`, and its pond. `lease`: name of the
+    run's lease and of its directory."""
 
     namespace: str
     pond: str
@@ -29,7 +29,7 @@ class OutputRun(msgspec.Struct, frozen=True, kw_only=True):
 async def read_written(
     flows: ports.Flows, run: flow_model.NewFlowRun
 ) -> Mapping[str, outputs.Written]:
-    """Return, by output, where its successful tasks have run."""
+    """Return where the successful tasks of each output have run."""
     return {
         one.name: outputs.where_written(await _instances(flows, run.key, one.step))
         for one in run.outputs
@@ -60,7 +60,7 @@ def ask_pins(
     *,
     written: Mapping[str, outputs.Written],
 ) -> Mapping[str, model.Pin]:
-    """Return the pin of each output; outputs that no task wrote are left out."""
+    """Return the pin of each output, without outputs that no task wrote."""
     globs = {one.name: one.glob for one in run.outputs}
     return {
         name: ledger.want_output(

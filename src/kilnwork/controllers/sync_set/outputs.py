@@ -1,8 +1,8 @@
-"""Outputs of a generation: which files of its tasks are kept, and how other sets take them.
+"""Outputs of a generation: which files of its tasks are kept, and how other SyncSets read them.
 
-Pure. Used by `plan` and `reconciler`. After the flow has succeeded each output becomes a snapshot:
-nodes pin what counts of what was written there, then hold it under a lease of its own, and only
-then has the generation succeeded. So every digest in a status has its files.
+Pure. Used by `plan` and `reconciler`. After the flow has succeeded, each output becomes a
+snapshot: nodes pin the files that count, then hold them under a separate lease, and only then has
+the generation succeeded. Therefore the files of every digest in a status exist.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,24 +18,27 @@ from kilnwork.jobs.flows import model as flow_model
 Reason = reasons.SetReason
 
 SUFFIX = ".out"
-"""The suffix of leases for outputs; no name of a set has a dot."""
+"""Suffix of leases for outputs; names of SyncSets contain no dots."""
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the tasks of an output have run. `attempts`: by node, the directories that count.
-    `unknown`: a task whose node is not known any more, "" if there is none."""
+    """Where the tasks of an output have run.
+
+    `attempts`: the directories that count, by node. `unknown`: a task whose node is not known any
+    more, or "".
+    """
 
     attempts: Mapping[str, tuple[str, ...]] = {}
     unknown: str = ""
 
 
 def lease_name(set_name: str, generation: int) -> str:
-    """Return the name of the lease by which nodes hold the outputs of a generation."""
+    """Return the name of the lease for the outputs of a generation."""
     return f"{cluster_manifests.run_name(set_name, generation)}{SUFFIX}"
 
 
 def kept_leases(seen: sync_set.SyncSet) -> frozenset[str]:
-    """Return leases of the generations whose outputs are kept."""
+    """Return the leases of the generations whose outputs are kept."""
     name, shown = seen.metadata.name, seen.status
     past = {one.generation for one in shown.generations if one.outputs}
     own = {shown.generation} if shown.outputs else set()
@@ -43,7 +46,7 @@ def kept_leases(seen: sync_set.SyncSet) -> frozenset[str]:
 
 
 def where_written(instances: Iterable[flow_model.InstanceView]) -> Written:
-    """Return where the tasks of a step have run that have succeeded."""
+    """Return where the successful tasks of a step have run."""
     found: dict[str, list[str]] = {}
     for one in instances:
         if one.state is not flow_model.InstanceState.SUCCEEDED:
@@ -56,7 +59,7 @@ def where_written(instances: Iterable[flow_model.InstanceView]) -> Written:
 
 
 def unknown(written: Mapping[str, Written]) -> str:
-    """Return the output of which something is not known any more, and what; "" if all is known."""
+    """Return the output with a task whose node is unknown, and the task; "" if there is none."""
     for name, one in written.items():
         if one.unknown:
             return f"output {name}: it is not known any more where {one.unknown} ran"
@@ -64,7 +67,7 @@ def unknown(written: Mapping[str, Written]) -> str:
 
 
 def failure(pins: Mapping[str, model.Pin]) -> status.Explanation | None:
-    """Return why an output will not come, None while it may."""
+    """Return why an output cannot be created, or None while it can."""
     for name, pin in sorted(pins.items()):
         if pin.state == model.FAILED:
             return status.Explanation(Reason.OUTPUT_FAILED, f"output {name}: {pin.message}")
@@ -72,13 +75,13 @@ def failure(pins: Mapping[str, model.Pin]) -> status.Explanation | None:
 
 
 def waits_for(pins: Mapping[str, model.Pin]) -> str:
-    """Return what is waited for until all are snapshots, "" if they are."""
+    """Return what is missing until all outputs are snapshots, or ""."""
     late = [(name, pin) for name, pin in sorted(pins.items()) if pin.state != model.PINNED]
     return ", ".join(f"output {name}: {pin.message}" for name, pin in late)
 
 
 def wanted(pins: Mapping[str, model.Pin]) -> tuple[model.WantedSnapshot, ...]:
-    """Return what nodes are to hold of pinned outputs: each node its part."""
+    """Return what nodes should hold of pinned outputs: each node its part."""
     return tuple(
         model.WantedSnapshot(name=name, digest=pin.digest, paths_by_node=dict(pin.paths_by_node))
         for name, pin in sorted(pins.items())
@@ -86,7 +89,7 @@ def wanted(pins: Mapping[str, model.Pin]) -> tuple[model.WantedSnapshot, ...]:
 
 
 def nodes(pins: Mapping[str, model.Pin]) -> frozenset[str]:
-    """Return the nodes that have a part."""
+    """Return the nodes that hold a part."""
     return frozenset(node for pin in pins.values() for node in pin.paths_by_node)
 
 
@@ -109,9 +112,9 @@ def shown(pins: Mapping[str, model.Pin]) -> dict[str, sync_set.OutputStatus]:
 def find(
     of: sync_set.SyncSet | None, ref: data_pond.OutputRef, *, pond: str, reader: str
 ) -> str | model.Pin:
-    """Return the digest of an output, or the pin of a reader that waits for it or fails.
+    """Return the digest of an output, or a pin that waits or has failed.
 
-    `reader`: name of the SyncSet that wants it; its own earlier generations may have written it.
+    `reader`: name of the SyncSet that reads it; its own earlier generations may have written it.
     """
     where = f"SyncSet {ref.set}"
     if of is None:

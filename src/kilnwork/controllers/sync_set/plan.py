@@ -1,9 +1,9 @@
 """The plan for one SyncSet: pure decisions from the known facts.
 
-Used by `reconciler`, which gathers `Facts` and carries the `Plan` out. Decided in this order: is
-the object gone, is its newest generation admitted, is that over, does its flow run; else pin the
-data, make the objects, start the workers next to the data, start the flow. A digest is written to
-the status before anything is done with it: what is decided here follows from the written status.
+Used by `reconciler`, which gathers `Facts` and carries out the `Plan`. The checks are made in this
+order: is the object gone, is its newest generation admitted, has it finished, does its flow run;
+otherwise pin the data, create the objects, start the workers next to the data, start the flow. A
+digest is written to the status before it is used: decisions here are based on the written status.
 """
 
 from collections.abc import Mapping
@@ -29,22 +29,23 @@ Reason = reasons.SetReason
 _P = sync_set.Phase
 
 LOOK_S = 1.0
-"""Seconds between looks at what has no notifications."""
+"""Seconds between looks at state without notifications."""
 
 REFUSED_LOOK_S = 5.0
-"""Seconds between tries to make what was refused."""
+"""Seconds between retries after a refusal."""
 
 FETCH_LOOK_S = 5.0
 """Seconds between looks at nodes that fetch: a lost agent sends nothing."""
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """What nodes are to hold for a generation. `portions`: the same for groups that share data."""
+    """What nodes should hold for a generation. `portions`: the same for groups with divided
+    data."""
 
     nodes: frozenset[str]
     snapshots: tuple[model.WantedSnapshot, ...]
     outputs: bool = False
-    """Whether its tasks write files there."""
+    """Whether its tasks write output files there."""
     portions: data_portions.Places = {}
 
 
@@ -57,73 +58,84 @@ class Kill(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known about one SyncSet. `now`: wall clock, seconds.
-
-    `known`: generations whose flows the engine has. `flow`: that of the newest admitted one;
-    `stored_own`: what that was started with. `stored`: what the generation to be repeated was
-    started with. `backend`: what starts its groups together, None while that is not known. `pins`:
-    by name of a snapshot; `planned`: their shards, as far as known. `leased`: portions of the data
-    that this manager has asked nodes to hold; `held`: those of them that they do. `near`: by group,
-    bytes of what it is to be near to. `gang`: None before it was asked. `left`: whether groups of
-    other or finished generations still exist. `obstacle`: why an object of the set could not be
-    made; `refused_s`: for how long one was refused, seconds. `refused`: why the engine does not
-    take its flow. `fetching_since`: since when this manager has nodes fetch; not while there is no
-    room. `pins_of_outputs`: of a flow that has succeeded, by name; `unknown_output`: an output of
-    which something is not known any more; `kept`: how far nodes are that are to hold them.
-    """
+    """All known facts about one SyncSet."""
 
     seen: sync_set.SyncSet | None
     known: tuple[int, ...] = ()
+    """Generations whose flows the engine has."""
     flow: flow_model.FlowRunView | None = None
+    """The flow of the newest admitted generation."""
     stored_own: flow_model.NewFlowRun | None = None
+    """The definition with which that flow was started."""
     stored: flow_model.NewFlowRun | None = None
+    """For a replay, the definition of the repeated generation."""
     backend: sync_set.Backend | None = None
+    """The backend that starts its groups; None while unknown."""
     pond: ports.Pond | None = None
     pins: Mapping[str, model.Pin] = {}
+    """Pins by name of the snapshot."""
     planned: requirements.ShardCache = msgspec.field(default_factory=requirements.ShardCache)
+    """Shards of the pins, as far as known."""
     readiness: Mapping[str, model.Readiness] = {}
+    """Progress of the nodes with the data."""
     pins_of_outputs: Mapping[str, model.Pin] = {}
+    """Pins of the outputs of a successful flow, by name of the output."""
     unknown_output: str = ""
+    """An output with a task whose node is unknown; "" if there is none."""
     kept: Mapping[str, model.Readiness] = {}
+    """Progress of the nodes that should hold the outputs."""
     held: data_portions.Places = {}
+    """The portions of `leased` that nodes hold."""
     leased: data_portions.Places = {}
+    """Portions of the data that this manager has ordered nodes to hold."""
     near: Mapping[str, Mapping[str, int]] = {}
+    """By group and node, bytes of the data that the group should be near to."""
     gang: port.GangState | None = None
+    """State of the gang; None before it was requested."""
     left: bool = False
+    """Whether groups of other or finished generations still exist."""
     obstacle: str = ""
+    """Why an object of the set could not be created; "" if all exist."""
     refused_s: float = 0.0
+    """For how many seconds an object has been refused."""
     refused: str = ""
+    """Why the engine does not accept the flow; "" if it does."""
     fetching_since: float | None = None
+    """Since when nodes fetch for this manager; None while there is no room."""
     now: float = 0.0
+    """Wall clock, in seconds."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What should happen, in this order; repeating it changes nothing.
-
-    `forget`: generations whose flows are not needed any more. `release_groups`: delete all groups.
-    `objects`: those of the spec are to be made. `gang`: ask for it, and decide again. `lease`: what
-    nodes are to hold; `release_lease`: release it. `outputs`: what they are to hold of its outputs.
-    `serve`: by TaskCluster and node, the portions of which workers there get tasks. `reshard`: in
-    how many shards the flow should have snapshots. `retry`: the run in which what failed of the
-    flow is to run again. `again_s`: look again after so many seconds even if nothing changes.
-    """
+    """What should happen, in this order; repeating it changes nothing."""
 
     forget: tuple[int, ...] = ()
+    """Generations whose flows are not needed any more."""
     kill: Kill | None = None
     suspend: bool | None = None
     release_groups: bool = False
+    """Whether to delete all groups."""
     release_lease: bool = False
+    """Whether to release the lease."""
     objects: bool = False
+    """Whether to create the objects of the spec."""
     gang: port.GangSpec | None = None
+    """The gang to request before deciding again."""
     lease: Lease | None = None
+    """What nodes should hold."""
     outputs: Lease | None = None
+    """What nodes should hold of its outputs."""
     serve: data_portions.Places = {}
+    """By TaskCluster and node, the portions whose tasks run on the workers there."""
     reshard: Mapping[str, int] = {}
+    """Number of shards into which the flow should divide snapshots."""
     start: flow_model.NewFlowRun | None = None
     retry: int | None = None
+    """The run in which failed parts of the flow run again."""
     status: sync_set.SyncSetStatus | None = None
     delete: bool = False
     again_s: float | None = None
+    """Seconds until the next look, even without a change."""
 
 
 def decide(facts: Facts) -> Plan:
@@ -144,7 +156,7 @@ def decide(facts: Facts) -> Plan:
 
 
 def _admit(facts: Facts, seen: sync_set.SyncSet) -> Plan:
-    """End the generation before, then take up the new one."""
+    """End the previous generation, then admit the new one."""
     if facts.flow is not None and not facts.flow.phase.final:
         text = f"generation {seen.spec.generation} is asked for"
         kill = Kill(seen.status.generation, str(Reason.SUPERSEDED), text)
@@ -189,8 +201,10 @@ def _problems(facts: Facts, seen: sync_set.SyncSet) -> list[sync_set_validation.
 
 
 def _before(facts: Facts, seen: sync_set.SyncSet) -> Plan:
-    """Pin the data, make what the flow needs, start it; a flow that has run continues with its data
-    and spec."""
+    """Pin the data, create what the flow needs, and start it.
+
+    A flow that has run before continues with its data and spec.
+    """
     if (end := times.end_asked(seen, facts.now)) is not None:
         return _ends(facts, seen, _P.KILLED if end.reason == Reason.KILLED else _P.FAILED, end)
     again_s = times.next_end_s(seen, facts.now)
@@ -230,7 +244,7 @@ def _before(facts: Facts, seen: sync_set.SyncSet) -> Plan:
 def _placing(
     facts: Facts, seen: sync_set.SyncSet, program: requirements.Program, *, again_s: float | None
 ) -> Plan:
-    """Make the objects and ask for the gang, now that everything to run is known."""
+    """Create the objects and request the gang, now that all its parts are known."""
     if program.needs_pond and (facts.pond is None or not facts.pond.nodes):
         why = _no_pond(seen) if facts.pond is None else snapshot_pins.no_agent(seen)
         return _waits(facts, seen, _P.PLACING, why, again_s=times.first_s(again_s, LOOK_S))
@@ -244,7 +258,7 @@ def _placing(
 
 
 class _Gathered(msgspec.Struct, frozen=True, kw_only=True):
-    """The program, the gang that it wants, and the observed gang."""
+    """The program, the gang that it needs, and the observed gang."""
 
     program: requirements.Program
     spec: port.GangSpec
@@ -294,7 +308,7 @@ def _gathering(
 
 
 def _refused(facts: Facts, seen: sync_set.SyncSet, message: str, *, again_s: float | None) -> Plan:
-    """Plan for a set with an object that cannot be made: retry for a while, then fail."""
+    """Plan for a SyncSet with an object that cannot be created: retry for a while, then fail."""
     left_s = waits.REFUSED_S - facts.refused_s
     if left_s <= 0:
         text = f"{message} (tried for {waits.REFUSED_S:g} s)"
@@ -427,7 +441,7 @@ def _lease(
     gang: port.GangState,
     nodes: frozenset[str],
 ) -> Lease:
-    """Return what each node is to hold: its workers' portions, and what it has had before."""
+    """Return what each node should hold: the portions of its workers, and what it held before."""
     kept = {
         group: {node: has for node, has in by_node.items() if node in nodes}
         for group, by_node in facts.held.items()
@@ -493,7 +507,8 @@ def _running(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView)
 
 
 def _broken(gang: port.GangState, data: _Data) -> status.Explanation | None:
-    """Return why the flow cannot go on. A late node that cannot fetch the data is no reason."""
+    """Return why the flow cannot continue. A late node that cannot fetch the data is not a
+    reason."""
     if gang.broken:
         return status.Explanation(Reason.WORKER_ENDED, gang.broken)
     failed = data.failed
@@ -517,7 +532,8 @@ def _goes_on(
     data: _Data,
     serve: data_portions.Places,
 ) -> Plan:
-    """Keep the gang complete while the flow runs; a node that fetches late delays no other."""
+    """Keep the gang complete while the flow runs; a node that fetches late does not delay
+    others."""
     phase, why = _P.RUNNING, status.Explanation(Reason.FLOW_RUNNING, flow.message)
     if seen.spec.suspend:
         phase = _P.SUSPENDED
@@ -547,7 +563,7 @@ def _suspend(seen: sync_set.SyncSet, flow: flow_model.FlowRunView) -> bool | Non
 _FAILURES = frozenset(
     {Reason.DEADLINE_EXCEEDED, Reason.WORKER_ENDED, Reason.DATA_CORRUPT, Reason.DATA_TIMED_OUT}
 )
-"""Reasons to kill a flow after which the set has failed."""
+"""Reasons for killing a flow with which the SyncSet fails."""
 
 
 def _outcome(flow: flow_model.FlowRunView) -> tuple[sync_set.Phase, status.Explanation]:
@@ -562,7 +578,7 @@ def _outcome(flow: flow_model.FlowRunView) -> tuple[sync_set.Phase, status.Expla
 
 
 def _finishes(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView) -> Plan:
-    """Plan for a finished flow: its outputs are kept before the end is written."""
+    """Plan for a finished flow: its outputs are stored before the end is written."""
     phase, why = _outcome(flow)
     pins = facts.pins_of_outputs
     if phase is not _P.SUCCEEDED or not (pins or facts.unknown_output):
@@ -597,7 +613,7 @@ def _finishes(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView
 
 
 def _after(facts: Facts, seen: sync_set.SyncSet) -> Plan:
-    """Release everything; delete the object when its time to live is over."""
+    """Release all resources; delete the object when its time to live has expired."""
     if seen.spec.run > seen.status.run:
         return _again(facts, seen)
     kept = {one.generation for one in seen.status.generations} | {seen.status.generation}
@@ -617,7 +633,7 @@ def _after(facts: Facts, seen: sync_set.SyncSet) -> Plan:
 
 
 def _again(facts: Facts, seen: sync_set.SyncSet) -> Plan:
-    """Start the next run when nothing is left of the one before."""
+    """Start the next run when nothing is left of the previous one."""
     if (why := _why_not(facts, seen)) is not None:
         return Plan(release_lease=True, status=status.refuse_again(seen, why), again_s=0.0)
     if facts.left:
@@ -626,7 +642,7 @@ def _again(facts: Facts, seen: sync_set.SyncSet) -> Plan:
 
 
 def _why_not(facts: Facts, seen: sync_set.SyncSet) -> str | None:
-    """Return what keeps a generation that is over from running again, None if nothing does."""
+    """Return why a finished generation cannot run again, or None if it can."""
     remedy = f"`kiln replay {seen.metadata.name}` runs all of it again"
     if _P(seen.status.phase) not in (_P.FAILED, _P.KILLED):
         return f"it is {seen.status.phase}: {remedy}"

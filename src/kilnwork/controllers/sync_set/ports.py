@@ -1,7 +1,7 @@
 """The ports between the SyncSet controller, the engine of flows and the ponds.
 
-Implemented by `jobs.flows` and `controllers.data_pond`. Everything may be repeated; every pass
-states again what is wanted.
+Implemented by `jobs.flows` and `controllers.data_pond`. All calls may be repeated; each pass
+states the complete wanted state again.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,22 +16,22 @@ from kilnwork.jobs.flows import model as flow_model
 
 
 class Flows(Protocol):
-    """The engine of flows. What a coroutine method did is durable when it returns."""
+    """The engine of flows. The effect of a coroutine method is durable when it returns."""
 
     async def start(self, new: flow_model.NewFlowRun) -> flow_model.FlowRunView:
-        """Start a run; a known one is returned unchanged."""
+        """Start a run; a known run is returned unchanged."""
         ...
 
     async def suspend(self, key: flow_model.FlowKey, *, suspended: bool) -> None:
-        """Suspend or resume a run; running tasks continue in any case."""
+        """Suspend or resume a run; running tasks always continue."""
         ...
 
     async def kill(self, key: flow_model.FlowKey, *, reason: str, message: str) -> None:
-        """Kill a run. Finished or unknown: nothing happens."""
+        """Kill a run. A finished or unknown run is ignored."""
         ...
 
     async def retry(self, key: flow_model.FlowKey, *, run: int) -> flow_model.FlowRunView | None:
-        """Start the given run of a finished flow, for what has failed. Repeatable."""
+        """Start a numbered run of a finished flow, for its failed parts. Repeatable."""
         ...
 
     async def forget(self, key: flow_model.FlowKey) -> None:
@@ -41,7 +41,8 @@ class Flows(Protocol):
     async def reshard(
         self, key: flow_model.FlowKey, shards: Mapping[str, list[Any]]
     ) -> flow_model.NewFlowRun | None:
-        """Divide snapshots that no step has named yet again; return what the run works with."""
+        """Divide snapshots again that no step has used yet; return the resulting definition of
+        the run."""
         ...
 
     def view(self, key: flow_model.FlowKey) -> flow_model.FlowRunView | None:
@@ -49,47 +50,49 @@ class Flows(Protocol):
         ...
 
     def stored(self, key: flow_model.FlowKey) -> flow_model.NewFlowRun | None:
-        """Return what a run was started with."""
+        """Return the definition with which a run was started."""
         ...
 
     async def steps(
         self, key: flow_model.FlowKey, *, step: str = "", after: str = "", limit: int = 100
     ) -> list[flow_model.InstanceView]:
-        """Step instances and their shards, `limit` of them behind the key `after`."""
+        """Return step instances and their shards: up to `limit` of them after the key `after`."""
         ...
 
     def code(self) -> dict[str, set[bytes]]:
-        """Digests of the blobs with code that runs name, by namespace."""
+        """Return the digests of the code blobs of all runs, by namespace."""
         ...
 
     async def changes(self, since: int) -> tuple[int, list[flow_model.FlowRunView]]:
-        """Wait for something newer than `since`; 0 gives every run. The progress of running jobs is
-        only in `view`."""
+        """Wait for changes after `since`; with 0, return all runs. The progress of running jobs
+        is only in `view`."""
         ...
 
 
 class Pond(msgspec.Struct, frozen=True, kw_only=True):
-    """A DataPond as a generation sees it: `path`, the directory of its snapshots on every node;
-    `outputs`, that into which its tasks write; `nodes`, those whose agents report."""
+    """A DataPond as a generation uses it."""
 
     path: str
+    """Directory of the generation's snapshots, the same on every node."""
     nodes: frozenset[str] = frozenset()
+    """Nodes whose agents report."""
     outputs: str = ""
+    """Directory in which its tasks write output files."""
 
 
 class PondLedger(Protocol):
-    """The ledger of all ponds: what is wanted of them, and what is there."""
+    """The ledger of all ponds: what is wanted of them, and what they hold."""
 
     def state(self, namespace: str, name: str) -> object | None:
-        """Return the state of a DataPond, None if there is none."""
+        """Return the state of a DataPond, or None if there is none."""
         ...
 
     def nodes(self, namespace: str, pond: str) -> frozenset[str]:
-        """Return nodes whose agents report."""
+        """Return the nodes whose agents report."""
         ...
 
     def directory(self, namespace: str, pond: str, lease: str) -> str | None:
-        """Return where a lease's snapshots are on every node."""
+        """Return the directory of a lease's snapshots, the same on every node."""
         ...
 
     def want_pin(
@@ -101,7 +104,7 @@ class PondLedger(Protocol):
         request: str,
         digest: str | None = None,
     ) -> model.Pin:
-        """Ask for the digest of a source; the same `request` gives the same."""
+        """Request the digest of a source; the same `request` always gives the same digest."""
         ...
 
     def forget_pin(self, namespace: str, pond: str, request: str) -> None:
@@ -118,7 +121,7 @@ class PondLedger(Protocol):
         attempts: Mapping[str, tuple[str, ...]],
         glob: str = "",
     ) -> model.Pin:
-        """Merge files that attempts have written on some nodes into one snapshot."""
+        """Merge files that attempts have written on several nodes into one snapshot."""
         ...
 
     def forget_output(self, namespace: str, pond: str, request: str) -> None:
@@ -126,7 +129,7 @@ class PondLedger(Protocol):
         ...
 
     def outputs_directory(self, namespace: str, pond: str, lease: str) -> str:
-        """Return where tasks of a lease's run write on every node."""
+        """Return the directory in which tasks of a lease's run write, the same on every node."""
         ...
 
     def want(
@@ -139,7 +142,8 @@ class PondLedger(Protocol):
         snapshots: Sequence[model.WantedSnapshot],
         outputs: bool = False,
     ) -> None:
-        """Say what these nodes are to hold for this lease; `outputs`: its tasks write files."""
+        """Set what these nodes should hold for the lease. `outputs`: whether its tasks write
+        files."""
         ...
 
     def release(self, namespace: str, pond: str, lease: str) -> None:
@@ -147,11 +151,11 @@ class PondLedger(Protocol):
         ...
 
     def ready(self, namespace: str, pond: str, lease: str) -> Mapping[str, model.Readiness]:
-        """Return how far the nodes of a lease are."""
+        """Return the progress of the nodes of a lease."""
         ...
 
     def holders(self, namespace: str, pond: str, digest: str) -> Mapping[str, int]:
-        """Return bytes of a snapshot by node."""
+        """Return the bytes of a snapshot, by node."""
         ...
 
     def find_manifest(self, namespace: str, pond: str, digest: str) -> manifest.Manifest | None:
@@ -159,9 +163,9 @@ class PondLedger(Protocol):
         ...
 
     def leases(self, namespace: str) -> frozenset[tuple[str, str]]:
-        """Pond and lease of all that are wanted or held."""
+        """Return the pond and name of all leases that are wanted or held."""
         ...
 
     def subscribe(self, callback: Callable[[], None]) -> None:
-        """Have this called when something has changed."""
+        """Register a callback for changes."""
         ...

@@ -1,7 +1,7 @@
-"""The shell of the SyncSet controller: reads what is known of one, carries out its plan.
+"""The shell of the SyncSet controller: reads the facts about one SyncSet and carries out its plan.
 
-Used by `assembly`. Decides nothing: see `plan` and `status`. Everything may be repeated: what
-another manager began is found by names, owners, the written status, and the engine's runs.
+Used by `assembly`. Decides nothing: see `plan` and `status`. Everything may be repeated: the work
+of another manager is found by names, owners, the written status, and the engine's runs.
 """
 
 import re
@@ -39,40 +39,41 @@ from kilnwork.kube import errors, events, queue
 Key = tuple[str, str]
 
 LOCAL_NODE = "kilnwork.dev/local"
-"""Label of local nodes, where Pods are processes."""
+"""Label of local nodes, on which Pods are processes."""
 
 
 _RUN = re.compile(rf"-g[0-9]+({re.escape(outputs.SUFFIX)})?$")
-"""The end of the names of generations' leases."""
+"""The suffix of the names of generations' leases."""
 
 
 class _KnownState(msgspec.Struct):
-    """The state of one object that is kept in memory between two passes.
-
-    `written`, `differs`: when its status was written, and since when it should be another
-    (monotonic). `refused`: why the engine does not take the flow of a generation. `fetching`: a
-    generation, and since when its nodes fetch (wall clock). `written_by`: a generation, and
-    where the tasks of its outputs have run, by output. `wait`: what it waits for. `leased`:
-    portions that nodes are to hold, of the generation that fetches; `held`: those that they do.
-    `divided`: in how many shards the flow was asked to have snapshots, which it does while no step
-    reads them. `planned`: shards, until the flow has them.
-    """
+    """State of one object that is kept in memory between passes."""
 
     uid: str
     written: float | None = None
+    """When its status was last written (monotonic seconds)."""
     differs: float | None = None
+    """Since when its status should be different (monotonic seconds)."""
     refused: dict[int, str] = msgspec.field(default_factory=dict)
+    """Why the engine does not accept the flow, by generation."""
     fetching: tuple[int, float] | None = None
+    """A generation, and since when its nodes fetch (wall clock)."""
     written_by: tuple[int, Mapping[str, outputs.Written]] | None = None
+    """A generation, and where the tasks of its outputs have run, by output."""
     wait: waits.Wait | None = None
+    """The current wait."""
     leased: data_portions.Places = {}
+    """Portions that nodes should hold for the generation that fetches."""
     held: data_portions.Places = {}
+    """The portions of `leased` that they hold."""
     divided: dict[str, int] = msgspec.field(default_factory=dict)
+    """Number of shards that the flow was asked for, by snapshot; used while no step reads them."""
     planned: requirements.ShardCache = msgspec.field(default_factory=requirements.ShardCache)
+    """Shards, until the flow has them."""
 
 
 class Reconciler:
-    """Reconciles one SyncSet at a time. `served`: kinds of the API server."""
+    """Reconciles one SyncSet at a time. `served`: the kinds of the API server."""
 
     def __init__(
         self,
@@ -99,16 +100,16 @@ class Reconciler:
         self._generations: dict[str, set[int]] = {}
         """Generations of the engine's flows, by uid of their SyncSet."""
         self._definitions: dict[flow_model.FlowKey, flow_model.NewFlowRun] = {}
-        """What unfinished runs were started with."""
+        """The definitions with which unfinished runs were started."""
         self._names: dict[Key, set[str]] = {}
         """Uids of SyncSets with flows in the engine, by name."""
 
-    # Change handlers: each only queues the keys that must be looked at.
+    # Event handlers: each one only queues the keys that must be reconciled.
 
     def set_changed(
         self, key: Key, old: sync_set.SyncSet | None, new: sync_set.SyncSet | None
     ) -> None:
-        """A SyncSet came, changed or went."""
+        """Handle the creation, change or deletion of a SyncSet."""
         if old is not None and new is not None and self._writer.is_own_write(old, new):
             return
         self._queue.add(key)
@@ -119,21 +120,22 @@ class Reconciler:
         old: task_cluster.TaskCluster | None,
         new: task_cluster.TaskCluster | None,
     ) -> None:
-        """A TaskCluster came, changed or went: its status says which workers are connected."""
+        """Handle the creation, change or deletion of a TaskCluster: its status shows which
+        workers are connected."""
         seen = new or old
         owner = None if seen is None else seen.metadata.controller()
         if owner is not None and owner.kind == kinds.SYNC_SETS.kind:
             self._queue.add((key[0], owner.name))
 
     def pod_changed(self, key: Key, old: object, new: object) -> None:
-        """A worker's Pod came, changed or went."""
+        """Handle the creation, change or deletion of a worker's Pod."""
         metadata = getattr(new or old, "metadata", None)
         name = "" if metadata is None else metadata.annotations.get(cluster_manifests.SET_LABEL, "")
         if name:
             self._queue.add((key[0], name))
 
     def ponds_changed(self) -> None:
-        """An agent said something, or a DataPond came, changed or went."""
+        """Handle a report of an agent, or the creation, change or deletion of a DataPond."""
         for seen in self._caches.sync_sets.list():
             data = seen.spec.data
             has_data = data.snapshots or data.outputs or seen.status.snapshots
@@ -146,7 +148,7 @@ class Reconciler:
                     self._queue.add((namespace, name))
 
     def use(self, hub: hub_ports.ClusterHub, ledger: ports.PondLedger) -> None:
-        """Use this hub and ledger from now on."""
+        """Set the hub and the ledger to use."""
         self._local.use(hub)
         self._pods.use(hub)
         self._hub = hub
@@ -154,7 +156,7 @@ class Reconciler:
         ledger.subscribe(self.ponds_changed)
 
     async def follow(self, flows: ports.Flows) -> None:
-        """Take in what the engine of flows publishes, until cancelled."""
+        """Process what the engine of flows publishes, until cancelled."""
         self._flows = flows
         since = 0
         while True:
@@ -166,8 +168,8 @@ class Reconciler:
                 self._queue.add(key)
 
     async def reconcile(self, key: Key) -> float | None:
-        """Make one pass; return when to look again, which replaces the result of the pass
-        before."""
+        """Make one pass; return when to look again, which replaces the result of the previous
+        pass."""
         self._queue.cancel(key)
         await self._forget_strays(key)
         facts = await self._facts(key)
@@ -201,7 +203,7 @@ class Reconciler:
     async def _gather(
         self, key: Key, seen: sync_set.SyncSet, facts: plan.Facts, *, wanted: plan.Plan
     ) -> plan.Facts:
-        """Make the objects and ask for the gang; return the facts with their state."""
+        """Create the objects and request the gang; return the facts with their state."""
         if wanted.objects:
             obstacle = await self._objects.ensure(seen)
             if obstacle:
@@ -266,7 +268,8 @@ class Reconciler:
         return self._engine().view(flow_model.FlowKey(seen.metadata.uid, seen.status.generation))
 
     def _stored(self, key: flow_model.FlowKey) -> flow_model.NewFlowRun | None:
-        """Return what a run was started with; it does not change and is read once."""
+        """Return the definition with which a run was started; it does not change and is read
+        once."""
         found = self._definitions.get(key)
         if found is None:
             found = self._engine().stored(key)
@@ -275,7 +278,7 @@ class Reconciler:
         return found
 
     async def _choose(self, seen: sync_set.SyncSet, *, current: bool) -> sync_set.Backend | None:
-        """Return the backend for its gang, as decided at the admission."""
+        """Return the backend of the gang, as decided at the admission."""
         if current and seen.status.backend_ref is not None:
             return sync_set.Backend(seen.status.backend_ref.backend)
         if seen.spec.backend is not sync_set.Backend.AUTO:
@@ -342,7 +345,7 @@ class Reconciler:
         run: flow_model.NewFlowRun | None,
         view: flow_model.FlowRunView | None,
     ) -> Mapping[str, outputs.Written]:
-        """Return where the tasks of each output have run, from the success of the flow until that
+        """Return where the tasks of each output have run, from the success of the flow until it
         is written."""
         if run is None or view is None or view.phase is not flow_model.FlowPhase.SUCCEEDED:
             return {}
@@ -372,7 +375,7 @@ class Reconciler:
         return self._get_ledger().ready(namespace, pond, _lease(seen))
 
     def _bytes_near(self, seen: sync_set.SyncSet) -> dict[str, dict[str, int]]:
-        """Return by group the bytes that nodes hold of the data it is to be near to."""
+        """Return, by group, the bytes on each node of the data that the group should be near to."""
         namespace, pond = seen.metadata.namespace, seen.spec.data.pond.name
         found: dict[str, dict[str, int]] = {}
         for group in seen.spec.resources.groups:
@@ -434,7 +437,7 @@ class Reconciler:
             self._names.setdefault(key, set()).add(uid)
 
     async def _reshard(self, key: Key, seen: sync_set.SyncSet, counts: Mapping[str, int]) -> None:
-        """Have the flow divide unread snapshots again, once per number of shards."""
+        """Have the flow divide unread snapshots again, once for each number of shards."""
         known = self._memory(key, seen)
         pond, shards = seen.spec.data.pond.name, {}
         given = {one.name: one.shard for one in seen.spec.data.snapshots}
@@ -450,7 +453,7 @@ class Reconciler:
             self._definitions[own] = new
 
     def _lease_data(self, key: Key, seen: sync_set.SyncSet, decided: plan.Plan) -> None:
-        """Say which nodes are to hold the data of the newest generation, and of no other."""
+        """Lease the data of the newest generation on its nodes, and release all other leases."""
         pond, lease = seen.spec.data.pond.name, _lease(seen)
         known, generation = self._memory(key, seen), seen.status.generation
         if decided.lease is None:
@@ -495,7 +498,7 @@ class Reconciler:
             known.written_by = None
 
     def _release_leases(self, key: Key, *, but: Collection[tuple[str, str]]) -> None:
-        """Release leases, also those of an earlier manager, which agents still report."""
+        """Release leases, including those of an earlier manager, which agents still report."""
         for pond, lease in self._get_ledger().leases(key[0]):
             if _RUN.sub("", lease) == key[1] and lease != key[1] and (pond, lease) not in but:
                 self._get_ledger().release(key[0], pond, lease)
@@ -505,7 +508,7 @@ class Reconciler:
             del self._definitions[known]
 
     async def _forget_strays(self, key: Key) -> None:
-        """End the flows of SyncSets that are gone, also of one with the same name."""
+        """End the flows of deleted SyncSets, including an earlier one with the same name."""
         found = self._caches.sync_sets.get(key)
         there = None if found is None or found.metadata.deletion_timestamp else found.metadata.uid
         for uid in tuple(self._names.get(key, ())):
@@ -525,7 +528,7 @@ class Reconciler:
     async def _write(
         self, key: Key, seen: sync_set.SyncSet, wanted: sync_set.SyncSetStatus
     ) -> float | None:
-        """Write the status if that is due; return when to look again."""
+        """Write the status if it is due; return when to look again."""
         known, now = self._memory(key, seen), self._clock.monotonic()
         if seen.status == wanted:
             known.differs = None
@@ -550,7 +553,7 @@ class Reconciler:
     def _announce_wait(
         self, key: Key, seen: sync_set.SyncSet, shown: sync_set.SyncSetStatus
     ) -> float | None:
-        """Emit a kube event for a long wait; return when the wait will be long."""
+        """Emit a kube event for a long wait; return when the current wait becomes long."""
         known, now = self._memory(key, seen), self._clock.monotonic()
         known.wait = waits.follow(known.wait, shown, now=now)
         left_s = waits.announce_in_s(known.wait, now=now)
@@ -578,7 +581,7 @@ class Reconciler:
 
 
 def _lease(seen: sync_set.SyncSet) -> str:
-    """Return the name of the lease and of the directory of the newest generation."""
+    """Return the name of the lease, and of the directory, of the newest generation."""
     return cluster_manifests.run_name(seen.metadata.name, seen.status.generation)
 
 
@@ -587,7 +590,7 @@ def _outputs_lease(seen: sync_set.SyncSet) -> str:
 
 
 def _pond(seen: sync_set.SyncSet) -> tuple[str, str]:
-    """Namespace and name of its DataPond."""
+    """Return the namespace and name of the DataPond."""
     return seen.metadata.namespace, seen.spec.data.pond.name
 
 
@@ -603,14 +606,14 @@ def _changes_flow(decided: plan.Plan) -> bool:
 
 
 def _goes_on(seen: sync_set.SyncSet, view: flow_model.FlowRunView) -> bool:
-    """Return whether another run of a finished generation is requested, and its flow has not
+    """Return whether another run of a finished generation is requested and its flow has not
     succeeded."""
     asked = seen.spec.run > seen.status.run
     return asked and view.phase is not flow_model.FlowPhase.SUCCEEDED
 
 
 def _is_over(seen: sync_set.SyncSet) -> bool:
-    """Return whether the newest generation has finished, and no other run is requested."""
+    """Return whether the newest generation has finished and no other run is requested."""
     final = bool(seen.status.phase) and sync_set.Phase(seen.status.phase).final
     current = seen.status.generation == seen.spec.generation
     return final and current and seen.status.run >= seen.spec.run

@@ -1,6 +1,6 @@
 """The requirements of a generation: snapshots with shards, groups of workers, a flow.
 
-Pure. Used by `plan`. A replay takes snapshots and flow from the generation that it repeats.
+Pure. Used by `plan`. A replay uses the snapshots and the flow of the generation that it repeats.
 """
 
 from collections.abc import Mapping
@@ -15,11 +15,11 @@ from kilnwork.data.pond import manifest, shards
 from kilnwork.jobs.flows import model as flow_model
 
 LEAD_BYTES = 256 << 20
-"""With more data, order `auto` fetches first and starts workers where it is."""
+"""Size of the data above which order `auto` fetches first and starts workers where the data is."""
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """The flow that runs, and its pinned data."""
+    """The flow to run, and its pinned data."""
 
     flow: flow.Flow
     snapshots: Mapping[str, flow_model.SnapshotRef]
@@ -27,7 +27,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needs_pond(self) -> bool:
-        """Whether it reads data or keeps files."""
+        """Whether it reads data or writes outputs."""
         return bool(self.snapshots or self.outputs)
 
 
@@ -47,7 +47,7 @@ def groups(
     *,
     backend: sync_set.Backend | None,
 ) -> tuple[port.GroupSpec, ...]:
-    """Return the groups of workers that are wanted."""
+    """Return the requested groups of workers."""
     refs = program.snapshots
     readers = _readers(seen, program, backend=backend)
     found = []
@@ -81,7 +81,7 @@ def by_shard(
 def _readers(
     seen: sync_set.SyncSet, program: Program, *, backend: sync_set.Backend | None
 ) -> dict[str, list[str]]:
-    """By group, the snapshots that are delivered by shards and that its steps read."""
+    """Return, by group, the snapshots that are delivered by shards and read by its steps."""
     names = by_shard(seen, program.snapshots, backend=backend)
     if not names:
         return {}
@@ -114,7 +114,7 @@ def _group(
 
 
 def _spawns_on(seen: sync_set.SyncSet, generation: int, group: sync_set.Group) -> str:
-    """Return the TaskCluster of what functions on the controller spawn."""
+    """Return the TaskCluster for tasks spawned by functions on the controller."""
     resources = seen.spec.resources
     if resources.controller is None or group.name != sync_set.CONTROLLER:
         return ""
@@ -123,8 +123,8 @@ def _spawns_on(seen: sync_set.SyncSet, generation: int, group: sync_set.Group) -
 
 
 class ShardCache:
-    """A cache for the planned shards of one SyncSet: each pass before the flow's start needs them,
-    and planning many thousands takes a while."""
+    """A cache for the planned shards of one SyncSet: each pass before the flow's start needs
+    them, and planning many thousands takes a while."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[tuple[object, ...], list[Any]]] = {}
@@ -132,7 +132,7 @@ class ShardCache:
     def shards(
         self, seen: sync_set.SyncSet, shard: sync_set.Shard, of: manifest.Manifest, *, name: str
     ) -> list[Any]:
-        """Return the same as `documents`."""
+        """Return the shards as `documents` does."""
         key = (of.digest, shard, _shard_count(seen, shard))
         known = self._known.get(name)
         if known is None or known[0] != key:
@@ -147,7 +147,7 @@ class ShardCache:
 def snapshot_ref(
     seen: sync_set.SyncSet, snapshot: sync_set.Snapshot, pin: model.Pin, *, planned: ShardCache
 ) -> flow_model.SnapshotRef | None:
-    """Return a pinned snapshot as the flow sees it; None while its manifest is missing."""
+    """Return a pinned snapshot in the form of the flow; None while its manifest is missing."""
     if snapshot.shard is None:
         return flow_model.SnapshotRef(name=snapshot.name, digest=pin.digest, bytes=pin.bytes)
     if pin.manifest is None:
@@ -163,7 +163,7 @@ def snapshot_ref(
 def documents(
     seen: sync_set.SyncSet, shard: sync_set.Shard, of: manifest.Manifest, *, name: str
 ) -> list[Any]:
-    """Return the shards of a snapshot as steps get them. Raises ManifestRefused."""
+    """Return the shards of a snapshot in the form of steps' inputs. Raises ManifestRefused."""
     scheme = shards.Scheme(by=shard.by, key=shard.key, patterns=shard.patterns, unit=shard.unit)
     planned = shards.plan(of, scheme, _shard_count(seen, shard), snapshot=name)
     found: list[Any] = msgspec.to_builtins(planned)
@@ -176,9 +176,11 @@ def redivided(
     *,
     backend: sync_set.Backend | None,
 ) -> dict[str, int]:
-    """Return the new shard counts of snapshots that should have one shard for each worker and have
-    not; none for a replay, which divides as before, or for snapshots that nodes hold in
-    portions."""
+    """Return the new shard counts of snapshots that should have one shard for each worker but do
+    not.
+
+    Empty for a replay, which keeps its division, and for snapshots that nodes hold in portions.
+    """
     if seen.status.replay_of is not None:
         return {}
     fixed = by_shard(seen, refs, backend=backend)
@@ -197,7 +199,7 @@ def _shard_count(seen: sync_set.SyncSet, shard: sync_set.Shard) -> int | None:
 
 
 def leads(seen: sync_set.SyncSet, refs: Mapping[str, flow_model.SnapshotRef]) -> bool:
-    """Return whether the data comes first, and workers start where it is."""
+    """Return whether the data is fetched first and workers start where it is."""
     order = seen.spec.data.pond.order
     if order is not sync_set.StartOrder.AUTO:
         return order is sync_set.StartOrder.LEAD
@@ -215,8 +217,11 @@ def wanted_snapshots(
     portions: data_portions.Places,
     backend: sync_set.Backend | None,
 ) -> tuple[model.WantedSnapshot, ...]:
-    """Return what each node is to hold: all files of the snapshots in the status, but of sharded
-    ones only the files of its `portions`. `counts`: portions of each group."""
+    """Return what each node should hold: all files of the snapshots in the status, but of divided
+    ones only those of its `portions`.
+
+    `counts`: number of portions of each group.
+    """
     paths: dict[str, dict[str, set[str]]] = {
         name: {} for name in by_shard(seen, program.snapshots, backend=backend)
     }
@@ -255,9 +260,11 @@ def _files(ref: flow_model.SnapshotRef, portions: int) -> list[set[str]]:
 
 
 def is_writable(seen: sync_set.SyncSet, backend: sync_set.Backend | None) -> bool:
-    """Return whether workers may write where their data is: to a snapshot, or on a machine where
-    Pods are processes, for which read-only mounts mean nothing and files are protected by their
-    modes."""
+    """Return whether workers may write in the directory of their data.
+
+    They may if a snapshot is writable, or on a machine where Pods are processes, for which
+    read-only mounts have no effect and files are protected by their modes.
+    """
     return backend is sync_set.Backend.LOCAL or any(
         s.access is sync_set.Access.COPY for s in seen.spec.data.snapshots
     )

@@ -1,7 +1,7 @@
-"""The pins of a generation's snapshots: how far each is on its way to a digest.
+"""The pins of a generation's snapshots: the progress of each one until its digest is known.
 
-Pure. Used by `plan`. A digest that is in the status stays; a replay takes those of the generation
-that it repeats.
+Pure. Used by `plan`. A digest in the status does not change; a replay uses the digests of the
+generation that it repeats.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ _REASONS = {
 
 
 class CannotPin(errors.ControllerError):
-    """A snapshot cannot be pinned, and waiting does not help; `reason`: in one word."""
+    """A snapshot cannot be pinned, and waiting does not help. `reason`: why, as one word."""
 
     def __init__(self, reason: reasons.SetReason, message: str) -> None:
         super().__init__(message)
@@ -32,15 +32,16 @@ class CannotPin(errors.ControllerError):
 
 
 class Pinned(msgspec.Struct, frozen=True, kw_only=True):
-    """The pinned snapshots. `program`: None while one is missing. `snapshots`: the known ones in
-    the form of the status."""
+    """The state of a generation's pins."""
 
     program: requirements.Program | None
+    """The program with its pinned data; None while a snapshot is missing."""
     snapshots: Mapping[str, sync_set.SnapshotStatus]
+    """The known snapshots in the form of the status."""
     why: status.Explanation
 
     def is_new(self, shown: sync_set.SyncSetStatus) -> bool:
-        """Return whether the status lacks a digest, or the note that all are known."""
+        """Return whether the status lacks a digest, or the statement that all are known."""
         known = {name: one.digest for name, one in shown.snapshots.items()}
         if any(known.get(name) != one.digest for name, one in self.snapshots.items()):
             return True
@@ -55,7 +56,7 @@ def reason_of(word: str, otherwise: reasons.SetReason) -> reasons.SetReason:
 def wanted_digest(
     seen: sync_set.SyncSet, name: str, stored: flow_model.NewFlowRun | None
 ) -> str | None:
-    """Return the digest that a snapshot must have, None if its source decides."""
+    """Return the digest that a snapshot must have, or None if its source determines it."""
     written = seen.status.snapshots.get(name)
     if written is not None and written.digest:
         return written.digest

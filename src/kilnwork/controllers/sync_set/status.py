@@ -1,7 +1,7 @@
-"""The status of a SyncSet, and when a difference is worth a write.
+"""The status of a SyncSet, and when a difference is written.
 
 Pure. Used by `plan` and `reconciler`. Conditions: `SnapshotPinned`, `DataReady`, `GangReady`,
-`FlowRunning`, `Succeeded`; the last is Unknown until the newest generation is over.
+`FlowRunning`, `Succeeded`; the last one is Unknown until the newest generation has finished.
 """
 
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ from kilnwork.jobs.flows import model as flow_model
 from kilnwork.kit import clock
 
 MINOR_HOLD_S = 1.0
-"""Seconds between writes of step and byte counts, which change with every task."""
+"""Seconds between writes of step and byte counts, which change with each task."""
 
 WAITING_HOLD_S = 0.3
-"""How long a wait lasts before it is written: a shorter one costs no write."""
+"""Seconds for which a wait is held back before it is written: a shorter one needs no write."""
 
 MAX_MESSAGE = 2_048
 
@@ -35,16 +35,16 @@ class Explanation(NamedTuple):
 
 
 class StatusContent(msgspec.Struct, frozen=True):
-    """The content of the next status. None keeps what the status says of the same generation.
-
-    `pinned`: whether all digests are known. `data`: whether nodes have the data, and why not.
-    """
+    """The content of the next status. None keeps the value of the current status of the
+    generation."""
 
     phase: sync_set.Phase
     why: Explanation
     snapshots: Mapping[str, sync_set.SnapshotStatus] | None = None
     pinned: bool | None = None
+    """Whether all digests are known."""
     data: tuple[bool, Explanation] | None = None
+    """Whether nodes have the data, and why not."""
     gang: port.GangState | None = None
     flow: flow_model.FlowRunView | None = None
     outputs: Mapping[str, sync_set.OutputStatus] | None = None
@@ -81,7 +81,7 @@ def begin(
 
 
 def begin_again(seen: sync_set.SyncSet, *, now: float) -> sync_set.SyncSetStatus:
-    """Return the status of a generation whose next run was just taken up."""
+    """Return the status of a generation whose next run was just started."""
     own = seen.spec.generation
     fresh = msgspec.structs.replace(
         seen.status,
@@ -115,7 +115,7 @@ def _backend_ref(seen: sync_set.SyncSet, backend: sync_set.Backend) -> sync_set.
 
 
 def _history(seen: sync_set.SyncSet) -> tuple[sync_set.GenerationStatus, ...]:
-    """Return generations that can be replayed: of those whose flow has begun, the newest."""
+    """Return the generations that can be replayed: the newest ones whose flow has started."""
     before, kept = seen.status, seen.status.generations
     if before.start_time and all(one.generation != before.generation for one in kept):
         kept = (_past(before), *kept)
@@ -212,7 +212,7 @@ def _flow(flow: flow_model.FlowRunView) -> sync_set.FlowStatus:
 
 
 def _result(value: Any) -> task.Result | None:
-    """Return the result of a flow in the form of a task's."""
+    """Return the result of a flow in the form of a task's result."""
     data = msgspec.json.encode(value)
     return results.in_status(attempts.Payload("application/json", data))
 
@@ -239,7 +239,7 @@ def _progress(flow: flow_model.FlowRunView) -> str:
 
 _NO_WORKERS = Explanation(Reason.WAITING_FOR_WORKERS, "workers are not made yet")
 _NOT_OF_WORKERS = frozenset({Reason.NO_DATA, Reason.PINNED})
-"""Reasons that have nothing to do with waiting for workers."""
+"""Reasons that are unrelated to waiting for workers."""
 
 
 def _conditions(seen: sync_set.SyncSet, shown: StatusContent) -> tuple[meta.Condition, ...]:
@@ -299,10 +299,11 @@ def wait_s(
     differs_since: float,
     now: float,
 ) -> float | None:
-    """Return seconds until `wanted` may be written: 0 for now, None when there is nothing to write.
+    """Return in how many seconds `wanted` may be written: 0 for now, None if there is nothing to
+    write.
 
-    `written`: when this object was last written; `differs_since`: since when there is a difference;
-    monotonic seconds.
+    `written`: when this object was last written; `differs_since`: since when there is a
+    difference; both in monotonic seconds.
     """
     if current == wanted:
         return None
@@ -314,7 +315,8 @@ def wait_s(
 
 
 def _decisive(shown: sync_set.SyncSetStatus) -> tuple[object, ...]:
-    """Return the fields that others depend on: a digest is used only when it is written."""
+    """Return the fields on which other decisions depend: a digest is used only after it is
+    written."""
     final = shown.phase if shown.phase and _P(shown.phase).final else ""
     return (
         shown.generation,
@@ -338,8 +340,10 @@ def _class(shown: sync_set.SyncSetStatus) -> tuple[object, ...]:
 def announcement(
     current: sync_set.SyncSetStatus, wanted: sync_set.SyncSetStatus
 ) -> Announcement | None:
-    """Return the kube event for the change from `current` to `wanted`, if it is worth one. Waits
-    get one when they last (`waits`)."""
+    """Return the kube event for the change from `current` to `wanted`, if it deserves one.
+
+    Waits get one only when they are long (`waits`).
+    """
     if (current.generation, current.phase) == (wanted.generation, wanted.phase):
         return None
     phase = _P(wanted.phase)

@@ -1,6 +1,6 @@
-"""The time limits of a SyncSet: killTimestamp, deadline, and how long data may take.
+"""The time limits of a SyncSet: killTimestamp, deadline, and the time for data.
 
-Pure. Used by `plan`. `now`: wall clock, seconds.
+Pure. Used by `plan`. `now`: wall clock, in seconds.
 """
 
 from kilnwork.api import reasons, sync_set
@@ -11,7 +11,7 @@ Reason = reasons.SetReason
 
 
 def end_asked(seen: sync_set.SyncSet, now: float) -> status.Explanation | None:
-    """Return why the set is to end now, None if no limit has passed."""
+    """Return why the SyncSet must end now, or None if no limit has passed."""
     kill_in = seconds_until(seen.spec.kill_timestamp, now)
     if kill_in is not None and kill_in <= 0:
         return status.Explanation(
@@ -25,7 +25,7 @@ def end_asked(seen: sync_set.SyncSet, now: float) -> status.Explanation | None:
 
 
 def next_end_s(seen: sync_set.SyncSet, now: float) -> float | None:
-    """Return seconds until the next of these limits, None without any."""
+    """Return the seconds until the next of these limits, or None if there is none."""
     return first_s(seconds_until(seen.spec.kill_timestamp, now), _deadline_s(seen, now))
 
 
@@ -37,27 +37,27 @@ def _deadline_s(seen: sync_set.SyncSet, now: float) -> float | None:
 
 
 def late_s(seen: sync_set.SyncSet, since: float | None, *, now: float) -> float | None:
-    """Return seconds until data that is worked for since then (wall clock) takes too long."""
+    """Return the seconds until the time for data ends, which started at `since` (wall clock)."""
     return None if since is None else since + seen.spec.data.pond.timeout_seconds - now
 
 
 def time_of(text: str | None) -> float | None:
-    """Return a time of the status in seconds, None for none."""
+    """Return a time of the status in seconds, or None."""
     return clock.parse_rfc3339(text) if text else None
 
 
 def too_late(seen: sync_set.SyncSet, what: str, why: status.Explanation) -> status.Explanation:
-    """Return the explanation when `what` has taken too long; `why`: what was waited for."""
+    """Return the explanation that `what` has taken too long. `why`: what it waited for."""
     limit = seen.spec.data.pond.timeout_seconds
     text = f"{what} took longer than data.pond.timeoutSeconds, {limit}: {why.message}"
     return status.Explanation(Reason.DATA_TIMED_OUT, text)
 
 
 def first_s(*waits: float | None) -> float | None:
-    """Return the shortest of some waits, None when all are None."""
+    """Return the shortest of several waits, or None if all are None."""
     return min((max(0.0, one) for one in waits if one is not None), default=None)
 
 
 def seconds_until(time: str | None, now: float) -> float | None:
-    """Return seconds until a time (RFC 3339), None without one."""
+    """Return the seconds until a time (RFC 3339), or None without a time."""
     return None if time is None else clock.parse_rfc3339(time) - now

@@ -1,7 +1,8 @@
 """Waits of a SyncSet: when a wait gets a kube event, and when a refused object is not retried any
 more.
 
-Pure. Used by `plan` and `reconciler`. Counted by this manager: another one starts at zero.
+Pure. Used by `plan` and `reconciler`. Times are counted by this manager: another one starts at
+zero.
 """
 
 import msgspec
@@ -9,18 +10,18 @@ import msgspec
 from kilnwork.api import reasons, sync_set
 
 ANNOUNCE_S = 10.0
-"""A wait of this length gets a kube event; a shorter one does not."""
+"""Minimum length in seconds of a wait that gets a kube event."""
 
 REFUSED_S = 60.0
-"""How long an object that the API server refuses is retried: a missing right or kind may be added,
-and a name may become free."""
+"""Seconds for which an object that the API server refuses is retried: a missing right or kind
+may be added, and a name may become free."""
 
 _P = sync_set.Phase
 _WAITING = frozenset({_P.PENDING, _P.FETCHING, _P.PLACING, _P.KILLING})
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """One wait. `since`: monotonic seconds; `announced`: a kube event was emitted."""
+    """One wait. `since`: monotonic seconds; `announced`: whether a kube event was emitted."""
 
     generation: int
     phase: str
@@ -35,7 +36,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def follow(before: Wait | None, shown: sync_set.SyncSetStatus, *, now: float) -> Wait | None:
-    """Return the wait shown in a status, None if it waits for nothing but time."""
+    """Return the wait shown in a status, or None if it waits only for time."""
     phase = _P(shown.phase or _P.PENDING)
     keeps = shown.reason == reasons.SetReason.KEEPING_OUTPUTS
     if phase not in _WAITING and not keeps:
@@ -45,14 +46,14 @@ def follow(before: Wait | None, shown: sync_set.SyncSetStatus, *, now: float) ->
 
 
 def announce_in_s(wait: Wait | None, *, now: float) -> float | None:
-    """Return seconds until a wait is worth a kube event, None if there is none to come."""
+    """Return the seconds until a wait gets a kube event, or None if it will not get one."""
     if wait is None or wait.announced:
         return None
     return max(0.0, wait.since + ANNOUNCE_S - now)
 
 
 def refused_s(wait: Wait | None, *, now: float) -> float:
-    """For how many seconds an object was refused, 0 if none is."""
+    """Return for how many seconds an object has been refused; 0 if none is."""
     if wait is None or wait.reason != reasons.SetReason.OBJECT_REFUSED:
         return 0.0
     return now - wait.since

@@ -1,5 +1,6 @@
-"""The Task controller: brings declared tasks to the dispatcher, and their states back to objects.
+"""The Task controller: passes declared tasks to the dispatcher, and writes their states to the
+objects.
 
 `reconciler` is the shell that reads and writes, `plan` decides what to do with one Task, `status`
-what its status says and when that is worth a write. Spawned tasks never come here.
+creates its status and decides when it is written. Spawned tasks are not handled here.
 """

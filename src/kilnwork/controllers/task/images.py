@@ -1,9 +1,10 @@
-"""The meaning of a Task's image: none where images are labels, else a Pod of its own.
+"""The use of a Task's image: ignored where images are labels, otherwise run in a separate Pod or
+container.
 
-Pure. Used by `plan`, and by `assembly` for children of tasks. A worker runs commands in its own
-container; one that wants another image needs a container of its own, which is an ephemeral one
-where the TaskCluster says so; the TaskCluster may also have the worker run everything. On a local
-node every container sees the machine's files, and images are labels.
+Pure. Used by `plan`, and by `assembly` for spawned tasks. A worker runs commands in its own
+container; a command with another image needs a container of its own: an ephemeral container if the
+TaskCluster says so, otherwise that of a Pod of its own. The TaskCluster may also have the worker
+run all commands. On a local node every container sees the machine's files, and images are labels.
 """
 
 from collections.abc import Iterable
@@ -18,22 +19,22 @@ IGNORED = "ImageIgnored"
 """Type, and reason, of the condition of a Task whose image has no effect."""
 
 LOCAL_SCHEME = "kiln://"
-"""The scheme of container ids on local nodes."""
+"""Scheme of container ids on local nodes."""
 
 _SCHEDULING = ("imagePullSecrets", "nodeSelector", "tolerations")
-"""Fields of a TaskCluster's template that a task's Pod takes over: where it may run, and with which
-image secrets."""
+"""Fields of a TaskCluster's template that are copied to a task's Pod: where it may run, and with
+which image secrets."""
 
 
 class WorkerImage(msgspec.Struct, frozen=True):
-    """The image of a TaskCluster's workers, and whether it is a label."""
+    """The image of a TaskCluster's workers, and whether it is only a label."""
 
     image: str
     are_local: bool
 
 
 def workers(pods: Iterable[pod.Pod]) -> WorkerImage | None:
-    """Return the workers' image from their Pods; None before the first has a container."""
+    """Return the image of workers, from their Pods; None before the first Pod has a container."""
     images, schemes = [], set()
     for seen in pods:
         ids = [status.container_id for status in seen.status.container_statuses]
@@ -44,15 +45,17 @@ def workers(pods: Iterable[pod.Pod]) -> WorkerImage | None:
 
 
 def differs(spec: task.TaskSpec, known: WorkerImage) -> bool:
-    """Return whether a command is to run in another image than that of the workers."""
+    """Return whether a command should run in another image than that of the workers."""
     return bool(spec.image) and spec.image != known.image
 
 
 def needs_pod(
     spec: task.TaskSpec, cluster: task_cluster.TaskCluster, known: WorkerImage | None
 ) -> bool | None:
-    """Return whether a task of that cluster runs in a Pod of its own for its image; None: not known
-    yet, since no worker has started."""
+    """Return whether a task runs in a Pod of its own because of its image.
+
+    None: not known yet, since no worker of the TaskCluster has started.
+    """
     if not spec.image or spec.executor != task.WORKER:
         return False
     if cluster.spec.runtime is not task_cluster.Runtime.AUTO:
@@ -63,8 +66,7 @@ def needs_pod(
 
 
 def in_pod(spec: task.TaskSpec, cluster: task_cluster.TaskCluster) -> task.TaskSpec:
-    """Return the same task with `spec.pod`, whose container gets the command, variables and so
-    on."""
+    """Return the task with a `spec.pod` whose container gets the command, variables and so on."""
     container: dict[str, Any] = {"name": "main", "image": spec.image}
     if spec.command:
         container["command"] = list(map(_literal, spec.command))
@@ -89,8 +91,10 @@ def in_pod(spec: task.TaskSpec, cluster: task_cluster.TaskCluster) -> task.TaskS
 def of_spawned(
     spec: task.TaskSpec, cluster: task_cluster.TaskCluster | None, known: WorkerImage | None
 ) -> model.ImageUse:
-    """Return the same for a spawned command, which has no object that could wait: where no worker
-    is known it gets a Pod."""
+    """Return how the image of a spawned command is used.
+
+    It has no object that could wait: if no worker is known, it gets a Pod.
+    """
     if cluster is None:
         message = f"spec.image: there is no TaskCluster {spec.cluster_name} for it to run on"
         return model.ImageUse(spec, refusal=message)
@@ -102,8 +106,7 @@ def of_spawned(
 def ignored(
     seen: task.Task, cluster: task_cluster.TaskCluster | None, known: WorkerImage | None
 ) -> meta.Condition | None:
-    """Return the condition of a task on workers that have no other image; None where its image
-    counts."""
+    """Return the condition of a task whose image has no effect, or None if it has one."""
     why = "" if cluster is None else _no_effect(seen.spec, cluster, known)
     if not why:
         return None
@@ -119,7 +122,7 @@ def ignored(
 def _no_effect(
     spec: task.TaskSpec, cluster: task_cluster.TaskCluster, known: WorkerImage | None
 ) -> str:
-    """Return why a command runs on the worker although it names another image; "" where it does
+    """Return why a command runs on the worker although it names another image; "" if it does
     not."""
     if known is None or not differs(spec, known):
         return ""
@@ -141,6 +144,6 @@ def _worker(containers: tuple[pod.Container, ...]) -> str:
 
 
 def _literal(text: str) -> str:
-    """Escape a text so that neither Kubernetes nor the Pod's template expands it: a worker does
-    not."""
+    """Escape a text so that neither Kubernetes nor the Pod's template expands it, as on a
+    worker."""
     return text.replace("$", "$$") if any(two in text for two in ("$$", "$(", "${")) else text

@@ -1,6 +1,6 @@
-"""The state of one Task that the reconciler keeps in memory between two passes.
+"""State of one Task that the reconciler keeps in memory between passes.
 
-Used by `reconciler` only. After a restart it is built again from the object and the dispatcher.
+Used only by `reconciler`. After a restart it is derived again from the object and the dispatcher.
 """
 
 import msgspec
@@ -10,34 +10,34 @@ from kilnwork.controllers.task import status
 from kilnwork.kit import clock
 
 _FRESH_S = 2.0
-"""A younger object is taken as just created: creationTimestamp has whole seconds."""
+"""Age in seconds below which an object counts as just created: creationTimestamp has whole
+seconds."""
 
 REPORT_AFTER_S = 10.0
-"""After this time a wait is reported by a kube event."""
+"""Seconds after which a wait is reported by a kube event."""
 
 _QUIET = frozenset({reasons.Reason.SUSPENDED, reasons.Reason.RETRY_BACKOFF})
 
 
 class KnownState(msgspec.Struct):
-    """The state of the object with this uid.
-
-    `held`: a status that waits to be written. `refused`: the run that the dispatcher did not take;
-    `unfit`: the run that it can never take, and why.
-    `output`: the run whose TaskObject was tried, and its name if that was made.
-    """
+    """State of the object with this uid."""
 
     uid: str
     held: status.Hold | None = None
+    """A status that waits to be written."""
     refused: int | None = None
+    """The run that the dispatcher did not accept."""
     unfit: tuple[int, str] | None = None
+    """The run that the dispatcher can never accept, and why."""
     output: tuple[int, str] | None = None
+    """The run whose TaskObject was tried, and its name if it was created."""
     _pending: tuple[int, float] | None = None
     _wait: tuple[int, str, float] | None = None
     _reported: bool = False
 
     def pending_since(self, seen: task.Task, now: float) -> float:
-        """Return since when this run waits to start (wall clock, seconds); suspension does not
-        count."""
+        """Return since when this run waits for its start (wall clock, in seconds), not counting
+        suspension."""
         if seen.spec.suspend:
             self._pending = None
             return now
@@ -46,8 +46,8 @@ class KnownState(msgspec.Struct):
         return self._pending[1]
 
     def output_made(self, seen: task.Task, run: int) -> str | None:
-        """Return the TaskObject with the result of `run`: "" if it cannot be made, None if
-        untried."""
+        """Return the name of the TaskObject with the result of `run`: "" if it cannot be
+        created, None if untried."""
         if self.output is not None and self.output[0] == run:
             return self.output[1]
         if seen.status.run == run and seen.status.output_object:
@@ -55,11 +55,11 @@ class KnownState(msgspec.Struct):
         return None
 
     def unfit_for(self, run: int) -> str:
-        """Return why the dispatcher can never take this run, "" if it can."""
+        """Return why the dispatcher can never accept this run; "" if it can."""
         return self.unfit[1] if self.unfit is not None and self.unfit[0] == run else ""
 
     def long_wait(self, shown: task.TaskStatus, now: float) -> tuple[bool, float | None]:
-        """Return whether a wait is to be reported now, else seconds until it is; `now` is
+        """Return whether to report a wait now, and otherwise in how many seconds. `now` is
         monotonic."""
         if shown.state != task.State.PENDING or shown.reason in _QUIET:
             self._wait = None

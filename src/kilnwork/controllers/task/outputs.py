@@ -1,7 +1,7 @@
-"""The TaskObject of `spec.outputObject`, from which the next task can read the result.
+"""The TaskObject of `spec.outputObject`, from which another task can read the result.
 
-Used by `reconciler`. The object remembers task and run, so that repeating changes nothing; one made
-by an earlier run of the same task is replaced; objects of others are left unchanged.
+Used by `reconciler`. The object records task and run, so that repeating changes nothing; an object
+created by an earlier run of the same task is replaced; objects of other owners are left unchanged.
 """
 
 import contextlib
@@ -11,17 +11,16 @@ from kilnwork.api import kinds, meta, task
 from kilnwork.kube import client, errors
 
 TASK_ANNOTATION = "kilnwork.dev/task"
-"""Annotation of an output object: uid of the task whose result it holds."""
+"""Annotation of an output object: uid of the task whose result it contains."""
 
 RUN_ANNOTATION = "kilnwork.dev/run"
-"""Annotation of an output object: the run whose result it holds."""
+"""Annotation of an output object: the run whose result it contains."""
 
 
 async def make(
     kube: client.Client, seen: task.Task, *, run: int, name: str, data: Any
 ) -> str | None:
-    """Ensure that TaskObject `name` holds `data`; return why that is impossible, None if it
-    does."""
+    """Ensure that the TaskObject `name` contains `data`; return why that is impossible, or None."""
     body = _body(seen, run, name=name, data=data)
     for _ in range(2):
         try:
@@ -38,8 +37,10 @@ async def make(
 
 
 async def _resolve(kube: client.Client, body: meta.JsonObject) -> str | None:
-    """Check an object with the same name: return "" if it is right, None if it was removed, else
-    why it stays."""
+    """Handle an existing object of the same name.
+
+    Return "" if it is correct, None if it was removed, otherwise why it must stay.
+    """
     wanted = body["metadata"]
     name, namespace = wanted["name"], wanted["namespace"]
     try:

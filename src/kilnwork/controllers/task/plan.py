@@ -1,8 +1,8 @@
 """The plan for one Task: pure decisions from the known facts.
 
-Used by `reconciler`, which gathers `Facts` and carries the `Plan` out. Decided in this order: is
-the object gone, is the run over, is it to be killed, is anything missing, may it be submitted. Once
-the dispatcher has the task, its view decides everything but kills.
+Used by `reconciler`, which gathers `Facts` and carries out the `Plan`. The checks are made in this
+order: is the object gone, has the run finished, must it be killed, is anything missing, may it be
+submitted. Once the dispatcher has the task, its view decides everything but kills.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from kilnwork.kit import clock, ids
 Reason = reasons.Reason
 
 IMAGE_LOOK_S = 1.0
-"""Seconds between looks for the first worker of a cluster: Pods wake no Task."""
+"""Seconds between looks for the first worker of a cluster: Pods do not wake Tasks."""
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ Found = Ready | Missing | Broken
 
 
 class Wake(msgspec.Struct, frozen=True):
-    """An object of the task's namespace whose change may end its wait."""
+    """An object in the task's namespace whose change may end its wait."""
 
     kind: str
     name: str
@@ -58,9 +58,9 @@ class Kill(msgspec.Struct, frozen=True):
 
 
 class Output(msgspec.Struct, frozen=True):
-    """A TaskObject to be made before the status names it.
+    """A TaskObject to create before the status names it.
 
-    `obstacle`: why the result cannot be one, "" if it can.
+    `obstacle`: why it cannot be created from the result; "" if it can.
     """
 
     name: str
@@ -69,47 +69,48 @@ class Output(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known about one Task. `now` and `pending_since`: wall clock, seconds.
-
-    `view`: the dispatcher's view of this very object (by uid). `strays`: tasks that the dispatcher
-    still has under this name whose objects are gone. `sources`: what was found of each input.
-    `workers`: of `cluster`, None while none has a container.
-    `output_made`: name of the TaskObject that holds the result of this run, None before that was
-    tried, "" when it cannot be made. `refused`: the dispatcher does not take `spec.run`
-    after a success. `unfit`: why it can never take this spec, "" if it can.
-    """
+    """All known facts about one Task."""
 
     task: task.Task | None
     view: model.TaskView | None
+    """The dispatcher's view of this object (by uid)."""
     strays: tuple[ids.TaskId, ...] = ()
+    """Tasks of this name that the dispatcher still has although their objects are gone."""
     cluster: task_cluster.TaskCluster | None = None
     workers: images.WorkerImage | None = None
+    """Image of the workers of `cluster`; None before one has a container."""
     sources: Mapping[inputs.InputSource, Found] = {}
+    """State of each input."""
     output_made: str | None = None
+    """Name of the TaskObject with the result of this run: None before it was tried, "" if it
+    cannot be created."""
     refused: bool = False
+    """Whether the dispatcher does not accept `spec.run` because the previous run succeeded."""
     unfit: str = ""
+    """Why the dispatcher can never accept this spec; "" if it can."""
     pending_since: float = 0.0
+    """Since when the run waits for its start (wall clock, in seconds)."""
     now: float = 0.0
+    """Wall clock, in seconds."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What should happen, in this order; repeating it changes nothing.
-
-    `suspend`: suspend or resume the task in the dispatcher; None: leave it. `force`: run again even
-    after a success. `resume`: keep the children of the run before. `again_s`: look again after so
-    many seconds even if nothing changes.
-    """
+    """What should happen, in this order; repeating it changes nothing."""
 
     kills: tuple[Kill, ...] = ()
     suspend: bool | None = None
+    """Whether to suspend or resume the task in the dispatcher; None leaves it unchanged."""
     submit: model.Submission | None = None
     force: bool = False
+    """Whether to run again even after a success."""
     resume: bool = False
+    """Whether to keep the children of the previous run."""
     output: Output | None = None
     status: task.TaskStatus | None = None
     delete: bool = False
     wakes: frozenset[Wake] = frozenset()
     again_s: float | None = None
+    """Seconds until the next look, even without a change."""
 
 
 def decide(facts: Facts) -> Plan:
@@ -143,7 +144,7 @@ def result_of(source: task.Task, view: model.TaskView | None) -> Found:
 
 
 def forced(seen: task.Task) -> bool:
-    """Return True when the object allows this run although the one before succeeded."""
+    """Return whether the object allows this run although the previous one succeeded."""
     return seen.metadata.annotations.get(task.FORCE_ANNOTATION) == str(seen.spec.run)
 
 
@@ -172,7 +173,7 @@ def _run(facts: Facts, seen: task.Task) -> Plan:
 
 
 def _replaced(facts: Facts, seen: task.Task, view: model.TaskView) -> Plan:
-    """Plan for a new run while the one before goes on: that one is killed first."""
+    """Plan for a new run while the previous one still runs: that one is killed first."""
     if view.state is task.State.KILLING:
         return _report(facts, seen, view)
     kill = Kill(view.task, Reason.REPLACED, f"run {seen.spec.run} takes its place")
@@ -242,7 +243,7 @@ def _output(facts: Facts, seen: task.Task, view: model.TaskView) -> Output | Non
 
 
 def _after(facts: Facts, seen: task.Task, finish_time: str | None) -> Plan:
-    """Plan for a finished run: delete the object when its time to live is over."""
+    """Plan for a finished run: delete the object when its time to live has expired."""
     ttl = seen.spec.ttl_seconds_after_finished
     if ttl is None or finish_time is None:
         return Plan()
@@ -316,7 +317,7 @@ def _submission(facts: Facts, seen: task.Task, document: bytes | None) -> model.
 
 
 def _submitted(facts: Facts, spec: task.TaskSpec) -> task.TaskSpec:
-    """Return the spec for the dispatcher; the object stays unchanged."""
+    """Return the spec for the dispatcher; the object is left unchanged."""
     cluster = facts.cluster
     if cluster is not None and images.needs_pod(spec, cluster, facts.workers):
         return images.in_pod(spec, cluster)
@@ -366,7 +367,7 @@ def _no_input(missing: Mapping[inputs.InputSource, Missing]) -> status.Explanati
 
 
 def _why(view: model.TaskView, cluster: task_cluster.TaskCluster | None) -> status.Explanation:
-    """Return the view's reason, or that of the TaskCluster when it has no worker."""
+    """Return the view's reason, or that of the TaskCluster if it has no worker."""
     if view.reason != Reason.NO_WORKER or cluster is None:
         return status.Explanation(view.reason, view.message)
     available = next((c for c in cluster.status.conditions if c.type == "Available"), None)
@@ -378,7 +379,8 @@ def _why(view: model.TaskView, cluster: task_cluster.TaskCluster | None) -> stat
 
 
 def _kill_in(spec: task.TaskSpec, now: float) -> float | None:
-    """Return seconds until `killTimestamp`; None without one. An invalid time kills at once."""
+    """Return the seconds until `killTimestamp`, or None without one. An invalid time kills
+    immediately."""
     if spec.kill_timestamp is None:
         return None
     try:
@@ -427,7 +429,7 @@ def decoded(what: str, payload: attempts.Payload | None) -> Found:
 
 
 def kept(what: str, result: task.Result | None) -> Found:
-    """Return the result kept in a status as an input, when the journal has forgotten it."""
+    """Return the result in a status as an input, after the journal has forgotten the task."""
     if result is None:
         return Ready(None)
     if result.value is msgspec.UNSET:

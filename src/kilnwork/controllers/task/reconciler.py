@@ -1,7 +1,7 @@
-"""The shell of the Task controller: reads what is known of one Task, carries out its plan.
+"""The shell of the Task controller: reads the facts about one Task and carries out its plan.
 
-Used by `assembly`. Decides nothing: see `plan` and `status`. A task is submitted in the pass that
-sees it first; statuses follow when they are due, so that a short task costs one or two writes.
+Used by `assembly`. Decides nothing: see `plan` and `status`. A task is submitted in the first pass
+over it; statuses are written when they are due, so that a short task needs one or two writes.
 """
 
 from collections.abc import Callable
@@ -36,14 +36,14 @@ class Reconciler:
         self._writer = status_writer.StatusWriter(context.kube, kinds.TASKS, task.TaskStatus)
         self._memories: dict[Key, known_state.KnownState] = {}
         self.on_task: Callable[[Key], None] = lambda key: None
-        """Called with the key of a Task that is over, came or went."""
+        """Called with the key of a Task that was created or deleted, or has finished."""
         self._submitting: set[Key] = set()
         """Keys that are being submitted: their passes decide again with the new view."""
 
-    # Change handlers: each only queues the keys that must be looked at.
+    # Event handlers: each one only queues the keys that must be reconciled.
 
     def task_changed(self, key: Key, old: task.Task | None, new: task.Task | None) -> None:
-        """A Task came, changed or went."""
+        """Handle the creation, change or deletion of a Task."""
         if old is None or new is None:
             self._wake("Task", key)
         elif self._writer.is_own_write(old, new):
@@ -53,7 +53,7 @@ class Reconciler:
     def object_changed(
         self, key: Key, old: task_object.TaskObject | None, new: task_object.TaskObject | None
     ) -> None:
-        """A TaskObject came or went."""
+        """Handle the creation or deletion of a TaskObject."""
         if old is None or new is None:
             self._wake("TaskObject", key)
 
@@ -63,12 +63,12 @@ class Reconciler:
         old: task_cluster.TaskCluster | None,
         new: task_cluster.TaskCluster | None,
     ) -> None:
-        """A TaskCluster came or went, or its trouble has changed."""
+        """Handle the creation or deletion of a TaskCluster, or a change of its problems."""
         if old is None or new is None or _news(old) != _news(new):
             self._wake("TaskCluster", key)
 
     async def follow(self, hub: ports.TaskHub) -> None:
-        """Take in what the dispatcher publishes, until cancelled."""
+        """Process what the dispatcher publishes, until cancelled."""
         self._hub = hub
         since = 0
         while True:
@@ -77,8 +77,8 @@ class Reconciler:
                 self._seen_view(view)
 
     async def reconcile(self, key: Key) -> float | None:
-        """Make one pass; return when to look again, which replaces the result of the pass
-        before."""
+        """Make one pass; return when to look again, which replaces the result of the previous
+        pass."""
         self._queue.cancel(key)
         decided, facts = self._decide(key)
         await self._kill(decided)
@@ -138,7 +138,7 @@ class Reconciler:
         )
 
     def _workers(self, cluster: task_cluster.TaskCluster | None) -> images.WorkerImage | None:
-        """Return the workers' image, for tasks with an image only: this reads all Pods of a
+        """Return the workers' image, only for tasks with an image: this reads all Pods of a
         cluster."""
         if cluster is None:
             return None
@@ -148,7 +148,7 @@ class Reconciler:
         try:
             wanted = inputs.sources(seen.spec)
         except inputs.InputError:
-            return {}  # the plan finds the same, and says so
+            return {}  # the plan reports the same problem
         namespace = seen.metadata.namespace
         return {source: self.find_input(source, namespace) for source, _ in wanted.values()}
 
@@ -157,7 +157,7 @@ class Reconciler:
         return self._views.get(ids.task_id(uid))
 
     def find_input(self, source: inputs.InputSource, namespace: str) -> plan.Found:
-        """Return the data of a TaskObject or the result of a Task, or why it is not there."""
+        """Return the data of a TaskObject or the result of a Task, or why it is missing."""
         key = (namespace, source.name)
         if source.kind is inputs.InputKind.OBJECT:
             found = self._caches.objects.get(key)
@@ -261,7 +261,7 @@ class Reconciler:
     async def _update_status(
         self, key: Key, seen: task.Task, wanted: task.TaskStatus
     ) -> list[float | None]:
-        """Write the status if that is due; return when to look again."""
+        """Write the status if it is due; return when to look again."""
         known, now = self._memory(key, seen), self._clock.monotonic()
         due, later_s = known.long_wait(wanted, now)
         if due:

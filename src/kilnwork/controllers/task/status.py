@@ -1,12 +1,12 @@
-"""The status of a Task, and when a difference is worth a write.
+"""The status of a Task, and when a difference is written.
 
-Pure. Used by `plan` and `reconciler`. The journal is the authority: a status is made from the hub's
-view of the task, or from why the hub does not have it yet.
+Pure. Used by `plan` and `reconciler`. The journal is the authority: a status is created from the
+hub's view of the task, or from why the hub does not have it yet.
 
-Conditions: `Started` (an attempt of this run has started its command), `Finished` (the run is
-over), `Suspended` as of batch Jobs (no attempt starts; False once it was resumed), when a kill or a
-loss leaves room for doubt `Stopped` (nothing of it runs any more),
-`FieldsIgnored` when fields of the spec have no effect, and `ImageIgnored` when its image has none.
+Conditions: `Started` (an attempt of this run has started its command); `Finished` (the run has
+finished); `Suspended` as for batch Jobs (no attempt starts; False after it was resumed); `Stopped`
+(nothing of it runs any more) if that was uncertain after a kill or a loss; `FieldsIgnored` if
+fields of the spec have no effect; `ImageIgnored` if its image has none.
 """
 
 import msgspec
@@ -18,21 +18,24 @@ from kilnwork.executors.pod import template
 from kilnwork.kit import clock
 
 WAITING_HOLD_S = 0.5
-"""How long a task waits before its reason is written: most start sooner and need no write."""
+"""Seconds for which a task waits before its reason is written: most tasks start sooner and need
+no write."""
 
 RUNNING_HOLD_S = 0.05
-"""How long a task runs before that is written: a shorter one costs one write, its end."""
+"""Seconds for which a task runs before that is written: a shorter task needs only the write of
+its end."""
 
 POD_SETTLE_S = 0.2
-"""How long changes of a Pod are collected for one pass: none is written so soon."""
+"""Seconds for which changes of a Pod are collected for one pass; nothing would be written
+earlier."""
 
 POD_START_HOLD_S = 0.7
-"""As `WAITING_HOLD_S`, of a Pod that starts, after `POD_SETTLE_S`: most on a local node have
+"""`WAITING_HOLD_S` for a Pod that starts, after `POD_SETTLE_S`: most Pods on a local node have
 started by then."""
 
 POD_RUNNING_HOLD_S = 0.2
-"""As `RUNNING_HOLD_S`, of a Pod, after `POD_SETTLE_S` and what its executor waits: its end is seen
-some hundred milliseconds after it was."""
+"""`RUNNING_HOLD_S` for a Pod, after `POD_SETTLE_S` and the delay of its executor: its end is
+observed some hundred milliseconds late."""
 
 MINOR_HOLD_S = 5.0
 """Seconds between writes of minor changes: counts of children."""
@@ -42,7 +45,7 @@ _WAITING = frozenset({task.State.PENDING, task.State.STAGING})
 _CHATTY = frozenset(
     {reasons.Reason.NO_FREE_SLOT, reasons.Reason.STARTING, reasons.Reason.TAKEN_BACK}
 )
-"""Reasons whose message names a position: it may go stale, and is not written again."""
+"""Reasons whose message contains a queue position, which may become stale and is not updated."""
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -53,7 +56,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """A difference that waits to be written: its class, and since when (monotonic seconds)."""
+    """A difference that is not written yet: its class, and since when (monotonic seconds)."""
 
     sort: str
     since: float
@@ -68,7 +71,7 @@ class Announcement(msgspec.Struct, frozen=True):
 
 
 def _earlier_loss(view: model.TaskView) -> str:
-    """Return, for a running attempt, that one before it was lost, and why."""
+    """Return, for a running attempt, that an earlier attempt was lost and why."""
     running = view.state is task.State.RUNNING and view.loss
     return f"an attempt before was lost ({view.loss})" if running else ""
 
@@ -76,7 +79,7 @@ def _earlier_loss(view: model.TaskView) -> str:
 def without_view(
     seen: task.Task, state: task.State, why: Explanation, *, now: float
 ) -> task.TaskStatus:
-    """Return the status of a run that the dispatcher does not have: it waits, or ended."""
+    """Return the status of a run that the dispatcher does not have: it waits, or has ended."""
     before = seen.status
     same_run = before.run == seen.spec.run
     wanted = task.TaskStatus(
@@ -101,8 +104,10 @@ def of_view(
     image: meta.Condition | None = None,
     now: float,
 ) -> task.TaskStatus:
-    """Return the status for the hub's view; `why` replaces the view's reason and message. `image`:
-    the condition `ImageIgnored`, if the task has it."""
+    """Return the status for the hub's view; `why` replaces the view's reason and message.
+
+    `image`: the condition `ImageIgnored`, if the task has it.
+    """
     wanted = task.TaskStatus(
         state=view.state,
         reason=str(why.reason),
@@ -124,12 +129,12 @@ def of_view(
 
 
 def is_pod(view: model.TaskView | None) -> bool:
-    """Return whether its attempts are Pods of their own."""
+    """Return whether the attempts of the task are Pods of their own."""
     return view is not None and view.cluster == _PODS
 
 
 def _own_pod(view: model.TaskView) -> str:
-    """Return the Pod that the newest attempt is, where executor `pod` runs it."""
+    """Return the Pod of the newest attempt if executor `pod` runs it."""
     if not is_pod(view) or not view.attempt:
         return ""
     ref = attempts.AttemptRef(view.task, view.run, view.attempt)
@@ -180,7 +185,7 @@ def _started(wanted: task.TaskStatus, started: bool) -> Explanation:  # noqa: FB
 
 
 def _suspended(seen: task.Task, wanted: task.TaskStatus) -> meta.Condition | None:
-    """Whether no attempt may start. None where that was never so in this run."""
+    """Return the condition `Suspended`, or None if this run was never suspended."""
     if seen.spec.suspend:
         why = Explanation(reasons.Reason.SUSPENDED, "spec.suspend is true: no attempt starts")
         if wanted.start_time is not None:
@@ -206,7 +211,8 @@ def _condition(seen: task.Task, kind: str, value: str, why: Explanation) -> meta
 
 
 def settle(current: task.TaskStatus, wanted: task.TaskStatus) -> task.TaskStatus:
-    """Return `wanted` without changes that are not worth a write: messages with a new position."""
+    """Return `wanted` without changes that are not worth a write: messages with another
+    position."""
     if _class(current) != _class(wanted) or wanted.reason not in _CHATTY:
         return wanted
     return msgspec.structs.replace(wanted, message=current.message, conditions=current.conditions)
@@ -220,11 +226,12 @@ def hold(
     now: float,
     is_pod: bool = False,
 ) -> tuple[Hold | None, float | None]:
-    """Decide when to write `wanted`: return the hold to remember, and seconds to wait.
+    """Decide when to write `wanted`: return the hold to remember, and the seconds to wait.
 
-    0 means now, None that there is nothing to write. `now`: monotonic seconds. Waiting reasons are
-    written after `WAITING_HOLD_S` (design: everything that waits says why within a second), Running
-    after `RUNNING_HOLD_S`, ends at once. `is_pod`: its attempt is a Pod, which takes longer.
+    0 means now, None that there is nothing to write. `now`: monotonic seconds. Reasons for waiting
+    are written after `WAITING_HOLD_S` (design: each waiting object shows its reason within a
+    second), Running after `RUNNING_HOLD_S`, ends immediately. `is_pod`: whether the attempt is a
+    Pod, which takes longer.
     """
     if current == wanted:
         return None, None
@@ -251,7 +258,7 @@ def _sort(current: task.TaskStatus, wanted: task.TaskStatus, *, is_pod: bool) ->
 
 
 def _class(status: task.TaskStatus) -> tuple[object, ...]:
-    """Return what makes two statuses different to a client that waits for one."""
+    """Return the fields by which a waiting client distinguishes two statuses."""
     message = "" if status.reason in _CHATTY else status.message
     conditions = frozenset((c.type, c.status) for c in status.conditions)
     return (
@@ -270,9 +277,9 @@ def _class(status: task.TaskStatus) -> tuple[object, ...]:
 def announcement(
     current: task.TaskStatus, wanted: task.TaskStatus, *, loss: str = ""
 ) -> Announcement | None:
-    """Return the kube event that goes with writing `wanted` over `current`, if it is worth one.
+    """Return the kube event for writing `wanted` over `current`, if it deserves one.
 
-    `loss`: why the newest attempt that was lost was lost.
+    `loss`: why the newest lost attempt was lost.
     """
     if (current.run, current.state, current.reason, current.attempts) == (
         wanted.run,
@@ -293,8 +300,11 @@ def announcement(
 
 
 def _loss(before: task.TaskStatus, why: str) -> str:
-    """Return why the newest attempt was lost. After the first loss there is no delay, so perhaps no
-    status between the attempts names it."""
+    """Return why the newest attempt was lost.
+
+    There is no delay after the first loss, so that possibly no status between the attempts names
+    it.
+    """
     where = f" in Pod {before.pod_name} (node {before.node_name})" if before.pod_name else ""
     cause = f" ({why})" if why else ""
     return f"attempt {before.attempts or 1}{where} was lost{cause}: the task runs again"

@@ -1,8 +1,9 @@
 """One TaskClaim: its newest version, the lease of its holder, and the manager's writes.
 
-Used by `executor`. The lease runs from the last change of `status.renewTime` that was seen here:
-clocks are not compared. Writes are merge patches of the manager's own fields, bound to the uid, so
-that they neither undo what the holder writes meanwhile nor reach a later claim of the same name.
+Used by `executor`. The lease starts with the last change of `status.renewTime` observed here:
+clocks are not compared. Writes are merge patches of the manager's own fields with the uid as a
+precondition, so that they neither overwrite concurrent changes of the holder nor affect a later
+claim of the same name.
 """
 
 import asyncio
@@ -18,11 +19,11 @@ from kilnwork.kube import client, errors
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
-"""Seconds between two tries of a write while the API server fails."""
+"""Seconds between retries of a write while the API server fails."""
 
 
 class Claim:
-    """A claim, to be updated with each change; `first` is the version that was seen first."""
+    """A claim that is updated with each change. `first`: the first version that was seen."""
 
     def __init__(
         self, first: task_claim.TaskClaim, kube: client.Client, *, time: clock.Clock
@@ -30,14 +31,14 @@ class Claim:
         self.first = first
         self.uid = first.metadata.uid
         self.current: task_claim.TaskClaim | None = first
-        """The newest version; None once the claim is deleted or being deleted."""
+        """The newest version; None if the claim is deleted or being deleted."""
         self._kube, self._time = kube, time
         self._changed = asyncio.Event()
         self._renewed = time.monotonic()
         self._progress = first.status.progress
 
     def update(self, new: task_claim.TaskClaim | None) -> None:
-        """Take in a new version; None when the claim is deleted."""
+        """Store a new version, or None if the claim is deleted."""
         old = self.current
         self.current = None if new is None or new.metadata.deletion_timestamp else new
         if new is not None and old is not None and new.status.renew_time != old.status.renew_time:
@@ -45,13 +46,13 @@ class Claim:
         self._changed.set()
 
     def renew(self) -> None:
-        """Start another full term of the lease, and wake waiting coroutines."""
+        """Start a new full term of the lease, and wake waiting coroutines."""
         self._renewed = self._time.monotonic()
         self._changed.set()
 
     @property
     def lost(self) -> str:
-        """Return why no client holds the claim any more, "" while one does."""
+        """Return why no client holds the claim any more; "" while one does."""
         if self.current is None:
             return "its TaskClaim was deleted"
         if self._left_s() > 0:
@@ -74,7 +75,8 @@ class Claim:
     async def outcome(
         self, on_progress: Callable[[float | None, str], None] | None = None
     ) -> task_claim.ClaimOutcome | None:
-        """Wait for the holder's outcome and pass progress on. None when the holder is lost."""
+        """Wait for the holder's outcome, and pass its progress on. Returns None if the holder is
+        lost."""
         while True:
             seen = self.current
             if seen is not None and seen.status.outcome is not None:
@@ -88,9 +90,9 @@ class Claim:
             await self.wait()
 
     async def write_status(self, status: dict[str, Any]) -> None:
-        """Write these fields of the status, unless the claim is gone.
+        """Write fields of the status, unless the claim is gone.
 
-        Raises Invalid when the API server will never take them; tries on after other errors.
+        Raises Invalid if the API server will never accept them; retries after other errors.
         """
         name, namespace = self.first.metadata.name, self.first.metadata.namespace
         body = {"metadata": {"uid": self.uid}, "status": status}
@@ -111,7 +113,8 @@ class Claim:
                 return
 
     async def expire(self) -> None:
-        """Delete the claim after `ttlSecondsAfterFinished`, unless another client did."""
+        """Delete the claim after `ttlSecondsAfterFinished`, unless another client has deleted
+        it."""
         due = self._time.monotonic() + self.first.spec.ttl_seconds_after_finished
         while self.current is not None and (left := due - self._time.monotonic()) > 0:
             await self._wait(left)

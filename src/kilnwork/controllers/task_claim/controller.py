@@ -1,7 +1,7 @@
 """The TaskClaim controller: one coroutine task for each claim, until its deletion.
 
-Used by `assembly`. Nothing is polled: a coroutine wakes when its claim changes, when its lease
-ends, and when the dispatcher has something for it.
+Used by `assembly`. Nothing is polled: a coroutine task wakes when its claim changes, when its
+lease ends, and when the dispatcher has a message for it.
 """
 
 import functools
@@ -19,10 +19,10 @@ from kilnwork.kube import cache, client, objects
 
 
 class TaskClaims:
-    """Serves all TaskClaims. `changed` is for a reflector; nothing is served before `start`.
+    """Serves all TaskClaims. `changed` is for a reflector; claims are served only after `start`.
 
-    `token`: the credential of claims at the dispatcher, whose socket is `socket`; the API server
-    has judged already who may claim. `blobs`: the manager's directory of blobs.
+    `token`: the credential of claims at the dispatcher, which listens on `socket`; the API server
+    has already checked who may claim. `blobs`: the manager's directory of blobs.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class TaskClaims:
             self._begin(seen)
 
     async def stop(self) -> None:
-        """Stop serving; the claims stay unchanged for the next manager."""
+        """Stop to serve; the claims are left unchanged for the next manager."""
         await self._background.stop()
 
     def changed(
@@ -63,7 +63,7 @@ class TaskClaims:
         old: task_claim.TaskClaim | None,
         new: task_claim.TaskClaim | None,
     ) -> None:
-        """Take in a change of a claim."""
+        """Handle a change of a claim."""
         seen = new or old
         served = None if seen is None else self._served.get(seen.metadata.uid)
         if served is not None:
@@ -104,4 +104,4 @@ class TaskClaims:
 
 
 def _ignore(text: str) -> None:
-    """Drop a report: no client gets it."""
+    """Ignore a report: there is no client for it."""

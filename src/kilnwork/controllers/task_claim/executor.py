@@ -1,8 +1,8 @@
 """A TaskClaim as the dispatcher sees it: a process of an executor with one slot, for one task.
 
-Used by `controller`. It speaks the same protocol as a program with `kilnwork.executor`, by a socket
-of the manager, so dispatch, kills, losses and fencing are the same. Its session follows from the
-uid of the claim: after a restart of the manager it comes back with the task that it had.
+Used by `controller`. It uses the same protocol as a program with `kilnwork.executor`, on a socket
+of the manager, so that dispatch, kills, losses and fencing are the same. Its session is derived
+from the uid of the claim: after a restart of the manager it reconnects with its task.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ from kilnwork.kube import errors
 log = logging.getLogger(__name__)
 
 WAITING_AFTER_S = 1.0
-"""After this time without a task a claim is shown as `Waiting`; a claim that gets one at once costs
-no write."""
+"""Seconds without a task after which a claim is shown as `Waiting`; a claim that gets one sooner
+needs no write."""
 
 ACKNOWLEDGED_S = 10.0
-"""How long to wait for the dispatcher's acknowledgement that a claim takes no task any more."""
+"""Seconds to wait for the dispatcher's acknowledgement that a claim takes no more tasks."""
 
 _R = reasons.Reason
 
@@ -42,8 +42,10 @@ class InvalidClaim(kit_errors.KilnError):
 
 
 class ClaimExecutor(service.ExecutorService):
-    """The executor process of a claim: `start` it, wait for `finished`, then `leave`. The
-    constructor raises InvalidClaim."""
+    """The executor process of a claim: call `start`, await `finished`, then call `leave`.
+
+    The constructor raises InvalidClaim.
+    """
 
     def __init__(self, held: claim.Claim, manager: service.Manager, *, time: clock.Clock) -> None:
         spec, metadata = held.first.spec, held.first.metadata
@@ -77,8 +79,8 @@ class ClaimExecutor(service.ExecutorService):
         return ClaimAttempt(run, self)
 
     async def finished(self) -> tuple[str, str]:
-        """Wait until the end of the task is stored or no client holds the claim; return reason and
-        message."""
+        """Wait until the end of the task is stored or no client holds the claim; return reason
+        and message."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(WAITING_AFTER_S):
                 await self._assigned.wait()
@@ -100,11 +102,11 @@ class ClaimExecutor(service.ExecutorService):
             self.settle()
 
     def settle(self) -> None:
-        """Note that nothing is left to report."""
+        """Record that nothing is left to report."""
         self._settled.set()
 
     def _disconnected(self, text: str) -> None:
-        """Note that the dispatcher has refused the executor, or is gone for good."""
+        """Record that the dispatcher has refused the executor, or is gone permanently."""
         log.error("TaskClaim lost the dispatcher", extra={"claim": self.claim.uid, "error": text})
         self.ended = _R.WORKER_LOST.value, text
         self._settled.set()
@@ -112,14 +114,14 @@ class ClaimExecutor(service.ExecutorService):
 
 
 class ClaimAttempt(external.ExternalAttempt):
-    """The attempt of a claim, which its holder carries out by the status of the claim."""
+    """The attempt of a claim, which its holder carries out through the status of the claim."""
 
     def __init__(self, run: messages.Run, executor: ClaimExecutor) -> None:
         super().__init__(run, executor.link, executor.time, call=self._assign, keep=executor.keep)
         self._executor, self._claim = executor, executor.claim
 
     async def _assign(self, given: external.ClaimedTask) -> Any:
-        """Give the task to the holder and return its outcome (`external.Run`)."""
+        """Pass the task to the holder and return its outcome (`external.Run`)."""
         if self._claim.first.status.task is None:
             shown = task_claim.AssignedTask(
                 name=given.name,
@@ -172,7 +174,8 @@ class ClaimAttempt(external.ExternalAttempt):
 
 
 class BlobDirectory:
-    """`service.BlobStore` in the manager's own directory of blobs; None without one."""
+    """`service.BlobStore` in the manager's own directory of blobs; stores nothing without a
+    directory."""
 
     def __init__(self, directory: Path | None, namespace: str) -> None:
         self._directory = None if directory is None else directory / namespace
@@ -189,12 +192,14 @@ class BlobDirectory:
 
 
 def _run_again(seen: task_claim.TaskClaim, had: task_claim.AssignedTask) -> messages.Run:
-    """Return the order of a task that the holder was given before a restart of the manager. Its
-    payload is in the claim already, so it is not repeated here. Raises InvalidClaim."""
+    """Return the order of a task that the holder had before a restart of the manager.
+
+    Its payload is in the claim already and is not repeated. Raises InvalidClaim.
+    """
     spec = task.TaskSpec(
         external=task.ExternalTask(executor=seen.spec.executor), output_type=had.output_type
     )
-    try:  # the holder may write the claim's whole status, so it is checked
+    try:  # the holder may write the claim's whole status, so it must be checked
         named = ids.task_id(had.id), had.run, had.attempt
         ref = msgspec.convert(named, attempts.AttemptRef)
     except ValueError as error:

@@ -1,8 +1,8 @@
-"""The deletion of a TaskCluster: how long running tasks may take, and what it waits for.
+"""The deletion of a TaskCluster: for how long running tasks may continue, and what it waits for.
 
 Pure. Used by `plan`. A finalizer keeps the object, and with it the Pods that it owns, until its
-workers hold nothing or its time is over. It is set only while the cluster has work, so that idle
-clusters, their namespace or the kind can be deleted without a manager.
+workers hold no tasks or its time has expired. It is set only while the cluster has work, so that
+idle clusters, their namespace or the kind can be deleted without a manager.
 """
 
 from kilnwork.api import reasons, task_cluster
@@ -13,8 +13,8 @@ from kilnwork.kit import clock
 FINALIZER = "kilnwork.dev/drain"
 
 IDLE_S = 60.0
-"""How long a cluster must be without work before the finalizer is removed; this bounds the writes
-to two a minute."""
+"""Seconds for which a cluster must be without work before the finalizer is removed, which limits
+the writes to two per minute."""
 
 
 def works(view: model.ClusterView | None) -> bool:
@@ -33,9 +33,9 @@ def finalizer(
     worked: float,
     now: float,
 ) -> tuple[bool | None, float | None]:
-    """Return whether to set or remove the finalizer, None to leave it; and when to look again.
+    """Return whether to set or remove the finalizer, or None to leave it; and when to look again.
 
-    `worked`: wall clock, seconds, when the cluster had work the last time.
+    `worked`: when the cluster last had work (wall clock, in seconds).
     """
     if works(view) and cluster.spec.drain_seconds > 0:
         return (None if held(cluster) else True), None
@@ -46,7 +46,7 @@ def finalizer(
 
 
 def left_s(cluster: task_cluster.TaskCluster, *, now: float) -> float:
-    """Return seconds that a deleted cluster still has; 0 when its time is over."""
+    """Return the remaining seconds of a deleted cluster; 0 if its time has expired."""
     deleted = cluster.metadata.deletion_timestamp
     if deleted is None or not held(cluster):
         return 0.0

@@ -1,7 +1,7 @@
-"""Creation and update of the Secret and the Pods of a TaskCluster, with the reason of refusals.
+"""Creation and update of the Secret and the Pods of a TaskCluster, and the reasons of refusals.
 
-Used by `reconciler`. A name taken by an object of a deleted cluster becomes free by waiting; one
-taken by another owner must be freed by a user.
+Used by `reconciler`. A name taken by an object of a deleted cluster becomes free after a while; a
+name taken by another owner must be freed by a user.
 """
 
 from collections.abc import Iterable
@@ -15,14 +15,16 @@ from kilnwork.kube import client, errors
 Reason = reasons.ClusterReason
 
 SOON_S = 0.25
-"""When to look again after a name was taken by an object that is being deleted."""
+"""Seconds until the next look after a name was taken by an object that is being deleted."""
 
 LATER_S = 1.0
-"""When to look again after a refusal, whose cause may be in objects that are not watched."""
+"""Seconds until the next look after a refusal, whose cause may be in objects that are not
+watched."""
 
 
 class Creation(NamedTuple):
-    """The created object; None when it was refused: then why, if known, and when to look again."""
+    """The created object; or None with the reason of the refusal, if known, and when to look
+    again."""
 
     body: meta.JsonObject | None = None
     refusal: status.CreationRefusal | None = None
@@ -47,8 +49,8 @@ async def make(
 async def try_out(
     kube: client.Client, body: meta.JsonObject, *, cluster: task_cluster.TaskCluster
 ) -> status.CreationRefusal | None:
-    """Return why the API server would refuse such a Pod, except for a quota that existing Pods use
-    up."""
+    """Return why the API server would refuse such a Pod, except for a quota that existing Pods
+    use up."""
     try:
         await kube.create(resource.PODS, body, cluster.metadata.namespace, dry_run=True)
     except errors.AlreadyExists:
@@ -66,7 +68,7 @@ async def try_out(
 async def mend(
     kube: client.Client, name: str, data: dict[str, str], *, cluster: task_cluster.TaskCluster
 ) -> None:
-    """Change some of the data of a Secret; a deleted one is made again by the next pass."""
+    """Change some of the data of a Secret; if it was deleted, the next pass creates it again."""
     try:
         await kube.merge_patch(resource.SECRETS, name, {"data": data}, cluster.metadata.namespace)
     except errors.NotFound:
@@ -86,7 +88,7 @@ async def _taken(
         return Creation(again_s=SOON_S)
     owner = found.metadata.controller()
     if owner is not None and owner.uid == cluster.metadata.uid:
-        return Creation(again_s=SOON_S)  # ours: the cache has not heard of it yet
+        return Creation(again_s=SOON_S)  # ours: the cache does not have it yet
     ours_before = owner is not None and (owner.kind, owner.name) == (
         kinds.TASK_CLUSTERS.kind,
         cluster.metadata.name,
@@ -99,9 +101,12 @@ async def _taken(
 
 
 def _refused(error: errors.ApiError) -> reasons.ClusterReason:
-    """Classify a refusal: admission of ServiceAccounts and quotas responds 403 and gives the cause
-    in the text only (kubernetes plugin/pkg/admission/serviceaccount,
-    staging/src/k8s.io/apiserver/pkg/admission/ plugin/resourcequota/controller.go)."""
+    """Classify a refusal.
+
+    Admission of ServiceAccounts and quotas responds with 403 and gives the cause only in the text
+    (kubernetes plugin/pkg/admission/serviceaccount, staging/src/k8s.io/apiserver/pkg/admission/
+    plugin/resourcequota/controller.go).
+    """
     if isinstance(error, errors.Forbidden) and "serviceaccount" in error.message:
         return Reason.SERVICE_ACCOUNT_MISSING
     if isinstance(error, errors.Forbidden) and "exceeded quota" in error.message:
@@ -112,15 +117,15 @@ def _refused(error: errors.ApiError) -> reasons.ClusterReason:
 
 
 PATIENCE_S = 30.0
-"""A Pod that the watch does not deliver within this time came and went while the watch was
-interrupted."""
+"""Seconds after which a Pod that the watch has not delivered counts as deleted: it was created
+and deleted while the watch was interrupted."""
 
 
 class ExpectedPods:
-    """Pods that were made, by uid, until the cache has them.
+    """Created Pods that the cache does not have yet, by uid.
 
-    Without them a pass before the watch delivers a new Pod would take its place for empty and make
-    one more.
+    Without them, a pass before the watch delivers a new Pod would consider its place empty and
+    create another one.
     """
 
     def __init__(self, time: clock.Clock) -> None:
@@ -136,7 +141,7 @@ class ExpectedPods:
         self._made.pop(uid, None)
 
     def and_known(self, owner_uid: str, known: Iterable[pod.Pod]) -> list[pod.Pod]:
-        """Return the Pods of one owner: those in the cache, and those that it will get."""
+        """Return the Pods of one owner: those in the cache, and those that the cache will get."""
         pods = list(known)
         names = {p.metadata.name for p in pods}
         now = self._clock.monotonic()

@@ -1,9 +1,9 @@
-"""The plan for one TaskCluster: which Secret and Pods to make and which to delete.
+"""The plan for one TaskCluster: the Secret and the Pods to create and to delete.
 
-Pure. Used by `reconciler`, which gathers `Facts` and carries the `Plan` out. A new Pod gets the
-first name that is free, so that two passes, or two managers, make each only once. A worker that is
-to go is drained first: its Pod is deleted when the dispatcher says that it holds nothing, and will
-get nothing.
+Pure. Used by `reconciler`, which gathers `Facts` and carries out the `Plan`. A new Pod gets the
+first free name, so that two passes, or two managers, create each only once. A worker to be removed
+is drained first: its Pod is deleted when the dispatcher reports that it holds no tasks and will
+get none.
 """
 
 import functools
@@ -20,8 +20,9 @@ from kilnwork.kit import clock
 _GONE_GRACE_S = 0
 
 YOUNG_S = 5.0
-"""A Pod that failed within this time was never accepted by its node (OutOfcpu, NodeAffinity). The
-next one would fail, too, so it stays for this time, for users to see and for the node to change."""
+"""Age in seconds below which a failed Pod counts as refused by its node (OutOfcpu,
+NodeAffinity). The next one would fail, too, so it is kept for this time, for users to see and
+for the node to change."""
 
 LOOK_S = 1.0
 """Seconds between looks at a draining cluster: running tasks may need another attempt, or
@@ -29,7 +30,7 @@ children."""
 
 
 class Removal(msgspec.Struct, frozen=True):
-    """Delete this very Pod. `grace_s`: None leaves the Pod's own grace period."""
+    """Delete this Pod. `grace_s`: None keeps the Pod's own grace period."""
 
     name: str
     uid: str
@@ -38,9 +39,10 @@ class Removal(msgspec.Struct, frozen=True):
 
 
 class Gone(msgspec.Struct, frozen=True):
-    """A worker's Pod has ended; `why` in one sentence, "" when nothing was wrong.
+    """A worker that has ended; `why` in one sentence, "" if nothing was wrong.
 
-    `ended`: its Pod goes on, but its container ended then, by the wall clock of its node.
+    `ended`: set if the Pod still exists but its container ended at this time, by the wall clock of
+    its node.
     """
 
     pod_uid: str
@@ -49,60 +51,63 @@ class Gone(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known about one TaskCluster.
-
-    `pods`: those it controls. `secret_uid`: of the channel Secret it controls, "" if there is none;
-    `secret_ca`: what that says of the CA, "" if nothing. `account_exists`: whether the
-    ServiceAccount that the Pods will use is there. `refusal`: why the last Pod or Secret was not
-    made, None when it was. `view`: the dispatcher's. `heard`: by uid of a Pod, when its worker was
-    last seen connected. `worked`: when the cluster was last seen to have tasks. `used_up`: uids of
-    Pods that can take no more containers. `accepted`: digest of the template from which the API
-    server has said that it would make Pods; None: it need not be asked.
-    """
+    """All known facts about one TaskCluster."""
 
     cluster: task_cluster.TaskCluster | None
     pods: tuple[pod.Pod, ...] = ()
+    """The Pods that it controls."""
     secret_uid: str = ""
+    """Uid of the channel Secret that it controls; "" if there is none."""
     secret_ca: str = ""
+    """The CA in that Secret; "" if there is none."""
     account_exists: bool = True
+    """Whether the ServiceAccount of its Pods exists."""
     refusal: status.CreationRefusal | None = None
+    """Why the last Pod or Secret was not created; None if it was."""
     view: model.ClusterView | None = None
+    """The dispatcher's view of the cluster."""
     now: float = 0.0
+    """Wall clock, in seconds."""
     heard: Mapping[str, float] = {}
+    """When the worker of each Pod was last connected, by uid of the Pod."""
     worked: float = 0.0
+    """When the cluster last had tasks."""
     used_up: frozenset[str] = frozenset()
+    """Uids of Pods that can take no more containers."""
     accepted: str | None = None
+    """Digest of the template from which the API server would create Pods; None: no check is
+    needed."""
 
     @property
     def draining(self) -> frozenset[str]:
-        """Uids of the Pods whose workers get nothing new, as the dispatcher has it."""
+        """Uids of the Pods whose workers the dispatcher is draining."""
         return self.view.draining if self.view else frozenset()
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What should happen, in this order; repeating it changes nothing.
-
-    `close`: the cluster is gone, so the dispatcher must end its tasks. `close_waiting`: it is being
-    deleted, so tasks that no worker has must end. `finalizer`: whether to set or remove that of
-    `deletion`, None to leave it. `drain`: uids of all Pods whose workers are to get nothing new,
-    None to leave them. `mend_secret`: what the channel Secret should say of the CA; empty when it
-    does. `trial`: a Pod of a template by which others would be replaced, if the API server would
-    make it. `missing`: workers whose Pods are not among the known ones; the API server is asked
-    before they are reported as gone.
-    """
+    """What should happen, in this order; repeating it changes nothing."""
 
     close: bool = False
+    """Whether the cluster is gone, so that the dispatcher must end its tasks."""
     close_waiting: bool = False
+    """Whether it is being deleted, so that tasks that are not on a worker must end."""
     finalizer: bool | None = None
+    """Whether to set or remove the finalizer of `deletion`; None leaves it unchanged."""
     drain: frozenset[str] | None = None
+    """Uids of all Pods whose workers must be drained; None leaves them unchanged."""
     make_secret: bool = False
     mend_secret: dict[str, str] = {}
+    """Entries of the channel Secret that must be changed."""
     remove: tuple[Removal, ...] = ()
     create: tuple[meta.JsonObject, ...] = ()
     trial: meta.JsonObject | None = None
+    """A Pod of a new template, to check whether the API server would create it."""
     missing: tuple[model.WorkerView, ...] = ()
+    """Workers whose Pods are unknown; the API server is asked before they are reported as gone."""
     gone: tuple[Gone, ...] = ()
+    """Workers that have ended although their Pods exist."""
     again_s: float | None = None
+    """Seconds until the next look, even without a change."""
     status: task_cluster.TaskClusterStatus | None = None
 
 
@@ -118,7 +123,7 @@ def decide(facts: Facts, settings: worker_pods.WorkerPodSettings) -> Plan:
         made_from = worker_pods.template(cluster, settings, secret_uid=facts.secret_uid)
     base = _base(facts, cluster, made_from, problem=problem)
     if problem:
-        return base  # the Pods of a spec before this one go on
+        return base  # the Pods of the previous spec continue
     if made_from is None:
         return msgspec.structs.replace(base, make_secret=True)
     ca = worker_pods.ca_data(settings.ca)
@@ -179,8 +184,8 @@ def _base(
 
 
 def _deleted(facts: Facts, cluster: task_cluster.TaskCluster) -> Plan:
-    """Plan for a deleted cluster: running tasks may end, nothing new begins; without the finalizer
-    everything ends now."""
+    """Plan for a deleted cluster: running tasks may finish, nothing new starts; without the
+    finalizer everything ends now."""
     left_s = deletion.left_s(cluster, now=facts.now)
     if facts.view is None or left_s <= 0 or not any(w.holding for w in facts.view.workers):
         over = False if deletion.held(cluster) else None
@@ -205,8 +210,8 @@ def _deleted(facts: Facts, cluster: task_cluster.TaskCluster) -> Plan:
 def _create(
     facts: Facts, cluster: task_cluster.TaskCluster, made_from: meta.JsonObject, *, count: int
 ) -> tuple[meta.JsonObject, ...]:
-    """Return new Pods in place of those that are gone or being deleted, which may last on a lost
-    node."""
+    """Return new Pods to replace those that are gone or being deleted; on a lost node the
+    deletion may take long."""
     if not facts.account_exists:
         return ()
     taken = frozenset(p.metadata.name for p in facts.pods)
@@ -222,8 +227,7 @@ def _trial(
 
 
 def account(cluster: task_cluster.TaskCluster) -> str:
-    """Return the ServiceAccount that its Pods run as (`default` if none is named, as Kubernetes
-    does)."""
+    """Return the ServiceAccount of its Pods (`default` if none is named, as in Kubernetes)."""
     return cluster.spec.service_account_name or "default"
 
 
@@ -260,7 +264,7 @@ def _missing(facts: Facts) -> tuple[model.WorkerView, ...]:
 
 
 def _gone(facts: Facts) -> tuple[Gone, ...]:
-    """Return workers that cannot run any more, though their Pods are still there."""
+    """Return workers that have ended although their Pods still exist."""
     over = {p.metadata.uid: pod.trouble(p) for p in facts.pods if p.over}
     found = ((w.pod_uid, over[w.pod_uid]) for w in _workers(facts) if w.pod_uid in over)
     gone = (Gone(uid, trouble.text if trouble else "") for uid, trouble in found)
@@ -279,5 +283,6 @@ def _stopped(facts: Facts) -> Iterator[Gone]:
 
 
 def wakes_on(cluster: task_cluster.TaskCluster) -> tuple[str, str, str]:
-    """Return (plural, namespace, name) of the ServiceAccount without which no Pod can be made."""
+    """Return (plural, namespace, name) of the ServiceAccount without which no Pod can be
+    created."""
     return resource.SERVICE_ACCOUNTS.plural, cluster.metadata.namespace, account(cluster)

@@ -1,4 +1,5 @@
-"""The shell of the TaskCluster controller: reads what is known of one, carries out its plan.
+"""The shell of the TaskCluster controller: reads the facts about one TaskCluster and carries out
+its plan.
 
 Used by `assembly`. Decides nothing: see `plan` and `status`.
 """
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 Key = tuple[str, str]
 
 NewToken = Callable[[], str]
-"""Draws a secret for a cluster's workers."""
+"""Returns a new secret for a cluster's workers."""
 
 
 class Reconciler:
@@ -63,7 +64,7 @@ class Reconciler:
         self._heard: dict[str, float] = {}
         self._expected = object_creation.ExpectedPods(context.time)
 
-    # Change handlers: each only queues the keys that must be looked at.
+    # Event handlers: each one only queues the keys that must be reconciled.
 
     def cluster_changed(
         self,
@@ -71,18 +72,18 @@ class Reconciler:
         old: task_cluster.TaskCluster | None,
         new: task_cluster.TaskCluster | None,
     ) -> None:
-        """A TaskCluster came, changed or went."""
+        """Handle the creation, change or deletion of a TaskCluster."""
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self._writer.forget(old.metadata.uid)
         self._queue.add(key)
 
     def part_changed(self, key: Key, old: Any, new: Any) -> None:
-        """A worker Pod or channel Secret came, changed or went."""
+        """Handle the creation, change or deletion of a worker Pod or channel Secret."""
         metadata: meta.ObjectMeta = (new or old).metadata
         if isinstance(old, pod.Pod) and isinstance(new, pod.Pod):
             same = worker_pods.is_same(old, new)
             if same and self._is_used_up(old) == self._is_used_up(new):
-                return  # a task has begun or ended in it
+                return  # a task has started or ended in it
         self._expected.heard_of(metadata.uid)
         if new is None:
             self._heard.pop(metadata.uid, None)
@@ -91,13 +92,13 @@ class Reconciler:
             self._queue.add((key[0], cluster))
 
     def account_changed(self, key: Key, old: meta.Partial | None, new: meta.Partial | None) -> None:
-        """A ServiceAccount came or went."""
+        """Handle the creation or deletion of a ServiceAccount."""
         if old is None or new is None:
             for waiting in self._waiting_keys.waiting(resource.SERVICE_ACCOUNTS.plural, *key):
                 self._queue.add(waiting)
 
     async def follow(self, hub: ports.ClusterHub) -> None:
-        """Take in the dispatcher's changes of clusters, until cancelled."""
+        """Process the dispatcher's changes of clusters, until cancelled."""
         self._hub = hub
         since = 0
         while True:
@@ -135,7 +136,9 @@ class Reconciler:
             self._refused(key, facts.cluster, refusal)
             decided = plan.decide(self._facts(key), self._settings)
         if await self._hold(facts.cluster, wanted=decided.finalizer):
-            return object_creation.SOON_S  # the status is written to the object as it is now
+            return (
+                object_creation.SOON_S
+            )  # the status is written to the changed object in the next pass
         again_s = (
             None
             if decided.status is None
@@ -194,7 +197,7 @@ class Reconciler:
         await self._dispatcher().worker_gone(worker.pod_uid)
 
     async def _hold(self, cluster: task_cluster.TaskCluster | None, *, wanted: bool | None) -> bool:
-        """Set or remove the finalizer; True when that was done."""
+        """Set or remove the finalizer; return whether that was done."""
         if cluster is None or wanted is None or not self._may_hold:
             return False
         change = finalizers.add if wanted else finalizers.remove
@@ -202,7 +205,7 @@ class Reconciler:
             await change(self._client, kinds.TASK_CLUSTERS, cluster, finalizer=deletion.FINALIZER)
         except (errors.Invalid, errors.NotFound):  # it is being deleted, or gone
             return False
-        except errors.Forbidden as error:  # installed by an older version's manifests
+        except errors.Forbidden as error:  # installed with the manifests of an older version
             self._may_hold = False
             log.warning("deleted TaskClusters will not drain", extra={"why": error.message})
             return False
@@ -249,7 +252,8 @@ class Reconciler:
     async def _try_out(
         self, key: Key, cluster: task_cluster.TaskCluster, trial: meta.JsonObject
     ) -> tuple[status.CreationRefusal | None, float]:
-        """Check by a dry run that Pods of a template can be made, before workers are replaced."""
+        """Check by a dry run that Pods of a template can be created, before workers are
+        replaced."""
         refusal = await object_creation.try_out(self._client, trial, cluster=cluster)
         if refusal is not None:
             return refusal, object_creation.LATER_S
@@ -264,7 +268,7 @@ class Reconciler:
             return
         self._refusals[key] = refusal
         if refusal.reason is reasons.ClusterReason.NAMESPACE_ENDING:
-            return  # nor could the kube event be made
+            return  # a kube event could not be created either
         self._emit_event(cluster, str(refusal.reason), refusal.message)
 
     def _emit_event(self, cluster: task_cluster.TaskCluster, reason: str, message: str) -> None:

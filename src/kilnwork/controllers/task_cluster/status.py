@@ -1,10 +1,10 @@
-"""The status of a TaskCluster, and when a difference is worth a write.
+"""The status of a TaskCluster, and when a difference is written.
 
 Pure. Used by `plan` and `reconciler`. Pods are counted from the cache; workers, slots and queue
 come from the dispatcher's view.
 
-Conditions: `Available` (at least one worker is connected), `Ready` (as many as the spec asks for),
-`FieldsIgnored` (fields of the spec have no effect; only then it is there).
+Conditions: `Available` (at least one worker is connected), `Ready` (as many as the spec requests),
+`FieldsIgnored` (only present if fields of the spec have no effect).
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,26 +18,30 @@ from kilnwork.dispatch import model
 from kilnwork.kit import clock
 
 MINOR_HOLD_S = 1.0
-"""Seconds between writes of taken slots and queue length, which change with every task."""
+"""Seconds between writes of busy slots and queue length, which change with each task."""
 
 Reason = reasons.ClusterReason
 
 
 class CreationRefusal(msgspec.Struct, frozen=True):
-    """Why the last Secret or Pod was not made."""
+    """Why the last Secret or Pod was not created."""
 
     reason: reasons.ClusterReason
     message: str
 
 
 class ObservedWorkers(NamedTuple):
-    """Pods as the cache has them, workers as the dispatcher has them, by uid of a Pod when its
-    worker was last seen connected (wall clock, seconds), and uids of Pods of an older template."""
+    """The Pods and workers of a TaskCluster."""
 
     pods: tuple[pod.Pod, ...] = ()
+    """Pods in the cache."""
     view: model.ClusterView | None = None
+    """The dispatcher's view of the workers."""
     heard: Mapping[str, float] = {}
+    """When the worker of each Pod was last connected (wall clock, in seconds), by uid of the
+    Pod."""
     outdated: frozenset[str] = frozenset()
+    """Uids of Pods of an older template."""
 
 
 def make(
@@ -140,8 +144,8 @@ def _progress(cluster: task_cluster.TaskCluster, workers: ObservedWorkers) -> Cr
 
 
 def _leaving(workers: ObservedWorkers) -> str:
-    """Return a sentence about outdated workers, and those that finish their tasks before they
-    go."""
+    """Return a sentence about outdated workers, and about workers that finish their tasks before
+    they are removed."""
     there = {p.metadata.uid for p in workers.pods if not p.terminating}
     outdated = len(there & workers.outdated)
     text = ""
@@ -161,8 +165,10 @@ def _leaving(workers: ObservedWorkers) -> str:
 
 
 def _eviction(leaving: pod.Pod) -> str:
-    """Return why a Pod is being evicted. The Pod of a lost node stays until the node is back or
-    deleted; nothing waits for it."""
+    """Return why a Pod is being evicted.
+
+    The Pod of a lost node exists until the node is back or deleted; nothing waits for it.
+    """
     node = leaving.spec.node_name
     return (
         f"Pod {leaving.metadata.name} is evicted from node {node} ({leaving.disruption}); another "
@@ -200,9 +206,10 @@ def wait_s(
     written: float | None,
     now: float,
 ) -> float | None:
-    """Return seconds until `wanted` may be written: 0 for now, None when there is nothing to write.
+    """Return in how many seconds `wanted` may be written: 0 for now, None if there is nothing to
+    write.
 
-    `written`: when this object was last written, monotonic seconds.
+    `written`: when this object was last written, in monotonic seconds.
     """
     if current == wanted:
         return None

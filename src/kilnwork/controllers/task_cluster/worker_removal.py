@@ -1,9 +1,9 @@
-"""The choice of workers of a TaskCluster to remove, and of Pods that may be deleted now.
+"""The choice of the workers of a TaskCluster to remove, and of Pods that may be deleted now.
 
-Pure. Used by `plan`. A worker that is to go is drained: it finishes what it has and gets nothing
-new. Its Pod is deleted when the dispatcher says that it is drained and holds nothing, so that no
-task is lost by it. Workers of an older template go within the bounds of `spec.strategy`, however
-busy they are: otherwise those of a cluster with a full queue would stay for ever.
+Pure. Used by `plan`. A worker to be removed is drained: it finishes its tasks and gets no new
+ones. Its Pod is deleted when the dispatcher reports that it is drained and holds no tasks, so that
+no task is lost. Workers of an older template are removed within the bounds of `spec.strategy`,
+however busy they are: otherwise those of a cluster with a full queue would stay for ever.
 """
 
 import msgspec
@@ -18,18 +18,22 @@ USED_UP = "it has had as many ephemeral containers as a Pod should have"
 
 
 class Leaving(msgspec.Struct, frozen=True):
-    """`pods`: to be drained, and why. `draining`: uids of those that stay drained until they are
-    gone. `empty`: those of `pods` that may be deleted. `missing`: how many Pods are to be made."""
+    """The workers to remove."""
 
     pods: tuple[pod.Pod, ...] = ()
+    """Pods whose workers must be drained."""
     why: str = ""
+    """Why they are removed."""
     draining: frozenset[str] = frozenset()
+    """Uids of Pods whose workers stay drained until they are gone."""
     empty: tuple[pod.Pod, ...] = ()
+    """Those of `pods` that may be deleted now."""
     missing: int = 0
+    """Number of Pods to create."""
 
 
 class _Facts:
-    """What the choice depends on, by Pod."""
+    """The facts for the choice, by Pod."""
 
     def __init__(
         self, cluster: task_cluster.TaskCluster, view: model.ClusterView | None, digest: str
@@ -44,28 +48,32 @@ class _Facts:
         self._digest = digest
 
     def holding(self, seen: pod.Pod) -> int:
-        """Return the number of attempts that would be lost with its worker."""
+        """Return the number of attempts that would be lost with the worker of a Pod."""
         return self._holding.get(seen.metadata.uid, 0)
 
     def ready(self, seen: pod.Pod) -> bool:
-        """Return whether its worker is connected and gets tasks."""
+        """Return whether the worker is connected and gets tasks."""
         return seen.metadata.uid in self._ready
 
     def serving(self, seen: pod.Pod) -> bool:
-        """Return whether it gets tasks, or would if it were not drained."""
+        """Return whether the worker gets tasks, or would if it were not drained."""
         return seen.metadata.uid in self._serving
 
     def waiting(self, seen: pod.Pod) -> bool:
-        """Return whether all of its attempts wait for other tasks, which need a slot somewhere."""
+        """Return whether all attempts of the worker wait for other tasks, which need a slot
+        somewhere."""
         return seen.metadata.uid in self._waiting
 
     def outdated(self, seen: pod.Pod) -> bool:
-        """Return whether its template is outdated."""
+        """Return whether the Pod was created from an older template."""
         return is_outdated(self._cluster, seen, self._digest)
 
     def rank(self, seen: pod.Pod) -> tuple[object, ...]:
-        """Return the sort key for removal: first workers that hold nothing, then drained,
-        unconnected and outdated ones, those that hold least, the youngest."""
+        """Return the sort key for removal.
+
+        First come workers without tasks, then drained, unconnected and outdated ones, those with
+        the fewest tasks, the youngest.
+        """
         holding = self.holding(seen)
         return (
             holding > 0,
@@ -79,7 +87,7 @@ class _Facts:
 
 
 def is_outdated(cluster: task_cluster.TaskCluster, seen: pod.Pod, digest: str) -> bool:
-    """Return whether a Pod was made from another template. `digest`: of the current template."""
+    """Return whether a Pod was created from another template. `digest`: of the current template."""
     made_from = seen.metadata.annotations.get(worker_pods.TEMPLATE_ANNOTATION)
     return made_from != digest or not worker_pods.is_named_for(cluster, seen.metadata.name)
 
@@ -93,10 +101,10 @@ def choose(
     replaceable: bool,
     used_up: frozenset[str] = frozenset(),
 ) -> Leaving:
-    """Choose surplus workers; else outdated ones, some at a time; and all that are used up.
+    """Choose surplus workers; otherwise outdated ones, some at a time; and all that are used up.
 
-    `digest`: of the template that new Pods are made from. `replaceable`: new Pods can be made.
-    `used_up`: uids of Pods that can take no more containers and are replaced at once.
+    `digest`: digest of the template for new Pods. `replaceable`: whether new Pods can be created.
+    `used_up`: uids of Pods that can take no more containers and are replaced immediately.
     """
     facts = _Facts(cluster, view, digest)
     there = [p for p in pods if not p.terminating and not p.over]
@@ -128,9 +136,9 @@ def choose(
 
 
 def _spare(cluster: task_cluster.TaskCluster, outdated: list[pod.Pod], facts: _Facts) -> int:
-    """Return how many surplus workers there may be as long as some are outdated.
+    """Return how many surplus workers may exist while some are outdated.
 
-    At least one when all may drain at once and hold attempts, which may wait for tasks that only
+    At least one if all may drain at once and hold attempts, which may wait for tasks that only
     another worker can take.
     """
     if not outdated:
@@ -146,11 +154,12 @@ def _outdated(
     outdated: list[pod.Pod],
     facts: _Facts,
 ) -> list[pod.Pod]:
-    """Choose as many as `maxUnavailable` allows, counting all that are not connected: a template
-    that no worker can start from ends that many, and not one after the other.
+    """Choose as many outdated workers as `maxUnavailable` allows, counting all that are not
+    connected.
 
-    Unready ones go first, as in a Deployment. A worker that has not reconnected since a restart
-    keeps what it holds.
+    So a template with which no worker can start ends only that many workers, instead of one after
+    the other. Unready ones come first, as in a Deployment. A worker that has not reconnected since
+    a restart keeps its tasks.
     """
     least = cluster.spec.replicas - rollouts.bounds(cluster.spec).unavailable
     starting = sum(not facts.serving(p) for p in staying if not facts.outdated(p))

@@ -1,8 +1,8 @@
-"""What happens to an object between the request and the store: defaults, rules, refusals.
+"""Admission: defaulting and validation of an object between the request and the store.
 
 Used by create, replace and patch. Order as in Kubernetes: shape, unknown fields, namespace,
-defaults, accounts, then every rule, so that one response names all that is wrong. It reads through
-`lookup`, writes nothing and may be called twice with the same result.
+defaults, service accounts, then every rule, so that one response names all problems. It reads
+through `lookup`, writes nothing, and gives the same result when called twice.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,29 +38,31 @@ _NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One object on its way in.
-
-    `new` has its name and namespace, and on update what the server owns (uid, creationTimestamp)
-    from `old`. `subresource` `status`: only shape and schema are judged. `field_validation`:
-    Strict, Warn or Ignore. `known`: `new` has been through `read` already. `served`: of a kind
-    that is not built in. `extended`: `new` is the definition of a kind with registered rules.
-    `pod_warnings`: what the nodes of this server say of a Pod.
-    """
+    """One object to admit, and the operation that it is for."""
 
     operation: Operation
     kind: resource.Resource
     new: meta.JsonObject
+    """The object with its name and namespace and, on update, the fields of `old` that only the
+    server sets (uid, creationTimestamp)."""
     old: meta.JsonObject | None = None
     subresource: str = ""
+    """With `status`, only shape and schema are validated."""
     field_validation: str = "Warn"
+    """Strict, Warn or Ignore."""
     known: bool = False
+    """Whether `new` has been decoded by `read` already."""
     served: builtin.ServedResource | None = None
+    """How the kind is served, if it is not a built-in one."""
     extended: bool = False
+    """Whether `new` is the definition of a kind with registered rules."""
     pod_warnings: extensions.Warn = extensions.no_warnings
+    """Returns the warnings of this server's nodes about a Pod."""
 
     @property
-    def how(self) -> builtin.ServedResource:
-        return self.served or builtin.of(self.kind)
+    def served_resource(self) -> builtin.ServedResource:
+        """Return served_resource the kind is served."""
+        return self.served or builtin.served_resource(self.kind)
 
 
 class AdmissionResult(msgspec.Struct, frozen=True):
@@ -78,10 +80,10 @@ def read(
     field_validation: str = "Warn",
     oddities: Sequence[str] = (),
 ) -> AdmissionResult:
-    """`given` as its kind has it, with warnings for fields that are not kept, and oddities.
+    """Decode `given` as an object of its kind, with warnings for dropped fields and for `oddities`.
 
-    `known`: see `decoding.read`. 400 for a field of the wrong type, and for those others when
-    `field_validation` is Strict.
+    For `known` see `decoding.read`. Raises 400 for a field of the wrong type and, with
+    `field_validation` Strict, for dropped fields and oddities.
     """
     try:
         decoding.check_kind(served, given)
@@ -97,11 +99,11 @@ def read(
 async def admit(
     asked: AdmissionRequest, *, user: authn.User, reader: lookup.Lookup
 ) -> AdmissionResult:
-    """Fill in and judge; raises StatusError when the object may not be stored.
+    """Fill in defaults and validate. Raises StatusError when the object may not be stored.
 
-    What was asked about is not changed.
+    Objects that were decoded before (`known`) are changed in place.
     """
-    served, kind = asked.how, asked.kind
+    served, kind = asked.served_resource, asked.kind
     obj, warnings = asked.new, list[str]()
     if not asked.known:
         known = read(served, obj, field_validation=asked.field_validation)
@@ -132,7 +134,7 @@ async def admit(
 
 
 def check_namespace(kind: resource.Resource, obj: meta.JsonObject, reader: lookup.Lookup) -> None:
-    """404 when the namespace does not exist, 403 when it is going away: nothing new goes in."""
+    """Raise 404 when the namespace does not exist, 403 when it is being terminated."""
     if not kind.namespaced:
         return
     metadata = obj["metadata"]
@@ -266,7 +268,7 @@ def _refuse_if(
 def _check_right(
     served: builtin.ServedResource, obj: meta.JsonObject, *, user: authn.User, reader: lookup.Lookup
 ) -> None:
-    """403 without the right that is registered for the kind."""
+    """Raise 403 if the user lacks the permission that is registered for the kind."""
     if served.extension is None or served.extension.right is None:
         return
     full, name = served.extension.right(obj)
@@ -281,7 +283,7 @@ def _check_right(
     )
     if not authz.Authorizer(reader).allowed(user, attributes).allowed:
         raise statuses.refused(
-            served.resource, obj["metadata"].get("name", ""), authz.refusal(user, attributes)
+            served.resource, obj["metadata"].get("name", ""), authz.denial_message(user, attributes)
         )
 
 

@@ -1,8 +1,8 @@
-"""The ASGI app of the API server: authentication, authorization, routing and the response.
+"""The ASGI app of the API server: authentication, authorization, routing and error responses.
 
-`build` makes it from the parts; `serving` listens with it. Requests for mounted paths (the REST
-API of room `server`) go to their app as they are, which may `authenticate` them as this one does.
-This module routes; `resources` does.
+`build` creates it from the parts; `serving` listens with it. Requests for mounted paths (the REST
+API of room `server`) go to the mounted app unchanged, which may call `authenticate`. This module
+routes; `resources` executes.
 """
 
 import logging
@@ -39,30 +39,35 @@ OPEN_PATHS = ("/healthz", "/readyz", "/livez", "/version")
 
 
 class Mount(NamedTuple):
-    """An ASGI app under a path prefix; it sees the whole path, and checks by itself who comes."""
+    """An ASGI app under a path prefix. It receives the whole path and authenticates its own
+    requests.
+    """
 
     prefix: str
     app: asgi.App
 
 
 Mounts = Sequence[Mount]
-"""First match wins; read at each request, so that it may grow."""
+"""First match wins. Read at each request, so mounts may be added later."""
 
 
 def build(
     parts: resources.ServerParts, mounts: Mounts = (), *, kubernetes: bool = True
 ) -> asgi.App:
-    """The app. Without `kubernetes` only the mounts and the health paths are served."""
+    """Return the app. Without `kubernetes` it serves only the mounts and the health paths."""
     return _App(parts, mounts, kubernetes=kubernetes)
 
 
 async def authenticate(
     parts: resources.ServerParts, request: asgi.Request, named: Mapping[str, str]
 ) -> authn.User | None:
-    """Return the user of a request with the headers `named`, also one that acts as another; None
-    without a good credential. Raises StatusError when they may not act as the other."""
+    """Return the user of a request with the headers `named`, or None without a valid credential.
+
+    With `Impersonate-*` headers this is the impersonated user. Raises StatusError when the
+    impersonation is not allowed.
+    """
     user = await parts.authenticator.authenticate(request)
-    return None if user is None else impersonation.acting(user, named, parts.authorizer)
+    return None if user is None else impersonation.impersonated_user(user, named, parts.authorizer)
 
 
 class _App:
@@ -84,7 +89,7 @@ class _App:
                 await self._serve(asgi.Request(scope, receive), response)
         except asgi.Disconnected:
             return
-        except Exception as error:  # noqa: BLE001  the last place that can respond
+        except Exception as error:  # noqa: BLE001  no caller above can respond
             refusal = _refusal(scope, error)
             if not response.started:
                 await responses.refusal(response, refusal)
@@ -96,7 +101,7 @@ class _App:
         named = requests.headers(sent)
         user = await self._authenticate(sent, named, anonymous=self._kubernetes)
         if not self._kubernetes:
-            raise statuses.NoPage
+            raise statuses.PathNotServed
         request = requests.parse(sent, user=user, find=self._find, named=named)
         self._authorize(request)
         if request.resource is None:
@@ -112,7 +117,7 @@ class _App:
         served = self._parts.writer.kinds.find(group, version, plural)
         found = served.resource if served is not None else reviews.find(group, version, plural)
         if found is None and not discovery.is_built_in(group, version):
-            raise statuses.NoPage
+            raise statuses.PathNotServed
         return found
 
     def _mounted(self, path: str) -> asgi.App | None:
@@ -128,7 +133,7 @@ class _App:
         if user is not None:
             return user
         if anonymous and not request.bearer_token:
-            return impersonation.acting(authn.ANONYMOUS, named, self._parts.authorizer)
+            return impersonation.impersonated_user(authn.ANONYMOUS, named, self._parts.authorizer)
         raise statuses.unauthorized()
 
     def _authorize(self, request: requests.ApiRequest) -> None:
@@ -136,7 +141,7 @@ class _App:
         if self._parts.authorizer.allowed(request.user, asked).allowed:
             return
         raise statuses.forbidden(
-            authz.refusal(request.user, asked), what=request.resource, name=request.name
+            authz.denial_message(request.user, asked), what=request.resource, name=request.name
         )
 
     async def _document(self, request: requests.ApiRequest, response: asgi.Response) -> None:
@@ -151,7 +156,7 @@ class _App:
             path, accept=request.accept, address=self._parts.address, kinds=kinds
         )
         if found is None:
-            raise statuses.unknown_path() if path.startswith("/api/") else statuses.NoPage
+            raise statuses.unknown_path() if path.startswith("/api/") else statuses.PathNotServed
         body, media = msgspec.json.encode(found[0]), found[1]
         if media == asgi.JSON:
             await response.send(200, media, body)
@@ -164,7 +169,7 @@ class _App:
         kinds = self._parts.writer.kinds.served
         page = self._openapi.find(path, kinds, accept=request.accept)
         if page is None:
-            raise statuses.NoPage
+            raise statuses.PathNotServed
         wanted = request.query.text("hash")
         if wanted and wanted != page.digest:
             location = f"{path}?hash={page.digest}".encode()
@@ -187,8 +192,8 @@ class _App:
         raw = await request.body()
         body = bodies.decode_object(raw, request.content_type)
         how = options.WriteOptions.parse(request.query, verb=request.verb)
-        twice = duplicates.texts(raw, request.content_type, body, typed=True)
-        warnings = decoding.judge_body(
+        twice = duplicates.find_duplicates(raw, request.content_type, body, typed=True)
+        warnings = decoding.check_body(
             request.served, body, field_validation=how.field_validation, oddities=twice
         )
         shown = msgspec.json.encode(self._reviewer.review(request, body))
@@ -196,7 +201,7 @@ class _App:
 
 
 def _refusal(scope: asgi.Scope, error: Exception) -> statuses.StatusError:
-    """Return the Status that an error becomes."""
+    """Return the Status that an exception becomes."""
     match error:
         case statuses.StatusError():
             return error
@@ -223,7 +228,9 @@ def _attributes(request: requests.ApiRequest) -> authz.Attributes:
 
 
 def _selected_name(request: requests.ApiRequest) -> str:
-    """`fieldSelector=metadata.name=x` asks for one object: rules by resourceNames hold for it."""
+    """Return NAME of `fieldSelector=metadata.name=NAME`, to which RBAC resourceNames apply, or
+    "".
+    """
     if request.verb not in ("list", "watch", "deletecollection"):
         return ""
     text = request.query.text("fieldSelector")
@@ -236,7 +243,7 @@ def _is_open(path: str) -> bool:
 
 
 def _is_below(path: str, prefix: str) -> bool:
-    """Whether `path`, which may begin with the letters of `prefix`, is there or below it."""
+    """Return whether `path` is `prefix` or below it, and does not merely begin with its letters."""
     return path == prefix or path.startswith(prefix.rstrip("/") + "/")
 
 

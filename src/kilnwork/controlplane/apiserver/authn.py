@@ -1,7 +1,7 @@
-"""Who is asking: a client certificate, the admin token, or a service-account token.
+"""Authentication: by client certificate, admin token, or service-account token.
 
-Used once per request, before `authz`. It never says why a credential was refused, and no token
-reaches a log. Not for the channel, whose credentials have a verifier of their own.
+Used once per request, before `authz`. Responses never say why a credential was refused, and no
+token is logged. The channel has a verifier of its own for its credentials.
 """
 
 import hashlib
@@ -20,12 +20,13 @@ MASTERS = "system:masters"
 SERVICE_ACCOUNTS = "system:serviceaccounts"
 
 _REMEMBERED = 4096
-"""Tokens whose signature is not checked again (100 µs each); only hashes are kept."""
+"""Size of the cache of verified tokens, since a verification takes 100 µs; it holds only hashes."""
 
 
 class User(msgspec.Struct, frozen=True):
     """An authenticated identity. `extra` holds facts of the credential, such as the Pod of a
-    token."""
+    token.
+    """
 
     name: str
     uid: str = ""
@@ -34,7 +35,7 @@ class User(msgspec.Struct, frozen=True):
 
     @property
     def is_admin(self) -> bool:
-        """True for members of `system:masters`, who may do everything."""
+        """Return whether the user is a member of `system:masters`, which may do everything."""
         return MASTERS in self.groups
 
 
@@ -47,16 +48,20 @@ _BOUND_KINDS = {"Pod": resource.PODS, "Secret": resource.SECRETS, "Node": resour
 
 
 class Authenticator:
-    """Turns credentials into a `User`."""
+    """Verifies credentials and returns their `User`."""
 
-    def __init__(self, tokens: tokens_.Tokens, *, admin_token: str, lookup: lookups.Lookup) -> None:
+    def __init__(
+        self, tokens: tokens_.TokenIssuer, *, admin_token: str, lookup: lookups.Lookup
+    ) -> None:
         self._tokens = tokens
         self._admin_digest = hashlib.sha256(admin_token.encode()).digest()
         self._lookup = lookup
         self._remembered: OrderedDict[bytes, tokens_.Claims] = OrderedDict()
 
     async def authenticate(self, request: asgi.Request) -> User | None:
-        """Return the user, or None when nothing valid was presented: that is a 401."""
+        """Return the user, or None when the request has no valid credential, which becomes a
+        401.
+        """
         subject = request.client_subject
         if subject is not None:
             name, organizations = subject
@@ -65,12 +70,12 @@ class Authenticator:
         return self.token_user(token) if token else None
 
     def token_user(self, token: str, *, audience: str = tokens_.API_AUDIENCE) -> User | None:
-        """The user of a bearer token, or None."""
+        """Return the user of a bearer token, or None if the token is not valid."""
         digest = hashlib.sha256(token.encode()).digest()
         if hmac.compare_digest(digest, self._admin_digest):
             return ADMIN
         claims = self._claims(token, digest, audience=audience)
-        if claims is None or not self._still_bound(claims):
+        if claims is None or not self._is_still_valid(claims):
             return None
         return _service_account(claims)
 
@@ -86,25 +91,28 @@ class Authenticator:
                 self._remembered.popitem(last=False)
         return claims
 
-    def _still_bound(self, claims: tokens_.Claims) -> bool:
-        """A token dies with its account, and with the object that it was bound to.
+    def _is_still_valid(self, claims: tokens_.Claims) -> bool:
+        """Return whether the account of a token, and the object it is bound to, still exist.
 
-        As pkg/serviceaccount/claims.go has it: also while a finalizer holds the deleted object.
+        As pkg/serviceaccount/claims.go: the token ends with the deletion, even while a finalizer
+        holds the deleted object.
         """
         account = self._lookup.get(
             resource.SERVICE_ACCOUNTS, claims.namespace, claims.service_account
         )
-        if not self._lives(account, claims.service_account_uid):
+        if not self._is_alive(account, claims.service_account_uid):
             return False
         if claims.bound is None:
             return True
         kind = _BOUND_KINDS[claims.bound.kind]
         namespace = claims.namespace if kind.namespaced else None
         bound = self._lookup.get(kind, namespace, claims.bound.name)
-        return self._lives(bound, claims.bound.uid)
+        return self._is_alive(bound, claims.bound.uid)
 
-    def _lives(self, obj: meta.JsonObject | None, uid: str) -> bool:
-        """Whether it is still the same object, and no finalizer merely keeps it from going."""
+    def _is_alive(self, obj: meta.JsonObject | None, uid: str) -> bool:
+        """Return whether `obj` is still the object with this uid and its deletion is not
+        overdue.
+        """
         if obj is None or obj["metadata"].get("uid") != uid:
             return False
         return self._tokens.outlives(obj["metadata"])

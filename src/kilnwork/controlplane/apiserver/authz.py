@@ -1,9 +1,9 @@
-"""Who may do what: RBAC as Kubernetes has it, from the roles and bindings of the store.
+"""Authorization: RBAC as in Kubernetes, from the roles and bindings in the store.
 
-Used once per request, after `authn`, and by admission against escalation. Members of
-`system:masters` may do everything; the group `system:nodes` may do what a node needs, and everybody
-may discover. All else comes from stored (cluster) roles and bindings; aggregated cluster roles are
-put together when they are used.
+Used once per request, after `authn`, and by admission to prevent privilege escalation. Members of
+`system:masters` may do everything, the group `system:nodes` may do what a node needs, and every
+authenticated user may use discovery. All other permissions come from stored (cluster) roles and
+bindings; aggregated cluster roles are resolved when they are used.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,33 +20,35 @@ Rule = dict[str, Any]
 
 
 class Attributes(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked for. `path` only for what is no resource; `namespace` empty across all.
-
-    `name` may come from a field selector `metadata.name=…` of a list or watch, as in Kubernetes.
-    """
+    """What a request wants to do, for a decision."""
 
     verb: str
     api_group: str = ""
     resource: str = ""
     subresource: str = ""
     namespace: str = ""
+    """Empty for all namespaces and for cluster-scoped resources."""
     name: str = ""
+    """May come from the field selector `metadata.name=…` of a list or watch, as in Kubernetes."""
     path: str = ""
+    """Only for non-resource requests."""
 
     @property
     def full_resource(self) -> str:
-        """`pods` or `pods/log`, as rules write it."""
+        """Return the resource as rules write it: `pods` or `pods/log`."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
-class Decision(msgspec.Struct, frozen=True):
-    """Allowed or not. `reason` names the binding that allows; empty when nothing does."""
+class AccessDecision(msgspec.Struct, frozen=True):
+    """Whether a request is allowed. `reason` names the binding that allows it; empty when
+    denied.
+    """
 
     allowed: bool
     reason: str = ""
 
 
-DENIED = Decision(allowed=False)
+DENIED = AccessDecision(allowed=False)
 
 _ALL = "*"
 
@@ -89,38 +91,44 @@ _OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": 
 
 
 class Authorizer:
-    """Decides from the stored Roles and RoleBindings, read again for each request."""
+    """Decides from the stored Roles and RoleBindings, which it reads again for each request."""
 
     def __init__(self, lookup: lookups.Lookup) -> None:
         self._lookup = lookup
 
-    def allowed(self, user: authn.User, attributes: Attributes) -> Decision:
-        """Whether `user` may do it; `refusal` makes the text for a 403."""
+    def allowed(self, user: authn.User, attributes: Attributes) -> AccessDecision:
+        """Decide whether `user` may do this. `refusal` returns the message of a 403."""
         if user.is_admin:
-            return Decision(allowed=True)
+            return AccessDecision(allowed=True)
         for source, rule in self._rules(user, attributes.namespace):
             if _covers(rule, attributes):
-                return Decision(allowed=True, reason=f"RBAC: allowed by {source}")
+                return AccessDecision(allowed=True, reason=f"RBAC: allowed by {source}")
         return DENIED
 
-    def missing(self, user: authn.User, namespace: str, rules: Iterable[Rule]) -> list[Rule]:
-        """Return the rights in `rules` that `user` does not hold, and may not grant to others."""
-        return [] if user.is_admin else missing_rules(self.held(user, namespace), rules, namespace)
+    def missing_rules(self, user: authn.User, namespace: str, rules: Iterable[Rule]) -> list[Rule]:
+        """Return the permissions in `rules` that `user` does not have, and hence may not grant to
+        others.
+        """
+        return (
+            []
+            if user.is_admin
+            else missing_rules(self.rules_of_user(user, namespace), rules, namespace)
+        )
 
-    def held(self, user: authn.User, namespace: str) -> list[Rule]:
+    def rules_of_user(self, user: authn.User, namespace: str) -> list[Rule]:
         return [rule for _, rule in self._rules(user, namespace)]
 
     def role_rules(self, namespace: str, reference: meta.JsonObject) -> tuple[Rule, ...] | None:
-        """The rules behind a roleRef, or None when there is no such role."""
+        """Return the rules of the role that a roleRef names, or None when there is no such role."""
         name = reference.get("name", "")
         if reference.get("kind") == "ClusterRole":
             role = self._lookup.get(resource.CLUSTER_ROLES, None, name)
-            return None if role is None else (*_rules_of(role), *self.aggregated(role))
+            return None if role is None else (*_rules_of(role), *self.aggregated_rules(role))
         role = self._lookup.get(resource.ROLES, namespace, name)
         return None if role is None else _rules_of(role)
 
-    def aggregated(self, role: meta.JsonObject) -> Iterator[Rule]:
-        """Rules of the cluster roles that an aggregationRule selects, theirs included."""
+    def aggregated_rules(self, role: meta.JsonObject) -> Iterator[Rule]:
+        """Yield the rules of all cluster roles that an aggregationRule selects, recursively."""
         seen = {role["metadata"]["name"]}
         waiting = [role]
         while waiting:
@@ -158,26 +166,29 @@ class Authorizer:
             kind, name = "RoleBinding", f"{name}/{namespace}"
         source = (
             f'{kind} "{name}" of {reference.get("kind")} "{reference.get("name")}" '
-            f"to {_named(subject, namespace)}"
+            f"to {_subject_text(subject, namespace)}"
         )
         yield from ((source, rule) for rule in self.role_rules(namespace, reference) or ())
 
 
 def missing_rules(held: Sequence[Rule], wanted: Iterable[Rule], namespace: str = "") -> list[Rule]:
-    """Return the rights in `wanted` that `held` does not give: one rule for each resource, as
-    Covers of k8s.io/component-helpers/auth/rbac/validation."""
+    """Return the permissions in `wanted` that `held` does not give, merged to one rule per
+    resource.
+
+    As Covers of k8s.io/component-helpers/auth/rbac/validation.
+    """
     found: dict[tuple[str, ...], Rule] = {}
     for rule in wanted:
-        for asked in _single(rule, namespace):
+        for asked in _split_rule(rule, namespace):
             if not any(_covers(one, asked) for one in held):
-                merged = found.setdefault(_subject_of(asked), _bare(asked))
+                merged = found.setdefault(_subject_of(asked), _rule_without_verbs(asked))
                 if asked.verb not in merged["verbs"]:
                     merged["verbs"].append(asked.verb)
     return list(found.values())
 
 
-def refusal(user: authn.User, attributes: Attributes, *, reason: str = "") -> str:
-    """The message of a 403, as k8s.io/apiserver writes it."""
+def denial_message(user: authn.User, attributes: Attributes, *, reason: str = "") -> str:
+    """Return the message of a 403, as k8s.io/apiserver writes it."""
     if attributes.path:
         cannot = f'User "{user.name}" cannot {attributes.verb} path "{attributes.path}"'
         return f"forbidden: {cannot}{f': {reason}' if reason else ''}"
@@ -209,7 +220,7 @@ def _rules_of(role: meta.JsonObject) -> tuple[Rule, ...]:
 
 
 def _selectors(role: meta.JsonObject) -> list[selectors.LabelSelector]:
-    """Of an aggregationRule; expressions with an unknown operator select nothing."""
+    """Return the selectors of an aggregationRule, without those that have an unknown operator."""
     found = []
     for selector in (role.get("aggregationRule") or {}).get("clusterRoleSelectors") or ():
         terms = [
@@ -225,7 +236,7 @@ def _selectors(role: meta.JsonObject) -> list[selectors.LabelSelector]:
     return found
 
 
-def _named(subject: meta.JsonObject, namespace: str) -> str:
+def _subject_text(subject: meta.JsonObject, namespace: str) -> str:
     kind, name = subject.get("kind"), subject.get("name", "")
     if kind == "ServiceAccount":
         name = f"{name}/{subject.get('namespace') or namespace}"
@@ -260,7 +271,7 @@ def _covers(rule: Rule, attributes: Attributes) -> bool:
 
 
 def _url_matches(url: str, path: str) -> bool:
-    """`*` at the end stands for anything, as in nonResourceURLs."""
+    """Return whether a nonResourceURL matches a path; `*` at its end matches anything."""
     return url == path or (url.endswith(_ALL) and path.startswith(url.rstrip(_ALL)))
 
 
@@ -269,7 +280,7 @@ def _resource_matches(resources: Iterable[str], attributes: Attributes) -> bool:
     return any(r in (_ALL, attributes.full_resource, anything) for r in resources)
 
 
-def _single(rule: Rule, namespace: str) -> Iterator[Attributes]:
+def _split_rule(rule: Rule, namespace: str) -> Iterator[Attributes]:
     """Split a rule into the single permissions that it grants."""
     for verb in rule.get("verbs") or ():
         for url in rule.get("nonResourceURLs") or ():
@@ -292,8 +303,8 @@ def _subject_of(asked: Attributes) -> tuple[str, ...]:
     return (asked.path, asked.api_group, asked.full_resource, asked.name)
 
 
-def _bare(asked: Attributes) -> Rule:
-    """A rule for one thing, without verbs yet."""
+def _rule_without_verbs(asked: Attributes) -> Rule:
+    """Return a rule for the resource, name or path of `asked`, without verbs."""
     if asked.path:
         return {"nonResourceURLs": [asked.path], "verbs": []}
     named = {"resourceNames": [asked.name]} if asked.name else {}

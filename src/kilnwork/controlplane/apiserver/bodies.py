@@ -1,9 +1,9 @@
-"""Decode bodies of requests (JSON, YAML or protobuf) into JSON objects.
+"""Decoding of request bodies (JSON, YAML or protobuf) into JSON objects.
 
-Used by `app`, `deletion` and `patches`. What is nested too deep is refused before anything
-recursive meets it: Python's own limit depends on how deep the caller already is, and the C parser
-behind PyYAML has none and would end the process. Aliases of YAML count with what they stand for,
-so that a few lines cannot grow to gigabytes.
+Used by `app`, `deletion` and `patches`. Bodies that are nested too deep are rejected before
+anything recursive reads them: Python's own limit depends on how deep the caller already is, and the
+C parser behind PyYAML has none and would crash the process. A YAML alias counts with the size of
+its anchor, so that a few lines cannot expand to gigabytes.
 """
 
 import re
@@ -16,10 +16,10 @@ import yaml
 from kilnwork.controlplane.apiserver import protobuf, statuses
 
 MAX_DEPTH = 256
-"""Objects and arrays within each other. Far from any recursion limit, deeper than honest data."""
+"""Nesting of objects and arrays: far below any recursion limit, far above sensible data."""
 
 MAX_YAML_NODES = 1_000_000
-"""Values in a YAML document, those behind aliases counted each time they are used."""
+"""Values in a YAML document, where each use of an alias counts all values of its anchor."""
 
 _NO_JSON = "couldn't get version/kind; json parse error: "
 _TOO_DEEP = f"{_NO_JSON}nested more than {MAX_DEPTH} levels deep"
@@ -27,7 +27,9 @@ _CYAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def decode_object(raw: bytes, content_type: str) -> dict[str, Any]:
-    """The object of a body, as JSON; 400 for anything else, 415 for another media type."""
+    """Return the object in a body as JSON. Raises 400 for anything else, 415 for another media
+    type.
+    """
     decode = _DECODERS.get(content_type)
     if decode is None:
         raise statuses.unsupported_media_type(
@@ -54,13 +56,13 @@ def decode_object(raw: bytes, content_type: str) -> dict[str, Any]:
 
 
 def without_type(message: str) -> str:
-    """A refusal of `decode_object` without what it says about the kind that was expected."""
+    """Return an error text of `decode_object` without the prefix that names the expected kind."""
     at = message.find(_NO_JSON)
     return message[at:] if at > 0 else message
 
 
 def decode_applied(raw: bytes) -> dict[str, Any]:
-    """The object of an apply patch: YAML, of which JSON is a part; 400 when it cannot be read."""
+    """Return the object of an apply patch: YAML, which includes JSON. Raises 400."""
     plain = raw.lstrip().startswith(b"{")
     try:
         decoded = _from_json(raw) if plain else _from_yaml(raw)
@@ -74,19 +76,19 @@ def decode_applied(raw: bytes) -> dict[str, Any]:
 
 
 def json_problem(raw: bytes, error: Exception) -> str:
-    """What is wrong with JSON text, as Go's decoder says it."""
+    """Return what is wrong with a JSON text, in the words of Go's decoder."""
     text = str(error)
     if not raw.strip() or "truncated" in text:
         return "unexpected end of JSON input"
-    place = re.search(r"\(byte (\d+)\)", text)
-    if place and int(place[1]) < len(raw):
-        letter = chr(raw[int(place[1])])
+    target = re.search(r"\(byte (\d+)\)", text)
+    if target and int(target[1]) < len(raw):
+        letter = chr(raw[int(target[1])])
         return f"invalid character '{letter}' looking for beginning of value"
     return text
 
 
 def check_depth(raw: bytes) -> None:
-    """400 for JSON text that is nested too deep; other faults are for the decoder to find."""
+    """Raise 400 for a JSON text that is nested too deep; syntax errors are left to the decoder."""
     if raw.count(b"{") + raw.count(b"[") <= MAX_DEPTH:
         return
     try:
@@ -105,7 +107,7 @@ def _from_json(raw: bytes) -> Any:
 
 
 def check_nesting(decoded: Any) -> None:
-    """400 for what is nested too deep."""
+    """Raise 400 for a decoded value that is nested too deep. Not recursive."""
     level = [decoded]
     for _ in range(MAX_DEPTH):
         below = (v.values() if isinstance(v, dict) else v for v in level)
@@ -123,12 +125,12 @@ def _from_protobuf(raw: bytes) -> Any:
 
 def _from_yaml(raw: bytes) -> Any:
     _check_yaml(raw)
-    # What YAML has besides (dates, numbers as keys, bytes) becomes what it looks like in JSON.
+    # Types that JSON lacks (dates, number keys, bytes) become what msgspec encodes them as.
     return msgspec.json.decode(msgspec.json.encode(yaml.load(raw, _CYAML)))  # noqa: S506  safe one
 
 
 def _check_yaml(raw: bytes) -> None:
-    """Walk the events, which needs no recursion, before anything is built of them."""
+    """Check depth and size of a YAML document by its parse events, without recursion."""
     nodes = 0
     open_: list[tuple[str | None, int]] = []
     sizes: dict[str, int] = {}

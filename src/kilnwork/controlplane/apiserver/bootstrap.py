@@ -1,10 +1,10 @@
-"""Cluster roles that are there from the beginning, as in every Kubernetes.
+"""The default cluster roles that every Kubernetes has from its start.
 
-Made by `cluster` at each start where they are missing, and given the rules that they lack; people
-bind `view`, `edit` and `admin` in their namespaces and may add to them. As in Kubernetes
-(k8s.io/component-helpers/auth/rbac/reconciliation) one with the annotation `autoupdate: "false"`
-stays as it is. What every authenticated user and every node may do is not here but in `authz`, so
-that no user can remove it by mistake.
+`cluster` creates those that are missing at each start and adds missing rules; users bind `view`,
+`edit` and `admin` in their namespaces and may add rules. As in Kubernetes
+(k8s.io/component-helpers/auth/rbac/reconciliation), a role with the annotation `autoupdate:
+"false"` is left alone. The permissions of every authenticated user and every node are in `authz`
+instead, so that no user can remove them by mistake.
 """
 
 from kilnwork.api import meta, resource
@@ -44,7 +44,9 @@ _EVERYTHING = [
 
 
 def _role(name: str, rules: list[meta.JsonObject], *, into: str = "") -> meta.JsonObject:
-    """`into`: to which role rules of others are added, and this one's by their label."""
+    """Return a cluster role. `into` names the default role that aggregates this one by its
+    label.
+    """
     labels = {**_LABELS, f"{_AGGREGATE}{into}": "true"} if into else _LABELS
     metadata = {"name": name, "labels": labels, "annotations": {_AUTOUPDATE: "true"}}
     role: meta.JsonObject = {"metadata": metadata, "rules": rules}
@@ -55,7 +57,7 @@ def _role(name: str, rules: list[meta.JsonObject], *, into: str = "") -> meta.Js
 
 
 def roles(extended: extensions.Extensions) -> list[meta.JsonObject]:
-    """Return the first cluster roles; each of view, edit and admin has all of the one before."""
+    """Return the default cluster roles. Each of view, edit and admin includes the one before it."""
     view = [*_VIEW, *extended.view]
     edit = [*view, *_EDIT, *extended.edit]
     return [
@@ -73,14 +75,14 @@ _BINDING: meta.JsonObject = {
 }
 
 
-def is_first(role: meta.JsonObject) -> bool:
-    """True for a role of this module."""
+def is_default_role(role: meta.JsonObject) -> bool:
+    """Return whether a role is one of the default roles of this module."""
     labels = role["metadata"].get("labels") or {}
     return all(labels.get(key) == value for key, value in _LABELS.items())
 
 
 async def ensure(writer: crud.ObjectWriter, extended: extensions.Extensions) -> None:
-    """Make the roles that are missing, and add the rules that those lack that are there."""
+    """Create the default roles that are missing, and add missing rules to the existing ones."""
     wanted = [(resource.CLUSTER_ROLES, role) for role in roles(extended)]
     wanted.append((resource.CLUSTER_ROLE_BINDINGS, _BINDING))
     for kind, obj in wanted:
@@ -92,23 +94,23 @@ async def ensure(writer: crud.ObjectWriter, extended: extensions.Extensions) -> 
             elif kind is resource.CLUSTER_ROLES:
                 await _add_rules(writer, named, stored.decode(), obj["rules"])
         except statuses.StatusError as error:
-            if error.code != 409:  # another was faster
+            if error.code != 409:  # another client was faster
                 raise
 
 
 async def _add_rules(
     writer: crud.ObjectWriter,
-    place: writes.WriteTarget,
+    target: writes.WriteTarget,
     role: meta.JsonObject,
     wanted: list[meta.JsonObject],
 ) -> None:
-    """Add the rules that a role lacks, for instance those of kinds that are installed since."""
+    """Add the rules that an existing role lacks, such as those of newly installed kinds."""
     annotations = role["metadata"].get("annotations") or {}
     missing = authz.missing_rules(role.get("rules") or [], wanted)
-    if not missing or not is_first(role) or annotations.get(_AUTOUPDATE) == "false":
+    if not missing or not is_default_role(role) or annotations.get(_AUTOUPDATE) == "false":
         return
     await writer.change(
-        place,
+        target,
         lambda obj: obj | {"rules": [*(obj.get("rules") or []), *missing]},
         writes.WriteContext(),
     )

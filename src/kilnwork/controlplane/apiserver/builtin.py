@@ -1,7 +1,8 @@
-"""The table of everything that is served: resources, subresources, columns, selectable fields.
+"""Table of the built-in kinds: resources, subresources, columns and selectable fields.
 
-Used by routing, discovery, OpenAPI, tables and selectors. Custom kinds have the schema and
-the columns of their definitions; which there are, `catalog` knows. No handler is here.
+Used by routing, discovery, OpenAPI, tables and selectors. Custom kinds have the schema and the
+columns of their definitions; `catalog` holds all kinds that are served now. No request handlers
+here.
 """
 
 from typing import Any
@@ -17,22 +18,23 @@ TERMINATING_VERBS = ("delete", "deletecollection", "get", "list", "watch")
 _STATUS_VERBS = ("get", "patch", "update")
 
 
-class Column(msgspec.Struct, frozen=True, kw_only=True):
-    """One column of `kubectl get`. `priority` above 0 shows with `-o wide` only.
-
-    `json_path` is empty where `tables` computes the cell (built-in kinds).
-    """
+class PrinterColumn(msgspec.Struct, frozen=True, kw_only=True):
+    """One column of `kubectl get`."""
 
     name: str
     type: str = "string"
     json_path: str = ""
+    """Empty where `tables` computes the cell (built-in kinds)."""
     format: str = ""
     priority: int = 0
+    """Above 0, the column is shown only with `-o wide`."""
     description: str = ""
 
 
 class Subresource(msgspec.Struct, frozen=True, kw_only=True):
-    """A path below an object. `group`, `version`, `kind`: of the body where it is another kind."""
+    """A path below an object. `group`, `version` and `kind` are those of the body if it is another
+    kind.
+    """
 
     name: str
     verbs: tuple[str, ...] = _STATUS_VERBS
@@ -42,7 +44,7 @@ class Subresource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScalePaths(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the replicas of a custom kind stand: `.spec.replicas`, `.status.replicas`."""
+    """Paths of the replica fields of a custom kind: `.spec.replicas`, `.status.replicas`."""
 
     spec: str
     status: str
@@ -53,41 +55,43 @@ _FIRST = b'{"apiVersion":"'
 
 
 class ServedResource(msgspec.Struct, frozen=True, kw_only=True):
-    """How one resource is served.
-
-    `schema`: structural schema of a custom kind, None for built-in ones. `selectable`: fields that
-    a field selector may name besides `metadata.name` and `metadata.namespace`. `storage_version`:
-    in which version objects are stored, where a custom kind has several. `rules`: the schema has
-    rules in CEL that nothing else holds. `extension`: what is registered for a custom kind.
-    """
+    """How one version of a resource is served."""
 
     resource: resource.Resource
     schema: dict[str, Any] | None = None
-    columns: tuple[Column, ...] = ()
+    """Structural schema of a custom kind; None for built-in kinds."""
+    columns: tuple[PrinterColumn, ...] = ()
     subresources: tuple[Subresource, ...] = ()
     selectable: tuple[str, ...] = ()
+    """Fields for field selectors besides `metadata.name` and `metadata.namespace`."""
     verbs: tuple[str, ...] = VERBS
     scale: ScalePaths | None = None
     storage_version: str = ""
+    """Version in which objects are stored, if a custom kind has several."""
     rules: bool = False
-    extension: extensions.Kind | None = None
+    """Whether the schema has CEL rules that must be evaluated."""
+    extension: extensions.InstalledKind | None = None
+    """What is registered for a custom kind."""
     terminating: bool = False
-    """Its definition is being deleted: it takes no new objects, and discovery names fewer verbs."""
+    """The definition is being deleted: no new objects, and discovery names fewer verbs."""
 
     @property
     def discovered_verbs(self) -> tuple[str, ...]:
+        """Return the verbs that discovery names."""
         return TERMINATING_VERBS if self.terminating else self.verbs
 
     @property
     def stored_as(self) -> str:
-        """The `apiVersion` under which objects are kept, whichever version of several is asked."""
+        """Return the `apiVersion` under which objects are stored, whichever version a request
+        uses.
+        """
         what = self.resource
         return f"{what.group}/{self.storage_version}" if self.storage_version else what.api_version
 
     def in_own_version(self, raw: bytes) -> bytes:
-        """Return a stored object in this version: only `apiVersion` differs, which is first.
+        """Return a stored object in this version: only `apiVersion` differs, which comes first.
 
-        As conversion strategy None of a CustomResourceDefinition.
+        This is conversion strategy None of a CustomResourceDefinition.
         """
         if not self.storage_version or not raw.startswith(_FIRST):
             return raw
@@ -96,16 +100,18 @@ class ServedResource(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def status_subresource(self) -> bool:
-        """True when `/status` exists: then the main path ignores status, and the other the rest."""
+        """Return whether `/status` exists: then the main path ignores status, and `/status` all
+        else.
+        """
         return any(s.name == "status" for s in self.subresources)
 
     def subresource(self, name: str) -> Subresource | None:
-        """The subresource called `name`, if there is one."""
+        """Return the subresource called `name`, or None."""
         return next((s for s in self.subresources if s.name == name), None)
 
     @property
     def custom(self) -> bool:
-        """True for kinds that a CustomResourceDefinition describes."""
+        """Return whether a CustomResourceDefinition describes the kind."""
         return self.schema is not None
 
 
@@ -113,13 +119,15 @@ STATUS = Subresource(name="status")
 _CONNECT = ("create", "get")
 
 
-def _name() -> Column:
-    return Column(name="Name", format="name", description="Name must be unique within a namespace.")
+def _name() -> PrinterColumn:
+    return PrinterColumn(
+        name="Name", format="name", description="Name must be unique within a namespace."
+    )
 
 
-def _columns(*names: str) -> tuple[Column, ...]:
-    """Columns after Name, in the order of Kubernetes; `+` in front: only with `-o wide`."""
-    shown = [Column(name=n.lstrip("+"), priority=int(n.startswith("+"))) for n in names]
+def _columns(*names: str) -> tuple[PrinterColumn, ...]:
+    """Return Name and these columns, in the order of Kubernetes; `+` marks columns of `-o wide`."""
+    shown = [PrinterColumn(name=n.lstrip("+"), priority=int(n.startswith("+"))) for n in names]
     return (_name(), *shown)
 
 
@@ -155,16 +163,16 @@ _PODS = ServedResource(
 _EVENTS = ServedResource(
     resource=resource.EVENTS,
     columns=(
-        Column(name="Last Seen"),
-        Column(name="Type"),
-        Column(name="Reason"),
-        Column(name="Object"),
-        Column(name="Subobject", priority=1),
-        Column(name="Source", priority=1),
-        Column(name="Message"),
-        Column(name="First Seen", priority=1),
-        Column(name="Count", priority=1),
-        Column(name="Name", format="name", priority=1),
+        PrinterColumn(name="Last Seen"),
+        PrinterColumn(name="Type"),
+        PrinterColumn(name="Reason"),
+        PrinterColumn(name="Object"),
+        PrinterColumn(name="Subobject", priority=1),
+        PrinterColumn(name="Source", priority=1),
+        PrinterColumn(name="Message"),
+        PrinterColumn(name="First Seen", priority=1),
+        PrinterColumn(name="Count", priority=1),
+        PrinterColumn(name="Name", format="name", priority=1),
     ),
     selectable=(
         *(
@@ -234,7 +242,7 @@ BUILT_IN: tuple[ServedResource, ...] = (
     ServedResource(resource=resource.LEASES, columns=_columns("Holder", "Age")),
     ServedResource(
         resource=resource.ROLES,
-        columns=(_name(), Column(name="Created At", type="date")),
+        columns=(_name(), PrinterColumn(name="Created At", type="date")),
     ),
     ServedResource(
         resource=resource.ROLE_BINDINGS,
@@ -242,7 +250,7 @@ BUILT_IN: tuple[ServedResource, ...] = (
     ),
     ServedResource(
         resource=resource.CLUSTER_ROLES,
-        columns=(_name(), Column(name="Created At", type="date")),
+        columns=(_name(), PrinterColumn(name="Created At", type="date")),
     ),
     ServedResource(
         resource=resource.CLUSTER_ROLE_BINDINGS,
@@ -250,7 +258,7 @@ BUILT_IN: tuple[ServedResource, ...] = (
     ),
     ServedResource(
         resource=resource.CUSTOM_RESOURCE_DEFINITIONS,
-        columns=(_name(), Column(name="Created At", type="date")),
+        columns=(_name(), PrinterColumn(name="Created At", type="date")),
         subresources=(STATUS,),
     ),
 )
@@ -263,9 +271,9 @@ _SCALE = Subresource(name="scale", group="autoscaling", version="v1", kind="Scal
 def custom(
     kind: resource.Resource, version: dict[str, Any], *, storage_version: str = ""
 ) -> ServedResource:
-    """How a custom kind is served, from an entry of its definition's `spec.versions`."""
+    """Return how a custom kind is served, from an entry of its definition's `spec.versions`."""
     columns = [
-        Column(
+        PrinterColumn(
             name=c["name"],
             type=c["type"],
             json_path=c["jsonPath"],
@@ -302,6 +310,6 @@ def custom(
 _BY_NAME = {served.resource.qualified: served for served in BUILT_IN}
 
 
-def of(kind: resource.Resource) -> ServedResource:
-    """How a built-in kind is served; KeyError for others."""
+def served_resource(kind: resource.Resource) -> ServedResource:
+    """Return how a built-in kind is served. Raises KeyError for other kinds."""
     return _BY_NAME[kind.qualified]

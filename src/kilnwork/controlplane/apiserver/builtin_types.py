@@ -1,8 +1,8 @@
-"""The types of built-in kinds, as the real API server describes them in OpenAPI v3.
+"""Types of the built-in kinds, as the real API server describes them in OpenAPI v3.
 
-Used for unknown fields, the keys by which lists merge, apply patches, and what `kubectl explain`
-shows. The file behind it is made by `hack/kinds.py` from Kubernetes (Apache License 2.0). Schemas
-of custom kinds are in their CustomResourceDefinitions, and rules beyond types in `rules_*`.
+Used to find unknown fields and the keys by which lists merge, for apply patches, and for `kubectl
+explain`. `hack/kinds.py` generates the data file from Kubernetes (Apache License 2.0). Schemas of
+custom kinds are in their CustomResourceDefinitions; rules beyond types are in `rules_*`.
 """
 
 import functools
@@ -24,7 +24,9 @@ _UNNAMED: Schema = {}
 
 @functools.cache
 def definitions() -> dict[str, Schema]:
-    """Every type by its full name (`io.k8s.api.core.v1.Pod`). Not to be changed. 20 ms at first."""
+    """Return all types by full name (`io.k8s.api.core.v1.Pod`). Read-only. The first call takes 20
+    ms.
+    """
     packed = resources.files("kilnwork.controlplane.apiserver").joinpath("types.json.gz")
     found: dict[str, Schema] = msgspec.json.decode(gzip.decompress(packed.read_bytes()))
     return found
@@ -40,18 +42,18 @@ def _by_kind() -> dict[tuple[str, str, str], str]:
 
 
 def name_of(group: str, version: str, kind: str) -> str | None:
-    """The full name of a kind's type, or None."""
+    """Return the full name of a kind's type, or None."""
     return _by_kind().get((group, version, kind))
 
 
-def of(kind: resource.Resource) -> Schema | None:
-    """The type of a built-in kind; None when it is not described."""
+def type_of(kind: resource.Resource) -> Schema | None:
+    """Return the type of a built-in kind, or None when it is not described."""
     name = name_of(kind.group, kind.version, kind.kind)
     return None if name is None else definitions()[name]
 
 
 def resolved(schema: Schema) -> Schema:
-    """`schema` itself, or what it refers to (by `$ref`, or `allOf` with one `$ref`)."""
+    """Return `schema` itself, or the type it refers to by `$ref` or by `allOf` with one `$ref`."""
     reference = schema.get("$ref")
     if reference is None and "allOf" in schema:
         reference = schema["allOf"][0].get("$ref")
@@ -61,7 +63,9 @@ def resolved(schema: Schema) -> Schema:
 
 
 def below(schema: Schema, name: str) -> Schema | None:
-    """The type of field `name` in an object of type `schema`, unresolved; None when unknown."""
+    """Return the type of field `name` in an object of type `schema`, unresolved; None if
+    unknown.
+    """
     known = schema.get("properties", {}).get(name)
     found: Schema | None = schema.get("additionalProperties") if known is None else known
     return found

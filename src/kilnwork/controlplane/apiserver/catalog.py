@@ -1,8 +1,8 @@
-"""What is served at this moment: the built-in kinds and those that are defined.
+"""Catalog of the kinds that are served now: the built-in and the defined ones.
 
-One for each control plane, on its event loop. `definition_controller` puts in and takes out what
-CustomResourceDefinitions say; everything that needs to know a kind asks here. `builtin` is the part
-that never changes.
+One for each control plane, on its event loop. `definition_controller` adds and removes the kinds of
+CustomResourceDefinitions; everything that needs to know a kind asks here. `builtin` has the kinds
+that never change.
 """
 
 from collections.abc import Iterable
@@ -15,13 +15,15 @@ from kilnwork.controlplane.apiserver import builtin
 
 
 class Catalog:
-    """Kinds by their names. `revision` rises with every change: a key for what is made of it.
+    """The served kinds, by their names.
 
-    `extended`: kinds with admission of their own, served when they are defined. `pod_warnings`: of
-    Pods, set by the owner of a node that knows what it does with their fields.
+    `revision` increases with every change and so serves as a cache key. `extended` are kinds with
+    admission rules of their own, which are served once they are defined. `pod_warnings` returns
+    warnings about Pods; the owner of a node sets it, which knows what the node does with their
+    fields.
     """
 
-    def __init__(self, extended: Iterable[extensions.Kind] = ()) -> None:
+    def __init__(self, extended: Iterable[extensions.InstalledKind] = ()) -> None:
         self.revision = 0
         self.pod_warnings: extensions.Warn = extensions.no_warnings
         self.served: tuple[builtin.ServedResource, ...] = builtin.BUILT_IN
@@ -33,31 +35,31 @@ class Catalog:
         self._index()
 
     def find(self, group: str, version: str, plural: str) -> builtin.ServedResource | None:
-        """What a URL path names, or None."""
+        """Return the kind that a URL path names, or None."""
         return self._by_path.get((group, version, plural))
 
     def of(self, kind: resource.Resource) -> builtin.ServedResource:
-        """How `kind` is served; KeyError when it is not."""
+        """Return how `kind` is served. Raises KeyError when it is not."""
         return self._by_path[kind.group, kind.version, kind.plural]
 
-    def kind(self, api_version: str, kind: str) -> builtin.ServedResource | None:
-        """What an owner reference names, or None."""
+    def find_kind(self, api_version: str, kind: str) -> builtin.ServedResource | None:
+        """Return the kind that an owner reference names, or None."""
         return self._by_kind.get((api_version, kind))
 
-    def stored(self, qualified: str) -> builtin.ServedResource | None:
-        """The kind of objects that the store keeps under this name, or None."""
+    def find_stored(self, qualified: str) -> builtin.ServedResource | None:
+        """Return the kind whose objects the store keeps under this qualified name, or None."""
         return self._stored.get(qualified)
 
-    def kept(self) -> Iterable[builtin.ServedResource]:
-        """One entry for each kind, also where several versions are served."""
+    def stored_kinds(self) -> Iterable[builtin.ServedResource]:
+        """Return one entry for each stored kind, even if several versions of it are served."""
         return tuple(self._stored.values())
 
-    def extension(self, name: str) -> extensions.Kind | None:
-        """What is registered for the kind of a definition, or None."""
+    def extension(self, name: str) -> extensions.InstalledKind | None:
+        """Return what is registered for the kind of a definition, or None."""
         return self._extended.get(name)
 
     def define(self, name: str, versions: Iterable[builtin.ServedResource]) -> None:
-        """Serve what the definition called `name` says, instead of what it said before."""
+        """Serve these versions for the definition called `name`, instead of its previous ones."""
         wanted, extension = tuple(versions), self.extension(name)
         if extension is not None:
             replace = msgspec.structs.replace
@@ -68,6 +70,7 @@ class Catalog:
         self._index()
 
     def forget(self, name: str) -> None:
+        """Stop serving the kind of the definition called `name`."""
         if self._defined.pop(name, None) is not None:
             self._index()
 

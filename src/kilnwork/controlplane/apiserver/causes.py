@@ -1,6 +1,6 @@
-"""Causes of a 422, worded as k8s.io/apimachinery/pkg/util/validation/field words them.
+"""Causes of a 422, worded as in k8s.io/apimachinery/pkg/util/validation/field.
 
-Used by every rule of the API server. `statuses.invalid` puts several into one Status.
+Used by every validation rule of the API server. `statuses.invalid` puts several into one Status.
 """
 
 import json
@@ -14,11 +14,11 @@ Cause = statuses.Cause
 IMMUTABLE = "field is immutable"
 
 _MAX_SHOWN = 1000
-"""Characters of a value that an error repeats; a whole TaskObject is of no use there."""
+"""Characters of a value that an error shows; nobody wants to read a whole TaskObject there."""
 
 
 def quoted(value: Any) -> str:
-    """A value as an error shows it: text in quotes, everything else as JSON."""
+    """Return a value as an error shows it: strings in quotes, everything else as JSON."""
     if value is None:
         return '"null"'
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -26,7 +26,7 @@ def quoted(value: Any) -> str:
 
 
 def go_text(value: Any) -> str:
-    """A value as Go's `%v` prints it: `map[a:1 b:[x y]]`."""
+    """Return a value as Go's `%v` prints it: `map[a:1 b:[x y]]`."""
     match value:
         case None:
             return "<nil>"
@@ -40,49 +40,52 @@ def go_text(value: Any) -> str:
 
 
 def invalid(field: str, value: Any, why: str) -> Cause:
-    """A value that breaks a rule; `why` is the rule."""
+    """Return the cause for a value that breaks a rule; `why` states the rule."""
     return Cause(field, "FieldValueInvalid", f"Invalid value: {quoted(value)}: {why}")
 
 
 def wrong_type(field: str, found: str, why: str) -> Cause:
-    """A value of JSON type `found` where another is wanted."""
+    """Return the cause for a value of JSON type `found` where another type is required."""
     return Cause(field, "FieldValueTypeInvalid", f'Invalid value: "{found}": {why}')
 
 
 def required(field: str, why: str = "") -> Cause:
-    """A field that must be there and is not, or is empty."""
+    """Return the cause for a required field that is missing or empty."""
     return Cause(field, "FieldValueRequired", f"Required value: {why}" if why else "Required value")
 
 
 def duplicate(field: str, value: Any) -> Cause:
-    """The second of two values that must differ; a map as Go prints one."""
+    """Return the cause for the second of two values that must differ. A map is shown as Go prints
+    it.
+    """
     go = "map[string]interface {}" if isinstance(value, dict) else ""
     return Cause(field, "FieldValueDuplicate", f"Duplicate value: {go}{quoted(value)}")
 
 
 def unsupported(field: str, value: Any, supported: Iterable[str]) -> Cause:
+    """Return the cause for a value that is not one of `supported`."""
     listed = ", ".join(f'"{option}"' for option in supported)
     text = f"Unsupported value: {quoted(value)}: supported values: {listed}"
     return Cause(field, "FieldValueNotSupported", text)
 
 
 def not_found(field: str, value: Any) -> Cause:
-    """A reference to something that is not in the object."""
+    """Return the cause for a reference to something that the object does not contain."""
     return Cause(field, "FieldValueNotFound", f"Not found: {quoted(value)}")
 
 
 def forbidden(field: str, why: str) -> Cause:
-    """A field that may not be set, or not be changed, here."""
+    """Return the cause for a field that may not be set, or not be changed, here."""
     return Cause(field, "FieldValueForbidden", f"Forbidden: {why}")
 
 
 def too_long(field: str, limit_bytes: int) -> Cause:
-    """A text that is too long; it is not repeated."""
+    """Return the cause for a text that is too long; the text itself is not shown."""
     text = f"Too long: may not be more than {limit_bytes} bytes"
     return Cause(field, "FieldValueTooLong", text)
 
 
 def too_many(field: str, count: int, limit: int) -> Cause:
-    """A list with too many items."""
+    """Return the cause for a list with too many items."""
     text = f"Too many: {count}: must have at most {limit} items"
     return Cause(field, "FieldValueTooMany", text)

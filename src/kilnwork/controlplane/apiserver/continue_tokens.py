@@ -1,7 +1,7 @@
-"""Continue tokens: where the next page of a list begins, and which moment it shows.
+"""Continue tokens: where the next page of a list begins, and at which resourceVersion.
 
-Used by `lists`. Opaque to clients; made as those of the real API server are, which is why a
-corrupt one is refused in the same words (k8s.io/apiserver/pkg/storage/continue.go).
+Used by `lists`. Opaque to clients, but in the format of the real API server, so that a corrupt
+token is refused with the same message (k8s.io/apiserver/pkg/storage/continue.go).
 """
 
 import base64
@@ -26,7 +26,10 @@ _INCONSISTENT = (
 
 
 class ListPosition(msgspec.Struct, frozen=True):
-    """Behind which (namespace, name) a page begins; `sequence` None: as it is now."""
+    """Where a page begins: after the object `after` (namespace, name).
+
+    `sequence` is the state of the store that the list shows; None means the current one.
+    """
 
     sequence: int | None
     after: tuple[str, str]
@@ -39,12 +42,12 @@ class _Token(msgspec.Struct, frozen=True):
 
 
 def encode(sequence: int, last: objects.Key) -> str:
-    """The token of the page behind `last`."""
+    """Return the token of the page that follows the object `last`."""
     return _encode(sequence, (last.namespace, last.name))
 
 
 def decode(token: str) -> ListPosition:
-    """Where to go on; 400 for what is no token."""
+    """Return the position that a token stands for. Raises 400 for an invalid token."""
     try:
         found = msgspec.json.decode(_bytes(token), type=_Token)
     except (ValueError, msgspec.MsgspecError) as error:
@@ -63,7 +66,7 @@ def decode(token: str) -> ListPosition:
 
 
 def expired(after: tuple[str, str]) -> statuses.StatusError:
-    """410 with a token that goes on at the same place, but as things are now."""
+    """Return a 410 with a new token that continues at the same position in the current state."""
     fresh = {"continue": _encode(_LATEST, after)}
     return statuses.StatusError(410, "Expired", _INCONSISTENT, metadata=fresh)
 
@@ -74,7 +77,7 @@ def _encode(sequence: int, after: tuple[str, str]) -> str:
 
 
 def _bytes(token: str) -> bytes:
-    """Base64 without padding, refused as Go refuses it."""
+    """Decode base64 without padding. Raises ValueError with the message of Go's decoder."""
     wrong = next((i for i, letter in enumerate(token) if letter not in _ALPHABET), None)
     if wrong is None and len(token) % 4 == 1:
         wrong = len(token) - 1

@@ -1,7 +1,7 @@
-"""Create, replace and change single objects: the way of every write into the store.
+"""Create, replace, change and apply single objects: every write into the store goes through here.
 
 Used by the HTTP app and, without HTTP, by the garbage collector, the binder and the namespace
-keeper; so all of them meet the same rules. Reading lists is in `lists`, deleting in `deletion`.
+controller, so that the same rules hold for all. Lists are read in `lists`; `deletion` deletes.
 """
 
 from collections.abc import Callable
@@ -28,14 +28,14 @@ from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 
 _TRIES = 10
-"""Rounds against concurrent writers before a write without resourceVersion fails."""
+"""Attempts of a write without resourceVersion against concurrent writers."""
 
 _NAME_TRIES = 8
-"""Names drawn for `generateName` before the request fails, as in the real server."""
+"""Names generated for `generateName` before the request fails, as in the real server."""
 
 
 class ObjectWriter:
-    """The way of every write. One per API server."""
+    """Writes objects into one store. One per API server."""
 
     def __init__(
         self,
@@ -56,86 +56,95 @@ class ObjectWriter:
 
     async def create(
         self,
-        place: writes.WriteTarget,
+        target: writes.WriteTarget,
         obj: meta.JsonObject,
         options: writes.WriteContext,
         *,
         applied: bool = False,
     ) -> writes.WriteResult:
-        """Make a new object; draws its name if only `generateName` is given.
+        """Create an object; generates its name if only `generateName` is given.
 
-        `applied`: `obj` says itself who manages its fields.
+        `applied`: `obj` already contains its managedFields.
         """
-        known = self._read(place, obj, options)
-        with statuses.Warned(known.warnings):
-            return await self._make(place, known, options, applied=applied)
+        known = self._read(target, obj, options)
+        with statuses.AddWarnings(known.warnings):
+            return await self._make(target, known, options, applied=applied)
 
     async def _make(
         self,
-        place: writes.WriteTarget,
+        target: writes.WriteTarget,
         known: admission.AdmissionResult,
         options: writes.WriteContext,
         *,
         applied: bool,
     ) -> writes.WriteResult:
-        given = metadata.of(known.obj)
+        given = metadata.metadata_of(known.obj)
         drawn = not given.get("name") and bool(given.get("generateName"))
         for _ in range(_NAME_TRIES if drawn else 1):
-            new = self._new_object(place, known.obj)
-            target = writes.WriteTarget(place.served, place.namespace, new["metadata"]["name"])
+            new = self._new_object(target, known.obj)
+            object_target = writes.WriteTarget(
+                target.served, target.namespace, new["metadata"]["name"]
+            )
             try:
-                return await self._create(target, new, options, known, applied=applied)
+                return await self._create(object_target, new, options, known, applied=applied)
             except errors.Superseded:
                 continue
-        await self.store.settle(target.key)
-        found = self.store.get(target.key)
+        await self.store.wait_committed(object_target.key)
+        found = self.store.get(object_target.key)
         going = found is not None and bool(found.metadata().deletion_timestamp)
-        raise statuses.already_exists(target.kind, target.name, going=going)
+        raise statuses.already_exists(object_target.kind, object_target.name, going=going)
 
     async def replace(
         self,
-        place: writes.WriteTarget,
+        target: writes.WriteTarget,
         obj: meta.JsonObject,
         options: writes.WriteContext,
         *,
         subresource: str = "",
     ) -> writes.WriteResult:
-        """Put `obj` in the place of the stored one; kinds that allow it are made by it."""
-        known = self._read(place, obj, options)
-        given = metadata.of(known.obj)
+        """Replace the stored object by `obj`; kinds that allow it are created if they do not
+        exist.
+        """
+        known = self._read(target, obj, options)
+        given = metadata.metadata_of(known.obj)
         if not given.get("name"):
-            raise write_rules.undeterminable(place)
-        write_rules.check_names(known.obj, place)
-        with statuses.Warned(known.warnings):
-            return await self._replace(place, obj, known, options, subresource=subresource)
+            raise write_rules.name_missing(target)
+        write_rules.check_names(known.obj, target)
+        with statuses.AddWarnings(known.warnings):
+            return await self._replace(target, obj, known, options, subresource=subresource)
 
     async def _replace(
         self,
-        place: writes.WriteTarget,
+        target: writes.WriteTarget,
         obj: meta.JsonObject,
         known: admission.AdmissionResult,
         options: writes.WriteContext,
         *,
         subresource: str,
     ) -> writes.WriteResult:
-        given = metadata.of(known.obj)
-        there = self.store.head(place.key) is not None
-        makes = place.kind in write_rules.MADE_BY_UPDATE and not subresource
-        if makes:
+        given = metadata.metadata_of(known.obj)
+        exists = self.store.head(target.key) is not None
+        creates = target.kind in write_rules.MADE_BY_UPDATE and not subresource
+        if creates:
             write_rules.check_readable(given)
-        if makes and not there:
-            above = writes.WriteTarget(place.served, place.namespace)
-            unborn = {**obj, "metadata": {**metadata.of(obj), "resourceVersion": ""}}
-            made = await self.create(above, unborn, options)
+        if creates and not exists:
+            collection = writes.WriteTarget(target.served, target.namespace)
+            without_version = {
+                **obj,
+                "metadata": {**metadata.metadata_of(obj), "resourceVersion": ""},
+            }
+            made = await self.create(collection, without_version, options)
             return msgspec.structs.replace(made, created=True)
-        if there and write_rules.wants_version(place.served) and not given.get("resourceVersion"):
-            raise statuses.version_required(place.kind, place.name)
-        done = await self.change_here(place, lambda _: known.obj, options, subresource=subresource)
+        if exists and write_rules.wants_version(target.served) and not given.get("resourceVersion"):
+            raise statuses.version_required(target.kind, target.name)
+        done = await self.change_internally(
+            target, lambda _: known.obj, options, subresource=subresource
+        )
         return msgspec.structs.replace(done, warnings=(*known.warnings, *done.warnings))
 
     async def change(
         self,
-        place: writes.WriteTarget,
+        target: writes.WriteTarget,
         change: writes.Change,
         options: writes.WriteContext,
         *,
@@ -143,39 +152,40 @@ class ObjectWriter:
         patched: bool = False,
         applied: bool = False,
     ) -> writes.WriteResult:
-        """Read, change, write; again when another writer was faster and no version is demanded.
+        """Read the object, call `change` and write the result.
 
-        `patched`: what the change makes was not sent as it is; refusals say so. `applied`: what it
-        makes says itself who manages its fields.
+        Repeats this when another writer was faster, unless the result has a resourceVersion.
+        `patched`: the result was computed from a patch, which error messages then say. `applied`:
+        the result already contains its managedFields.
         """
 
         def read(old: meta.JsonObject) -> admission.AdmissionResult:
-            # A subresource leaves the rest of its object as it is: that needs no reading.
+            # A subresource changes only part of its object: the rest needs no decoding.
             known = old if subresource else None
-            return self._read(place, change(old), options, known=known, patched=patched)
+            return self._read(target, change(old), options, known=known, patched=patched)
 
         return await self._change(
-            place, read, options, subresource=subresource, patched=patched, applied=applied
+            target, read, options, subresource=subresource, patched=patched, applied=applied
         )
 
-    async def change_here(
+    async def change_internally(
         self,
-        place: writes.WriteTarget,
+        target: writes.WriteTarget,
         change: writes.Change,
         options: writes.WriteContext,
         *,
         subresource: str = "",
     ) -> writes.WriteResult:
-        """The same for a change by the server itself, which is as its kind has it: not read."""
+        """As `change`, for a change by the server itself, whose result needs no decoding."""
 
         def known(old: meta.JsonObject) -> admission.AdmissionResult:
             return admission.AdmissionResult(change(old))
 
-        return await self._change(place, known, options, subresource=subresource)
+        return await self._change(target, known, options, subresource=subresource)
 
     async def _change(
         self,
-        place: writes.WriteTarget,
+        target: writes.WriteTarget,
         read: Callable[[meta.JsonObject], admission.AdmissionResult],
         options: writes.WriteContext,
         *,
@@ -183,87 +193,87 @@ class ObjectWriter:
         patched: bool = False,
         applied: bool = False,
     ) -> writes.WriteResult:
-        """The same; `read` gives what is wanted as its kind has it."""
+        """As `change`; `read` returns the wanted object, decoded."""
         for _ in range(_TRIES):
-            head = self.store.head(place.key)
+            head = self.store.head(target.key)
             if head is None:
-                await self.store.settle(place.key)
-                raise statuses.not_found(place.kind, place.name)
+                await self.store.wait_committed(target.key)
+                raise statuses.not_found(target.kind, target.name)
             old = head.decode()
-            old["apiVersion"] = place.kind.api_version
+            old["apiVersion"] = target.kind.api_version
             wanted = read(old)
-            with statuses.Warned(wanted.warnings):
-                write_rules.check_preconditions(place, wanted.obj, old, patched=patched)
-                new = write_rules.updated(place, wanted.obj, old, subresource=subresource)
-                admitted = await self._admit(place, new, options, old=old, subresource=subresource)
-            admitted.obj["apiVersion"] = old["apiVersion"] = place.served.stored_as
-            write_rules.count_generation(place, admitted.obj, old)
-            self._note_manager(
-                place,
+            with statuses.AddWarnings(wanted.warnings):
+                write_rules.check_preconditions(target, wanted.obj, old, patched=patched)
+                new = write_rules.prepare_update(target, wanted.obj, old, subresource=subresource)
+                admitted = await self._admit(target, new, options, old=old, subresource=subresource)
+            admitted.obj["apiVersion"] = old["apiVersion"] = target.served.stored_as
+            write_rules.count_generation(target, admitted.obj, old)
+            self._set_managed_fields(
+                target,
                 admitted.obj,
                 old,
-                given=metadata.of(wanted.obj).get("managedFields"),
-                manager=None if applied else write_rules.manager(place, options, subresource),
+                given=metadata.metadata_of(wanted.obj).get("managedFields"),
+                manager=None if applied else write_rules.manager(target, options, subresource),
             )
             admitted = msgspec.structs.replace(
                 admitted, warnings=(*wanted.warnings, *admitted.warnings)
             )
             try:
-                return await self._update(place, head, old, admitted, options)
+                return await self._update(target, head, old, admitted, options)
             except errors.Superseded:
                 continue
-        await self.store.settle(place.key)
-        raise statuses.conflict(place.kind, place.name)
+        await self.store.wait_committed(target.key)
+        raise statuses.conflict(target.kind, target.name)
 
     async def apply(
         self,
-        place: writes.WriteTarget,
+        target: writes.WriteTarget,
         config: meta.JsonObject,
         options: writes.WriteContext,
         *,
         force: bool = False,
         subresource: str = "",
     ) -> writes.WriteResult:
-        """Server-side apply: make the object as `config` says, or make it so."""
-        write_rules.check_applied(place, config)
-        manager = write_rules.manager(place, options, subresource, operation=managed_fields.APPLY)
-        wanted = write_rules.owned_part(place, config, subresource)
-        type_ = field_types.of(place.served)
+        """Server-side apply: create the object from `config`, or merge `config` into it."""
+        write_rules.check_applied(target, config)
+        manager = write_rules.manager(target, options, subresource, operation=managed_fields.APPLY)
+        wanted = write_rules.owned_part(target, config, subresource)
+        type_ = field_types.type_of(target.served)
 
         def applied(old: meta.JsonObject) -> meta.JsonObject:
             base = {**old, "metadata": dict(old["metadata"])}
             try:
                 typed_objects.check(type_, config)
-                version, custom = place.kind.api_version, place.served.custom
+                version, custom = target.kind.api_version, target.served.custom
                 managed_fields.adopt(type_, base, version, now=self.now(), custom=custom)
                 return managed_fields.apply(
                     type_, base, wanted, manager, force=force, now=self.now()
                 )
             except typed_objects.NotOfType as error:
-                raise write_rules.no_patch_object(place, config, error) from error
+                raise write_rules.no_patch_object(target, config, error) from error
 
-        if self.store.head(place.key) is None and not subresource:
-            if not metadata.of(config).get("name"):
-                raise write_rules.undeterminable(place)
-            uid = metadata.of(config).get("uid")
+        if self.store.head(target.key) is None and not subresource:
+            if not metadata.metadata_of(config).get("name"):
+                raise write_rules.name_missing(target)
+            uid = metadata.metadata_of(config).get("uid")
             if uid:
                 why = f"uid mismatch: the provided object specified uid {uid}, and no existing "
-                raise statuses.conflict(place.kind, place.name, why + "object was found")
-            new = applied({**write_rules.type_of(place), "metadata": {}})
-            above = writes.WriteTarget(place.served, place.namespace)
+                raise statuses.conflict(target.kind, target.name, why + "object was found")
+            new = applied({**write_rules.type_of(target), "metadata": {}})
+            collection = writes.WriteTarget(target.served, target.namespace)
             try:
-                made = await self.create(above, new, options, applied=True)
+                made = await self.create(collection, new, options, applied=True)
                 return msgspec.structs.replace(made, created=True)
             except statuses.StatusError as error:
                 if error.reason != "AlreadyExists":
                     raise
         return await self.change(
-            place, applied, options, subresource=subresource, patched=True, applied=True
+            target, applied, options, subresource=subresource, patched=True, applied=True
         )
 
-    def _note_manager(
+    def _set_managed_fields(
         self,
-        place: writes.WriteTarget,
+        target: writes.WriteTarget,
         new: meta.JsonObject,
         old: meta.JsonObject | None,
         *,
@@ -271,9 +281,12 @@ class ObjectWriter:
         manager: managed_fields.FieldManager | None,
         sent: frozenset[str] = frozenset(),
     ) -> None:
-        """Write down who manages what; `manager` None: `given` says it. `sent`: see
-        `write_rules`."""
-        type_ = field_types.of(place.served)
+        """Record in `new` which manager owns which fields.
+
+        Without a `manager`, `given` is stored as managedFields. For `sent` see
+        `write_rules.sent_names`.
+        """
+        type_ = field_types.type_of(target.served)
         if manager is None:
             new["metadata"].pop("managedFields", None)
             if given:
@@ -284,8 +297,8 @@ class ObjectWriter:
                 new,
                 manager,
                 now=self.now(),
-                custom=place.served.custom,
-                filled_in=write_rules.filled_in(place.kind, sent, new),
+                custom=target.served.custom,
+                filled_in=write_rules.filled_in(target.kind, sent, new),
             )
         else:
             managed_fields.updated(type_, old, new, manager, given=given, now=self.now())
@@ -295,6 +308,7 @@ class ObjectWriter:
                 new["metadata"]["managedFields"] = entries
 
     def now(self) -> str:
+        """Return the current time in RFC 3339, with whole seconds."""
         second = int(self.clock.wall())
         if second != self._now[0]:
             self._now = (second, clocks.rfc3339(second))
@@ -302,7 +316,7 @@ class ObjectWriter:
 
     def _read(
         self,
-        place: writes.WriteTarget,
+        target: writes.WriteTarget,
         obj: meta.JsonObject,
         options: writes.WriteContext,
         *,
@@ -311,7 +325,7 @@ class ObjectWriter:
     ) -> admission.AdmissionResult:
         try:
             return admission.read(
-                place.served,
+                target.served,
                 obj,
                 known=known,
                 field_validation=options.field_validation,
@@ -322,59 +336,59 @@ class ObjectWriter:
                 raise statuses.unpatchable(obj, str(error.__cause__)) from error
             raise
 
-    def _new_object(self, place: writes.WriteTarget, obj: meta.JsonObject) -> meta.JsonObject:
-        write_rules.check_names(obj, place)
+    def _new_object(self, target: writes.WriteTarget, obj: meta.JsonObject) -> meta.JsonObject:
+        write_rules.check_names(obj, target)
         meta_ = metadata.for_create(
-            metadata.of(obj),
-            namespace=place.namespace,
+            metadata.metadata_of(obj),
+            namespace=target.namespace,
             uid=self._new_uid(),
             now=self.now(),
-            counted=write_rules.is_counted(place.served),
+            counted=write_rules.is_counted(target.served),
         )
         if not meta_.get("name"):
             base = meta_.get("generateName", "")
             if not base:
                 text = "Required value: name or generateName is required"
                 cause = statuses.Cause("metadata.name", "FieldValueRequired", text)
-                raise statuses.invalid(place.kind, "", [cause])
+                raise statuses.invalid(target.kind, "", [cause])
             meta_["name"] = metadata.generated_name(base, self._entropy)
-        return write_rules.initial(place, write_rules.assembled(place.kind, meta_, obj))
+        return write_rules.prepare_new(target, write_rules.assemble(target.kind, meta_, obj))
 
     async def _create(
         self,
-        place: writes.WriteTarget,
+        target: writes.WriteTarget,
         new: meta.JsonObject,
         options: writes.WriteContext,
         known: admission.AdmissionResult,
         *,
         applied: bool,
     ) -> writes.WriteResult:
-        sent = write_rules.sent_names(place.kind, known.obj)
-        admitted = await self._admit(place, new, options)
-        if place.served.extension is not None:
+        sent = write_rules.sent_names(target.kind, known.obj)
+        admitted = await self._admit(target, new, options)
+        if target.served.extension is not None:
             await sample_checks.check(
-                self.kinds, place, admitted.obj, user=options.user, reader=self.lookup
+                self.kinds, target, admitted.obj, user=options.user, reader=self.lookup
             )
-        if self.store.head(place.key) is not None:
+        if self.store.head(target.key) is not None:
             raise errors.Superseded
-        admitted.obj["apiVersion"] = place.served.stored_as
-        self._note_manager(
-            place,
+        admitted.obj["apiVersion"] = target.served.stored_as
+        self._set_managed_fields(
+            target,
             admitted.obj,
             None,
-            given=metadata.of(known.obj).get("managedFields"),
-            manager=None if applied else write_rules.manager(place, options),
+            given=metadata.metadata_of(known.obj).get("managedFields"),
+            manager=None if applied else write_rules.manager(target, options),
             sent=sent,
         )
         admitted = msgspec.structs.replace(admitted, warnings=(*known.warnings, *admitted.warnings))
         if options.dry_run:
             return writes.WriteResult(msgspec.json.encode(admitted.obj), admitted.warnings)
-        stored = await self.store.put(place.key, admitted.obj, expected=0)
+        stored = await self.store.put(target.key, admitted.obj, expected=0)
         return writes.WriteResult(stored.raw, admitted.warnings)
 
     async def _admit(
         self,
-        place: writes.WriteTarget,
+        target: writes.WriteTarget,
         new: meta.JsonObject,
         options: writes.WriteContext,
         *,
@@ -383,20 +397,20 @@ class ObjectWriter:
     ) -> admission.AdmissionResult:
         asked = admission.AdmissionRequest(
             operation="create" if old is None else "update",
-            kind=place.kind,
+            kind=target.kind,
             new=new,
             old=old,
             subresource=subresource,
             known=True,
-            served=place.served,
-            extended=self.kinds.extension(str(metadata.of(new).get("name"))) is not None,
+            served=target.served,
+            extended=self.kinds.extension(str(metadata.metadata_of(new).get("name"))) is not None,
             pod_warnings=self.kinds.pod_warnings,
         )
         return await admission.admit(asked, user=options.user, reader=self.lookup)
 
     async def _update(
         self,
-        place: writes.WriteTarget,
+        target: writes.WriteTarget,
         head: objects.Stored,
         old: meta.JsonObject,
         admitted: admission.AdmissionResult,
@@ -405,14 +419,14 @@ class ObjectWriter:
         new, warnings = admitted.obj, admitted.warnings
         new["metadata"]["resourceVersion"] = str(head.sequence)
         if new == old and patches.same(new, head.decode()):
-            if self.store.head(place.key) != head:
+            if self.store.head(target.key) != head:
                 raise errors.Superseded
-            await self.store.settle(place.key)
+            await self.store.wait_committed(target.key)
             return writes.WriteResult(head.raw, warnings)
         if options.dry_run:
             return writes.WriteResult(msgspec.json.encode(new), warnings)
-        if write_rules.is_over(place.kind, new):
-            await self.store.remove(place.key, expected=head.sequence)
+        if write_rules.is_removable(target.kind, new):
+            await self.store.remove(target.key, expected=head.sequence)
             return writes.WriteResult(msgspec.json.encode(new), warnings, gone=True)
-        stored = await self.store.put(place.key, new, expected=head.sequence)
+        stored = await self.store.put(target.key, new, expected=head.sequence)
         return writes.WriteResult(stored.raw, warnings)

@@ -1,8 +1,10 @@
-"""Objects as their kind has them: types checked in Go's words, unknown fields left out and named.
+"""Decoding of objects by the type of their kind: checks types, and drops and reports unknown
+fields.
 
-Used by admission on whatever a client sent or made by a patch. What is left is known by type;
-whether the values make sense is for admission. Follows sigs.k8s.io/json (built-in kinds) and the
-decoder of k8s.io/apiextensions-apiserver (custom kinds: pruning, defaults).
+Used by admission on every object that a client sent or a patch produced. The decoded object has
+only known fields of the right types; admission validates the values. Follows sigs.k8s.io/json
+(built-in kinds) and the decoder of k8s.io/apiextensions-apiserver (custom kinds: pruning,
+defaults), with error messages in Go's words.
 """
 
 import functools
@@ -18,7 +20,9 @@ from kilnwork.controlplane.apiserver.field_types import ValueForm
 
 
 class DecodedObject(NamedTuple):
-    """A new object, and the paths of what was left out (`spec.foo`, `spec.env[0].bar`)."""
+    """A new object, and the paths of the fields that were dropped (`spec.foo`,
+    `spec.env[0].bar`).
+    """
 
     obj: meta.JsonObject
     unknown: list[str]
@@ -27,18 +31,18 @@ class DecodedObject(NamedTuple):
 def read(
     served: builtin.ServedResource, given: meta.JsonObject, *, known: meta.JsonObject | None = None
 ) -> DecodedObject:
-    """What the server makes of `given`, which stays as it is; raises WrongType.
+    """Decode `given`, which is not changed, as an object of its kind. Raises WrongType.
 
-    `known`: an object that was read before. Parts of `given` that are the very same objects are
-    taken as they are: most of an object, when only its status is written. So are the items of
-    lists, most of them when a patch adds one.
+    `known` is an object that was decoded before. Parts of `given` that are identical objects in
+    `known` are not decoded again: most of an object when only its status is written, or most items
+    of a list when a patch adds one.
     """
     if known is not None:
         return _read_beside(served, given, known)
     unknown: list[str] = []
     if served.schema is None:
         reader = _Reader(unknown)
-        obj = reader.struct(field_types.of(served), given, "")
+        obj = reader.struct(field_types.type_of(served), given, "")
         return DecodedObject(obj, unknown)
     obj, unknown = structural.prune_and_default(served.schema, given)
     if obj.get("metadata") is not None:
@@ -53,7 +57,7 @@ def _read_beside(
     rest = {k: part for k, part in given.items() if k not in kept}
     if served.schema is None:
         unknown: list[str] = []
-        made = _Reader(unknown, _long_lists(known)).struct(field_types.of(served), rest, "")
+        made = _Reader(unknown, _long_lists(known)).struct(field_types.type_of(served), rest, "")
     else:
         made, unknown = read(served, rest)
     parts = made | kept
@@ -62,7 +66,7 @@ def _read_beside(
 
 
 def _long_lists(known: meta.JsonObject) -> dict[str, list[Any]]:
-    """Lists of an object that may have hundreds of items, by path."""
+    """Return the lists of an object that may have hundreds of items, by path."""
     return {
         f"{part}.{name}": value
         for part in ("spec", "status")
@@ -71,14 +75,14 @@ def _long_lists(known: meta.JsonObject) -> dict[str, list[Any]]:
     }
 
 
-def read_as(type_: field_types.FieldType, given: meta.JsonObject) -> DecodedObject:
-    """The same for something that is no object: options, for example."""
+def read_typed(type_: field_types.FieldType, given: meta.JsonObject) -> DecodedObject:
+    """Decode a value of a type that is not a kind of its own, such as options. Raises WrongType."""
     unknown: list[str] = []
     return DecodedObject(_Reader(unknown).struct(type_, given, ""), unknown)
 
 
 def _read_metadata(given: Any, unknown: list[str]) -> meta.JsonObject:
-    """Metadata of a custom object, which has a decoder of its own: paths begin in it."""
+    """Decode the metadata of a custom object, for which Go has a decoder: its paths begin there."""
     inside: list[str] = []
     owner = field_types.metadata()
     managed = given.get("managedFields") if isinstance(given, dict) else None
@@ -92,17 +96,17 @@ def _read_metadata(given: Any, unknown: list[str]) -> meta.JsonObject:
 
 
 class Unreadable(ValueError):
-    """What was sent is no object of the kind; the text is Go's."""
+    """The body is not an object of the kind; the message is Go's."""
 
 
 class WrongType(Unreadable):
-    """A field has another type than its kind says."""
+    """A field has another type than its kind defines."""
 
 
 def check_kind(served: builtin.ServedResource, obj: meta.JsonObject) -> None:
-    """That the object is of this kind; apiVersion and kind may be missing. Raises Unreadable.
+    """Check that the object is of this kind; it may omit apiVersion and kind. Raises Unreadable.
 
-    For custom kinds 400 and 422 at once, as k8s.io/apiextensions-apiserver has it.
+    For custom kinds it raises the 400 or 422 of k8s.io/apiextensions-apiserver instead.
     """
     kind = served.resource
     _check_texts(obj)
@@ -147,7 +151,9 @@ def _check_texts(obj: meta.JsonObject) -> None:
 
 @functools.cache
 def _kinds_of(api_version: str) -> frozenset[str]:
-    """Kinds that Go knows in a version of a built-in group: ours, and what every group has."""
+    """Return the kinds that Go registers in a built-in group and version, with those of every
+    group.
+    """
     kinds = {s.resource.kind for s in builtin.BUILT_IN if s.resource.api_version == api_version}
     return frozenset({*kinds, *(f"{kind}List" for kind in kinds), *_IN_EVERY_GROUP})
 
@@ -161,7 +167,9 @@ _UNVERSIONED = ("Status", "APIVersions", "APIGroup", "APIGroupList", "APIResourc
 
 
 def _no_kind(kind: resource.Resource, obj: meta.JsonObject) -> statuses.StatusError:
-    """400: objects of users' kinds say what they are. Ours may leave that to the path."""
+    """Return the 400 for an object of a user-defined kind without `kind`, which only ours may
+    omit.
+    """
     shown = msgspec.json.encode(obj).decode()
     return statuses.bad_request(
         f"the object provided is unrecognized (must be of type {kind.kind}): Object 'Kind' is "
@@ -172,7 +180,7 @@ def _no_kind(kind: resource.Resource, obj: meta.JsonObject) -> statuses.StatusEr
 def cannot_be_handled(
     kind: resource.Resource, obj: meta.JsonObject, why: object
 ) -> statuses.StatusError:
-    """400 for a body that is no object of this kind."""
+    """Return the 400 for a body that is not an object of this kind."""
     found = obj.get("kind") or kind.kind
     version = str(obj.get("apiVersion") or kind.version).rpartition("/")[2]
     return statuses.bad_request(
@@ -180,14 +188,16 @@ def cannot_be_handled(
     )
 
 
-def judge_body(
+def check_body(
     kind: resource.Resource,
     body: meta.JsonObject,
     *,
     field_validation: str,
     oddities: Sequence[str],
 ) -> list[str]:
-    """Warnings for what is odd in a body that is not read by `read`; 400 for it with Strict."""
+    """Return warnings for oddities of a body that `read` does not decode; raises 400 with
+    Strict.
+    """
     try:
         return structural.unknown_fields((), field_validation=field_validation, oddities=oddities)
     except structural.StrictError as error:
@@ -199,7 +209,7 @@ _QUANTITY = ValueForm.QUANTITY
 
 
 class _Reader:
-    """`known`: lists by path whose items need not be read again."""
+    """Decodes values by their types. `known`: lists by path whose items need no decoding."""
 
     def __init__(
         self, unknown: list[str], known: Mapping[str, list[Any]] = types.MappingProxyType({})
@@ -289,7 +299,7 @@ class _Reader:
 
 
 _PLAIN = {ValueForm.TEXT: str, ValueForm.BOOLEAN: bool}
-"""Forms that all values of one Python type fit: checked without a call, as most are texts."""
+"""Forms whose values are all of one Python type: checked without a call, since most are strings."""
 
 _FITS: dict[ValueForm, Callable[[Any], bool]] = {
     ValueForm.STRUCT: lambda v: isinstance(v, dict),
@@ -315,11 +325,11 @@ _ZERO: dict[ValueForm, Callable[[], Any]] = {
     ValueForm.BOOLEAN: bool,
     ValueForm.QUANTITY: lambda: "0",
 }
-"""What null comes to in a list or map: Go has no null there."""
+"""Go's zero values, which null becomes in a list or map."""
 
 
 def _quantity(value: Any) -> Any:
-    """A resource quantity, unchanged. Raises WrongType in the words of Go's parser."""
+    """Return a resource quantity unchanged. Raises WrongType in the words of Go's parser."""
     try:
         quantities.parse(value if isinstance(value, str) else causes.quoted(value))
     except ValueError as error:
@@ -330,7 +340,7 @@ def _quantity(value: Any) -> Any:
 def _problem(
     type_: field_types.FieldType, value: Any, path: str, owner: field_types.FieldType | None
 ) -> str:
-    """As json.UnmarshalTypeError.Error: without positions in lists and keys of maps."""
+    """Return the text of json.UnmarshalTypeError.Error: without list positions and map keys."""
     plain = ".".join(part.partition("[")[0] for part in path.split("."))
     found = _json_name(value)
     struct = owner.struct if owner is not None and owner.form is ValueForm.STRUCT else ""
@@ -341,7 +351,7 @@ def _problem(
 
 
 _STRUCT_OF_MAPS = {"labels": "ObjectMeta", "annotations": "ObjectMeta"}
-"""Go names the struct that a map is in; the maps of texts that people write."""
+"""Go's error names the struct that contains a map; here for maps of strings that users write."""
 
 
 def _json_name(value: Any) -> str:

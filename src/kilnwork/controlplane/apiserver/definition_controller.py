@@ -1,9 +1,9 @@
-"""Serves what CustomResourceDefinitions say: follows them, names them, empties them when they go.
+"""Controller of CustomResourceDefinitions: accepts their names, serves their kinds, cleans up.
 
-Used by `cluster`. Does what the controllers of k8s.io/apiextensions-apiserver do: accepted names,
-`Established`, and the clean-up of a kind's objects before its definition goes. Definitions
-that come with the control plane are made or renewed at its start; why one of them is not served is
-logged, and said by `trouble`.
+Used by `cluster`. It does what the controllers of k8s.io/apiextensions-apiserver do: accepted
+names, `Established`, and the deletion of a kind's objects before its definition is removed.
+Definitions that come with the control plane are created or updated at its start; if one is not
+served, the reason is logged and returned by `problem`.
 """
 
 import logging
@@ -23,15 +23,15 @@ from kilnwork.controlplane.apiserver import (
 log = logging.getLogger(__name__)
 
 _DEFINITIONS = resource.CUSTOM_RESOURCE_DEFINITIONS
-_NOT_TO_BE_HAD = {served.resource.qualified for served in builtin.BUILT_IN}
-"""Built-in kinds: a definition of such a name is kept and nothing more, nor does it take their
-objects with it when it goes."""
+_BUILT_IN_NAMES = {served.resource.qualified for served in builtin.BUILT_IN}
+"""Names of built-in kinds: a definition with such a name is stored but not served, and its deletion
+does not delete their objects."""
 
-_AGAIN = "then start the server again"
+_THEN_RESTART = "then start the server again"
 
 
 class DefinitionController(store_controller.StoreController[str]):
-    """Keeps a catalog equal to the definitions in the store."""
+    """Keeps a catalog in sync with the definitions in the store."""
 
     def __init__(
         self,
@@ -42,18 +42,19 @@ class DefinitionController(store_controller.StoreController[str]):
     ) -> None:
         self._installed = {str(one["metadata"]["name"]): one for one in installed}
         self._foreign: dict[str, str] = {}
-        """Definitions of others in the places of those that are to be installed, and why they
-        cannot be changed into these."""
-        self._troubles: dict[str, str] = {}
+        """Users' definitions with the name of one to be installed → why they cannot be updated."""
+        self._problems: dict[str, str] = {}
         self._accepted: dict[str, tuple[str, meta.JsonObject]] = {}
-        """Group and accepted names of each definition."""
+        """Definition → its group and accepted names."""
         super().__init__("definitions", writer)
         self._deleter = deleter
         self._kinds = writer.kinds
-        self._ending: set[str] = set()
+        self._terminating: set[str] = set()
 
     async def start(self) -> None:
-        """Install what comes with the control plane, serve what is established, then follow."""
+        """Install the definitions of the control plane, serve established ones, then follow
+        changes.
+        """
         self._follow()
         for name, definition in self._installed.items():
             await self._install(name, definition)
@@ -62,32 +63,36 @@ class DefinitionController(store_controller.StoreController[str]):
             self._note_names(definition)
             if definitions.is_established(definition):
                 self._serve(definition)
-            self._add(stored.key.name)
+            self._enqueue(stored.key.name)
         for name in self._installed:  # before the first request
-            await self._look(name)
-        self._begin()
+            await self._reconcile(name)
+        self._start_worker()
 
     @property
-    def trouble(self) -> str | None:
-        """Why kinds that come with the control plane are not served; None when all are."""
-        return "; ".join(self._troubles.values()) or None
+    def problem(self) -> str | None:
+        """Return why kinds that come with the control plane are not served, or None when all
+        are.
+        """
+        return "; ".join(self._problems.values()) or None
 
     @property
     def serves_installed(self) -> bool:
-        """True when every kind that comes with the control plane is served as it should be, also
-        while its definition is being deleted."""
-        return not self._foreign and all(map(self._kinds.stored, self._installed))
+        """Return whether every kind that comes with the control plane is served as defined there.
+
+        This includes kinds whose definition is being deleted.
+        """
+        return not self._foreign and all(map(self._kinds.find_stored, self._installed))
 
     async def _install(self, name: str, wanted: meta.JsonObject) -> None:
-        place = writes.target_of(_DEFINITIONS, None, name)
+        target = writes.target_of(_DEFINITIONS, None, name)
         try:
-            if self._store.head(place.key) is None:
+            if self._store.head(target.key) is None:
                 above = writes.target_of(_DEFINITIONS, None, "")
                 await self._writer.create(above, wanted, writes.WriteContext())
                 return
             spec = wanted["spec"]
             await self._writer.change(
-                place,
+                target,
                 lambda obj: obj | {"spec": {**obj["spec"], **spec}},
                 writes.WriteContext(),
             )
@@ -96,80 +101,84 @@ class DefinitionController(store_controller.StoreController[str]):
                 raise
             self._foreign[name] = error.message
 
-    def _on_changes(self, changes: Sequence[objects.Change]) -> None:
+    def _on_changes(self, changes: Sequence[objects.StoreChange]) -> None:
         for change in changes:
             key = change.key
             if key.resource == _DEFINITIONS.qualified:
                 if change.action == objects.Action.DELETED:
                     self._forget(key.name)
-                self._add(key.name)
-            elif change.action == objects.Action.DELETED and key.resource in self._ending:
-                self._add(key.resource)
+                self._enqueue(key.name)
+            elif change.action == objects.Action.DELETED and key.resource in self._terminating:
+                self._enqueue(key.resource)
 
     def _forget(self, name: str) -> None:
-        """Free the names of a definition that is gone: others may wait for them."""
+        """Stop serving a deleted definition and free its names, for which other definitions may
+        wait.
+        """
         self._kinds.forget(name)
-        self._ending.discard(name)
+        self._terminating.discard(name)
         self._foreign.pop(name, None)
         group, _ = self._accepted.pop(name, ("", {}))
-        self._look_at_others(name, group)
+        self._enqueue_same_group(name, group)
         self._report(name, f"{name} was deleted: start the server again to install it")
 
-    def _look_at_others(self, name: str, group: str) -> None:
+    def _enqueue_same_group(self, name: str, group: str) -> None:
         for other, (its_group, _) in self._accepted.items():
             if other != name and its_group == group:
-                self._add(other)
+                self._enqueue(other)
 
-    def _report(self, name: str, trouble: str | None) -> None:
-        """Remember and log why an installed definition is not served, or that it is."""
-        if name not in self._installed or trouble == self._troubles.get(name):
+    def _report(self, name: str, problem: str | None) -> None:
+        """Record and log why an installed definition is not served, or that it is served again."""
+        if name not in self._installed or problem == self._problems.get(name):
             return
-        if trouble is None:
-            del self._troubles[name]
+        if problem is None:
+            del self._problems[name]
             log.info("installed definition is served again", extra={"definition": name})
         else:
-            self._troubles[name] = trouble
-            log.warning("installed definition fails", extra={"definition": name, "why": trouble})
+            self._problems[name] = problem
+            log.warning("installed definition fails", extra={"definition": name, "why": problem})
 
-    async def _look(self, name: str) -> None:
+    async def _reconcile(self, name: str) -> None:
         stored = self._store.get(writes.target_of(_DEFINITIONS, None, name).key)
         if stored is None:
             return
         definition = stored.decode()
         try:
             if definition["metadata"].get("deletionTimestamp"):
-                await self._empty(name, definition)
+                await self._delete_objects(name, definition)
             else:
                 await self._establish(name, definition)
         except statuses.StatusError as error:
             if error.code == 409:
-                self._add(name)
+                self._enqueue(name)
             elif error.code != 404:
                 raise
 
     async def _establish(self, name: str, definition: meta.JsonObject) -> None:
-        place = writes.target_of(_DEFINITIONS, None, name)
+        target = writes.target_of(_DEFINITIONS, None, name)
         names, conflict = definitions.accept_names(definition, self._others(definition))
         status = definitions.status(definition, names, conflict, now=self._writer.now())
         known = definition | {"status": status}
         if self._note_names(known):
-            self._look_at_others(name, definition["spec"]["group"])
+            self._enqueue_same_group(name, definition["spec"]["group"])
         established = definitions.is_established(known)
         if established:
             self._serve(known)
         else:
             self._kinds.forget(name)
-        self._report(name, self._trouble_of(name, None if established else conflict))
+        self._report(name, self._problem_of(name, None if established else conflict))
         if status != definition.get("status"):
             await self._writer.change(
-                place,
+                target,
                 lambda obj: obj | {"status": status},
                 writes.WriteContext(),
                 subresource="status",
             )
 
     def _others(self, definition: meta.JsonObject) -> dict[str, list[meta.JsonObject]]:
-        """Names of the same group that others have, by definition; built-in kinds have theirs."""
+        """Return the accepted names of the same group by definition; built-in kinds are under
+        "".
+        """
         group, name = definition["spec"]["group"], definition["metadata"]["name"]
         built_in = [
             {
@@ -190,18 +199,18 @@ class DefinitionController(store_controller.StoreController[str]):
         return {"": built_in, **defined}
 
     def _note_names(self, definition: meta.JsonObject) -> bool:
-        """Remember the names that a definition has; True when they are not what they were."""
+        """Record the accepted names of a definition. Return whether they have changed."""
         name = definition["metadata"]["name"]
         names = (definition.get("status") or {}).get("acceptedNames") or {}
         noted, before = (definition["spec"]["group"], names), self._accepted.get(name)
         self._accepted[name] = noted
         return before != noted
 
-    def _trouble_of(self, name: str, conflict: definitions.NameConflict | None) -> str | None:
+    def _problem_of(self, name: str, conflict: definitions.NameConflict | None) -> str | None:
         if name in self._foreign:
             return (
                 f"{name} is another definition than that of this server and cannot be changed into "
-                f"it ({self._foreign[name]}): `kubectl delete crd {name}`, {_AGAIN}"
+                f"it ({self._foreign[name]}): `kubectl delete crd {name}`, {_THEN_RESTART}"
             )
         if conflict is None:
             return None
@@ -212,28 +221,30 @@ class DefinitionController(store_controller.StoreController[str]):
 
     def _serve(self, definition: meta.JsonObject) -> None:
         name = definition["metadata"]["name"]
-        if name not in _NOT_TO_BE_HAD:
+        if name not in _BUILT_IN_NAMES:
             self._kinds.define(name, definitions.served_by(definition))
 
-    async def _empty(self, name: str, definition: meta.JsonObject) -> None:
-        """Delete the objects of the kind; when none is left, let the definition go."""
-        self._ending.add(name)
+    async def _delete_objects(self, name: str, definition: meta.JsonObject) -> None:
+        """Delete the objects of the kind; when none is left, remove the finalizer of the
+        definition.
+        """
+        self._terminating.add(name)
         if definitions.is_established(definition):
             self._serve(definition)
-        self._report(name, f"{name} is being deleted: wait until it is gone, {_AGAIN}")
-        place = writes.target_of(_DEFINITIONS, None, name)
+        self._report(name, f"{name} is being deleted: wait until it is gone, {_THEN_RESTART}")
+        target = writes.target_of(_DEFINITIONS, None, name)
         status = definitions.terminating(definition, now=self._writer.now())
         if status != definition.get("status"):
             await self._writer.change(
-                place,
+                target,
                 lambda obj: obj | {"status": status},
                 writes.WriteContext(),
                 subresource="status",
             )
-        served = None if name in _NOT_TO_BE_HAD else self._kinds.stored(name)
+        served = None if name in _BUILT_IN_NAMES else self._kinds.find_stored(name)
         left = 0
         if served is not None:
-            await self._store.settle_all()
+            await self._store.wait_all_committed()
             left = await self._delete_all(served)
         if left:
             return
@@ -244,13 +255,13 @@ class DefinitionController(store_controller.StoreController[str]):
             return obj | {"metadata": {**obj["metadata"], "finalizers": kept}}
 
         self._kinds.forget(name)
-        await self._writer.change(place, freed, writes.WriteContext())
+        await self._writer.change(target, freed, writes.WriteContext())
 
     async def _delete_all(self, served: builtin.ServedResource) -> int:
         qualified = served.resource.qualified
-        places = [
+        targets = [
             writes.WriteTarget(served, s.key.namespace, s.key.name)
             for s in tuple(self._store.select(qualified))
         ]
-        outcomes = await self._deleter.delete_all(places, deletion.DeleteOptions())
+        outcomes = await self._deleter.delete_all(targets, deletion.DeleteOptions())
         return sum(not outcome.gone for outcome in outcomes)

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: what one says, what is filled in, and which names it gets. Pure.
+"""CustomResourceDefinitions: defaults, served versions, accepted names and status. Pure.
 
 Used by admission and by `definition_controller`. Follows k8s.io/apiextensions-apiserver
 (apis/apiextensions/v1/defaults.go, controller/status, controller/establish).
@@ -14,7 +14,7 @@ from kilnwork.api import meta, resource
 from kilnwork.controlplane.apiserver import builtin
 
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
-"""Finalizer: the objects of a kind go before its definition does."""
+"""Finalizer of a definition: the objects of its kind are deleted first."""
 
 _RESOURCES, _KINDS = ("plural", "singular", "shortNames"), ("kind", "listKind")
 _CONTESTED = (
@@ -24,14 +24,14 @@ _CONTESTED = (
     ("kind", _KINDS, "KindConflict"),
     ("listKind", _KINDS, "ListKindConflict"),
 )
-"""A name, what it must differ from, and the reason when it does not."""
+"""Field, the fields of other definitions that it must differ from, and the reason of a conflict."""
 
 _NAMES = ("plural", "singular", "shortNames", "kind", "listKind", "categories")
 _VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
 
 
 def default(definition: meta.JsonObject) -> None:
-    """Fill in what a user may leave out."""
+    """Fill in the fields that a user may omit."""
     spec = definition.get("spec") or {}
     names = spec.get("names") or {}
     kind = names.get("kind") or ""
@@ -45,15 +45,15 @@ def default(definition: meta.JsonObject) -> None:
 
 
 def stored_version(definition: meta.JsonObject) -> str:
-    """The name of the version in which objects are kept."""
+    """Return the name of the version in which objects are stored."""
     versions = definition["spec"].get("versions") or ()
     return next((str(v["name"]) for v in versions if v.get("storage")), "")
 
 
 def served_by(definition: meta.JsonObject) -> Iterator[builtin.ServedResource]:
-    """Every version that is served, the newest first (KEP-1111: v1, v1beta1, v1alpha1).
+    """Yield every served version, the newest first (KEP-1111: v1, v1beta1, v1alpha1).
 
-    By the names that are accepted, if any are.
+    Uses the accepted names, if there are any, else those of the spec.
     """
     spec = definition["spec"]
     names = (definition.get("status") or {}).get("acceptedNames") or spec["names"]
@@ -79,7 +79,7 @@ def served_by(definition: meta.JsonObject) -> Iterator[builtin.ServedResource]:
 
 
 def priority(version: str) -> tuple[int, int, int, str]:
-    """A key by which versions sort: general availability, beta, alpha; anything else last."""
+    """Return a sort key for version names: stable, beta, alpha, then anything else."""
     found = _VERSION.fullmatch(version)
     if found is None:
         return (0, 0, 0, version)
@@ -88,8 +88,11 @@ def priority(version: str) -> tuple[int, int, int, str]:
 
 
 class NameConflict(NamedTuple):
-    """Why a definition does not get a name: `reason` and `message` of its condition, and who has
-    the name: another definition, or "" for a built-in kind."""
+    """Why a definition does not get a name: `reason` and `message` of its condition, and the
+    holder.
+
+    `holder` is the definition that has the name, or "" for a built-in kind.
+    """
 
     reason: str
     message: str
@@ -99,11 +102,11 @@ class NameConflict(NamedTuple):
 def accept_names(
     definition: meta.JsonObject, others: Mapping[str, Collection[meta.JsonObject]]
 ) -> tuple[meta.JsonObject, NameConflict | None]:
-    """Return the names that a definition has from now on, and why it does not get all of them.
+    """Return the names that a definition gets, and why it does not get all of them, or None.
 
-    `others`: what else is accepted in its group, by definition. A name stays with the definition
+    `others` are the accepted names in its group, by definition. A name stays with the definition
     that had it accepted first (controller/status/naming_controller.go). Of several conflicts the
-    last, as the real server.
+    last one is reported, as by the real server.
     """
     wanted = definition["spec"]["names"]
     had = (definition.get("status") or {}).get("acceptedNames") or {}
@@ -136,9 +139,9 @@ def _as_list(names: Any) -> list[str]:
 def status(
     definition: meta.JsonObject, names: meta.JsonObject, conflict: NameConflict | None, *, now: str
 ) -> meta.JsonObject:
-    """The status that a definition should have; times move only with what they are of.
+    """Return the status of a definition. Transition times change only with their condition.
 
-    What is established stays so, also when it does not get further names.
+    An established definition stays established even when it does not get further names.
     """
     old = definition.get("status") or {}
     was = {c["type"]: c for c in old.get("conditions") or ()}
@@ -175,7 +178,9 @@ def status(
 
 
 def mark_deleted(definition: meta.JsonObject, *, now: str) -> meta.JsonObject:
-    """Return a definition as its first DELETE leaves it: its objects go before it does."""
+    """Return a definition after its first DELETE: a finalizer keeps it until its objects are
+    deleted.
+    """
     metadata = definition["metadata"]
     finalizers = [f for f in metadata.get("finalizers") or () if f != CLEANUP]
     marked = {**metadata, "deletionTimestamp": now, "finalizers": [*finalizers, CLEANUP]}

@@ -1,9 +1,10 @@
-"""Deleting: at once, with grace, held up by finalizers, one by one or a whole collection.
+"""Deletion of objects: immediate, with grace period or finalizers; single objects or collections.
 
-Used by the HTTP app, the garbage collector and the namespace keeper. `decide` is pure and says what
-a DELETE does to an object; `Deleter` carries it out. Follows k8s.io/apiserver/pkg/registry/rest
-(BeforeDelete) and the graceful deletion of Pods. The world afterwards (containers, dependents,
-contents of a namespace) is the business of node, `gc` and `namespaces`.
+Used by the HTTP app, the garbage collector and the namespace controller. `decide` is pure and
+returns what a DELETE does to an object; `Deleter` executes it. Follows
+k8s.io/apiserver/pkg/registry/rest (BeforeDelete) and the graceful deletion of Pods. Consequences
+are handled elsewhere: containers by the node, dependents by `gc`, contents of a namespace by
+`namespaces`.
 """
 
 from collections.abc import Iterable
@@ -33,7 +34,7 @@ ORPHAN = "orphan"
 """Finalizer of an owner whose dependents are to be kept."""
 
 MAX_GRACE_S = 1_000_000_000
-"""Longer grace is as good as none (32 years), and its end would not fit into a timestamp."""
+"""32 years; the end of a longer grace period would not fit into a timestamp."""
 
 _TRIES = 10
 _DEFAULT_GRACE_S = 30
@@ -46,27 +47,30 @@ _POLICIES = ("Foreground", "Background", "Orphan", "nil")
 
 
 class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """metav1.DeleteOptions. `grace_s` None: the object's own; `propagation` empty: Background."""
+    """metav1.DeleteOptions."""
 
     grace_s: int | None = None
+    """None: the object's own grace period."""
     uid: str = ""
     resource_version: str = ""
     propagation: str = ""
+    """Foreground, Background or Orphan; empty: the object's finalizers decide, else Background."""
     options: writes.WriteContext = msgspec.field(default_factory=writes.WriteContext)
 
 
 class DeletionDecision(msgspec.Struct, frozen=True):
-    """What a DELETE does: `remove` now, or store `marked`, or (None) nothing more than before.
+    """What a DELETE does: `remove` the object now, store `marked`, or (with neither) change
+    nothing.
 
-    With both, `marked` is only shown: a Pod that is removed has no grace left.
+    With both, `marked` is only the response: a Pod that is removed at once is shown without grace.
     """
 
     remove: bool = False
     marked: meta.JsonObject | None = None
 
 
-async def asked(request: requests.ApiRequest, options: writes.WriteContext) -> DeleteOptions:
-    """DeleteOptions of a request's body, else of its query; 422 when they make no sense."""
+async def read_options(request: requests.ApiRequest, options: writes.WriteContext) -> DeleteOptions:
+    """Return the DeleteOptions of a request's body, or else of its query. Raises 422."""
     raw = await request.body()
     document: meta.JsonObject = {}
     if raw:
@@ -76,13 +80,15 @@ async def asked(request: requests.ApiRequest, options: writes.WriteContext) -> D
             if error.code != 400:
                 raise
             raise statuses.plain_internal(bodies.without_type(error.message)) from error
-    return parse(document, request.query, options)
+    return parse_options(document, request.query, options)
 
 
-def parse(
+def parse_options(
     document: meta.JsonObject, query: requests.Query, options: writes.WriteContext
 ) -> DeleteOptions:
-    """DeleteOptions of a document, else of the query; 500 when they cannot be read."""
+    """Return the DeleteOptions of a document, or else of the query. Raises 422, or 500 if
+    unreadable.
+    """
     given = _read(document)
     grace = given.get("gracePeriodSeconds")
     if grace is None:
@@ -106,14 +112,14 @@ def parse(
 
 
 def _read(document: meta.JsonObject) -> meta.JsonObject:
-    """The options as metav1.DeleteOptions has them. A guard that cannot be read is not passed."""
+    """Decode a document as metav1.DeleteOptions. An unreadable precondition must not be ignored."""
     kind = document.get("kind") or _KIND
     try:
         if kind != _KIND:
             raise decoding.Unreadable(
                 f"converting (v1.{kind}) to (v1.DeleteOptions): unknown conversion"
             )
-        return decoding.read_as(field_types.named(_TYPE), document).obj
+        return decoding.read_typed(field_types.named(_TYPE), document).obj
     except decoding.Unreadable as error:
         raise statuses.plain_internal(str(error)) from error
 
@@ -134,22 +140,22 @@ def _check(propagation: str, dry_run: list[str], *, orphans: bool) -> None:
 
 
 def decide(
-    place: writes.WriteTarget, obj: meta.JsonObject, asked: DeleteOptions, now_s: float
+    target: writes.WriteTarget, obj: meta.JsonObject, asked: DeleteOptions, now_s: float
 ) -> DeletionDecision:
-    """What deleting `obj` (a copy, which may be changed) comes to."""
+    """Return what deleting `obj` does. `obj` is a copy that may be changed."""
     found = obj["metadata"]
-    grace = _grace_s(place, obj, asked)
+    grace = _grace_s(target, obj, asked)
     deleting = "deletionTimestamp" in found
-    if place.kind == resource.CUSTOM_RESOURCE_DEFINITIONS and not deleting:
+    if target.kind == resource.CUSTOM_RESOURCE_DEFINITIONS and not deleting:
         return DeletionDecision(marked=definitions.mark_deleted(obj, now=clocks.rfc3339(now_s)))
     finalizers = _finalizers(found, asked)
-    held = place.kind == resource.NAMESPACES and (
+    held = target.kind == resource.NAMESPACES and (
         not deleting or bool((obj.get("spec") or {}).get("finalizers"))
     )
     if held and deleting:
         return DeletionDecision()
     if not finalizers and grace == 0 and not held:
-        return DeletionDecision(remove=True, marked=_without_grace(place, obj, now_s))
+        return DeletionDecision(remove=True, marked=_without_grace(target, obj, now_s))
     before = found.get("deletionGracePeriodSeconds") or 0
     if deleting and grace >= before and finalizers == list(found.get("finalizers") or ()):
         return DeletionDecision()
@@ -166,17 +172,17 @@ def decide(
         found.pop("finalizers", None)
     if found.get("generation") and not deleting:
         found["generation"] += 1
-    if place.kind == resource.NAMESPACES:
+    if target.kind == resource.NAMESPACES:
         obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
         del found["deletionGracePeriodSeconds"]
     return DeletionDecision(marked=obj)
 
 
 def _without_grace(
-    place: writes.WriteTarget, obj: meta.JsonObject, now_s: float
+    target: writes.WriteTarget, obj: meta.JsonObject, now_s: float
 ) -> meta.JsonObject | None:
-    """A Pod as the response to its removal shows it; None for what knows no grace."""
-    if place.kind != resource.PODS:
+    """Return a Pod as the response to its immediate removal shows it; None for other kinds."""
+    if target.kind != resource.PODS:
         return None
     found = obj["metadata"]
     if found.get("generation") and "deletionTimestamp" not in found:
@@ -186,9 +192,9 @@ def _without_grace(
     return obj
 
 
-def _grace_s(place: writes.WriteTarget, obj: meta.JsonObject, asked: DeleteOptions) -> int:
-    """Only Pods have grace, and only where something of them may still run."""
-    if place.kind != resource.PODS:
+def _grace_s(target: writes.WriteTarget, obj: meta.JsonObject, asked: DeleteOptions) -> int:
+    """Return the grace period: 0 unless it is a Pod of which something may still run."""
+    if target.kind != resource.PODS:
         return 0
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
@@ -209,41 +215,41 @@ def _finalizers(found: dict[str, Any], asked: DeleteOptions) -> list[str]:
 
 
 class Deleter:
-    """Carries deletions out."""
+    """Deletes objects of one store."""
 
     def __init__(self, writer: crud.ObjectWriter) -> None:
         self._writer = writer
         self._store = writer.store
 
-    async def delete(self, place: writes.WriteTarget, asked: DeleteOptions) -> writes.WriteResult:
-        """Delete one object; the outcome holds its last or its marked state."""
-        self._check_allowed(place)
+    async def delete(self, target: writes.WriteTarget, asked: DeleteOptions) -> writes.WriteResult:
+        """Delete one object. The result holds its last state, or the state marked for deletion."""
+        self._check_allowed(target)
         for _ in range(_TRIES):
-            head = self._store.head(place.key)
+            head = self._store.head(target.key)
             if head is None:
-                await self._store.settle(place.key)
-                raise statuses.not_found(place.kind, place.name)
+                await self._store.wait_committed(target.key)
+                raise statuses.not_found(target.kind, target.name)
             obj = head.decode()
-            _check_preconditions(place, obj, asked)
-            verdict = decide(place, obj, asked, self._writer.clock.wall())
+            _check_preconditions(target, obj, asked)
+            verdict = decide(target, obj, asked, self._writer.clock.wall())
             try:
-                return await self._carry_out(place, head, verdict, asked)
+                return await self._carry_out(target, head, verdict, asked)
             except errors.Superseded:
                 continue
-        raise statuses.conflict(place.kind, place.name)
+        raise statuses.conflict(target.kind, target.name)
 
     async def delete_all(
-        self, places: Iterable[writes.WriteTarget], asked: DeleteOptions
+        self, targets: Iterable[writes.WriteTarget], asked: DeleteOptions
     ) -> list[writes.WriteResult]:
-        """Delete each of a collection; one that has gone meanwhile is passed over.
+        """Delete several objects; objects that are gone by then are skipped.
 
-        The outcomes hold what there was before, as the real server shows it.
+        The results hold the objects as they were before, as the response of the real server does.
         """
         outcomes = []
-        for place in places:
+        for target in targets:
             try:
-                head = self._store.head(place.key)
-                outcome = await self.delete(place, asked)
+                head = self._store.head(target.key)
+                outcome = await self.delete(target, asked)
                 outcomes.append(
                     outcome if head is None else msgspec.structs.replace(outcome, raw=head.raw)
                 )
@@ -254,7 +260,7 @@ class Deleter:
 
     async def _carry_out(
         self,
-        place: writes.WriteTarget,
+        target: writes.WriteTarget,
         head: objects.Stored,
         verdict: DeletionDecision,
         asked: DeleteOptions,
@@ -263,35 +269,35 @@ class Deleter:
             raw = head.raw if verdict.marked is None else msgspec.json.encode(verdict.marked)
             return writes.WriteResult(raw, gone=verdict.remove)
         if verdict.remove:
-            change = await self._store.remove(place.key, expected=head.sequence)
+            change = await self._store.remove(target.key, expected=head.sequence)
             shown = change.raw if verdict.marked is None else msgspec.json.encode(verdict.marked)
             return writes.WriteResult(shown, gone=True)
         if verdict.marked is None:
-            await self._store.settle(place.key)
+            await self._store.wait_committed(target.key)
             return writes.WriteResult(head.raw)
-        stored = await self._store.put(place.key, verdict.marked, expected=head.sequence)
+        stored = await self._store.put(target.key, verdict.marked, expected=head.sequence)
         return writes.WriteResult(stored.raw)
 
-    def _check_allowed(self, place: writes.WriteTarget) -> None:
-        if place.kind == resource.NAMESPACES and place.name in _KEPT_NAMESPACES:
-            raise statuses.refused(place.kind, place.name, "this namespace may not be deleted")
+    def _check_allowed(self, target: writes.WriteTarget) -> None:
+        if target.kind == resource.NAMESPACES and target.name in _KEPT_NAMESPACES:
+            raise statuses.refused(target.kind, target.name, "this namespace may not be deleted")
 
 
 def _check_preconditions(
-    place: writes.WriteTarget, obj: meta.JsonObject, asked: DeleteOptions
+    target: writes.WriteTarget, obj: meta.JsonObject, asked: DeleteOptions
 ) -> None:
     found = obj["metadata"]
     if asked.uid and asked.uid != found["uid"]:
         raise statuses.unmet(
-            place.kind,
-            place.name,
+            target.kind,
+            target.name,
             f"the UID in the precondition ({asked.uid}) does not match the UID in record "
             f"({found['uid']}). The object might have been deleted and then recreated",
         )
     if asked.resource_version and asked.resource_version != found["resourceVersion"]:
         raise statuses.unmet(
-            place.kind,
-            place.name,
+            target.kind,
+            target.name,
             f"the ResourceVersion in the precondition ({asked.resource_version}) does not match "
             f"the ResourceVersion in record ({found['resourceVersion']}). The object might have "
             "been modified",

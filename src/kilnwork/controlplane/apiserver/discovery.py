@@ -1,8 +1,8 @@
-"""Discovery: which groups, versions and resources are served, and what the server is.
+"""Discovery: which groups, versions and resources are served, and the version of the server.
 
-Used by the HTTP app for `/api`, `/apis`, `/api/v1`, `/apis/GROUP[/VERSION]` and `/version`; kubectl
-asks these first. Aggregated discovery (KEP-3352) when the client accepts it, so that kubectl needs
-two requests instead of one per group.
+Used by the HTTP app for `/api`, `/apis`, `/api/v1`, `/apis/GROUP[/VERSION]` and `/version`, which
+kubectl requests first. Serves aggregated discovery (KEP-3352) to clients that accept it, so that
+kubectl needs two requests instead of one per group.
 """
 
 import platform
@@ -33,7 +33,7 @@ _AGGREGATED_VERSIONS = ("v2", "v2beta1")
 
 
 def aggregated_version(accept: str) -> str | None:
-    """`v2` or `v2beta1` when the client prefers aggregated discovery in it, else None."""
+    """Return `v2` or `v2beta1` if the client prefers aggregated discovery in it, else None."""
     for option in accept.split(","):
         parts = [part.strip() for part in option.split(";")]
         if f"as={_AGGREGATED}" in parts and "g=apidiscovery.k8s.io" in parts:
@@ -46,16 +46,16 @@ def aggregated_version(accept: str) -> str | None:
 
 
 def aggregated_media_type(version: str) -> str:
-    """Content-Type of an aggregated document: clients compare it."""
+    """Return the Content-Type of an aggregated document, which clients compare."""
     return f"application/json;g=apidiscovery.k8s.io;v={version};as={_AGGREGATED}"
 
 
 def document(
     path: str, *, accept: str, address: str = "", kinds: Kinds = builtin.BUILT_IN
 ) -> tuple[meta.JsonObject, str] | None:
-    """The document at `path` and its media type; None when there is nothing.
+    """Return the document at `path` and its media type, or None when there is none.
 
-    `address` (`host:port`) is what `/api` tells clients outside; `kinds` is all that is served.
+    `address` (`host:port`) is the server address that `/api` reports; `kinds` is everything served.
     """
     kinds = (*kinds, *_REVIEWS)
     parts = [part for part in path.split("/") if part]
@@ -67,7 +67,7 @@ def document(
 
 
 def version() -> meta.JsonObject:
-    """`/version`: the Kubernetes API level, and whose server this is."""
+    """Return the document `/version`: the Kubernetes version and the implementation."""
     return {
         "major": kubernetes_version.MAJOR,
         "minor": kubernetes_version.MINOR,
@@ -111,7 +111,7 @@ def _plain(parts: Sequence[str], address: str, kinds: Kinds) -> meta.JsonObject 
 
 
 def _groups(kinds: Kinds) -> dict[str, list[str]]:
-    """Group → its versions, the best first; the core group is empty."""
+    """Return the versions of each group, the preferred one first. The core group is ""."""
     found: dict[str, set[str]] = {}
     for served in kinds:
         found.setdefault(served.resource.group, set()).add(served.resource.version)
@@ -122,7 +122,7 @@ def _groups(kinds: Kinds) -> dict[str, list[str]]:
 
 
 def _all_paths(kinds: Kinds) -> list[str]:
-    """What `/` names, for people who look around."""
+    """Return the paths that `/` lists."""
     groups = [
         path
         for group, versions in _groups(kinds).items()
@@ -133,7 +133,7 @@ def _all_paths(kinds: Kinds) -> list[str]:
 
 
 def is_built_in(group: str, version_: str) -> bool:
-    """True for a group and version that no CustomResourceDefinition has brought."""
+    """Return whether a group and version exists without any CustomResourceDefinition."""
     return any(
         (s.resource.group, s.resource.version) == (group, version_)
         for s in (*builtin.BUILT_IN, *_REVIEWS)

@@ -1,6 +1,7 @@
-"""Fields that a body has twice, in the words of Go's decoders: refused by Strict, else warned of.
+"""Duplicate fields of a body, reported in the words of Go's decoders: errors with Strict, else
+warnings.
 
-Used by `resources`, `app` and `patches`, once `bodies` has read and bounded the body.
+Used by `resources`, `app` and `patches`, after `bodies` has decoded the body and checked its size.
 """
 
 import json
@@ -15,22 +16,28 @@ _MERGE_KEY = "tag:yaml.org,2002:merge"
 _STRING = "tag:yaml.org,2002:str"
 
 
-def texts(raw: bytes, content_type: str, obj: dict[str, Any], *, typed: bool) -> tuple[str, ...]:
-    """What there is to say of a body that was read as `obj`.
+def find_duplicates(
+    raw: bytes, content_type: str, obj: dict[str, Any], *, typed: bool
+) -> tuple[str, ...]:
+    """Return the messages about duplicate fields of a body that was decoded as `obj`.
 
-    `typed`: the kind is built in. Go reads JSON of such into a struct: maps that come twice are
-    merged, in `obj` too. Of everything else the last one counts.
+    `typed`: the kind is built in. Go decodes its JSON into a struct, where duplicate maps are
+    merged; the same is done to `obj`. In all other cases the last value counts.
     """
     if content_type == "application/json":
-        return tuple(f'duplicate field "{path}"' for path in in_json(raw, obj, merged=typed))
+        return tuple(f'duplicate field "{path}"' for path in find_in_json(raw, obj, merged=typed))
     if content_type.endswith("/yaml"):
-        found = in_yaml(raw)
+        found = find_in_yaml(raw)
         return (found,) if found else ()
     return ()
 
 
-def in_json(raw: bytes, obj: dict[str, Any] | None = None, *, merged: bool = False) -> list[str]:
-    """Paths of the fields that JSON text has twice; with `merged` `obj` becomes as Go's structs."""
+def find_in_json(
+    raw: bytes, obj: dict[str, Any] | None = None, *, merged: bool = False
+) -> list[str]:
+    """Return the paths of duplicate fields in a JSON text; with `merged`, merge them in `obj` as Go
+    does.
+    """
     if not _has_any(raw):
         return []
     found: list[str] = []
@@ -41,25 +48,25 @@ def in_json(raw: bytes, obj: dict[str, Any] | None = None, *, merged: bool = Fal
     return found
 
 
-def in_yaml(raw: bytes) -> str:
-    """The error of go-yaml about keys that a mapping has twice, empty when there are none."""
-    lines = list(_doubled_keys(yaml.compose(raw, _CYAML), set()))
+def find_in_yaml(raw: bytes) -> str:
+    """Return go-yaml's error about duplicate keys of mappings, or "" when there are none."""
+    lines = list(_duplicate_keys(yaml.compose(raw, _CYAML), set()))
     return YAML_ERRORS + "\n".join(lines) if lines else ""
 
 
-def in_applied(raw: bytes) -> str:
-    """As `in_yaml`, of an apply patch, which mostly is JSON."""
+def find_in_apply(raw: bytes) -> str:
+    """Return what `find_in_yaml` returns, for an apply patch, which is JSON in most cases."""
     if raw.lstrip().startswith(b"{"):
         try:
             if not _has_any(raw):
                 return ""
         except ValueError:
             pass  # it is YAML that begins with a brace
-    return in_yaml(raw)
+    return find_in_yaml(raw)
 
 
 def warnings(found: Iterable[str]) -> list[str]:
-    """The texts of `Warning` headers: one for each line of go-yaml's."""
+    """Return the texts of `Warning` headers: one for each line of go-yaml's error."""
     listed: list[str] = []
     for text in found:
         _, of_yaml, lines = text.partition(YAML_ERRORS)
@@ -67,25 +74,25 @@ def warnings(found: Iterable[str]) -> list[str]:
     return listed
 
 
-class _Twice(Exception):
-    """Some object has a field twice."""
+class _DuplicateField(Exception):
+    """An object has a duplicate field."""
 
 
-def _once(pairs: list[tuple[str, Any]]) -> None:
+def _check_unique(pairs: list[tuple[str, Any]]) -> None:
     if len(pairs) > 1 and len(dict(pairs)) != len(pairs):
-        raise _Twice
+        raise _DuplicateField
 
 
 def _has_any(raw: bytes) -> bool:
     try:
-        json.loads(raw, object_pairs_hook=_once)
-    except _Twice:
+        json.loads(raw, object_pairs_hook=_check_unique)
+    except _DuplicateField:
         return True
     return False
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """The pairs of a JSON object; a type of its own, to be distinct from a list."""
+    """The pairs of a JSON object, as a type that differs from a JSON list."""
 
 
 def _merged(value: Any, path: str, found: list[str]) -> Any:
@@ -105,18 +112,18 @@ def _merged(value: Any, path: str, found: list[str]) -> Any:
     return value
 
 
-def _doubled_keys(node: yaml.Node | None, visited: set[int]) -> Iterator[str]:
-    """Lines of the error; what an alias stands for is looked at once."""
+def _duplicate_keys(node: yaml.Node | None, visited: set[int]) -> Iterator[str]:
+    """Yield the lines of the error. The target of an alias is visited only once."""
     if node is None or id(node) in visited:
         return
     visited.add(id(node))
     if isinstance(node, yaml.SequenceNode):
         for item in node.value:
-            yield from _doubled_keys(item, visited)
+            yield from _duplicate_keys(item, visited)
     elif isinstance(node, yaml.MappingNode):
         seen: set[tuple[str, str]] = set()
         for key, value in node.value:
-            yield from _doubled_keys(value, visited)
+            yield from _duplicate_keys(value, visited)
             if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE_KEY:
                 continue
             if (key.tag, key.value) in seen:

@@ -1,4 +1,4 @@
-"""Spans of time as `kubectl` writes them: `5s`, `3m12s`, `4h`, `2d3h`.
+"""Durations as `kubectl` prints them: `5s`, `3m12s`, `4h`, `2d3h`.
 
 Used by tables. Follows k8s.io/apimachinery/pkg/util/duration.HumanDuration.
 """
@@ -17,7 +17,7 @@ _YEAR = 365 * _DAY
 
 
 def human(seconds: float) -> str:
-    """At most two units, and no more digits than help."""
+    """Return a duration with at most two units, rounded down."""
     if seconds < -1:
         return "<invalid>"
     whole = max(0, int(seconds))
@@ -41,7 +41,7 @@ def human(seconds: float) -> str:
 
 
 def since(timestamp: Any, now: float) -> str:
-    """How long ago an RFC 3339 time was; `<unknown>` without one."""
+    """Return how long ago an RFC 3339 time was; `<unknown>` without one."""
     if not isinstance(timestamp, str):
         return UNKNOWN
     try:
@@ -51,7 +51,7 @@ def since(timestamp: Any, now: float) -> str:
 
 
 def age(obj: meta.JsonObject, now: float) -> str:
-    """How long ago the object was made."""
+    """Return how long ago the object was created."""
     return since(obj["metadata"].get("creationTimestamp"), now)
 
 

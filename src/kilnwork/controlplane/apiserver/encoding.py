@@ -1,8 +1,8 @@
-"""Encode responses: JSON with a line end, indented for people, or YAML; compressed.
+"""Encoding of responses: JSON with a final newline, indented JSON, or YAML; gzip for large ones.
 
-`app` puts an `Encoder` before the `send` of each Kubernetes request; everything else writes compact
-JSON, or OpenAPI as protobuf, and knows nothing of this. Responses in several pieces (watches, logs)
-pass as they are.
+`app` puts an `Encoder` before the `send` of each Kubernetes request; all other modules write
+compact JSON (or OpenAPI as protobuf) and do not deal with formats. Streamed responses (watches,
+logs) pass unchanged.
 """
 
 import asyncio
@@ -15,18 +15,18 @@ from kilnwork.controlplane.apiserver import openapi_protobuf, requests, response
 from kilnwork.kit import asgi
 
 _COMPRESS_FROM_BYTES = 128 * 1024
-"""Smaller responses cost more to compress than to send; figure of the real API server."""
+"""Smaller responses cost more to compress than to send; value of the real API server."""
 
 _GZIP_LEVEL = 1
 _JSON_ONLY = "/openapi/"
-"""Documents below are never YAML (k8s.io/kube-openapi/pkg/handler)."""
+"""Documents below this path are never YAML (k8s.io/kube-openapi/pkg/handler)."""
 _ENCODED = (response_formats.JSON.encode(), openapi_protobuf.MEDIA_TYPE.encode())
 _PEOPLE = (b"curl", b"Wget", b"Mozilla/5.0")
-"""User agents that get indented JSON unasked (isPrettyPrint of k8s.io/apiserver)."""
+"""User agents that get indented JSON by default (isPrettyPrint of k8s.io/apiserver)."""
 
 
 class Encoder:
-    """`send` of one request."""
+    """ASGI `send` of one request that encodes the response."""
 
     def __init__(self, send: asgi.Send, scope: asgi.Scope) -> None:
         self._send = send
@@ -34,7 +34,7 @@ class Encoder:
         self._start: asgi.Message | None = None
 
     async def __call__(self, message: asgi.Message) -> None:
-        """Delay the head of a whole response until its body is there too."""
+        """Delay the start of a complete response until its body is known, then send both."""
         if message["type"] == "http.response.start" and _is_whole(message):
             self._start = message
             return
@@ -48,13 +48,13 @@ class Encoder:
         await self._send(message)
 
     async def _encoded(self, body: bytes, *, as_json: bool) -> tuple[bytes, dict[bytes, bytes]]:
-        """The body as it leaves, and the headers that say so."""
+        """Return the encoded body and the headers that describe it."""
         headers: dict[bytes, bytes] = {}
         sent = dict(self._scope["headers"])
         accept = sent.get(b"accept", b"").decode("latin-1")
         if not as_json:
             pass
-        elif response_formats.media(accept) == response_formats.YAML and not self._scope[
+        elif response_formats.error_media_type(accept) == response_formats.YAML and not self._scope[
             "path"
         ].startswith(_JSON_ONLY):
             body = await asyncio.to_thread(_yaml, body)

@@ -1,9 +1,9 @@
-"""Sets of fields, as `metadata.managedFields[*].fieldsV1` writes them (KEP-555). Pure.
+"""Sets of fields in the format of `metadata.managedFields[*].fieldsV1` (KEP-555). Pure.
 
-Used by `typed_objects` and `managed_fields`. A set is a tree of dicts, in the form of the wire, so
-that what is stored needs no translation: keys are path elements (`f:data`, `k:{"name":"a"}`,
-`v:"x"`); an empty dict is a place in the set, and the key `.` says the same of a place with others
-below it. Sets are not changed by what is done with them.
+Used by `typed_objects` and `managed_fields`. A set is a tree of dicts in wire format, so that
+stored sets need no conversion: keys are path elements (`f:data`, `k:{"name":"a"}`, `v:"x"`). A
+field with an empty dict is a member of the set; a field with others below it is a member if it has
+the key `.`. No function changes its arguments.
 """
 
 import functools
@@ -19,7 +19,7 @@ HERE = "."
 
 
 def is_set(value: Any) -> bool:
-    """True for a tree of dicts whose keys are path elements."""
+    """Return whether `value` is a tree of dicts whose keys are path elements."""
     return isinstance(value, dict) and all(
         (key == HERE or _is_element(key)) and is_set(below) for key, below in value.items()
     )
@@ -81,8 +81,8 @@ def intersection(left: Set, right: Set) -> Set:
     return made
 
 
-def has(fields: Set, element: str) -> bool:
-    """Return whether a place is in the set, and not only others below it."""
+def contains(fields: Set, element: str) -> bool:
+    """Return whether the set contains the field itself, and not only fields below it."""
     node = fields.get(element)
     return node is not None and _is_in(node)
 
@@ -100,9 +100,10 @@ def _node(below: Set, *, member: bool) -> Set:
 
 
 def paths(fields: Set, above: str = "") -> Iterator[str]:
-    """Every place in the set as errors name it: `.data.a`, `.spec.containers[name="a"].image`.
+    """Yield every field of the set as errors name it: `.data.a`,
+    `.spec.containers[name="a"].image`.
 
-    At each level those that end there come first.
+    At each level, members come before the fields below them.
     """
     inside = sorted((key, below) for key, below in fields.items() if key != HERE)
     yield from (above + _shown(key) for key, below in inside if _is_in(below))
@@ -121,21 +122,21 @@ def _shown(element: str) -> str:
     return f"[={value}]" if kind == "v" else f"[{value}]"
 
 
-def by_keys(keys: Mapping[str, Any]) -> str:
-    """The element of a list's item that is known by its keys."""
+def key_element(keys: Mapping[str, Any]) -> str:
+    """Return the path element of a list item that is identified by its keys."""
     if len(keys) > 1:
         keys = {name: keys[name] for name in sorted(keys)}
     return f"k:{_json(keys)}"
 
 
 @functools.lru_cache(maxsize=4096)
-def by_name(key: str, name: str) -> str:
-    """The same for the one key that most lists have: the same names come again and again."""
+def name_element(key: str, name: str) -> str:
+    """Return the path element of a list item with one key; cached, since the names recur."""
     return f"k:{_json({key: name})}"
 
 
-def by_value(value: Any) -> str:
-    """The element of a set's item."""
+def value_element(value: Any) -> str:
+    """Return the path element of an item of a list of type set."""
     return f"v:{_json(value)}"
 
 

@@ -1,9 +1,9 @@
-"""Types of fields: one model over OpenAPI (built-in kinds) and structural schemas (custom kinds).
+"""Types of fields: one model for OpenAPI (built-in kinds) and structural schemas (custom kinds).
 
-Used where an object is read (`decoding`) and applied (`typed_objects`). It knows what those need:
-which fields there are, how lists and maps merge, and what Go calls a type in its errors.
-(`strategic` merges lists by the tags of Go's structs, which are others.) Limits, formats and
-defaults are in `structural` and `rules_*`.
+Used to decode objects (`decoding`) and to apply them (`typed_objects`). It contains what these
+need: the fields, how lists and maps merge, and the name of a type in Go's errors. (`strategic`
+merges lists by the tags of Go's structs, which differ.) Limits, formats and defaults are in
+`structural` and `rules_*`.
 """
 
 import functools
@@ -20,7 +20,9 @@ Schema = dict[str, Any]
 
 
 class ValueForm(IntEnum):
-    """What a value of a type looks like. Numbers, since these are keys on the way of each write."""
+    """Form of the values of a type. An IntEnum because these are dict keys in the path of each
+    write.
+    """
 
     STRUCT = auto()
     MAP = auto()
@@ -43,28 +45,29 @@ class Merging(Enum):
 
 
 class FieldType(msgspec.Struct, eq=False):
-    """One type. `go`: its name in errors (`v1.PodSpec`); `struct`: that without package.
-
-    `item`: of a list or map. `open_`: a struct that keeps fields which it does not name. `keys`: of
-    a KEYED list, with `defaults` for those that an item may leave out.
-    """
+    """Type of a field or of a whole object."""
 
     form: ValueForm
     go: str = "interface {}"
+    """Name of the type in Go's errors (`v1.PodSpec`)."""
     fields: dict[str, "FieldType"] = msgspec.field(default_factory=dict)
     item: "FieldType | None" = None
+    """Type of the items of a list or map."""
     merging: Merging = Merging.GRANULAR
     keys: tuple[str, ...] = ()
+    """Fields that identify an item of a KEYED list."""
     defaults: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Values of keys that an item may omit."""
     open_: bool = False
+    """Whether a struct keeps fields that are not in `fields`."""
 
     @property
     def struct(self) -> str:
-        """`PodSpec` of `v1.PodSpec`."""
+        """Return the name without package: `PodSpec` of `v1.PodSpec`."""
         return self.go.rpartition(".")[2]
 
     def below(self, name: str) -> "FieldType | None":
-        """The type of a field or of a map's values; None when there is no such field."""
+        """Return the type of a field or of a map's values; None when there is no such field."""
         found = self.fields.get(name)
         if found is not None:
             return found
@@ -74,7 +77,7 @@ class FieldType(msgspec.Struct, eq=False):
 
 
 ANY = FieldType(ValueForm.ANY)
-"""Anything: maps merge field by field, lists are atomic."""
+"""Any value: maps merge field by field, lists are atomic."""
 
 _TEXT = FieldType(ValueForm.TEXT, go="string")
 _NUMBERS = {
@@ -84,8 +87,8 @@ _NUMBERS = {
 }
 
 
-def of(served: builtin.ServedResource) -> FieldType:
-    """The type of a kind's objects."""
+def type_of(served: builtin.ServedResource) -> FieldType:
+    """Return the type of a kind's objects."""
     if served.schema is None:
         return _built_in(served.resource)
     return of_custom(served)
@@ -104,7 +107,7 @@ _MAX_CUSTOM = 256
 
 
 def of_custom(served: builtin.ServedResource) -> FieldType:
-    """The type behind a structural schema; kept as long as the schema is in use."""
+    """Return the type of a custom kind's objects, from its structural schema. Cached by schema."""
     schema = served.schema or {}
     known = _CUSTOM.get(id(schema))
     if known is not None and known[0] is schema:
@@ -125,7 +128,7 @@ def of_custom(served: builtin.ServedResource) -> FieldType:
 
 
 def metadata() -> FieldType:
-    """metav1.ObjectMeta."""
+    """Return the type metav1.ObjectMeta."""
     return named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
 
 
@@ -133,7 +136,7 @@ _NAMED: dict[str, FieldType] = {}
 
 
 def named(name: str) -> FieldType:
-    """The built-in type with this full name; itself may be in its fields."""
+    """Return the built-in type with this full name. Types may be recursive."""
     known = _NAMED.get(name)
     if known is None:
         known = _NAMED[name] = FieldType(ValueForm.ANY)
@@ -151,12 +154,12 @@ def _fill(made: FieldType, schema: Schema) -> None:
     match schema.get("type"):
         case "object" if "properties" in schema:
             made.form = ValueForm.STRUCT
-            made.fields = {k: _referred(v) for k, v in schema["properties"].items()}
+            made.fields = {k: _resolve_type(v) for k, v in schema["properties"].items()}
         case "object" if "additionalProperties" in schema:
-            made.form, made.item = ValueForm.MAP, _referred(schema["additionalProperties"])
+            made.form, made.item = ValueForm.MAP, _resolve_type(schema["additionalProperties"])
             made.go = f"map[string]{made.item.go}"
         case "array":
-            made.form, made.item = ValueForm.LIST, _referred(schema["items"])
+            made.form, made.item = ValueForm.LIST, _resolve_type(schema["items"])
             made.go = f"[]{made.item.go}"
         case "string":
             made.form, made.go = ValueForm.TEXT, "string"
@@ -166,11 +169,11 @@ def _fill(made: FieldType, schema: Schema) -> None:
             made.form, made.go = ValueForm.NUMBER, "float64"
         case "boolean":
             made.form, made.go = ValueForm.BOOLEAN, "bool"
-    _say_merging(made, schema)
+    _set_merging(made, schema)
 
 
-def _referred(schema: Schema) -> FieldType:
-    """The type of a field: what it refers to, with what the field itself says about merging."""
+def _resolve_type(schema: Schema) -> FieldType:
+    """Return the type of a field: the one it refers to, or the one it describes itself."""
     reference = schema.get("$ref") or (schema.get("allOf") or [{}])[0].get("$ref")
     if reference is None:
         made = FieldType(ValueForm.ANY)
@@ -179,10 +182,10 @@ def _referred(schema: Schema) -> FieldType:
     return named(reference.removeprefix(builtin_types.REFERENCE))
 
 
-def _say_merging(made: FieldType, schema: Schema) -> None:
+def _set_merging(made: FieldType, schema: Schema) -> None:
     if made.form is ValueForm.LIST:
-        said = schema.get("x-kubernetes-list-type", "atomic")
-        made.merging = {"map": Merging.KEYED, "set": Merging.SET}.get(said, Merging.ATOMIC)
+        list_type = schema.get("x-kubernetes-list-type", "atomic")
+        made.merging = {"map": Merging.KEYED, "set": Merging.SET}.get(list_type, Merging.ATOMIC)
         made.keys = tuple(schema.get("x-kubernetes-list-map-keys", ()))
         items = schema.get("items", {})
         described = builtin_types.resolved(items) if items else {}
@@ -222,5 +225,5 @@ def _structural(schema: Schema) -> FieldType:
             made.form, made.go = ValueForm.NUMBER, "float64"
         case "boolean":
             made.form, made.go = ValueForm.BOOLEAN, "bool"
-    _say_merging(made, schema)
+    _set_merging(made, schema)
     return made

@@ -1,7 +1,7 @@
-"""Impersonation of another user: the `Impersonate-*` headers behind `kubectl --as`.
+"""Impersonation of another user: the `Impersonate-*` headers of `kubectl --as`.
 
-Used by `app` after authentication. Only who may `impersonate` the user or service account (and each
-group) gets through; the rights that count from then on are those of the other. As
+Used by `app` after authentication. The user must have the permission to `impersonate` the user or
+service account and each group; from then on the permissions of the impersonated user count. As
 k8s.io/apiserver pkg/endpoints/filters/impersonation.go.
 """
 
@@ -37,15 +37,17 @@ _EXTRA = "impersonate-extra-"
 _ACCOUNT = "system:serviceaccount:"
 
 
-def asked(names: Iterable[bytes]) -> bool:
-    """Whether headers of these lower-case names may be such; few requests have any."""
+def is_requested(names: Iterable[bytes]) -> bool:
+    """Return whether these lower-case header names may include impersonation; few requests do."""
     return b"impersonate-" in b"\0".join(names)
 
 
-def acting(
+def impersonated_user(
     user: authn.User, headers: Mapping[str, str], authorizer: authz.Authorizer
 ) -> authn.User:
-    """Whose rights the request has; 403 when `user` may not take them."""
+    """Return the user whose permissions the request has. Raises 403 if `user` may not
+    impersonate.
+    """
     if not headers:
         return user
     name = headers.get("impersonate-user", "")
@@ -84,7 +86,7 @@ def acting(
 
 
 def _account_of(name: str) -> tuple[str, str]:
-    """Namespace and name of a service account, both empty for other users."""
+    """Return namespace and name of a service account; both are empty for other users."""
     namespace, _, account = name.removeprefix(_ACCOUNT).partition(":")
     known = name.startswith(_ACCOUNT) and names.is_dns_label(namespace)
     return (namespace, account) if known and names.is_dns_subdomain(account) else ("", "")
@@ -108,4 +110,4 @@ def _check(
         name=name,
     )
     if not authorizer.allowed(user, asked).allowed:
-        raise statuses.forbidden(authz.refusal(user, asked), what=what, name=name)
+        raise statuses.forbidden(authz.denial_message(user, asked), what=what, name=name)

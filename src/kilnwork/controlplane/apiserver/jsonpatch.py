@@ -1,8 +1,8 @@
-"""JSON patch (RFC 6902) as the API server has it. Pure; used by `patches`.
+"""JSON patch (RFC 6902) as the real API server implements it. Pure; used by `patches`.
 
-Not quite the RFC: the library behind the real server (gopkg.in/evanphx/json-patch.v4) takes
-positions from the end of a list (-1), lets `replace` add a missing field, and does not want a path
-to begin with a slash. What does not apply is refused with a text that does not say why.
+It deviates from the RFC like the library behind the real server (gopkg.in/evanphx/json-patch.v4):
+positions may count from the end of a list (-1), `replace` may add a missing field, and a path need
+not begin with a slash. The response to a patch that does not apply does not say why.
 """
 
 import copy
@@ -15,19 +15,19 @@ Operation = dict[str, Any]
 
 MAX_OPERATIONS = 10_000
 MAX_COPIED_BYTES = 3 << 20
-"""By all `copy` of a patch together, else twenty of them make a gigabyte (the real server's
-AccumulatedCopySizeLimit, k8s.io/apiserver pkg/server/config.go)."""
+"""Limit for all `copy` operations of a patch together; otherwise twenty of them could produce a
+gigabyte (AccumulatedCopySizeLimit of the real server, k8s.io/apiserver pkg/server/config.go)."""
 
 _MAX_DIGITS = 9
 FIELDS = frozenset({"op", "path", "from", "value"})
 
 
 class DoesNotApply(ValueError):
-    """The patch and the document do not fit together; nothing was changed."""
+    """The patch does not apply to the document; nothing was changed."""
 
 
 def apply(document: dict[str, Any], operations: Sequence[Operation]) -> dict[str, Any]:
-    """A new document with all operations done in order; raises DoesNotApply."""
+    """Return a new document with all operations applied in order. Raises DoesNotApply."""
     draft = _Draft(document)
     copied = 0
     for operation in operations:
@@ -43,15 +43,15 @@ def apply(document: dict[str, Any], operations: Sequence[Operation]) -> dict[str
 
 
 class _Draft:
-    """A document that shares with the one before all that is not changed."""
+    """A copy-on-write document: it shares unchanged parts with the original."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         self.root = dict(document)
         self._own: dict[int, Any] = {id(self.root): self.root}
-        """What was copied here, by id: it may be changed."""
+        """Containers that were copied here, by id, and may be changed."""
 
     def holder(self, path: str) -> tuple[Any, str]:
-        """As `_holder`, with all on the way copied, so that it may be changed."""
+        """As `_holder`, with every container on the path copied, so that it may be changed."""
         holder: Any = self.root
         *steps, last = _steps(path)
         for step in steps:
@@ -65,11 +65,11 @@ class _Draft:
 
 
 def _add(draft: _Draft, operation: Operation) -> None:
-    _put(draft, _path(operation, "path"), operation.get("value"))
+    _insert_at(draft, _path(operation, "path"), operation.get("value"))
 
 
 def _remove(draft: _Draft, operation: Operation) -> None:
-    _take(draft, _path(operation, "path"))
+    _remove_at(draft, _path(operation, "path"))
 
 
 def _replace(draft: _Draft, operation: Operation) -> None:
@@ -82,16 +82,18 @@ def _replace(draft: _Draft, operation: Operation) -> None:
 
 def _move(draft: _Draft, operation: Operation) -> None:
     source, target = _path(operation, "from"), _path(operation, "path")
-    _put(draft, target, _take(draft, source))
+    _insert_at(draft, target, _remove_at(draft, source))
 
 
 def _copy(draft: _Draft, operation: Operation) -> None:
-    found = copy.deepcopy(_copied(draft.root, operation))  # changes of one are not of the other
-    _put(draft, _path(operation, "path"), found)
+    found = copy.deepcopy(
+        _copied(draft.root, operation)
+    )  # later changes must not affect the source
+    _insert_at(draft, _path(operation, "path"), found)
 
 
 def _copied(document: Any, operation: Operation) -> Any:
-    """What is to be copied; a field that is missing is null."""
+    """Return the value to copy; a missing field reads as null."""
     holder, key = _holder(document, _path(operation, "from"))
     return holder.get(key) if isinstance(holder, dict) else _step(holder, key)
 
@@ -122,7 +124,7 @@ def _path(operation: Operation, name: str) -> str:
 
 
 def _holder(document: Any, path: str) -> tuple[Any, str]:
-    """What the last step of `path` is in, and that step."""
+    """Return the container that holds the last step of `path`, and that step."""
     *steps, last = _steps(path)
     for step in steps:
         document = _step(document, step)
@@ -136,10 +138,10 @@ def _checked(holder: Any, path: str) -> Any:
 
 
 def _steps(path: str) -> list[str]:
-    return [_plain(step) for step in path.removeprefix("/").split("/")]
+    return [_unescape(step) for step in path.removeprefix("/").split("/")]
 
 
-def _plain(step: str) -> str:
+def _unescape(step: str) -> str:
     return step.replace("~1", "/").replace("~0", "~")
 
 
@@ -151,7 +153,7 @@ def _step(holder: Any, key: str) -> Any:
     return holder[key]
 
 
-def _put(draft: _Draft, path: str, value: Any) -> None:
+def _insert_at(draft: _Draft, path: str, value: Any) -> None:
     holder, key = draft.holder(path)
     if isinstance(holder, dict):
         holder[key] = value
@@ -161,7 +163,7 @@ def _put(draft: _Draft, path: str, value: Any) -> None:
         holder.insert(_position(key, len(holder) + 1), value)
 
 
-def _take(draft: _Draft, path: str) -> Any:
+def _remove_at(draft: _Draft, path: str) -> Any:
     holder, key = draft.holder(path)
     found = _step(holder, key)
     del holder[_position(key, len(holder)) if isinstance(holder, list) else key]
@@ -169,7 +171,7 @@ def _take(draft: _Draft, path: str) -> Any:
 
 
 def _position(key: str, length: int) -> int:
-    """A place in a list; negative ones count from its end."""
+    """Return a list index; negative ones count from the end of the list."""
     digits = key.removeprefix("-")
     if not digits.isdecimal() or not key.isascii() or len(digits) > _MAX_DIGITS:
         raise DoesNotApply(f"no position in a list: {key}")
@@ -180,7 +182,7 @@ def _position(key: str, length: int) -> int:
 
 
 def _same(left: Any, right: Any) -> bool:
-    """Equal as JSON: 1 is not true."""
+    """Return whether two values are equal as JSON, where 1 is not true."""
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(_same(left[k], right[k]) for k in left)
     if isinstance(left, list) and isinstance(right, list):

@@ -1,7 +1,7 @@
-"""Lists: selectors, pages, consistent snapshots, and the forms in which objects are sent.
+"""Lists: selectors, pages, consistent snapshots, and the encoding of list responses.
 
-Used by `resources` (list, deletecollection) and `watches` (selectors and forms). Objects stay
-encoded wherever no code has to look inside. All pages of a list show the moment of the first: see
+Used by `resources` (list, deletecollection) and `watches` (selectors). Objects stay encoded
+wherever no code has to read them. All pages of a list show the state at its first page: see
 `continue_tokens`.
 """
 
@@ -23,18 +23,18 @@ from kilnwork.controlplane.apiserver import (
 )
 
 _FIELD_PATHS = {"source": "source.component"}
-"""Field selectors whose name is not the path in the object."""
+"""Field selectors whose name differs from the path in the object."""
 
 _FIELD_DEFAULTS = {"spec.unschedulable": "false", "spec.hostNetwork": "false"}
-"""What a missing field reads as, where that is not the empty string."""
+"""Values of missing fields, where these do not read as the empty string."""
 
 
 _MAX_DIGITS = 19
 """Digits of the largest sequence number, 2^63 - 1."""
 
 
-class Selection(msgspec.Struct, frozen=True):
-    """Which objects of a resource are meant."""
+class ObjectSelection(msgspec.Struct, frozen=True):
+    """Which objects of a resource a request selects."""
 
     namespace: str | None
     labels: selectors.LabelSelector
@@ -42,14 +42,16 @@ class Selection(msgspec.Struct, frozen=True):
 
     @property
     def everything(self) -> bool:
-        """True when no object has to be looked at."""
+        """Return whether no selector is given, so that no object has to be decoded."""
         return not self.labels and not self.fields
 
     def matches_key(self, key: objects.Key) -> bool:
         return self.namespace is None or key.namespace == self.namespace
 
     def matches(self, key: objects.Key, look: Callable[[], meta.JsonObject]) -> bool:
-        """Whether an object fits; `look` decodes it, and is called only if need be."""
+        """Return whether an object is selected. `look` decodes it and is called only if
+        necessary.
+        """
         if not self.matches_key(key):
             return False
         if self.everything:
@@ -69,17 +71,17 @@ def _term_matches(term: selectors.FieldTerm, obj: meta.JsonObject) -> bool:
     return (found == term.value) != term.negated
 
 
-Look = Callable[[bytes], meta.JsonObject]
-"""Decodes of an encoded object what selectors may ask for."""
+SelectorDecoder = Callable[[bytes], meta.JsonObject]
+"""Decodes those fields of an encoded object that selectors may need."""
 
 _Tree = dict[str, Any]
 
 
 @functools.lru_cache(maxsize=256)
-def look_for(selectable: tuple[str, ...]) -> Look:
-    """Return what finds labels and these fields without decoding the rest of an object.
+def selector_decoder(selectable: tuple[str, ...]) -> SelectorDecoder:
+    """Return a decoder of only the labels and these fields of an object.
 
-    Most of a large Pod is of no concern to a watch of the Pods of one node.
+    A watch of the Pods of one node needs little of a large Pod.
     """
     wanted: _Tree = {}
     paths = (_FIELD_PATHS.get(path, path) for path in selectable)
@@ -112,8 +114,8 @@ def _type_of(wanted: _Tree) -> Any:
     return msgspec.defstruct("Part", fields, rename=names)
 
 
-def selection(request: requests.ApiRequest, served: builtin.ServedResource) -> Selection:
-    """The selection of a list or watch request; 400 for a selector that cannot be read."""
+def selection(request: requests.ApiRequest, served: builtin.ServedResource) -> ObjectSelection:
+    """Return the selection of a list or watch request. Raises 400 for an invalid selector."""
     try:
         labels = selectors.parse_labels(request.query.text("labelSelector"))
         fields = selectors.parse_fields(request.query.text("fieldSelector"))
@@ -124,19 +126,19 @@ def selection(request: requests.ApiRequest, served: builtin.ServedResource) -> S
         if term.path not in known:
             raise statuses.bad_request(_unknown_field(served, term.path))
     namespace = request.namespace if request.namespace and served.resource.namespaced else None
-    return Selection(namespace, labels, fields)
+    return ObjectSelection(namespace, labels, fields)
 
 
 def _unknown_field(served: builtin.ServedResource, path: str) -> str:
-    """Kinds with fields of their own say it in other words than those with a name only."""
+    """Return the error text, which differs between kinds with and without selectable fields."""
     if served.selectable or served.custom:
         return f"field label not supported: {path}"
     known = '"metadata.name", "metadata.namespace"'
     return f'"{path}" is not a known field selector: only {known}'
 
 
-class Page(msgspec.Struct, frozen=True):
-    """Part of a list: the objects, the moment they show, where the next page starts."""
+class ListPage(msgspec.Struct, frozen=True):
+    """Part of a list: its objects, the state they show, and where the next page starts."""
 
     items: Sequence[objects.Stored]
     sequence: int
@@ -144,7 +146,7 @@ class Page(msgspec.Struct, frozen=True):
     remaining: int | None = None
 
     def metadata(self) -> dict[str, Any]:
-        """metav1.ListMeta."""
+        """Return the metav1.ListMeta."""
         found: dict[str, Any] = {"resourceVersion": str(self.sequence)}
         if self.continue_:
             found["continue"] = self.continue_
@@ -156,19 +158,19 @@ class Page(msgspec.Struct, frozen=True):
 def page(
     held: store.Store,
     served: builtin.ServedResource,
-    chosen: Selection,
+    chosen: ObjectSelection,
     asked: options.ListOptions,
-) -> Page:
-    """The objects that a list request asks for, by namespace and name."""
+) -> ListPage:
+    """Return the page that a list request asks for, ordered by namespace and name."""
     if asked.continue_:
-        place = continue_tokens.decode(asked.continue_)
+        target = continue_tokens.decode(asked.continue_)
         if asked.version not in ("", "0"):
             raise statuses.bad_request(
                 "specifying resource version is not allowed when using continue"
             )
-        sequence, after = place.sequence or held.sequence, place.after
+        sequence, after = target.sequence or held.sequence, target.after
     else:
-        sequence, after = _moment(held, asked), None
+        sequence, after = _sequence_to_show(held, asked), None
     limit = 0 if _from_cache(asked) else asked.limit
     candidates = _candidates(held, served, chosen, sequence, after)
     found: list[objects.Stored] = []
@@ -178,15 +180,15 @@ def page(
         if limit and len(found) == limit:
             remaining = len(candidates) - position if chosen.everything else None
             token = continue_tokens.encode(sequence, found[-1].key)
-            return Page(found, sequence, token, remaining)
+            return ListPage(found, sequence, token, remaining)
         found.append(stored)
-    return Page(found, sequence)
+    return ListPage(found, sequence)
 
 
 def _candidates(
     held: store.Store,
     served: builtin.ServedResource,
-    chosen: Selection,
+    chosen: ObjectSelection,
     sequence: int,
     after: tuple[str, str] | None,
 ) -> list[objects.Stored]:
@@ -208,22 +210,24 @@ def _candidates(
 
 
 def _from_cache(asked: options.ListOptions) -> bool:
-    """True for `resourceVersion=0`: then Kubernetes reads from memory, with all there is."""
+    """Return whether `resourceVersion=0` is given: then Kubernetes reads from memory, without a
+    limit.
+    """
     return asked.version == "0" and not asked.continue_
 
 
-def _moment(held: store.Store, asked: options.ListOptions) -> int:
-    """The sequence number that the list shall show (KEP-365).
+def _sequence_to_show(held: store.Store, asked: options.ListOptions) -> int:
+    """Return the sequence number of the state that the list shows (KEP-365).
 
-    With a limit and without a match a resourceVersion means exactly that one.
+    With a limit and without resourceVersionMatch, a resourceVersion means exactly that state.
     """
-    wanted = reached(held, asked.version)
+    wanted = check_reached(held, asked.version)
     exactly = asked.match == options.EXACT or (asked.limit and not asked.match)
     return wanted if exactly and wanted else held.sequence
 
 
-def reached(held: store.Store, version: str) -> int:
-    """A resourceVersion as number; 504 for one that is still to come."""
+def check_reached(held: store.Store, version: str) -> int:
+    """Return a resourceVersion as a number. Raises 504 if the store has not reached it."""
     wanted = sequence_number(version)
     if wanted > held.sequence:
         cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
@@ -237,7 +241,7 @@ def reached(held: store.Store, version: str) -> int:
 
 
 def sequence_number(version: str) -> int:
-    """A resourceVersion as number, 0 when empty; 400 for anything else."""
+    """Return a resourceVersion as a number, 0 when empty. Raises 400 for anything else."""
     if not version:
         return 0
     if _is_no_number(version):
@@ -246,7 +250,9 @@ def sequence_number(version: str) -> int:
 
 
 def check_readable(version: str) -> None:
-    """500 without a reason, as a GET of one object has it, for what is no resourceVersion."""
+    """Raise the 500 without a reason that a GET of one object gives for an invalid
+    resourceVersion.
+    """
     if version and _is_no_number(version):
         raise statuses.plain_internal(_unreadable(version))
 
@@ -263,22 +269,26 @@ def _unreadable(version: str) -> str:
     )
 
 
-def encode(served: builtin.ServedResource, shown: Page) -> bytes:
-    """The list object, made of the stored bytes."""
+def encode(served: builtin.ServedResource, shown: ListPage) -> bytes:
+    """Return the encoded list of a page, assembled from the stored bytes."""
     return _encode(
         served, [served.in_own_version(stored.raw) for stored in shown.items], shown.metadata()
     )
 
 
-def encode_deleted(served: builtin.ServedResource, items: Sequence[bytes], chosen: Page) -> bytes:
-    """The response to the deletion of the objects of a page: their list."""
+def encode_deleted(
+    served: builtin.ServedResource, items: Sequence[bytes], chosen: ListPage
+) -> bytes:
+    """Return the response to the deletion of the objects of a page: their encoded list."""
     return _encode(served, items, chosen.metadata())
 
 
 def _encode(
     served: builtin.ServedResource, items: Sequence[bytes], metadata: dict[str, Any]
 ) -> bytes:
-    """Items of built-in kinds come without their type, those of custom kinds with it."""
+    """Encode a list. Items of built-in kinds have no apiVersion and kind, those of custom kinds
+    do.
+    """
     kind = served.resource
     if served.custom:
         metadata.setdefault("continue", "")
@@ -298,8 +308,8 @@ def _untyped(raw: bytes, kind: resource.Resource) -> bytes:
     )
 
 
-def partial_list(shown: Page) -> meta.JsonObject:
-    """metav1.PartialObjectMetadataList of a page."""
+def partial_list(shown: ListPage) -> meta.JsonObject:
+    """Return a page as metav1.PartialObjectMetadataList."""
     return {
         "kind": "PartialObjectMetadataList",
         "apiVersion": "meta.k8s.io/v1",

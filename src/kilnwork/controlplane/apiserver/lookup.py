@@ -1,7 +1,7 @@
-"""What the API server's rules may look up: point reads of stored objects, on the event loop.
+"""Port for reading committed objects, which the API server's rules use on the event loop.
 
-Implemented by the store, used by authentication, authorisation and admission. Not a client: no
-selectors, no waiting, no writes. What it returns must not be changed.
+Implemented by the store; used by authentication, authorization and admission. It is not a client:
+no selectors, no waiting, no writes. Callers must not change what it returns.
 """
 
 from collections.abc import Iterable
@@ -11,16 +11,16 @@ from kilnwork.api import meta, resource
 
 
 class Lookup(Protocol):
-    """Read access to what is committed."""
+    """Read access to committed objects."""
 
     def get(
         self, kind: resource.Resource, namespace: str | None, name: str
     ) -> meta.JsonObject | None:
-        """The object, or None; `namespace` is None for cluster-scoped kinds."""
+        """Return the object, or None. `namespace` is None for cluster-scoped kinds."""
         ...
 
     def list(
         self, kind: resource.Resource, namespace: str | None = None
     ) -> Iterable[meta.JsonObject]:
-        """All objects of a kind in a namespace, or everywhere when that is None."""
+        """Return all objects of a kind in a namespace, or in all namespaces when that is None."""
         ...

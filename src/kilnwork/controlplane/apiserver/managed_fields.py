@@ -1,9 +1,9 @@
-"""Who manages which field: `metadata.managedFields`, kept by every write, and apply patches.
+"""Managed fields: which manager owns which field (`metadata.managedFields`), and server-side apply.
 
-Used by `crud`. Pure; the time is handed in. Follows k8s.io/apimachinery/pkg/util/managedfields and
-merge/update.go of structured-merge-diff: a write owns what it changes, an apply owns what it names,
-what another owns is a conflict unless forced, and what an applier names no more goes if no other
-manager wants it.
+Used by `crud`. Pure; the time is passed in. Follows k8s.io/apimachinery/pkg/util/managedfields and
+merge/update.go of structured-merge-diff: a write owns the fields it changes, an apply owns the
+fields it names; changing a field of another manager is a conflict unless forced; a field that an
+applier no longer names is removed if no other manager owns it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from kilnwork.controlplane.apiserver.field_types import FieldType
 
 APPLY, UPDATE = "Apply", "Update"
 MAX_UPDATERS = 10
-"""Entries of operation Update; the oldest are joined beyond that."""
+"""Maximum number of entries with operation Update; beyond it the oldest are merged."""
 
 MAX_MANAGER = 128
 _ANCIENT = "ancient-changes"
@@ -26,7 +26,7 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _BEFORE_APPLY = "before-first-apply"
 
 _METADATA: field_sets.Set = {"f:metadata": {}}
-"""Every object has it, also when no manager owns anything in it."""
+"""Kept in every object, even when no manager owns anything in it."""
 
 _NOT_TRACKED: field_sets.Set = {
     "f:apiVersion": {},
@@ -53,11 +53,11 @@ _ALWAYS_THERE: meta.JsonObject = {
     "roleRef": {},
     "rules": None,
 }
-"""What a built-in object has from the beginning: structs in Go, and lists that are always sent."""
+"""Fields that every built-in object has: structs in Go, and lists that are always encoded."""
 
 
 class FieldManager(msgspec.Struct, frozen=True):
-    """Who writes: a name, how, in which version, through which subresource."""
+    """Identity of a writer: name, API version, subresource and operation."""
 
     name: str
     api_version: str
@@ -66,7 +66,9 @@ class FieldManager(msgspec.Struct, frozen=True):
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
-        """The key that identifies an entry; an applier is the same in every version."""
+        """Return the key that identifies an entry; an applier is the same one in every API
+        version.
+        """
         version = "" if self.operation == APPLY else self.api_version
         return (self.name, self.operation, version, self.subresource)
 
@@ -81,7 +83,9 @@ _Entries = dict[tuple[str, str, str, str], _Entry]
 
 
 def name_of(given: str, user_agent: str) -> str:
-    """The manager of a request: `fieldManager`, else the program in front of the first slash."""
+    """Return the manager of a request: `fieldManager`, else the user agent up to the first
+    slash.
+    """
     plain = given or user_agent.partition("/")[0]
     return "".join(c for c in plain if c.isprintable())[:MAX_MANAGER] or "unknown"
 
@@ -95,8 +99,10 @@ def created(
     custom: bool,
     filled_in: meta.JsonObject | None = None,
 ) -> None:
-    """Note in a new object who made what; `filled_in`: fields without an owner, by parts of the
-    object."""
+    """Set the managedFields of a new object.
+
+    `filled_in` are fields that the server filled in and no manager owns, by part of the object.
+    """
     nothing: meta.JsonObject = {"metadata": {}}
     if not custom:
         nothing |= _ALWAYS_THERE | (filled_in or {})
@@ -113,9 +119,10 @@ def updated(
     given: Any,
     now: str,
 ) -> None:
-    """Note in a changed object who changed what; `given`: managedFields as the client sent them.
+    """Set the managedFields of a changed object. `given` are the managedFields that the client
+    sent.
 
-    Objects without any entry are not followed until the first apply.
+    An object without any entry is not tracked until the first apply.
     """
     if given == [{}]:
         _write(new, {})
@@ -130,7 +137,7 @@ def updated(
 
 
 def same_but_times(old: meta.JsonObject, new: meta.JsonObject) -> bool:
-    """True when the entries differ in nothing but their times."""
+    """Return whether the entries of two objects differ at most in their times."""
     before, after = (o["metadata"].get("managedFields") or [] for o in (old, new))
     return [_timeless(e) for e in before] == [_timeless(e) for e in after]
 
@@ -142,7 +149,7 @@ def _timeless(entry: Mapping[str, Any]) -> dict[str, Any]:
 def adopt(
     type_: FieldType, live: meta.JsonObject, api_version: str, *, now: str, custom: bool
 ) -> None:
-    """Before a first apply: fields without a manager belong to `before-first-apply`."""
+    """Assign the fields of an untracked object to `before-first-apply`, before its first apply."""
     if not live["metadata"].get("managedFields") and live["metadata"].get("uid"):
         created(type_, live, FieldManager(_BEFORE_APPLY, api_version), now=now, custom=custom)
 
@@ -156,9 +163,9 @@ def apply(
     force: bool,
     now: str,
 ) -> meta.JsonObject:
-    """`live` with what `config` says, its managedFields included; 409 for a conflict.
+    """Return `live` merged with `config`, with updated managedFields. Raises 409 for a conflict.
 
-    Raises typed.NotOfType when `config` does not fit its type.
+    Raises `typed_objects.NotOfType` when `config` does not fit its type.
     """
     typed_objects.check(type_, config)
     before = _plain(live)
@@ -176,7 +183,7 @@ def apply(
     own = field_sets.difference(wanted, _NOT_TRACKED)
     since = now
     if merged == before or (last is not None and last.fields == own):
-        since = last.time if last is not None else ""  # nothing has changed at any time
+        since = last.time if last is not None else ""  # a no-op apply must not change the object
     if own:
         entries[manager.identity] = _Entry(manager, since, own)
     else:
@@ -194,9 +201,9 @@ def _settle(
     force: bool,
     allowed: field_sets.Set,
 ) -> None:
-    """Take from others what the apply changes; 409 names them unless it is forced.
+    """Take the changed fields from other managers; without `force`, raise a 409 that names them.
 
-    `allowed`: fields that may be taken without force.
+    `allowed` are fields that may be taken without force.
     """
     conflicts = {
         key: both
@@ -219,7 +226,10 @@ def _settle(
 
 
 def _last_applied(type_: FieldType, live: meta.JsonObject) -> field_sets.Set:
-    """What client-side apply has set and is unchanged: kubectl may go over to server-side apply."""
+    """Return the fields that client-side apply has set and that are unchanged.
+
+    kubectl takes these without a conflict when it switches to server-side apply.
+    """
     annotations = live["metadata"].get("annotations") or {}
     try:
         last = msgspec.json.decode(annotations.get(_LAST_APPLIED, ""), type=dict)
@@ -234,7 +244,9 @@ def _last_applied(type_: FieldType, live: meta.JsonObject) -> field_sets.Set:
 def _take(
     entries: _Entries, changed: typed_objects.Comparison, manager: FieldManager, now: str
 ) -> None:
-    """A write owns what it changes; all others lose those fields and the removed ones."""
+    """Assign the changed fields to `manager`, and remove changed and deleted fields from all
+    others.
+    """
     taken = changed.taken
     lost = field_sets.union(taken, changed.removed)
     ours = manager.identity
@@ -252,13 +264,13 @@ def _take(
 
 
 def _plain(obj: meta.JsonObject) -> meta.JsonObject:
-    """The object without what is about managers."""
+    """Return the object without managedFields."""
     metadata = {k: v for k, v in obj["metadata"].items() if k != "managedFields"}
     return {**obj, "metadata": metadata}
 
 
 def _tracked(obj: meta.JsonObject) -> meta.JsonObject:
-    """The object without what no manager owns."""
+    """Return the object without the fields that no manager can own."""
     metadata = {k: v for k, v in obj["metadata"].items() if k not in _OF_THE_SERVER}
     return {k: metadata if k == "metadata" else v for k, v in obj.items() if k not in _KIND}
 
@@ -271,7 +283,7 @@ def _joined(sets: Iterable[field_sets.Set]) -> field_sets.Set:
 
 
 def _shown(entry: _Entry) -> str:
-    """As printManager of apimachinery's managedfields."""
+    """Return the text of printManager in apimachinery's managedfields."""
     manager = entry.manager
     text = f'"{manager.name}"'
     if manager.subresource:
@@ -297,7 +309,7 @@ def _read(wire: Sequence[Mapping[str, Any]] | None) -> _Entries:
 
 
 def _is_readable(wire: Any) -> bool:
-    """True for entries of valid form; clients may send others, which are ignored."""
+    """Return whether the entries are well-formed. Clients may send others, which are ignored."""
     if not isinstance(wire, list) or not wire:
         return False
     return all(
@@ -309,7 +321,7 @@ def _is_readable(wire: Any) -> bool:
 
 
 def _write(obj: meta.JsonObject, entries: _Entries) -> None:
-    """Put the entries into the metadata: appliers first, then by time and name."""
+    """Write the entries into the metadata: appliers first, then by time and name."""
     metadata = obj["metadata"]
     metadata.pop("managedFields", None)
     if not entries:
@@ -334,7 +346,7 @@ def _encoded(entry: _Entry) -> dict[str, Any]:
 
 
 def _capped(entries: _Entries) -> _Entries:
-    """At most so many entries of updates; the oldest become one."""
+    """Return at most `MAX_UPDATERS` entries of updates; the oldest are merged into one."""
     updates = [e for e in entries.values() if e.manager.operation == UPDATE]
     if len(updates) <= MAX_UPDATERS:
         return entries

@@ -1,6 +1,6 @@
-"""Object metadata on its way in: what clients may set, what only the server sets, and names.
+"""Object metadata of writes: what clients may set, what only the server sets, and generated names.
 
-Used by `crud`. Pure: the time, uids and randomness come from the caller. Follows
+Used by `crud`. Pure: time, uids and randomness come from the caller. Follows
 k8s.io/apiserver/pkg/registry/rest (BeforeCreate, BeforeUpdate).
 """
 
@@ -11,10 +11,10 @@ from kilnwork.controlplane.apiserver import statuses
 from kilnwork.kit import ids
 
 MAX_GENERATED_BASE = 58
-"""Longest part of `generateName` that is used: five characters follow, 63 in all."""
+"""Characters of `generateName` that are used: five more follow, 63 in all."""
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
-"""As k8s.io/apimachinery/pkg/util/rand: no vowels, nothing that looks like another."""
+"""As k8s.io/apimachinery/pkg/util/rand: no vowels, and no characters that look alike."""
 
 _NEVER_KEPT = ("selfLink", "managedFields")
 _OF_THE_SERVER = (
@@ -27,8 +27,10 @@ _OF_THE_SERVER = (
 _EMPTY_IS_ABSENT = ("labels", "annotations", "ownerReferences", "finalizers")
 
 
-def of(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata that a client sent; empty when there is none, 400 when it is no object."""
+def metadata_of(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata that a client sent, {} when there is none. Raises 400 if it is no
+    object.
+    """
     found = obj.get("metadata")
     if found is None:
         return {}
@@ -38,7 +40,7 @@ def of(obj: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cleaned(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Without nulls, empties and what is never kept."""
+    """Return the metadata without nulls, empty collections and fields that are never stored."""
     kept = {k: v for k, v in given.items() if v is not None and k not in _NEVER_KEPT}
     for name in _EMPTY_IS_ABSENT:
         if name in kept and not kept[name]:
@@ -49,7 +51,7 @@ def cleaned(given: Mapping[str, Any]) -> dict[str, Any]:
 def for_create(
     given: Mapping[str, Any], *, namespace: str, uid: str, now: str, counted: bool
 ) -> dict[str, Any]:
-    """Metadata of a new object; `counted` gives it an object generation."""
+    """Return the metadata of a new object; `counted` gives it an object generation."""
     kept = cleaned(given)
     if kept.get("resourceVersion"):
         raise statuses.plain_internal("resourceVersion should not be set on objects to be created")
@@ -67,7 +69,7 @@ def for_create(
 
 
 def for_update(given: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
-    """What a client may change of metadata, over what only the server may."""
+    """Return the client's metadata, with the fields that only the server sets taken from `old`."""
     kept = cleaned(given)
     for name in (*_OF_THE_SERVER, "namespace", "name", "resourceVersion"):
         kept.pop(name, None)
@@ -77,12 +79,14 @@ def for_update(given: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, An
 
 
 def generated_name(base: str, entropy: ids.Entropy) -> str:
-    """`base` and five random characters, as `generateName` asks for."""
+    """Return `base` with five random characters, as `generateName` requests."""
     suffix = "".join(entropy.choice(_SUFFIX_LETTERS) for _ in range(5))
     return base[:MAX_GENERATED_BASE] + suffix
 
 
 def new_finalizers(given: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:
-    """Finalizers that an update adds: refused once the object is being deleted."""
+    """Return the finalizers that an update adds, which is refused once the object is being
+    deleted.
+    """
     before = set(old.get("finalizers") or ())
     return [f for f in given.get("finalizers") or () if f not in before]

@@ -1,7 +1,7 @@
-"""What a Namespace that is being deleted says about what holds it up: its status conditions.
+"""Status conditions of a Namespace that is being deleted, which say what holds it up. Pure.
 
-Used by the namespace keeper (`namespaces`), which counts what is left. Pure: types, reasons and
-messages are those of k8s.io/kubernetes/pkg/controller/namespace/deletion.
+Used by the namespace controller (`namespaces`), which counts the remaining objects. Types, reasons
+and messages are those of k8s.io/kubernetes/pkg/controller/namespace/deletion.
 """
 
 from collections import Counter
@@ -26,22 +26,23 @@ _GOOD = {
         "All content-preserving finalizers finished",
     ),
 }
-"""Condition → reason and message while all is well, in the order of the real controller. The first
-two never are otherwise here: the kinds are in this process."""
+"""Condition → reason and message while there is no problem, in the order of the real controller.
+The first two never fail here: all kinds are in this process."""
 
 
 class Remaining:
-    """What is left of a namespace after everything in it was deleted."""
+    """What remains in a namespace after everything in it was deleted."""
 
     def __init__(self) -> None:
         self.objects: Counter[str] = Counter()
-        """Objects by `PLURAL.GROUP`, with the dot also where the group is empty."""
+        """Number of objects by `PLURAL.GROUP`; the core group keeps the dot (`pods.`)."""
         self.finalizers: Counter[str] = Counter()
-        """Objects by each of their finalizers."""
+        """Number of objects by finalizer."""
         self.failures: list[str] = []
-        """Why kinds could not be deleted."""
+        """Messages of failed deletions, one for each kind."""
 
     def add(self, kind: resource.Resource, left: Iterable[meta.ObjectMeta]) -> None:
+        """Count the remaining objects of a kind."""
         for found in left:
             self.objects[f"{kind.plural}.{kind.group}"] += 1
             self.finalizers.update(found.finalizers)
@@ -50,7 +51,9 @@ class Remaining:
 def updated(
     before: Sequence[meta.JsonObject], remaining: Remaining, *, now: str
 ) -> list[meta.JsonObject]:
-    """All conditions; a time of transition is kept where the status is the same."""
+    """Return all conditions. A transition time is kept while the condition's status stays the
+    same.
+    """
     bad = _bad(remaining)
     known = {condition["type"]: condition for condition in before}
     made = [one for one in before if one["type"] not in _GOOD]

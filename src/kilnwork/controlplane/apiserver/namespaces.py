@@ -1,8 +1,8 @@
-"""Namespaces: what each one must hold, and their slow end.
+"""Controller of namespaces: creates what each one must contain, and empties deleted ones.
 
-Used by `cluster` and `resources`. A new namespace gets ServiceAccount `default` and ConfigMap
-`kube-root-ca.crt` before the response to its creation; a deleted one is emptied, and goes when
-nothing is left in it. Refusing new content meanwhile is admission's part.
+Used by `cluster` and `resources`. A new namespace gets the ServiceAccount `default` and the
+ConfigMap `kube-root-ca.crt` before the response to its creation. A deleted one is emptied, and
+removed when nothing is left in it. Admission refuses new objects meanwhile.
 """
 
 import asyncio
@@ -23,23 +23,23 @@ from kilnwork.controlplane.apiserver import (
 log = logging.getLogger(__name__)
 
 BASIC = ("default", "kube-system", "kube-public", "kube-node-lease")
-"""Namespaces that are there from the beginning and stay."""
+"""Namespaces that always exist and cannot be deleted."""
 
 _NAMESPACES = resource.NAMESPACES.qualified
 _ROOT_CA = "kube-root-ca.crt"
 _DEFAULT_ACCOUNT = "default"
-_OURS = "kubernetes"
-"""The finalizer in a Namespace's spec that stands for emptying it."""
+_OUR_FINALIZER = "kubernetes"
+"""The finalizer in a Namespace's spec that this controller removes once it is empty."""
 
 _BACKGROUND = deletion.DeleteOptions(propagation="Background")
-"""Nothing in a namespace is kept for its dependents, nor waits for them."""
+"""Background: in a terminating namespace no owner waits for dependents or orphans them."""
 
-_LOOK_AGAIN_S = 1.0
-"""How late the conditions may be with what changes in a namespace and does not go."""
+_DELAY_S = 1.0
+"""Delay of the conditions after a change in a namespace that deletes nothing."""
 
 
 class NamespaceController(store_controller.StoreController[str]):
-    """Keeps the namespaces of one store."""
+    """Controller of the namespaces of one store."""
 
     def __init__(self, writer: crud.ObjectWriter, deleter: deletion.Deleter, *, ca: str) -> None:
         super().__init__("namespaces", writer)
@@ -49,55 +49,55 @@ class NamespaceController(store_controller.StoreController[str]):
         self._delayed: dict[str, asyncio.TimerHandle] = {}
 
     async def start(self) -> None:
-        """Make the basic namespaces, look at all, then follow."""
+        """Create the basic namespaces, queue all existing ones, then follow changes."""
         for name in BASIC:
             await self._make(resource.NAMESPACES, "", {"metadata": {"name": name}})
         for stored in tuple(self._store.select(_NAMESPACES)):
-            self._add(stored.key.name)
+            self._enqueue(stored.key.name)
         self._follow()
-        self._begin()
+        self._start_worker()
         for name in BASIC:
-            await self.furnish(name)
+            await self.create_defaults(name)
 
     async def stop(self) -> None:
-        """Stop; the next start finds what is left to do."""
+        """Stop. The next start finds the work that is left."""
         for timer in self._delayed.values():
             timer.cancel()
         self._delayed.clear()
         await super().stop()
 
-    async def furnish(self, namespace: str) -> None:
-        """Make what every namespace holds; what is there stays."""
+    async def create_defaults(self, namespace: str) -> None:
+        """Create the objects that every namespace contains, where they are missing."""
         account = {"metadata": {"name": _DEFAULT_ACCOUNT}}
         await self._make(resource.SERVICE_ACCOUNTS, namespace, account)
         root = {"metadata": {"name": _ROOT_CA}, "data": {"ca.crt": self._ca}}
         await self._make(resource.CONFIG_MAPS, namespace, root)
-        place = writes.target_of(resource.CONFIG_MAPS, namespace, _ROOT_CA)
-        stored = self._store.get(place.key)
+        target = writes.target_of(resource.CONFIG_MAPS, namespace, _ROOT_CA)
+        stored = self._store.get(target.key)
         if stored is not None and stored.decode().get("data") != root["data"]:
             renewed = {"data": root["data"]}
-            await self._writer.change(place, lambda obj: obj | renewed, writes.WriteContext())
+            await self._writer.change(target, lambda obj: obj | renewed, writes.WriteContext())
 
     async def _make(self, kind: resource.Resource, namespace: str, obj: meta.JsonObject) -> None:
-        place = writes.target_of(kind, namespace, "")
+        target = writes.target_of(kind, namespace, "")
         named = writes.target_of(kind, namespace, obj["metadata"]["name"])
         if self._store.head(named.key) is not None:
             return
         try:
-            await self._writer.create(place, obj, writes.WriteContext())
+            await self._writer.create(target, obj, writes.WriteContext())
         except statuses.StatusError as error:
-            if error.code not in (403, 404, 409):  # terminating, gone, another was faster
+            if error.code not in (403, 404, 409):  # terminating, deleted, another was faster
                 raise
 
-    def _on_changes(self, changes: Sequence[objects.Change]) -> None:
+    def _on_changes(self, changes: Sequence[objects.StoreChange]) -> None:
         for change in changes:
             key = change.key
             if key.resource == _NAMESPACES:
-                self._add(key.name)
+                self._enqueue(key.name)
             elif self._concerns(key, gone=change.action == objects.Action.DELETED):
-                self._add(key.namespace)
+                self._enqueue(key.namespace)
             elif key.namespace in self._terminating:
-                self._look_again(key.namespace)
+                self._enqueue_later(key.namespace)
 
     def _concerns(self, key: objects.Key, *, gone: bool) -> bool:
         if (key.resource, key.name) == (resource.CONFIG_MAPS.qualified, _ROOT_CA):
@@ -107,37 +107,41 @@ class NamespaceController(store_controller.StoreController[str]):
         account = (resource.SERVICE_ACCOUNTS.qualified, _DEFAULT_ACCOUNT)
         return gone and (key.resource, key.name) == account
 
-    async def _look(self, name: str) -> None:
+    async def _reconcile(self, name: str) -> None:
         stored = self._store.get(writes.target_of(resource.NAMESPACES, "", name).key)
         if stored is None:
             self._terminating.discard(name)
         elif stored.metadata().deletion_timestamp:
             self._terminating.add(name)
-            await self._empty(name)
+            await self._delete_contents(name)
         else:
-            await self.furnish(name)
+            await self.create_defaults(name)
 
-    async def _empty(self, name: str) -> None:
-        """Delete what is in it, Pods first; when nothing is left, our part is done."""
-        place = writes.target_of(resource.NAMESPACES, "", name)
-        stored = self._store.get(place.key)
+    async def _delete_contents(self, name: str) -> None:
+        """Delete the contents, Pods first; when nothing is left, remove our finalizer."""
+        target = writes.target_of(resource.NAMESPACES, "", name)
+        stored = self._store.get(target.key)
         if stored is None or not _spec_finalizers(stored.decode()):
-            return  # a client has removed the finalizer: wait for nothing
-        await self._store.settle_all()  # what was let in before it began to end
+            return  # a client has removed the finalizer: nothing to wait for
+        await (
+            self._store.wait_all_committed()
+        )  # objects admitted before the namespace was terminating
         remaining = namespace_conditions.Remaining()
-        kinds = [served for served in self._writer.kinds.kept() if served.resource.namespaced]
+        kinds = [
+            served for served in self._writer.kinds.stored_kinds() if served.resource.namespaced
+        ]
         pods = [served for served in kinds if served.resource == resource.PODS]
         for part in (pods, [served for served in kinds if served not in pods]):
             for served in part:
                 await self._delete_all(served, name, remaining)
             if remaining.objects:
                 break
-        await self._tell(place, remaining)
+        await self._write_conditions(target, remaining)
         if remaining.failures:
-            self._look_again(name)
+            self._enqueue_later(name)
         elif not remaining.objects:
-            await self._writer.change_here(
-                place, _without_ours, writes.WriteContext(), subresource="finalize"
+            await self._writer.change_internally(
+                target, _without_our_finalizer, writes.WriteContext(), subresource="finalize"
             )
 
     async def _delete_all(
@@ -147,14 +151,14 @@ class NamespaceController(store_controller.StoreController[str]):
         remaining: namespace_conditions.Remaining,
     ) -> None:
         qualified = served.resource.qualified
-        places = [
+        targets = [
             writes.WriteTarget(served, s.key.namespace, s.key.name)
             for s in self._store.select(qualified, namespace)
         ]
-        if not places:
+        if not targets:
             return
         try:
-            await self._deleter.delete_all(places, _BACKGROUND)
+            await self._deleter.delete_all(targets, _BACKGROUND)
         except statuses.StatusError as error:
             remaining.failures.append(error.message)
             log.warning(
@@ -164,10 +168,10 @@ class NamespaceController(store_controller.StoreController[str]):
         left = self._store.select(qualified, namespace)
         remaining.add(served.resource, (stored.metadata() for stored in left))
 
-    async def _tell(
-        self, place: writes.WriteTarget, remaining: namespace_conditions.Remaining
+    async def _write_conditions(
+        self, target: writes.WriteTarget, remaining: namespace_conditions.Remaining
     ) -> None:
-        """Write the conditions; not when they are as before."""
+        """Write the status conditions if they have changed."""
 
         def with_condition(obj: meta.JsonObject) -> meta.JsonObject:
             status = obj.get("status") or {}
@@ -175,26 +179,26 @@ class NamespaceController(store_controller.StoreController[str]):
             conditions = namespace_conditions.updated(before, remaining, now=self._writer.now())
             return obj | {"status": {**status, "conditions": conditions}}
 
-        await self._writer.change_here(
-            place, with_condition, writes.WriteContext(), subresource="status"
+        await self._writer.change_internally(
+            target, with_condition, writes.WriteContext(), subresource="status"
         )
 
-    def _look_again(self, name: str) -> None:
-        """Once more in a while, whatever happens meanwhile."""
+    def _enqueue_later(self, name: str) -> None:
+        """Queue the namespace after a delay, whether or not anything changes meanwhile."""
         if name not in self._delayed:
             loop = asyncio.get_running_loop()
-            self._delayed[name] = loop.call_later(_LOOK_AGAIN_S, self._take_delayed, name)
+            self._delayed[name] = loop.call_later(_DELAY_S, self._enqueue_delayed, name)
 
-    def _take_delayed(self, name: str) -> None:
+    def _enqueue_delayed(self, name: str) -> None:
         self._delayed.pop(name, None)
-        self._add(name)
+        self._enqueue(name)
 
 
 def _spec_finalizers(namespace: meta.JsonObject) -> list[str]:
     return list((namespace.get("spec") or {}).get("finalizers") or ())
 
 
-def _without_ours(namespace: meta.JsonObject) -> meta.JsonObject:
-    """We are done; others named in `spec.finalizers` may not be."""
-    left = [name for name in _spec_finalizers(namespace) if name != _OURS]
+def _without_our_finalizer(namespace: meta.JsonObject) -> meta.JsonObject:
+    """Remove our entry from `spec.finalizers`; other clients may have entries of their own."""
+    left = [name for name in _spec_finalizers(namespace) if name != _OUR_FINALIZER]
     return {**namespace, "spec": {"finalizers": left}}

@@ -1,8 +1,8 @@
-"""OpenAPI documents: what `kubectl explain`, `apply` and client generators read.
+"""OpenAPI documents, for `kubectl explain`, `kubectl apply` and client generators.
 
 Used by the HTTP app for `/openapi/v3`, `/openapi/v3/GROUPVERSION` and `/openapi/v2`. Built-in kinds
-are described as Kubernetes describes them, custom ones by the schema of their definition. Documents
-are made on first use, kept as bytes, and created again when other kinds are served.
+are described as by Kubernetes, custom ones by the schema of their definition. Documents are
+generated at first use, cached as bytes, and generated again when other kinds are served.
 """
 
 import copy
@@ -52,30 +52,30 @@ _KIND = {
 }
 
 
-class Page(msgspec.Struct, frozen=True):
-    """A document, and the hash that names just this one, in whatever form."""
+class EncodedDocument(msgspec.Struct, frozen=True):
+    """An encoded document and the hash of its content, which is the same in every format."""
 
     body: bytes
     digest: str
     media_type: str = response_formats.JSON
 
     @classmethod
-    def of(cls, document: meta.JsonObject) -> "Page":
+    def of(cls, document: meta.JsonObject) -> "EncodedDocument":
         body = msgspec.json.encode(document)
         return cls(body, hashlib.sha512(body).hexdigest().upper())
 
 
 class Documents:
-    """The documents of what is served now."""
+    """Cache of the OpenAPI documents of the kinds that are served now."""
 
     def __init__(self) -> None:
         self._served: Kinds = ()
-        self._pages: dict[str, Page] = {}
+        self._pages: dict[str, EncodedDocument] = {}
 
-    def find(self, path: str, served: Kinds, *, accept: str = "*/*") -> Page | None:
-        """The document at a URL path; None when there is none.
+    def find(self, path: str, served: Kinds, *, accept: str = "*/*") -> EncodedDocument | None:
+        """Return the document at a URL path, or None when there is none.
 
-        406 for clients that take OpenAPI v2 neither as JSON nor as protobuf.
+        Raises 406 for clients that accept OpenAPI v2 neither as JSON nor as protobuf.
         """
         if served is not self._served:
             self._served, self._pages = served, {}
@@ -88,15 +88,15 @@ class Documents:
             self._pages[path] = made
         return self._pages[path]
 
-    def _make(self, path: str) -> Page | None:
+    def _make(self, path: str) -> EncodedDocument | None:
         if path == _V2:
-            return Page.of(_v2(self._served))
+            return EncodedDocument.of(_v2(self._served))
         if path == _V2_PROTOBUF:
             json = self.find(_V2, self._served)
             if json is None:
                 return None
             body = openapi_protobuf.encode(msgspec.json.decode(json.body))
-            return Page(body, json.digest, openapi_protobuf.MEDIA_TYPE)
+            return EncodedDocument(body, json.digest, openapi_protobuf.MEDIA_TYPE)
         groups = _by_group(self._served)
         if path == "/openapi/v3":
             paths = {}
@@ -104,9 +104,9 @@ class Documents:
                 page = self.find(_V3_ROOT + name, self._served)
                 digest = "" if page is None else page.digest
                 paths[name] = {"serverRelativeURL": f"{_V3_ROOT}{name}?hash={digest}"}
-            return Page.of({"paths": paths})
+            return EncodedDocument.of({"paths": paths})
         served = groups.get(path.removeprefix(_V3_ROOT))
-        return None if served is None else Page.of(_group_document(served))
+        return None if served is None else EncodedDocument.of(_group_document(served))
 
 
 def _by_group(served: Kinds) -> dict[str, list[builtin.ServedResource]]:
@@ -144,7 +144,7 @@ def _v2(served: Kinds) -> Any:
 
 
 def _v2_media_type(accept: str) -> str:
-    """The form that a client likes most; 406 when it takes none."""
+    """Return the media type that the client prefers. Raises 406 when it accepts neither."""
     for wanted in response_formats.media_ranges(accept):
         if wanted in ("*/*", "application/*", response_formats.JSON):
             return response_formats.JSON
@@ -164,7 +164,7 @@ def _info() -> meta.JsonObject:
 def _schemas(served: builtin.ServedResource) -> dict[str, Any]:
     what = served.resource
     name = openapi_paths.schema_name(what)
-    own = _custom(served) if served.custom else builtin_types.of(what) or {"type": "object"}
+    own = _custom(served) if served.custom else builtin_types.type_of(what) or {"type": "object"}
     items = {
         "description": f"{what.kind}List is a list of {what.kind}",
         "type": "object",

@@ -1,6 +1,6 @@
-"""The paths of OpenAPI documents: which operations a resource has, with which parameters.
+"""Paths of the OpenAPI documents: the operations of each resource and their parameters.
 
-Used by `openapi`. Clients look here for what a server can do, such as `fieldValidation` on PATCH.
+Used by `openapi`. Clients look up here what a server supports, such as `fieldValidation` on PATCH.
 """
 
 from kilnwork.api import meta, resource
@@ -36,7 +36,9 @@ _FLAGS = frozenset(
 
 
 def schema_name(what: resource.Resource) -> str:
-    """The full name of a kind's type; of custom kinds the group in reverse, as a package."""
+    """Return the full name of a kind's type; for custom kinds the group reversed, like a
+    package.
+    """
     known = builtin_types.name_of(what.group, what.version, what.kind)
     if known is not None:
         return known
@@ -44,7 +46,7 @@ def schema_name(what: resource.Resource) -> str:
 
 
 def gvk(what: resource.Resource, *, suffix: str = "") -> dict[str, str]:
-    """How a type or operation says which kind it is of."""
+    """Return the group, version and kind that mark a type or operation."""
     return {"group": what.group, "version": what.version, "kind": f"{what.kind}{suffix}"}
 
 
@@ -53,7 +55,7 @@ def reference(name: str) -> meta.JsonObject:
 
 
 def paths(served: builtin.ServedResource) -> meta.JsonObject:
-    """Everything below the paths of one resource."""
+    """Return all paths of one resource with their operations."""
     what = served.resource
     base = what.base("{namespace}" if what.namespaced else None)
     found: meta.JsonObject = {base: _collection(served), f"{base}/{{name}}": _item(served)}

@@ -1,9 +1,9 @@
-"""The OpenAPI v2 document as protobuf, which is the only form in which kubectl asks for it.
+"""The OpenAPI v2 document as protobuf, the only format in which kubectl requests it.
 
 Used by `openapi`. Messages and field numbers are those of `openapi.v2` in gnostic
-(github.com/google/gnostic-models/openapiv2/OpenAPIv2.proto), as far as our documents go; what a
-schema has besides, such as `anyOf`, has no place in them. Values of any type (`default`, `enum`,
-extensions) are kept as YAML text there, of which JSON is a part.
+(github.com/google/gnostic-models/openapiv2/OpenAPIv2.proto), as far as our documents use them;
+parts of a schema that it has no fields for, such as `anyOf`, are left out. Values of any type
+(`default`, `enum`, extensions) are YAML text there, which includes JSON.
 """
 
 import struct
@@ -16,20 +16,20 @@ from kilnwork.api import meta
 
 MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 OLD_MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-"""What clients ask for, though it is no proper media type; the response has the proper one."""
+"""What clients request, although it is not a valid media type; the response has the valid one."""
 
 _VARINT, _FIXED64, _BYTES = 0, 1, 2
 _EXTENSION = "x-"
 
 Write = Callable[[Any], bytes]
-"""From a JSON value to the body of a field."""
+"""Encodes a JSON value as the body of a field."""
 
 Fields = dict[str, tuple[int, Callable[[int, Any], bytes]]]
-"""By the name in JSON: the number of a field, and what writes number and value."""
+"""JSON name → field number, and the function that encodes number and value."""
 
 
 def encode(document: meta.JsonObject) -> bytes:
-    """The message `openapi.v2.Document` of a document in JSON form."""
+    """Encode a document in JSON form as the message `openapi.v2.Document`."""
     return _DOCUMENT(document)
 
 
@@ -76,12 +76,12 @@ def _anys(number: int, values: Any) -> bytes:
 
 
 def _named(number: int, name: str, body: bytes) -> bytes:
-    """One entry of what is an object in JSON: messages `Named…`."""
+    """Encode one entry of a JSON object: the messages `Named…`."""
     return _bytes(number, _string(1, name) + _bytes(2, body))
 
 
 class _Message:
-    """A message by its fields; `extensions`: the number of `vendor_extension`."""
+    """Encoder of a message, by its fields. `extensions` is the number of `vendor_extension`."""
 
     def __init__(self, extensions: int, fields: Fields) -> None:
         self._extensions = extensions
@@ -109,7 +109,7 @@ def _each(write: Write) -> Callable[[int, Any], bytes]:
 
 
 def _entries(number: int, write: Write) -> Write:
-    """A message whose field `number` repeats names with values."""
+    """Return the encoder of a message whose field `number` repeats names with values."""
     return lambda values: b"".join(_named(number, k, write(v)) for k, v in values.items())
 
 
@@ -118,7 +118,7 @@ def _schema(value: meta.JsonObject) -> bytes:
 
 
 def _additional(value: Any) -> bytes:
-    """AdditionalPropertiesItem: a schema, or yes or no, of which no is written too."""
+    """Encode AdditionalPropertiesItem: a schema, or a boolean, of which False is written too."""
     if isinstance(value, bool):
         return _varint(2 << 3 | _VARINT) + bytes([value])
     return _bytes(1, _schema(value))
@@ -135,7 +135,7 @@ def _items(value: Any) -> bytes:
 
 
 def _parameter(value: meta.JsonObject) -> bytes:
-    """ParametersItem: a Parameter, which is one of the body, the query or the path."""
+    """Encode ParametersItem: a Parameter of the body, the query or the path."""
     if value["in"] == "body":
         return _bytes(1, _bytes(1, _BODY_PARAMETER(value)))
     number, write = (3, _QUERY_PARAMETER) if value["in"] == "query" else (4, _PATH_PARAMETER)

@@ -1,6 +1,6 @@
-"""The OpenAPI v2 document as JSON: what is left of the v3 forms in the older ones.
+"""The OpenAPI v2 document as JSON, converted from the v3 documents. Pure.
 
-Used by `openapi`; kubectl reads it for kinds that the v3 documents do not have. Pure.
+Used by `openapi`; kubectl reads it for kinds that the v3 documents lack.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ _PRODUCED = ["application/json", "application/yaml"]
 
 
 def document(info: meta.JsonObject, paths: meta.JsonObject, schemas: meta.JsonObject) -> Any:
-    """The document with these paths and types, which are given as v3 has them."""
+    """Return the document with these paths and types, which are given in v3 form."""
     return {
         "swagger": "2.0",
         "info": info,
@@ -23,7 +23,9 @@ def document(info: meta.JsonObject, paths: meta.JsonObject, schemas: meta.JsonOb
 
 
 def as_v2(node: Any) -> Any:
-    """Swagger 2 knows no `nullable`, and no `allOf` or `default` around a reference."""
+    """Convert a schema to Swagger 2: no `nullable`, and no `allOf` or `default` around a
+    reference.
+    """
     if isinstance(node, list):
         return [as_v2(item) for item in node]
     if not isinstance(node, dict):
@@ -37,7 +39,9 @@ def as_v2(node: Any) -> Any:
 
 
 def _target(node: dict[str, Any]) -> str | None:
-    """What a schema refers to; a field may be called `$ref` too, but is no text."""
+    """Return what a schema refers to, or None. A field may be called `$ref` too, but is no
+    string.
+    """
     wrapped = node.get("allOf")
     if isinstance(wrapped, list) and len(wrapped) == 1:
         node = wrapped[0]
@@ -46,7 +50,7 @@ def _target(node: dict[str, Any]) -> str | None:
 
 
 def _path_item(item: meta.JsonObject) -> meta.JsonObject:
-    """`parameters` is a list, all else are operations."""
+    """Convert a path item: `parameters` is a list, everything else an operation."""
     return {
         key: [_parameter(one) for one in value] if key == "parameters" else _operation(value)
         for key, value in item.items()
@@ -70,7 +74,7 @@ def _operation(operation: meta.JsonObject) -> meta.JsonObject:
 
 
 def _parameter(parameter: meta.JsonObject) -> meta.JsonObject:
-    """Of a query or a path: its type stands beside its name."""
+    """Convert a query or path parameter, whose type is beside its name in v2."""
     named = {key: value for key, value in parameter.items() if key != "schema"}
     return {**named, **parameter["schema"]}
 

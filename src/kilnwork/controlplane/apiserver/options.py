@@ -1,7 +1,7 @@
-"""The options in a request's query, read and checked: metav1.ListOptions and those of writes.
+"""Query options of requests, parsed and validated: metav1.ListOptions and those of writes.
 
 Used by `resources`, `lists` and `watches`. Follows apimachinery's internalversion/validation and
-metav1/validation: what cannot be read is 400, what makes no sense together is 422.
+metav1/validation: 400 for an unreadable value, 422 for values that contradict each other.
 """
 
 from collections.abc import Sequence
@@ -24,19 +24,24 @@ _VALIDATIONS = ("", "Ignore", "Strict", "Warn")
 
 
 class ListOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a list or watch. `initial_events` None: not given. `timeout_s` None: the server's."""
+    """Options of a list or watch."""
 
     limit: int
+    """0: no limit."""
     continue_: str
     version: str
+    """resourceVersion."""
     match: str
+    """resourceVersionMatch."""
     bookmarks: bool
     initial_events: bool | None
+    """sendInitialEvents; None: not given."""
     timeout_s: int | None
+    """None: the server's default."""
 
     @classmethod
     def parse(cls, query: requests.Query, *, watch: bool) -> Self:
-        """Read the query: 400 or 422 when it is wrong."""
+        """Parse the query. Raises 400 or 422 when it is invalid."""
         initial = query.flag("sendInitialEvents")
         found = cls(
             limit=max(0, query.number("limit") or 0),
@@ -89,7 +94,7 @@ class ListOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a write. `field_validation`: Strict, Warn or Ignore. `manager` may be empty."""
+    """Options of a write. `field_validation`: Strict, Warn or Ignore. `manager` may be empty."""
 
     dry_run: bool
     field_validation: str
@@ -98,7 +103,9 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, query: requests.Query, *, verb: str, apply: bool = False) -> Self:
-        """Read the query: 422 when it is wrong. `apply`: of an apply patch."""
+        """Parse the query. `apply`: the request is an apply patch. Raises 422 when it is
+        invalid.
+        """
         dry_run = query.text("dryRun")
         validation = query.text("fieldValidation")
         manager = query.text("fieldManager")

@@ -1,8 +1,8 @@
-"""Patches: which kinds of patch are taken, and what one does to an object.
+"""Patches: which patch types a kind accepts, and what a patch does to an object. Pure.
 
-Used by `resources`. Pure. JSON merge patch (RFC 7386) and JSON patch (`jsonpatch`) for everything;
-strategic merge patch for built-in kinds, as `kubectl edit` sends it (`strategic`). Apply patches
-are another thing: see `applying`.
+Used by `resources`. JSON merge patch (RFC 7386) and JSON patch (`jsonpatch`) for every kind;
+strategic merge patch, which `kubectl edit` sends, for built-in kinds (`strategic`). For apply
+patches see `managed_fields`.
 """
 
 from collections.abc import Callable
@@ -26,26 +26,28 @@ JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
 
 Change = Callable[[meta.JsonObject], Any]
-"""From an object to what the patch makes of it."""
+"""Returns an object with the patch applied."""
 
 
-class Patch(NamedTuple):
-    """What a patch does, and what is odd in the patch itself (`duplicate field "data"`)."""
+class DecodedPatch(NamedTuple):
+    """The function that applies a patch, and oddities of the patch itself (`duplicate field
+    "data"`).
+    """
 
     change: Change
     oddities: tuple[str, ...] = ()
 
 
-def decode(raw: bytes, content_type: str, served: builtin.ServedResource) -> Patch:
-    """The patch in a body; 415 for a kind that is not taken, 400 when it cannot be read."""
+def decode(raw: bytes, content_type: str, served: builtin.ServedResource) -> DecodedPatch:
+    """Return the patch in a body. Raises 415 for a type that is not accepted, 400 if unreadable."""
     if content_type == JSON_PATCH:
         return _json_patch(raw)
     if content_type not in _taken(served):
         raise _refusal(content_type, served)
     patch = _merge_patch(raw)
     apply = strategic.merge if content_type == STRATEGIC else merge
-    oddities = duplicates.texts(raw, "application/json", patch, typed=False)
-    return Patch(lambda obj: apply(obj, patch), oddities)
+    oddities = duplicates.find_duplicates(raw, "application/json", patch, typed=False)
+    return DecodedPatch(lambda obj: apply(obj, patch), oddities)
 
 
 def _taken(served: builtin.ServedResource) -> tuple[str, ...]:
@@ -54,7 +56,10 @@ def _taken(served: builtin.ServedResource) -> tuple[str, ...]:
 
 
 def merge(target: Any, patch: Any) -> Any:
-    """RFC 7386: null removes, objects merge, anything else replaces. `target` stays as it is."""
+    """Return `target` with a merge patch applied (RFC 7386). `target` is not changed.
+
+    Null removes a field, objects merge, anything else replaces.
+    """
     if not isinstance(patch, dict):
         return patch
     merged = dict(target) if isinstance(target, dict) else {}
@@ -75,7 +80,7 @@ def _merge_patch(raw: bytes) -> dict[str, Any]:
     return patch
 
 
-def _json_patch(raw: bytes) -> Patch:
+def _json_patch(raw: bytes) -> DecodedPatch:
     operations = _decoded(raw)
     if not isinstance(operations, list):
         raise _wrong_go_type(operations, "[]handlers.jsonPatchOp")
@@ -96,11 +101,11 @@ def _json_patch(raw: bytes) -> Patch:
             bodies.check_nesting(changed)
         return changed
 
-    return Patch(change, tuple(_operation_oddities(raw, operations)))
+    return DecodedPatch(change, tuple(_operation_oddities(raw, operations)))
 
 
 def _may_nest(raw: bytes, operations: list[dict[str, Any]]) -> bool:
-    """False when nothing that these operations put anywhere can be nested too deep."""
+    """Return whether the values that these operations write may be nested too deep."""
     if any(operation.get("op") in ("copy", "move") for operation in operations):
         return True
     deepest = max((str(operation.get("path")).count("/") for operation in operations), default=0)
@@ -108,7 +113,7 @@ def _may_nest(raw: bytes, operations: list[dict[str, Any]]) -> bool:
 
 
 def _operation_oddities(raw: bytes, operations: list[dict[str, Any]]) -> list[str]:
-    found = [f'json patch duplicate field "{path}"' for path in duplicates.in_json(raw)]
+    found = [f'json patch duplicate field "{path}"' for path in duplicates.find_in_json(raw)]
     for position, operation in enumerate(operations):
         unknown = [name for name in operation if name not in jsonpatch.FIELDS]
         found += [f'json patch unknown field "[{position}].{name}"' for name in unknown]
@@ -143,7 +148,9 @@ def _refusal(content_type: str, served: builtin.ServedResource) -> statuses.Stat
 
 
 def same(left: meta.JsonObject, right: meta.JsonObject) -> bool:
-    """True when two objects are the same JSON: an update that changes nothing is not written."""
+    """Return whether two objects are the same JSON: an update that changes nothing is not
+    written.
+    """
     return left == right and msgspec.json.encode(left, order="sorted") == msgspec.json.encode(
         right, order="sorted"
     )

@@ -1,4 +1,4 @@
-r"""Classes of characters that patterns know by name (RE2: ASCII only, but for `\p`).
+r"""Named character classes of patterns (RE2: ASCII only, except `\p`).
 
 Used by `patterns`.
 """
@@ -9,22 +9,22 @@ Test = Callable[[str], bool]
 
 
 def is_digit(letter: str) -> bool:
-    r"""`\d`."""
+    r"""Return whether `\d` matches."""
     return "0" <= letter <= "9"
 
 
 def is_word(letter: str) -> bool:
-    r"""`\w`."""
+    r"""Return whether `\w` matches."""
     return letter.isascii() and (letter.isalnum() or letter == "_")
 
 
 def is_space(letter: str) -> bool:
-    r"""`\s`."""
+    r"""Return whether `\s` matches."""
     return letter in "\t\n\f\r "
 
 
 def inverse(test: Test) -> Test:
-    """All other characters."""
+    """Return the test for all other characters."""
     return lambda letter: not test(letter)
 
 

@@ -1,8 +1,8 @@
-r"""Regular expressions as Kubernetes has them: those of RE2, in a time that grows with the text.
+r"""Regular expressions with the syntax of RE2, matched in time linear in the text.
 
-Used by `structural` and `rules_definitions`. Who may define a kind, or make an object of one, must
-not be able to stop the server: Python's `re` takes 2^n steps for `(a+)+$`. So a pattern becomes an
-automaton whose steps are remembered (https://swtch.com/~rsc/regexp/regexp2.html). Syntax:
+Used by `structural` and `rules_definitions`. Users who may define a kind, or create an object of
+one, must not be able to stop the server: Python's `re` takes 2^n steps for `(a+)+$`. So a pattern
+becomes an automaton whose steps are cached (https://swtch.com/~rsc/regexp/regexp2.html). Syntax:
 https://github.com/google/re2/wiki/Syntax, without scripts, `\Q` and the flags `m` and `U`.
 """
 
@@ -14,65 +14,65 @@ from kilnwork.controlplane.apiserver import pattern_classes
 from kilnwork.controlplane.apiserver.pattern_classes import Test
 
 MAX_STEPS = 2_000_000
-"""Of building states while one text is matched: a second or two."""
+"""Limit of computed steps while one text is matched: a second or two."""
 
 MAX_PROGRAM = 10_000
-"""Instructions of one pattern, each counted repetition written out."""
+"""Instructions of one pattern, with counted repetitions expanded."""
 
 _MAX_TEXT = 20_000
 _MAX_REPEAT = 1000
 _MAX_DEPTH = 100
 _MAX_KNOWN = 20_000
-"""Remembered steps of one pattern."""
+"""Cached steps of one pattern."""
 
 _START, _WORD, _OTHER = 0, 1, 2
-"""What is before a place in the text."""
+"""Class of the character before a position in the text."""
 
 
 class BadPattern(ValueError):
-    """Not a pattern, or one that is not taken here; says why."""
+    """The pattern is invalid or not supported; the message says why."""
 
 
 class TooHard(ValueError):
-    """The text would take too long."""
+    """Matching this text would take too long."""
 
 
-class _Take(NamedTuple):
-    """One character that passes."""
+class _Consume(NamedTuple):
+    """Instruction: consume one character for which `test` is true."""
 
     test: Test
 
 
 class _Fork(NamedTuple):
-    """Go on at any of these."""
+    """Instruction: continue at each of these relative addresses."""
 
     to: tuple[int, ...]
 
 
 class _Assert(NamedTuple):
-    """Go on if the place is such: one of `^ $ b B`."""
+    """Instruction: continue if the assertion `^`, `$`, `b` or `B` holds here."""
 
     what: str
 
 
 class _Match(NamedTuple):
-    """Found."""
+    """Instruction: the pattern has matched."""
 
 
-_Op = _Take | _Fork | _Assert | _Match
+_Op = _Consume | _Fork | _Assert | _Match
 _State = tuple[frozenset[int], int]
-"""Instructions that wait for the next character, and what is before it."""
+"""Instructions that wait for the next character, and the class of the character before it."""
 
 
 class Pattern:
-    """A compiled pattern; raises BadPattern. Remembers steps, so keep it."""
+    """A compiled pattern with its cache of steps. Raises BadPattern."""
 
     def __init__(self, text: str) -> None:
         self._program: list[_Op] = [*_Parser(text).program(), _Match()]
         self._known: dict[tuple[_State, str], _State | None] = {}
 
     def found_in(self, text: str) -> bool:
-        """Whether any part of the text fits; raises TooHard."""
+        """Return whether any part of the text matches. Raises TooHard."""
         state: _State = (frozenset(), _START)
         steps = 0
         for letter in (*text, ""):
@@ -91,19 +91,19 @@ class Pattern:
         return False
 
     def _step(self, state: _State, letter: str) -> _State | None:
-        """The state after a letter, which is empty at the end; None: found."""
+        """Return the state after a letter ("" at the end of the text), or None after a match."""
         waiting, before = state
         after: set[int] = set()
         for at in self._reached(waiting | {0}, before, letter):
             op = self._program[at]
             if isinstance(op, _Match):
                 return None
-            if letter and isinstance(op, _Take) and op.test(letter):
+            if letter and isinstance(op, _Consume) and op.test(letter):
                 after.add(at + 1)
         return frozenset(after), _WORD if letter and pattern_classes.is_word(letter) else _OTHER
 
     def _reached(self, begin: frozenset[int], before: int, letter: str) -> set[int]:
-        """All instructions that can be come to without taking a letter."""
+        """Return all instructions that can be reached without consuming a letter."""
         seen, todo = set(begin), list(begin)
         while todo:
             at = todo.pop()
@@ -139,7 +139,7 @@ _ASSERTIONS = {"A": "^", "z": "$", "b": "b", "B": "B"}
 
 
 class _Parser:
-    """From text to instructions; jumps are relative, so that parts can be repeated."""
+    """Parses a pattern into instructions; jumps are relative, so that parts can be repeated."""
 
     def __init__(self, text: str) -> None:
         if len(text) > _MAX_TEXT:
@@ -151,27 +151,27 @@ class _Parser:
         self._dot_is_all = False
 
     def program(self) -> list[_Op]:
-        found = self._either()
+        found = self._alternatives()
         if self._at < len(self._text):
             raise BadPattern("unexpected )")
         return found
 
     def _next(self) -> str:
-        """The next character, which must be there."""
+        """Return the next character. Raises BadPattern at the end of the text."""
         if self._at >= len(self._text):
             raise BadPattern("it ends too early")
         self._at += 1
         return self._text[self._at - 1]
 
-    def _has(self, what: str) -> bool:
+    def _accept(self, what: str) -> bool:
         if not self._text.startswith(what, self._at):
             return False
         self._at += len(what)
         return True
 
-    def _either(self) -> list[_Op]:
+    def _alternatives(self) -> list[_Op]:
         found = self._sequence()
-        while self._has("|"):
+        while self._accept("|"):
             other = self._sequence()
             fork, over = _Fork((1, len(found) + 2)), _Fork((len(other) + 1,))
             found = _bounded([fork, *found, over, *other])
@@ -188,7 +188,7 @@ class _Parser:
         least, most = self._count()
         if self._at == begin:
             return one
-        self._has("?")  # lazy or not: what is found is the same
+        self._accept("?")  # lazy or greedy makes no difference to whether there is a match
         again = self._at
         self._count()
         if self._at != again:
@@ -203,14 +203,14 @@ class _Parser:
         return found
 
     def _count(self) -> tuple[int, int | None]:
-        """How often: at least, and at most or without end."""
+        """Parse a repetition. Return the minimum and the maximum count, None for unlimited."""
         for sign, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
-            if self._has(sign):
+            if self._accept(sign):
                 return bounds
         head, closed, _ = self._text[self._at :].partition("}")
         least, comma, most = head[1:].partition(",")
         if not closed or not head.startswith("{") or not _is_number(least):
-            return 1, 1  # a brace may stand for itself
+            return 1, 1  # a literal brace
         if most and not _is_number(most):
             return 1, 1
         self._at += len(head) + 1
@@ -226,36 +226,36 @@ class _Parser:
         if letter in "^$":
             return [_Assert(letter)]
         if letter == ".":
-            return [_Take((lambda _: True) if self._dot_is_all else (lambda c: c != "\n"))]
+            return [_Consume((lambda _: True) if self._dot_is_all else (lambda c: c != "\n"))]
         if letter == "[":
-            return [_Take(self._set())]
+            return [_Consume(self._set())]
         if letter in "*+?":
             raise BadPattern(f"missing argument to repetition operator: {letter}")
         if letter != "\\":
-            return [_Take(self._same(letter))]
+            return [_Consume(self._literal(letter))]
         if (what := _ASSERTIONS.get(self._text[self._at : self._at + 1])) is not None:
             self._at += 1
             return [_Assert(what)]
         found = self._escaped()
-        return [_Take(self._same(found) if isinstance(found, str) else found)]
+        return [_Consume(self._literal(found) if isinstance(found, str) else found)]
 
     def _group(self) -> list[_Op]:
         before = self._folds, self._dot_is_all
         self._depth += 1
         if self._depth > _MAX_DEPTH:
             raise BadPattern("expression nests too deeply")
-        if self._has("?") and not self._named() and not self._flags():
+        if self._accept("?") and not self._named() and not self._flags():
             self._depth -= 1
             return []
-        found = self._either()
-        if not self._has(")"):
+        found = self._alternatives()
+        if not self._accept(")"):
             raise BadPattern("missing closing )")
         self._depth -= 1
         self._folds, self._dot_is_all = before
         return found
 
     def _named(self) -> bool:
-        if not (self._has("P<") or self._has("<")):
+        if not (self._accept("P<") or self._accept("<")):
             return False
         name, closed, _ = self._text[self._at :].partition(">")
         if not closed or not name or not all(map(pattern_classes.is_word, name)):
@@ -264,7 +264,7 @@ class _Parser:
         return True
 
     def _flags(self) -> bool:
-        """True when they are of the group, False when they are of all that follows."""
+        """Return whether the flags apply to this group; False if they apply to all that follows."""
         on = True
         while (letter := self._next()) not in ":)":
             if letter == "-" and on:
@@ -277,19 +277,19 @@ class _Parser:
                 raise BadPattern(f"invalid or unsupported Perl syntax: (?{letter}")
         return letter == ":"
 
-    def _same(self, wanted: str) -> Test:
+    def _literal(self, wanted: str) -> Test:
         if not self._folds:
             return lambda letter: letter == wanted
         folded = wanted.casefold()
         return lambda letter: letter.casefold() == folded
 
     def _set(self) -> Test:
-        negated = self._has("^")
+        negated = self._accept("^")
         tests: list[Test] = []
         first = True
-        while first or not self._has("]"):
+        while first or not self._accept("]"):
             first = False
-            if self._has("[:"):
+            if self._accept("[:"):
                 tests.append(self._posix())
                 continue
             low = self._member()
@@ -325,7 +325,7 @@ class _Parser:
         return lambda c: any(low <= one <= high for one in (c, c.lower(), c.upper()))
 
     def _escaped(self) -> str | Test:
-        """What follows a backslash: a character, or a class of them."""
+        """Parse what follows a backslash: return a character or the test of a class."""
         letter = self._next()
         if (test := pattern_classes.PERL.get(letter.lower())) is not None:
             return test if letter.islower() else pattern_classes.inverse(test)
@@ -340,7 +340,7 @@ class _Parser:
         return letter
 
     def _category(self, *, negated: bool) -> Test:
-        name = self._braced() if self._has("{") else self._next()
+        name = self._braced() if self._accept("{") else self._next()
         wanted = name.removeprefix("^")
         if len(wanted) > 2 or wanted[:1] not in tuple("CLMNPSZ"):
             raise BadPattern(f"invalid character class range: \\p{{{name}}}")
@@ -348,7 +348,7 @@ class _Parser:
         return lambda letter: unicodedata.category(letter).startswith(wanted) == same
 
     def _hexadecimal(self) -> str:
-        digits = self._braced() if self._has("{") else self._next() + self._next()
+        digits = self._braced() if self._accept("{") else self._next() + self._next()
         try:
             return chr(int(digits, 16))
         except (ValueError, OverflowError) as error:

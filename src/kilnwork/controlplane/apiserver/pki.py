@@ -1,9 +1,9 @@
-"""The certificates of one data directory: its own CA and everything that the CA signs.
+"""Certificates of one data directory: its own CA and everything that the CA signs.
 
-Used by the server (its TLS certificate, its client certificate for the kubelet paths), by the
-local node and by `tokens` (the key for service-account tokens). Files are `DIR/pki/*.{crt,key}`,
-mode 0600, replaced at once; what has less than 30 days left is renewed by the next `prepare`.
-Not a general CA: nothing is revoked, and names are fixed.
+Used by the server (its TLS certificate, and its client certificate for the kubelet API), by the
+local node and by `tokens` (the signing key of service-account tokens). Files are
+`DIR/pki/*.{crt,key}`, mode 0600, replaced atomically; `prepare` renews certificates with less than
+30 days left. Not a general CA: nothing is revoked, and names are fixed.
 """
 
 import datetime
@@ -20,7 +20,7 @@ from kilnwork.kit import certificates, errors, paths
 from kilnwork.kit import clock as clocks
 
 RENEW_BEFORE_S = 30 * 86_400
-"""A certificate with less left is renewed: a monthly restart is enough."""
+"""Certificates that expire sooner are renewed at start: a monthly restart is enough."""
 
 CA_DAYS = 3650
 LEAF_DAYS = 365
@@ -43,12 +43,12 @@ class KeyPair(msgspec.Struct, frozen=True):
 
     @property
     def exists(self) -> bool:
-        """True when both files are there."""
+        """Return whether both files exist."""
         return self.certificate.exists() and self.key.exists()
 
 
 class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What a leaf certificate should say."""
+    """What a leaf certificate must contain."""
 
     subject: x509.Name
     names: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ _CLIENT_AUTH = oid.ExtendedKeyUsageOID.CLIENT_AUTH
 
 
 class Pki:
-    """The certificates in one directory. Call `prepare` before the paths are used."""
+    """The certificates in one directory. Call `prepare` before using the paths."""
 
     def __init__(
         self, directory: Path, *, clock: clocks.Clock, server_names: Sequence[str] = ()
@@ -72,17 +72,19 @@ class Pki:
         self.ca_certificate = self._ca.certificate
         self.server = self._pair("server")
         self.kubelet_client = self._pair("kubelet-client")
-        """What the API server presents to the node (`system:masters`)."""
+        """Client certificate of the API server for the nodes (`system:masters`)."""
         self.service_account_key = directory / "sa.key"
 
     def prepare_ca(self) -> None:
-        """Make or renew the CA alone; raises ConfigurationError when it cannot be used."""
+        """Create or renew only the CA. Raises ConfigurationError when its files cannot be used."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._directory.chmod(0o700)
         self._prepare_ca()
 
     def prepare(self) -> None:
-        """Make or renew everything; raises ConfigurationError when the CA cannot be used."""
+        """Create or renew all certificates. Raises ConfigurationError when the CA cannot be
+        used.
+        """
         self.prepare_ca()
         self._prepare_leaf(
             self.server,
@@ -105,7 +107,7 @@ class Pki:
             )
 
     def node(self, name: str, *, addresses: Sequence[str] = ()) -> KeyPair:
-        """Certificate of node `name` for its kubelet paths, and for its own requests.
+        """Return the certificate of node `name`, for its kubelet API and for its own requests.
 
         As a client it is `system:node:NAME` in group `system:nodes`. `addresses` are names or IP
         addresses besides the loopback ones.
@@ -121,7 +123,7 @@ class Pki:
         return pair
 
     def manager(self, names: Sequence[str]) -> KeyPair:
-        """Certificate of a manager in a cluster, which needs the CA and nothing else from here."""
+        """Return the certificate of a manager in a cluster, which needs only the CA from here."""
         pair = self._pair("manager")
         wanted = _Wanted(
             subject=certificates.name(names[0]), names=tuple(names), usages=(_SERVER_AUTH,)
@@ -130,18 +132,18 @@ class Pki:
         return pair
 
     def ca_data(self) -> bytes:
-        """The CA certificate in PEM, for kubeconfigs and service-account files."""
+        """Return the CA certificate in PEM, for kubeconfigs and service-account files."""
         return self.ca_certificate.read_bytes()
 
     def to_nodes(self) -> ssl.SSLContext:
-        """TLS settings of the API server as a client of nodes: both sides prove themselves."""
+        """Return the TLS context of the API server as a client of nodes (mutual TLS)."""
         context = ssl.create_default_context(cafile=str(self.ca_certificate))
         pair = self.kubelet_client
         context.load_cert_chain(pair.certificate, pair.key)
         return context
 
     def signing_key(self) -> ec.EllipticCurvePrivateKey:
-        """The key for service-account tokens."""
+        """Return the signing key of service-account tokens."""
         try:
             return certificates.load_key(self.service_account_key)
         except (ValueError, TypeError) as error:
@@ -233,7 +235,9 @@ class Pki:
     def _write(
         self, pair: KeyPair, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate
     ) -> None:
-        """The certificate last: a crash in between leaves a pair that the next start replaces."""
+        """Write the certificate last: after a crash in between, the next start replaces the
+        pair.
+        """
         pair.certificate.unlink(missing_ok=True)
         paths.write_private(pair.key, certificates.key_pem(key), durable=True)
         paths.write_private(pair.certificate, certificates.pem(certificate), durable=True)

@@ -1,9 +1,9 @@
-"""`kubectl exec`, `attach`, `port-forward`: an upgraded connection, tunnelled to the Pod's node.
+"""`kubectl exec`, `attach` and `port-forward`: an upgraded connection, tunnelled to the Pod's node.
 
-Used by `resources`. The client's way of speaking streams (SPDY, WebSocket channels, SPDY in
-a WebSocket) is the node's to understand: after its `101` the bytes pass through unread, both ways.
-As k8s.io/apimachinery UpgradeAwareHandler; but version 5 of the channels, which the real API server
-translates to SPDY, our nodes speak themselves. A node that refuses is quoted as it is.
+Used by `resources`. Only the node understands the stream protocol (SPDY, WebSocket channels, SPDY
+in a WebSocket): after its `101` the bytes pass unread in both directions, as with
+UpgradeAwareHandler of k8s.io/apimachinery. Our nodes speak version 5 of the channels, which the
+real API server translates to SPDY. If a node refuses, its response is passed on.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from kilnwork.controlplane.apiserver import lookup, pki, podlogs, requests, stat
 from kilnwork.kit import asgi, coroutines, tcp_keepalive
 
 NAMES = ("exec", "attach", "portforward")
-"""The subresources, which a client reaches with `create` (POST) or `get` (a WebSocket's GET)."""
+"""Subresources served here, with the verbs `create` (POST) and `get` (GET of a WebSocket)."""
 
 CONNECT_S = 5.0
 HEAD_S = 30.0
@@ -26,11 +26,11 @@ _MAX_HEAD = 64 * 1024
 _NO_RESPONSE = (OSError, TimeoutError, EOFError, ValueError, asyncio.LimitOverrunError)
 _SWITCHING = 101
 _BYTES = "surrogateescape"
-"""Words of a command need not be UTF-8."""
+"""Arguments of a command need not be UTF-8."""
 
 _PATHS = {"exec": "exec", "attach": "attach", "portforward": "portForward"}
 _ASKED = {"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"}
-"""Words of our query and those of the kubelet's (core/v1 PodExecOptions; ExecStdinParam…)."""
+"""Our query parameters (core/v1 PodExecOptions) → those of the kubelet (ExecStdinParam…)."""
 
 _PASSED_ON = frozenset(
     (
@@ -42,11 +42,11 @@ _PASSED_ON = frozenset(
         b"x-stream-protocol-version",
     )
 )
-"""Headers for the node. Never the client's credential: the node trusts us, not them."""
+"""Headers passed on to the node. Never the client's credential: the node trusts only the server."""
 
 
 class StreamTarget(NamedTuple):
-    """Where on which node; `path` with its query."""
+    """Address of a stream on a node; `path` includes the query."""
 
     host: str
     port: int
@@ -54,7 +54,7 @@ class StreamTarget(NamedTuple):
 
 
 class PodStreams:
-    """The way to the nodes. One per API server; `close` it to cut off what runs."""
+    """Opens streams to the nodes. One per API server; `close` cuts off running streams."""
 
     def __init__(self, certificates: pki.Pki) -> None:
         self._tls = certificates.to_nodes()
@@ -71,7 +71,7 @@ class PodStreams:
         reader: lookup.Lookup,
         response: asgi.Response,
     ) -> None:
-        """Join client and node; raises StatusError while a response can still be sent."""
+        """Connect client and node. Raises StatusError while a response can still be sent."""
         wanted = target(pod, request, reader)
         hijack = request.http.hijack
         if hijack is None:
@@ -80,7 +80,7 @@ class PodStreams:
             node = await asyncio.wait_for(self._open(wanted), CONNECT_S)
         except (OSError, TimeoutError) as error:
             raise statuses.internal(f"error dialing backend: {_reason(error)}") from error
-        with contextlib.ExitStack() as undo:  # also when the client has gone meanwhile
+        with contextlib.ExitStack() as undo:  # also if the client has disconnected meanwhile
             undo.callback(node.close)
             try:
                 head = await asyncio.wait_for(_ask(node, wanted, request.http), HEAD_S)
@@ -108,14 +108,15 @@ class _Side:
         tcp_keepalive.enable(writer.get_extra_info("socket"))
 
     def close(self) -> None:
-        """After what was written has gone."""
+        """Close the connection after the written bytes are sent."""
         self.writer.close()
 
 
 def target(
     pod: meta.JsonObject, request: requests.ApiRequest, reader: lookup.Lookup
 ) -> StreamTarget:
-    """Where the node serves this; 400 when the request or the state of the Pod does not allow it.
+    """Return where the node serves this stream. Raises 400 if the request or the Pod does not allow
+    it.
 
     As streamLocation of k8s.io/kubernetes pkg/registry/core/pod/strategy.go.
     """
@@ -167,7 +168,7 @@ async def _ask(node: _Side, wanted: StreamTarget, request: asgi.Request) -> byte
 
 
 def _status(head: bytes) -> int:
-    """Raises ValueError for what is not HTTP/1."""
+    """Return the status code of a response head. Raises ValueError if it is not HTTP/1."""
     version, _, rest = head.partition(b" ")
     if not version.startswith(b"HTTP/1."):
         raise ValueError("the node does not speak HTTP/1.1")
@@ -175,7 +176,7 @@ def _status(head: bytes) -> int:
 
 
 async def _quote(head: bytes, node: _Side, response: asgi.Response) -> None:
-    """The node's refusal as the client's response."""
+    """Send the node's error response to the client."""
     fields = dict(line.split(b": ", 1) for line in head.lower().split(b"\r\n")[1:-2])
     if fields.get(b"transfer-encoding") == b"chunked":
         body = await _chunks(node.reader)
@@ -187,7 +188,7 @@ async def _quote(head: bytes, node: _Side, response: asgi.Response) -> None:
 
 
 async def _chunks(reader: asyncio.StreamReader) -> bytes:
-    """A chunked body (RFC 9112 §7.1), as far as it is short."""
+    """Read a short chunked body (RFC 9112 §7.1)."""
     body = b""
     while length := int((await reader.readline()).partition(b";")[0], 16):
         body += await reader.readexactly(min(length, _MAX_HEAD))
@@ -198,7 +199,7 @@ async def _chunks(reader: asyncio.StreamReader) -> bytes:
 
 
 def _take(hijack: asgi.Hijack, head: bytes) -> _Side:
-    """The client's connection, with the node's response sent on it."""
+    """Take over the client's connection and send the node's response head on it."""
     taken = hijack()
     taken.transport.write(head)
     loop = asyncio.get_running_loop()
@@ -209,7 +210,7 @@ def _take(hijack: asgi.Hijack, head: bytes) -> _Side:
 
 
 async def _tunnel(client: _Side, node: _Side) -> None:
-    """Both ways, until either side has enough."""
+    """Copy in both directions until either side closes."""
     background = coroutines.BackgroundWork("pod stream")
     ways = {
         background.start("in", _copy(client, node)),

@@ -1,7 +1,8 @@
-"""`kubectl logs`: GET pods/NAME/log, asked of the node that runs the Pod and passed on.
+"""`kubectl logs`: fetches pods/NAME/log from the node that runs the Pod and passes it on.
 
-Used by the HTTP app. The node's kubelet paths are on the port in its status, over TLS; we present a
-client certificate of our CA and check the node's. Streams without buffering, also with `follow`.
+Used by the HTTP app. The node's kubelet API is on the port in its status, over TLS; the server
+presents a client certificate of the CA and verifies the node's. Streams without buffering, also
+with `follow`.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
 
 class PodLogs:
-    """Clients of the nodes that run Pods. One per API server; close it."""
+    """HTTP clients of the nodes that run Pods. One per API server; close it."""
 
     def __init__(self, certificates: pki.Pki, *, clock: clocks.Clock) -> None:
         self._certificates = certificates
@@ -41,7 +42,7 @@ class PodLogs:
         self._nodes: dict[str, transport.Transport] = {}
 
     async def close(self) -> None:
-        """Close connections to nodes; running streams end."""
+        """Close the connections to nodes; running streams end."""
         while self._nodes:
             _, node = self._nodes.popitem()
             await node.__aexit__()
@@ -54,7 +55,7 @@ class PodLogs:
         reader: lookup.Lookup,
         response: asgi.Response,
     ) -> None:
-        """Send the container's log until it or the client ends.
+        """Send the container's log until the log ends or the client disconnects.
 
         Raises StatusError before anything is sent.
         """
@@ -93,8 +94,10 @@ class PodLogs:
 def target(
     pod: meta.JsonObject, query: requests.Query, reader: lookup.Lookup
 ) -> tuple[str, http_types.ClientRequest]:
-    """URL of the node, and what to ask it; 400 when the query or the state of the Pod does not
-    allow it."""
+    """Return the URL of the node and the request to send to it.
+
+    Raises 400 when the query or the state of the Pod does not allow it.
+    """
     metadata = pod["metadata"]
     container = _container(pod, query.text("container"))
     name = (pod.get("spec") or {}).get("nodeName")
@@ -151,7 +154,7 @@ def _container(pod: meta.JsonObject, wanted: str) -> str:
 
 
 def address(node: meta.JsonObject | None, name: str) -> str:
-    """`host:port` of a node's kubelet paths; StatusError if it has none."""
+    """Return `host:port` of a node's kubelet API. Raises StatusError if it has none."""
     if node is None:
         raise statuses.not_found(resource.NODES, name)
     status: Mapping[str, Any] = node.get("status") or {}
@@ -169,7 +172,9 @@ def address(node: meta.JsonObject | None, name: str) -> str:
 async def _pass_on(
     log: AsyncIterator[bytes], request: asgi.Request, response: asgi.Response
 ) -> None:
-    """Copy until the node or the client has enough: a silent log must not outlive its reader."""
+    """Copy until the log ends or the client disconnects: a silent log must not outlive its
+    reader.
+    """
     await response.start(200, asgi.TEXT)
     background = coroutines.BackgroundWork("pod log")
     copying = background.start("copy", _copy(log, response))
@@ -181,7 +186,7 @@ async def _pass_on(
 
 
 async def _copy(log: AsyncIterator[bytes], response: asgi.Response) -> None:
-    with contextlib.suppress(errors.Unavailable):  # a node that goes away ends the log
+    with contextlib.suppress(errors.Unavailable):  # the log ends when the node disconnects
         async for part in log:
             await response.write(part)
     await response.end()

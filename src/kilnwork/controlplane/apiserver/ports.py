@@ -1,6 +1,6 @@
-"""Two ports of 127.0.0.1 next to each other: one for TLS, the next for plain http.
+"""Two adjacent ports of 127.0.0.1: one for TLS, the next for plain HTTP.
 
-Used by `cluster`, which serves the app on both. Says who holds a port that is taken.
+Used by `cluster`, which serves the app on both. Error messages name the process that holds a port.
 """
 
 import contextlib
@@ -19,28 +19,28 @@ _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class Ports(msgspec.Struct, frozen=True):
-    """Two bound sockets next to each other."""
+    """Two bound sockets on adjacent ports."""
 
     tls: socket.socket
     plain: socket.socket
 
     @property
     def number(self) -> int:
-        """The port with TLS; plain http is on the one after it."""
+        """Return the TLS port; plain HTTP is on the next one."""
         return int(self.tls.getsockname()[1])
 
     def close(self) -> None:
-        """Give both ports back."""
+        """Release both ports."""
         self.tls.close()
         self.plain.close()
 
 
 def bind(port: int, *, preferred: int | None = None, entropy: ids.Entropy | None = None) -> Ports:
-    """Take `port` and the one after it; for 0 a free pair, `preferred` if that is free.
+    """Bind `port` and the next one; for 0 a free pair, `preferred` if that is free.
 
-    A free pair lies below the ports that the kernel gives to outgoing connections, so that after a
-    crash no connection sits on it when the next server wants it again.
-    Raises ConfigurationError naming the process that holds the port.
+    A free pair lies below the ephemeral ports of the kernel, so that after a crash no outgoing
+    connection occupies it when the next server wants it again. Raises ConfigurationError naming the
+    process that holds the port.
     """
     if port:
         return _bind_pair(port)
@@ -59,7 +59,7 @@ def bind(port: int, *, preferred: int | None = None, entropy: ids.Entropy | None
 
 
 def _lasting_ports() -> range:
-    """Where pairs may begin that no outgoing connection gets; empty if there is no such place."""
+    """Return the first ports of pairs below the ephemeral range; empty if there are none."""
     try:
         first_ephemeral = int(_EPHEMERAL.read_text().split()[0])
     except (OSError, ValueError, IndexError):
@@ -68,7 +68,9 @@ def _lasting_ports() -> range:
 
 
 def _try_pair(port: int) -> Ports | None:
-    """The pair that begins with `port`, with any free one for 0; None if either is taken."""
+    """Return the pair that begins with `port`, or with any free port for 0; None if either is in
+    use.
+    """
     try:
         first = serving.bind(HOST, port)
     except OSError:
@@ -107,7 +109,9 @@ def _in_use(number: int, port: int, error: OSError) -> str:
 
 
 def port_holder(port: int) -> str:
-    """`process PID (command)` that listens on the port; empty when that cannot be seen."""
+    """Return `process PID (command)` that listens on the port, or "" when it cannot be
+    determined.
+    """
     wanted = {f"socket:[{inode}]" for inode in _listening(port)}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and wanted & _open_files(entry):
@@ -118,7 +122,7 @@ def port_holder(port: int) -> str:
 
 
 def _open_files(process: Path) -> set[str]:
-    """What the descriptors of a process lead to; empty for one that is not ours."""
+    """Return the link targets of a process's descriptors; empty if they are not readable."""
     found: set[str] = set()
     with contextlib.suppress(OSError):
         for descriptor in (process / "fd").iterdir():
@@ -128,7 +132,7 @@ def _open_files(process: Path) -> set[str]:
 
 
 def _listening(port: int) -> set[str]:
-    """Inodes of the sockets that listen on a port (proc(5), /proc/net/tcp)."""
+    """Return the inodes of the sockets that listen on a port (proc(5), /proc/net/tcp)."""
     found = set()
     for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
         try:

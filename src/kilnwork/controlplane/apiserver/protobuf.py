@@ -1,9 +1,9 @@
-"""Bodies in Kubernetes' protobuf form, decoded into the JSON form; responses are always JSON.
+"""Decoding of request bodies in Kubernetes' protobuf format; responses are always JSON.
 
-Used by `bodies`. Typed Go clients, operators made with controller-runtime, and kubectl for
-`create configmap` or `auth can-i` send protobuf without asking first, but take JSON back. The field
-numbers are those of k8s.io/api/*/generated.proto, collected by `hack/messages.py`; the envelope is
-runtime.Unknown behind four magic bytes. Kinds that are not there are refused: send JSON.
+Used by `bodies`. Typed Go clients, operators built with controller-runtime, and kubectl for `create
+configmap` or `auth can-i` send protobuf unasked, but accept JSON in return. The field numbers are
+those of k8s.io/api/*/generated.proto, collected by `hack/messages.py`; the envelope is
+runtime.Unknown after four magic bytes. For kinds without a message the client is told to send JSON.
 """
 
 import base64
@@ -26,26 +26,28 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 class ProtobufError(errors.KilnError):
-    """The body is no protobuf."""
+    """The body is not valid protobuf."""
 
 
 class UnknownKind(ProtobufError):
-    """It is, but of a kind that is only taken as JSON."""
+    """The body is valid protobuf, but of a kind that is accepted only as JSON."""
 
 
 class _Field(NamedTuple):
-    """One field. `name`: in JSON, empty where the message is inlined in its parent. `type`: string,
-    bool, bytes, integer, double or a message. `how`: empty, repeated, map (its keys are texts) or
-    omitempty (zero is as if absent).
-    """
+    """One field of a message."""
 
     name: str
+    """Name in JSON; empty for a message that is inlined in its parent."""
     type: str
+    """`string`, `bool`, `bytes`, `integer`, `double` or the name of a message."""
     how: str
+    """Empty, `repeated`, `map` (with string keys) or `omitempty` (the zero value means absent)."""
 
 
 class _Tables(NamedTuple):
-    """`kinds`: message by `apiVersion/Kind`. `messages`: fields by number, of each message."""
+    """`kinds`: message name by `apiVersion/Kind`. `messages`: the fields of each message, by
+    number.
+    """
 
     kinds: dict[str, str]
     messages: dict[str, dict[int, _Field]]
@@ -69,7 +71,7 @@ _Value = int | bytes
 
 
 def decode(body: bytes) -> meta.JsonObject:
-    """The object in a body, as JSON would have it; raises ProtobufError."""
+    """Return the object in a body in its JSON form. Raises ProtobufError."""
     if not body.startswith(_MAGIC):
         raise ProtobufError("the body does not begin like Kubernetes protobuf")
     try:
@@ -98,7 +100,7 @@ def _decode(envelope: bytes) -> meta.JsonObject:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, _Value]]:
-    """Field numbers and raw values (protobuf.dev/programming-guides/encoding)."""
+    """Yield field numbers and raw values (protobuf.dev/programming-guides/encoding)."""
     position = 0
     while position < len(data):
         tag, position = _varint(data, position)
@@ -131,7 +133,7 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _object(known: Mapping[int, _Field], data: bytes) -> meta.JsonObject:
-    """A message. Go's encoder writes fields that are not set too: see `omitempty`."""
+    """Decode a message. Go's encoder writes unset fields too: see `omitempty`."""
     found: meta.JsonObject = {}
     for number, raw in _fields(data):
         field = known.get(number)
@@ -183,7 +185,7 @@ def _int_or_string(raw: bytes) -> int | str:
 
 
 def _first(raw: bytes) -> bytes:
-    """Of a message that is only a wrapper around bytes or a text."""
+    """Return field 1 of a message that only wraps bytes or a string."""
     return _as_bytes(dict(_fields(raw)).get(1, b""))
 
 
@@ -214,4 +216,4 @@ _SPECIAL: Mapping[str, Callable[[bytes], Any]] = {
     "k8s.io.api.authorization.v1.ExtraValue": _texts,
     "k8s.io.api.authentication.v1.ExtraValue": _texts,
 }
-"""Types whose JSON is not that of a message."""
+"""Messages with a JSON form of their own."""

@@ -1,6 +1,6 @@
-"""What a client asks for: a request read as verb, resource, namespace, name and query.
+"""Parsing of a request into verb, resource, namespace, name and query.
 
-Follows k8s.io/apiserver/pkg/endpoints/request. Knows no storage and decides nothing.
+Follows k8s.io/apiserver/pkg/endpoints/request. It does not access the store and decides nothing.
 """
 
 import re
@@ -18,23 +18,25 @@ Find = Callable[[str, str, str], kinds.Resource | None]
 """(group, version, plural) → the served resource, or None."""
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
-"""What fits into 64 bits, as Go's strconv.ParseInt takes it."""
+"""Integers that fit into 64 bits, as Go's strconv.ParseInt accepts them."""
 
 _BROKEN = re.compile("%(?![0-9A-Fa-f]{2})|;")
 
 _SHOWN = 40
-"""Letters of a wrong value that are repeated in the refusal."""
+"""Characters of an invalid value that the error message shows."""
 
 
 class Query(msgspec.Struct, frozen=True):
-    """The query string. Flags: absent, `0` and `false` in any case are False, all else is True."""
+    """The query string. A flag is False if it is absent, `0` or `false` in any case, else True."""
 
     values: Mapping[str, str]
 
     @classmethod
     def parse(cls, raw: bytes) -> Self:
-        """The first value of each name, as Go's url.ParseQuery: blanks are kept, what is broken
-        is passed over."""
+        """Keep the first value of each name, like Go's url.ParseQuery.
+
+        Blank values are kept; malformed pairs are skipped.
+        """
         if not raw:
             return cls({})
         pairs = [p for p in raw.decode("latin-1").split("&") if not _BROKEN.search(p)]
@@ -47,12 +49,12 @@ class Query(msgspec.Struct, frozen=True):
         return self.values.get(name, default)
 
     def flag(self, name: str) -> bool:
-        """True if set: see the class (rule of Convert_Slice_string_To_bool in apimachinery)."""
+        """Return whether the flag is set (rule of Convert_Slice_string_To_bool in apimachinery)."""
         value = self.values.get(name)
         return value is not None and value.lower() not in ("0", "false")
 
     def number(self, name: str) -> int | None:
-        """The whole number behind `name`, None when absent; else 400."""
+        """Return the integer value of `name`, or None when absent. Raises 400 for anything else."""
         value = self.values.get(name)
         if value is None:
             return None
@@ -63,7 +65,7 @@ class Query(msgspec.Struct, frozen=True):
 
 
 class RequestTarget(msgspec.Struct, frozen=True):
-    """What a resource path names; `subresource` may hold slashes (`proxy/a/b`)."""
+    """What a resource path names. `subresource` may contain slashes (`proxy/a/b`)."""
 
     resource: kinds.Resource
     namespace: str = ""
@@ -72,45 +74,45 @@ class RequestTarget(msgspec.Struct, frozen=True):
 
 
 class ApiRequest(msgspec.Struct, frozen=True):
-    """One request of an authenticated user, as Kubernetes reads it (RequestInfo there).
-
-    `resource` is None for paths that name no resource (discovery, health). `namespace` is empty
-    across namespaces and for cluster-wide resources. Header names are lower case. `verb` is that of
-    RBAC: get list watch create update patch delete deletecollection, for other paths the method.
-    """
+    """One request of an authenticated user, as Kubernetes reads it (RequestInfo there)."""
 
     verb: str
+    """The RBAC verb: get, list, watch, create, update, patch, delete or deletecollection; for other
+    paths the HTTP method in lower case."""
     method: str
     path: str
     resource: kinds.Resource | None
+    """None for paths that name no resource (discovery, health)."""
     namespace: str
+    """Empty for all namespaces and for cluster-scoped resources."""
     name: str
     subresource: str
     query: Query
     headers: Mapping[str, str]
+    """By lower-case name."""
     user: authn.User
     http: asgi.Request
 
     @property
     def content_type(self) -> str:
-        """Media type of the body without parameters; JSON when not given."""
+        """Return the media type of the body without parameters; JSON when it is not given."""
         given = self.headers.get("content-type", "")
         return given.partition(";")[0].strip().lower() or "application/json"
 
     @property
     def accept(self) -> str:
-        """The Accept header as sent; anything when absent."""
+        """Return the Accept header as sent; `*/*` when absent."""
         return self.headers.get("accept", "") or "*/*"
 
     @property
     def served(self) -> kinds.Resource:
-        """The resource, for code that runs only when there is one."""
+        """Return the resource, for code that runs only when there is one."""
         if self.resource is None:
             raise statuses.unknown_path()
         return self.resource
 
     async def body(self, *, limit: int = statuses.MAX_BODY_BYTES) -> bytes:
-        """The whole body; 413 beyond `limit` bytes. To be read once."""
+        """Return the whole body. Call it once. Raises 413 beyond `limit` bytes."""
         try:
             return await self.http.body().read(limit=limit)
         except asgi.BodyTooLarge as error:
@@ -120,7 +122,7 @@ class ApiRequest(msgspec.Struct, frozen=True):
 
 
 def headers(request: asgi.Request) -> dict[str, str]:
-    """Return the headers; of a repeated one the values are joined by commas."""
+    """Return the headers by lower-case name; values of a repeated header are joined by commas."""
     found: dict[str, str] = {}
     for raw_name, raw_value in request.scope.get("headers", ()):
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
@@ -135,9 +137,9 @@ def parse(
     find: Find,
     named: Mapping[str, str] | None = None,
 ) -> ApiRequest:
-    """Return what a request asks for; 404 for a resource path that nothing serves.
+    """Parse a request. Raises 404 for a resource path that is not served.
 
-    `named`: its headers, if the caller has them already.
+    `named` are the headers, if the caller has parsed them already.
     """
     method, path = request.method, request.path
     query = Query.parse(request.scope.get("query_string", b""))
@@ -159,7 +161,9 @@ def parse(
 
 
 def split(path: str, find: Find) -> RequestTarget | None:
-    """What a path names; None for a path without resource, 404 for an unknown resource."""
+    """Return what a path names, or None for a path without a resource. Raises 404 for an unknown
+    one.
+    """
     parts = [part for part in path.split("/") if part]
     if len(parts) >= 3 and parts[0] == "api":
         group, version, rest = "", parts[1], parts[2:]

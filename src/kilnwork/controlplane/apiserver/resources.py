@@ -1,6 +1,6 @@
-"""One request for a resource: routed by verb and subresource, carried out, responded to.
+"""Execution of one request for a resource: routing by verb and subresource, and the response.
 
-Used by `app`, which has found out who asks and that they may. What is done is in `crud`,
+Used by `app`, which has authenticated and authorized the request. The work is done by `crud`,
 `deletion`, `lists`, `watches` and `subresources`.
 """
 
@@ -46,19 +46,19 @@ _POSTED = {
     "eviction": subresources.EVICTION,
     "token": tokenrequests.RESOURCE,
 }
-"""Kinds of the bodies that are posted below an object."""
+"""Kinds of the bodies that are posted to subresources."""
 
 
 class ServerParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the API server is made of: filled in by `cluster`, running when requests come."""
+    """The parts of the API server, which `cluster` fills in and starts."""
 
     writer: crud.ObjectWriter
     deleter: deletion.Deleter
     hub: watches.WatchHub
-    keeper: namespaces.NamespaceController
+    namespace_controller: namespaces.NamespaceController
     authenticator: authn.Authenticator
     authorizer: authz.Authorizer
-    minter: tokens.Tokens
+    minter: tokens.TokenIssuer
     logs: podlogs.PodLogs
     streams: podexec.PodStreams
     entropy: ids.Entropy
@@ -66,7 +66,7 @@ class ServerParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResourceHandler:
-    """One request for a resource."""
+    """Handler of one request for a resource."""
 
     def __init__(
         self, parts: ServerParts, request: requests.ApiRequest, response: asgi.Response
@@ -80,11 +80,12 @@ class ResourceHandler:
         self._now = parts.writer.clock.wall()
 
     async def handle(self) -> None:
+        """Execute the request and send the response. Raises StatusError."""
         request = self._request
         if request.subresource:
             await self._subresource()
             return
-        response_formats.accepted(request.accept, custom=self._served.custom)
+        response_formats.negotiate_shape(request.accept, custom=self._served.custom)
         verbs: dict[str, Callable[[], Awaitable[None]]] = {
             "get": self._get,
             "list": self._list,
@@ -103,7 +104,7 @@ class ResourceHandler:
             or (nowhere and request.verb in ("create", "deletecollection"))
         ):
             custom = nowhere and self._served.custom
-            raise statuses.NoPage if custom else statuses.method_not_allowed()
+            raise statuses.PathNotServed if custom else statuses.method_not_allowed()
         await verbs[request.verb]()
 
     async def _subresource(self) -> None:
@@ -133,7 +134,7 @@ class ResourceHandler:
             found = writer.store.get(self._place.key)
             if found is None:
                 raise statuses.not_found(self._place.kind, self._place.name)
-            scale = scale_subresource.of(self._served, found.decode())
+            scale = scale_subresource.scale_of(self._served, found.decode())
             await responses.document(self._response, scale)
             return
         oddities: tuple[str, ...] = ()
@@ -148,7 +149,9 @@ class ResourceHandler:
             def change(_: meta.JsonObject) -> meta.JsonObject:
                 return body
 
-        warnings = self._judged(scale_subresource.SCALE.resource, body, self._options(oddities))
+        warnings = self._body_warnings(
+            scale_subresource.SCALE.resource, body, self._options(oddities)
+        )
         raw = await scale_subresource.change(writer, self._place, change, self._options())
         await self._response.send(200, asgi.JSON, raw, headers=warnings)
 
@@ -165,17 +168,17 @@ class ResourceHandler:
         )
 
     def _pod(self) -> meta.JsonObject:
-        place = self._place
-        pod = self._parts.writer.lookup.get(resource.PODS, place.namespace, place.name)
+        target = self._place
+        pod = self._parts.writer.lookup.get(resource.PODS, target.namespace, target.name)
         if pod is None:
-            raise statuses.not_found(place.kind, place.name)
+            raise statuses.not_found(target.kind, target.name)
         return pod
 
     async def _post_below(self, name: str) -> None:
         request, parts = self._request, self._parts
         body, oddities = await self._body()
         options = self._options(oddities)
-        warnings = self._judged(_POSTED[name], body, options)
+        warnings = self._body_warnings(_POSTED[name], body, options)
         if name == "binding":
             raw = await subresources.bind(parts.writer, self._place, body, options)
         elif name == "eviction":
@@ -203,14 +206,14 @@ class ResourceHandler:
     async def _body(self) -> tuple[meta.JsonObject, tuple[str, ...]]:
         raw, form = await self._request.body(), self._request.content_type
         obj = bodies.decode_object(raw, form)
-        return obj, duplicates.texts(raw, form, obj, typed=not self._served.custom)
+        return obj, duplicates.find_duplicates(raw, form, obj, typed=not self._served.custom)
 
-    def _judged(
+    def _body_warnings(
         self, kind: resource.Resource, body: meta.JsonObject, how: writes.WriteContext
     ) -> asgi.Headers:
-        """Warnings of a body that is not kept itself."""
+        """Return the `Warning` headers for a body that is not stored itself."""
         return responses.warnings(
-            decoding.judge_body(
+            decoding.check_body(
                 kind, body, field_validation=how.field_validation, oddities=how.oddities
             )
         )
@@ -224,7 +227,7 @@ class ResourceHandler:
     async def _get(self) -> None:
         version = self._request.query.text("resourceVersion")
         lists.check_readable(version)
-        lists.reached(self._parts.writer.store, version)
+        lists.check_reached(self._parts.writer.store, version)
         found = self._parts.writer.store.get(self._place.key)
         if found is None:
             raise statuses.not_found(self._place.kind, self._place.name)
@@ -238,8 +241,10 @@ class ResourceHandler:
         await self._response.send(200, asgi.JSON, shown)
 
     async def _watch(self) -> None:
-        form = response_formats.streamed(self._request.accept, custom=self._served.custom)
-        wants = watches.asked(
+        form = response_formats.negotiate_watch_shape(
+            self._request.accept, custom=self._served.custom
+        )
+        wants = watches.parse_request(
             self._request,
             self._served,
             form=self._form(form),
@@ -285,7 +290,9 @@ class ResourceHandler:
         options = self._options(oddities)
         outcome = await self._parts.writer.create(self._place, body, options)
         if self._place.kind == resource.NAMESPACES and not options.dry_run:
-            await self._parts.keeper.furnish(msgspec.json.decode(outcome.raw)["metadata"]["name"])
+            await self._parts.namespace_controller.create_defaults(
+                msgspec.json.decode(outcome.raw)["metadata"]["name"]
+            )
         await self._send_one(outcome.raw, code=201, warnings=outcome.warnings)
 
     async def _update(self) -> None:
@@ -316,7 +323,7 @@ class ResourceHandler:
         options_ = self._options()
         raw = await request.body()
         obj = bodies.decode_applied(raw)
-        twice = duplicates.in_applied(raw)
+        twice = duplicates.find_in_apply(raw)
         if twice and options_.field_validation == "Strict":
             raise statuses.bad_request(
                 f"error strict decoding YAML: error converting YAML to JSON: {twice}"
@@ -335,7 +342,7 @@ class ResourceHandler:
         await self._send_one(outcome.raw, code=code, warnings=warnings)
 
     async def _delete(self) -> None:
-        asked = await deletion.asked(self._request, self._options())
+        asked = await deletion.read_options(self._request, self._options())
         outcome = await self._parts.deleter.delete(self._place, asked)
         kind = self._place.kind
         if not outcome.gone or kind in (resource.PODS, resource.SERVICE_ACCOUNTS):
@@ -346,15 +353,15 @@ class ResourceHandler:
 
     async def _delete_collection(self) -> None:
         request = self._request
-        asked = await deletion.asked(request, self._options())
+        asked = await deletion.read_options(request, self._options())
         chosen = lists.selection(request, self._served)
         store = self._parts.writer.store
         listed = options.ListOptions.parse(request.query, watch=False)
         page = lists.page(store, self._served, chosen, listed)
-        places = [
+        targets = [
             msgspec.structs.replace(self._place, namespace=s.key.namespace, name=s.key.name)
             for s in page.items
         ]
-        outcomes = await self._parts.deleter.delete_all(places, asked)
+        outcomes = await self._parts.deleter.delete_all(targets, asked)
         shown = lists.encode_deleted(self._served, [o.raw for o in outcomes], page)
         await self._response.send(200, asgi.JSON, shown)

@@ -1,8 +1,8 @@
-"""The format that a client accepts: JSON or YAML, whole objects, metadata only, or a table.
+"""Content negotiation: JSON or YAML, and whole objects, metadata only, or a table.
 
-Used by `resources`, `responses` and `encoding`. Clients list what they take
-(`application/json;as=Table;v=v1;g=meta.k8s.io,…`) and how gladly (RFC 9110 §12.5.1). Protobuf is
-not spoken here: clients that offer only that are refused.
+Used by `resources`, `responses` and `encoding`. Clients list what they accept
+(`application/json;as=Table;v=v1;g=meta.k8s.io,…`) with their preferences (RFC 9110 §12.5.1).
+Clients that accept only protobuf are refused.
 """
 
 import functools
@@ -30,8 +30,8 @@ class ResponseFormat(msgspec.Struct, frozen=True):
 
 
 @functools.lru_cache(maxsize=512)
-def asked(accept: str) -> ResponseFormat | None:
-    """What the client likes most of what there is; None when it takes nothing of that."""
+def preferred_format(accept: str) -> ResponseFormat | None:
+    """Return the available format that the client prefers, or None when it accepts none."""
     for media, facts in _options(accept):
         found = _MEDIA.get(media)
         shape = _SHAPES.get(facts.get("as", ""))
@@ -44,23 +44,25 @@ def asked(accept: str) -> ResponseFormat | None:
 
 
 @functools.lru_cache(maxsize=512)
-def media(accept: str) -> str:
-    """JSON or YAML, whatever the shape: what a refusal is written in."""
+def error_media_type(accept: str) -> str:
+    """Return JSON or YAML, whatever the shape: the format of error responses."""
     return next((_MEDIA[media] for media, _ in _options(accept) if media in _MEDIA), JSON)
 
 
 def media_ranges(accept: str) -> list[str]:
-    """The media types and ranges of an Accept header, most wanted first; all without one."""
+    """Return the media types and ranges of an Accept header, preferred first; `*/*` if it is
+    empty.
+    """
     return [name for name, _ in _options(accept)]
 
 
-def accepted(accept: str, *, custom: bool) -> str:
-    """The shape of the response; 406 when nothing fits.
+def negotiate_shape(accept: str, *, custom: bool) -> str:
+    """Return the shape of the response. Raises 406 when the client accepts none.
 
-    The real server refuses media types of built-in kinds before it looks at anything else, and in
-    words of its router.
+    For built-in kinds the real server refuses unknown media types before anything else, with the
+    message of its router.
     """
-    found = asked(accept)
+    found = preferred_format(accept)
     if found is not None:
         return found.shape
     if custom or any(media in _MEDIA for media, _ in _options(accept)):
@@ -71,10 +73,10 @@ def accepted(accept: str, *, custom: bool) -> str:
     raise statuses.StatusError(406, "NotAcceptable", message, details={})
 
 
-def streamed(accept: str, *, custom: bool) -> str:
-    """The shape of a watch's objects, which are always JSON; 406 when the client takes none."""
-    shape = accepted(accept, custom=custom)
-    if media(accept) != JSON:
+def negotiate_watch_shape(accept: str, *, custom: bool) -> str:
+    """Return the shape of a watch's objects, which are always JSON. Raises 406."""
+    shape = negotiate_shape(accept, custom=custom)
+    if error_media_type(accept) != JSON:
         raise statuses.not_acceptable(
             f"only the following media types are accepted: {JSON};stream=watch"
         )
@@ -82,7 +84,7 @@ def streamed(accept: str, *, custom: bool) -> str:
 
 
 def partial(obj: meta.JsonObject) -> meta.JsonObject:
-    """metav1.PartialObjectMetadata of an object."""
+    """Return an object as metav1.PartialObjectMetadata."""
     return {
         "kind": "PartialObjectMetadata",
         "apiVersion": "meta.k8s.io/v1",
@@ -91,7 +93,7 @@ def partial(obj: meta.JsonObject) -> meta.JsonObject:
 
 
 def _options(accept: str) -> list[tuple[str, dict[str, str]]]:
-    """(media type, parameters), most wanted first; those wanted equally stay in order."""
+    """Return (media type, parameters), preferred first; equal ones stay in order."""
     found = []
     for part in accept.split(","):
         name, *parameters = (p.strip() for p in part.split(";"))

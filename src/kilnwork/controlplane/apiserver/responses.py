@@ -1,4 +1,4 @@
-"""Responses on the wire: JSON bodies, lists, tables, Status, and the headers around them.
+"""Responses on the wire: JSON bodies, lists, tables, Status, and their headers.
 
 Used by `app`. Nothing is decided here.
 """
@@ -20,7 +20,7 @@ from kilnwork.controlplane.apiserver import (
 from kilnwork.kit import asgi
 
 HEADERS = ((b"cache-control", b"no-cache, private"),)
-"""Of every response that has no other cache-control (WithCacheControl of k8s.io/apiserver)."""
+"""Default headers of every response (WithCacheControl of k8s.io/apiserver)."""
 
 
 async def cacheable(
@@ -32,9 +32,9 @@ async def cacheable(
     content_type: str = asgi.JSON,
     forever: bool = False,
 ) -> None:
-    """Send what clients keep: with its ETag, or only 304 to who has it (RFC 9110 §13.1.2).
+    """Send a body that clients may cache: with an ETag, or 304 if it matches (RFC 9110 §13.1.2).
 
-    `digest`: of the body, if known. `forever`: the URL names just this content.
+    `digest`: the hash of the body, if known. `forever`: the URL names exactly this content.
     """
     tag = f'"{digest or hashlib.sha512(body).hexdigest().upper()}"'.encode()
     cache = b"public, immutable" if forever else b"public"
@@ -52,8 +52,8 @@ async def document(response: asgi.Response, value: Any) -> None:
 
 
 async def refusal(response: asgi.Response, error: statuses.StatusError) -> None:
-    """Send a Status, or Go's own text for a path that is not served."""
-    if isinstance(error, statuses.NoPage):
+    """Send a Status, or Go's plain text for a path that is not served."""
+    if isinstance(error, statuses.PathNotServed):
         await response.text(error.code, f"{error.message}\n")
         return
     headers = [(k.lower().encode(), v.encode("latin-1")) for k, v in error.headers.items()]
@@ -62,7 +62,7 @@ async def refusal(response: asgi.Response, error: statuses.StatusError) -> None:
 
 
 def warnings(texts: Iterable[str]) -> asgi.Headers:
-    """`Warning` headers (RFC 7234 §5.5) as Kubernetes sends them; clients print them."""
+    """Return `Warning` headers (RFC 7234 §5.5) as Kubernetes sends them; clients print them."""
     return [(b"warning", f'299 - "{_quotable(text)}"'.encode()) for text in texts]
 
 
@@ -74,8 +74,8 @@ def _quotable(text: str) -> str:
 def one(
     served: builtin.ServedResource, body: bytes, request: requests.ApiRequest, *, now: float
 ) -> bytes:
-    """One object in the form that the client accepts."""
-    form = response_formats.accepted(request.accept, custom=served.custom)
+    """Return one object in the format that the client accepts."""
+    form = response_formats.negotiate_shape(request.accept, custom=served.custom)
     if form == "partial-list":
         raise _no_such_form("PartialObjectMetadataList", f"not a list ({_go_type(served)})")
     if form == "table":
@@ -90,10 +90,14 @@ def one(
 
 
 def many(
-    served: builtin.ServedResource, page: lists.Page, request: requests.ApiRequest, *, now: float
+    served: builtin.ServedResource,
+    page: lists.ListPage,
+    request: requests.ApiRequest,
+    *,
+    now: float,
 ) -> bytes:
-    """A page of objects in the form that the client accepts."""
-    form = response_formats.accepted(request.accept, custom=served.custom)
+    """Return a page of objects in the format that the client accepts."""
+    form = response_formats.negotiate_shape(request.accept, custom=served.custom)
     if form == "table":
         shown = tables.render(
             served,
@@ -115,7 +119,7 @@ def _no_such_form(asked: str, found: str) -> statuses.StatusError:
 
 
 def _go_type(served: builtin.ServedResource, suffix: str = "") -> str:
-    """What the real server calls it in that refusal."""
+    """Return the Go type that the real server names in the error."""
     if served.custom:
         return f"*unstructured.Unstructured{suffix}"
     package = served.resource.group.partition(".")[0] or "core"

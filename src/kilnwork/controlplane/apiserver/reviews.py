@@ -1,7 +1,7 @@
-"""Reviews: questions about rights and identities that are posted like objects and never stored.
+"""Reviews: requests about permissions and identities that are posted like objects and never stored.
 
-Used by `app` for `kubectl auth can-i`, `kubectl auth whoami`, k9s, which asks before it shows, and
-for servers that authenticate their own clients here. Refusals in the words of
+Used by `app` for `kubectl auth can-i`, `kubectl auth whoami`, k9s, which checks before it shows,
+and for servers that authenticate their own clients here. Error messages as in
 k8s.io/kubernetes/pkg/apis/authorization/validation.
 """
 
@@ -42,18 +42,18 @@ _BY_PATH = {(r.group, r.version, r.plural): r for r in KINDS}
 
 
 def find(group: str, version: str, plural: str) -> resource.Resource | None:
-    """The review that a URL path names, or None."""
+    """Return the kind of review that a URL path names, or None."""
     return _BY_PATH.get((group, version, plural))
 
 
 class Reviewer(msgspec.Struct, frozen=True):
-    """Carries out reviews with the same rules that decide over requests."""
+    """Executes reviews by the same rules that decide about requests."""
 
     authenticator: authn.Authenticator
     authorizer: authz.Authorizer
 
     def review(self, request: requests.ApiRequest, body: meta.JsonObject) -> meta.JsonObject:
-        """The review with its status; 400 or 422 when it asks nothing sensible."""
+        """Return the review with its status. Raises 400 or 422 for an invalid one."""
         kind = request.served
         spec = body.get("spec") or {}
         if not isinstance(spec, dict):
@@ -100,7 +100,7 @@ class Reviewer(msgspec.Struct, frozen=True):
         namespace = spec.get("namespace")
         if not isinstance(namespace, str) or not namespace:
             raise statuses.bad_request("no namespace on request")
-        held = self.authorizer.held(request.user, namespace)
+        held = self.authorizer.rules_of_user(request.user, namespace)
         return {
             "resourceRules": [rule for rule in held if "resources" in rule],
             "nonResourceRules": [rule for rule in held if "nonResourceURLs" in rule],
@@ -159,7 +159,7 @@ def _attributes(
 
 
 def _invalid(request: requests.ApiRequest, field: str, message: str) -> statuses.StatusError:
-    """422 without a kind, as the real server says it."""
+    """Return a 422 without a kind, as the real server does."""
     what = request.served
     cause = {"reason": "FieldValueInvalid", "message": message, "field": field}
     return statuses.StatusError(

@@ -1,7 +1,7 @@
-"""Writes into aggregated ClusterRoles what their parts say, for people and tools to read.
+"""Controller that writes the rules of its parts into each aggregated ClusterRole, for readers.
 
-Used by `cluster`. The clusterrole-aggregation-controller of Kubernetes; rights themselves are
-judged in `authz`, which puts the parts together at each use.
+Used by `cluster`. The clusterrole-aggregation-controller of Kubernetes. Decisions do not depend on
+it: `authz` resolves the parts at each use.
 """
 
 from collections.abc import Sequence
@@ -14,46 +14,47 @@ _ROLES = resource.CLUSTER_ROLES
 
 
 class RoleAggregator(store_controller.StoreController[str]):
-    """Keeps the aggregated ClusterRoles of one store."""
+    """Controller of the aggregated ClusterRoles of one store."""
 
     def __init__(self, writer: crud.ObjectWriter) -> None:
         super().__init__("cluster roles", writer)
         self._authorizer = authz.Authorizer(writer.lookup)
 
     def start(self) -> None:
+        """Queue all aggregated roles, then follow changes."""
         self._follow()
-        self._look_at_all()
-        self._begin()
+        self._enqueue_aggregated()
+        self._start_worker()
 
-    def _on_changes(self, changes: Sequence[objects.Change]) -> None:
+    def _on_changes(self, changes: Sequence[objects.StoreChange]) -> None:
         if any(change.key.resource == _ROLES.qualified for change in changes):
-            self._look_at_all()
+            self._enqueue_aggregated()
 
-    def _look_at_all(self) -> None:
+    def _enqueue_aggregated(self) -> None:
         for stored in self._store.select(_ROLES.qualified):
             if b'"aggregationRule"' in stored.raw:
-                self._add(stored.key.name)
+                self._enqueue(stored.key.name)
 
-    async def _look(self, name: str) -> None:
-        place = writes.target_of(_ROLES, None, name)
-        stored = self._store.get(place.key)
+    async def _reconcile(self, name: str) -> None:
+        target = writes.target_of(_ROLES, None, name)
+        stored = self._store.get(target.key)
         if stored is None:
             return
         role = stored.decode()
-        if bootstrap.is_first(role):
-            return  # has rules of its own beside those of its parts
+        if bootstrap.is_default_role(role):
+            return  # a default role has rules of its own besides the aggregated ones
         rules: list[authz.Rule] = []
-        for rule in self._authorizer.aggregated(role):
+        for rule in self._authorizer.aggregated_rules(role):
             if rule not in rules:
                 rules.append(rule)
         if "aggregationRule" not in role or rules == (role.get("rules") or []):
             return
         try:
             await self._writer.change(
-                place, lambda obj: obj | {"rules": rules}, writes.WriteContext()
+                target, lambda obj: obj | {"rules": rules}, writes.WriteContext()
             )
         except statuses.StatusError as error:
             if error.code == 409:
-                self._add(name)
+                self._enqueue(name)
             elif error.code != 404:
                 raise

@@ -1,12 +1,11 @@
-"""Rules in CEL that users' definitions have in their schemas (x-kubernetes-validations).
+"""CEL rules in the schemas of users' definitions (x-kubernetes-validations).
 
-Used by admission, on objects that fulfil their schema, where the library is installed
-(`api.cel`). Follows pkg/apiserver/schema/cel of
-k8s.io/apiextensions-apiserver: `self` and `oldSelf`, places, messages, and that a rule does not
-judge unchanged parts again (KEP-4008). The library knows CEL itself and none of the functions
-that Kubernetes adds: `unenforced` tells of rules that are not evaluated for that, and
-`rules_definitions` warns of them. Kinds with registered rules
-(`extensions`) have none here.
+Used by admission on objects that conform to their schema, if the CEL library is installed
+(`api.cel`). Follows pkg/apiserver/schema/cel of k8s.io/apiextensions-apiserver: `self` and
+`oldSelf`, field paths, messages, and ratcheting (KEP-4008): a rule does not check unchanged parts
+again. The library implements CEL without the functions that Kubernetes adds: `unenforced` reports
+rules that are not evaluated for that reason, and `rules_definitions` warns of them. The rules of
+kinds with registered Python rules (`extensions`) are not evaluated here.
 """
 
 import re
@@ -28,19 +27,19 @@ _RESERVED = frozenset(
     }
 )
 _ESCAPED = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
-"""How rules write properties whose names are no identifiers."""
+"""Escapes in rules for property names that are not identifiers."""
 
 
 def validate(
     served: builtin.ServedResource, obj: meta.JsonObject, *, old: meta.JsonObject | None = None
 ) -> Iterator[causes.Cause]:
-    """Where `obj` breaks a rule of its definition."""
+    """Yield the causes where `obj` breaks a rule of its definition."""
     if served.schema is not None and served.rules and cel.available():
         yield from _walk(served.schema, obj, old, "")
 
 
 def unenforced(rule: meta.JsonObject) -> str:
-    """Why this server does not evaluate a rule; "" if it does."""
+    """Return why this server does not evaluate a rule, or "" if it does."""
     if not cel.available():
         return "this server evaluates CEL only with the package common-expression-language"
     if rule.get("optionalOldSelf"):
@@ -73,7 +72,7 @@ def _below(schema: Schema, name: str) -> Schema | None:
 
 
 def _same_item(keys: Sequence[str], item: Any, old: Any) -> Any:
-    """What an item of a list that is a map was before; items of other lists have no identity."""
+    """Return the previous value of an item of a list of type map; other items have no identity."""
     if not keys or not isinstance(old, list) or not isinstance(item, dict):
         return None
     wanted = [item.get(key) for key in keys]
@@ -128,7 +127,9 @@ def _cause(rule: meta.JsonObject, schema: Schema, field: str, why: str) -> cause
 
 
 def _cel_value(schema: Schema, value: Any) -> Any:
-    """A value as rules see it: escaped names of properties, doubles, timestamps."""
+    """Return a value as rules see it: property names escaped, numbers as doubles, parsed
+    timestamps.
+    """
     if isinstance(value, dict):
         properties = schema.get("properties", {})
         return {

@@ -1,6 +1,7 @@
-"""Rules for custom objects: their schema, rules in CEL, and what is registered for their kind.
+"""Validation of custom objects: by schema, by CEL rules, and by the rules registered for the kind.
 
-Used by admission. What is registered stands in `extensions`; only the refusal is made here.
+Used by admission. Registered rules are in `extensions`; this module turns their problems into
+causes.
 """
 
 import functools
@@ -23,10 +24,10 @@ from kilnwork.controlplane.apiserver import (
 def validate(
     served: builtin.ServedResource, obj: meta.JsonObject, *, old: meta.JsonObject | None = None
 ) -> Iterator[causes.Cause]:
-    """Yield what is wrong with a custom object; rules only when the schema is fulfilled.
+    """Yield the problems of a custom object; rules are checked only if it conforms to the schema.
 
-    What was as wrong in `old` is let be, as with schemas (KEP-4008): an object from before a rule
-    can still be killed, and its finalizers removed.
+    Problems that `old` already had are ignored, as with schemas (KEP-4008): an object that predates
+    a rule can still be deleted, and its finalizers removed.
     """
     found = validate_schema(served, obj, old=old)
     if not found and served.extension is not None:
@@ -42,14 +43,14 @@ def validate(
 def validate_schema(
     served: builtin.ServedResource, obj: meta.JsonObject, *, old: meta.JsonObject | None
 ) -> list[causes.Cause]:
-    """Return what its schema says is wrong."""
+    """Return where the object does not conform to its schema."""
     return [] if served.schema is None else list(structural.validate(served.schema, obj, old=old))
 
 
 def validate_status(
     served: builtin.ServedResource, obj: meta.JsonObject, *, old: meta.JsonObject
 ) -> Iterator[causes.Cause]:
-    """Yield what may not change in the status."""
+    """Yield forbidden changes of the status."""
     if served.extension is not None:
         yield from _causes(served.extension.validate_status(old, obj), obj)
 
@@ -57,16 +58,16 @@ def validate_status(
 def warnings(
     served: builtin.ServedResource, new: meta.JsonObject, *, old: meta.JsonObject | None
 ) -> Iterable[str]:
-    """Return what is registered as allowed but surprising."""
+    """Return the registered warnings about an object."""
     return () if served.extension is None else served.extension.warnings(new, old)
 
 
-def _extended(kind: extensions.Kind, obj: meta.JsonObject) -> Iterator[causes.Cause]:
+def _extended(kind: extensions.InstalledKind, obj: meta.JsonObject) -> Iterator[causes.Cause]:
     yield from _causes(kind.validate(obj), obj)
     if kind.pod_template:
         template = (obj.get("spec") or {}).get(kind.pod_template) or {}
         try:
-            decoding.read_as(_pod_template(), template)
+            decoding.read_typed(_pod_template(), template)
         except decoding.WrongType as error:
             field = f"spec.{kind.pod_template}"
             yield causes.invalid(field, "", f"is no Pod template: {error}")
@@ -79,7 +80,7 @@ def _causes(problems: Iterable[extensions.Problem], obj: meta.JsonObject) -> Ite
 
 @functools.cache
 def _pod_template() -> field_types.FieldType:
-    """core/v1 PodTemplateSpec."""
+    """Return the type core/v1 PodTemplateSpec."""
     spec = field_types.named("io.k8s.api.core.v1.PodSpec")
     return field_types.FieldType(
         field_types.ValueForm.STRUCT,
@@ -89,7 +90,7 @@ def _pod_template() -> field_types.FieldType:
 
 
 def _value_at(obj: meta.JsonObject, path: str) -> Any:
-    """Return the value at `spec.inputs[0].path`; None when there is none."""
+    """Return the value at a path such as `spec.inputs[0].path`, or None when there is none."""
     value: Any = obj
     for step in re.findall(r"[^.\[\]]+", path):
         if isinstance(value, list):

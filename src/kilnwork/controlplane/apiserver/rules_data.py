@@ -1,7 +1,7 @@
-"""Rules for Secrets, ConfigMaps and Leases: base64, keys, sizes, `stringData`, `immutable`.
+"""Validation of Secrets, ConfigMaps and Leases: base64, keys, sizes, `stringData`, `immutable`.
 
-Used by admission; texts from k8s.io/kubernetes/pkg/apis/core/validation. No value of a Secret is
-ever part of an error.
+Used by admission; messages from k8s.io/kubernetes/pkg/apis/core/validation. No error contains a
+value of a Secret.
 """
 
 import base64
@@ -13,7 +13,7 @@ from kilnwork.api import meta, names
 from kilnwork.controlplane.apiserver import causes, statuses
 
 MAX_BYTES = 1024 * 1024
-"""Together, decoded; as in Kubernetes."""
+"""Limit of the decoded values together, as in Kubernetes."""
 
 _LOCKED = "field is immutable when `immutable` is set"
 
@@ -24,11 +24,11 @@ _NEEDED = {
     "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
 }
 _BASIC_AUTH = ("username", "password")
-"""One of them is needed, even if it is empty."""
+"""At least one of these keys is required; its value may be empty."""
 
 
 def default_secret(secret: meta.JsonObject) -> None:
-    """Fill in the type, and move `stringData` to `data`: it is only ever written."""
+    """Fill in the type, and move the write-only `stringData` to `data`."""
     secret.setdefault("type", "Opaque")
     texts = secret.pop("stringData", None)
     if texts:
@@ -38,7 +38,7 @@ def default_secret(secret: meta.JsonObject) -> None:
 
 
 def validate_secret(secret: meta.JsonObject) -> Iterator[causes.Cause]:
-    """What is wrong with a Secret; data that is not base64 is a 400."""
+    """Yield the problems of a Secret. Raises 400 for data that is not base64."""
     data = secret.get("data") or {}
     size = 0
     for key, value in data.items():
@@ -56,14 +56,14 @@ def validate_secret(secret: meta.JsonObject) -> Iterator[causes.Cause]:
 
 
 def validate_secret_update(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[causes.Cause]:
-    """What may not change in a Secret."""
+    """Yield the forbidden changes of a Secret."""
     if old.get("type") != new.get("type"):
         yield causes.invalid("type", new.get("type"), causes.IMMUTABLE)
     yield from _locked(old, new, fields=("data",))
 
 
 def validate_config_map(config: meta.JsonObject) -> Iterator[causes.Cause]:
-    """What is wrong with a ConfigMap; binary data that is not base64 is a 400."""
+    """Yield the problems of a ConfigMap. Raises 400 for binary data that is not base64."""
     data, binary = config.get("data") or {}, config.get("binaryData") or {}
     size = sum(len(value.encode()) for value in data.values())
     for key in data:
@@ -82,12 +82,12 @@ def validate_config_map(config: meta.JsonObject) -> Iterator[causes.Cause]:
 def validate_config_map_update(
     old: meta.JsonObject, new: meta.JsonObject
 ) -> Iterator[causes.Cause]:
-    """What may not change in a ConfigMap."""
+    """Yield the forbidden changes of a ConfigMap."""
     yield from _locked(old, new, fields=("data", "binaryData"))
 
 
 def validate_lease(lease: meta.JsonObject) -> Iterator[causes.Cause]:
-    """What is wrong with a Lease (pkg/apis/coordination/validation)."""
+    """Yield the problems of a Lease (pkg/apis/coordination/validation)."""
     spec = lease.get("spec") or {}
     duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
     if duration is not None and duration <= 0:
@@ -110,7 +110,7 @@ def _locked(
 
 
 def _decoded(kind: str, value: Any) -> bytes:
-    """The bytes behind a value; Go's decoder ignores line breaks, so that is allowed here too."""
+    """Decode a base64 value. Line breaks are allowed, since Go's decoder ignores them."""
     text = (value or "").replace("\n", "").replace("\r", "")
     try:
         return base64.b64decode(text, validate=True)

@@ -1,7 +1,7 @@
-"""Rules for CustomResourceDefinitions, as k8s.io/apiextensions-apiserver validates them.
+"""Validation of CustomResourceDefinitions, as in k8s.io/apiextensions-apiserver.
 
-Used by admission. What a structural schema must say, which names may be had, what may not change.
-Neither types nor cost of rules in CEL are judged; what is evaluated of them is in `rules_cel`.
+Used by admission: rules for structural schemas and names, and forbidden changes. Types and cost of
+CEL rules are not checked; `rules_cel` evaluates them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +18,7 @@ _TYPES = ("array", "boolean", "integer", "number", "object", "string")
 
 
 def validate(definition: meta.JsonObject) -> Iterator[causes.Cause]:
+    """Yield the problems of a definition."""
     spec = definition.get("spec") or {}
     wanted = spec.get("names") or {}
     name = definition["metadata"].get("name", "")
@@ -42,23 +43,25 @@ def validate(definition: meta.JsonObject) -> Iterator[causes.Cause]:
 
 
 def _approval(definition: meta.JsonObject, group: str) -> Iterator[causes.Cause]:
-    """The groups of Kubernetes itself take a word that this is known (KEP-1111)."""
+    """Yield a cause if a group of Kubernetes itself lacks the approval annotation (KEP-1111)."""
     if ".".join(group.split(".")[-2:]) not in _COMMUNITY:
         return
-    said = (definition["metadata"].get("annotations") or {}).get(_APPROVAL) or ""
-    said = str(said)
+    approval = (definition["metadata"].get("annotations") or {}).get(_APPROVAL) or ""
+    approval = str(approval)
     field = f"metadata.annotations[{_APPROVAL}]"
     text = f'protected groups must have approval annotation "{_APPROVAL}"'
     where = "see https://github.com/kubernetes/enhancements/pull/1111"
-    if not said:
+    if not approval:
         yield causes.required(field, f"{text}, {where}")
-    elif not said.startswith(("unapproved", "https://", "http://")):
+    elif not approval.startswith(("unapproved", "https://", "http://")):
         why = f'{text} with either a URL or a reason starting with "unapproved", {where}'
-        yield causes.invalid(field, said, why)
+        yield causes.invalid(field, approval, why)
 
 
 def validate_update(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[causes.Cause]:
-    """What may not change: where objects are kept, and what they are called once established."""
+    """Yield the forbidden changes: group and stored versions, and scope and kind once
+    established.
+    """
     before, after = old["spec"], new["spec"]
     if before.get("group") != after.get("group"):
         yield causes.invalid("spec.group", after.get("group"), causes.IMMUTABLE)
@@ -77,7 +80,7 @@ def validate_update(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[caus
 
 
 def warnings(definition: meta.JsonObject) -> Iterator[str]:
-    """What is taken and not held: some rules in CEL."""
+    """Yield a warning for each CEL rule that is stored but not enforced."""
     for version in definition["spec"].get("versions") or ():
         rules = schemas.rules_in(version.get("schema"))
         for why in dict.fromkeys(filter(None, map(rules_cel.unenforced, rules))):
@@ -117,7 +120,7 @@ def _schema_of(version: Mapping[str, Any], field: str, *, alone: bool) -> Iterat
 
 
 def _structural(schema: Mapping[str, Any], path: str) -> Iterator[causes.Cause]:
-    """Every field has a type (KEP-2337), and lists of maps have their keys."""
+    """Check that every field has a type (KEP-2337), and that lists of type map have keys."""
     type_ = schema.get("type")
     if type_ and type_ not in _TYPES:
         yield causes.unsupported(f"{path}.type", type_, _TYPES)
@@ -158,10 +161,12 @@ def _pattern(schema: Mapping[str, Any], path: str) -> Iterator[causes.Cause]:
 
 
 def _list_type(schema: Mapping[str, Any], path: str) -> Iterator[causes.Cause]:
-    said, keys = schema.get("x-kubernetes-list-type"), schema.get("x-kubernetes-list-map-keys")
-    if said not in (None, "atomic", "set", "map"):
-        yield causes.unsupported(f"{path}.x-kubernetes-list-type", said, ("atomic", "map", "set"))
-    if said == "map" and not keys:
+    list_type, keys = schema.get("x-kubernetes-list-type"), schema.get("x-kubernetes-list-map-keys")
+    if list_type not in (None, "atomic", "set", "map"):
+        yield causes.unsupported(
+            f"{path}.x-kubernetes-list-type", list_type, ("atomic", "map", "set")
+        )
+    if list_type == "map" and not keys:
         text = "must not be empty if x-kubernetes-list-type is map"
         yield causes.required(f"{path}.x-kubernetes-list-map-keys", text)
 

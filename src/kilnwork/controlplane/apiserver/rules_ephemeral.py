@@ -1,7 +1,7 @@
-"""Rules for `spec.ephemeralContainers` of a Pod, which only its subresource of that name writes.
+"""Validation of a Pod's `spec.ephemeralContainers`, which only that subresource writes.
 
-Used by admission. What is there stays as it is: containers are added, never changed or removed.
-Only new ones are judged, so that a Pod with hundreds costs no more than reading it. Texts from
+Used by admission. Containers can be added, but never changed or removed. Only new ones are
+validated, so that a Pod with hundreds of them costs no more than decoding it. Messages from
 k8s.io/kubernetes/pkg/apis/core/validation (validateEphemeralContainers,
 ValidatePodEphemeralContainersUpdate).
 """
@@ -16,14 +16,14 @@ _NOT_ALLOWED = (
     *("ports", "resources", "resizePolicy", "restartPolicy"),
     *("livenessProbe", "readinessProbe", "startupProbe", "lifecycle"),
 )
-"""Fields of a container that these may not have: they are no part of what the Pod is for."""
+"""Fields of containers that ephemeral containers may not have."""
 
 _TEXT = "cannot be set for an Ephemeral Container"
 _FIELD = "spec.ephemeralContainers"
 
 
 def default(pod: meta.JsonObject, old: meta.JsonObject) -> None:
-    """Fill in what Kubernetes fills in."""
+    """Fill in the defaults of new ephemeral containers."""
     known = _by_name(old)
     for container in _listed(pod):
         if container is not known.get(container.get("name", "")):
@@ -31,7 +31,7 @@ def default(pod: meta.JsonObject, old: meta.JsonObject) -> None:
 
 
 def validate(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[causes.Cause]:
-    """What is wrong with the list, and with the change of it."""
+    """Yield the problems of the list, and its forbidden changes."""
     spec = new["spec"]
     groups = ("containers", "initContainers")
     others = {c.get("name") for group in groups for c in spec.get(group) or ()}

@@ -1,6 +1,7 @@
-"""Rules for the metadata of every object (k8s.io/apimachinery/pkg/api/validation/objectmeta.go).
+"""Validation of the metadata of every object
+(k8s.io/apimachinery/pkg/api/validation/objectmeta.go).
 
-Used by admission. Names and limits only; whether the namespace exists is admission's question.
+Used by admission. Names and limits only; admission checks that the namespace exists.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ _FIXED = (
 
 
 def validate(kind: resource.Resource, obj: meta.JsonObject) -> Iterator[causes.Cause]:
-    """What is wrong with the metadata of a new object."""
+    """Yield the problems of a new object's metadata."""
     metadata = obj.get("metadata") or {}
     problem_of = _NAME_RULES.get(kind.kind, names.subdomain_problem)
     prefix = metadata.get("generateName")
@@ -50,7 +51,7 @@ def validate(kind: resource.Resource, obj: meta.JsonObject) -> Iterator[causes.C
 
 
 def validate_update(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[causes.Cause]:
-    """What is wrong with the metadata of a changed object."""
+    """Yield the problems of a changed object's metadata."""
     before, after = old.get("metadata") or {}, new.get("metadata") or {}
     for field in _FIXED:
         if before.get(field) != after.get(field):
@@ -88,14 +89,14 @@ def _owners(metadata: meta.JsonObject) -> Iterator[causes.Cause]:
     controller = ""
     field = "metadata.ownerReferences"  # the real server does not say which one either
     for owner in metadata.get("ownerReferences") or ():
-        for key, said in (
+        for key, label in (
             ("apiVersion", "version"),
             ("kind", "kind"),
             ("name", "name"),
             ("uid", "uid"),
         ):
             if not owner.get(key):
-                yield causes.invalid(f"{field}.{key}", "", f"{said} must not be empty")
+                yield causes.invalid(f"{field}.{key}", "", f"{label} must not be empty")
         if owner.get("controller"):
             this = f"{owner.get('kind')}/{owner.get('name')}"
             if controller:

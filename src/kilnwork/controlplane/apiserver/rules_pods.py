@@ -1,7 +1,7 @@
-"""Rules for Pods: the defaults of Kubernetes, and what would break the user's Pod.
+"""Defaults and validation of Pods.
 
-Used by admission, after `decoding`. Texts from k8s.io/kubernetes/pkg/apis/core/validation. Light on
-purpose: fields that no node here reads are kept as they are and not judged.
+Used by admission, after `decoding`. Messages from k8s.io/kubernetes/pkg/apis/core/validation. Not
+complete on purpose: fields that no node here reads are stored without validation.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -39,7 +39,7 @@ _UPDATE_TEXT = (
 
 
 def default(pod: meta.JsonObject) -> None:
-    """Fill in what Kubernetes fills in, as far as it changes what is run or shown."""
+    """Fill in the defaults of Kubernetes that affect what is run or shown."""
     spec = pod["spec"] = pod.get("spec") or {}
     for key, value in _POD_DEFAULTS.items():
         _fill(spec, key, value)
@@ -55,12 +55,12 @@ def default(pod: meta.JsonObject) -> None:
 
 
 def initial_status(pod: meta.JsonObject) -> None:
-    """The status of a new Pod: Pending, whatever the user wrote."""
+    """Set the status of a new Pod to Pending, whatever the client sent."""
     pod["status"] = {"phase": "Pending", "qosClass": _quality(pod["spec"])}
 
 
 def use_service_account(pod: meta.JsonObject, reader: lookup.Lookup) -> None:
-    """Name the account that the Pod gets; 403 when it does not exist (yet)."""
+    """Set the Pod's service account. Raises 403 when it does not exist (yet)."""
     spec, metadata = pod["spec"], pod["metadata"]
     name = spec.get("serviceAccountName") or "default"
     namespace = metadata.get("namespace", "")
@@ -80,7 +80,7 @@ def use_service_account(pod: meta.JsonObject, reader: lookup.Lookup) -> None:
 
 
 def prefer(pod: meta.JsonObject, *, old: meta.JsonObject | None = None) -> None:
-    """Set priority and tolerations that were not given; a changed Pod keeps its priority."""
+    """Set priority and tolerations that are not given; a changed Pod keeps its priority."""
     spec, before = pod["spec"], (old or {}).get("spec") or _NO_PRIORITY
     for field in _NO_PRIORITY:
         if spec.get(field) is None and field in before:
@@ -98,12 +98,16 @@ _FOR_A_WHILE = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds"
 
 
 def _tolerates(toleration: meta.JsonObject, key: str) -> bool:
-    """As plugin/pkg/admission/defaulttolerationseconds of k8s.io/kubernetes asks."""
+    """Return whether a toleration covers the taint `key` with effect NoExecute.
+
+    As plugin/pkg/admission/defaulttolerationseconds of k8s.io/kubernetes.
+    """
     keys, effects = (key, None, ""), ("NoExecute", None, "")
     return toleration.get("key") in keys and toleration.get("effect") in effects
 
 
 def validate(pod: meta.JsonObject) -> Iterator[causes.Cause]:
+    """Yield the problems of a new Pod."""
     spec = pod["spec"]
     volumes: set[str] = set()
     yield from _volumes(spec, volumes)
@@ -129,7 +133,7 @@ def validate(pod: meta.JsonObject) -> Iterator[causes.Cause]:
 
 
 def validate_update(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[causes.Cause]:
-    """What may not change in a Pod through its main path."""
+    """Yield the forbidden changes of a Pod through its main path."""
     for group in ("containers", "initContainers"):
         if len(old["spec"].get(group) or ()) != len(new["spec"].get(group) or ()):
             text = "pod updates may not add or remove containers"
@@ -157,6 +161,7 @@ def _fill(target: meta.JsonObject, key: str, value: Any) -> None:
 
 
 def default_container(container: meta.JsonObject) -> None:
+    """Fill in the defaults of a container."""
     for key, value in _CONTAINER_DEFAULTS.items():
         _fill(container, key, value)
     if container.get("resources") is None:
@@ -184,7 +189,9 @@ def _default_volume(volume: meta.JsonObject) -> None:
 
 
 def _quality(spec: meta.JsonObject) -> str:
-    """QoS class: Guaranteed when all limits are set and no request differs (core helper/qos)."""
+    """Return the QoS class: Guaranteed if all limits are set and equal the requests (core
+    helper/qos).
+    """
     containers = [c.get("resources") or {} for c in spec.get("containers") or ()]
     if not any(r.get("requests") or r.get("limits") for r in containers):
         return "BestEffort"
@@ -227,7 +234,7 @@ def _containers(spec: meta.JsonObject, volumes: set[str]) -> Iterator[causes.Cau
 def container_causes(
     container: meta.JsonObject, field: str, volumes: Collection[str]
 ) -> Iterator[causes.Cause]:
-    """What is wrong with a container of any kind, apart from the others of its Pod."""
+    """Yield the problems of one container of any type, without comparing it with others."""
     name = container.get("name")
     if not name:
         yield causes.required(f"{field}.name")
@@ -304,7 +311,9 @@ def _mounts(
 
 
 def _placement_changes(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[causes.Cause]:
-    """What may not change in where a gated Pod goes: it may only be narrowed (KEP-3838)."""
+    """Yield the forbidden changes in the placement of a gated Pod: it may only be narrowed
+    (KEP-3838).
+    """
     before, after = old.get("nodeSelector") or {}, new.get("nodeSelector") or {}
     if not before.items() <= after.items():
         text = "only additions are allowed (no mutations or deletions)"
@@ -343,11 +352,11 @@ def _affinity_changes(
 
 
 _PLACEMENT = ("affinity", "nodeSelector")
-"""What of a gated Pod has rules of its own."""
+"""Fields of a gated Pod that `_placement_changes` validates."""
 
 
 def _fixed(spec: meta.JsonObject, *, gated: bool) -> meta.JsonObject:
-    """The spec without what may change."""
+    """Return the spec without the fields that may change."""
     left_out = (*_CHANGEABLE, *_PLACEMENT) if gated else _CHANGEABLE
     kept = {k: v for k, v in spec.items() if k not in left_out and v not in (None, [], "")}
     for group in ("containers", "initContainers"):

@@ -1,6 +1,6 @@
-"""Rules for Roles and RoleBindings, and the guard against giving away what one does not hold.
+"""Validation of Roles and RoleBindings, and prevention of privilege escalation.
 
-Used by admission; texts from k8s.io/kubernetes/pkg/apis/rbac/validation and
+Used by admission; messages from k8s.io/kubernetes/pkg/apis/rbac/validation and
 pkg/registry/rbac/validation.
 """
 
@@ -28,7 +28,7 @@ def default_role_binding(binding: meta.JsonObject) -> None:
 
 
 def validate_role(role: meta.JsonObject, *, cluster: bool = False) -> Iterator[causes.Cause]:
-    """What is wrong with a Role; a ClusterRole may have rules for paths too."""
+    """Yield the problems of a Role; a ClusterRole may also have rules for non-resource URLs."""
     for position, rule in enumerate(role.get("rules") or ()):
         field = f"rules[{position}]"
         if not rule.get("verbs"):
@@ -61,7 +61,7 @@ def _wrong_urls(rule: dict[str, Any], field: str, *, cluster: bool) -> Iterator[
 def validate_role_binding(
     binding: meta.JsonObject, *, cluster: bool = False
 ) -> Iterator[causes.Cause]:
-    """What is wrong with a RoleBinding; a ClusterRoleBinding binds ClusterRoles only."""
+    """Yield the problems of a RoleBinding; a ClusterRoleBinding binds only ClusterRoles."""
     role = binding.get("roleRef") or {}
     if role.get("apiGroup") != _GROUP:
         yield causes.unsupported("roleRef.apiGroup", role.get("apiGroup") or "", [_GROUP])
@@ -77,20 +77,22 @@ def validate_role_binding(
 def validate_role_binding_update(
     old: meta.JsonObject, new: meta.JsonObject
 ) -> Iterator[causes.Cause]:
-    """The role of a binding is fixed: who may change it could otherwise choose the rights."""
+    """Yield a cause if roleRef changes: a user who may edit a binding could choose any role
+    otherwise.
+    """
     if old.get("roleRef") != new.get("roleRef"):
         yield causes.invalid("roleRef", new.get("roleRef"), "cannot change roleRef")
 
 
 def guard_role(role: meta.JsonObject, *, user: authn.User, authorizer: authz.Authorizer) -> None:
-    """403 unless `user` holds every right in the (cluster) role, or may `escalate`.
+    """Raise 403 unless `user` has every permission in the (cluster) role, or may `escalate`.
 
-    A rule of aggregation can gather anything, later too, so that it takes all rights
+    An aggregationRule can select any rule, also later, so it requires all permissions
     (k8s.io/kubernetes pkg/registry/rbac/clusterrole/policybased/storage.go).
     """
     name = role["metadata"].get("name", "")
     gathers = bool((role.get("aggregationRule") or {}).get("clusterRoleSelectors"))
-    if gathers and authorizer.missing(user, "", _EVERYTHING):
+    if gathers and authorizer.missing_rules(user, "", _EVERYTHING):
         asked = authz.Attributes(
             verb="escalate",
             api_group=_GROUP,
@@ -113,7 +115,9 @@ def guard_role(role: meta.JsonObject, *, user: authn.User, authorizer: authz.Aut
 def guard_role_binding(
     binding: meta.JsonObject, *, user: authn.User, authorizer: authz.Authorizer
 ) -> None:
-    """403 unless `user` holds every right of the bound role, or may `bind` it; 404 without it."""
+    """Raise 403 unless `user` has every permission of the role, or may `bind` it; 404 without a
+    role.
+    """
     if user.is_admin:
         return
     namespace, role = binding["metadata"].get("namespace", ""), binding.get("roleRef") or {}
@@ -142,7 +146,7 @@ def _guard(
 ) -> None:
     metadata = obj["metadata"]
     namespace = metadata.get("namespace", "")
-    missing = authorizer.missing(user, namespace, rules)
+    missing = authorizer.missing_rules(user, namespace, rules)
     if not missing:
         return
     what = {"kind": "Role" if namespace else "ClusterRole", "name": metadata.get("name", "")}

@@ -1,7 +1,7 @@
-"""The object that another one will make, checked when that one is created, and not kept.
+"""Check of the object that the controller of another one will create, before that one is stored.
 
-Used by `crud` for kinds whose `extensions.Kind` has a sample. As a dry run of its creation, but for
-rights: the client that creates it has its own.
+Used by `crud` for kinds whose `extensions.InstalledKind` has a sample. It is like a dry run of the
+creation, except for permissions: the client that will create it has its own.
 """
 
 from kilnwork.api import meta
@@ -17,48 +17,48 @@ from kilnwork.controlplane.apiserver import (
 )
 
 _REFUSALS = (400, 422)
-"""Codes that say that the object is wrong, for any client at any time."""
+"""Codes that mean that the object is invalid, for any client at any time."""
 
 
 async def check(
     kinds: catalog.Catalog,
-    place: writes.WriteTarget,
+    target: writes.WriteTarget,
     obj: meta.JsonObject,
     *,
     user: authn.User,
     reader: lookup.Lookup,
 ) -> None:
-    """Refuse an object, which is admitted itself, if what it makes would be refused.
+    """Raise 422 for an admitted object if the server would reject the object created from it.
 
-    A kind that is not served may come. Raises StatusError (422).
+    Skipped if the kind of that object is not served (yet).
     """
-    made = None if place.served.extension is None else place.served.extension.sample(obj)
+    made = None if target.served.extension is None else target.served.extension.sample(obj)
     if made is None:
         return
     body, field = made
-    served = kinds.kind(body["apiVersion"], body["kind"])
+    served = kinds.find_kind(body["apiVersion"], body["kind"])
     if served is None or not served.resource.namespaced or served.terminating:
         return
     try:
-        await _admit(served, body, place, user=user, reader=reader)
+        await _admit(served, body, target, user=user, reader=reader)
     except statuses.StatusError as error:
         if error.code not in _REFUSALS:
             return
         why = f"the server refuses the object that it makes: {error.message}"
         cause = causes.invalid(field, body["kind"], why)
-        raise statuses.invalid(place.kind, place.name, [cause]) from error
+        raise statuses.invalid(target.kind, target.name, [cause]) from error
 
 
 async def _admit(
     served: builtin.ServedResource,
     body: meta.JsonObject,
-    place: writes.WriteTarget,
+    target: writes.WriteTarget,
     *,
     user: authn.User,
     reader: lookup.Lookup,
 ) -> None:
     read = admission.read(served, body, field_validation="Strict")
-    metadata = {**read.obj["metadata"], "name": "sample", "namespace": place.namespace}
+    metadata = {**read.obj["metadata"], "name": "sample", "namespace": target.namespace}
     asked = admission.AdmissionRequest(
         operation="create",
         kind=served.resource,

@@ -1,7 +1,7 @@
-"""The `scale` subresource of custom kinds: an object seen as autoscaling/v1 Scale.
+"""The `scale` subresource of custom kinds: an object shown as autoscaling/v1 Scale.
 
-Used by `resources` for `kubectl scale` and for autoscalers. Where the numbers stand is said by the
-definition (`spec.versions[*].subresources.scale`). Reads and writes through `crud`, as any update.
+Used by `resources` for `kubectl scale` and for autoscalers. The definition names the replica fields
+(`spec.versions[*].subresources.scale`). Reads and writes go through `crud`, like any update.
 """
 
 from typing import Any
@@ -29,8 +29,8 @@ SCALE = builtin.ServedResource(
 _METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
-def of(served: builtin.ServedResource, obj: meta.JsonObject) -> meta.JsonObject:
-    """The Scale of an object; 500 when the object has no number of replicas."""
+def scale_of(served: builtin.ServedResource, obj: meta.JsonObject) -> meta.JsonObject:
+    """Return the Scale of an object. Raises 500 when the object has no replica count."""
     paths = _paths(served)
     replicas = _at(obj, paths.spec)
     if replicas is None:
@@ -53,41 +53,43 @@ def _scale(served: builtin.ServedResource, obj: meta.JsonObject) -> meta.JsonObj
     }
 
 
-def applied(raw: bytes, _form: str, _served: builtin.ServedResource) -> patches.Patch:
-    """An apply patch of a Scale. Who manages which field is not followed here."""
+def applied(raw: bytes, _form: str, _served: builtin.ServedResource) -> patches.DecodedPatch:
+    """Return the patch for an apply of a Scale. Field managers are not tracked here."""
     scale = bodies.decode_applied(raw)
 
     def change(base: meta.JsonObject) -> meta.JsonObject:
         write_rules.check_applied(writes.WriteTarget(SCALE), scale)
         return {**base, "spec": {**base["spec"], **(scale.get("spec") or {})}}
 
-    return patches.Patch(change)
+    return patches.DecodedPatch(change)
 
 
 async def change(
     writer: crud.ObjectWriter,
-    place: writes.WriteTarget,
+    target: writes.WriteTarget,
     wanted: writes.Change,
     options: writes.WriteContext,
 ) -> bytes:
-    """Set the number of replicas as `wanted` changes the Scale; the new Scale."""
+    """Set the replica count to that of the Scale that `wanted` returns; return the new Scale as
+    JSON.
+    """
 
     def scaled(obj: meta.JsonObject) -> meta.JsonObject:
-        scale = _read(wanted(_scale(place.served, obj)))
+        scale = _read(wanted(_scale(target.served, obj)))
         replicas = (scale.get("spec") or {}).get("replicas", 0)
-        path = _paths(place.served).spec
+        path = _paths(target.served).spec
         if not replicas and _at(obj, path) is None:
             raise statuses.bad_request(f'the spec replicas field "{path}" cannot be empty')
         version = (scale.get("metadata") or {}).get("resourceVersion")
         if version and version != obj["metadata"]["resourceVersion"]:
-            raise statuses.conflict(place.kind, place.name)
+            raise statuses.conflict(target.kind, target.name)
         if replicas < 0:
             cause = causes.invalid(path, replicas, "should be a non-negative integer")
-            raise statuses.invalid(place.kind, place.name, [cause])
+            raise statuses.invalid(target.kind, target.name, [cause])
         return _with(obj, path.strip(".").split("."), replicas)
 
-    outcome = await writer.change(place, scaled, options)
-    return msgspec.json.encode(of(place.served, msgspec.json.decode(outcome.raw)))
+    outcome = await writer.change(target, scaled, options)
+    return msgspec.json.encode(scale_of(target.served, msgspec.json.decode(outcome.raw)))
 
 
 def _read(given: meta.JsonObject) -> meta.JsonObject:

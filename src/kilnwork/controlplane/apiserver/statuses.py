@@ -1,6 +1,6 @@
-"""Refusals as Kubernetes writes them: metav1.Status with its reasons and its texts.
+"""Error responses as Kubernetes writes them: metav1.Status with its reasons and messages.
 
-Raised anywhere in the API server, turned into an HTTP response in `app`. Texts follow
+Raised anywhere in the API server and turned into an HTTP response in `app`. Messages follow
 k8s.io/apimachinery/pkg/api/errors, since people and client libraries read them.
 """
 
@@ -17,26 +17,24 @@ MAX_BODY_BYTES = 3 * 1024 * 1024
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """One thing wrong in an object: metav1.StatusCause.
-
-    `field` is a path such as `spec.command[0]`; `reason` one of FieldValueRequired,
-    FieldValueInvalid, FieldValueNotSupported, FieldValueForbidden, FieldValueDuplicate,
-    FieldValueTypeInvalid, FieldValueTooLong; `message` begins as Kubernetes' do: `Required value`,
-    `Invalid value: "x": …`.
-    """
+    """One problem of an object: metav1.StatusCause."""
 
     field: str
+    """Path such as `spec.command[0]`."""
     reason: str
+    """FieldValueRequired, FieldValueInvalid, FieldValueNotSupported, FieldValueForbidden,
+    FieldValueDuplicate, FieldValueTypeInvalid, FieldValueTooLong, …"""
     message: str
+    """Begins as in Kubernetes: `Required value`, `Invalid value: "x": …`."""
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message}" if self.field else self.message
 
 
 class StatusError(errors.ControlPlaneError):
-    """A response other than success: HTTP `code`, metav1 `reason`, and what a person reads.
+    """An error response: HTTP `code`, metav1 `reason`, and a message for people.
 
-    `details` None: the Status has none; empty ones are sent, as Kubernetes does.
+    Without `details` (None) the Status has none; empty details are sent, as Kubernetes does.
     """
 
     def __init__(
@@ -58,10 +56,10 @@ class StatusError(errors.ControlPlaneError):
         self.metadata = dict(metadata or {})
         self.headers = dict(headers or {})
         self.warnings: tuple[str, ...] = ()
-        """Of what was sent, for `Warning` headers: a refused write has them too."""
+        """Warnings about the request, for `Warning` headers: a refused write has them too."""
 
     def document(self) -> dict[str, Any]:
-        """The metav1.Status object."""
+        """Return the metav1.Status object."""
         status: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -77,12 +75,15 @@ class StatusError(errors.ControlPlaneError):
         return status
 
     def body(self) -> bytes:
-        """The metav1.Status object as JSON."""
+        """Return the metav1.Status object as encoded JSON."""
         return msgspec.json.encode(self.document())
 
 
-class Warned:
-    """Around a write: a refusal goes with the warnings that a success would have."""
+class AddWarnings:
+    """Context manager around a write that adds the warnings of the request to a StatusError.
+
+    A refused write has the same `Warning` headers as a successful one.
+    """
 
     def __init__(self, warnings: tuple[str, ...]) -> None:
         self._warnings = warnings
@@ -98,7 +99,7 @@ class Warned:
 def success(
     what: resource.Resource, name: str, *, uid: str = "", message: str = ""
 ) -> dict[str, Any]:
-    """The Status in the response to a finished DELETE."""
+    """Return the Status of a successful DELETE."""
     document: dict[str, Any] = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -117,27 +118,29 @@ def _details(what: resource.Resource, name: str, **more: str) -> dict[str, Any]:
 
 
 def not_found(what: resource.Resource, name: str) -> StatusError:
-    """404: no such object."""
+    """Return a 404: the object does not exist."""
     return StatusError(
         404, "NotFound", f'{what.qualified} "{name}" not found', details=_details(what, name)
     )
 
 
 def unknown_path() -> StatusError:
-    """404: no such resource in a group that is there."""
+    """Return a 404: a served group has no such resource."""
     message = "the server could not find the requested resource"
     return StatusError(404, "NotFound", message, details={})
 
 
-class NoPage(StatusError):
-    """404 of a path that no API claims: plain text, as Go's own not-found handler sends."""
+class PathNotServed(StatusError):
+    """A 404 for a path that no API serves, sent as plain text like Go's default not-found
+    handler.
+    """
 
     def __init__(self) -> None:
         super().__init__(404, "NotFound", "404 page not found")
 
 
 def already_exists(what: resource.Resource, name: str, *, going: bool = False) -> StatusError:
-    """409: the name is taken; `going`: by an object that waits for its finalizers."""
+    """Return a 409: the name is taken, with `going` by an object that is being deleted."""
     message = f'{what.qualified} "{name}" already exists'
     if going:
         message = f"object is being deleted: {message}"
@@ -145,7 +148,7 @@ def already_exists(what: resource.Resource, name: str, *, going: bool = False) -
 
 
 def timed_out() -> StatusError:
-    """504: the request was not complete in time."""
+    """Return a 504: the request was not complete in time."""
     return StatusError(
         504, "Timeout", "Timeout: request did not complete within the allotted timeout", details={}
     )
@@ -157,13 +160,13 @@ MODIFIED = (
 
 
 def conflict(what: resource.Resource, name: str, why: str = MODIFIED) -> StatusError:
-    """409: the object is not as the client believes."""
+    """Return a 409: the object is not in the state that the client assumes."""
     message = f'Operation cannot be fulfilled on {what.qualified} "{name}": {why}'
     return StatusError(409, "Conflict", message, details=_details(what, name))
 
 
 def unmet(what: resource.Resource, name: str, why: str) -> StatusError:
-    """409: a precondition of a deletion does not hold; the text names the kind."""
+    """Return a 409: a precondition of a deletion does not hold. The message names the kind."""
     kind = f"{what.kind}.{what.group}" if what.group else what.kind
     details = {"name": name, "group": what.group, "kind": what.kind}
     return StatusError(
@@ -175,7 +178,7 @@ def unmet(what: resource.Resource, name: str, why: str) -> StatusError:
 
 
 def invalid(what: resource.Resource, name: str, causes: Sequence[Cause]) -> StatusError:
-    """422: the object breaks the rules of its kind; all of them are named."""
+    """Return a 422 that lists all rules of its kind that the object breaks."""
     kind = f"{what.kind}.{what.group}" if what.group else what.kind
     texts = list(dict.fromkeys(str(cause) for cause in causes))
     listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
@@ -190,14 +193,14 @@ def invalid(what: resource.Resource, name: str, causes: Sequence[Cause]) -> Stat
 
 
 def invalid_options(kind: str, causes: Sequence[Cause]) -> StatusError:
-    """422: the options in the query, of a kind such as ListOptions, make no sense."""
+    """Return a 422 for invalid query options, of a kind such as ListOptions."""
     group = "meta.k8s.io"
     options = resource.Resource(group=group, version="v1", kind=kind, plural="", singular="")
     return invalid(options, "", causes)
 
 
 def version_required(what: resource.Resource, name: str) -> StatusError:
-    """422: an update of this kind must say which version it is of."""
+    """Return a 422: an update of this kind must contain a resourceVersion."""
     text = "Invalid value: 0x0: must be specified for an update"
     cause = Cause("metadata.resourceVersion", "FieldValueInvalid", text)
     error = invalid(what, name, [cause])
@@ -207,7 +210,7 @@ def version_required(what: resource.Resource, name: str) -> StatusError:
 
 
 def unpatchable(made: Mapping[str, Any], why: str) -> StatusError:
-    """422: what a patch makes of an object is none of its kind."""
+    """Return a 422: the patched object cannot be decoded as its kind."""
     shown = msgspec.json.encode(msgspec.json.encode(made).decode()).decode()
     cause = Cause("patch", "FieldValueInvalid", f"Invalid value: {shown}: {why}")
     return StatusError(
@@ -221,7 +224,9 @@ def unpatchable(made: Mapping[str, Any], why: str) -> StatusError:
 
 
 def apply_conflict(found: Sequence[tuple[str, str]]) -> StatusError:
-    """409: others manage fields that an apply patch would change; (manager, path) of each."""
+    """Return a 409: an apply would change fields of other managers. `found`: (manager, path) of
+    each.
+    """
     if len(found) == 1:
         text = f"conflict with {found[0][0]}: {found[0][1]}"
     else:
@@ -244,7 +249,7 @@ def apply_conflict(found: Sequence[tuple[str, str]]) -> StatusError:
 
 
 def rejected() -> StatusError:
-    """422: a JSON patch does not apply; the real server does not say why either."""
+    """Return a 422: a JSON patch does not apply. Like the real server, it does not say why."""
     return StatusError(
         422,
         "Invalid",
@@ -254,70 +259,72 @@ def rejected() -> StatusError:
 
 
 def plain_internal(message: str) -> StatusError:
-    """500 without a reason: what the real server's storage finds."""
+    """Return a 500 without a reason, as the real server gives for errors of its storage."""
     return StatusError(500, "", message)
 
 
 def forbidden(
     message: str, *, what: resource.Resource | None = None, name: str = ""
 ) -> StatusError:
-    """403: `message` is the whole text; `what` and `name` go to the details."""
+    """Return a 403 with this whole message; `what` and `name` go to the details."""
     details = _details(what, name) if what is not None else {}
     return StatusError(403, "Forbidden", message, details=details)
 
 
 def refused(what: resource.Resource, name: str, why: str) -> StatusError:
-    """403 with the usual beginning: `pods "x" is forbidden: why`."""
+    """Return a 403 with the usual prefix: `pods "x" is forbidden: why`."""
     subject = f'{what.qualified} "{name}"' if name else what.qualified
     return forbidden(f"{subject} is forbidden: {why}", what=what, name=name)
 
 
 def unauthorized(message: str = "Unauthorized") -> StatusError:
-    """401: no credential, or an unknown one."""
+    """Return a 401: no valid credential."""
     return StatusError(401, "Unauthorized", message, headers={"WWW-Authenticate": "Bearer"})
 
 
 def bad_request(message: str) -> StatusError:
-    """400: the request cannot be read."""
+    """Return a 400: the request cannot be read."""
     return StatusError(400, "BadRequest", message)
 
 
 def method_not_allowed(
     message: str = "the server does not allow this method on the requested resource",
 ) -> StatusError:
-    """405: the resource exists, but not for this verb."""
+    """Return a 405: the resource does not support this verb."""
     return StatusError(405, "MethodNotAllowed", message, details={})
 
 
 def terminating(what: resource.Resource, verb: str) -> StatusError:
-    """405: the definition of the kind is being deleted."""
+    """Return a 405: the definition of the kind is being deleted."""
     text = f"{verb} not allowed while custom resource definition is terminating"
     return StatusError(405, "MethodNotAllowed", text, details=_details(what, ""))
 
 
 def not_acceptable(message: str) -> StatusError:
-    """406: none of the forms that the client accepts can be served."""
+    """Return a 406: no format that the client accepts is available."""
     return StatusError(406, "NotAcceptable", message)
 
 
 def unsupported_media_type(message: str) -> StatusError:
-    """415: the body is in a form that is not taken here; the message names those that are."""
+    """Return a 415: the format of the body is not supported; the message lists supported ones."""
     return StatusError(415, "UnsupportedMediaType", message)
 
 
 def expired(message: str) -> StatusError:
-    """410: the resourceVersion or continue token is too old; the client lists again."""
+    """Return a 410: the resourceVersion or continue token is too old; the client must list
+    again.
+    """
     return StatusError(410, "Expired", message)
 
 
 def too_large(limit: int = MAX_BODY_BYTES) -> StatusError:
-    """413: the body is longer than is taken."""
+    """Return a 413: the body exceeds `limit` bytes."""
     message = f"Request entity too large: limit is {limit}"
     return StatusError(413, "RequestEntityTooLarge", message)
 
 
 def too_many_operations(count: int, limit: int) -> StatusError:
-    """413: a JSON patch with more operations than are taken."""
+    """Return a 413: a JSON patch has too many operations."""
     return StatusError(
         413,
         "RequestEntityTooLarge",
@@ -327,13 +334,13 @@ def too_many_operations(count: int, limit: int) -> StatusError:
 
 
 def internal(message: str) -> StatusError:
-    """500: our fault."""
+    """Return a 500: an error of the server."""
     text = f"Internal error occurred: {message}"
     return StatusError(500, "InternalError", text, details={"causes": [{"message": message}]})
 
 
 def unavailable(message: str, *, retry_after_s: int = 1) -> StatusError:
-    """503: not now; ask again after `retry_after_s`."""
+    """Return a 503: the client should retry after `retry_after_s`."""
     return StatusError(
         503,
         "ServiceUnavailable",

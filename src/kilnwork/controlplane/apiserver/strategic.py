@@ -1,10 +1,10 @@
-"""Strategic merge patch: what `kubectl apply` sends for built-in kinds.
+"""Strategic merge patch, which `kubectl apply` sends for built-in kinds. Pure.
 
-Used by `patches`. Pure. RFC 7386 with two additions: some lists merge by a key of their elements
-or as sets, and directives (`$patch`, `$deleteFromPrimitiveList/…`, `$retainKeys`) delete and
-replace. Follows k8s.io/apimachinery/pkg/util/strategicpatch; the merge keys are the
-`patchMergeKey` tags of k8s.io/api. The order that `$setElementOrder/…` asks for is kept for what is
-named there; new elements of a patch come last.
+Used by `patches`. RFC 7386 with two additions: some lists merge by a key of their elements or as
+sets, and directives (`$patch`, `$deleteFromPrimitiveList/…`, `$retainKeys`) delete and replace.
+Follows k8s.io/apimachinery/pkg/util/strategicpatch; the merge keys are the `patchMergeKey` tags of
+k8s.io/api. `$setElementOrder/…` orders the elements that it names; new elements of a patch come
+last.
 """
 
 from collections.abc import Hashable
@@ -30,17 +30,19 @@ MERGE_KEYS = {
     "volumeMounts": "mountPath",
     "volumes": "name",
 }
-"""Lists of objects that merge, by field name, which no two kinds here use differently."""
+"""Field name of a merging list of objects → its merge key. No two kinds here differ in them."""
 
 SETS = frozenset({"finalizers"})
-"""Lists of texts that merge; any other list is replaced as a whole."""
+"""Lists of strings that merge as sets; any other list is replaced as a whole."""
 
 _PATCH, _RETAIN = "$patch", "$retainKeys"
 _DELETE_FROM, _ORDER = "$deleteFromPrimitiveList/", "$setElementOrder/"
 
 
 def merge(target: Any, patch: Any) -> Any:
-    """`target` changed as `patch` says; `target` itself stays as it is. 400 for a bad patch."""
+    """Return `target` with `patch` applied; `target` is not changed. Raises 400 for an invalid
+    patch.
+    """
     if not isinstance(patch, dict):
         return patch
     directive = patch.get(_PATCH)
@@ -98,13 +100,13 @@ def _merge_objects(known: Any, patch: list[Any], *, key: str, field: str) -> lis
                 f"map: {causes.go_text(item)} does not contain declared merge key: {key}"
             )
         wanted = item[key]
-        place = next((i for i, old in enumerate(merged) if _name(old, key) == wanted), None)
+        position = next((i for i, old in enumerate(merged) if _name(old, key) == wanted), None)
         if item.get(_PATCH) == "delete":
             merged = [old for old in merged if _name(old, key) != wanted]
-        elif place is None:
+        elif position is None:
             merged.append(merge({}, item))
         else:
-            merged[place] = merge(merged[place], item)
+            merged[position] = merge(merged[position], item)
     return merged
 
 
@@ -120,24 +122,24 @@ def _take_out(merged: dict[str, Any], field: str, gone: list[Any]) -> None:
 
 
 def _put_in_order(merged: dict[str, Any], field: str, wanted: list[Any]) -> None:
-    """Those that are named in that order, each other one behind what it stood behind."""
+    """Sort the elements that `wanted` names into its order; all others keep their positions."""
     key = MERGE_KEYS.get(field)
     items = merged.get(field)
     if not isinstance(items, list) or (key is None and field not in SETS):
         return
-    places: dict[Hashable, int] = {}
-    for place, item in enumerate(wanted):
+    positions: dict[Hashable, int] = {}
+    for position, item in enumerate(wanted):
         if isinstance(name := _name(item, key), Hashable):
-            places.setdefault(name, place)
+            positions.setdefault(name, position)
     found = [
-        places.get(name) if isinstance(name := _name(item, key), Hashable) else None
+        positions.get(name) if isinstance(name := _name(item, key), Hashable) else None
         for item in items
     ]
-    named = [(place, n) for n, place in enumerate(found) if place is not None]
+    named = [(position, n) for n, position in enumerate(found) if position is not None]
     ordered = iter(sorted(named))
     merged[field] = [
-        item if place is None else items[next(ordered)[1]]
-        for item, place in zip(items, found, strict=True)
+        item if position is None else items[next(ordered)[1]]
+        for item, position in zip(items, found, strict=True)
     ]
 
 

@@ -1,8 +1,9 @@
-"""Structural schemas at work: pruning, defaulting and validation of custom objects.
+"""Structural schemas: pruning, defaulting and validation of custom objects.
 
-Used by admission for our kinds. Order and texts follow k8s.io/apiextensions-apiserver: unknown
-fields go first, then nulls where none may be, then defaults come in, then everything wrong is
-listed. CEL is not evaluated here: `api.validation` says the same in Python.
+Used by admission. Order and messages follow k8s.io/apiextensions-apiserver: unknown fields are
+dropped first, then nulls of fields that are not nullable, then defaults are filled in, then all
+problems are collected. CEL rules are evaluated in `rules_cel`; for our kinds `api.validation`
+states them in Python.
 """
 
 import copy
@@ -23,10 +24,11 @@ _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
 def prune_and_default(schema: Schema, obj: meta.JsonObject) -> tuple[meta.JsonObject, list[str]]:
-    """A new object without what the schema does not know and with its defaults filled in.
+    """Return a new object without unknown fields and with defaults, and the paths of dropped
+    fields.
 
-    Also returns the paths of what was left out (`spec.foo`, `spec.env[0].bar`). `metadata` is not
-    the schema's business and passes as it is.
+    Paths look like `spec.foo` and `spec.env[0].bar`. `metadata` is not part of the schema and is
+    passed through.
     """
     unknown = _Unknown()
     result: meta.JsonObject = {}
@@ -39,13 +41,13 @@ def prune_and_default(schema: Schema, obj: meta.JsonObject) -> tuple[meta.JsonOb
 
 
 class _Unknown(list[str]):
-    """Paths of fields that a schema does not know."""
+    """Paths of the fields that a schema does not contain, and the size of filled-in defaults."""
 
     filled_bytes = 0
-    """Defaults so far; each item of a long list may get large ones."""
+    """Size of the defaults so far: each item of a long list may get large ones."""
 
     def fill(self, default: Any) -> Any:
-        """A default to put in; 413 when they become too many."""
+        """Return a copy of a default to fill in. Raises 413 when their total size is too large."""
         self.filled_bytes += len(msgspec.json.encode(default))
         if self.filled_bytes > statuses.MAX_BODY_BYTES:
             raise statuses.too_large()
@@ -55,10 +57,10 @@ class _Unknown(list[str]):
 def validate(
     schema: Schema, obj: meta.JsonObject, *, old: meta.JsonObject | None = None
 ) -> list[causes.Cause]:
-    """Everything in `obj` that breaks the schema, in the order of its fields.
+    """Return all violations of the schema in `obj`, in the order of its fields.
 
-    What is unchanged since `old` is not judged (KEP-4008): a stricter schema holds for what
-    changes. Parts of `obj` that are the very same objects are not even looked at.
+    Values unchanged since `old` are not validated (ratcheting, KEP-4008): a stricter schema applies
+    to what changes. Parts of `obj` that are identical objects in `old` are skipped.
     """
     validator = _Validator()
     validator.check(schema, obj, "", old=old)
@@ -68,7 +70,7 @@ def validate(
 
 
 def _is_same(new: meta.JsonObject, old: meta.JsonObject, path: str) -> bool:
-    """As JSON: 1 is not true."""
+    """Return whether the values at `path` are the same JSON, where 1 is not true."""
     after, before = _value_at(new, path), _value_at(old, path)
     return bool(after == before) and _in_order(after) == _in_order(before)
 
@@ -86,13 +88,13 @@ def _value_at(obj: Any, path: str) -> Any:
 
 
 class StrictError(ValueError):
-    """Fields are unknown or doubled, and the client wants that refused."""
+    """The object has unknown or duplicate fields, and the client asked for strict validation."""
 
 
 def unknown_fields(
     paths: Sequence[str], *, field_validation: str, oddities: Sequence[str] = ()
 ) -> list[str]:
-    """Warnings for fields that are unknown and for other oddities; none with `Ignore`.
+    """Return warnings for unknown fields and for other oddities; none with `Ignore`.
 
     Raises StrictError with `Strict`.
     """
@@ -143,7 +145,7 @@ def _shape_object(
 
 
 def _others(schema: Schema) -> Schema | None:
-    """The schema of fields that have no name of their own; `true` lets anything in."""
+    """Return the schema of fields that `properties` does not name; `true` accepts anything."""
     others = schema.get("additionalProperties")
     if others is True:
         return {schemas.PRESERVE: True}
@@ -164,13 +166,13 @@ _COMBINED = frozenset({"x-kubernetes-int-or-string", "allOf", "anyOf", "oneOf", 
 
 
 class _Validator:
-    """Collects what is wrong with a value, in the order of its fields."""
+    """Collects the violations of a schema, in the order of the fields."""
 
     def __init__(self) -> None:
         self.found: list[causes.Cause] = []
 
     def check(self, schema: Schema, value: Any, path: str, *, old: Any = None) -> None:
-        """`value` against `schema`; parts that are the very same in `old` are let be."""
+        """Validate `value` by `schema`; parts that are identical objects in `old` are skipped."""
         if value is None and schema.get("nullable"):
             return
         type_ = schema.get("type")
@@ -194,7 +196,9 @@ class _Validator:
             self.found.append(causes.unsupported(path, value, schema["enum"]))
 
     def _combined(self, schema: Schema, value: Any, path: str) -> None:
-        """int-or-string, allOf, anyOf, oneOf and not (texts of kube-openapi's validator)."""
+        """Validate int-or-string, allOf, anyOf, oneOf and not (messages of kube-openapi's
+        validator).
+        """
         if schema.get("x-kubernetes-int-or-string") and not isinstance(value, int | str):
             text = f"{path} in body must be of type integer,string"
             found = _type_name(value)
@@ -250,7 +254,7 @@ class _Validator:
         self._keys(schema.get("x-kubernetes-list-map-keys"), value, path)
 
     def _set(self, value: list[Any], path: str) -> None:
-        """Items of a set must differ."""
+        """Check that the items of a list of type set differ."""
         seen = set[bytes]()
         for position, item in enumerate(value):
             frozen = _in_order(item)
@@ -259,7 +263,7 @@ class _Validator:
             seen.add(frozen)
 
     def _keys(self, names: Sequence[str] | None, value: list[Any], path: str) -> None:
-        """Items of a list that is a map by some of their fields must differ in these."""
+        """Check that the items of a list of type map differ in their keys."""
         seen = set[bytes]()
         for position, item in enumerate(value if names else ()):
             if not isinstance(item, dict):
@@ -307,7 +311,9 @@ def _fulfils(value: Any, schema: Schema) -> bool:
 
 
 def _fits(pattern: str, value: str) -> bool:
-    """False as well for what would take too long, and by a pattern that cannot be read."""
+    """Return whether the pattern matches; False too for an invalid pattern or if it takes too
+    long.
+    """
     try:
         return patterns.compiled(pattern).found_in(value)
     except (patterns.BadPattern, patterns.TooHard):

@@ -1,7 +1,6 @@
-"""What may be posted below an object: binding, eviction and token.
+"""Subresources that are posted below an object: binding, eviction and token.
 
-Used by `resources`, and by the binder. `status` is a way of writing (see `crud`), logs come from
-`podlogs`.
+Used by `resources`, and by the binder. `status` is written by `crud`, logs come from `podlogs`.
 """
 
 from typing import Any
@@ -40,73 +39,73 @@ _BINDINGS = msgspec.structs.replace(resource.PODS, plural="pods/binding")
 
 async def bind(
     writer: crud.ObjectWriter,
-    place: writes.WriteTarget,
+    target: writes.WriteTarget,
     body: meta.JsonObject,
     options: writes.WriteContext,
 ) -> bytes:
-    """Put a Pod on a node (core/v1 Binding); 409 when it is on one already."""
-    _check_name(body, place, "Binding")
-    target = body.get("target")
-    node = target.get("name") if isinstance(target, dict) else None
+    """Bind a Pod to a node (core/v1 Binding). Raises 409 when it is bound already."""
+    _check_name(body, target, "Binding")
+    binding_target = body.get("target")
+    node = binding_target.get("name") if isinstance(binding_target, dict) else None
     if not node or not isinstance(node, str):
         cause = statuses.Cause("target.name", "FieldValueRequired", "Required value")
-        raise statuses.invalid(place.kind, place.name, [cause])
-    uid = metadata.of(body).get("uid")
+        raise statuses.invalid(target.kind, target.name, [cause])
+    uid = metadata.metadata_of(body).get("uid")
     now = writer.now()
 
     def bound(pod: meta.JsonObject) -> meta.JsonObject:
         spec, found = pod["spec"], pod["metadata"]
         if found.get("deletionTimestamp"):
-            why = f"pod {place.name} is being deleted, cannot be assigned to a host"
-            raise statuses.conflict(_BINDINGS, place.name, why)
+            why = f"pod {target.name} is being deleted, cannot be assigned to a host"
+            raise statuses.conflict(_BINDINGS, target.name, why)
         if spec.get("nodeName"):
-            why = f'pod {place.name} is already assigned to node "{spec["nodeName"]}"'
-            raise statuses.conflict(_BINDINGS, place.name, why)
+            why = f'pod {target.name} is already assigned to node "{spec["nodeName"]}"'
+            raise statuses.conflict(_BINDINGS, target.name, why)
         if uid and uid != found["uid"]:
-            raise statuses.conflict(place.kind, place.name, "the Pod is another by that name")
+            raise statuses.conflict(target.kind, target.name, "the Pod is another by that name")
         status = pod.get("status") or {}
         conditions = [c for c in status.get("conditions") or () if c["type"] != "PodScheduled"]
         scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}
         status = {**status, "conditions": [*conditions, scheduled]}
         return {**pod, "spec": {**spec, "nodeName": node}, "status": status}
 
-    await writer.change_here(place, bound, options, subresource="binding")
+    await writer.change_internally(target, bound, options, subresource="binding")
     return msgspec.json.encode(_SUCCESS)
 
 
-def _check_name(body: meta.JsonObject, place: writes.WriteTarget, kind: str) -> None:
-    if metadata.of(body).get("name") != place.name:
+def _check_name(body: meta.JsonObject, target: writes.WriteTarget, kind: str) -> None:
+    if metadata.metadata_of(body).get("name") != target.name:
         raise statuses.bad_request(f"name in URL does not match name in {kind} object")
 
 
 async def evict(
     deleter: deletion.Deleter,
-    place: writes.WriteTarget,
+    target: writes.WriteTarget,
     body: meta.JsonObject,
     request: requests.ApiRequest,
     *,
     options: writes.WriteContext,
 ) -> bytes:
-    """Delete a Pod in good order (policy/v1 Eviction); there are no disruption budgets here."""
-    _check_name(body, place, "Eviction")
+    """Delete a Pod gracefully (policy/v1 Eviction); there are no disruption budgets here."""
+    _check_name(body, target, "Eviction")
     wanted = body.get("deleteOptions")
     document = wanted if isinstance(wanted, dict) else {}
-    await deleter.delete(place, deletion.parse(document, request.query, options))
+    await deleter.delete(target, deletion.parse_options(document, request.query, options))
     return msgspec.json.encode(_SUCCESS)
 
 
 async def token(
     writer: crud.ObjectWriter,
-    place: writes.WriteTarget,
+    target: writes.WriteTarget,
     body: meta.JsonObject,
     options: writes.WriteContext,
     *,
-    minter: tokens.Tokens,
+    minter: tokens.TokenIssuer,
 ) -> bytes:
-    """A token of a service account (authentication.k8s.io/v1 TokenRequest)."""
-    account = writer.lookup.get(resource.SERVICE_ACCOUNTS, place.namespace, place.name)
+    """Return a token of a service account (authentication.k8s.io/v1 TokenRequest)."""
+    account = writer.lookup.get(resource.SERVICE_ACCOUNTS, target.namespace, target.name)
     if account is None:
-        raise statuses.not_found(place.kind, place.name)
+        raise statuses.not_found(target.kind, target.name)
     response = tokenrequests.issue_token(
         body, account=account, minter=minter, reader=writer.lookup, user=options.user
     )

@@ -1,4 +1,4 @@
-"""The cells of a Pod in `kubectl get pods`: ready, status, restarts, and where it runs.
+"""Table cells of a Pod in `kubectl get pods`: ready, status, restarts, and where it runs.
 
 Used by `tables`. Follows printPod of k8s.io/kubernetes/pkg/printers/internalversion.
 """
@@ -17,7 +17,7 @@ _ENDED = {
 
 
 def cells(pod: meta.JsonObject, now: float) -> list[Any]:
-    """Ready, Status, Restarts, Age; then IP, Node, Nominated Node and Readiness Gates."""
+    """Return Ready, Status, Restarts, Age, IP, Node, Nominated Node and Readiness Gates."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     read = _Reading(pod)
     addresses = status.get("podIPs") or [{"ip": status.get("podIP")}]
@@ -34,7 +34,7 @@ def cells(pod: meta.JsonObject, now: float) -> list[Any]:
 
 
 def conditions(pod: meta.JsonObject) -> list[meta.JsonObject]:
-    """What a row says about itself: that the Pod is over."""
+    """Return the conditions of a row: Completed if the Pod has finished."""
     phase = (pod.get("status") or {}).get("phase")
     if phase not in _ENDED:
         return []
@@ -43,7 +43,7 @@ def conditions(pod: meta.JsonObject) -> list[meta.JsonObject]:
 
 
 class _Reading:
-    """The containers of one Pod, looked at in the order of printPod."""
+    """Summary of one Pod's containers, evaluated in the order of printPod."""
 
     def __init__(self, pod: meta.JsonObject) -> None:
         self._pod = pod
@@ -64,7 +64,7 @@ class _Reading:
             self._read_containers()
 
     def _read_inits(self) -> bool:
-        """True when one of them is not through yet."""
+        """Evaluate the init containers. Return whether one of them has not finished."""
         for position, container in enumerate(self._status.get("initContainerStatuses") or ()):
             self._counted.append(container)
             state = container.get("state") or {}
@@ -100,6 +100,7 @@ class _Reading:
             self._word = "Running" if _is_true(self._status, "Ready") else "NotReady"
 
     def word(self) -> str:
+        """Return the cell Status."""
         if not self._pod["metadata"].get("deletionTimestamp"):
             return str(self._word)
         if self._status.get("reason") == _NODE_LOST:
@@ -108,7 +109,7 @@ class _Reading:
         return str(self._word) if over else "Terminating"
 
     def restarts(self, now: float) -> str:
-        """How many, and when the last one was."""
+        """Return the cell Restarts: the count, and when the last one was."""
         count = sum(int(c.get("restartCount") or 0) for c in self._counted)
         ends = [
             ((c.get("lastState") or {}).get("terminated") or {}).get("finishedAt")

@@ -1,8 +1,8 @@
-"""Lists as tables (meta.k8s.io/v1 Table): what `kubectl get` shows.
+"""Lists as tables (meta.k8s.io/v1 Table), which `kubectl get` prints.
 
 Used by get, list and watch when the client accepts `as=Table`. Cells of built-in kinds follow
-k8s.io/kubernetes/pkg/printers/internalversion; those of our kinds come from the CRD's columns. All
-columns are sent, and the client hides those with a priority unless asked for `-o wide`.
+k8s.io/kubernetes/pkg/printers/internalversion; those of custom kinds come from the columns of the
+definition. All columns are sent; the client hides those with a priority unless `-o wide` is given.
 """
 
 import re
@@ -15,7 +15,7 @@ from kilnwork.api import meta, resource
 from kilnwork.controlplane.apiserver import builtin, durations, statuses, table_pods
 
 Cells = Callable[[meta.JsonObject, float], list[Any]]
-"""(object, now in seconds since the epoch) → the cells after Name, or all for kube events."""
+"""(object, now in seconds since the epoch) → the cells after Name; all cells for kube events."""
 
 _INCLUDED = ("", "Metadata", "Object", "None")
 _NONE = "<none>"
@@ -31,7 +31,7 @@ def render(
     columns: bool = True,
     list_metadata: meta.JsonObject | None = None,
 ) -> meta.JsonObject:
-    """A Table with one row per object.
+    """Return a Table with one row per object.
 
     `include` is the query parameter `includeObject`: None, Metadata or Object. `columns` is False
     for every item of a watch but the first.
@@ -51,7 +51,7 @@ def render(
     }
 
 
-def _definition(column: builtin.Column) -> meta.JsonObject:
+def _definition(column: builtin.PrinterColumn) -> meta.JsonObject:
     return {
         "name": column.name,
         "type": column.type,
@@ -92,7 +92,9 @@ def _cells(served: builtin.ServedResource, obj: meta.JsonObject, now: float) -> 
 
 
 def _built_in_cells(served: builtin.ServedResource, obj: meta.JsonObject, now: float) -> list[Any]:
-    """The cells of a kind whose status is not validated: raises where that has an odd form."""
+    """Return the cells of a built-in kind; raises if its status, which is not validated, is
+    malformed.
+    """
     name = obj["metadata"].get("name", "")
     kind = served.resource.kind
     if kind == resource.EVENTS.kind:
@@ -101,8 +103,8 @@ def _built_in_cells(served: builtin.ServedResource, obj: meta.JsonObject, now: f
     return [name, *(cells(obj, now) if cells else [durations.age(obj, now)])]
 
 
-def _custom_cell(column: builtin.Column, obj: meta.JsonObject, now: float) -> Any:
-    """As apiextensions' table convertor: the first match, converted to the column's type."""
+def _custom_cell(column: builtin.PrinterColumn, obj: meta.JsonObject, now: float) -> Any:
+    """Return the cell as apiextensions' table convertor: the first match, in the column's type."""
     value = value_at(obj, column.json_path)
     if value is None:
         return None
@@ -126,8 +128,11 @@ _BETWEEN_NAMES = re.compile(r"'\s*,\s*'")
 
 
 def value_at(obj: Any, path: str) -> Any:
-    """The value at a column's JSONPath: names, positions, `[?(@.x=="y")]`, and `['x','y']`, of
-    which the first that is there counts; None if missing."""
+    """Return the value at a column's JSONPath, or None when it is missing.
+
+    Supports names, positions, `[?(@.x=="y")]`, and `['x','y']`, of which the first existing one
+    counts.
+    """
     for name, key, wanted, position, listed in _STEP.findall(path):
         if name:
             obj = obj.get(name) if isinstance(obj, dict) else None

@@ -1,7 +1,7 @@
-"""TokenRequest: a service account's token on demand (`serviceaccounts/NAME/token`).
+"""TokenRequest: issues tokens of service accounts (`serviceaccounts/NAME/token`).
 
-Used by the API server for `kubectl create token` and by the node for its Pods. Checks the request
-and what the token is to be bound to, then asks `tokens`. Nothing is stored.
+Used by the API server for `kubectl create token` and by the node for its Pods. It validates the
+request and the object that the token is to be bound to, then calls `tokens`. Nothing is stored.
 """
 
 from typing import Any
@@ -45,22 +45,22 @@ def issue_token(
     body: meta.JsonObject,
     *,
     account: meta.JsonObject,
-    minter: tokens.Tokens,
+    minter: tokens.TokenIssuer,
     reader: lookup.Lookup,
     user: authn.User,
 ) -> meta.JsonObject:
-    """The TokenRequest with its status; raises StatusError for a request that cannot be met.
+    """Return the TokenRequest with its status. Raises StatusError for an invalid request.
 
-    A node gets tokens only bound to a Pod, as NodeRestriction has it.
+    A node gets only tokens that are bound to a Pod, as by NodeRestriction.
     """
     spec = _read(body)
     namespace, name = account["metadata"]["namespace"], account["metadata"]["name"]
     seconds = tokens.DEFAULT_SECONDS if spec.expiration_seconds is None else spec.expiration_seconds
     _check_seconds(seconds)
-    said = metadata.of(body).get("name")
-    if said and said != name:
+    given_name = metadata.metadata_of(body).get("name")
+    if given_name and given_name != name:
         text = "must match the service account name if specified"
-        raise statuses.invalid(RESOURCE, name, [causes.invalid("metadata.name", said, text)])
+        raise statuses.invalid(RESOURCE, name, [causes.invalid("metadata.name", given_name, text)])
     bound = _bound(spec.bound_object_ref, account, reader)
     if bound is None and not user.is_admin and "system:nodes" in user.groups:
         raise statuses.refused(

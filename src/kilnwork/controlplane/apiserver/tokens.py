@@ -1,10 +1,9 @@
-"""Service-account tokens: made, checked, and asked for through TokenRequest.
+"""Service-account tokens: minting and verification.
 
-JSON Web Tokens signed with ES256 and the claims of Kubernetes (KEP-1205), so that a client may read
-them as usual. Used by the API server's `serviceaccounts/token` and by `authn`. A token is not
-stored: what it is bound to must still exist with the same uid, and not have been deleted for long,
-which `authn` looks up. Not for the
-admin token, which is a random string, and not for the channel.
+JSON Web Tokens signed with ES256, with the claims of Kubernetes (KEP-1205), so that clients can
+read them as usual. Used by the API server's `serviceaccounts/token` and by `authn`. Tokens are not
+stored; `authn` checks that the object a token is bound to still exists with the same uid. The admin
+token is a random string and not handled here, nor are tokens of the channel.
 """
 
 import hashlib
@@ -26,17 +25,17 @@ API_AUDIENCE = ISSUER
 MIN_SECONDS = 600
 MAX_SECONDS = 1 << 32
 DEFAULT_SECONDS = 3600
-"""As the real TokenRequest: at least ten minutes, one hour when nothing is asked for."""
+"""As the real TokenRequest: at least ten minutes, one hour by default."""
 
 _ALGORITHM = "ES256"
 _LEEWAY_S = 60.0
-"""How far ahead `nbf` may be, since the clock of a machine may be set back between two starts.
-Also how long a token outlives the deletion of what it is bound to while a finalizer holds that.
+"""How far `nbf` may be in the future: a machine's clock may be set back between two starts. Also
+how long a token stays valid after the deletion of its bound object while a finalizer holds that.
 """
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """The object with which a token dies."""
+    """The object that a token is bound to: the token is invalid once it is deleted."""
 
     kind: str
     name: str
@@ -54,7 +53,7 @@ class Minted(msgspec.Struct, frozen=True):
 
 
 class Claims(msgspec.Struct, frozen=True, kw_only=True):
-    """What a valid token says. Times are seconds since the epoch."""
+    """Contents of a valid token. Times are seconds since the epoch."""
 
     namespace: str
     service_account: str
@@ -66,8 +65,8 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True):
     bound: Bound | None = None
 
 
-class Tokens:
-    """Makes and checks tokens with one key (`Pki.signing_key`)."""
+class TokenIssuer:
+    """Mints and verifies tokens with one key (`Pki.signing_key`)."""
 
     def __init__(
         self, key: ec.EllipticCurvePrivateKey, *, clock: clocks.Clock, new_uid: ids.NewUid
@@ -88,7 +87,9 @@ class Tokens:
         seconds: float = DEFAULT_SECONDS,
         bound: Bound | None = None,
     ) -> Minted:
-        """A token for the account with `uid`, for `audiences` (default: this API server)."""
+        """Return a new token for the account with `uid`, for `audiences` (default: this API
+        server).
+        """
         now = int(self._clock.wall())
         expires = now + int(seconds)
         private: dict[str, Any] = {
@@ -111,7 +112,9 @@ class Tokens:
         return Minted(token, float(expires))
 
     def verify(self, token: str, *, audience: str = API_AUDIENCE) -> Claims | None:
-        """The claims, or None when signature, issuer, audience, times or shape are wrong."""
+        """Return the claims, or None when signature, issuer, audience, times or format are
+        wrong.
+        """
         try:
             claims = jwt.decode(
                 token,
@@ -132,11 +135,13 @@ class Tokens:
         return parsed if self.in_time(parsed) else None
 
     def in_time(self, claims: Claims) -> bool:
-        """True while the token of `claims` is neither too new nor expired."""
+        """Return whether the token of `claims` is valid at the present time."""
         return claims.issued - _LEEWAY_S <= self._clock.wall() < claims.expires
 
     def outlives(self, metadata: Mapping[str, Any]) -> bool:
-        """Whether a token bound to the object of `metadata` holds, as to the object's deletion."""
+        """Return whether the object of `metadata` is not deleted, or so recently that its tokens
+        hold.
+        """
         deleted = metadata.get("deletionTimestamp")
         if not deleted:
             return True
@@ -144,7 +149,7 @@ class Tokens:
 
 
 def user_name(namespace: str, service_account: str) -> str:
-    """`system:serviceaccount:NAMESPACE:NAME`, the user that an account's token stands for."""
+    """Return the user of an account's tokens: `system:serviceaccount:NAMESPACE:NAME`."""
     return f"system:serviceaccount:{namespace}:{service_account}"
 
 

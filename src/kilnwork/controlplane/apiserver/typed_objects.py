@@ -1,8 +1,8 @@
-"""Objects with the types of their fields: which fields there are, what changed, merged, pruned.
+"""Typed objects: collecting, comparing, merging and pruning their fields. Pure.
 
-Used by `managed_fields`. Pure; what goes in stays as it is. Follows
-sigs.k8s.io/structured-merge-diff (typed/tofieldset.go, compare.go, merge.go, remove.go) for what
-Kubernetes uses of it: structs and maps merge field by field, lists as sets, by keys, or as a whole.
+Used by `managed_fields`. Arguments are not changed. Follows sigs.k8s.io/structured-merge-diff
+(typed/tofieldset.go, compare.go, merge.go, remove.go) as far as Kubernetes uses it: structs and
+maps merge field by field, lists as sets, by keys, or as a whole.
 """
 
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ HERE = field_sets.HERE
 
 
 class NotOfType(ValueError):
-    """An applied object does not fit its type; the text has a line for each problem."""
+    """An applied object does not fit its type; the message has a line for each problem."""
 
 
 class Comparison(NamedTuple):
-    """What differs between two objects, as sets of fields."""
+    """The difference between two objects, as sets of fields."""
 
     added: field_sets.Set
     modified: field_sets.Set
@@ -27,11 +27,12 @@ class Comparison(NamedTuple):
 
     @property
     def taken(self) -> field_sets.Set:
+        """Return the fields that the writer owns: added and modified ones."""
         return field_sets.union(self.added, self.modified)
 
 
 def check(type_: FieldType, value: Any) -> None:
-    """Raises NotOfType for unknown fields, wrong types and items without their keys."""
+    """Raise NotOfType for unknown fields, wrong types and items without their keys."""
     found = list(_problems(type_, value, ""))
     if len(found) == 1:
         raise NotOfType(found[0])
@@ -40,17 +41,19 @@ def check(type_: FieldType, value: Any) -> None:
 
 
 def fields(type_: FieldType, value: Any) -> field_sets.Set:
+    """Return the set of all fields in a value."""
     return _collected(type_, value)
 
 
 def compare(type_: FieldType, old: Any, new: Any) -> Comparison:
-    """What makes `new` of `old`, which are both objects."""
+    """Return the fields that differ between two objects."""
     found = Comparison({}, {}, {})
     _compare_maps(type_, old, new, found)
     return found
 
 
 def merge(type_: FieldType, old: Any, new: Any) -> Any:
+    """Return `old` with the fields of `new` merged into it."""
     if _is_map(type_, old, new):
         made = dict(old or {})
         for name, value in (new or {}).items():
@@ -63,12 +66,12 @@ def merge(type_: FieldType, old: Any, new: Any) -> Any:
 
 
 def prune(type_: FieldType, merged: Any, last: field_sets.Set, kept: field_sets.Set) -> Any:
-    """Return an object without what its applier has owned (`last`), and neither it nor any other
-    manager owns now (`kept`).
+    """Return `merged` without the fields that its applier no longer owns.
 
-    As prune of merge/update.go, whose order matters: a field goes with all that is below it, also
-    defaults without an owner; what is kept below keeps what is above it, if that is a field of a
-    struct, and no item of a list or map.
+    These are fields that the applier owned before (`last`) and that no manager owns now (`kept`).
+    As prune of merge/update.go, whose order matters: a field is removed with everything below it,
+    including defaults without an owner; a field that is kept also keeps the struct fields above it,
+    but no list or map items.
     """
     last, kept = _with_structs(type_, last), _with_structs(type_, kept)
     if not field_sets.difference(last, kept):
@@ -85,7 +88,7 @@ def _fields_left(type_: FieldType, value: Any, gone: field_sets.Set) -> field_se
 
 
 def _with_structs(type_: FieldType, known: field_sets.Set) -> field_sets.Set:
-    """Return a set with the fields of structs above its places (EnsureNamedFieldsAreMembers)."""
+    """Add the struct fields above the members of a set (EnsureNamedFieldsAreMembers)."""
     made: field_sets.Set = {}
     for element, below in known.items():
         if element == HERE or not below:
@@ -100,8 +103,11 @@ def _with_structs(type_: FieldType, known: field_sets.Set) -> field_sets.Set:
 
 
 def _remove(type_: FieldType, value: Any, gone: field_sets.Set) -> Any:
-    """Return a value without the places in a set and what is below them; None if nothing is left,
-    as RemoveItems does, which an object's schema may refuse then."""
+    """Return a value without the fields of a set and everything below them; None if nothing is
+    left.
+
+    The None is that of RemoveItems; the object's schema may reject it then.
+    """
     if not gone or type_.merging is Merging.ATOMIC:
         return value
     if isinstance(value, dict):
@@ -109,7 +115,7 @@ def _remove(type_: FieldType, value: Any, gone: field_sets.Set) -> Any:
         made = {
             name: _remove(type_.below(name) or field_types.ANY, item, gone.get(element) or {})
             for element, name, item in left
-            if not field_sets.has(gone, element)
+            if not field_sets.contains(gone, element)
         }
         return made or None
     if _is_list(type_) and isinstance(value, list):
@@ -117,7 +123,7 @@ def _remove(type_: FieldType, value: Any, gone: field_sets.Set) -> Any:
         return [
             _remove(item_type, item, gone.get(element) or {})
             for element, item in _elements(type_, value)
-            if not field_sets.has(gone, element)
+            if not field_sets.contains(gone, element)
         ] or None
     return value
 
@@ -141,7 +147,7 @@ def _is_list(type_: FieldType) -> bool:
 
 
 _MAX_NAMED = 64
-"""Characters of a name by which an item is remembered."""
+"""Longest name whose path element is cached."""
 
 
 def _elements(type_: FieldType, items: list[Any]) -> Iterator[tuple[str, Any]]:
@@ -149,21 +155,21 @@ def _elements(type_: FieldType, items: list[Any]) -> Iterator[tuple[str, Any]]:
     for item in items:
         name = item.get(key) if key is not None and isinstance(item, dict) else None
         if key is not None and type(name) is str and len(name) <= _MAX_NAMED:
-            yield field_sets.by_name(key, name), item
+            yield field_sets.name_element(key, name), item
             continue
         if type_.merging is Merging.KEYED and isinstance(item, dict):
             keys = {name: item.get(name, type_.defaults.get(name)) for name in type_.keys}
             keys = {name: value for name, value in keys.items() if value is not None}
-            yield field_sets.by_keys(keys), item
+            yield field_sets.key_element(keys), item
         else:
-            yield field_sets.by_value(item), item
+            yield field_sets.value_element(item), item
 
 
 # --- walks --------------------------------------------------------------------------------------
 
 
 def _collected(type_: FieldType, value: Any) -> field_sets.Set:
-    """The set of what is in a value; its own place is for the caller to add."""
+    """Return the set of the fields in a value, without an entry for the value itself."""
     found: field_sets.Set = {}
     if isinstance(value, dict) and type_.merging is not Merging.ATOMIC:
         for name, item in value.items():
@@ -183,7 +189,7 @@ def _collected(type_: FieldType, value: Any) -> field_sets.Set:
 
 
 def _goes_on(type_: FieldType | None, value: Any) -> bool:
-    """True for what has places of its own below it."""
+    """Return whether a value has fields or items of its own in a set."""
     known = type_ or field_types.ANY
     if isinstance(value, dict):
         return known.merging is not Merging.ATOMIC
@@ -191,11 +197,11 @@ def _goes_on(type_: FieldType | None, value: Any) -> bool:
 
 
 _LEAVES = frozenset({str, bool, int, float})
-"""Values with nothing below them, whatever the type says."""
+"""Python types of values without fields, whatever their declared type."""
 
 
 def _present(type_: FieldType, value: Any) -> field_sets.Set:
-    """Return the set of a value that was added or removed: the value and all below it."""
+    """Return the set of an added or removed value: the value itself and everything below it."""
     if isinstance(value, dict):
         if not value or type_.merging is Merging.ATOMIC:
             return {}
@@ -248,13 +254,15 @@ def _compare_lists(type_: FieldType, old: list[Any], new: list[Any], found: Comp
 
 
 def _same_beginning(old: list[Any], new: list[Any]) -> int:
-    """How many items are the same, from the first on: most of a long list that grows."""
+    """Return the number of equal items at the start of both lists: most of a long list that
+    grows.
+    """
     pairs = enumerate(zip(old, new, strict=False))
     return next((n for n, (a, b) in pairs if a is not b and a != b), min(len(old), len(new)))
 
 
 def _compare(type_: FieldType, old: Any, new: Any, found: Comparison, element: str) -> None:
-    """Two values that differ, at `element` of what `found` is about."""
+    """Add the difference of two values, which differ, to `found` at `element`."""
     if old is None:
         found.added[element] = _present(type_, new)
         return
@@ -277,7 +285,9 @@ def _compare(type_: FieldType, old: Any, new: Any, found: Comparison, element: s
 
 
 def _merge_lists(type_: FieldType, old: list[Any], new: list[Any]) -> list[Any]:
-    """Order of mergeListItems: the new order for what both have, each other one where it was."""
+    """Merge in the order of mergeListItems: common items in the new order, others where they
+    were.
+    """
     item_type = type_.item or field_types.ANY
     before, after = list(_elements(type_, old)), list(_elements(type_, new))
     old_items, new_names = dict(before), {element for element, _ in after}
@@ -375,7 +385,7 @@ _WANTED = {
 
 
 def _got(value: Any) -> str:
-    """As Go prints the value."""
+    """Return a value as the Go library prints it."""
     shown = {True: "true", False: "false"}.get(value, value) if isinstance(value, bool) else value
     return f"&value.valueUnstructured{{Value:{_quoted(shown)}}}"
 

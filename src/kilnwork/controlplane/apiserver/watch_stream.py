@@ -1,8 +1,8 @@
-"""The stream of one watch: what it begins with, then a queue of changes, in pieces to send.
+"""The stream of one watch: initial lines, then a queue of changes, sent in chunks.
 
-Used by `watches`, whose hub fills it. What a watch begins with is encoded as it is sent: a watch
-of many objects holds references to them and no copies. A change is encoded once and shared by all
-watches that take it as it is stored.
+Used by `watches`, whose hub fills it. Initial lines are encoded as they are sent: a watch of many
+objects holds references to them and no copies. A change is encoded once and shared by all watches
+that send it as it is stored.
 """
 
 import asyncio
@@ -22,58 +22,59 @@ from kilnwork.controlplane.apiserver import builtin, lists, statuses
 log = logging.getLogger(__name__)
 
 MAX_QUEUED_BYTES = 32 * 1024 * 1024
-"""What may wait for a slow client before its watch is ended."""
+"""Bytes that may be queued for a slow client before its watch is ended."""
 
 PIECE_BYTES = 64 * 1024
-"""What is encoded at once: as much as a connection takes before its client has to read."""
+"""Bytes that are encoded at once: as much as a connection buffers before its client reads."""
 
 Form = Callable[[bytes], bytes]
-"""From a stored object to what the client asked to see (a Table, only metadata)."""
+"""Converts a stored object to the format that the client asked for (a Table, only metadata)."""
 
 
 class WatchRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a watch request wants. `start` None: everything there is first, then changes.
-
-    `from_now`: only what comes; `start` does not matter. `not_older`: the resourceVersion that
-    initial events must have reached. `metadata_only`: bookmarks too come as PartialObjectMetadata,
-    which clients check.
-    """
+    """Parameters of a watch."""
 
     served: builtin.ServedResource
-    chosen: lists.Selection
+    chosen: lists.ObjectSelection
     start: int | None
+    """Sequence number after which changes are sent; None: all existing objects first."""
     timeout_s: float
     bookmarks: bool
     initial_events: bool
     from_now: bool = False
+    """Send only future changes; `start` is ignored."""
     not_older: str = ""
+    """resourceVersion that the initial events must have reached."""
     form: Form | None = None
     metadata_only: bool = False
+    """Send bookmarks too as PartialObjectMetadata, which clients check."""
 
 
 class SharedChange:
     """One change, decoded and encoded at most once for all watches."""
 
-    def __init__(self, change: objects.Change) -> None:
+    def __init__(self, change: objects.StoreChange) -> None:
         self.change = change
-        self._new: tuple[lists.Look, meta.JsonObject] | None = None
-        self._old: tuple[lists.Look, meta.JsonObject] | None = None
+        self._new: tuple[lists.SelectorDecoder, meta.JsonObject] | None = None
+        self._old: tuple[lists.SelectorDecoder, meta.JsonObject] | None = None
         self._lines: dict[str, bytes] = {}
 
-    def new(self, look: lists.Look) -> meta.JsonObject:
-        """What a selector sees of the object after the change."""
+    def new(self, look: lists.SelectorDecoder) -> meta.JsonObject:
+        """Return the fields of the object after the change that selectors need."""
         if self._new is None or self._new[0] is not look:
             self._new = look, look(self.change.raw)
         return self._new[1]
 
-    def old(self, look: lists.Look) -> meta.JsonObject:
-        """What a selector sees of the object before the change."""
+    def old(self, look: lists.SelectorDecoder) -> meta.JsonObject:
+        """Return the fields of the object before the change that selectors need."""
         if self._old is None or self._old[0] is not look:
             self._old = look, look(self.change.previous or b"{}")
         return self._old[1]
 
     def line(self, action: str, raw: bytes) -> bytes:
-        """The line of the stream; the same bytes for every watch that needs no other form."""
+        """Return the line of the stream: the same bytes for every watch that does not convert
+        it.
+        """
         found = self._lines.get(action)
         if found is None:
             found = self._lines[action] = line(action, raw)
@@ -81,21 +82,22 @@ class SharedChange:
 
 
 class _Unformed(NamedTuple):
-    """A change whose form is made when it is sent: the first row of Tables differs from others."""
+    """A change that is converted when it is sent: only the first Table of a stream has columns."""
 
     action: str
     raw: bytes
 
 
 def line(action: str, raw: bytes) -> bytes:
+    """Return the encoded watch event."""
     return b'{"type":"' + action.encode() + b'","object":' + raw + b"}\n"
 
 
 _FAILED = line("ERROR", statuses.internal("see the server's log").body())
 
 
-class Watch:
-    """One client's stream: lines are queued by the hub and taken by the sender of the response."""
+class WatchStream:
+    """The stream of one client: the hub queues lines, and the sender of the response takes them."""
 
     def __init__(self, wants: WatchRequest) -> None:
         self.wants = wants
@@ -107,27 +109,29 @@ class Watch:
 
     @property
     def beginning(self) -> bool:
-        """Some of what it begins with is not taken yet."""
+        """Return whether some of the initial lines have not been taken yet."""
         return self._first is not None
 
     @property
-    def waits(self) -> bool:
-        """Something can be taken at once."""
+    def has_lines(self) -> bool:
+        """Return whether a line can be taken without waiting."""
         return self.beginning or bool(self._queue)
 
-    def begin_with(self, lines: Iterator[bytes]) -> None:
-        """What comes before all changes, of any size; made as it is taken."""
+    def set_initial_lines(self, lines: Iterator[bytes]) -> None:
+        """Set the initial lines, which come before all changes. They are generated when taken."""
         self._first = lines
         self._wake.set()
 
     def offer(self, shared: SharedChange) -> None:
-        """Queue a change if it concerns this watch. One that cannot be read ends it."""
+        """Queue a change if it concerns this watch. A change that cannot be decoded ends the
+        watch.
+        """
         if self._ended:
             return
         try:
-            seen = self.as_seen(shared)
+            seen = self.as_event(shared)
         except Exception:
-            log.exception("watch ended, a change cannot be read", extra=self._what())
+            log.exception("watch ended, a change cannot be read", extra=self._log_fields())
             self._queue.append(_FAILED)
             self.end()
             return
@@ -135,18 +139,20 @@ class Watch:
             return
         action, raw = seen
         if self.wants.form is None:
-            self._add(shared.line(action, raw))
+            self._queue_line(shared.line(action, raw))
         else:
-            self._add(_Unformed(action, raw))
+            self._queue_line(_Unformed(action, raw))
 
-    def as_seen(self, shared: SharedChange) -> tuple[str, bytes] | None:
-        """A change as what it is to this watch (KEP-95), None when it does not concern it."""
+    def as_event(self, shared: SharedChange) -> tuple[str, bytes] | None:
+        """Return the event that a change is for this watch (KEP-95), or None when it does not
+        concern it.
+        """
         change, chosen = shared.change, self.wants.chosen
         if not chosen.matches_key(change.key):
             return None
         if chosen.everything:
             return change.action, change.raw
-        look = lists.look_for(self.wants.served.selectable)
+        look = lists.selector_decoder(self.wants.served.selectable)
         was = change.previous is not None and chosen.matches(
             change.key, functools.partial(shared.old, look)
         )
@@ -159,38 +165,38 @@ class Watch:
             return objects.Action.DELETED, objects.last_state(change.previous, change.sequence)
         return None
 
-    def shown(self, action: str, raw: bytes) -> bytes:
-        """A line in the form that the client asked for."""
+    def format_line(self, action: str, raw: bytes) -> bytes:
+        """Return a line in the format that the client asked for."""
         return line(action, raw if self.wants.form is None else self.wants.form(raw))
 
     def end(self) -> None:
-        """Let the stream end after what waits."""
+        """End the stream after the lines that are queued."""
         self._ended = True
         self._wake.set()
 
     def abandon(self) -> None:
-        """End the stream now: its client has left."""
+        """End the stream now, because its client has disconnected."""
         self._first = None
         self._clear()
         self.end()
 
     async def take(self, timeout_s: float) -> bytes | None:
-        """The next lines, empty bytes when none came in time, None at the end.
+        """Return the next lines, b"" when none came in time, or None at the end of the stream.
 
-        Empty bytes mean that nothing waits at the moment of the return: a bookmark that is made
-        before the next await passes no change.
+        After b"", nothing is queued at the moment of the return: a bookmark that is sent before the
+        next await does not overtake a change.
         """
-        piece = self._piece()
+        piece = self._next_chunk()
         if not piece and not self._ended:
             self._wake.clear()
-            # A line may come in the turn of the loop in which the time ends: look again below.
+            # A line may be queued in the same loop iteration as the timeout: check again below.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
                     await self._wake.wait()
-            piece = self._piece()
+            piece = self._next_chunk()
         return None if not piece and self._ended else piece
 
-    def _piece(self) -> bytes:
+    def _next_chunk(self) -> bytes:
         found: list[bytes] = []
         size = 0
         while size < PIECE_BYTES and (one := self._next()) is not None:
@@ -199,15 +205,15 @@ class Watch:
         return b"".join(found)
 
     def _next(self) -> bytes | None:
-        """One line; one that cannot be made is the last."""
+        """Return one line. If it cannot be generated, return an error as the last one."""
         try:
-            return self._made()
+            return self._next_line()
         except Exception:
-            log.exception("watch ended, an object cannot be shown", extra=self._what())
+            log.exception("watch ended, an object cannot be shown", extra=self._log_fields())
             self.abandon()
             return _FAILED
 
-    def _made(self) -> bytes | None:
+    def _next_line(self) -> bytes | None:
         if self._first is not None:
             one = next(self._first, None)
             if one is not None:
@@ -218,21 +224,23 @@ class Watch:
         queued = self._queue.popleft()
         if isinstance(queued, _Unformed):
             self._queued_bytes -= len(queued.raw)
-            return self.shown(queued.action, queued.raw)
+            return self.format_line(queued.action, queued.raw)
         self._queued_bytes -= len(queued)
         return queued
 
-    def _add(self, queued: bytes | _Unformed) -> None:
-        """A client that lets too much wait is cut off: it watches again from what it has."""
+    def _queue_line(self, queued: bytes | _Unformed) -> None:
+        """Queue a line. A client with too many unread bytes is disconnected and must watch
+        again.
+        """
         self._queue.append(queued)
         self._queued_bytes += len(queued.raw if isinstance(queued, _Unformed) else queued)
         if self._queued_bytes > MAX_QUEUED_BYTES:
-            log.warning("watch ended, its client is too slow", extra=self._what())
+            log.warning("watch ended, its client is too slow", extra=self._log_fields())
             self._clear()
             self._ended = True
         self._wake.set()
 
-    def _what(self) -> dict[str, str]:
+    def _log_fields(self) -> dict[str, str]:
         return {"resource": self.wants.served.resource.plural}
 
     def _clear(self) -> None:

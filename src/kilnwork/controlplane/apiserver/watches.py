@@ -1,8 +1,8 @@
-"""Watches: a stream of committed changes for each client that asked for one.
+"""Watches: a stream of committed changes for each client that asks for one.
 
-Used by `resources`; the queue of each is a `watch_stream`. A watch begins at a resourceVersion of
-the log, or with everything there is. One that is too slow is ended: its client watches again from
-where it was.
+Used by `resources`; the queue of each watch is a `watch_stream`. A watch begins at a
+resourceVersion in the change log, or with all existing objects. A watch whose client reads too
+slowly is ended; the client watches again from the last resourceVersion it has seen.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ from kilnwork.kit import clock as clocks
 
 BOOKMARK_EVERY_S = 60.0
 RELEASE_AFTER = 100
-"""Watches that end before memory is given back: a megabyte or more of buffers."""
+"""Number of ended watches after which free memory is returned: a megabyte or more of buffers."""
 RELEASE_S = 1.0
 MIN_TIMEOUT_S = 1800
-"""Without timeoutSeconds a watch lasts this long to twice as long, as the real server's."""
+"""Without timeoutSeconds a watch lasts between once and twice this long, as in the real server."""
 
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _BLUEPRINT = "kubernetes.io/initial-events-list-blueprint"
-"""An empty list of the kind, by which clients make a list of the initial events (KEP-3157)."""
+"""Annotation: an empty list of the kind, which clients fill with the initial events (KEP-3157)."""
 
 
-def asked(
+def parse_request(
     request: requests.ApiRequest,
     served: builtin.ServedResource,
     *,
@@ -46,7 +46,7 @@ def asked(
     entropy: ids.Entropy,
     metadata_only: bool = False,
 ) -> watch_stream.WatchRequest:
-    """Read a watch request; 400 or 422 for what makes no sense."""
+    """Parse a watch request. Raises 400 or 422 for invalid options."""
     found = options.ListOptions.parse(request.query, watch=True)
     version = lists.sequence_number(found.version)
     everything = found.initial_events or (found.initial_events is None and not version)
@@ -70,7 +70,7 @@ class WatchHub:
     def __init__(self, held: store.Store, *, clock: clocks.Clock) -> None:
         self._store = held
         self._clock = clock
-        self._watches: dict[str, dict[watch_stream.Watch, None]] = {}
+        self._watches: dict[str, dict[watch_stream.WatchStream, None]] = {}
         self._background = coroutines.BackgroundWork("watches")
         self._unfollow: Callable[[], None] | None = None
         self._closed = False
@@ -78,10 +78,12 @@ class WatchHub:
         self._ended = 0
 
     def start(self) -> None:
+        """Start to receive changes of the store."""
         self._offered = self._store.sequence
-        self._unfollow = self._store.follow(self._tell)
+        self._unfollow = self._store.follow(self._on_changes)
 
     async def stop(self) -> None:
+        """End all watches."""
         self._closed = True
         if self._unfollow is not None:
             self._unfollow()
@@ -94,11 +96,13 @@ class WatchHub:
     def __len__(self) -> int:
         return sum(len(watches) for watches in self._watches.values())
 
-    def open(self, wants: watch_stream.WatchRequest) -> watch_stream.Watch:
-        """Begin a watch: what was comes first, what will be follows without a gap."""
-        watch = watch_stream.Watch(wants)
+    def open(self, wants: watch_stream.WatchRequest) -> watch_stream.WatchStream:
+        """Begin a watch: past changes or existing objects first, then new changes, without a
+        gap.
+        """
+        watch = watch_stream.WatchStream(wants)
         try:
-            watch.begin_with(self._first_lines(watch))
+            watch.set_initial_lines(self._first_lines(watch))
         except errors.TooOld as error:
             _refuse(watch, statuses.expired(str(error)))
         except statuses.StatusError as error:
@@ -108,18 +112,20 @@ class WatchHub:
         self._watches.setdefault(wants.served.resource.qualified, {})[watch] = None
         return watch
 
-    def close(self, watch: watch_stream.Watch) -> None:
+    def close(self, watch: watch_stream.WatchStream) -> None:
+        """Remove a watch."""
         watches = self._watches.get(watch.wants.served.resource.qualified, {})
         if watch in watches:
             del watches[watch]
             self._release_memory()
 
     async def run(
-        self, watch: watch_stream.Watch, request: asgi.Request, response: asgi.Response
+        self, watch: watch_stream.WatchStream, request: asgi.Request, response: asgi.Response
     ) -> None:
-        """Send the stream until its time is over, the client leaves or the server stops.
+        """Send the stream until its timeout, the client disconnects or the server stops.
 
-        What it begins with is sent in full: who has a part of it could not go on from there.
+        The initial lines are sent in full, even after the timeout: a client could not resume in the
+        middle of them.
         """
         leaving = self._background.start("client", _abandon(watch, request))
         deadline = self._clock.monotonic() + watch.wants.timeout_s
@@ -132,21 +138,23 @@ class WatchHub:
                     lines = _bookmark(watch.wants, self._offered)
                 if lines:
                     await response.write(lines)
-                if watch.waits:
-                    await asyncio.sleep(0)  # a client that reads at once must not hold up others
+                if watch.has_lines:
+                    await asyncio.sleep(0)  # a client that reads fast must not starve others
             await response.end()
         finally:
             leaving.cancel()
             self.close(watch)
 
-    def _first_lines(self, watch: watch_stream.Watch) -> Iterator[bytes]:
-        """The lines between the start of a watch and now: found now, made one by one."""
+    def _first_lines(self, watch: watch_stream.WatchStream) -> Iterator[bytes]:
+        """Return the lines between the start of a watch and now: selected now, generated one by
+        one.
+        """
         wants = watch.wants
         qualified = wants.served.resource.qualified
         if wants.from_now:
             return iter(())
         if wants.start is None:
-            lists.reached(self._store, wants.not_older)
+            lists.check_reached(self._store, wants.not_older)
             there = list(self._store.select(qualified, wants.chosen.namespace))
             return _initial_events(watch, there, self._store.sequence)
         if wants.start > self._store.sequence:
@@ -160,13 +168,15 @@ class WatchHub:
         )
 
     def _release_memory(self) -> None:
-        """After many watches have ended: each had buffers, between which little is still used."""
+        """Return free memory to the system after many watches have ended and left holes in the
+        heap.
+        """
         self._ended += 1
         if self._ended >= RELEASE_AFTER and not self._closed:
             self._ended = 0
             self._background.start("memory", _release_memory())
 
-    def _tell(self, changes: Sequence[objects.Change]) -> None:
+    def _on_changes(self, changes: Sequence[objects.StoreChange]) -> None:
         for change in changes:
             watches = self._watches.get(change.key.resource)
             if watches:
@@ -176,37 +186,41 @@ class WatchHub:
         self._offered = changes[-1].sequence
 
 
-def _refuse(watch: watch_stream.Watch, error: statuses.StatusError) -> None:
-    """End a watch with what is wrong: the head of its response says 200, as in the real server."""
-    watch.begin_with(iter((watch_stream.line("ERROR", error.body()),)))
+def _refuse(watch: watch_stream.WatchStream, error: statuses.StatusError) -> None:
+    """End a watch with an ERROR event: its response already has status 200, as in the real
+    server.
+    """
+    watch.set_initial_lines(iter((watch_stream.line("ERROR", error.body()),)))
     watch.end()
 
 
 def _initial_events(
-    watch: watch_stream.Watch, there: Sequence[objects.Stored], sequence: int
+    watch: watch_stream.WatchStream, there: Sequence[objects.Stored], sequence: int
 ) -> Iterator[bytes]:
     wants = watch.wants
     for stored in there:
         if wants.chosen.matches(stored.key, stored.decode):
-            yield watch.shown(objects.Action.ADDED, stored.raw)
+            yield watch.format_line(objects.Action.ADDED, stored.raw)
     if wants.initial_events and wants.bookmarks:
         yield _bookmark(wants, sequence, initial=True)
 
 
-def _past_changes(watch: watch_stream.Watch, changes: Sequence[objects.Change]) -> Iterator[bytes]:
+def _past_changes(
+    watch: watch_stream.WatchStream, changes: Sequence[objects.StoreChange]
+) -> Iterator[bytes]:
     for change in changes:
-        seen = watch.as_seen(watch_stream.SharedChange(change))
+        seen = watch.as_event(watch_stream.SharedChange(change))
         if seen is not None:
-            yield watch.shown(*seen)
+            yield watch.format_line(*seen)
 
 
 async def _release_memory() -> None:
-    await asyncio.sleep(RELEASE_S)  # connections end a little later than their watches
+    await asyncio.sleep(RELEASE_S)  # connections close a little later than their watches
     await asyncio.to_thread(memory.release_free)
 
 
 def _bookmark(wants: watch_stream.WatchRequest, sequence: int, *, initial: bool = False) -> bytes:
-    """The bookmark line: the client has received everything up to `sequence`."""
+    """Return a bookmark line: the client has received every change up to `sequence`."""
     kind = wants.served.resource
     metadata: dict[str, Any] = {"resourceVersion": str(sequence)}
     if initial:
@@ -222,7 +236,7 @@ def _blueprint(kind: resource.Resource) -> str:
     return base64.b64encode(msgspec.json.encode({**empty, "items": []}) + b"\n").decode()
 
 
-async def _abandon(watch: watch_stream.Watch, request: asgi.Request) -> None:
+async def _abandon(watch: watch_stream.WatchStream, request: asgi.Request) -> None:
     """End the watch when its client has closed the connection."""
     await request.wait_disconnected()
     watch.abandon()

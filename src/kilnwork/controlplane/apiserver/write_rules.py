@@ -1,7 +1,7 @@
-"""What a write makes of an object, apart from the writing: pure parts of `crud`.
+"""Rules of writes before and after admission, without I/O: the pure parts of `crud`.
 
-Which fields a path may change, what is refused before admission is asked, when an object has come
-to its end. Follows k8s.io/apiserver/pkg/registry/rest and the strategies of k8s.io/kubernetes.
+Which fields a path may change, what is refused before admission, and when a deleted object can be
+removed. Follows k8s.io/apiserver/pkg/registry/rest and the strategies of k8s.io/kubernetes.
 """
 
 from typing import Any
@@ -28,92 +28,99 @@ MADE_BY_UPDATE = (
 
 
 def manager(
-    place: writes.WriteTarget,
+    target: writes.WriteTarget,
     options: writes.WriteContext,
     subresource: str = "",
     *,
     operation: str = managed_fields.UPDATE,
 ) -> managed_fields.FieldManager:
+    """Return the field manager of a write."""
     below = subresource if subresource in ("status", "scale", "ephemeralcontainers") else ""
-    return managed_fields.FieldManager(options.manager, place.kind.api_version, below, operation)
+    return managed_fields.FieldManager(options.manager, target.kind.api_version, below, operation)
 
 
-def type_of(place: writes.WriteTarget) -> meta.JsonObject:
-    """apiVersion and kind, as a client writes them."""
-    return {"apiVersion": place.kind.api_version, "kind": place.kind.kind}
+def type_of(target: writes.WriteTarget) -> meta.JsonObject:
+    """Return apiVersion and kind, as a client writes them."""
+    return {"apiVersion": target.kind.api_version, "kind": target.kind.kind}
 
 
-def check_applied(place: writes.WriteTarget, config: meta.JsonObject) -> None:
-    """An applied object says what it is, what it is called, and not who manages it."""
+def check_applied(target: writes.WriteTarget, config: meta.JsonObject) -> None:
+    """Raise 400 for an applied object of another type or name, or one with managedFields."""
     version, kind = config.get("apiVersion") or "", config.get("kind") or ""
-    if (version, kind) != (place.kind.api_version, place.kind.kind):
+    if (version, kind) != (target.kind.api_version, target.kind.kind):
         group, _, plain = str(version).rpartition("/")
         raise statuses.bad_request(f"invalid object type: {group}/{plain}, Kind={kind}")
-    given = metadata.of(config)
+    given = metadata.metadata_of(config)
     if given.get("managedFields"):
         raise statuses.bad_request("metadata.managedFields must be nil")
-    check_names(config, place)
+    check_names(config, target)
 
 
-def undeterminable(place: writes.WriteTarget) -> statuses.StatusError:
-    """400: the object has no name."""
+def name_missing(target: writes.WriteTarget) -> statuses.StatusError:
+    """Return a 400: the object has no name."""
     return statuses.bad_request(
-        f"the name of the object ({place.name} based on URL) was undeterminable: name must be "
+        f"the name of the object ({target.name} based on URL) was undeterminable: name must be "
         "provided"
     )
 
 
 def owned_part(
-    place: writes.WriteTarget, config: meta.JsonObject, subresource: str
+    target: writes.WriteTarget, config: meta.JsonObject, subresource: str
 ) -> meta.JsonObject:
-    """What of an applied object belongs to this path: the status, all but that, one list."""
+    """Return the part of an applied object that this path owns: the status, the rest, or one
+    list.
+    """
     if subresource:
-        given = metadata.of(config)
+        given = metadata.metadata_of(config)
         named = {k: given[k] for k in ("name", "namespace", "resourceVersion") if given.get(k)}
         own = {"status": config["status"]} if "status" in config else {}
         if subresource == "ephemeralcontainers":
             spec = config.get("spec") or {}
             own = {"spec": {k: spec[k] for k in ("ephemeralContainers",) if k in spec}}
-        return {**type_of(place), "metadata": named, **own}
-    if place.served.status_subresource:
+        return {**type_of(target), "metadata": named, **own}
+    if target.served.status_subresource:
         return {k: v for k, v in config.items() if k != "status"}
     return config
 
 
 def no_patch_object(
-    place: writes.WriteTarget, config: meta.JsonObject, why: Exception
+    target: writes.WriteTarget, config: meta.JsonObject, why: Exception
 ) -> statuses.StatusError:
-    """500 without a reason, as the real server has it for what does not fit the type."""
-    given, kind = metadata.of(config), place.kind
+    """Return the 500 without a reason of the real server for a config that does not fit its
+    type.
+    """
+    given, kind = metadata.metadata_of(config), target.kind
     which = f"{given.get('namespace', '')}/{given.get('name', '')}; {kind.group}/{kind.version}"
     return statuses.plain_internal(
         f"failed to create typed patch object ({which}, Kind={kind.kind}): {why}"
     )
 
 
-def immutable(place: writes.WriteTarget, field: str, value: str) -> statuses.StatusError:
-    """422 as two rules of the real server say it, each with a cause of its own."""
+def immutable(target: writes.WriteTarget, field: str, value: str) -> statuses.StatusError:
+    """Return a 422 with the same cause twice, since two rules of the real server report it."""
     text = f"Invalid value: {value}: field is immutable"
     cause = statuses.Cause(f"metadata.{field}", "FieldValueInvalid", text)
-    return statuses.invalid(place.kind, place.name, [cause, cause])
+    return statuses.invalid(target.kind, target.name, [cause, cause])
 
 
 def go_time(text: str) -> str:
-    """A timestamp as Go prints it."""
+    """Return a timestamp as Go prints it."""
     return text.replace("T", " ").replace("Z", " +0000 UTC")
 
 
 def wants_version(served: builtin.ServedResource) -> bool:
-    """Kinds whose updates must name the version that they are of (AllowUnconditionalUpdate)."""
+    """Return whether updates must contain a resourceVersion (AllowUnconditionalUpdate)."""
     return served.custom or served.resource == resource.LEASES
 
 
 _OPEN_STATUS = (resource.PODS, resource.NODES, resource.NAMESPACES)
-"""Kinds whose metadata may be changed through `status` too, as their strategies have it."""
+"""Kinds whose metadata can be changed through `status` too, as by their strategies in Go."""
 
 
-def is_over(kind: resource.Resource, obj: meta.JsonObject) -> bool:
-    """True when an object being deleted waits for nothing any more."""
+def is_removable(kind: resource.Resource, obj: meta.JsonObject) -> bool:
+    """Return whether a deleted object has no finalizer and no grace period left, so can be
+    removed.
+    """
     if kind == resource.NAMESPACES and (obj.get("spec") or {}).get("finalizers"):
         return False
     found = obj["metadata"]
@@ -125,82 +132,86 @@ def is_over(kind: resource.Resource, obj: meta.JsonObject) -> bool:
 
 
 def is_counted(served: builtin.ServedResource) -> bool:
-    """Kinds with an object generation: custom ones, definitions, and Pods since 1.33."""
+    """Return whether the kind has an object generation: custom ones, definitions, Pods since
+    1.33.
+    """
     counted = (resource.PODS, resource.CUSTOM_RESOURCE_DEFINITIONS)
     return served.custom or served.resource in counted
 
 
-def check_names(obj: meta.JsonObject, place: writes.WriteTarget) -> None:
-    """400 when namespace or name are others than those of the path."""
-    given = metadata.of(obj)
+def check_names(obj: meta.JsonObject, target: writes.WriteTarget) -> None:
+    """Raise 400 when namespace or name differ from those of the path."""
+    given = metadata.metadata_of(obj)
     namespace, name = given.get("namespace") or "", given.get("name") or ""
-    if namespace and place.kind.namespaced and namespace != place.namespace:
+    if namespace and target.kind.namespaced and namespace != target.namespace:
         raise statuses.bad_request(
             "the namespace of the provided object does not match the namespace sent on the request"
         )
-    if place.name and name and name != place.name:
+    if target.name and name and name != target.name:
         raise statuses.bad_request(
-            f"the name of the object ({name}) does not match the name on the URL ({place.name})"
+            f"the name of the object ({name}) does not match the name on the URL ({target.name})"
         )
 
 
 def check_readable(given: meta.JsonObject) -> None:
-    """500 for a resourceVersion that is none, as the real server."""
+    """Raise 500 for an invalid resourceVersion, as the real server does."""
     version = given.get("resourceVersion")
     if version and not version.isdecimal():
         raise statuses.plain_internal(f'strconv.ParseUint: parsing "{version}": invalid syntax')
 
 
 def check_preconditions(
-    place: writes.WriteTarget,
+    target: writes.WriteTarget,
     wanted: meta.JsonObject,
     old: meta.JsonObject,
     *,
     patched: bool,
 ) -> None:
-    """409 when the client means another object or version, 422 when it deletes by the way."""
-    if not metadata.of(wanted).get("name"):
-        raise undeterminable(place)
-    check_names(wanted, place)
-    given, stored = metadata.of(wanted), old["metadata"]
+    """Raise 409 for another uid or resourceVersion, 422 for a write that would delete the
+    object.
+    """
+    if not metadata.metadata_of(wanted).get("name"):
+        raise name_missing(target)
+    check_names(wanted, target)
+    given, stored = metadata.metadata_of(wanted), old["metadata"]
     uid = given.get("uid")
     if uid and uid != stored["uid"]:
         if patched:
-            raise immutable(place, "uid", causes.quoted(uid))
+            raise immutable(target, "uid", causes.quoted(uid))
         raise statuses.conflict(
-            place.kind,
-            place.name,
-            f"StorageError: invalid object, Code: 4, Key: /registry/{place.kind.plural}/"
-            f"{place.namespace}/{place.name}, ResourceVersion: 0, AdditionalErrorMsg: "
+            target.kind,
+            target.name,
+            f"StorageError: invalid object, Code: 4, Key: /registry/{target.kind.plural}/"
+            f"{target.namespace}/{target.name}, ResourceVersion: 0, AdditionalErrorMsg: "
             f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
             f"{stored['uid']}",
         )
     check_readable(given)
     version = given.get("resourceVersion")
     if version and version != stored["resourceVersion"]:
-        raise statuses.conflict(place.kind, place.name)
+        raise statuses.conflict(target.kind, target.name)
     deleted = given.get("deletionTimestamp")
     if deleted and deleted != stored.get("deletionTimestamp"):
-        raise immutable(place, "deletionTimestamp", go_time(deleted))
+        raise immutable(target, "deletionTimestamp", go_time(deleted))
 
 
-def assembled(
+def assemble(
     kind: resource.Resource, meta_: dict[str, Any], obj: meta.JsonObject
 ) -> meta.JsonObject:
-    """An object with its fields in the usual order."""
+    """Return an object with its fields in the usual order."""
     first = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta_}
     return first | {k: v for k, v in obj.items() if k not in first}
 
 
-def initial(place: writes.WriteTarget, new: meta.JsonObject) -> meta.JsonObject:
-    """Status belongs to its subresource, except that a Node brings its own at the beginning."""
-    if place.kind == resource.NODES:
+def prepare_new(target: writes.WriteTarget, new: meta.JsonObject) -> meta.JsonObject:
+    """Drop the status of a new object if it has a status subresource; a Node keeps its own."""
+    if target.kind == resource.NODES:
         return new
-    if place.served.status_subresource:
+    if target.served.status_subresource:
         new.pop("status", None)
-    if place.kind == resource.PODS:
+    if target.kind == resource.PODS:
         new["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
-    if place.kind == resource.NAMESPACES:
+    if target.kind == resource.NAMESPACES:
         given = (new.get("spec") or {}).get("finalizers") or []
         new["spec"] = {"finalizers": [*given, *{"kubernetes"}.difference(given)]}
         new["status"] = {"phase": "Active"}
@@ -208,7 +219,7 @@ def initial(place: writes.WriteTarget, new: meta.JsonObject) -> meta.JsonObject:
 
 
 def sent_names(kind: resource.Resource, sent: meta.JsonObject) -> frozenset[str]:
-    """Fields of a Pod's spec that are its sender's."""
+    """Return the fields of a Pod's spec that the client sent."""
     names = frozenset((sent.get("spec") or {}) if kind == resource.PODS else ())
     return names | {"serviceAccount"} if "serviceAccountName" in names else names
 
@@ -216,7 +227,7 @@ def sent_names(kind: resource.Resource, sent: meta.JsonObject) -> frozenset[str]
 def filled_in(
     kind: resource.Resource, sent: frozenset[str], admitted: meta.JsonObject
 ) -> meta.JsonObject:
-    """What the server has put into a new object by itself: no manager owns that."""
+    """Return the fields that the server set in a new object, which no manager owns."""
     if kind == resource.NAMESPACES:
         return {part: admitted.get(part) or {} for part in ("spec", "status")}
     if kind != resource.PODS:
@@ -230,20 +241,21 @@ _BY_ADMISSION = (
     *("serviceAccountName", "serviceAccount", "automountServiceAccountToken"),
     *("priority", "preemptionPolicy", "tolerations"),
 )
-"""Fields of a Pod's spec; by the plugins ServiceAccount, Priority and DefaultTolerationSeconds."""
+"""Fields of a Pod's spec; set by the plugins ServiceAccount, Priority, DefaultTolerationSeconds."""
 
 
-def updated(
-    place: writes.WriteTarget,
+def prepare_update(
+    target: writes.WriteTarget,
     wanted: meta.JsonObject,
     old: meta.JsonObject,
     *,
     subresource: str,
 ) -> meta.JsonObject:
-    """Main path: everything but status. `status`: only that. `binding`: all but metadata.
-    `ephemeralcontainers`: that list of a Pod.
+    """Return `old` with those fields of `wanted` that the path may change.
 
-    The finalizers of a Namespace are written by `finalize` alone.
+    Main path: everything but status. `status`: only that. `binding`: all but metadata.
+    `ephemeralcontainers`: that list of a Pod. `finalize`: the finalizers of a Namespace, which no
+    other path changes.
     """
     if subresource == "binding":
         return wanted | {"metadata": old["metadata"]}
@@ -253,24 +265,24 @@ def updated(
         return old | {"spec": spec | ({"ephemeralContainers": more} if more else {})}
     if subresource == "status":
         new = dict(old)
-        if place.kind in _OPEN_STATUS:
-            new["metadata"] = metadata.for_update(metadata.of(wanted), old["metadata"])
+        if target.kind in _OPEN_STATUS:
+            new["metadata"] = metadata.for_update(metadata.metadata_of(wanted), old["metadata"])
             if "deletionTimestamp" in old["metadata"]:
-                check_no_new_finalizers(place, new["metadata"], old["metadata"])
+                check_no_new_finalizers(target, new["metadata"], old["metadata"])
         new.pop("status", None)
         status = wanted.get("status")
-        if place.kind == resource.PODS:
-            status = _of_same_quality(place, status or {}, old.get("status") or {})
+        if target.kind == resource.PODS:
+            status = _of_same_quality(target, status or {}, old.get("status") or {})
         return new | ({} if status is None else {"status": status})
-    meta_ = metadata.for_update(metadata.of(wanted), old["metadata"])
+    meta_ = metadata.for_update(metadata.metadata_of(wanted), old["metadata"])
     if "deletionTimestamp" in old["metadata"]:
-        check_no_new_finalizers(place, meta_, old["metadata"])
-    new = assembled(place.kind, meta_, wanted)
-    if place.served.status_subresource:
+        check_no_new_finalizers(target, meta_, old["metadata"])
+    new = assemble(target.kind, meta_, wanted)
+    if target.served.status_subresource:
         new.pop("status", None)
         if "status" in old:
             new["status"] = old["status"]
-    if place.kind == resource.NAMESPACES:
+    if target.kind == resource.NAMESPACES:
         source = wanted if subresource == "finalize" else old
         finalizers = (source.get("spec") or {}).get("finalizers")
         new["spec"] = {"finalizers": finalizers} if finalizers else {}
@@ -278,21 +290,22 @@ def updated(
 
 
 def _of_same_quality(
-    place: writes.WriteTarget, new: meta.JsonObject, old: meta.JsonObject
+    target: writes.WriteTarget, new: meta.JsonObject, old: meta.JsonObject
 ) -> meta.JsonObject:
-    """The status of a Pod, whose quality-of-service class may not change."""
+    """Return the status of a Pod with its QoS class, which may not change."""
     before = old.get("qosClass")
     given = new.get("qosClass") or before
     if before and given != before:
         text = f'Invalid value: "{given}": field is immutable'
         cause = statuses.Cause("status.qosClass", "FieldValueInvalid", text)
-        raise statuses.invalid(place.kind, place.name, [cause])
+        raise statuses.invalid(target.kind, target.name, [cause])
     return {**new, "qosClass": given} if given else new
 
 
 def check_no_new_finalizers(
-    place: writes.WriteTarget, new: dict[str, Any], old: dict[str, Any]
+    target: writes.WriteTarget, new: dict[str, Any], old: dict[str, Any]
 ) -> None:
+    """Raise 422 if finalizers are added to an object that is being deleted."""
     added = metadata.new_finalizers(new, old)
     if added:
         listed = ", ".join(f'"{f}"' for f in added)
@@ -301,14 +314,16 @@ def check_no_new_finalizers(
             f"found new finalizers []string{{{listed}}}"
         )
         cause = statuses.Cause("metadata.finalizers", "FieldValueForbidden", text)
-        raise statuses.invalid(place.kind, place.name, [cause])
+        raise statuses.invalid(target.kind, target.name, [cause])
 
 
-def count_generation(place: writes.WriteTarget, new: meta.JsonObject, old: meta.JsonObject) -> None:
-    """Object generation rises with every change outside metadata and status."""
-    if not is_counted(place.served):
+def count_generation(
+    target: writes.WriteTarget, new: meta.JsonObject, old: meta.JsonObject
+) -> None:
+    """Increment the object generation with every change outside metadata and status."""
+    if not is_counted(target.served):
         return
-    apart = ("metadata", "status") if place.served.status_subresource else ("metadata",)
+    apart = ("metadata", "status") if target.served.status_subresource else ("metadata",)
     before = {k: v for k, v in old.items() if k not in apart}
     after = {k: v for k, v in new.items() if k not in apart}
     generation = old["metadata"].get("generation", 1)

@@ -1,4 +1,4 @@
-"""The values of a write: its target, who writes and how, and its result.
+"""Values of a write: its target, its context (who writes and how), and its result.
 
 Used by `crud` and by everything that writes through it.
 """
@@ -13,7 +13,7 @@ from kilnwork.controlplane.apiserver import authn, builtin
 
 
 class WriteTarget(msgspec.Struct, frozen=True):
-    """One object to write: how it is served, namespace (empty for cluster-wide kinds), name."""
+    """The object to write: kind, namespace (empty for cluster-scoped kinds) and name."""
 
     served: builtin.ServedResource
     namespace: str = ""
@@ -29,37 +29,39 @@ class WriteTarget(msgspec.Struct, frozen=True):
 
 
 def target_of(kind: resource.Resource, namespace: str | None, name: str) -> WriteTarget:
-    """The write target of an object; the namespace is dropped for cluster-wide kinds."""
-    return WriteTarget(builtin.of(kind), (namespace or "") if kind.namespaced else "", name)
+    """Return the write target of an object; the namespace is dropped for cluster-scoped kinds."""
+    return WriteTarget(
+        builtin.served_resource(kind), (namespace or "") if kind.namespaced else "", name
+    )
 
 
 class WriteContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Who writes, and how. `dry_run`: check everything, keep nothing.
-
-    `oddities`: of the body itself, such as fields that come twice. `manager`: whose the fields
-    become that are written.
-    """
+    """Who writes, and with which options."""
 
     user: authn.User = authn.SERVER
     dry_run: bool = False
+    """Validate everything, store nothing."""
     field_validation: str = "Warn"
     oddities: tuple[str, ...] = ()
+    """Messages about the body itself, such as duplicate fields."""
     manager: str = "kilnwork"
+    """Manager that will own the written fields."""
 
 
 class WriteResult(msgspec.Struct, frozen=True):
-    """The result of a write: the object as JSON, and warnings for the person who sent it."""
+    """Result of a write: the object as JSON, and warnings for the client."""
 
     raw: bytes
     warnings: tuple[str, ...] = ()
     gone: bool = False
+    """Whether the object was removed."""
     created: bool = False
 
 
 Change = Callable[[meta.JsonObject], meta.JsonObject]
-"""From the object as it is, which it leaves alone, to what it should be.
+"""Returns the wanted object for the stored one, which it must not change.
 
-With a resourceVersion in the result, the write is refused unless that is the stored one."""
+If the result has a resourceVersion other than the stored one, the write is refused."""
 
 
 class StoredLookup:
@@ -71,12 +73,12 @@ class StoredLookup:
     def get(
         self, kind: resource.Resource, namespace: str | None, name: str
     ) -> meta.JsonObject | None:
-        """The committed object, or None."""
+        """Return the committed object, or None."""
         found = self._store.get(target_of(kind, namespace, name).key)
         return None if found is None else found.decode()
 
     def list(
         self, kind: resource.Resource, namespace: str | None = None
     ) -> Iterable[meta.JsonObject]:
-        """Committed objects of a kind."""
+        """Return the committed objects of a kind."""
         return (s.decode() for s in self._store.select(kind.qualified, namespace))

@@ -1,10 +1,10 @@
-"""Who may use the kubelet's paths: client certificates, bearer tokens, and rights on the Node.
+"""Authentication and authorization of the kubelet API: client certificates, tokens, and RBAC.
 
-Used by `kubelet.KubeletApp` for every request. Rules and texts are the kubelet's (k8s.io/kubernetes
-pkg/kubelet/server/auth.go and InstallAuthFilter, 1.33): a client certificate of the CA or a token
-that the API server knows, and the right to `nodes/proxy` (or the finer subresource of a path) of
-this Node. There are no anonymous requests. What the API server says is remembered as long as the
-kubelet does (authentication and authorization webhook defaults).
+Used by `kubelet.KubeletApp` for every request. Rules and messages are the kubelet's
+(k8s.io/kubernetes pkg/kubelet/server/auth.go and InstallAuthFilter, 1.33): a client certificate of
+the CA or a token that the API server accepts, and permission for `nodes/proxy` (or the finer
+subresource of a path) on this Node. There are no anonymous requests. Responses of the API server
+are cached as long as by the kubelet (authentication and authorization webhook defaults).
 """
 
 import logging
@@ -17,16 +17,16 @@ from kilnwork.kube import client, errors, reviews
 log = logging.getLogger(__name__)
 
 TOKEN_S = 120.0
-"""How long a token stays known."""
+"""How long the user of a token is cached."""
 
-YES_S, NO_S = 300.0, 30.0
-"""How long a right, and the lack of one, stay known."""
+ALLOWED_S, DENIED_S = 300.0, 30.0
+"""How long an allowed and a denied permission are cached."""
 
 SUPERUSERS = "system:masters"
-"""The group that every Kubernetes API server allows everything, so it need not be asked."""
+"""The group that may do everything on every Kubernetes API server, so no review is needed."""
 
 _VERBS = {"POST": "create", "GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-_FINER = {
+_SUBRESOURCES = {
     "pods": ("pods", "proxy"),
     "runningpods": ("pods", "proxy"),
     "healthz": ("healthz", "proxy"),
@@ -36,32 +36,34 @@ _FINER = {
     "logs": ("log",),
     "checkpoint": ("checkpoint",),
 }
-"""Subresources of nodes for paths by their first part; for all others `proxy`."""
+"""First part of a path → subresources of nodes, any of which permits it; `proxy` for all others."""
 
 
 UNAUTHORIZED = asgi.Refusal(401, "Unauthorized", ((b"www-authenticate", b"Bearer"),))
 
 
 class AccessReviewer(Protocol):
-    """Who knows tokens and rights. Both raise KubeError when they cannot be asked."""
+    """Port that verifies tokens and permissions. Both methods raise KubeError if that is not
+    possible.
+    """
 
     async def user(self, token: str) -> reviews.User | None:
-        """Whose token it is; None when it is not known."""
+        """Return the user of a token, or None when the token is not valid."""
         ...
 
     async def allows(self, user: reviews.User, verb: str, subresource: str) -> bool:
-        """Whether `user` may do this with the Node."""
+        """Return whether `user` may do this with the Node."""
         ...
 
 
-class Access:
-    """The rules for one Node."""
+class NodeAccess:
+    """Access rules of one Node."""
 
     def __init__(self, reviewer: AccessReviewer) -> None:
         self._reviewer = reviewer
 
     async def refusal(self, request: asgi.Request) -> asgi.Refusal | None:
-        """Return why the client may not send the request, None if they may."""
+        """Return the error response for a request that is not allowed, or None."""
         try:
             user = await self._authenticate(request)
         except errors.KubeError as error:
@@ -72,7 +74,7 @@ class Access:
         if SUPERUSERS in user.groups:
             return None
         verb = _VERBS.get(request.method, "")
-        subresources = _FINER.get(request.segments[0], ("proxy",))
+        subresources = _SUBRESOURCES.get(request.segments[0], ("proxy",))
         for subresource in subresources:
             try:
                 if await self._reviewer.allows(user, verb, subresource):
@@ -94,9 +96,11 @@ class Access:
         return await self._reviewer.user(token) if token else None
 
 
-class Reviews:
-    """`AccessReviewer` that asks the API server (`kube.reviews`). An unknown token is not
-    remembered."""
+class ApiAccessReviewer:
+    """`AccessReviewer` that asks the API server (`kube.reviews`).
+
+    Invalid tokens are not cached.
+    """
 
     def __init__(self, kube: client.Client, node: str, *, now: clock.Clock) -> None:
         self._kube = kube
@@ -112,7 +116,7 @@ class Reviews:
         return await self._users.get(reviews.digest(token), ask)
 
     async def allows(self, user: reviews.User, verb: str, subresource: str) -> bool:
-        """Whether `user` may do this with the Node."""
+        """Return whether `user` may do this with the Node."""
         attributes = {
             "version": "v1",
             "resource": resource.NODES.plural,
@@ -123,6 +127,6 @@ class Reviews:
 
         async def ask() -> tuple[bool, float]:
             allowed = await reviews.allows(self._kube, user, attributes)
-            return allowed, YES_S if allowed else NO_S
+            return allowed, ALLOWED_S if allowed else DENIED_S
 
         return await self._rights.get((user, verb, subresource), ask)

@@ -1,7 +1,7 @@
-"""Service-account tokens of Pods: asked for by TokenRequest, bound to the Pod, renewed in time.
+"""Service-account tokens of Pods: requested by TokenRequest, bound to the Pod, and renewed in time.
 
-Used by the reconciler before the first start of a container and then at 80 % of each token's life.
-A token goes to a file in the private directory of its Pod and nowhere else.
+Used by the reconciler before the first start of a container and then at 80 % of each token's
+lifetime. A token is written to a file in the private directory of its Pod and nowhere else.
 """
 
 from kilnwork.api import resource
@@ -21,16 +21,19 @@ class AccountTokens:
         self._ca = ca
 
     async def write(self, pod: pods.Pod, directory: volumes.PodDirectory) -> float:
-        """Write fresh files for the Pod; gives the seconds until they should be renewed.
+        """Write new account files for the Pod. Return the seconds until they must be renewed.
 
-        Raises `NotYet` if there is no such account.
+        Raises `InputsNotReady` if there is no such account.
         """
         token, renew_s = await self.token(pod, container_inputs.TokenWant("", LIFE_S))
         directory.write_account(token=token, ca=self._ca, namespace=pod.metadata.namespace)
         return renew_s
 
     async def token(self, pod: pods.Pod, want: container_inputs.TokenWant) -> tuple[str, float]:
-        """A token bound to the Pod, and the seconds until it should be renewed. Raises `NotYet`."""
+        """Return a token bound to the Pod, and the seconds until it must be renewed.
+
+        Raises `InputsNotReady` if there is no such account.
+        """
         bound = {"apiVersion": "v1", "kind": "Pod"}
         bound |= {"name": pod.metadata.name, "uid": pod.metadata.uid}
         spec = {"expirationSeconds": want.seconds, "boundObjectRef": bound}
@@ -45,6 +48,6 @@ class AccountTokens:
                 resource.SERVICE_ACCOUNTS, name, "token", request, namespace
             )
         except (kube_errors.NotFound, kube_errors.Forbidden) as error:
-            raise errors.NotYet(f"failed to fetch token: {error}") from error
+            raise errors.InputsNotReady(f"failed to fetch token: {error}") from error
         life_s = response.get("spec", {}).get("expirationSeconds") or want.seconds
         return response["status"]["token"], float(life_s) * RENEW_AT

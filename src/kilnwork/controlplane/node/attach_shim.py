@@ -1,12 +1,11 @@
-"""The shim's part of attach: live output of a container for callers, and its input for them.
+"""The shim's part of attach: gives clients the live output of a container, and its input.
 
-Used by `shim`. The caller (`exec_link.attach`) sends one line with two descriptors, the writing
-ends of pipes for standard output and error. The reply is `{"n": 1, "input": …}`, and with it
-comes, if the container has one, a descriptor of its input (or terminal), to be written to by the
-caller. From then on the container's output is copied to the pipes until it ends or the caller
-leaves.
+Used by `shim`. The client (`exec_link.attach`) sends one line with two descriptors, the write ends
+of pipes for standard output and error. The reply is `{"n": 1, "input": …}`, together with a
+descriptor of the container's input (or terminal), if it has one, to which the client writes. From
+then on the container's output is copied to the pipes until it ends or the client disconnects.
 
-A caller that reads too slowly is left behind: the container and its log must not wait for it.
+A client that reads too slowly is disconnected: the container and its log must not wait for it.
 Standard library only.
 """
 
@@ -20,24 +19,24 @@ from kilnwork.controlplane.node import container as containers
 from kilnwork.controlplane.node import exec_shim, stdio
 
 PIPE = 1024 * 1024
-"""Bytes of output that a caller may be behind: the most that a user may ask for (pipe(7))."""
+"""Pipe size: bytes of output that a client may lag behind; the maximum for a user (pipe(7))."""
 
 
 class _Listener:
-    """One caller."""
+    """One attached client."""
 
-    def __init__(self, guest: exec_shim.ExecConnection, outputs: list[int]) -> None:
-        self.guest = guest
+    def __init__(self, client: exec_shim.ExecConnection, outputs: list[int]) -> None:
+        self.client = client
         self._outputs = dict(zip(stdio.STREAMS, outputs, strict=True))
         for output in outputs:
             os.set_blocking(output, False)
             try:
                 fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, PIPE)
             except OSError:
-                continue  # a pipe of 64 KiB then
+                continue  # the default of 64 KiB remains
 
-    def hear(self, stream: str, piece: bytes) -> None:
-        """Copy a piece of output; who cannot take it whole is done."""
+    def copy_output(self, stream: str, piece: bytes) -> None:
+        """Copy a piece of output. Disconnect the client if its pipe cannot take all of it."""
         try:
             taken = os.write(self._outputs[stream], piece) if self._outputs else len(piece)
         except BlockingIOError:
@@ -46,58 +45,60 @@ class _Listener:
             taken = -1
         if taken != len(piece):
             if taken >= 0:
-                self.guest.say({"event": "slow"})
+                self.client.send({"event": "slow"})
             self.close()
-            self.guest.connection.shutdown(socket.SHUT_RDWR)  # wakes the shim, which parts from it
+            # Not closed here: the shim's selector sees the shutdown and unregisters the socket.
+            self.client.connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         stdio.close(list(self._outputs.values()))
         self._outputs.clear()
 
 
-_Pair = tuple[_Listener, containers.Container]
+_Pair = tuple[_Listener, containers.ShimContainer]
 
 
 class Attachments:
-    """Everybody who listens to a container."""
+    """All clients that are attached to containers."""
 
     def __init__(self) -> None:
         self._all: list[_Pair] = []
 
     def start(
         self,
-        guest: exec_shim.ExecConnection,
+        client: exec_shim.ExecConnection,
         request: dict[str, Any],
-        held: containers.Container | None,
+        held: containers.ShimContainer | None,
     ) -> bool:
-        """Let the guest listen; False when there is nothing to listen to."""
-        outputs = guest.take_descriptors()
+        """Attach the client to the container. Return False when the container does not run."""
+        outputs = client.take_descriptors()
         if held is None or held.root is None or len(outputs) != len(stdio.STREAMS):
             stdio.close(outputs)
-            guest.say({"n": request["n"], "error": "the container is not running"})
+            client.send({"n": request["n"], "error": "the container is not running"})
             return False
-        listener = _Listener(guest, outputs)
+        listener = _Listener(client, outputs)
         lent = held.lend_input()
         reply = json.dumps({"n": request["n"], "input": lent is not None}).encode() + b"\n"
         try:
-            socket.send_fds(guest.connection, [reply], [] if lent is None else [lent])
+            socket.send_fds(client.connection, [reply], [] if lent is None else [lent])
         except OSError:
             listener.close()
             return False
         finally:
             stdio.close([] if lent is None else [lent])
-        held.listeners.append(listener.hear)
+        held.listeners.append(listener.copy_output)
         self._all.append((listener, held))
         return True
 
-    def left(self, guest: exec_shim.ExecConnection) -> None:
-        for listener, held in self._drop([pair for pair in self._all if pair[0].guest is guest]):
-            held.listeners.remove(listener.hear)
+    def disconnected(self, client: exec_shim.ExecConnection) -> None:
+        """Detach a client that has disconnected."""
+        for listener, held in self._drop([pair for pair in self._all if pair[0].client is client]):
+            held.listeners.remove(listener.copy_output)
 
-    def ended(self, held: containers.Container) -> list[exec_shim.ExecConnection]:
-        """The container has ended: the guests who have heard all of it."""
+    def container_ended(self, held: containers.ShimContainer) -> list[exec_shim.ExecConnection]:
+        """Detach all clients of a container that has ended, and return their connections."""
         gone = self._drop([pair for pair in self._all if pair[1] is held])
-        return [listener.guest for listener, _ in gone]
+        return [listener.client for listener, _ in gone]
 
     def _drop(self, pairs: list[_Pair]) -> list[_Pair]:
         for pair in pairs:

@@ -1,9 +1,9 @@
-"""One container as the shim holds it: start, stop, proof that all of it is gone, record on disk.
+"""One container in the shim: its start, its stop, the check that all of it is gone, and its record.
 
-A container is one program in a session of its own plus everything that program starts. It counts
-as ended only when none of that is left. Its record lets a later shim adopt it by pid and start
-time; it holds no environment and no command, since those may carry secrets. Its input and output
-are `stdio`. Standard library only.
+A container is one program in a session of its own plus everything that this program starts. It
+counts as ended only when no process of it is left. The record on disk lets a later shim adopt it by
+pid and start time; it holds no environment and no command, since those may contain secrets. Input
+and output are in `stdio`. Standard library only.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from kilnwork.controlplane.node import cri_log, privileges, stdio
 from kilnwork.kit import clock, processes
 
 MARKER = "KILN_CONTAINER_ID"
-"""Variable in the environment of all that belongs to a container; the value is its id."""
+"""Environment variable of all processes of a container; its value is the container's id."""
 
 _ID = re.compile(r"[a-z0-9-]{1,64}/[a-z0-9-]{1,63}/[0-9]{1,9}")
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -34,49 +34,53 @@ _ADOPTED_LOOK_S = 0.1
 _READ = 64 * 1024
 
 TERM = "xterm"
-"""What containerd sets on a terminal for a container that names no TERM."""
+"""Default of TERM for a container with a terminal, as in containerd."""
 
 START_ERROR = 128
 """Exit code when the program could not be executed (containerd's StartError)."""
 
 UNKNOWN = 137
-"""Exit code when the container ended unseen (the kubelet's ContainerStatusUnknown)."""
+"""Exit code when the end of a container was not seen (the kubelet's ContainerStatusUnknown)."""
 
 
 UNSEEN = "ContainerStatusUnknown"
 
 
 class ContainerRecord(NamedTuple):
-    """What is known of a container; the wire form and the file are this as a JSON object.
-
-    `pid` is 0 until the program runs. `exit_code` is None until everything of it is gone.
-    Times are wall seconds. `started` is `processes.ProcessId.started`, valid in boot `boot`.
-    """
+    """State of a container; this is also the JSON object on the wire and in the record file."""
 
     id: str
     directory: str
     pid: int = 0
+    """0 until the program runs."""
     started: int = 0
+    """`processes.ProcessId.started`, valid in boot `boot`."""
     boot: str = ""
     started_at: float = 0.0
+    """Wall clock, seconds."""
     finished_at: float = 0.0
+    """Wall clock, seconds."""
     exit_code: int | None = None
+    """None until no process of it is left."""
     signal: int = 0
     reason: str = ""
     message: str = ""
 
     @property
     def number(self) -> int:
-        """Which start of this container of its Pod: 0, then 1 for the first restart."""
+        """Return the number of this start of the container in its Pod: 0, then 1 for the first
+        restart.
+        """
         return int(self.id.rsplit("/", 1)[1])
 
 
-class StartOrder(NamedTuple):
-    """What to run. `env` is complete: nothing is inherited. `dropped`: capabilities by number."""
+class StartRequest(NamedTuple):
+    """Request to start a container."""
 
     id: str
     argv: list[str]
     env: dict[str, str]
+    """The complete environment: nothing is inherited."""
     cwd: str
     directory: str
     stdin: bool = False
@@ -84,21 +88,22 @@ class StartOrder(NamedTuple):
     tty: bool = False
     no_new_privileges: bool = False
     dropped: tuple[int, ...] = ()
+    """Numbers of dropped capabilities."""
 
 
 def valid_id(text: str) -> bool:
-    """True for `<pod uid>/<container name>/<number>`."""
+    """Return whether the text has the form `<pod uid>/<container name>/<number>`."""
     return _ID.fullmatch(text) is not None
 
 
-class Records:
+class RecordDirectory:
     """The directory with one JSON file for each container that was not forgotten."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def save(self, record: ContainerRecord) -> None:
-        """Replace the file of this container; raises OSError."""
+        """Replace the file of this container. Raises OSError."""
         path = self._path(record.id)
         temporary = path.with_suffix(".new")
         temporary.write_text(json.dumps(record._asdict()))
@@ -108,7 +113,7 @@ class Records:
         self._path(container).unlink(missing_ok=True)
 
     def load(self) -> list[ContainerRecord]:
-        """All records; a file that cannot be read is removed (it was never complete)."""
+        """Return all records. An unreadable file, which was never complete, is removed."""
         found = []
         for path in sorted(self._directory.glob("*.json")):
             try:
@@ -122,17 +127,19 @@ class Records:
 
 
 def root(record: ContainerRecord) -> Path:
-    """The directory under which it finds its mounts, `DIRECTORY/root`."""
+    """Return the root directory of the container, which holds its mounts: `DIRECTORY/root`."""
     return Path(record.directory) / "root"
 
 
 def log_path(record: ContainerRecord) -> Path:
-    """The container's log, `DIRECTORY/NUMBER.log`."""
+    """Return the path of the container's log: `DIRECTORY/NUMBER.log`."""
     return Path(record.directory) / f"{record.number}.log"
 
 
-def lost(record: ContainerRecord, now: float) -> ContainerRecord:
-    """What is to be taken for true of a container that no shim knows any more."""
+def as_lost(record: ContainerRecord, now: float) -> ContainerRecord:
+    """Return the assumed state of a container that no shim knows any more: ended, exit code
+    unknown.
+    """
     return record._replace(
         exit_code=UNKNOWN,
         finished_at=now,
@@ -142,15 +149,15 @@ def lost(record: ContainerRecord, now: float) -> ContainerRecord:
 
 
 def boot_id() -> str:
-    """Which boot of this machine this is; start times of another mean nothing."""
+    """Return the id of this boot of the machine. Start times of another boot mean nothing."""
     return _BOOT.read_text().strip()
 
 
-class Container:
-    """One container, from its start to the proof of its end.
+class ShimContainer:
+    """One container, from its start until all its processes are gone.
 
-    The shim calls `exited` when it has waited for the root process and `step` whenever `due()` has
-    come, until `record.exit_code` is set.
+    The shim calls `exited` after it has waited for the root process, and `step` whenever the time
+    `due()` has come, until `record.exit_code` is set.
     """
 
     def __init__(self, record: ContainerRecord, *, now: clock.Clock, adopted: bool = False) -> None:
@@ -164,38 +171,38 @@ class Container:
         self._drain_until: float | None = None
         self._again_at: float | None = None
         self._again_s = _AGAIN_S
-        self._surroundings: tuple[dict[str, str], str] | None = None
+        self._process_context: tuple[dict[str, str], str] | None = None
         self._log = cri_log.LogWriter(log_path(record), now=now)
         self._stdio = stdio.Stdio(Path(record.directory), record.number)
         self.pipes = self._stdio.pipes
-        """Reading ends of the output with the stream's name; the shim closes them."""
+        """Read ends of the output → name of the stream; the shim closes them."""
         self.listeners: list[Callable[[str, bytes], None]] = []
-        """Who else hears each piece of output: (stream, piece)."""
+        """Functions that are called with each piece of output: (stream, piece)."""
 
     @property
     def marker(self) -> str:
-        """The entry in the environment of all its processes."""
+        """Return the environment entry that all processes of the container have."""
         return f"{MARKER}={self.record.id}"
 
     @property
     def ended(self) -> bool:
-        """True once nothing of it is left and its exit code is known."""
+        """Return whether no process of it is left and its exit code is known."""
         return self.record.exit_code is not None
 
     @property
     def root(self) -> processes.ProcessId | None:
-        """Its first process, None once that has ended."""
+        """Return its first process, or None once that has ended."""
         return self._root
 
-    def start(self, order: StartOrder) -> None:
-        """Execute the program; a failure ends the container with `START_ERROR` and its reason."""
+    def start(self, order: StartRequest) -> None:
+        """Execute the program. A failure ends the container with `START_ERROR` and a message."""
         try:
             pid = self._execute(order)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            text = explain(order.argv, order.env, order.cwd, error=error)
+            text = explain_failure(order.argv, order.env, order.cwd, error=error)
             self._end(START_ERROR, reason="StartError", message=text)
             return
-        self._surroundings = (order.env, order.cwd)
+        self._process_context = (order.env, order.cwd)
         self._root = processes.identify(pid)
         self.record = self.record._replace(
             pid=pid,
@@ -204,7 +211,7 @@ class Container:
             started_at=self._now.wall(),
         )
 
-    def _execute(self, order: StartOrder) -> int:
+    def _execute(self, order: StartRequest) -> int:
         Path(order.directory).mkdir(mode=0o700, parents=True, exist_ok=True)
         ends = self._stdio.open(stdin=order.stdin, once=order.stdin_once, tty=order.tty)
         env = {"TERM": TERM, **order.env} if order.tty else order.env
@@ -225,33 +232,36 @@ class Container:
             )
         finally:
             stdio.close(ends)
-        child.returncode = 0  # the shim waits for all its children; keep Popen from trying
+        child.returncode = 0  # the shim waits for all its children: Popen must not
         return child.pid
 
-    def surroundings(self) -> tuple[dict[str, str], str]:
-        """Environment and directory for more processes in it; raises OSError once it has ended.
+    def process_context(self) -> tuple[dict[str, str], str]:
+        """Return environment and working directory for further processes in the container.
 
-        Of one that was adopted they are read from its first process (proc(5)).
+        For an adopted container they are read from its first process (proc(5)). Raises OSError once
+        it has ended.
         """
-        if self._surroundings is not None:
-            return dict(self._surroundings[0]), self._surroundings[1]
+        if self._process_context is not None:
+            return dict(self._process_context[0]), self._process_context[1]
         process = Path(f"/proc/{self.record.pid}")
         pairs = os.fsdecode((process / "environ").read_bytes()).split("\0")
         env = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
         return env, str((process / "cwd").readlink())
 
     def dropped_privileges(self) -> privileges.Privileges:
-        """The privileges that more processes in it drop too; raises OSError once it has ended."""
+        """Return the privileges that further processes must drop too. Raises OSError once it has
+        ended.
+        """
         return privileges.of_process(self.record.pid)
 
     def adopt(self) -> None:
-        """Take over what an earlier shim started: from now on its end is seen, its code is not."""
+        """Take over a container of an earlier shim: its end will be seen, but not its exit code."""
         root = processes.ProcessId(self.record.pid, self.record.started)
         if self.record.boot == self._boot and root.alive():
             self._root = root
             self._again_at = self._now.monotonic() + _ADOPTED_LOOK_S
         else:
-            self._gone()
+            self._on_root_gone()
         self._stdio.adopt()
 
     def lend_input(self) -> int | None:
@@ -259,7 +269,10 @@ class Container:
         return self._stdio.lend_input()
 
     def stop(self, grace_s: float) -> None:
-        """SIGTERM to its process group, SIGKILL to all of it after `grace_s`; may be shortened."""
+        """Send SIGTERM to its process group, and SIGKILL to all of it after `grace_s`.
+
+        A second call can only shorten the grace period.
+        """
         if self._root is None:
             return
         at = self._now.monotonic() + max(0.0, grace_s)
@@ -270,17 +283,17 @@ class Container:
                 os.killpg(self._root.pid, signal.SIGTERM)
 
     def exited(self, status: int) -> None:
-        """The root process was waited for with this status (waitpid(2))."""
+        """Record that the root process has exited with this status (waitpid(2))."""
         self._status = status
-        self._gone()
+        self._on_root_gone()
 
     def read(self, pipe: int) -> bool:
-        """Move what a pipe holds to the log; False at its end."""
+        """Move the content of a pipe to the log. Return False at its end."""
         try:
             output = os.read(pipe, _READ)
         except BlockingIOError:
             return True
-        except OSError:  # EIO: no process has the terminal open any more
+        except OSError:  # EIO: no process has the terminal open
             return False
         for listener in list(self.listeners) if output else ():
             listener(self.pipes[pipe], output)
@@ -288,15 +301,18 @@ class Container:
         return bool(output)
 
     def due(self) -> float | None:
-        """When `step` wants to be called (monotonic seconds; 0: at once), None for not at all."""
+        """Return when to call `step` (monotonic seconds; 0: at once), or None for never."""
         if self._drain_until is not None and not self.pipes:
             return 0.0
         times = [t for t in (self._kill_at, self._again_at, self._drain_until) if t is not None]
         return min(times, default=None)
 
     def step(self, *, alone: bool, clear: bool) -> None:
-        """Do what is due. `alone`: the shim has no child left, so nothing can have escaped;
-        `clear`: none of its processes is left, as `processes.unused_markers` has it."""
+        """Do what is due.
+
+        `alone`: the shim has no child left, so no process can have escaped. `clear`: no process
+        with the container's marker is left, according to `processes.unused_markers`.
+        """
         now = self._now.monotonic()
         if self._root is not None:
             self._step_running(now)
@@ -312,7 +328,7 @@ class Container:
     def _step_running(self, now: float) -> None:
         assert self._root is not None  # noqa: S101 - for the type checker
         if self._adopted and not self._root.alive():
-            self._gone()
+            self._on_root_gone()
             return
         self._again_at = now + _ADOPTED_LOOK_S if self._adopted else None
         if self._kill_at is not None and now >= self._kill_at:
@@ -320,8 +336,8 @@ class Container:
             self._kill_at = now + self._patience_s()
 
     def _kill(self, root: int | None) -> bool:
-        """See `processes.kill_members`."""
-        known = self.record.boot == self._boot  # else its numbers mean nothing
+        """Kill its processes. Return whether none is left: see `processes.kill_members`."""
+        known = self.record.boot == self._boot  # pids of another boot mean nothing
         return processes.kill_members(
             root,
             marker=self.marker,
@@ -331,11 +347,13 @@ class Container:
         )
 
     def _patience_s(self) -> float:
-        """Time for killed processes to go; longer each time, for some sleep uninterruptibly."""
+        """Return the time for killed processes to exit; it doubles, since some sleep
+        uninterruptibly.
+        """
         self._again_s = min(_AGAIN_MAX_S, self._again_s * 2)
         return self._again_s
 
-    def _gone(self) -> None:
+    def _on_root_gone(self) -> None:
         self._root = None
         self._kill_at = None
         self._again_at = self._now.monotonic()
@@ -352,7 +370,7 @@ class Container:
     def _end(self, code: int, *, number: int = 0, reason: str = "", message: str = "") -> None:
         self._stdio.close()
         self._log.close()
-        self._kill_at = self._again_at = self._drain_until = self._surroundings = None
+        self._kill_at = self._again_at = self._drain_until = self._process_context = None
         self.record = self.record._replace(
             exit_code=code,
             signal=number,
@@ -365,9 +383,10 @@ class Container:
 def before_exec(
     dropped_privileges: privileges.Privileges, *, tty: bool = False
 ) -> Callable[[], None] | None:
-    """What a child does before it executes its program; None for nothing. The shim has one thread.
+    """Return what a child does before it executes its program, or None for nothing.
 
-    With `tty` standard input becomes the terminal of the new session (tty_ioctl(4)).
+    With `tty`, standard input becomes the controlling terminal of the new session (tty_ioctl(4)).
+    Safe as a preexec_fn because the shim has only one thread.
     """
     if not tty and dropped_privileges == privileges.Privileges():
         return None
@@ -380,8 +399,8 @@ def before_exec(
     return prepare
 
 
-def explain(argv: list[str], env: Mapping[str, str], cwd: str, *, error: Exception) -> str:
-    """Why a program could not be executed, naming the file and where it was looked for."""
+def explain_failure(argv: list[str], env: Mapping[str, str], cwd: str, *, error: Exception) -> str:
+    """Return why a program could not be executed, naming the file and where it was searched."""
     program = argv[0] if argv else ""
     if not isinstance(error, OSError):
         return f'exec: "{program}": {error}'

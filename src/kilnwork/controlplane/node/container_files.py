@@ -1,9 +1,9 @@
-"""Everything that a container needs on disk before it starts, and its renewal while it runs.
+"""Files that a container needs on disk before it starts, and their refresh while it runs.
 
-Used by `reconciler`. Fetches what `container_plan` and `volume_sources` want (objects, tokens of
-the Pod's service account), has `volumes` write it, and gives the order for the shim. Files of
-Secrets, ConfigMaps and tokens are written again once a minute, or when a token is to be renewed, as
-the kubelet does; they are the same for all containers of a Pod.
+Used by `reconciler`. It fetches what `container_plan` and `volume_sources` want (objects, tokens of
+the Pod's service account), has `volumes` write it, and returns the start order for the shim. Files
+of Secrets, ConfigMaps and tokens are written again once a minute, or when a token must be renewed,
+as by the kubelet; all containers of a Pod share them.
 """
 
 import asyncio
@@ -28,20 +28,20 @@ from kilnwork.kube import client
 from kilnwork.kube import errors as kube_errors
 
 REFRESH_S = 60.0
-"""How old the files of a Secret or ConfigMap may get (the kubelet's sync period)."""
+"""How often files of Secrets and ConfigMaps are refreshed (the kubelet's sync period)."""
 
 AGAIN_S = 30.0
-"""How soon to try again when files could not be written again."""
+"""Delay after a failed refresh."""
 
 _ROOT_CA = "kube-root-ca.crt"
-"""The ConfigMap in every Pod's account volume; it never changes while a cluster lives."""
+"""The ConfigMap in every Pod's account volume; it does not change during a cluster's lifetime."""
 
 _NEVER_S = 365 * 86_400.0
 _RESOURCES = {"Secret": resource.SECRETS, "ConfigMap": resource.CONFIG_MAPS}
 
 
 class FilePreparer(NamedTuple):
-    """What is needed to prepare."""
+    """Prepares the files of containers, with the clients and facts that this needs."""
 
     kube: client.Client
     accounts: account_tokens.AccountTokens
@@ -49,36 +49,41 @@ class FilePreparer(NamedTuple):
     now: clock.Clock
 
     async def order(
-        self, pod: pods.Pod, of: pods.Container, known: pod_state.PodState, *, number: int
-    ) -> container.StartOrder:
-        """Make everything that the container needs, and the order to start it.
+        self,
+        pod: pods.Pod,
+        wanted_container: pods.Container,
+        known: pod_state.PodState,
+        *,
+        number: int,
+    ) -> container.StartRequest:
+        """Prepare everything that the container needs and return the order to start it.
 
-        Raises `NotYet`, `Unsupported`, OSError, KubeError.
+        Raises `InputsNotReady`, `Unsupported`, OSError, KubeError.
         """
         if known.renew_at is None or self.now.monotonic() >= known.renew_at:
             await self.fill(pod, known)
-        found = await self._find(container_plan.wanted(of), pod.metadata.namespace)
-        root = known.directory.mount_point(of.name)
-        if isinstance(of, pods.EphemeralContainer):
-            container_plan.check_ephemeral(pod, of)
-        done = container_plan.make(pod, of, found=found, facts=self.facts, root=root)
-        known.directory.link(of.name, done.links)
-        termination.make_file(known.directory.root(of.name), of)
-        return container.StartOrder(
-            id=f"{known.uid}/{of.name}/{number}",
+        found = await self._find(container_plan.wanted(wanted_container), pod.metadata.namespace)
+        root = known.directory.mount_point(wanted_container.name)
+        if isinstance(wanted_container, pods.EphemeralContainer):
+            container_plan.check_ephemeral(pod, wanted_container)
+        done = container_plan.make(pod, wanted_container, found=found, facts=self.facts, root=root)
+        known.directory.link(wanted_container.name, done.links)
+        termination.make_file(known.directory.root(wanted_container.name), wanted_container)
+        return container.StartRequest(
+            id=f"{known.uid}/{wanted_container.name}/{number}",
             argv=done.argv,
             env=done.env,
             cwd=done.cwd,
-            directory=str(known.directory.container(of.name)),
-            stdin=of.stdin,
-            stdin_once=of.stdin_once,
-            tty=of.tty,
+            directory=str(known.directory.container(wanted_container.name)),
+            stdin=wanted_container.stdin,
+            stdin_once=wanted_container.stdin_once,
+            tty=wanted_container.tty,
             no_new_privileges=done.dropped_privileges.no_new_privileges,
             dropped=done.dropped_privileges.dropped,
         )
 
     async def fill(self, pod: pods.Pod, known: pod_state.PodState) -> None:
-        """Make the files of all volumes as they are to be now. Raises as `order`."""
+        """Write the files of all volumes in their present state. Raises as `order` does."""
         found = await self._find(volume_sources.wanted(pod), pod.metadata.namespace)
         tokens, soonest_s = {}, REFRESH_S if _changes(pod) else _NEVER_S
         for want in dict.fromkeys(volume_sources.tokens(pod)):
@@ -86,7 +91,7 @@ class FilePreparer(NamedTuple):
             soonest_s = min(soonest_s, renew_s)
         if self._gives_account(pod):
             soonest_s = min(soonest_s, await self.accounts.write(pod, known.directory))
-        context = volume_sources.Context(pod, found, tokens, self.facts)
+        context = volume_sources.VolumeContext(pod, found, tokens, self.facts)
         known.directory.fill(volume_sources.volume(v, context) for v in pod.spec.volumes or ())
         for volume in pod.spec.volumes or ():
             if (host := volume_sources.host_path(volume)) is not None:
@@ -94,7 +99,7 @@ class FilePreparer(NamedTuple):
         known.renew_at = self.now.monotonic() + soonest_s
 
     def renews(self, pod: pods.Pod) -> bool:
-        """True if files of its volumes are to be written again while it runs."""
+        """Return whether files of the Pod's volumes must be written again while it runs."""
         return (
             _changes(pod)
             or self._gives_account(pod)
@@ -118,8 +123,8 @@ class FilePreparer(NamedTuple):
             return await self.kube.get(_RESOURCES[kind], name, namespace)
         except (kube_errors.NotFound, kube_errors.Invalid):
             return None
-        except kube_errors.Forbidden as error:  # the Node authorizer learns of a Pod a moment later
-            raise errors.NotYet(str(error)) from error
+        except kube_errors.Forbidden as error:  # the Node authorizer sees a new Pod with a delay
+            raise errors.InputsNotReady(str(error)) from error
 
 
 def _changes(pod: pods.Pod) -> bool:

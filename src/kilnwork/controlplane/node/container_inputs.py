@@ -1,7 +1,7 @@
-"""What a container needs from elsewhere before it can start: objects, tokens, facts of the node.
+"""Inputs of a container from outside its Pod: API objects, tokens, and facts of the node.
 
 Used by `container_plan`, `volume_sources` and `downward_fields`, which are pure, and by the
-reconciler, which fetches.
+reconciler, which fetches them.
 """
 
 import types
@@ -22,35 +22,36 @@ class ObjectWant(NamedTuple):
 
 
 class TokenWant(NamedTuple):
-    """A token of the Pod's service account; an empty audience is the API server's own."""
+    """A token of the Pod's service account; an empty audience means the API server."""
 
     audience: str
     seconds: int
 
 
 Found = Mapping[tuple[Kind, str], meta.JsonObject | None]
-"""What the API server had under each wanted (kind, name); None: there is no such object."""
+"""(kind, name) → the object that the API server has; None if there is none."""
 
 Tokens = Mapping[TokenWant, str]
-"""The tokens that were asked for."""
+"""The issued tokens."""
 
 
 class NodeFacts(NamedTuple):
-    """What is the same for all containers of this node.
-
-    `env` is the base of every environment (PATH, HOME), `service_env` what Pods with a service
-    account get besides. `workdir` is where containers run that name no directory. `capacity`: of
-    the node, as resource quantities; what a container without limits has. `mounts_accounts`: give a
-    Pod the files of its service account although no volume of it says so, as needed by API servers
-    without the ServiceAccount admission (the embedded one). `uid`, `gid`: of all processes.
-    """
+    """What is the same for all containers of this node."""
 
     node: str
     address: str
     workdir: str
+    """Working directory of containers that name none."""
     env: Mapping[str, str]
+    """Base of every environment (PATH, HOME)."""
     service_env: Mapping[str, str]
+    """Further variables of Pods with a service account."""
     capacity: Mapping[str, str] = types.MappingProxyType({})
+    """Resource quantities of the node, which count as the limits of a container without any."""
     mounts_accounts: bool = True
+    """Provide the files of its service account to a Pod that has no volume for them, as needed
+    with API servers without the ServiceAccount admission plugin (the embedded one)."""
     uid: int = 0
+    """User of all processes."""
     gid: int = 0
+    """Group of all processes."""

@@ -1,9 +1,9 @@
-"""From a Pod to what must be done to start one of its containers: program, environment, mounts.
+"""Plan for the start of a container, computed from its Pod: program, environment and mounts. Pure.
 
-Pure: the objects and tokens that the Pod names are looked up by the caller (`wanted`, `tokens`) and
-handed in. Used by the reconciler before each start; `volume_sources` makes the files of volumes,
-`volumes` carries them out. What users name (keys, paths, volumes) is data: a path that would leave
-its directory makes the Pod fail, it is never followed.
+The caller fetches the objects and tokens that the Pod names (`wanted`, `tokens`) and passes them
+in. Used by the reconciler before each start; `volume_sources` computes the files of volumes,
+`volumes` writes them. Everything that users name (keys, paths, volumes) is data: a path that would
+leave its directory makes the Pod fail and is never followed.
 """
 
 import functools
@@ -28,7 +28,7 @@ from kilnwork.controlplane.node import (
 from kilnwork.kit import container_mounts
 
 ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
-"""Where Kubernetes mounts a service account's files; below the container's root here."""
+"""Where Kubernetes mounts a service account's files; here it is below the container's root."""
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -36,21 +36,21 @@ _UID = re.compile(r"[a-z0-9-]{1,64}")
 
 
 class MountLink(NamedTuple):
-    """A mount: what is found at `path` (relative to the container's root).
-
-    `sub` is relative to the volume, and made if `makes`. An empty `volume` means the service
-    account's files. `host`: the directory or file of the machine that the volume is, if it is one.
-    """
+    """A mount: the link at `path`, relative to the container's root, and its target."""
 
     path: str
     volume: str
+    """Name of the volume; empty for the service account's files."""
     sub: str = ""
+    """Path inside the volume."""
     makes: bool = False
+    """Whether to create `sub` if it does not exist."""
     host: str = ""
+    """The directory or file of the machine that the volume is, if it is a hostPath."""
 
 
 class ContainerPlan(NamedTuple):
-    """Everything to start one container."""
+    """Everything needed to start one container."""
 
     argv: list[str]
     env: dict[str, str]
@@ -62,7 +62,7 @@ class ContainerPlan(NamedTuple):
 def expand(text: str, values: Mapping[str, str]) -> str:
     """Replace every `$(NAME)` of `values`, as Kubernetes does in commands and environment values.
 
-    `$$` is a literal `$`; a reference to an unknown name stays as it is; nothing is expanded twice.
+    `$$` is a literal `$`; references to unknown names are left alone; nothing is expanded twice.
     Source of the rules: k8s.io/kubernetes third_party/forked/golang/expansion.
     """
 
@@ -76,7 +76,7 @@ def expand(text: str, values: Mapping[str, str]) -> str:
 
 
 def refusal(pod: pods.Pod) -> str:
-    """Why this node cannot run the Pod whatever happens; empty if it can."""
+    """Return why this node can never run the Pod, or "" if it can."""
     if not _UID.fullmatch(pod.metadata.uid):
         return f'"{pod.metadata.uid}" is not a valid uid'
     refused = [found for found in ignored(pod) if found.effect == Effect.REFUSED]
@@ -94,9 +94,9 @@ def refusal(pod: pods.Pod) -> str:
 
 
 def ignored(pod: pods.Pod) -> list[field_effects.Finding]:
-    """Fields of the Pod that this node refuses or that have no effect on it.
+    """Return the fields of the Pod that this node refuses or that have no effect on it.
 
-    Not those of ephemeral containers, which have no part in what becomes of the Pod.
+    Fields of ephemeral containers are excluded, since these do not affect the outcome of the Pod.
     """
     spec = msgspec.structs.replace(pod.spec, ephemeral_containers=None)
     return list(_ignored(msgspec.json.encode(spec)))
@@ -104,26 +104,28 @@ def ignored(pod: pods.Pod) -> list[field_effects.Finding]:
 
 @functools.lru_cache(maxsize=256)
 def _ignored(spec: bytes) -> tuple[field_effects.Finding, ...]:
-    """Several are asked for in every pass over a Pod, whose spec hardly ever changes."""
+    """Cached, since several callers ask in every pass over a Pod, whose spec hardly ever
+    changes.
+    """
     return tuple(pod_fields.findings(msgspec.json.decode(spec), Side.CLUSTER))
 
 
 def ignored_of(pod: pods.Pod, container: pods.EphemeralContainer) -> list[field_effects.Finding]:
-    """The same of an ephemeral container."""
+    """Return the fields of an ephemeral container that are refused or have no effect."""
     volumes, position = pod.spec.volumes, pod.ephemeral_containers.index(container)
     given = msgspec.to_builtins(container)
     return list(pod_fields.ephemeral_findings(given, position, volumes, Side.CLUSTER))
 
 
 def check_ephemeral(pod: pods.Pod, container: pods.EphemeralContainer) -> None:
-    """Raise `Unsupported` for one that this node cannot run whatever happens."""
+    """Raise `Unsupported` for an ephemeral container that this node can never run."""
     for found in ignored_of(pod, container):
         if found.effect == Effect.REFUSED:
             raise errors.Unsupported(field_effects.sentence(found))
 
 
 def wanted(container: pods.Container) -> list[container_inputs.ObjectWant]:
-    """The Secrets and ConfigMaps that the container's environment names."""
+    """Return the Secrets and ConfigMaps that the container's environment names."""
     found: list[container_inputs.ObjectWant] = []
     for source in container.env_from or ():
         if source.secret_ref is not None:
@@ -149,21 +151,23 @@ def make(
     facts: container_inputs.NodeFacts,
     root: Path,
 ) -> ContainerPlan:
-    """The recipe of a container whose mounts are under `root`.
+    """Return the plan of a container whose mounts are under `root`.
 
-    Raises `NotYet` for what is missing and may come, `Unsupported` for what never can work.
+    Raises `InputsNotReady` for something missing that may appear later, `Unsupported` for what can
+    never work.
     """
     env = _environment(pod, container, found, facts=facts, root=root)
     command = [*(container.command or ()), *(container.args or ())]
-    # args alone are a program where an image has no entrypoint; options are for one that has.
+    # args without command are a program unless they start with an option: then they are meant
+    # for the entrypoint of an image, which no container has here.
     if not command or (not container.command and command[0].startswith("-")):
-        raise errors.NotYet(
+        raise errors.InputsNotReady(
             "no command specified: images are labels on this node, so the container must "
             "name its program in command or args",
             reason="CreateContainerError",
         )
     dropped_privileges = _privileges(pod, container, facts)
-    # With Kubernetes too an ephemeral container has only the mounts that it names.
+    # As in Kubernetes, an ephemeral container has only the mounts that it names.
     implicit = facts.mounts_accounts and not isinstance(container, pods.EphemeralContainer)
     return ContainerPlan(
         argv=[expand(word, env) for word in command],
@@ -180,13 +184,13 @@ def _privileges(
     of_pod, own = pod.spec.security_context or {}, container.security_context or {}
     at = pod.path(container)
     try:
-        return privileges.of(of_pod, own, uid=facts.uid, gid=facts.gid, at=at)
+        return privileges.privileges_of(of_pod, own, uid=facts.uid, gid=facts.gid, at=at)
     except privileges.PrivilegeRefused as error:
-        raise errors.NotYet(str(error)) from error
+        raise errors.InputsNotReady(str(error)) from error
 
 
 def uses_account(pod: pods.Pod, *, mounts_accounts: bool) -> bool:
-    """True if the node itself must give the Pod the files of its service account."""
+    """Return whether the node itself must provide the files of the Pod's service account."""
     return mounts_accounts and pod.uses_account and not pod.mounts(ACCOUNT_PATH)
 
 
@@ -194,7 +198,7 @@ def uses_account(pod: pods.Pod, *, mounts_accounts: bool) -> bool:
 
 
 class _Context(NamedTuple):
-    """What the variables of one container are made of."""
+    """Inputs of the environment variables of one container."""
 
     pod: pods.Pod
     container: pods.Container
@@ -210,7 +214,9 @@ def _environment(
     facts: container_inputs.NodeFacts,
     root: Path,
 ) -> dict[str, str]:
-    """Its variables; all of them may refer to that of the mounts, which only the node sets."""
+    """Return its variables. All of them may refer to the one of the mounts, which only the node
+    sets.
+    """
     env = {**facts.env, "HOSTNAME": pod.metadata.name, container_mounts.VARIABLE: str(root)}
     if pod.uses_account:
         env.update(facts.service_env)
@@ -250,7 +256,7 @@ def _key_reference(variable: pods.EnvVar) -> tuple[container_inputs.Kind, pods.K
 
 
 def _value(variable: pods.EnvVar, context: _Context, env: Mapping[str, str]) -> str | None:
-    """The value of a variable; None for an optional one whose source is not there."""
+    """Return the value of a variable, or None for an optional one whose source does not exist."""
     source = variable.value_from
     if source is None:
         return expand(variable.value or "", env)
@@ -260,7 +266,7 @@ def _value(variable: pods.EnvVar, context: _Context, env: Mapping[str, str]) -> 
         return downward_fields.resource(source.resource_field_ref, context.container, context.facts)
     named = _key_reference(variable)
     if named is None:
-        raise errors.NotYet(f"the source of variable {variable.name} is not supported here")
+        raise errors.InputsNotReady(f"the source of variable {variable.name} is not supported here")
     kind, reference = named
     data = volume_sources.read(
         kind, reference.name, context.found, optional=bool(reference.optional)
@@ -270,11 +276,11 @@ def _value(variable: pods.EnvVar, context: _Context, env: Mapping[str, str]) -> 
     if reference.optional:
         return None
     where = f"{kind} {context.pod.metadata.namespace}/{reference.name}"
-    raise errors.NotYet(f"couldn't find key {reference.key} in {where}")
+    raise errors.InputsNotReady(f"couldn't find key {reference.key} in {where}")
 
 
 def _text(value: bytes) -> str:
-    """Bytes as a value of the environment; what is not UTF-8 passes through unchanged."""
+    """Decode a value of the environment; bytes that are not UTF-8 pass through unchanged."""
     return value.decode("utf-8", "surrogateescape")
 
 
@@ -284,23 +290,24 @@ def _text(value: bytes) -> str:
 def _links(
     pod: pods.Pod, container: pods.Container, env: Mapping[str, str], *, implicit: bool
 ) -> Iterator[MountLink]:
-    """All mounts, outer ones first. `implicit`: see
-    `container_inputs.NodeFacts.mounts_accounts`."""
+    """Yield all mounts, outer ones first. `implicit`: see
+    `container_inputs.NodeFacts.mounts_accounts`.
+    """
     known = {str(volume.get("name")): volume for volume in pod.spec.volumes or ()}
     mounts: dict[str, MountLink] = {}
     for mount in container.volume_mounts or ():
         if mount.name not in known:
             raise errors.Unsupported(f'volumeMounts: there is no volume "{mount.name}"')
         sub = mount.sub_path or expand(mount.sub_path_expr, env)
-        path = volume_sources.inside(mount.mount_path.lstrip("/"))
+        path = volume_sources.normalize_inside(mount.mount_path.lstrip("/"))
         if path in mounts:
             raise errors.Unsupported(f'mountPath "{mount.mount_path}" is used twice')
         host = volume_sources.host_path(known[mount.name])
         mounts[path] = MountLink(
             path,
             mount.name,
-            volume_sources.inside(sub) if sub else "",
-            makes=volume_sources.keeps(known[mount.name]),
+            volume_sources.normalize_inside(sub) if sub else "",
+            makes=volume_sources.is_container_owned(known[mount.name]),
             host=host.path if host is not None else "",
         )
     account = ACCOUNT_PATH.lstrip("/")

@@ -1,8 +1,8 @@
-"""Container logs on disk in the kubelet's format (CRI), written by the shim, one file a container.
+"""Writer of container logs in the kubelet's format (CRI), used by the shim: one file per container.
 
-A line is `TIME stdout|stderr F|P TEXT`; P marks a piece of a line that was too long. Two
-generations are kept: `NAME.log` and `NAME.log.1`. Reading is `log_reader`. Standard library only:
-the shim pays for every import.
+A line is `TIME stdout|stderr F|P TEXT`; P marks part of a line that was too long. Two generations
+are kept: `NAME.log` and `NAME.log.1`. `log_reader` reads them. Standard library only: every import
+makes the shim larger.
 """
 
 import errno
@@ -12,29 +12,30 @@ from pathlib import Path
 from kilnwork.kit import clock
 
 MAX_LINE = 16 * 1024
-"""Bytes of text in one entry; longer lines are cut into P entries (containerd's default)."""
+"""Bytes of text in one entry; longer lines are split into P entries (containerd's default)."""
 
 LIMIT = 10 * 1024 * 1024
 """Bytes of one file before it is rotated (the kubelet's containerLogMaxSize)."""
 
 
 SPARE_BYTES = 256 << 20
-"""Left free for the journal, which shares the disk; of a small disk a twentieth. As `data.disks`,
-whose import the shim would pay for."""
+"""Space that is left free for the journal on the same disk, or a twentieth of a small disk. Same
+value as in `data.disks`, which the shim does not import to stay small."""
 
 LOST = b"[kilnwork: part of this output was lost: the disk was full]"
 
 
 def previous(path: Path) -> Path:
-    """Where the older generation of a log is kept."""
+    """Return the path of the older generation of a log."""
     return path.with_name(f"{path.name}.1")
 
 
 class LogWriter:
-    """Appends what a container writes to its log. Never fails the container: what a full disk
-    does not take, or would take from the room of the journal, is lost, and an entry says so.
+    """Appends the output of a container to its log.
 
-    Output without a newline is held back until the line ends, grows past `MAX_LINE`, or `close`.
+    It never makes the container fail: output that a full disk cannot take, or that would take the
+    space reserved for the journal, is dropped, and an entry says so. Output without a newline is
+    held back until the line ends, exceeds `MAX_LINE`, or the log is closed.
     """
 
     def __init__(self, path: Path, *, limit: int = LIMIT, now: clock.Clock) -> None:
@@ -47,7 +48,7 @@ class LogWriter:
         self._lost = False
 
     def write(self, stream: str, output: bytes) -> None:
-        """Take a piece of `stdout` or `stderr`."""
+        """Append a piece of output of `stdout` or `stderr`."""
         *lines, rest = (self._rest.get(stream, b"") + output).split(b"\n")
         entries = [piece for line in lines for piece in _cut(line)]
         while len(rest) >= MAX_LINE:
@@ -57,7 +58,7 @@ class LogWriter:
         self._append(stream, entries)
 
     def close(self) -> None:
-        """Write what was held back and close the file."""
+        """Write the output that was held back and close the file."""
         for stream, rest in self._rest.items():
             if rest:
                 self._append(stream, [(b"F", rest)])

@@ -1,7 +1,7 @@
 """The downward API: fields of a Pod and resources of a container as text. Pure.
 
-Used by `container_plan` (variables) and `volume_sources` (files). Names, formats and texts of
-refusals are those of k8s.io/kubernetes pkg/fieldpath and pkg/api/v1/resource.
+Used by `container_plan` (variables) and `volume_sources` (files). Names, formats and error messages
+are those of k8s.io/kubernetes pkg/fieldpath and pkg/api/v1/resource.
 """
 
 import decimal
@@ -17,7 +17,10 @@ _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
 
 
 def field(path: str, pod: pods.Pod, facts: container_inputs.NodeFacts) -> str:
-    """The value of a field, as far as a process on this machine has it. Raises `NotYet`."""
+    """Return the value of a field, as far as a process on this machine has it.
+
+    Raises `InputsNotReady` for any other field.
+    """
     match = _SUBSCRIPT.fullmatch(path)
     if match:
         values = getattr(pod.metadata, match.group(1))
@@ -34,19 +37,19 @@ def field(path: str, pod: pods.Pod, facts: container_inputs.NodeFacts) -> str:
         "status.podIPs": facts.address,
     }
     if path not in simple:
-        raise errors.NotYet(f"unsupported fieldPath: {path}")
+        raise errors.InputsNotReady(f"unsupported fieldPath: {path}")
     return simple[path]
 
 
 def file_content(path: str, pod: pods.Pod, facts: container_inputs.NodeFacts) -> str:
-    """As `field`; in a volume all labels or annotations may be asked for at once."""
+    """Return what `field` returns; in a volume, all labels or annotations may be named at once."""
     if path in ("metadata.labels", "metadata.annotations"):
         return _table(getattr(pod.metadata, path.partition(".")[2]))
     return field(path, pod, facts)
 
 
 def _table(values: Mapping[str, str]) -> str:
-    """`key="value"` a line, sorted (fieldpath.FormatMap)."""
+    """Return sorted lines of `key="value"` (fieldpath.FormatMap)."""
     lines = (f"{key}={json.dumps(values[key], ensure_ascii=False)}" for key in sorted(values))
     return "\n".join(lines)
 
@@ -54,14 +57,14 @@ def _table(values: Mapping[str, str]) -> str:
 def resource(
     reference: pods.ResourceReference, container: pods.Container, facts: container_inputs.NodeFacts
 ) -> str:
-    """Limit or request of a container in units of the divisor, rounded up.
+    """Return limit or request of a container in units of the divisor, rounded up.
 
-    A limit that is not set is what the node has; a request that is not set is the limit, else 0.
-    Raises `NotYet` for what is no resource.
+    An unset limit is the node's capacity; an unset request is the limit, else 0. Raises
+    `InputsNotReady` for an unknown resource.
     """
     which, _, name = reference.resource.partition(".")
     if which not in ("limits", "requests") or not name:
-        raise errors.NotYet(f"unsupported container resource: {reference.resource}")
+        raise errors.InputsNotReady(f"unsupported container resource: {reference.resource}")
     limits, requests = container.limits, container.requests
     if which == "limits":
         amount = limits.get(name) or facts.capacity.get(name, "0")

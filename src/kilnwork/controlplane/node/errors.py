@@ -1,23 +1,23 @@
-"""What can go wrong on the local node, one class per reaction.
+"""Errors of the local node, one class per reaction.
 
-`ShimAway`: open the shim again and repeat. `ShimRefused`: a fault of ours, look at the message.
-`NotYet`: the Pod waits, look again soon. `Unsupported`: the Pod fails, a retry cannot help.
-`NameTaken`: end what runs here.
+`ShimAway`: open the shim again and repeat. `ShimRefused`: a bug; see the message. `InputsNotReady`:
+the Pod waits; try again soon. `Unsupported`: the Pod fails; a retry cannot help. `NameTaken`: stop
+what runs here.
 """
 
 from kilnwork.kit import errors
 
 
 class NodeError(errors.KilnError):
-    """The local node cannot do this."""
+    """Base class of errors of the local node."""
 
 
 class ShimAway(NodeError):
-    """The shim has gone away."""
+    """The connection to the shim was lost."""
 
 
 class WrongShim(ShimAway):
-    """The running shim is of another version."""
+    """The running shim has another version."""
 
 
 class ShimRefused(NodeError):
@@ -25,10 +25,10 @@ class ShimRefused(NodeError):
 
 
 class NameTaken(NodeError):
-    """Another process runs the node of this name now; the text says which."""
+    """Another process runs the node of this name now; the message says which one."""
 
 
-class NotYet(NodeError):
+class InputsNotReady(NodeError):
     """Something that the container needs does not exist yet.
 
     `reason` is the waiting reason in the container's status.
@@ -40,4 +40,4 @@ class NotYet(NodeError):
 
 
 class Unsupported(NodeError):
-    """The Pod asks for something that the local node does not offer."""
+    """The Pod uses something that the local node does not support."""

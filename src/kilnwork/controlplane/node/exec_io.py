@@ -1,7 +1,7 @@
 """Our ends of a process's input and output: pipes and terminals on the event loop.
 
-Used by `execs` and `exec_link`. Nothing is buffered here: who reads slowly makes the process wait,
-and a process that does not read makes the writer wait.
+Used by `execs` and `exec_link`. Nothing is buffered here: a slow reader makes the process wait, and
+a process that does not read makes the writer wait.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ _PIECE = 64 * 1024
 
 
 class _End:
-    """A descriptor that is closed once; who waits on it then sees its end."""
+    """A descriptor that is closed once; a coroutine that waits for it then sees the end."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_blocking(descriptor, False)
@@ -49,18 +49,18 @@ class _End:
                 self._stop()
 
 
-class Output(_End):
-    """What a process writes."""
+class ProcessOutput(_End):
+    """Read end of a process's output."""
 
     async def read(self) -> bytes:
-        """The next piece, empty at the end; one reader at a time."""
+        """Return the next piece, b"" at the end. One reader at a time."""
         while self._descriptor >= 0:
             try:
                 return os.read(self._descriptor, _PIECE)
             except BlockingIOError:
                 asyncio.get_running_loop().add_reader(self._descriptor, self._ready)
                 await self._wait()
-            except OSError:  # EIO: no process has the terminal open any more
+            except OSError:  # EIO: no process has the terminal open
                 return b""
         return b""
 
@@ -68,11 +68,11 @@ class Output(_End):
         asyncio.get_running_loop().remove_reader(self._descriptor)
 
 
-class Input(_End):
-    """What a process reads."""
+class ProcessInput(_End):
+    """Write end of a process's input."""
 
     async def write(self, content: bytes) -> bool:
-        """Write all of it; False when no process will read it."""
+        """Write all of it. Return False when no process will read it."""
         while content and self._descriptor >= 0:
             try:
                 content = content[os.write(self._descriptor, content) :]
@@ -84,7 +84,7 @@ class Input(_End):
         return not content
 
     def resize(self, *, width: int, height: int) -> None:
-        """Of a terminal, in characters; the process in it gets SIGWINCH."""
+        """Set the size of a terminal in characters; the process in it gets SIGWINCH."""
         size = struct.pack("HHHH", height & 0xFFFF, width & 0xFFFF, 0, 0)
         with contextlib.suppress(OSError):
             fcntl.ioctl(self._descriptor, termios.TIOCSWINSZ, size)
@@ -93,28 +93,28 @@ class Input(_End):
         asyncio.get_running_loop().remove_writer(self._descriptor)
 
 
-def pipe_from() -> tuple[Output, int]:
-    """A pipe out of a process: our end, and the one to give away."""
+def pipe_from() -> tuple[ProcessOutput, int]:
+    """Return a pipe out of a process: our end, and the descriptor for the process."""
     ours, theirs = os.pipe()
-    return Output(ours), theirs
+    return ProcessOutput(ours), theirs
 
 
-def pipe_to() -> tuple[int, Input]:
-    """A pipe into a process: the end to give away, and ours."""
+def pipe_to() -> tuple[int, ProcessInput]:
+    """Return a pipe into a process: the descriptor for the process, and our end."""
     theirs, ours = os.pipe()
-    return theirs, Input(ours)
+    return theirs, ProcessInput(ours)
 
 
 class Terminal(NamedTuple):
-    """Our end of a pseudo-terminal, once for each way, and the one to give away."""
+    """A pseudo-terminal: our end, once for each direction, and the descriptor for the process."""
 
-    output: Output
-    input: Input
+    output: ProcessOutput
+    input: ProcessInput
     theirs: int
 
 
 def terminal() -> Terminal:
-    """A new pseudo-terminal (pty(7)). Raises OSError, with nothing left open."""
+    """Return a new pseudo-terminal (pty(7)). Raises OSError and leaves nothing open then."""
     ours, theirs = os.openpty()
     try:
         again = os.dup(ours)
@@ -122,4 +122,4 @@ def terminal() -> Terminal:
         os.close(ours)
         os.close(theirs)
         raise
-    return Terminal(Output(ours), Input(again), theirs)
+    return Terminal(ProcessOutput(ours), ProcessInput(again), theirs)

@@ -1,8 +1,8 @@
-"""One more process in a container, or one more listener: asks the shim, waits for the end.
+"""Client of the shim for exec and attach: starts a process in a container or joins its output.
 
-Used by `execs` (kubectl exec, attach) and by probes. Each has a connection to the shim of its own
-(`exec_shim` and `attach_shim` have the protocol); input and output are descriptors that the caller
-keeps the other ends of (`exec_io`).
+Used by `execs` (kubectl exec, attach) and by probes. Each has a connection of its own to the shim
+(`exec_shim` and `attach_shim` describe the protocol); input and output are descriptors whose other
+ends the caller keeps (`exec_io`).
 """
 
 import asyncio
@@ -18,37 +18,36 @@ from typing import Any, NamedTuple, Self
 from kilnwork.controlplane.node import errors, exec_io, exec_shim
 
 OUTPUT = 10 * 1024
-"""Bytes that `run` keeps, as the kubelet does of a probe."""
+"""Bytes of output that `run` keeps, as the kubelet does for a probe."""
 
 RESPONSE_TIMEOUT_S = 30.0
-"""How long the shim may take to start a process or to join us to a container."""
+"""How long the shim may take to start a process or to attach us to a container."""
 
 _LINE = 64 * 1024
 _SILENT = "the shim does not respond: its machine is overloaded, or it was stopped by a signal"
 
 
-class CannotStart(errors.NodeError):
-    """The program could not be executed; the text says why."""
+class CommandNotStarted(errors.NodeError):
+    """The program could not be executed; the message says why."""
 
 
 class NotRunning(errors.NodeError):
-    """The container does not run (any more)."""
+    """The container does not run, or no longer runs."""
 
 
-class Command(NamedTuple):
-    """What to run where; with `tty`, standard input becomes the controlling terminal.
-
-    `hangup`: the signal that its process group gets when `Process.close` comes before its end.
-    """
+class ExecCommand(NamedTuple):
+    """What to run in which container."""
 
     container: str
     argv: Sequence[str]
     tty: bool = False
+    """Make standard input the controlling terminal."""
     hangup: int = signal.SIGHUP
+    """Signal for the process group if `Process.close` is called before the process has ended."""
 
 
-class Process:
-    """A process that runs. `close` it in any case: one that still runs is hung up on."""
+class ExecProcess:
+    """A running process. `close` it in any case: that hangs up on it if it still runs."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -56,32 +55,32 @@ class Process:
         self.pid = 0
 
     @classmethod
-    async def start(cls, shim: Path, command: Command, descriptors: Sequence[int]) -> Self:
-        """Run it on copies of three descriptors; the caller closes its own.
+    async def start(cls, shim: Path, command: ExecCommand, descriptors: Sequence[int]) -> Self:
+        """Start the process with copies of three descriptors; the caller closes its own.
 
         Raises `ShimAway`, `NotRunning`, `CannotStart`.
         """
         request = {"n": 1, "do": "exec", **command._asdict()}
         line = json.dumps(request).encode() + b"\n"
         if len(line) > exec_shim.MAX_LINE:
-            raise CannotStart("the command is too long")
+            raise CommandNotStarted("the command is too long")
         try:
             async with asyncio.timeout(RESPONSE_TIMEOUT_S):
-                return await cls._begin(shim, line, descriptors)
+                return await cls._start_process(shim, line, descriptors)
         except TimeoutError as error:
             raise errors.ShimAway(_SILENT) from error
 
     @classmethod
-    async def _begin(cls, shim: Path, line: bytes, descriptors: Sequence[int]) -> Self:
+    async def _start_process(cls, shim: Path, line: bytes, descriptors: Sequence[int]) -> Self:
         try:
             reader, writer = await _connect(shim, line, descriptors)
         except OSError as error:
             raise errors.ShimAway(f"no shim listens on {shim}") from error
         process = cls(reader, writer)
         try:
-            response = await process._hear()
+            response = await process._read_message()
             if "error" in response:
-                kind = CannotStart if response.get("running") else NotRunning
+                kind = CommandNotStarted if response.get("running") else NotRunning
                 raise kind(response["error"])
         except BaseException:
             await process.close()
@@ -90,10 +89,10 @@ class Process:
         return process
 
     async def wait(self) -> int:
-        """Its exit code, 128 + n after signal n. Raises `ShimAway`: then it is unknown."""
-        return int((await self._hear())["code"])
+        """Return the exit code, 128 + n after signal n. Raises `ShimAway` if it is unknown."""
+        return int((await self._read_message())["code"])
 
-    async def _hear(self) -> dict[str, Any]:
+    async def _read_message(self) -> dict[str, Any]:
         try:
             line = await self._reader.readline()
         except OSError:
@@ -127,7 +126,7 @@ async def _send(shim: Path, line: bytes, descriptors: Sequence[int]) -> socket.s
         connection.setblocking(False)
         await loop.sock_connect(connection, str(shim))
         sent = socket.send_fds(connection, [line], list(descriptors))
-        if sent < len(line):  # else the shim may have replied and closed by now
+        if sent < len(line):  # not an empty sendall: the shim may have replied and closed by now
             await loop.sock_sendall(connection, line[sent:])
     except BaseException:
         connection.close()
@@ -136,17 +135,21 @@ async def _send(shim: Path, line: bytes, descriptors: Sequence[int]) -> socket.s
 
 
 class Attachment:
-    """A container whose output comes to the pipes given to `attach`; `close` it in any case.
+    """An attached container whose output arrives at the pipes given to `attach`. `close` it in any
+    case.
 
-    `input`: its standard input or terminal, for us to write to and to close; None: it has none.
+    `input` is its standard input or terminal, which the caller writes to and closes; None: it has
+    none.
     """
 
-    def __init__(self, connection: socket.socket, input_: exec_io.Input | None) -> None:
+    def __init__(self, connection: socket.socket, input_: exec_io.ProcessInput | None) -> None:
         self._connection = connection
         self.input = input_
 
     async def was_slow(self) -> bool:
-        """Wait for the end: True if it came because the output was read too slowly."""
+        """Wait for the end. Return whether the shim ended it because the output was read too
+        slowly.
+        """
         loop = asyncio.get_running_loop()
         try:
             return b"slow" in await loop.sock_recv(self._connection, _LINE)
@@ -160,7 +163,7 @@ class Attachment:
 
 
 async def attach(shim: Path, container: str, outputs: Sequence[int]) -> Attachment:
-    """Listen to a container on copies of two writing ends, which the caller closes.
+    """Attach to a container with copies of two write ends, which the caller closes.
 
     Raises `ShimAway`, `NotRunning`.
     """
@@ -184,11 +187,11 @@ async def _join(shim: Path, line: bytes, outputs: Sequence[int]) -> Attachment:
     except BaseException:
         connection.close()
         raise
-    return Attachment(connection, exec_io.Input(descriptors[0]) if descriptors else None)
+    return Attachment(connection, exec_io.ProcessInput(descriptors[0]) if descriptors else None)
 
 
 async def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """The first response, which fits into one message, and the descriptors that came with it."""
+    """Return the first response, which fits into one message, and the descriptors sent with it."""
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
     loop.add_reader(connection, readable.set)
@@ -208,7 +211,7 @@ async def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]
 async def run(
     shim: Path, container: str, argv: Sequence[str], *, timeout_s: float
 ) -> tuple[int, bytes]:
-    """Exit code and the first `OUTPUT` bytes it wrote, both streams mixed.
+    """Run a command. Return its exit code and the first `OUTPUT` bytes of both streams.
 
     Raises TimeoutError after SIGKILL to its process group, and as `Process.start`.
     """
@@ -216,8 +219,8 @@ async def run(
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123, ASYNC230 - a device
         try:
             given = [nothing.fileno(), theirs, theirs]
-            command = Command(container, argv, hangup=signal.SIGKILL)
-            process = await Process.start(shim, command, given)
+            command = ExecCommand(container, argv, hangup=signal.SIGKILL)
+            process = await ExecProcess.start(shim, command, given)
         except BaseException:
             ours.close()
             raise
@@ -232,7 +235,7 @@ async def run(
         await process.close()
 
 
-async def _first(output: exec_io.Output) -> bytes:
+async def _first(output: exec_io.ProcessOutput) -> bytes:
     kept = bytearray()
     while piece := await output.read():
         kept += piece[: OUTPUT - len(kept)]

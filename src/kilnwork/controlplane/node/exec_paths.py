@@ -1,7 +1,7 @@
 """The kubelet's paths `/exec`, `/attach` and `/portForward`, whose responses are streams.
 
-Used by `kubelet.KubeletApp`, which has asked who the client is and what they may. The texts of
-refusals are the kubelet's (k8s.io/kubernetes pkg/kubelet/server/server.go).
+Used by `kubelet.KubeletApp` after authentication and authorization. Error messages are the
+kubelet's (k8s.io/kubernetes pkg/kubelet/server/server.go).
 """
 
 import logging
@@ -27,22 +27,22 @@ log = logging.getLogger(__name__)
 PATHS = ("exec", "attach", "portForward")
 
 _ASKED = {"input": streams.STDIN, "output": streams.STDOUT, "error": streams.STDERR}
-"""Words of the query and the streams that they ask for."""
+"""Query parameter → the stream that it requests."""
 
 
 class FoundContainer(NamedTuple):
-    """A container that runs; `address`: where ports of its Pod are reached."""
+    """A running container; `address` is where ports of its Pod are reached."""
 
     record: container.ContainerRecord
     address: str
 
 
 Find = Callable[[str, str, str], FoundContainer | asgi.Refusal]
-"""(namespace, pod, container) → its newest start; without a container any of the Pod's."""
+"""(namespace, pod, container) → its newest start; "" for the container: any of the Pod."""
 
 
 class ExecPaths:
-    """All sessions of a node; `shim` is its socket. `stop` it before the listener."""
+    """All streaming sessions of a node; `shim` is its socket. `stop` it before the listener."""
 
     def __init__(self, find: Find, *, shim: Path) -> None:
         self._find = find
@@ -53,8 +53,8 @@ class ExecPaths:
         await self._background.stop()
 
     async def serve(self, request: asgi.Request, response: asgi.Response) -> None:
-        """Respond to one request; a session goes on after it."""
-        asked = _Asked(request)
+        """Respond to one request; its session continues in the background."""
+        asked = _StreamRequest(request)
         try:
             refusal = asked.refusal or self._begin(asked)
         except asgi.Disconnected:
@@ -62,7 +62,7 @@ class ExecPaths:
         if refusal is not None:
             await response.refuse(refusal)
 
-    def _begin(self, asked: "_Asked") -> asgi.Refusal | None:
+    def _begin(self, asked: "_StreamRequest") -> asgi.Refusal | None:
         found = self._find(asked.namespace, asked.pod, asked.container)
         if isinstance(found, FoundContainer) and asked.uid not in (
             "",
@@ -94,13 +94,13 @@ class ExecPaths:
 
     async def _command(
         self,
-        asked: "_Asked",
+        asked: "_StreamRequest",
         gathering: execs.ExecStreams,
-        connection: streams_io.Connection,
+        connection: streams_io.StreamConnection,
         *,
         container: str,
     ) -> None:
-        """exec or attach, to the Status at the end."""
+        """Run one exec or attach, up to the Status at its end."""
         try:
             opened = await gathering.all(connection)
             if opened is None:
@@ -109,7 +109,7 @@ class ExecPaths:
             if asked.what == "attach":
                 status = await execs.attach(session, shim=self._shim, container=container)
             else:
-                command = exec_link.Command(container, asked.argv, tty=asked.tty)
+                command = exec_link.ExecCommand(container, asked.argv, tty=asked.tty)
                 status = await execs.execute(session, shim=self._shim, command=command)
             if status is not None:
                 error = opened[streams.ERROR]
@@ -120,7 +120,9 @@ class ExecPaths:
             connection.abort()
 
 
-async def _forward(forwards: port_forwards.Forwards, connection: streams_io.Connection) -> None:
+async def _forward(
+    forwards: port_forwards.Forwards, connection: streams_io.StreamConnection
+) -> None:
     try:
         await forwards.run(connection)
         await connection.close()
@@ -132,17 +134,17 @@ def _connect(
     hijack: asgi.Hijack,
     agreed: upgrades.UpgradeAgreement,
     take: Callable[[streams_io.Stream], bool],
-) -> streams_io.Connection:
-    """Take the connection from HTTP, respond, and begin."""
+) -> streams_io.StreamConnection:
+    """Take the connection over from HTTP, send the response head, and start the stream protocol."""
     taken = hijack()
     taken.transport.write(agreed.head)
-    connection = streams_io.Connection(agreed.codec, on_open=take)
+    connection = streams_io.StreamConnection(agreed.codec, on_open=take)
     taken.hand_over(connection)
     return connection
 
 
-class _Asked:
-    """What a request of the paths asks for; `refusal` if it makes no sense."""
+class _StreamRequest:
+    """A parsed request; `refusal` is the error response if it is invalid."""
 
     def __init__(self, request: asgi.Request) -> None:
         parts = request.segments
@@ -179,6 +181,6 @@ class _Asked:
             self.ports.append(port)
 
     def wanted(self, version: str = "") -> set[str]:
-        """The streams that the client will open; version 2 knew no sizes of windows."""
+        """Return the streams that the client will open; protocol version 2 has no window sizes."""
         resize = {streams.RESIZE} if self.tty and not version.startswith("v2.") else set()
         return {streams.ERROR, *self.streams, *resize}

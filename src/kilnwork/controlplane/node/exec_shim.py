@@ -1,14 +1,14 @@
-"""The shim's part of exec: one more process in a container that runs, on descriptors of the caller.
+"""The shim's part of exec: one more process in a running container, on descriptors of the caller.
 
 Used by `shim`. The caller (`exec_link`) connects to the shim's socket and sends one line with three
-descriptors (SCM_RIGHTS), which become standard input, output and error; so the shim copies
-no bytes. The reply is `{"n": 1, "pid": …}` or `{"n": 1, "error": …, "running": …}`; when the
-process has ended, `{"event": "ended", "code": …}` follows and the connection closes. A caller
-that closes it first hangs up: the process group gets the signal that `hangup` names, SIGHUP
-for a person, as on a terminal that goes away.
+descriptors (SCM_RIGHTS), which become standard input, output and error; so the shim copies no
+bytes. The reply is `{"n": 1, "pid": …}` or `{"n": 1, "error": …, "running": …}`; when the process
+has ended, `{"event": "ended", "code": …}` follows and the connection closes. If the caller closes
+it first, the process group gets the signal that `hangup` names: SIGHUP by default, as from a
+terminal that is closed.
 
-The process has the environment and the directory of the container, and its marker: it ends with it.
-Standard library only, as all of the shim.
+The process has the environment, the working directory and the marker of the container, and ends
+with it. Standard library only, like all of the shim.
 """
 
 import contextlib
@@ -22,14 +22,16 @@ from typing import Any
 from kilnwork.controlplane.node import container as containers
 
 MAX_LINE = 4 * 1024 * 1024
-"""Bytes of the request; Linux allows 2 MiB of arguments."""
+"""Maximum size of a request in bytes; Linux allows 2 MiB of arguments."""
 
 DESCRIPTORS = 3
 _RECEIVE = 64 * 1024
 
 
 class ExecConnection:
-    """A connection to the shim that has not said yet what it wants, or that has asked for exec."""
+    """A connection to the shim that has not sent its request yet, or whose request is exec or
+    attach.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
@@ -37,12 +39,12 @@ class ExecConnection:
         self.pid = 0
         self.hangup = int(signal.SIGHUP)
         self.settled = False
-        """True once it has asked: whatever else it says, it leaves."""
+        """True after its request: any further bytes end the connection."""
         self._received = b""
         self._descriptors: list[int] = []
 
     def read(self) -> bool:
-        """Take what has come; False when the other side is gone or sends too much."""
+        """Read what has arrived. Return False when the other side has closed or sends too much."""
         try:
             piece, descriptors, _, _ = socket.recv_fds(
                 self.connection, _RECEIVE, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
@@ -57,7 +59,7 @@ class ExecConnection:
         return bool(piece) and not enough and not self.settled
 
     def take(self) -> tuple[bytes, bytes] | None:
-        """The first line once it is there, and what came after it."""
+        """Return the first line and the bytes after it, or None until the line is complete."""
         line, newline, rest = self._received.partition(b"\n")
         if not newline:
             return None
@@ -66,81 +68,85 @@ class ExecConnection:
         return line, rest
 
     def take_descriptors(self) -> list[int]:
-        """What came with the line; to be closed by the caller."""
+        """Return the descriptors that came with the line; the caller closes them."""
         taken, self._descriptors = self._descriptors, []
         return taken
 
-    def say(self, message: dict[str, Any]) -> None:
-        """Send one line; too little is ever sent for the socket to be full."""
+    def send(self, message: dict[str, Any]) -> None:
+        """Send one line. The socket never gets enough of them to be full."""
         with contextlib.suppress(OSError):
             self.connection.send(json.dumps(message).encode() + b"\n")
 
     def close(self) -> None:
-        """Close it and the descriptors that were not taken."""
+        """Close the connection and the descriptors that were not taken."""
         for descriptor in self.take_descriptors():
             os.close(descriptor)
         self.connection.close()
 
 
 class Execs:
-    """The processes that guests have asked for."""
+    """The running processes of exec requests."""
 
     def __init__(self) -> None:
         self._running: dict[int, ExecConnection] = {}
 
     def start(
-        self, guest: ExecConnection, request: dict[str, Any], held: containers.Container | None
+        self, client: ExecConnection, request: dict[str, Any], held: containers.ShimContainer | None
     ) -> bool:
-        """Run what the guest asks for in this container; False: nothing to wait for."""
-        descriptors = guest.take_descriptors()
+        """Start the requested process in this container. Return whether there is an end to wait
+        for.
+        """
+        descriptors = client.take_descriptors()
         try:
             if held is None or held.root is None:
-                guest.say({"n": request["n"], "error": "the container is not running"})
+                client.send({"n": request["n"], "error": "the container is not running"})
                 return False
             if len(descriptors) != DESCRIPTORS:
-                guest.say({"n": request["n"], "error": f"needs {DESCRIPTORS} descriptors"})
+                client.send({"n": request["n"], "error": f"needs {DESCRIPTORS} descriptors"})
                 return False
-            guest.hangup = int(request.get("hangup", guest.hangup))
-            guest.pid = _execute(request, held, descriptors)
+            client.hangup = int(request.get("hangup", client.hangup))
+            client.pid = _execute(request, held, descriptors)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             argv = [str(word) for word in request.get("argv") or ()]
-            text = containers.explain(argv, *_surroundings(held), error=error)
-            guest.say({"n": request["n"], "error": text, "running": True})
+            text = containers.explain_failure(argv, *_process_context(held), error=error)
+            client.send({"n": request["n"], "error": text, "running": True})
             return False
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-        self._running[guest.pid] = guest
-        guest.say({"n": request["n"], "pid": guest.pid})
+        self._running[client.pid] = client
+        client.send({"n": request["n"], "pid": client.pid})
         return True
 
     def exited(self, pid: int, status: int) -> ExecConnection | None:
-        """A child has been waited for: return the connection that asked for it, after its reply."""
-        guest = self._running.pop(pid, None)
-        if guest is not None:
+        """Report the exit of a child. Return the connection that asked for it, or None."""
+        client = self._running.pop(pid, None)
+        if client is not None:
             code = os.waitstatus_to_exitcode(status)
-            guest.say({"event": "ended", "code": code if code >= 0 else 128 - code})
-        return guest
+            client.send({"event": "ended", "code": code if code >= 0 else 128 - code})
+        return client
 
-    def left(self, guest: ExecConnection) -> None:
-        """The guest is gone: hang up."""
-        if self._running.pop(guest.pid, None) is not None:
+    def disconnected(self, client: ExecConnection) -> None:
+        """Send the hangup signal to the process of a client that has disconnected."""
+        if self._running.pop(client.pid, None) is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(guest.pid, guest.hangup)
+                os.killpg(client.pid, client.hangup)
 
 
-def _surroundings(held: containers.Container | None) -> tuple[dict[str, str], str]:
+def _process_context(held: containers.ShimContainer | None) -> tuple[dict[str, str], str]:
     try:
-        return ({}, "") if held is None else held.surroundings()
+        return ({}, "") if held is None else held.process_context()
     except OSError:
         return {}, ""
 
 
-def _execute(request: dict[str, Any], held: containers.Container, descriptors: list[int]) -> int:
+def _execute(
+    request: dict[str, Any], held: containers.ShimContainer, descriptors: list[int]
+) -> int:
     argv = request["argv"]
     if not argv or not all(isinstance(word, str) for word in argv):
         raise ValueError("a command is needed")
-    env, cwd = held.surroundings()
+    env, cwd = held.process_context()
     if request.get("tty"):
         env.setdefault("TERM", containers.TERM)
     prepare = containers.before_exec(held.dropped_privileges(), tty=bool(request.get("tty")))
@@ -155,5 +161,5 @@ def _execute(request: dict[str, Any], held: containers.Container, descriptors: l
         preexec_fn=prepare,  # noqa: PLW1509 - one thread
         umask=0o022,
     )
-    child.returncode = 0  # the shim waits for all its children; keep Popen from trying
+    child.returncode = 0  # the shim waits for all its children: Popen must not
     return child.pid

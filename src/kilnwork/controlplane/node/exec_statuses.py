@@ -1,7 +1,7 @@
-"""What the error stream of exec and attach says at the end. Pure.
+"""Final messages on the error stream of exec and attach. Pure.
 
-A JSON Status since version 4 of the streams, before that a text for failures only
-(k8s.io/kubelet pkg/cri/streaming/remotecommand; client-go tools/remotecommand reads it).
+A JSON Status since version 4 of the protocol, before that a text for failures only (k8s.io/kubelet
+pkg/cri/streaming/remotecommand; client-go tools/remotecommand reads it).
 """
 
 import json
@@ -11,12 +11,12 @@ from kilnwork.api import meta
 
 
 def success() -> meta.JsonObject:
-    """It ended with 0, or there is nothing to say."""
+    """Return the Status for exit code 0, or for an attach that has ended."""
     return {"metadata": {}, "status": "Success"}
 
 
 def exited(code: int) -> meta.JsonObject:
-    """It ended with this code; 0 is a success."""
+    """Return the Status for this exit code; 0 is a success."""
     if code == 0:
         return success()
     text = f"command terminated with exit code {code}"
@@ -31,7 +31,7 @@ def exited(code: int) -> meta.JsonObject:
 
 
 def failed(text: str) -> meta.JsonObject:
-    """It could not be run, or it is unknown how it ended."""
+    """Return the Status for a command that could not be run or whose end is unknown."""
     return {
         "metadata": {},
         "status": "Failure",
@@ -43,7 +43,7 @@ def failed(text: str) -> meta.JsonObject:
 
 
 def encode(status: dict[str, Any], *, as_json: bool) -> bytes:
-    """The bytes for the error stream; may be empty."""
+    """Return the bytes for the error stream; may be empty."""
     if as_json:
         return json.dumps(status, separators=(",", ":")).encode()
     return b"" if status["status"] == "Success" else str(status["message"]).encode()

@@ -1,7 +1,7 @@
-"""One exec or attach, from the streams that a client opens to the Status at its end.
+"""One exec or attach session, from the streams that the client opens to the Status at its end.
 
-Used by `exec_paths`, which has agreed with the client on how streams travel. The process belongs to
-the shim (`exec_link`); a client that goes away hangs up on it.
+Used by `exec_paths`, which has negotiated the stream protocol with the client. The process belongs
+to the shim (`exec_link`); it is hung up on when the client disconnects.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _MAX_RESIZE = 1024
 class ExecStreams:
     """The streams of one session, by kind, as the client opens them.
 
-    `as_json`: the error stream carries a Status, not a text.
+    `as_json`: the error stream carries a Status instead of a text.
     """
 
     def __init__(self, wanted: Collection[str], *, as_json: bool) -> None:
@@ -45,7 +45,7 @@ class ExecStreams:
         self._complete = asyncio.Event()
 
     def take(self, stream: streams_io.Stream) -> bool:
-        """Keep one that was asked for and is not there yet; refuse any other."""
+        """Accept a stream that was requested and is still missing; refuse any other."""
         if stream.kind not in self._missing:
             return False
         self._missing.discard(stream.kind)
@@ -55,9 +55,11 @@ class ExecStreams:
         return True
 
     async def all(
-        self, connection: streams_io.Connection
+        self, connection: streams_io.StreamConnection
     ) -> Mapping[str, streams_io.Stream] | None:
-        """Everything that was asked for; None if the client did not open it in time, or left."""
+        """Wait for all requested streams. Return None if the client opens them too late or
+        disconnects.
+        """
         background = coroutines.BackgroundWork("streams")
         waits = {
             background.start("complete", self._complete.wait()),
@@ -69,14 +71,16 @@ class ExecStreams:
 
 
 class Ends(NamedTuple):
-    """Our ends of a process's input and output by stream, and the three to give away."""
+    """Our ends of a process's input and output by stream, and the three descriptors for the
+    process.
+    """
 
-    outputs: Mapping[str, exec_io.Output]
-    input: exec_io.Input | None
+    outputs: Mapping[str, exec_io.ProcessOutput]
+    input: exec_io.ProcessInput | None
     theirs: tuple[int, int, int]
 
-    def give_away(self) -> None:
-        """Close what the process has copies of by now."""
+    def close_child_ends(self) -> None:
+        """Close the descriptors for the process, which has copies of them by now."""
         for descriptor in set(self.theirs):
             os.close(descriptor)
 
@@ -88,14 +92,14 @@ class Ends(NamedTuple):
 
 
 def ends(kinds: Collection[str], *, tty: bool) -> Ends:
-    """Pipes for what the client wants, a terminal with `tty`; what is not wanted is null(4).
+    """Return pipes for the wanted streams, or a terminal with `tty`; all others are null(4).
 
-    Raises OSError when descriptors run out, with nothing left open.
+    Raises OSError when descriptors run out, and leaves nothing open then.
     """
     if tty:
         terminal = exec_io.terminal()
         return Ends({streams.STDOUT: terminal.output}, terminal.input, (terminal.theirs,) * 3)
-    outputs: dict[str, exec_io.Output] = {}
+    outputs: dict[str, exec_io.ProcessOutput] = {}
     theirs: list[int] = []
     input_ = None
     with contextlib.ExitStack() as undo:
@@ -124,30 +128,30 @@ def _null() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecSession:
-    """A client whose streams are all there."""
+    """A client that has opened all its streams."""
 
-    connection: streams_io.Connection
+    connection: streams_io.StreamConnection
     streams: Mapping[str, streams_io.Stream]
     tty: bool
 
 
 async def execute(
-    session: ExecSession, *, shim: Path, command: exec_link.Command
+    session: ExecSession, *, shim: Path, command: exec_link.ExecCommand
 ) -> meta.JsonObject | None:
-    """Run a command; the Status of its end, None if the client did not wait for it."""
+    """Run a command. Return the Status of its end, or None if the client did not wait for it."""
     own = ends(session.streams, tty=session.tty)
     try:
         try:
-            starting = exec_link.Process.start(shim, command, own.theirs)
-            process = await _while_there(session, starting)
+            starting = exec_link.ExecProcess.start(shim, command, own.theirs)
+            process = await _unless_disconnected(session, starting)
         except errors.NodeError as error:
             return exec_statuses.failed(f"error executing command in container: {error}")
         finally:
-            own.give_away()
+            own.close_child_ends()
         if process is None:
             return None
         try:
-            return await _carry(session, own=own, end=_end(process))
+            return await _copy_streams(session, own=own, end=_end(process))
         finally:
             await process.close()
     finally:
@@ -155,29 +159,32 @@ async def execute(
 
 
 async def attach(session: ExecSession, *, shim: Path, container: str) -> meta.JsonObject | None:
-    """Join a container that runs until it ends; the Status, None if the client left before."""
+    """Attach to a container until it ends. Return the Status, or None if the client left before."""
     pipes = ends((streams.STDOUT, streams.STDERR), tty=False)
     try:
         try:
             joining = exec_link.attach(shim, container, pipes.theirs[1:])
-            attached = await _while_there(session, joining)
+            attached = await _unless_disconnected(session, joining)
         except errors.NodeError as error:
             return exec_statuses.failed(f"error attaching to container: {error}")
         finally:
-            pipes.give_away()
+            pipes.close_child_ends()
         if attached is None:
             return None
         try:
             own = pipes._replace(input=attached.input)
-            return await _carry(session, own=own, end=_end_attached(attached))
+            return await _copy_streams(session, own=own, end=_end_attached(attached))
         finally:
             attached.close()
     finally:
         pipes.close()
 
 
-async def _while_there(session: ExecSession, work: Coroutine[Any, Any, T]) -> T | None:
-    """What `work` gives; None, and its end, if the client leaves before. Not for TimeoutErrors."""
+async def _unless_disconnected(session: ExecSession, work: Coroutine[Any, Any, T]) -> T | None:
+    """Return the result of `work`, or cancel it and return None if the client disconnects.
+
+    Not for work that raises TimeoutError.
+    """
     background = coroutines.BackgroundWork("exec")
 
     async def watch() -> None:
@@ -194,10 +201,10 @@ async def _while_there(session: ExecSession, work: Coroutine[Any, Any, T]) -> T 
         await background.stop()
 
 
-async def _carry(
+async def _copy_streams(
     session: ExecSession, *, own: Ends, end: Coroutine[Any, Any, meta.JsonObject]
 ) -> meta.JsonObject | None:
-    """Copy all ways until everything has ended or the client is gone."""
+    """Copy in all directions until everything has ended or the client disconnects."""
     found, background = session.streams, coroutines.BackgroundWork("exec")
     if own.input is not None and streams.STDIN in found:
         background.start("stdin", feed(found[streams.STDIN], own.input, last=not session.tty))
@@ -217,7 +224,7 @@ async def _carry(
         await background.stop()
 
 
-async def _end(process: exec_link.Process) -> meta.JsonObject:
+async def _end(process: exec_link.ExecProcess) -> meta.JsonObject:
     try:
         return exec_statuses.exited(await process.wait())
     except errors.ShimAway:
@@ -230,10 +237,10 @@ async def _end_attached(attached: exec_link.Attachment) -> meta.JsonObject:
     return exec_statuses.success()
 
 
-async def feed(stream: streams_io.Stream, end: exec_io.Input, *, last: bool) -> None:
-    """What the client sends, to the process; `last`: its end is the end of the input too.
+async def feed(stream: streams_io.Stream, end: exec_io.ProcessInput, *, last: bool) -> None:
+    """Copy what the client sends to the process. `last`: close the process's input at its end.
 
-    A terminal stays open, since its output comes from the same place.
+    A terminal is not closed, since its output comes from the same descriptor.
     """
     while piece := await stream.read():
         if not await end.write(piece):
@@ -241,11 +248,11 @@ async def feed(stream: streams_io.Stream, end: exec_io.Input, *, last: bool) -> 
     if last:
         end.close()
     while await stream.read():
-        pass  # no process reads it any more, and other streams must not wait behind it
+        pass  # discard: unread data of this stream would block the other streams
 
 
-async def drain(output: exec_io.Output, stream: streams_io.Stream | None) -> None:
-    """What the process writes, to the client; a client that wants no more closes it."""
+async def drain(output: exec_io.ProcessOutput, stream: streams_io.Stream | None) -> None:
+    """Copy what the process writes to the client, until the client closes the stream."""
     while piece := await output.read():
         if stream is not None and not await stream.write(piece):
             break
@@ -254,8 +261,10 @@ async def drain(output: exec_io.Output, stream: streams_io.Stream | None) -> Non
         stream.finish()
 
 
-async def follow_size(stream: streams_io.Stream, terminal: exec_io.Input) -> None:
-    """Sizes of the client's window: JSON objects `{"Width": 80, "Height": 24}` in a row."""
+async def follow_size(stream: streams_io.Stream, terminal: exec_io.ProcessInput) -> None:
+    """Apply window sizes of the client: a sequence of JSON objects `{"Width": 80, "Height":
+    24}`.
+    """
     decoder, rest = json.JSONDecoder(), ""
     while piece := await stream.read():
         rest = (rest + piece.decode("latin-1")).lstrip()

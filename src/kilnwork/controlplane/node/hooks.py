@@ -1,7 +1,7 @@
-"""Lifecycle hooks of containers: what runs right after their start and right before their end.
+"""Lifecycle hooks of containers: run right after their start and right before their end.
 
 Used by `reconciler`. A `postStart` that fails ends the container; a `preStop` has the grace period
-and delays SIGTERM until it is over (k8s.io/kubernetes pkg/kubelet/lifecycle).
+and delays SIGTERM until it has finished (k8s.io/kubernetes pkg/kubelet/lifecycle).
 """
 
 import asyncio
@@ -14,14 +14,14 @@ from kilnwork.controlplane.node import container as containers
 from kilnwork.controlplane.node import errors, pods, probes
 
 POST_START_S = 600.0
-"""The longest that a postStart may take; the kubelet sets no limit."""
+"""Maximum duration of a postStart; the kubelet has no limit."""
 
 LEAST_S = 2.0
-"""Grace that is left after a preStop which took all of it (the kubelet's minimum)."""
+"""Grace period after a preStop that has used it up (the kubelet's minimum)."""
 
 
 class Hooks(NamedTuple):
-    """How hooks are run. Each gives why it failed, empty if it did not."""
+    """Runs hooks. Each method returns why the hook failed, or ""."""
 
     run_inside: probes.RunInside
     probers: probes.Probers
@@ -29,14 +29,14 @@ class Hooks(NamedTuple):
     async def post_start(
         self, container: pods.Container, record: containers.ContainerRecord
     ) -> str:
-        """Run the postStart of a container that has just started."""
+        """Run the postStart hook of a container that has just started."""
         hook = container.lifecycle.post_start if container.lifecycle is not None else None
         return await self._run(hook, container, record, limit_s=POST_START_S)
 
     async def pre_stop(
         self, container: pods.Container, record: containers.ContainerRecord, *, grace_s: float
     ) -> str:
-        """Run the preStop of a container that is to end."""
+        """Run the preStop hook of a container that is about to be stopped."""
         hook = container.lifecycle.pre_stop if container.lifecycle is not None else None
         return await self._run(hook, container, record, limit_s=grace_s)
 
@@ -75,11 +75,11 @@ class Hooks(NamedTuple):
 
 
 def has_pre_stop(container: pods.Container | None) -> bool:
-    """True if something is to run before SIGTERM."""
+    """Return whether the container has a hook to run before SIGTERM."""
     hooks = container.lifecycle if container is not None else None
     return hooks is not None and hooks.pre_stop is not None
 
 
 def has_post_start(container: pods.Container) -> bool:
-    """True if something is to run after the start."""
+    """Return whether the container has a hook to run after its start."""
     return container.lifecycle is not None and container.lifecycle.post_start is not None

@@ -1,7 +1,8 @@
-"""The kubelet's HTTPS paths of the local node: logs, streams and health, as an ASGI app.
+"""The kubelet's HTTPS API of the local node: logs, streams and health, as an ASGI app.
 
-The API server is the usual client, with a client certificate; `access` says who else may ask. The
-port is in the Node's `status.daemonEndpoints`. exec, attach and port-forward are `exec_paths`.
+The API server is the usual client, with a client certificate; `access` decides about other clients.
+The port is in the Node's `status.daemonEndpoints`. exec, attach and port-forward are in
+`exec_paths`.
 """
 
 import contextlib
@@ -18,25 +19,25 @@ _STOP_S = 2.0
 _TEXT = "text/plain"
 
 
-class Log(NamedTuple):
-    """A container's log, and whether more may come to it."""
+class ContainerLog(NamedTuple):
+    """A container's log. `more` returns whether it may still grow."""
 
     path: Path
     more: Callable[[], bool]
 
 
-FindLog = Callable[[str, str, str, bool], Log | asgi.Refusal]
+FindLog = Callable[[str, str, str, bool], ContainerLog | asgi.Refusal]
 """(namespace, pod, container, previous) → its log."""
 
 
 class KubeletApp:
-    """The paths. `find_log` is asked for every request."""
+    """ASGI app of the kubelet API. `find_log` is called for every log request."""
 
     def __init__(
         self,
         find_log: FindLog,
         *,
-        allowed: access.Access,
+        allowed: access.NodeAccess,
         streaming: exec_paths.ExecPaths | None = None,
         now: clock.Clock,
     ) -> None:
@@ -45,7 +46,7 @@ class KubeletApp:
         self._streaming = streaming
         self._now = now
         self.ending = False
-        """Set when the server stops: followers then end as if the container had."""
+        """Set when the server stops: log followers then end as if the container had ended."""
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         request, response = asgi.Request(scope, receive), asgi.Response(send)
@@ -69,7 +70,7 @@ class KubeletApp:
             await _send(response, 400, str(error))
             return
         _, namespace, pod, container = request.segments
-        found = self._find_log(namespace, pod, container, truth(query.get("previous")))
+        found = self._find_log(namespace, pod, container, parse_flag(query.get("previous")))
         if isinstance(found, asgi.Refusal):
             await _refuse(response, found)
             return
@@ -101,23 +102,23 @@ async def _send(response: asgi.Response, status: int, text: str) -> None:
     await response.send(status, _TEXT, text.encode())
 
 
-def truth(text: str | None) -> bool:
-    """A boolean of a query: absent, 0 and false are false, everything else is true."""
+def parse_flag(text: str | None) -> bool:
+    """Return a boolean of a query: absent, 0 and false are False, everything else is True."""
     return text is not None and text.lower() not in ("0", "false")
 
 
 def read_options(query: dict[str, str], *, now: float) -> log_reader.LogOptions:
-    """The options in a query; raises ValueError, whose text names the field."""
+    """Return the log options of a query. Raises ValueError with a message that names the field."""
     since: float | None = None
     if "sinceSeconds" in query:
         since = max(0.0, now - min(_number(query, "sinceSeconds", least=1), 1 << 53))
     if "sinceTime" in query:
         since = clock.parse_rfc3339(query["sinceTime"])
     return log_reader.LogOptions(
-        follow=truth(query.get("follow")),
+        follow=parse_flag(query.get("follow")),
         tail_lines=_number(query, "tailLines", least=0) if "tailLines" in query else None,
         since=None if since is None else clock.rfc3339_micro(since),
-        timestamps=truth(query.get("timestamps")),
+        timestamps=parse_flag(query.get("timestamps")),
         limit_bytes=_number(query, "limitBytes", least=1) if "limitBytes" in query else None,
     )
 
@@ -133,7 +134,7 @@ def _number(query: dict[str, str], name: str, *, least: int) -> int:
 
 
 class Certificates(NamedTuple):
-    """PEM files: what the node shows, and the CA of client certificates."""
+    """PEM files: the node's serving certificate with its key, and the CA of client certificates."""
 
     certificate: Path
     key: Path
@@ -141,7 +142,9 @@ class Certificates(NamedTuple):
 
 
 class KubeletServer:
-    """Serves an app over TLS on a port of `address` (0: a free one), in the running event loop."""
+    """Serves an app over TLS on a port of `address` (0: any free one), in the running event
+    loop.
+    """
 
     def __init__(
         self, app: KubeletApp, *, address: str, certificates: Certificates, port: int = 0
@@ -154,7 +157,7 @@ class KubeletServer:
         self._listener = serving.Listener(app, listening, tls=self._tls)
 
     def reload(self) -> None:
-        """Show the certificate that is in the files now to the next connections."""
+        """Load the certificate files again, for new connections."""
         self._tls.load_cert_chain(self._certificates.certificate, self._certificates.key)
 
     async def start(self) -> None:

@@ -1,10 +1,9 @@
-"""What to do next about one Pod: pure decisions from its object and what is known of it here.
+"""Decisions about one Pod: what to do next, given its object and the state of its containers. Pure.
 
-Used by the reconciler, which carries them out and asks again whenever something changed. A
-`ContainerView` is all that the node remembers of a container. Not the status: that is `statuses`.
-
-The order of containers is the kubelet's (k8s.io/kubernetes pkg/kubelet/kuberuntime,
-computePodActions and computeInitContainerActions; sidecars: KEP-753).
+The reconciler carries them out and asks again whenever something has changed. A `ContainerView` is
+all that the node remembers of a container. The status is computed in `statuses`. The order of
+containers is the kubelet's (k8s.io/kubernetes pkg/kubelet/kuberuntime, computePodActions and
+computeInitContainerActions; sidecars: KEP-753).
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,113 +14,117 @@ from kilnwork.controlplane.node import container_plan, pods
 from kilnwork.kit import backoff, clock
 
 RESTARTS = backoff.Backoff(base_s=1.0, max_s=60.0)
-"""Waits from the second restart in a row on; the first is at once."""
+"""Delays from the second restart in a row on; the first restart is immediate."""
 
 STEADY_S = 600.0
-"""A container that ran so long counts restarts from 0 again (as the kubelet's 10 minutes)."""
+"""After a container has run this long, restarts in a row count from 0 again (as the kubelet)."""
 
 UNSEEN_GRACE_S = 1.0
-"""What a container gets whose Pod is gone (the kubelet's smallest grace period)."""
+"""Grace period of a container whose Pod object is gone (the kubelet's minimum)."""
 
 SIDECAR_GRACE_S = 2.0
-"""What a sidecar gets at least when the others have ended or used up the grace (the kubelet's
-minimumGracePeriodInSeconds): it may have a result to hand over."""
+"""Minimum grace period of a sidecar after the others have ended or used up theirs (the kubelet's
+minimumGracePeriodInSeconds): it may have results to deliver."""
 
 MAX_EPHEMERAL_STARTS = 8
-"""Started at once: so the result of the first is reported before hundreds more have started."""
+"""Started in one pass, so that the first results are reported before hundreds more start."""
 
 DEADLINE = "DeadlineExceeded"
 
 
 class ContainerView(NamedTuple):
-    """What the node knows of one container.
-
-    `last` is the newest start, `before` the one before it. `row` counts ends in a row, `start_at`
-    (monotonic) is when the next start may be. `reason` and `message` say why the newest try to
-    start came to nothing, empty otherwise. `stop_s` is the grace it was asked to end with.
-    `started` and `ready` are what its probes say of it while it runs. `failing`: a probe had it
-    ended, so that it starts again whatever its exit code.
-    """
+    """What the node knows of one container."""
 
     last: containers.ContainerRecord | None = None
+    """The newest start."""
     before: containers.ContainerRecord | None = None
+    """The start before `last`."""
     row: int = 0
+    """Number of ends in a row."""
     start_at: float = 0.0
+    """Earliest time of the next start (monotonic)."""
     reason: str = ""
+    """Why the newest attempt to start failed; empty otherwise."""
     message: str = ""
+    """Message for `reason`."""
     stop_s: float | None = None
+    """Grace period that it was stopped with; None while it was not."""
     started: bool = True
+    """Result of the startup probe while it runs."""
     ready: bool = True
+    """Result of the readiness probe while it runs."""
     failing: bool = False
+    """Whether a probe or hook made it end, so that it starts again whatever its exit code."""
 
     @property
     def running(self) -> bool:
-        """True while something of the container is left."""
+        """Return whether any process of the container is left."""
         return self.last is not None and self.last.exit_code is None
 
 
 Views = Mapping[str, ContainerView]
-"""By the container's name; one that is not there is as a new `ContainerView`."""
+"""By name of the container; a missing one counts as a new `ContainerView`."""
 
 UNKNOWN = ContainerView()
 
 
-class Refuse(NamedTuple):
-    """Fail the Pod for good."""
+class RefusePod(NamedTuple):
+    """Decision: fail the Pod for good."""
 
     message: str
 
 
-class Start(NamedTuple):
-    """Start a container for the `number`th time, from 0."""
+class StartContainer(NamedTuple):
+    """Decision: start a container; `number` counts its starts from 0."""
 
     container: str
     number: int
 
 
-class Wait(NamedTuple):
-    """A container starts again in so long."""
+class WaitToStart(NamedTuple):
+    """Decision: start a container again after `seconds`."""
 
     container: str
     seconds: float
 
 
-class Stop(NamedTuple):
-    """Ask a container to end, then make it."""
+class StopContainer(NamedTuple):
+    """Decision: stop a container, and kill it after `grace_s`."""
 
     container: str
     grace_s: float
 
 
-class Remove(NamedTuple):
-    """Nothing of it is left: let the Pod object go."""
+class RemovePod(NamedTuple):
+    """Decision: delete the Pod object, since none of its containers is left."""
 
 
-class More(NamedTuple):
-    """There is more to start: decide again at once."""
+class StartMore(NamedTuple):
+    """Decision: there is more to start; decide again at once."""
 
 
-Decision = Refuse | Start | Wait | Stop | Remove | More
+Decision = RefusePod | StartContainer | WaitToStart | StopContainer | RemovePod | StartMore
 
 
-class Moment(NamedTuple):
-    """Now, on both clocks. `leaving_s`: the most grace there is while the node goes down."""
+class DecisionTime(NamedTuple):
+    """The current time on both clocks."""
 
     monotonic: float
     wall: float
     leaving_s: float | None = None
+    """Maximum grace period while the node shuts down; None while it does not."""
 
 
-def decide(pod: pods.Pod, views: Views, now: Moment) -> list[Decision]:
-    """What to do next; empty when there is nothing to do until something changes."""
+def decide(pod: pods.Pod, views: Views, now: DecisionTime) -> list[Decision]:
+    """Return what to do next; empty when there is nothing to do until something changes."""
     if pod.metadata.deletion_timestamp is not None:
         return _decide_deleted(pod, views, now)
     grace_s = pod.grace_s if now.leaving_s is None else min(pod.grace_s, now.leaving_s)
     if now.leaving_s is not None or pod.final or failure(pod, now.wall):
         return list(_stops(pod, views, grace_s, rest_s=grace_s))
     if refusal := container_plan.refusal(pod):
-        return [Refuse(refusal)]
-    if over(pod, views):
+        return [RefusePod(refusal)]
+    if only_sidecars_left(pod, views):
         return list(_stops(pod, views, grace_s, rest_s=max(SIDECAR_GRACE_S, grace_s)))
     decided, initialised = _initialise(pod, views, now)
     if initialised:
@@ -130,8 +133,10 @@ def decide(pod: pods.Pod, views: Views, now: Moment) -> list[Decision]:
     return decided + _ephemeral_starts(pod, views, now)
 
 
-def _ephemeral_starts(pod: pods.Pod, views: Views, now: Moment) -> list[Decision]:
-    """Start each once, also before the Pod is initialised: they are there to look into it."""
+def _ephemeral_starts(pod: pods.Pod, views: Views, now: DecisionTime) -> list[Decision]:
+    """Start each ephemeral container once, even before the Pod is initialised: it serves to debug
+    that.
+    """
     names = [container.name for container in pod.ephemeral_containers]
     new = [name for name in names if name not in views]
     waiting = (
@@ -141,23 +146,26 @@ def _ephemeral_starts(pod: pods.Pod, views: Views, now: Moment) -> list[Decision
         and view.last is None
         and view.start_at <= now.monotonic
     )
-    starts = [Start(name, 0) for name in (*new[:MAX_EPHEMERAL_STARTS], *waiting)]
-    return [*starts, More()] if len(new) > MAX_EPHEMERAL_STARTS else [*starts]
+    starts = [StartContainer(name, 0) for name in (*new[:MAX_EPHEMERAL_STARTS], *waiting)]
+    return [*starts, StartMore()] if len(new) > MAX_EPHEMERAL_STARTS else [*starts]
 
 
-def _decide_deleted(pod: pods.Pod, views: Views, now: Moment) -> list[Decision]:
+def _decide_deleted(pod: pods.Pod, views: Views, now: DecisionTime) -> list[Decision]:
     if any(view.running for view in views.values()):
         ends_at = clock.parse_rfc3339(pod.metadata.deletion_timestamp or "")
         rest_s = max(SIDECAR_GRACE_S, min(pod.grace_s, ends_at - now.wall))
         return list(_stops(pod, views, pod.grace_s, rest_s=min(pod.grace_s, rest_s)))
     done = pod.metadata.deletion_grace_period_seconds == 0
-    return [] if done else [Remove()]
+    return [] if done else [RemovePod()]
 
 
-def _stops(pod: pods.Pod, views: Views, grace_s: float, *, rest_s: float) -> Iterator[Stop]:
-    """Sidecars end when the others have, with `rest_s`; what was asked before is only shortened.
+def _stops(
+    pod: pods.Pod, views: Views, grace_s: float, *, rest_s: float
+) -> Iterator[StopContainer]:
+    """Yield the containers to stop; a grace period that was set before is only shortened.
 
-    They do not wait for ephemeral containers, as with the kubelet.
+    Sidecars are stopped after all others, with `rest_s`. They do not wait for ephemeral containers,
+    as with the kubelet.
     """
     sidecars = {c.name for c in pod.all_containers if c.sidecar}
     busy = any(_view(views, c.name).running for c in pod.all_containers if not c.sidecar)
@@ -166,14 +174,14 @@ def _stops(pod: pods.Pod, views: Views, grace_s: float, *, rest_s: float) -> Ite
         if not view.running or (busy and name in sidecars):
             continue
         if view.stop_s is None or wanted_s < view.stop_s:
-            yield Stop(name, wanted_s)
+            yield StopContainer(name, wanted_s)
 
 
 # Beginning, keeping up
 
 
-def _initialise(pod: pods.Pod, views: Views, now: Moment) -> tuple[list[Decision], bool]:
-    """What the init containers need, and whether the others may run."""
+def _initialise(pod: pods.Pod, views: Views, now: DecisionTime) -> tuple[list[Decision], bool]:
+    """Return what the init containers need, and whether the main containers may run."""
     decided: list[Decision] = []
     begun = has_begun(pod, views)
     for container in pod.init_containers:
@@ -188,21 +196,25 @@ def _initialise(pod: pods.Pod, views: Views, now: Moment) -> tuple[list[Decision
 
 
 def has_begun(pod: pods.Pod, views: Views) -> bool:
-    """True once one of the main containers was started: init containers are over then."""
+    """Return whether a main container was started: then the init containers have finished."""
     return any(_view(views, c.name).last is not None for c in pod.spec.containers)
 
 
-def _keep_up(pod: pods.Pod, container: pods.Container, views: Views, now: Moment) -> list[Decision]:
-    """Let a container run, unless it has ended for good."""
+def _keep_up(
+    pod: pods.Pod, container: pods.Container, views: Views, now: DecisionTime
+) -> list[Decision]:
+    """Keep a container running, unless it has ended for good."""
     view = _view(views, container.name)
     if view.running:
         failed_probe = view.failing and view.stop_s is None
-        return [Stop(container.name, _probe_grace_s(pod, container))] if failed_probe else []
+        return (
+            [StopContainer(container.name, _probe_grace_s(pod, container))] if failed_probe else []
+        )
     if view.last is not None and not restarts(pod, container, view):
         return []
     if view.start_at > now.monotonic:
-        return [Wait(container.name, view.start_at - now.monotonic)]
-    return [Start(container.name, 0 if view.last is None else view.last.number + 1)]
+        return [WaitToStart(container.name, view.start_at - now.monotonic)]
+    return [StartContainer(container.name, 0 if view.last is None else view.last.number + 1)]
 
 
 def _probe_grace_s(pod: pods.Pod, container: pods.Container) -> float:
@@ -213,7 +225,7 @@ def _probe_grace_s(pod: pods.Pod, container: pods.Container) -> float:
 
 
 def restarts(pod: pods.Pod, container: pods.Container, view: ContainerView) -> bool:
-    """True if a container that has ended is started again."""
+    """Return whether a container that has ended is started again."""
     if view.last is None or container.sidecar:
         return True
     policy = pod.spec.restart_policy
@@ -225,8 +237,10 @@ def restarts(pod: pods.Pod, container: pods.Container, view: ContainerView) -> b
     return policy == "Always" or (policy == "OnFailure" and failed)
 
 
-def over(pod: pods.Pod, views: Views) -> bool:
-    """True when no container will run any more but sidecars, which are to end now."""
+def only_sidecars_left(pod: pods.Pod, views: Views) -> bool:
+    """Return whether no container but sidecars will run any more, so that these are to be
+    stopped.
+    """
     for container in pod.init_containers:
         view = _view(views, container.name)
         if not container.sidecar and _ended_for_good(pod, container, view):
@@ -242,7 +256,9 @@ def _ended_for_good(pod: pods.Pod, container: pods.Container, view: ContainerVie
 
 
 def failure(pod: pods.Pod, wall: float) -> tuple[str, str] | None:
-    """Reason and message if the Pod has to fail although its containers could go on."""
+    """Return reason and message if the Pod must fail although its containers could go on, or
+    None.
+    """
     left_s = deadline_left_s(pod, wall)
     if left_s is None or left_s > 0:
         return None
@@ -250,7 +266,7 @@ def failure(pod: pods.Pod, wall: float) -> tuple[str, str] | None:
 
 
 def deadline_left_s(pod: pods.Pod, wall: float) -> float | None:
-    """Seconds until `activeDeadlineSeconds` are over; None for a Pod without."""
+    """Return the seconds until `activeDeadlineSeconds` have passed, or None for a Pod without."""
     limit_s, start = pod.spec.active_deadline_seconds, pod.status.get("startTime")
     if limit_s is None or not start:
         return None
@@ -264,18 +280,21 @@ def _view(views: Views, name: str) -> ContainerView:
 # What has happened
 
 
-def ended(view: ContainerView, record: containers.ContainerRecord, *, now: float) -> ContainerView:
-    """`view` after the end of its newest container: when the next start may be."""
+def after_end(
+    view: ContainerView, record: containers.ContainerRecord, *, now: float
+) -> ContainerView:
+    """Return the view after the end of its newest start, with the time of the next start."""
     lasted = record.finished_at - record.started_at if record.started_at else 0.0
     row = 1 if lasted >= STEADY_S else view.row + 1
     return view._replace(last=record, row=row, start_at=now + RESTARTS.delay_s(row - 1))
 
 
-def recall(pod: pods.Pod, name: str, *, wall: float) -> containers.ContainerRecord | None:
-    """The newest start of a container that no shim remembers, from the Pod's status; None: none.
+def recall_start(pod: pods.Pod, name: str, *, wall: float) -> containers.ContainerRecord | None:
+    """Return the newest start of a container that no shim remembers, from the Pod's status, or
+    None.
 
-    What was running then is taken for lost, as by a kubelet that finds no container: it must not
-    run twice under restartPolicy Never.
+    A container that was running then counts as lost, as with a kubelet that does not find it: it
+    must not run twice under restartPolicy Never.
     """
     shown = pod.shown(name)
     state = shown.get("state") or {}
@@ -284,7 +303,7 @@ def recall(pod: pods.Pod, name: str, *, wall: float) -> containers.ContainerReco
     if terminated := state.get("terminated") or {}:
         return _recalled(record, terminated)
     if "running" in state:
-        return containers.lost(record._replace(started_at=wall), wall)
+        return containers.as_lost(record._replace(started_at=wall), wall)
     if last := (shown.get("lastState") or {}).get("terminated"):
         return _recalled(record, last)
     return None

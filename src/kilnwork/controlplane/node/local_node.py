@@ -1,8 +1,8 @@
-"""The local node as a whole: shim, kubelet paths, Node and Lease, and the loop over its Pods.
+"""The local node as a whole: shim, kubelet API, Node and Lease objects, and the loop over its Pods.
 
-Started by `controlplane.cluster` (or by any code with a client and certificates): the API server is
-reached over HTTP only. Containers outlive a SIGKILL of the process that this runs in; the next
-`LocalNode` on the same directory takes them over. Linux only.
+Started by `controlplane.cluster`, or by any code with a client and certificates: it uses the API
+server over HTTP only. Containers outlive a SIGKILL of this process; the next `LocalNode` on the
+same directory takes them over. Linux only.
 """
 
 import asyncio
@@ -46,50 +46,54 @@ from kilnwork.kube import errors as kube_errors
 log = logging.getLogger(__name__)
 
 WORKERS = 8
-"""Pods looked at in parallel; each waits mostly for the API server."""
+"""Pods reconciled in parallel; each mostly waits for the API server."""
 
 STATUS_S = 1.0
-"""How long a stopping node tries to write the last statuses."""
+"""How long a stopping node waits for the final statuses to be written."""
 
 AWAY_S = 4.0
-"""How long it then tries to say that it is away and to give its name back: in three requests, to an
-API server that may be busy. Another process that wants the name waits much longer if it fails."""
+"""Timeout for marking the node as stopped and releasing its name: three requests to an API server
+that may be busy. If this fails, another process must wait much longer for the name."""
 
 _LOOK_S = 0.01
 
 
 class LocalNodeSettings(NamedTuple):
-    """Where and as whom the node runs.
-
-    `directory` (DIR) gets `pods` and `shim`; `run_dir` is the short private directory for
-    `shim.sock`. `workdir` is where containers run that name no directory. `path`: PATH of
-    containers, None for the bin directory of this Python before our own PATH. `patience_s`: how
-    long containers go on without a server. `labels` and `taints`: of the Node. `mounts_accounts`:
-    see `container_inputs.NodeFacts`. `on_remove` is called when the Node is marked with
-    `registration.REMOVE`, `on_taken` when another process runs it: call `end_untold` then.
-    `seizes`: take the name from its present holder.
+    """Settings of a node: its name, its directories, and what its containers and its Node object
+    get.
     """
 
     name: str
     directory: Path
+    """Data directory, which gets `pods` and `shim`."""
     run_dir: Path
+    """Private directory with a short path, for `shim.sock`."""
     workdir: Path
+    """Working directory of containers that name none."""
     certificates: kubelet.Certificates
     address: str = "127.0.0.1"
     path: str | None = None
+    """PATH of containers; None: the bin directory of this Python, then our own PATH."""
     home: str | None = None
+    """HOME of containers; None: our own home directory."""
     patience_s: float = shim.PATIENCE_S
+    """How long containers keep running without a server."""
     labels: Mapping[str, str] = types.MappingProxyType({})
-    taints: tuple[registration.Taint, ...] = ()
+    taints: tuple[registration.NodeTaint, ...] = ()
     mounts_accounts: bool = True
+    """See `container_inputs.NodeFacts`."""
     port: int = 0
+    """Port of the kubelet API; 0: any free one."""
     on_remove: Callable[[], None] = lambda: None
+    """Called when the Node is marked with `registration.REMOVE`."""
     on_taken: Callable[[], None] = lambda: None
+    """Called when another process runs the node: call `stop_without_statuses` then."""
     seizes: bool = False
+    """Whether to take the name from its present holder."""
 
 
 class LocalNode:
-    """One node. `kube` is its client, with the rights of `system:nodes`."""
+    """One node. `kube` is its client, with the permissions of `system:nodes`."""
 
     def __init__(
         self, kube: client.Client, settings: LocalNodeSettings, *, time: clock.Clock | None = None
@@ -117,7 +121,7 @@ class LocalNode:
             self._find_running, shim=settings.run_dir / "shim.sock"
         )
         self._server = self._build_server(kube)
-        identity = registration.Identity(
+        identity = registration.NodeIdentity(
             settings.name,
             settings.address,
             self._server.port,
@@ -130,7 +134,7 @@ class LocalNode:
             identity,
             now=self._now,
             on_remove=settings.on_remove,
-            on_back=self._reconciler.look_at_all,
+            on_back=self._reconciler.enqueue_all,
             on_taken=settings.on_taken,
         )
         self._manager = self._build_manager(kube)
@@ -142,7 +146,7 @@ class LocalNode:
 
     @property
     def port(self) -> int:
-        """Where the kubelet paths are served."""
+        """Return the port of the kubelet API."""
         return self._server.port
 
     def _tools(self, kube: client.Client) -> reconciler.ReconcilerParts:
@@ -163,7 +167,7 @@ class LocalNode:
             link=lambda: self._shim.link,
             run_inside=run_inside,
             preparer=container_files.FilePreparer(kube, accounts, known, self._now),
-            teller=pod_reports.PodReporter(kube, self._recorder, known.address, self._now),
+            reporter=pod_reports.PodReporter(kube, self._recorder, known.address, self._now),
             directory=self._pods,
             links=self._links,
             now=self._now,
@@ -171,10 +175,10 @@ class LocalNode:
 
     def _build_server(self, kube: client.Client) -> kubelet.KubeletServer:
         settings = self._settings
-        reviews = access.Reviews(kube, settings.name, now=self._now)
+        reviews = access.ApiAccessReviewer(kube, settings.name, now=self._now)
         app = kubelet.KubeletApp(
             self._find_log,
-            allowed=access.Access(reviews),
+            allowed=access.NodeAccess(reviews),
             streaming=self._streaming,
             now=self._now,
         )
@@ -205,13 +209,14 @@ class LocalNode:
         return built
 
     def reload_certificate(self) -> None:
-        """Show the serving certificate that is in the files now."""
+        """Load the serving certificate again from its files."""
         self._server.reload()
 
     async def start(self) -> None:
-        """Be Ready when this returns: containers of an earlier server are adopted or ended.
+        """Start the node. It is Ready on return: containers of an earlier process are adopted or
+        ended.
 
-        After a failure nothing runs on but the shim with what it has.
+        After a failure nothing keeps running but the shim with its containers.
         """
         try:
             await self._start()
@@ -228,21 +233,22 @@ class LocalNode:
         self._background.start("lease", self._registration.keep())
         await self._manager.start()
         uids = {pod.metadata.uid for pod in self._cache.list()}
-        self._reconciler.look_at_all()
+        self._reconciler.enqueue_all()
         self._background.start("clean", asyncio.to_thread(self._reconciler.clean, uids))
         log.info("node is ready", extra={"node": self.name, "port": self.port})
 
     async def stop(self, *, grace_s: float = 10.0) -> None:
-        """End every container, write what became of them, end the shim. At most `grace_s` + 10 s.
+        """Stop every container, write the final statuses, stop the shim. Takes at most `grace_s` +
+        10 s.
 
-        The API server must still be there for the statuses; without it they are left out.
+        The API server must still run to receive the statuses; without it they are not written.
         """
         self._reconciler.leave(grace_s)
         await self._wait(lambda: not self._reconciler.running, grace_s + STATUS_S)
         await self._wait(lambda: not len(self._queue), STATUS_S)
         await self._background.stop()
         if not self._removed:
-            await self._say_away()
+            await self._mark_away()
         await self._manager.stop()
         await self._reconciler.stop()
         await self._streaming.stop()
@@ -261,8 +267,10 @@ class LocalNode:
         await self._shim.detach()
         await self._server.stop()
 
-    async def end_untold(self, *, grace_s: float) -> None:
-        """End every container and the shim; what became of them is not ours to write any more."""
+    async def stop_without_statuses(self, *, grace_s: float) -> None:
+        """Stop every container and the shim without writing statuses, which another process does
+        now.
+        """
         await self._background.stop()
         await self._manager.stop()
         await self._reconciler.stop()
@@ -271,9 +279,9 @@ class LocalNode:
         await self._server.stop()
 
     async def remove(self, say: node_drain.Say) -> None:
-        """Take no more Pods, end those that are here, delete the Node; `stop` it afterwards.
+        """Cordon the node, evict its Pods and delete the Node; call `stop` afterwards.
 
-        Raises KubeError when the API server is away: call it again then.
+        Raises KubeError when the API server cannot be reached: call it again then.
         """
         await self._registration.cordon()
         await node_drain.drain(self._kube, self._cache.list, say)
@@ -281,7 +289,7 @@ class LocalNode:
         await self._registration.remove()
         self._removed = True
 
-    async def _say_away(self) -> None:
+    async def _mark_away(self) -> None:
         with contextlib.suppress(kube_errors.KubeError, TimeoutError):
             async with asyncio.timeout(AWAY_S):
                 await self._registration.leave()
@@ -294,8 +302,9 @@ class LocalNode:
     def read_log(
         self, namespace: str, pod: str, container: str, *, limit_bytes: int | None
     ) -> AsyncGenerator[bytes, None] | None:
-        """What a container has printed until now, for readers in this process; None if there is
-        no log of it here."""
+        """Return the output of a container so far, for readers in this process; None without a log
+        here.
+        """
         found = self._find_log(namespace, pod, container, False)
         if isinstance(found, asgi.Refusal):
             return None
@@ -307,7 +316,7 @@ class LocalNode:
         pod: str,
         name: str,
         previous: bool,  # noqa: FBT001 - a callback
-    ) -> kubelet.Log | asgi.Refusal:
+    ) -> kubelet.ContainerLog | asgi.Refusal:
         key: objects.Key = (namespace, pod)
         found = self._reconciler.container_log(key, name, previous=previous)
         if found is None:
@@ -318,12 +327,14 @@ class LocalNode:
             if previous:
                 return asgi.Refusal(400, f"previous terminated {what} not found")
             return asgi.Refusal(400, f"{what} is waiting to start: {record}")
-        return kubelet.Log(container.log_path(record), more)
+        return kubelet.ContainerLog(container.log_path(record), more)
 
     def _find_running(
         self, namespace: str, pod: str, name: str
     ) -> exec_paths.FoundContainer | asgi.Refusal:
-        """Where exec goes; without a `name`, any container of the Pod: all are at one address."""
+        """Return the container for exec; without a `name` any one of the Pod, since all share an
+        address.
+        """
         found = self._cache.get((namespace, pod))
         if found is None:
             return asgi.Refusal(404, "pod does not exist")
@@ -336,7 +347,7 @@ class LocalNode:
 
 
 def node_facts(settings: LocalNodeSettings, server: str) -> container_inputs.NodeFacts:
-    """What is the same for all containers of the node; nothing else is inherited from us."""
+    """Return what is the same for all containers of the node. They inherit nothing else from us."""
     own = os.environ.get("PATH", os.defpath)
     path = settings.path or f"{Path(sys.executable).parent}{os.pathsep}{own}"
     url = parse.urlsplit(server)

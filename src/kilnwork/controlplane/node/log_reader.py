@@ -1,8 +1,8 @@
-"""Reading container logs back: CRI lines to what `kubectl logs` shows, with its options.
+"""Reader of container logs: converts CRI lines to the output of `kubectl logs`, with its options.
 
-Used by `kubelet`. Written by `cri_log`, whose two generations are read as one log. Follows a file
-through rotation by looking again; knows nothing of Pods: whether more can come is asked of the
-caller.
+Used by `kubelet`. `cri_log` writes the logs; its two generations are read as one log. Follows a
+file through rotation by polling. It knows nothing of Pods: the caller says whether a log may still
+grow.
 """
 
 import asyncio
@@ -19,7 +19,9 @@ _LOOK_S = 0.1
 
 
 class LogOptions(NamedTuple):
-    """core/v1 PodLogOptions. `since` is in the form of the log's times; None means no limit."""
+    """core/v1 PodLogOptions. `since` has the format of the times in the log; None means no
+    limit.
+    """
 
     follow: bool = False
     tail_lines: int | None = None
@@ -28,8 +30,8 @@ class LogOptions(NamedTuple):
     limit_bytes: int | None = None
 
 
-class Rendering:
-    """Turns CRI lines into output; remembers what is left of a limit and of a cut line."""
+class LogRenderer:
+    """Converts CRI lines to output; keeps the rest of a byte limit and of an incomplete line."""
 
     def __init__(self, options: LogOptions) -> None:
         self._options = options
@@ -39,11 +41,11 @@ class Rendering:
 
     @property
     def full(self) -> bool:
-        """True once the limit of bytes is reached."""
+        """Return whether the byte limit is reached."""
         return self._left == 0
 
     def feed(self, data: bytes) -> bytes:
-        """The output of the lines that `data` completes."""
+        """Return the output of the lines that `data` completes."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         output = b"".join(self._line(line) for line in lines)
         if self._left is not None:
@@ -66,11 +68,12 @@ class Rendering:
 async def read(
     path: Path, options: LogOptions, *, more: Callable[[], bool] = lambda: False
 ) -> AsyncGenerator[bytes, None]:
-    """The log at `path` in pieces; a log that is not there yet is empty.
+    """Yield the log at `path` in pieces; a log that does not exist yet is empty.
 
-    With `follow` it goes on while `more()` is true, and ends when all written until then is read.
+    With `follow` it continues while `more()` is true, and then ends after everything written by
+    then.
     """
-    rendering = Rendering(options)
+    rendering = LogRenderer(options)
     log = _Log(path, tail_lines=options.tail_lines)
     try:
         while not rendering.full:
@@ -103,7 +106,7 @@ class _Log:
                 file.close()
 
     def block(self) -> bytes:
-        """More of the log, empty at its present end."""
+        """Return more of the log, b"" at its present end."""
         while True:
             if self._file is None:
                 self._file = _open(self._path)
@@ -129,17 +132,17 @@ def _open(path: Path) -> BufferedReader | None:
 
 
 def tail(path: Path, *, lines: int) -> bytes:
-    """The last lines of a log that is written no more; empty where there is none."""
+    """Return the last lines of a log that is complete; b"" if there is no log."""
     file = _open(path)
     if file is None:
         return b""
     with file:
         seek_tail(file, lines)
-        return Rendering(LogOptions()).feed(file.read())
+        return LogRenderer(LogOptions()).feed(file.read())
 
 
 def seek_tail(file: BufferedReader, count: int) -> int:
-    """Go to where the last `count` lines begin; gives how many there are, at most `count`."""
+    """Seek to the start of the last `count` lines. Return how many there are, at most `count`."""
     end = file.seek(0, os.SEEK_END)
     if count <= 0:
         return 0
@@ -160,7 +163,7 @@ def seek_tail(file: BufferedReader, count: int) -> int:
 
 
 def _replaced(file: BufferedReader, path: Path) -> bool:
-    """True if `path` is by now another file, so that `file` will not grow any more."""
+    """Return whether `path` is another file by now, so that `file` will not grow any more."""
     try:
         return path.stat().st_ino != os.fstat(file.fileno()).st_ino
     except FileNotFoundError:

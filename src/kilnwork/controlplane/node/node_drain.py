@@ -1,7 +1,8 @@
-"""Ends every Pod of a node that is to be removed, as `kubectl drain` does.
+"""Drain of a node that is to be removed: evicts every Pod, as `kubectl drain` does.
 
-Used by `local_node`. Evicts (policy/v1), so that disruption budgets are kept: a Pod that may not go
-yet is asked for again. Pods of DaemonSets would come back at once; they end with the node.
+Used by `local_node`. It evicts (policy/v1), so that disruption budgets are respected: a Pod that
+may not be evicted yet is tried again. Pods of DaemonSets, which would be created again at once, end
+with the node.
 """
 
 import asyncio
@@ -14,13 +15,13 @@ from kilnwork.kube import client, errors
 
 LOOK_S = 0.25
 AGAIN_LOOKS = 20
-"""Looks between two requests for the same Pod: five seconds, as kubectl."""
+"""Rounds between two evictions of the same Pod: five seconds, as kubectl."""
 
 Say = Callable[[str], None]
 
 
 async def drain(kube: client.Client, known: Callable[[], Sequence[pods.Pod]], say: Say) -> None:
-    """Until none is left of the Pods that `known` gives. Raises KubeError."""
+    """Evict until none of the Pods that `known` returns is left. Raises KubeError."""
     looks: dict[str, int] = {}
     while left := [pod for pod in known() if not _is_daemon(pod)]:
         say(f"ending {len(left)} Pods, {_name(left[0])} among them")
@@ -44,7 +45,7 @@ async def _evict(kube: client.Client, pod: pods.Pod, say: Say) -> None:
     except errors.TooManyRequests as error:
         say(f"{_name(pod)} may not be evicted yet: {error}")
     except errors.Conflict:
-        return  # it has changed: asked for again at the next turn
+        return  # the Pod has changed: it is evicted again in a later round
     except errors.ApiError:
         with contextlib.suppress(errors.NotFound, errors.Conflict):
             await kube.delete(resource.PODS, name, namespace, uid=pod.metadata.uid)

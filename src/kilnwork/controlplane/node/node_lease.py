@@ -1,9 +1,10 @@
-"""The Lease of a node's name: it says that the node lives, and keeps a second one of that name out.
+"""The Lease of a node: shows that the node is alive, and prevents a second node of the same name.
 
-Used by `registration`. As the kubelet's it is in `kube-node-lease`, owned by the Node, and renewed
-every ten seconds (KEP-589, https://kubernetes.io/docs/concepts/architecture/leases/). The kubelet's
-names the node as holder; ours names who runs the node, as client-go's elections do: one directory
-on one machine, so that a process that returns to the directory has the name again at once.
+Used by `registration`. Like the kubelet's it is in `kube-node-lease`, owned by the Node, and
+renewed every ten seconds (KEP-589, https://kubernetes.io/docs/concepts/architecture/leases/). The
+kubelet's Lease names the node as its holder; ours names the process that runs the node, like
+client-go's leader election: one directory on one machine, so that a process restarted on this
+directory has the name again at once.
 """
 
 import asyncio
@@ -22,32 +23,32 @@ NAMESPACE = "kube-node-lease"
 RENEW_S = 10.0
 
 LEASE_S = 80
-"""Longer than any container of the holder runs on without it: a renewal before its end, then the
-shim's patience and grace. So what the next holder starts runs nowhere else."""
+"""Longer than containers of the holder can run without it (the interval of renewals, then the
+shim's patience and grace), so that no Pod of the next holder still runs elsewhere."""
 
 SILENT_S = 15.0
-"""Without a renewal for so long no process runs the node: renewals come every ten seconds."""
+"""Time without a renewal after which no process runs the node: it renews every ten seconds."""
 
 CLOCKS_S = 60.0
-"""How far the clocks of two machines may be apart."""
+"""Assumed maximum difference between the clocks of two machines."""
 
 _LOOK_S = 0.5
 _IDENTITY = "node-identity"
 
 
 class Standing(enum.Enum):
-    """Whose the name is."""
+    """Who has the name of the node."""
 
     FREE = enum.auto()
-    """It has no holder, or is ours already."""
+    """No process holds it, or we do already."""
     DOUBTFUL = enum.auto()
-    """Another process's whose Lease has expired, if the clocks of both machines are right."""
+    """Another process holds it; its Lease has expired if the clocks of both machines agree."""
     HELD = enum.auto()
-    """Another process's that has renewed not long ago."""
+    """Another process holds it and has renewed recently."""
 
 
 def holder(directory: Path, machine: str, *, new_uid: ids.NewUid = ids.new_uid) -> str:
-    """Who runs a node from this directory: the same for ever."""
+    """Return the identity of the node in this directory, which never changes."""
     path = directory / _IDENTITY
     with contextlib.suppress(FileNotFoundError):
         return path.read_text().strip()
@@ -57,7 +58,10 @@ def holder(directory: Path, machine: str, *, new_uid: ids.NewUid = ids.new_uid) 
 
 
 def standing(lease: meta.JsonObject, me: str, *, now: float) -> Standing:
-    """`now`: wall clock, seconds. A holder of the node's own name is a version before this one."""
+    """Return who has the name according to the Lease. `now`: wall clock, seconds.
+
+    A holder equal to the node's name is an earlier version of this program, and counts as free.
+    """
     spec = lease.get("spec") or {}
     if _holder(lease) in {"", me, lease["metadata"]["name"]} or not spec.get("renewTime"):
         return Standing.FREE
@@ -68,7 +72,7 @@ def standing(lease: meta.JsonObject, me: str, *, now: float) -> Standing:
 
 
 class NodeLease:
-    """That of the node `name`, for `me`: `claim` it, then `renew` it, at last `release` it."""
+    """The Lease of the node `name`, held by `me`: `claim`, then `renew`, finally `release` it."""
 
     def __init__(self, kube: client.Client, name: str, me: str, *, now: clock.Clock) -> None:
         self._client = kube
@@ -78,7 +82,9 @@ class NodeLease:
         self._version = ""
 
     async def claim(self, *, seize: bool = False) -> None:
-        """Become the holder; ConfigurationError names who is. `seize`: take it from any holder."""
+        """Become the holder, with `seize` even from another one. ConfigurationError names the
+        holder.
+        """
         while True:
             lease = await self._get()
             if lease is not None and not seize:
@@ -88,7 +94,7 @@ class NodeLease:
                 return
 
     async def renew(self, *, owner: str) -> None:
-        """Say that we live. `owner`: uid of the Node. Raises NameTaken and KubeError."""
+        """Renew the Lease. `owner`: uid of the Node. Raises NameTaken and KubeError."""
         known = {"metadata": {"resourceVersion": self._version}} if self._version else None
         try:
             await self._write(known, owner=owner)
@@ -103,7 +109,7 @@ class NodeLease:
             await self._write(lease, owner=owner)
 
     async def release(self) -> None:
-        """Give the name away: nothing of this node runs any more."""
+        """Release the name, when no container of this node runs any more."""
         if not self._version:
             return
         with contextlib.suppress(errors.Conflict, errors.NotFound):
@@ -134,7 +140,9 @@ class NodeLease:
             )
 
     async def _is_renewed(self, lease: meta.JsonObject) -> bool:
-        """Look long enough to see it, whatever the clock of the other machine says."""
+        """Return whether the holder renews while we watch, independently of the other machine's
+        clock.
+        """
         began = self._now.monotonic()
         while self._now.monotonic() - began < SILENT_S:
             await asyncio.sleep(_LOOK_S)
@@ -146,7 +154,7 @@ class NodeLease:
         return False
 
     async def _write(self, seen: meta.JsonObject | None, *, owner: str | None) -> None:
-        """Over the version that was `seen`, None for a new one."""
+        """Write the Lease over the version `seen`; None creates it."""
         metadata: dict[str, Any] = {}
         if owner:
             about = {"apiVersion": "v1", "kind": "Node", "name": self._name, "uid": owner}

@@ -1,8 +1,8 @@
-"""A serving certificate that the node signs itself, for API servers that do not check it.
+"""Self-signed serving certificate of a node, for API servers that do not verify it.
 
-Used by `virtual_node`. As the kubelet's without `serverTLSBootstrap`: kube-apiserver checks the
+Used by `virtual_node`, like the kubelet's without `serverTLSBootstrap`: kube-apiserver verifies the
 certificates of nodes only with --kubelet-certificate-authority. Kept on disk, so that a restart
-shows the same one.
+presents the same one.
 """
 
 import datetime
@@ -19,7 +19,7 @@ _RENEW = datetime.timedelta(days=30)
 
 
 def ensure(certificate: Path, key: Path, *, name: str, address: str, now: clock.Clock) -> None:
-    """Make the pair unless a good one is there; raises OSError."""
+    """Create the certificate and its key unless a valid pair exists. Raises OSError."""
     moment = datetime.datetime.fromtimestamp(now.wall(), datetime.UTC)
     if not _is_good(certificate, key, {name, address}, moment + _RENEW):
         private = certificates.new_key()

@@ -1,9 +1,8 @@
-"""What every field of a Pod does on nodes of ours; see `api.field_effects`.
+"""Table of the effect of every Pod field on our nodes; see `api.field_effects`.
 
-Used by `container_plan`, which refuses Pods and names ignored fields, and by `cluster`, which has
-the API server warn of them where it has such a node. A test walks the type of core/v1 PodSpec and
-fails for a field that has no row. What a kubelet does with a field is Kubernetes' own
-documentation.
+Used by `container_plan`, which refuses Pods and names ignored fields, and by `cluster`, which makes
+the API server warn of them if it has such a node. A test walks the type core/v1 PodSpec and fails
+for a field without a row. For the effect on a kubelet see the documentation of Kubernetes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,7 +44,7 @@ def _refused(*paths: str, reason: str, unless: tuple[Any, ...] = (False, 0)) -> 
 
 
 def _scheduling(path: str, reason: str = _FIRST_FITS, *, unless: tuple[Any, ...] = (0,)) -> Row:
-    """A wish that the scheduler of `kiln up` does not know."""
+    """Return the row of a scheduling preference that the scheduler of `kiln up` ignores."""
     return Row(path, Effect.IGNORED, Effect.SCHEDULED, reason, whole=True, unless=unless)
 
 
@@ -118,7 +117,7 @@ _POD_SECURITY = [
 
 
 def _security(at: str) -> list[Row]:
-    """Fields that the securityContext of a Pod and of a container have both."""
+    """Return the rows of fields that the securityContext of a Pod and of a container share."""
     return [
         _same(f"{at}.runAsGroup", Effect.CHECKED, _OWN_USER.replace("user", "group", 1)),
         _same(f"{at}.runAsNonRoot", Effect.CHECKED, "a node that runs as root lets them wait"),
@@ -261,7 +260,9 @@ _NOT_OF_EPHEMERAL = (
 
 
 def _ephemeral(at: str) -> list[Row]:
-    """As of any container, but for what Kubernetes refuses."""
+    """Return the rows of a container, without the fields that Kubernetes forbids for ephemeral
+    ones.
+    """
     refused = tuple(f"{at}.{field}" for field in _NOT_OF_EPHEMERAL)
     return [
         *(row for row in _container(at) if not row.path.startswith(refused)),
@@ -307,18 +308,18 @@ ROWS: Sequence[Row] = (
 TABLE = field_effects.table(ROWS)
 
 _NODES_OWN = frozenset({"configMap", "downwardAPI", "projected", "secret"})
-"""Volumes whose files the node writes, and writes again: they are read-only in any case."""
+"""Volumes whose files the node writes and refreshes: `readOnly` needs no warning there."""
 
 
 MEMORY_LIMIT = "KILN_MEMORY_LIMIT"
-"""Variable of a worker, which keeps to the limit of its container by itself."""
+"""Environment variable of a worker, which observes the memory limit of its container itself."""
 
 
 def warnings(new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]:
-    """Yield fields of a Pod without effect on nodes of ours; of an update those that it changes.
+    """Yield the fields of a Pod without effect on our nodes; for an update, those that it changes.
 
-    Nothing is refused for it: a Pod may be meant for another node. The real API server has no such
-    warnings; there nodes say the same in conditions.
+    Nothing is refused because of them: a Pod may be meant for another node. The real API server has
+    no such warnings; there the nodes report the same in conditions.
     """
     spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
     if spec == before:
@@ -332,7 +333,7 @@ def warnings(new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]
 
 
 def _lasting(pod: meta.JsonObject) -> Any:
-    """The spec without ephemeral containers: there may be hundreds, which never change."""
+    """Return the spec without ephemeral containers: there may be hundreds, which never change."""
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return spec
@@ -342,9 +343,9 @@ def _lasting(pod: meta.JsonObject) -> Any:
 def ephemeral_findings(
     container: dict[str, Any], position: int, volumes: Any, side: Side
 ) -> Iterator[Finding]:
-    """Yield fields of one ephemeral container, the one at `position`, that are ignored or refused.
+    """Yield the ignored or refused fields of one ephemeral container, which is at `position`.
 
-    `volumes`: of its Pod.
+    `volumes` are those of its Pod.
     """
     at = "spec.ephemeralContainers"
     for found in findings({"ephemeralContainers": [container], "volumes": volumes}, side):
@@ -353,9 +354,9 @@ def ephemeral_findings(
 
 
 def findings(spec: Any, side: Side, *, at: str = "spec") -> Iterator[Finding]:
-    """Yield fields of a PodSpec that are ignored or refused. `at`: where it stands in its object.
+    """Yield the ignored or refused fields of a PodSpec. `at`: the path of the spec in its object.
 
-    Of a type that is none nothing is found: what is wrong then is said elsewhere.
+    Yields nothing for a spec of the wrong type, which other code reports.
     """
     if not isinstance(spec, dict):
         return

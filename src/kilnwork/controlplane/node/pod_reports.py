@@ -1,6 +1,6 @@
-"""What the node says of its Pods: kube events, and the status when it is not as it should be.
+"""Reports of the node about its Pods: kube events, and the status when it has to change.
 
-Used by `reconciler`. What is to be said is decided by `statuses` and `lifecycle`.
+Used by `reconciler`. The content is decided by `statuses` and `lifecycle`.
 """
 
 import math
@@ -16,16 +16,16 @@ from kilnwork.kube import client, events
 from kilnwork.kube import errors as kube_errors
 
 STARTED_S = 0.05
-"""How long the start of an ephemeral container may wait to be reported: of one that ends by then
-only the end is written. A kubelet looks at its containers once a second."""
+"""How long the report of an ephemeral container's start is delayed: if it ends by then, only the
+end is written. A kubelet checks its containers once a second."""
 
 SIDECAR_S = 0.2
-"""The same of a Pod with sidecars, which has more steps (those start before the others, and end
-after them): of one that has ended by then only the end is written."""
+"""The same delay for a Pod with sidecars, which has more steps (sidecars start before the others
+and end after them)."""
 
 
 class PodReporter(NamedTuple):
-    """Writes for one node, whose address all its Pods have."""
+    """Writes events and statuses for one node, whose address all its Pods have."""
 
     kube: client.Client
     recorder: events.Recorder
@@ -33,141 +33,145 @@ class PodReporter(NamedTuple):
     now: clock.Clock
 
     def normal(self, pod: pods.Pod, reason: str, message: str) -> None:
-        """A kube event of type Normal."""
+        """Emit a kube event of type Normal."""
         reference = events.reference(resource.PODS, pod)
         self.recorder.emit(reference, events.NORMAL, reason, message)
 
     def warn(self, pod: pods.Pod, reason: str, message: str) -> None:
-        """A kube event of type Warning."""
+        """Emit a kube event of type Warning."""
         reference = events.reference(resource.PODS, pod)
         self.recorder.emit(reference, events.WARNING, reason, message)
 
-    def not_yet(
-        self, pod: pods.Pod, of: pod_state.PodState, name: str, error: errors.NotYet
+    def report_waiting(
+        self, pod: pods.Pod, state: pod_state.PodState, name: str, error: errors.InputsNotReady
     ) -> None:
-        """A container waits for something; reported once."""
+        """Report, once, that a container waits for something."""
         message = str(error)
-        if message != of.view(name).message:
+        if message != state.view(name).message:
             self.warn(pod, "Failed", f"Error: {message}")
-        of.change(name, reason=error.reason, message=message)
+        state.change(name, reason=error.reason, message=message)
 
-    def refuse(self, pod: pods.Pod, of: pod_state.PodState, message: str) -> None:
-        """The Pod can never run here; reported once."""
-        if message != of.refusal:
+    def report_refused(self, pod: pods.Pod, state: pod_state.PodState, message: str) -> None:
+        """Report, once, that the Pod can never run here."""
+        if message != state.refusal:
             self.warn(pod, statuses.UNSUPPORTED, message)
-        of.refusal = message
+        state.refusal = message
 
-    def cannot_start(
+    def report_cannot_start(
         self,
         pod: pods.Pod,
-        of: pod_state.PodState,
+        state: pod_state.PodState,
         wanted: pods.Container,
         error: errors.Unsupported,
     ) -> None:
-        """A container can never run here, and so its Pod; an ephemeral one only waits."""
+        """Report that a container can never run here, nor its Pod; an ephemeral container only
+        waits.
+        """
         if isinstance(wanted, pods.EphemeralContainer):
-            self.not_yet(pod, of, wanted.name, errors.NotYet(str(error)))
-            of.change(wanted.name, start_at=math.inf)
+            self.report_waiting(pod, state, wanted.name, errors.InputsNotReady(str(error)))
+            state.change(wanted.name, start_at=math.inf)
         else:
-            self.refuse(pod, of, str(error))
+            self.report_refused(pod, state, str(error))
 
-    def ignored(self, pod: pods.Pod, of: pod_state.PodState) -> None:
-        """Fields of the Pod have no effect here; reported once."""
-        if not of.ignored_reported and (message := statuses.ignored_message(pod)):
+    def report_ignored(self, pod: pods.Pod, state: pod_state.PodState) -> None:
+        """Report, once, the fields of the Pod that have no effect here."""
+        if not state.ignored_reported and (message := statuses.ignored_message(pod)):
             self.warn(pod, "FieldsIgnored", message)
-        of.ignored_reported = True
+        state.ignored_reported = True
 
-    def ignored_of(self, pod: pods.Pod, container: pods.EphemeralContainer) -> None:
-        """Fields of an ephemeral container that is started have no effect here."""
+    def report_ignored_of(self, pod: pods.Pod, container: pods.EphemeralContainer) -> None:
+        """Report the fields of an ephemeral container that have no effect here."""
         if message := statuses.sentences(container_plan.ignored_of(pod, container)):
             self.warn(pod, "FieldsIgnored", message)
 
     async def write_status(
-        self, pod: pods.Pod, of: pod_state.PodState, *, leaving: bool
+        self, pod: pods.Pod, state: pod_state.PodState, *, leaving: bool
     ) -> float | None:
-        """Patch the status if it is not as it should be; gives when to look again.
+        """Patch the status if it has to change. Return the seconds until the next look, or None.
 
-        A list in a merge patch replaces the whole: the version makes sure that no condition is lost
-        which another client has written meanwhile. Then the watch reports it, and it is written
-        again.
+        A list in a merge patch replaces the whole list: the resourceVersion in the patch makes sure
+        that no condition is lost which another client has written meanwhile. After such a conflict
+        the watch brings the new object, and the status is written again.
         """
-        wanted = self._status(pod, of, leaving=leaving)
+        wanted = self._status(pod, state, leaving=leaving)
         if wanted is None:
             return None
-        known = pod.status if of.written is None else of.written
+        known = pod.status if state.written is None else state.written
         changed = {f: value for f, value in wanted.items() if known.get(f) != value}
         if not changed:
             return None
         now = self.now.monotonic()
         hold_s = _hold_s(pod, known, changed)
-        if hold_s and (of.write_at is None or now < of.write_at):
-            of.write_at = now + hold_s if of.write_at is None else of.write_at
-            return of.write_at - now
-        of.write_at = None
+        if hold_s and (state.write_at is None or now < state.write_at):
+            state.write_at = now + hold_s if state.write_at is None else state.write_at
+            return state.write_at - now
+        state.write_at = None
         try:
             if changed.keys() == {statuses.EPHEMERAL}:
                 await self._write_ephemeral(pod, known, changed)
             else:
-                await self._write_all(pod, of, wanted)
+                await self._write_all(pod, state, wanted)
         except (kube_errors.NotFound, kube_errors.Conflict):
-            return None  # it is gone, has changed, or another has its name: the watch will tell
-        of.written = wanted
+            return None  # deleted, changed or replaced by another Pod: the watch will report it
+        state.written = wanted
         return None
 
     async def _write_all(
-        self, pod: pods.Pod, of: pod_state.PodState, wanted: dict[str, Any]
+        self, pod: pods.Pod, state: pod_state.PodState, wanted: dict[str, Any]
     ) -> None:
         m = pod.metadata
-        version = of.version if of.seen == m.resource_version else m.resource_version
+        version = state.version if state.seen == m.resource_version else m.resource_version
         patch = {"metadata": {"uid": m.uid, "resourceVersion": version}, "status": wanted}
         response = await self.kube.merge_patch(
             resource.PODS, m.name, patch, m.namespace, subresource="status"
         )
-        of.seen, of.version = m.resource_version, str(response["metadata"]["resourceVersion"])
+        state.seen, state.version = m.resource_version, str(response["metadata"]["resourceVersion"])
 
     async def _write_ephemeral(
         self, pod: pods.Pod, known: Mapping[str, Any], changed: dict[str, Any]
     ) -> None:
-        """No other client writes this list, so no version is demanded: each container that is added
-        would make it an old one. A Pod may have hundreds, so only those that changed are sent.
+        """Write only the changed entries of the ephemeral containers; a Pod may have hundreds.
+
+        No other client writes this list, so no resourceVersion is sent: each container that is
+        added would make it outdated.
         """
         m = pod.metadata
         path = f"{resource.PODS.base(m.namespace)}/{m.name}/status"
         body = msgspec.json.encode(statuses.ephemeral_patch(m.uid, known, changed))
         try:  # the response is the whole Pod: not decoded
             await self.kube.raw("PATCH", path, body=body, content_type=http_types.JSON_PATCH)
-        except kube_errors.Invalid:  # another client has written it after all, or it is another Pod
+        except kube_errors.Invalid:  # a `test` failed: another client wrote it, or another Pod
             patch = {"metadata": {"uid": m.uid}, "status": changed}
             await self.kube.merge_patch(
                 resource.PODS, m.name, patch, m.namespace, subresource="status"
             )
 
     def _status(
-        self, pod: pods.Pod, of: pod_state.PodState, *, leaving: bool
+        self, pod: pods.Pod, state: pod_state.PodState, *, leaving: bool
     ) -> dict[str, Any] | None:
-        """What is to be written; None if nothing is to be said now."""
-        begun = any(view.last is not None for view in of.views.values())
-        if pod.final and (not begun or of.refusal):
+        """Return the status to write, or None if nothing is to be reported now."""
+        begun = any(view.last is not None for view in state.views.values())
+        if pod.final and (not begun or state.refusal):
             return None
         if not begun and pod.metadata.deletion_timestamp is not None:
-            # A client that keeps the object by a finalizer must see that nothing of it will run
-            # (kubelet, getPhase of a terminal Pod).
+            # A client whose finalizer keeps the object must see that it will never run (kubelet,
+            # getPhase of a terminal Pod).
             return {"phase": "Failed"} if pod.metadata.finalizers else None
-        facts = statuses.PodFacts(self.address, self.now.wall(), of.written, leaving)
-        if leaving and begun and not lifecycle.over(pod, of.views):
-            # The next process on this directory goes on with it. But a worker ends when it hears
-            # that the ephemeral containers of its attempts have.
+        facts = statuses.PodFacts(self.address, self.now.wall(), state.written, leaving)
+        if leaving and begun and not lifecycle.only_sidecars_left(pod, state.views):
+            # The next process on this directory continues the Pod, so it must not be reported as
+            # ended. But a worker must be told about the end of its ephemeral containers.
             if not pod.ephemeral_containers:
                 return None
-            ended = statuses.status(pod, of.views, facts)[statuses.EPHEMERAL]
-            known = pod.status if of.written is None else of.written
+            ended = statuses.status(pod, state.views, facts)[statuses.EPHEMERAL]
+            known = pod.status if state.written is None else state.written
             return {**known, statuses.EPHEMERAL: ended}
-        if of.refusal:
-            return statuses.refused(pod, of.refusal)
-        return statuses.status(pod, of.views, facts)
+        if state.refusal:
+            return statuses.refused(pod, state.refusal)
+        return statuses.status(pod, state.views, facts)
 
     async def remove(self, pod: pods.Pod) -> None:
-        """Nothing of it is left here: the object may go."""
+        """Delete the Pod object without grace, since none of its containers is left here."""
         m = pod.metadata
         try:
             await self.kube.delete(resource.PODS, m.name, m.namespace, uid=m.uid, grace_s=0)
@@ -176,7 +180,7 @@ class PodReporter(NamedTuple):
 
 
 def _hold_s(pod: pods.Pod, known: Mapping[str, Any], changed: Mapping[str, Any]) -> float:
-    """How long what has changed may wait to be written."""
+    """Return how long a change may wait before it is written."""
     if changed.keys() == {statuses.EPHEMERAL}:
         return STARTED_S if statuses.only_started(known, changed) else 0.0
     ends = changed.get("phase") in ("Succeeded", "Failed") or pod.metadata.deletion_timestamp

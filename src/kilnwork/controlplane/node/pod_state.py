@@ -1,7 +1,7 @@
-"""What the node remembers of one Pod: its directory, its containers, the status last written.
+"""State of one Pod in the node's memory: its directory, its containers, the status written last.
 
-Used by `reconciler` and `container_files`. Mutable, and only theirs: what is decided from it is
-in `lifecycle`, what is said about it in `statuses`.
+Used by `reconciler` and `container_files`, which alone change it. Decisions made from it are in
+`lifecycle`, the status in `statuses`.
 """
 
 from dataclasses import dataclass, field
@@ -14,40 +14,42 @@ from kilnwork.kube import objects
 
 @dataclass(slots=True)
 class PodState:
-    """One Pod, by uid. `key` is ("", uid) while its object has not been seen.
-
-    `written`: the status that was written last, None before the first; `seen` and `version` are the
-    resource versions of the object before and after that. `refusal`: why it can never run here.
-    `renew_at` (monotonic): when the files of its volumes are to be written again, None while there
-    are none. `waits`: tries in a row to start that came to nothing. `recalled`: what its status
-    says of former starts has been taken over. `ignored_reported`: a kube event has named the fields
-    that have no effect. `write_at` (monotonic): when delayed reports of starts are written.
-    """
+    """State of one Pod, by uid."""
 
     uid: str
     key: objects.Key
+    """("", uid) while the object has not been seen."""
     directory: volumes.PodDirectory
     views: dict[str, lifecycle.ContainerView] = field(default_factory=dict)
     written: dict[str, Any] | None = None
+    """The status that was written last; None before the first."""
     seen: str = ""
+    """resourceVersion of the object before `written` was written."""
     version: str = ""
+    """resourceVersion of the object after `written` was written."""
     refusal: str = ""
+    """Why the Pod can never run here; empty if it can."""
     renew_at: float | None = None
+    """When to refresh the files of its volumes (monotonic); None while there are none."""
     waits: int = 0
+    """Number of failed attempts in a row to start a container."""
     recalled: bool = False
+    """Whether earlier starts were taken over from its status."""
     ignored_reported: bool = False
+    """Whether a kube event has named the fields that have no effect."""
     write_at: float | None = None
+    """When delayed reports of starts are written (monotonic)."""
 
     @property
     def running(self) -> int:
-        """How many of its containers run."""
+        """Return how many of its containers run."""
         return sum(view.running for view in self.views.values())
 
     def view(self, name: str) -> lifecycle.ContainerView:
         return self.views.get(name, lifecycle.UNKNOWN)
 
     def change(self, name: str, **fields: Any) -> None:
-        """Know something else of a container."""
+        """Replace fields of the view of a container."""
         self.views[name] = self.view(name)._replace(**fields)
 
     def records(self) -> list[containers.ContainerRecord]:

@@ -1,8 +1,8 @@
 """The parts of a core/v1 Pod that the local node reads, as frozen structs.
 
-Used by every module here. Never written back: the node patches the status and nothing else. Values
-of unusual fields stay decoded JSON, so that a Pod we cannot run is still understood well enough to
-say why; fields that have no effect here (`pod_fields`) are read to be named.
+Used by every module of the node. They are never written back: the node patches only the status.
+Values of unusual fields stay decoded JSON, so that the node can still say why it cannot run a Pod;
+fields that have no effect here (`pod_fields`) are read in order to be reported.
 """
 
 import itertools
@@ -188,24 +188,24 @@ class Container(_Struct, frozen=True):
 
     @property
     def sidecar(self) -> bool:
-        """True for an init container that runs beside the others (KEP-753)."""
+        """Return whether this is an init container that runs beside the others (KEP-753)."""
         return self.restart_policy == "Always"
 
     @property
     def limits(self) -> dict[str, str]:
-        """`resources.limits`, as quantities."""
+        """Return `resources.limits` as quantities."""
         return {k: str(v) for k, v in ((self.resources or {}).get("limits") or {}).items()}
 
     @property
     def requests(self) -> dict[str, str]:
-        """`resources.requests`, as quantities."""
+        """Return `resources.requests` as quantities."""
         return {k: str(v) for k, v in ((self.resources or {}).get("requests") or {}).items()}
 
 
 class EphemeralContainer(Container, frozen=True):
-    """EphemeralContainer: added to a Pod that runs, started once, never restarted.
+    """EphemeralContainer: added to a running Pod, started once, never restarted.
 
-    `target_container_name` changes nothing here: all processes see each other.
+    `target_container_name` has no effect here: all processes see each other.
     """
 
     target_container_name: str = ""
@@ -253,14 +253,14 @@ class TokenVolume(_Struct, frozen=True):
 
 
 class HostPath(_Struct, frozen=True):
-    """HostPathVolumeSource. An empty `type` asks for nothing."""
+    """HostPathVolumeSource. An empty `type` means that nothing is checked."""
 
     path: str
     type: str | None = None
 
 
 class PodSpec(_Struct, frozen=True):
-    """PodSpec. A volume is a JSON object: `name` and the one source it has."""
+    """PodSpec. A volume is a JSON object with its `name` and its one source."""
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] | None = None
@@ -289,7 +289,7 @@ class PodSpec(_Struct, frozen=True):
 
 
 class Pod(_Struct, frozen=True):
-    """Pod. `status` is decoded JSON: it is compared with what it should be."""
+    """Pod. `status` is decoded JSON, since it is compared with the computed one."""
 
     metadata: meta.ObjectMeta
     spec: PodSpec = PodSpec()
@@ -297,17 +297,17 @@ class Pod(_Struct, frozen=True):
 
     @property
     def init_containers(self) -> tuple[Container, ...]:
-        """What runs before the others, sidecars among them."""
+        """Return the init containers, including sidecars."""
         return self.spec.init_containers or ()
 
     @property
     def ephemeral_containers(self) -> tuple[EphemeralContainer, ...]:
-        """Those that were added while it runs; there may be hundreds."""
+        """Return the containers that were added while the Pod runs; there may be hundreds."""
         return self.spec.ephemeral_containers or ()
 
     @property
     def all_containers(self) -> tuple[Container, ...]:
-        """Every container but the ephemeral ones, in the order of starting."""
+        """Return every container except ephemeral ones, in the order of starting."""
         return (*self.init_containers, *self.spec.containers)
 
     def container(self, name: str) -> Container | None:
@@ -315,7 +315,7 @@ class Pod(_Struct, frozen=True):
         return next((c for c in every if c.name == name), None)
 
     def path(self, container: Container) -> str:
-        """Where a container stands in the object: `spec.containers[0]`."""
+        """Return the path of a container in the object: `spec.containers[0]`."""
         if isinstance(container, EphemeralContainer):
             return f"spec.ephemeralContainers[{self.ephemeral_containers.index(container)}]"
         if container in self.init_containers:
@@ -323,13 +323,13 @@ class Pod(_Struct, frozen=True):
         return f"spec.containers[{self.spec.containers.index(container)}]"
 
     def shown(self, name: str) -> dict[str, Any]:
-        """What the object's status says of a container; empty if nothing."""
+        """Return the entry of a container in the object's status, or {}."""
         fields = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
         known = (s for field in fields for s in self.status.get(field) or ())
         return next((s for s in known if s.get("name") == name), {})
 
     def mounts(self, path: str) -> bool:
-        """True if every container but the ephemeral ones has a mount of its own there."""
+        """Return whether every container except ephemeral ones has its own mount at `path`."""
         return all(
             any(m.mount_path.rstrip("/") == path for m in c.volume_mounts or ())
             for c in self.all_containers
@@ -337,17 +337,17 @@ class Pod(_Struct, frozen=True):
 
     @property
     def phase(self) -> str:
-        """`status.phase` as last heard of."""
+        """Return `status.phase` as last read; Pending without one."""
         return str(self.status.get("phase") or "Pending")
 
     @property
     def final(self) -> bool:
-        """True once it has Succeeded or Failed, which never changes."""
+        """Return whether the Pod has Succeeded or Failed, which never changes."""
         return self.phase in {"Succeeded", "Failed"}
 
     @property
     def grace_s(self) -> float:
-        """How long its container may take to end after SIGTERM."""
+        """Return how long its containers may take to end after SIGTERM."""
         asked = self.metadata.deletion_grace_period_seconds
         if asked is None:
             asked = self.spec.termination_grace_period_seconds
@@ -355,6 +355,6 @@ class Pod(_Struct, frozen=True):
 
     @property
     def uses_account(self) -> bool:
-        """True if the container gets the files of its service account."""
+        """Return whether its containers get the files of its service account."""
         account = self.spec.service_account_name
         return bool(account) and self.spec.automount_service_account_token is not False

@@ -1,8 +1,8 @@
-"""port-forward: connections of a client, each two streams, to ports of a Pod.
+"""port-forward: connections of a client to ports of a Pod, two streams for each connection.
 
 Used by `exec_paths`. As k8s.io/kubelet pkg/cri/streaming/portforward: a `data` and an `error`
-stream with the same `requestid` (or, of older clients, with ids that follow each other) and a
-`port` are one connection; what goes wrong is said on the error stream.
+stream with the same `requestid` (with older clients: with successive ids) and a `port` form one
+connection; problems are reported on the error stream.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from kilnwork.controlplane.node import streams, streams_io
 from kilnwork.kit import coroutines
 
 CREATION_S = 30.0
-"""How long the second stream of a pair may take (the kubelet's streamCreationTimeout)."""
+"""Timeout for the second stream of a pair (the kubelet's streamCreationTimeout)."""
 
 _PIECE = 64 * 1024
 _LOOPBACK = "127.0.0.1"
@@ -25,7 +25,7 @@ _LAST_PORT = 65535
 
 @dataclass(slots=True)
 class _Pair:
-    """Two streams that belong together, as far as they are there."""
+    """The data and error streams of one connection, as far as they are open."""
 
     by_kind: dict[str, streams_io.Stream] = field(default_factory=dict)
     complete: asyncio.Event = field(default_factory=asyncio.Event)
@@ -34,8 +34,8 @@ class _Pair:
 class Forwards:
     """All connections of one client to one Pod. `where`: address of the Pod; `who`: its name.
 
-    `numbered`: as WebSocket channels want it. All streams are there from the start and begin with
-    the port in two bytes, and when all of them are over, so is the connection.
+    `numbered`: for WebSocket channels, where all streams are open from the start and begin with the
+    port in two bytes; the session ends when all of them have ended.
     """
 
     def __init__(self, where: str, *, who: str, numbered: bool = False) -> None:
@@ -44,11 +44,13 @@ class Forwards:
         self._numbered = numbered
         self._pairs: dict[str, _Pair] = {}
         self._background = coroutines.BackgroundWork("port forward")
-        self._connection: streams_io.Connection
+        self._connection: streams_io.StreamConnection
         self._over = asyncio.Event()
 
     def take(self, stream: streams_io.Stream) -> bool:
-        """Join it with the other stream of its connection; refuse what is no such stream."""
+        """Accept a stream and pair it with the other one of its connection. Return False to refuse
+        it.
+        """
         if port_of(stream.headers) is None or stream.kind not in (streams.DATA, streams.ERROR):
             return False
         request = _request(stream)
@@ -63,8 +65,8 @@ class Forwards:
             pair.complete.set()
         return True
 
-    async def run(self, connection: streams_io.Connection) -> None:
-        """Serve until the client goes away."""
+    async def run(self, connection: streams_io.StreamConnection) -> None:
+        """Serve until the client disconnects."""
         self._connection = connection
         background = coroutines.BackgroundWork("port forwards")
         ends = [
@@ -114,7 +116,7 @@ class Forwards:
     async def _pump(
         self, data: streams_io.Stream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Both ways, until the port has closed or the client's stream is over."""
+        """Copy in both directions until the port closes or the client's stream ends."""
         background = coroutines.BackgroundWork("port")
         background.start("in", _copy_in(data, writer))
         out = background.start("out", _copy_out(reader, data))
@@ -126,11 +128,12 @@ class Forwards:
 
 
 async def reach(where: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect to a port of a Pod at its address, else at the loopback that it shares with us.
+    """Connect to a port of a Pod at its address, or else at the loopback address, which it shares
+    with us.
 
     The kubelet's runtimes connect to `localhost` in the Pod's network (containerd
     internal/cri/server/sandbox_portforward_linux.go): debuggers and notebooks listen only there.
-    Raises the OSError of the Pod's address.
+    Raises the OSError of the first attempt.
     """
     try:
         return await asyncio.open_connection(where, port, limit=_PIECE)
@@ -170,12 +173,12 @@ def _request(stream: streams_io.Stream) -> str:
 
 
 def reason(problem: OSError) -> str:
-    """What went wrong with a connection, in the words of Go."""
+    """Return why a connection failed, in the words of Go."""
     return os.strerror(problem.errno).lower() if problem.errno else str(problem)
 
 
 def port_of(headers: Mapping[str, str]) -> int | None:
-    """The port that a stream is for; None if it names none."""
+    """Return the port that a stream is for, or None if its headers name none."""
     text = headers.get("port", "")
     port = int(text) if text.isascii() and text.isdigit() and len(text) <= 5 else 0
     return port if 1 <= port <= _LAST_PORT else None

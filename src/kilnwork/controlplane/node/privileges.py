@@ -1,8 +1,8 @@
-"""What a container may do: the part of its securityContext that a process can be given.
+"""Privileges of a container: the part of its securityContext that applies to a process.
 
-`of` is pure and used by `container_plan`; `apply` runs in the shim, in the child between fork and
-exec. The node switches no users: a container that asks for another one than the node's waits, as
-one does with a kubelet that would have to run it as root. Standard library only.
+`privileges_of` is pure and used by `container_plan`; `apply` runs in the shim, in the child between
+fork and exec. The node does not switch users: a container that asks for another user than the
+node's waits, as one does on a kubelet that would have to run it as root. Standard library only.
 """
 
 import ctypes
@@ -23,28 +23,32 @@ CAPABILITIES = (
     "LEASE", "AUDIT_WRITE", "AUDIT_CONTROL", "SETFCAP", "MAC_OVERRIDE", "MAC_ADMIN", "SYSLOG",
     "WAKE_ALARM", "BLOCK_SUSPEND", "AUDIT_READ", "PERFMON", "BPF", "CHECKPOINT_RESTORE",
 )  # fmt: skip
-"""By number (capabilities(7))."""
+"""Names of capabilities in the order of their numbers (capabilities(7))."""
 
 ALL = "ALL"
 
 
 class Privileges(NamedTuple):
-    """`dropped`: numbers of capabilities that it cannot have, nor what it starts."""
+    """Privileges that a process and its children give up."""
 
     no_new_privileges: bool = False
     dropped: tuple[int, ...] = ()
+    """Numbers of dropped capabilities."""
 
 
 class PrivilegeRefused(ValueError):
-    """The container asks for what the user of the node does not allow; the text names the field."""
+    """The container needs something that the user of the node does not allow; the message names the
+    field.
+    """
 
 
-def of(
+def privileges_of(
     pod: Mapping[str, Any], container: Mapping[str, Any], *, uid: int, gid: int, at: str
 ) -> Privileges:
-    """The privileges of a container, from the securityContext of its Pod and its own.
+    """Return the privileges of a container, from the securityContext of its Pod and its own.
 
-    `uid`, `gid`: of the node. `at`: path of the container in its Pod. Raises `PrivilegeRefused`.
+    `uid` and `gid` are those of the node; `at` is the path of the container in its Pod. Raises
+    `PrivilegeRefused`.
     """
     for field, what, ours in (("runAsUser", "user", uid), ("runAsGroup", "group", gid)):
         path, wanted = _effective(pod, container, field, at=at)
@@ -67,7 +71,7 @@ def of(
 def _effective(
     pod: Mapping[str, Any], container: Mapping[str, Any], field: str, *, at: str
 ) -> tuple[str, Any]:
-    """What a container says goes before what its Pod says."""
+    """Return path and value of a field; the container's value overrides the Pod's."""
     if container.get(field) is not None:
         return f"{at}.securityContext.{field}", container[field]
     return f"spec.securityContext.{field}", pod.get(field)
@@ -80,10 +84,10 @@ def _numbers(names: Any) -> set[int]:
 
 
 def apply(wanted: Privileges) -> None:
-    """Drop what is not wanted; in a child that is about to execute a program.
+    """Drop the privileges, in a child that is about to execute a program.
 
-    Without the right to take capabilities from the bounding set a process has none, and must not
-    get any from a file either. Raises OSError.
+    A process that may not remove capabilities from its bounding set has none; no_new_privs makes
+    sure that it gets none from a file either. Raises OSError.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     kept = False
@@ -98,7 +102,9 @@ def apply(wanted: Privileges) -> None:
 
 
 def of_process(pid: int) -> Privileges:
-    """What a running process has dropped (proc(5)); raises OSError when it is gone."""
+    """Return the privileges that a running process has dropped (proc(5)). Raises OSError if it is
+    gone.
+    """
     text = Path(f"/proc/{pid}/status").read_text()
     facts = dict(re.findall(r"^(\w+):\s*(\S+)$", text, re.MULTILINE))
     bounding = int(facts.get("CapBnd", "0"), 16)

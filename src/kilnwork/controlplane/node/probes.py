@@ -1,9 +1,10 @@
-"""Probes of containers: startup, readiness and liveness, by command, HTTP request or connection.
+"""Probes of containers: startup, readiness and liveness, by command, HTTP request or TCP
+connection.
 
-Used by `reconciler`: `watch` a container that runs, `drop` it when it ends. What a probe finds is
-reported through `on_change`. Times, thresholds and texts are the kubelet's (k8s.io/kubernetes
-pkg/kubelet/prober and pkg/probe). Probes reach a container at the Pod's address: the containers of
-this node share the machine's network.
+Used by `reconciler`: `watch` a running container, `drop` it when it ends. Results are reported
+through `on_change`. Times, thresholds and messages are the kubelet's (k8s.io/kubernetes
+pkg/kubelet/prober and pkg/probe). Probes reach a container at the Pod's address, since the
+containers of this node share the machine's network.
 """
 
 import asyncio
@@ -26,9 +27,10 @@ _USER_AGENT = f"kube-probe/kiln-{__version__}"
 
 
 class ProbeFinding(NamedTuple):
-    """What has changed. `kind`: Startup, Readiness or Liveness.
+    """A changed result of a probe. `kind`: Startup, Readiness or Liveness.
 
-    `healthy` None: a failure below the threshold, only to be reported. `message`: of a failure.
+    `healthy` None: a failure below the threshold, which is only reported. `message` describes a
+    failure.
     """
 
     kind: str
@@ -54,7 +56,7 @@ class Probers:
         self._session: aiohttp.ClientSession | None = None
 
     def watch(self, container: pods.Container, record: containers.ContainerRecord) -> None:
-        """Probe a container that runs; one that is watched already stays so."""
+        """Start to probe a running container, unless it is probed already."""
         probes = (container.startup_probe, container.readiness_probe, container.liveness_probe)
         if record.id not in self._watched and any(probes):
             self._watched[record.id] = self._background.start(
@@ -67,7 +69,7 @@ class Probers:
             watched.cancel()
 
     async def stop(self) -> None:
-        """Probe nothing any more."""
+        """Stop all probes."""
         await self._background.stop()
         if self._session is not None:
             await self._session.close()
@@ -90,7 +92,9 @@ class Probers:
         probe: pods.Probe,
         record: containers.ContainerRecord,
     ) -> bool:
-        """Probe until the end of it; a startup or liveness probe ends at its verdict."""
+        """Probe until cancelled; a startup or liveness probe ends with its result. Return that
+        result.
+        """
         check = functools.partial(self._check, container, probe, record)
         verdict = ProbeResult(probe, healthy=kind == "Liveness")
         begins_at = record.started_at + probe.initial_delay_seconds
@@ -130,14 +134,16 @@ class Probers:
         return code == 0, output[:_SHOWN].decode(errors="replace").strip()
 
     async def http(self, container: pods.Container, action: pods.HttpAction) -> tuple[bool, str]:
-        """GET, as probes and hooks do; redirects are followed, certificates are not checked."""
+        """Send a GET as probes and hooks do: redirects are followed, certificates are not
+        verified.
+        """
         if self._session is None:
             connector = aiohttp.TCPConnector(ssl=False, force_close=True, limit=0)
             self._session = aiohttp.ClientSession(connector=connector, trust_env=False)
         host, port = action.host or self._address, port_number(container, action.port)
-        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         path = action.path or "/"
-        url = f"{action.scheme.lower()}://{place}{path if path.startswith('/') else '/' + path}"
+        url = f"{action.scheme.lower()}://{target}{path if path.startswith('/') else '/' + path}"
         headers = {"User-Agent": _USER_AGENT, "Accept": "*/*"}
         headers |= {header.name: header.value for header in action.http_headers or ()}
         async with self._session.get(url, headers=headers) as response:
@@ -152,7 +158,7 @@ class Probers:
 
 
 class ProbeResult:
-    """Counts results of one probe; pure. `healthy`: what is taken for true before the first."""
+    """Counts the outcomes of one probe. `healthy` is the result assumed before the first. Pure."""
 
     def __init__(self, probe: pods.Probe, *, healthy: bool) -> None:
         self._success = max(1, probe.success_threshold)
@@ -162,7 +168,7 @@ class ProbeResult:
         self._row = 0
 
     def take(self, *, passed: bool) -> bool | None:
-        """A result; the new verdict if it changes with this one."""
+        """Count an outcome. Return the new result if it changes, else None."""
         self._row = self._row + 1 if passed == self._last else 1
         self._last = passed
         if self._row < (self._success if passed else self._failure) or passed == self._healthy:
@@ -172,7 +178,7 @@ class ProbeResult:
 
 
 def port_number(container: pods.Container, port: int | str) -> int:
-    """The number of a port that may be given by its name; raises ValueError."""
+    """Return the number of a port that may be given by name. Raises ValueError."""
     if isinstance(port, int) or port.isdigit():
         return int(port)
     for known in container.ports or ():

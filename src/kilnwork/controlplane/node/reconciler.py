@@ -1,8 +1,9 @@
-"""Makes the processes of each Pod as its object says, and its status as the processes are.
+"""Reconciler of Pods: brings the processes of each Pod in line with its object, and its status with
+them.
 
-The shell round `lifecycle` (what to do), `container_files` (how to start) and `statuses` (what to
-write): it reads the cache, asks the shim and patches. Called with a key by a `kube.controller`;
-repeatable at any time. `local_node` puts it together.
+The imperative shell around `lifecycle` (what to do), `container_files` (how to start) and
+`statuses` (what to write): it reads the cache, calls the shim and patches. A `kube.controller`
+calls it with a key; it may be repeated at any time. `local_node` assembles it.
 """
 
 import asyncio
@@ -33,81 +34,83 @@ from kilnwork.kube import errors as kube_errors
 
 log = logging.getLogger(__name__)
 
-NOT_YET = backoff.Backoff(base_s=0.5, max_s=8.0, factor=1.2)
-"""How soon to look again for what a container waits for; nothing tells us when it appears."""
+INPUT_RETRIES = backoff.Backoff(base_s=0.5, max_s=8.0, factor=1.2)
+"""Delays between checks for something that a container waits for: it is not watched."""
 
 _CREATING = "ContainerCreating"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcilerParts:
-    """What the reconciler works with. `link` raises `ShimAway` while there is none."""
+    """What the reconciler works with. `link` raises `ShimAway` while there is no link to the
+    shim.
+    """
 
     cache: cache.Cache[pods.Pod]
     queue: queue.WorkQueue
     link: Callable[[], shim_link.ShimLink]
     run_inside: probes.RunInside
     preparer: container_files.FilePreparer
-    teller: pod_reports.PodReporter
+    reporter: pod_reports.PodReporter
     directory: Path
     links: Path
     now: clock.Clock
 
 
 class Reconciler:
-    """All Pods of the node, by uid."""
+    """Reconciler of all Pods of the node, by uid."""
 
     def __init__(self, tools: ReconcilerParts) -> None:
         self._tools = tools
         self._held: dict[str, pod_state.PodState] = {}
         self._keyed: dict[objects.Key, set[str]] = {}
-        """Their uids by key: of a name there may be one that goes and one that comes."""
+        """Key → uids: an old and a new Pod of one name may be here at the same time."""
         self._early: dict[str, container.ContainerRecord] = {}
         self._leaving_s: float | None = None
         self._background = coroutines.BackgroundWork("container hooks")
         self._probers = probes.Probers(
-            tools.run_inside, self._on_probed, address=tools.teller.address, now=tools.now
+            tools.run_inside, self._on_probed, address=tools.reporter.address, now=tools.now
         )
         self._hooks = hooks.Hooks(tools.run_inside, self._probers)
-        self._tell = tools.teller
+        self._reporter = tools.reporter
 
     async def stop(self) -> None:
-        """Probe nothing any more; containers stay as they are."""
+        """Stop probes and hooks; containers keep running."""
         await self._probers.stop()
         await self._background.stop()
 
     # What is heard
 
     def on_opened(self, known: list[container.ContainerRecord]) -> None:
-        """A shim was found or started: these are the containers it knows."""
+        """Take over the containers that a newly found or started shim knows."""
         by_name: dict[tuple[str, str], list[container.ContainerRecord]] = {}
         for record in sorted(known, key=lambda r: r.number):
             by_name.setdefault(_name(record), []).append(record)
         for (uid, name), records in by_name.items():
-            of = self._held.get(uid) or self._new(uid, self._key(uid))
+            state = self._held.get(uid) or self._new(uid, self._key(uid))
             before = records[-2] if len(records) > 1 else None
-            self._update(of, name, records[-1], before=before)
-            of.change(name, stop_s=None)  # a new shim knows of no deadline: it is asked again
-        for of in self._held.values():
-            for name, view in of.views.items():
-                if view.running and view.last is not None and (of.uid, name) not in by_name:
-                    lost = container.lost(view.last, self._tools.now.wall())
-                    self._update(of, name, lost)
+            self._update(state, name, records[-1], before=before)
+            state.change(name, stop_s=None)  # a new shim has no deadline for it: stop it again
+        for state in self._held.values():
+            for name, view in state.views.items():
+                if view.running and view.last is not None and (state.uid, name) not in by_name:
+                    lost = container.as_lost(view.last, self._tools.now.wall())
+                    self._update(state, name, lost)
 
     def on_ended(self, record: container.ContainerRecord) -> None:
-        """The shim reports the end of a container."""
+        """Record the end of a container, which the shim reports."""
         uid, name = _name(record)
-        of = self._held.get(uid)
-        last = of.view(name).last if of is not None else None
-        if of is None or last is None or last.id != record.id:
-            self._early[record.id] = record  # the reply to its start has not come yet
+        state = self._held.get(uid)
+        last = state.view(name).last if state is not None else None
+        if state is None or last is None or last.id != record.id:
+            self._early[record.id] = record  # it ended before the reply to its start was processed
             return
-        self._update(of, name, record)
+        self._update(state, name, record)
 
     def on_change(self, key: objects.Key, _: pods.Pod | None, new: pods.Pod | None) -> None:
-        """A Pod object changed, or was found in the first list."""
-        if new is not None and (of := self._held.get(new.metadata.uid)) is not None:
-            self._set_key(of, key)
+        """Queue a Pod whose object has changed, or that was in the first list."""
+        if new is not None and (state := self._held.get(new.metadata.uid)) is not None:
+            self._set_key(state, key)
         self._tools.queue.add(key)
 
     def _key(self, uid: str) -> objects.Key:
@@ -116,46 +119,46 @@ class Reconciler:
 
     def _update(
         self,
-        of: pod_state.PodState,
+        state: pod_state.PodState,
         name: str,
         record: container.ContainerRecord,
         *,
         before: container.ContainerRecord | None = None,
     ) -> None:
-        view = of.view(name)
+        view = state.view(name)
         was_running = view.last is None or view.running
-        record = termination.with_message(self._tools.cache.get(of.key), name, record)
+        record = termination.with_message(self._tools.cache.get(state.key), name, record)
         view = view._replace(last=record, before=before or view.before)
         if was_running and record.exit_code is not None:
-            view = lifecycle.ended(view, record, now=self._tools.now.monotonic())
+            view = lifecycle.after_end(view, record, now=self._tools.now.monotonic())
             self._probers.drop(record.id)
-        of.views[name] = view
-        self._tools.queue.add(of.key)
+        state.views[name] = view
+        self._tools.queue.add(state.key)
 
     def _on_probed(self, record: container.ContainerRecord, finding: probes.ProbeFinding) -> None:
-        """A probe of a container has something to tell."""
+        """Record the result of a probe."""
         uid, name = _name(record)
-        of = self._held.get(uid)
-        if of is None or of.view(name).last != record:
+        state = self._held.get(uid)
+        if state is None or state.view(name).last != record:
             return
-        pod = self._tools.cache.get(of.key)
+        pod = self._tools.cache.get(state.key)
         if finding.message and pod is not None:
-            self._tell.warn(pod, "Unhealthy", finding.message)
+            self._reporter.warn(pod, "Unhealthy", finding.message)
         match finding.kind, finding.healthy:
             case ("Startup", True):
-                of.change(name, started=True)
+                state.change(name, started=True)
             case ("Readiness", bool()):
-                of.change(name, ready=finding.healthy)
+                state.change(name, ready=finding.healthy)
             case ("Startup" | "Liveness", False):
-                of.change(name, failing=True)
+                state.change(name, failing=True)
                 if pod is not None:
                     text = (
                         f"Container {name} failed {finding.kind.lower()} probe, will be restarted"
                     )
-                    self._tell.normal(pod, "Killing", text)
+                    self._reporter.normal(pod, "Killing", text)
             case _:
                 return
-        self._tools.queue.add(of.key)
+        self._tools.queue.add(state.key)
 
     def _new(self, uid: str, key: objects.Key) -> pod_state.PodState:
         made = pod_state.PodState(uid, key, self._directory(uid))
@@ -163,55 +166,57 @@ class Reconciler:
         self._keyed.setdefault(key, set()).add(uid)
         return made
 
-    def _set_key(self, of: pod_state.PodState, key: objects.Key) -> None:
-        """Its object is the one of that key."""
-        if of.key != key:
-            self._drop_key(of)
-            of.key = key
-            self._keyed.setdefault(key, set()).add(of.uid)
+    def _set_key(self, state: pod_state.PodState, key: objects.Key) -> None:
+        """Record that the Pod's object has this key."""
+        if state.key != key:
+            self._drop_key(state)
+            state.key = key
+            self._keyed.setdefault(key, set()).add(state.uid)
 
-    def _drop_key(self, of: pod_state.PodState) -> None:
-        uids = self._keyed[of.key]
-        uids.discard(of.uid)
+    def _drop_key(self, state: pod_state.PodState) -> None:
+        uids = self._keyed[state.key]
+        uids.discard(state.uid)
         if not uids:
-            del self._keyed[of.key]
+            del self._keyed[state.key]
 
     # What is asked
 
     @property
     def running(self) -> int:
-        """How many containers run."""
-        return sum(of.running for of in self._held.values())
+        """Return how many containers run."""
+        return sum(state.running for state in self._held.values())
 
     def container_log(
         self, key: objects.Key, name: str, *, previous: bool
     ) -> tuple[container.ContainerRecord | str, Callable[[], bool]] | None:
-        """The start whose log is asked for, and whether it still runs; None for an unknown Pod.
+        """Return the start whose log is requested, and whether it still runs; None for an unknown
+        Pod.
 
-        If there was no such start, a text instead: why the container waits, empty for `previous`.
+        If there was no such start, a text replaces it: why the container waits, or "" for
+        `previous`.
         """
         pod = self._tools.cache.get(key)
         if pod is None or pod.container(name) is None:
             return None
-        of = self._held.get(pod.metadata.uid)
-        if of is None:
+        state = self._held.get(pod.metadata.uid)
+        if state is None:
             return _CREATING, lambda: False
         if previous:
-            return of.view(name).before or "", lambda: False
-        record = of.view(name).last
+            return state.view(name).before or "", lambda: False
+        record = state.view(name).last
         if record is None:
-            return of.view(name).reason or _CREATING, lambda: False
-        return record, lambda: of.view(name).running and of.view(name).last == record
+            return state.view(name).reason or _CREATING, lambda: False
+        return record, lambda: state.view(name).running and state.view(name).last == record
 
     def leave(self, grace_s: float) -> None:
-        """Start nothing any more and end what runs, each with at most this grace."""
+        """Start nothing from now on, and stop every container with at most this grace period."""
         self._leaving_s = grace_s
-        self.look_at_all()
+        self.enqueue_all()
 
-    def look_at_all(self) -> None:
-        """Reconcile every Pod that has something here."""
-        for of in self._held.values():
-            self._tools.queue.add(of.key)
+    def enqueue_all(self) -> None:
+        """Queue every Pod that has containers or files here."""
+        for state in self._held.values():
+            self._tools.queue.add(state.key)
 
     def clean(self, uids: Collection[str]) -> None:
         """Remove the directories of Pods that are neither in `uids` nor held."""
@@ -222,92 +227,98 @@ class Reconciler:
     # What is done
 
     async def reconcile(self, key: objects.Key) -> float | None:
-        """Bring one Pod a step further; gives when to look again."""
+        """Bring one Pod a step further. Return the seconds until the next look, or None."""
         pod = self._tools.cache.get(key)
         uid = pod.metadata.uid if pod is not None else ""
         for other in self._keyed.get(key, set()) - {uid}:
-            await self._end_orphan(self._held[other])
+            await self._stop_orphan(self._held[other])
         if pod is None:
             return None
-        of = self._held.get(uid) or self._new(uid, key)
-        self._set_key(of, key)
-        self._tell.ignored(pod, of)
-        self._recall(pod, of)
-        now = lifecycle.Moment(self._tools.now.monotonic(), self._tools.now.wall(), self._leaving_s)
-        decided = lifecycle.decide(pod, of.views, now)
-        looks = [await self._carry_out(decision, pod, of) for decision in decided]
-        looks.append(await self._tend(pod, of))
+        state = self._held.get(uid) or self._new(uid, key)
+        self._set_key(state, key)
+        self._reporter.report_ignored(pod, state)
+        self._recall(pod, state)
+        now = lifecycle.DecisionTime(
+            self._tools.now.monotonic(), self._tools.now.wall(), self._leaving_s
+        )
+        decided = lifecycle.decide(pod, state.views, now)
+        looks = [await self._carry_out(decision, pod, state) for decision in decided]
+        looks.append(await self._probe_and_refresh(pod, state))
         left_s = lifecycle.deadline_left_s(pod, now.wall)
         looks.append(left_s if left_s is not None and left_s > 0 else None)
-        looks.append(await self._tell.write_status(pod, of, leaving=self._leaving_s is not None))
-        if lifecycle.Remove() in decided:
-            await self._tell.remove(pod)
+        looks.append(
+            await self._reporter.write_status(pod, state, leaving=self._leaving_s is not None)
+        )
+        if lifecycle.RemovePod() in decided:
+            await self._reporter.remove(pod)
         return min((max(0.0, look) for look in looks if look is not None), default=None)
 
-    def _recall(self, pod: pods.Pod, of: pod_state.PodState) -> None:
-        """Take over what the status says of starts that no shim remembers and of probes, once."""
-        if of.recalled:
+    def _recall(self, pod: pods.Pod, state: pod_state.PodState) -> None:
+        """Take over, once, from the status: starts that no shim remembers, and results of
+        probes.
+        """
+        if state.recalled:
             return
-        of.recalled = True
+        state.recalled = True
         for wanted in (*pod.all_containers, *pod.ephemeral_containers):
             name, shown = wanted.name, pod.shown(wanted.name)
-            last = of.view(name).last
+            last = state.view(name).last
             if last is None:
-                record = lifecycle.recall(pod, name, wall=self._tools.now.wall())
+                record = lifecycle.recall_start(pod, name, wall=self._tools.now.wall())
                 if record is not None:
-                    directory = str(of.directory.container(name))
-                    of.change(name, last=record._replace(directory=directory))
-            elif of.view(name).running:
+                    directory = str(state.directory.container(name))
+                    state.change(name, last=record._replace(directory=directory))
+            elif state.view(name).running:
                 started = wanted.startup_probe is None or bool(shown.get("started"))
                 ready = wanted.readiness_probe is None or bool(shown.get("ready"))
-                of.change(name, started=started, ready=ready)
-            else:  # it may have ended while there was no server: the shim reads no messages
-                of.change(name, last=termination.with_message(pod, name, last))
+                state.change(name, started=started, ready=ready)
+            else:  # it may have ended without a server: the shim does not read the message
+                state.change(name, last=termination.with_message(pod, name, last))
 
     async def _carry_out(
-        self, decision: lifecycle.Decision, pod: pods.Pod, of: pod_state.PodState
+        self, decision: lifecycle.Decision, pod: pods.Pod, state: pod_state.PodState
     ) -> float | None:
         match decision:
-            case lifecycle.Refuse(message):
-                self._tell.refuse(pod, of, message)
-            case lifecycle.Start(name, number):
-                return await self._start(pod, of, name, number=number)
-            case lifecycle.Wait(name, seconds):
-                where = f"{name} in pod {_key_text(of.key)}"
-                text = f"Back-off restarting failed container {where}({of.uid})"
-                self._tell.warn(pod, "BackOff", text)
+            case lifecycle.RefusePod(message):
+                self._reporter.report_refused(pod, state, message)
+            case lifecycle.StartContainer(name, number):
+                return await self._start(pod, state, name, number=number)
+            case lifecycle.WaitToStart(name, seconds):
+                where = f"{name} in pod {_key_text(state.key)}"
+                text = f"Back-off restarting failed container {where}({state.uid})"
+                self._reporter.warn(pod, "BackOff", text)
                 return seconds
-            case lifecycle.Stop(name, grace_s):
-                await self._stop(pod, of, name, grace_s=grace_s)
-            case lifecycle.More():
+            case lifecycle.StopContainer(name, grace_s):
+                await self._stop(pod, state, name, grace_s=grace_s)
+            case lifecycle.StartMore():
                 return 0.0
             case _:
                 pass
         return None
 
     async def _start(
-        self, pod: pods.Pod, of: pod_state.PodState, name: str, *, number: int
+        self, pod: pods.Pod, state: pod_state.PodState, name: str, *, number: int
     ) -> float | None:
         wanted = pod.container(name)
         assert wanted is not None  # noqa: S101 - decided from this very Pod
         try:
-            order = await self._tools.preparer.order(pod, wanted, of, number=number)
-        except errors.NotYet as error:
-            return self._wait(pod, of, name, error)
+            order = await self._tools.preparer.order(pod, wanted, state, number=number)
+        except errors.InputsNotReady as error:
+            return self._wait(pod, state, name, error)
         except errors.Unsupported as error:
-            self._tell.cannot_start(pod, of, wanted, error)
+            self._reporter.report_cannot_start(pod, state, wanted, error)
             return None
         except OSError as error:
-            why = errors.NotYet(str(error), reason="CreateContainerError")
-            return self._wait(pod, of, name, why)
-        of.waits = 0
+            why = errors.InputsNotReady(str(error), reason="CreateContainerError")
+            return self._wait(pod, state, name, why)
+        state.waits = 0
         if isinstance(wanted, pods.EphemeralContainer):
-            self._tell.ignored_of(pod, wanted)
+            self._reporter.report_ignored_of(pod, wanted)
         record = await self._tools.link().start(order)
         record = termination.with_message(pod, name, self._early.pop(record.id, record))
-        older, last = of.view(name).before, of.view(name).last
-        row, start_at = of.view(name).row, of.view(name).start_at
-        of.views[name] = lifecycle.ContainerView(
+        older, last = state.view(name).before, state.view(name).last
+        row, start_at = state.view(name).row, state.view(name).start_at
+        state.views[name] = lifecycle.ContainerView(
             last=record,
             before=last,
             row=row,
@@ -319,76 +330,78 @@ class Reconciler:
             await self._forget(older)
         if record.exit_code is None:
             if hooks.has_post_start(wanted):
-                work = self._after_start(pod, of, wanted, record)
+                work = self._run_post_start(pod, state, wanted, record)
                 self._background.start(f"postStart {record.id}", work)
             return None
-        view = of.view(name)
-        of.views[name] = lifecycle.ended(view, record, now=self._tools.now.monotonic())
+        view = state.view(name)
+        state.views[name] = lifecycle.after_end(view, record, now=self._tools.now.monotonic())
         if record.reason:
-            self._tell.warn(pod, "Failed", f"Error: {record.message}")
+            self._reporter.warn(pod, "Failed", f"Error: {record.message}")
         return 0.0
 
     def _wait(
-        self, pod: pods.Pod, of: pod_state.PodState, name: str, error: errors.NotYet
+        self, pod: pods.Pod, state: pod_state.PodState, name: str, error: errors.InputsNotReady
     ) -> float:
-        self._tell.not_yet(pod, of, name, error)
-        of.waits += 1
-        return NOT_YET.delay_s(of.waits)
+        self._reporter.report_waiting(pod, state, name, error)
+        state.waits += 1
+        return INPUT_RETRIES.delay_s(state.waits)
 
-    async def _after_start(
+    async def _run_post_start(
         self,
         pod: pods.Pod,
-        of: pod_state.PodState,
+        state: pod_state.PodState,
         wanted: pods.Container,
         record: container.ContainerRecord,
     ) -> None:
         why = await self._hooks.post_start(wanted, record)
         if why:
-            self._tell.warn(pod, "FailedPostStartHook", f"PostStartHook failed: {why}")
-        if of.view(wanted.name).last == record:
+            self._reporter.warn(pod, "FailedPostStartHook", f"PostStartHook failed: {why}")
+        if state.view(wanted.name).last == record:
             if why:
-                of.change(wanted.name, failing=True)
+                state.change(wanted.name, failing=True)
             elif wanted.startup_probe is None:
-                of.change(wanted.name, started=True)
-            self._tools.queue.add(of.key)
+                state.change(wanted.name, started=True)
+            self._tools.queue.add(state.key)
 
     def _directory(self, uid: str) -> volumes.PodDirectory:
         return volumes.PodDirectory(self._tools.directory, uid, links=self._tools.links)
 
-    async def _tend(self, pod: pods.Pod, of: pod_state.PodState) -> float | None:
-        """Probe what runs; write files again that are due. When to look again."""
+    async def _probe_and_refresh(self, pod: pods.Pod, state: pod_state.PodState) -> float | None:
+        """Probe running containers and refresh files that are due. Return the seconds until the
+        next look.
+        """
         for wanted in pod.all_containers:
-            view = of.view(wanted.name)
+            view = state.view(wanted.name)
             if view.running and view.last is not None and view.stop_s is None:
                 self._probers.watch(wanted, view.last)
-        if not self._tools.preparer.renews(pod) or not of.running:
+        if not self._tools.preparer.renews(pod) or not state.running:
             return None
         now = self._tools.now.monotonic()
-        if of.renew_at is None or of.renew_at <= now:
+        if state.renew_at is None or state.renew_at <= now:
             try:
-                await self._tools.preparer.fill(pod, of)
+                await self._tools.preparer.fill(pod, state)
             except (errors.NodeError, kube_errors.KubeError, OSError) as error:
-                facts = {"pod_namespace": of.key[0], "pod": of.key[1], "error": str(error)}
+                facts = {"pod_namespace": state.key[0], "pod": state.key[1], "error": str(error)}
                 log.warning("files of volumes not written again", extra=facts)
-                of.renew_at = now + container_files.AGAIN_S
-        return (of.renew_at or now) - now
+                state.renew_at = now + container_files.AGAIN_S
+        return (state.renew_at or now) - now
 
     async def _stop(
-        self, pod: pods.Pod, of: pod_state.PodState, name: str, *, grace_s: float
+        self, pod: pods.Pod, state: pod_state.PodState, name: str, *, grace_s: float
     ) -> None:
-        view, wanted = of.view(name), pod.container(name)
+        view, wanted = state.view(name), pod.container(name)
         if view.last is None:
             return
-        of.change(name, stop_s=grace_s)
+        state.change(name, stop_s=grace_s)
         self._probers.drop(view.last.id)
         if not hooks.has_pre_stop(wanted) or view.stop_s is not None or grace_s <= 0:
             await self._tools.link().stop(view.last.id, grace_s=grace_s)
             return
         assert wanted is not None  # noqa: S101 - it has a hook
-        work = self._after_hook(pod, wanted, view.last, grace_s=grace_s)
+        work = self._run_pre_stop(pod, wanted, view.last, grace_s=grace_s)
         self._background.start(f"preStop {view.last.id}", work)
 
-    async def _after_hook(
+    async def _run_pre_stop(
         self,
         pod: pods.Pod,
         wanted: pods.Container,
@@ -399,26 +412,26 @@ class Reconciler:
         began = self._tools.now.monotonic()
         why = await self._hooks.pre_stop(wanted, record, grace_s=grace_s)
         if why:
-            self._tell.warn(pod, "FailedPreStopHook", f"PreStopHook failed: {why}")
+            self._reporter.warn(pod, "FailedPreStopHook", f"PreStopHook failed: {why}")
         left_s = max(hooks.LEAST_S, grace_s - (self._tools.now.monotonic() - began))
-        with contextlib.suppress(errors.ShimAway):  # its successor is asked by the next look
+        with contextlib.suppress(errors.ShimAway):  # the next reconcile asks the next shim
             await self._tools.link().stop(record.id, grace_s=left_s)
 
-    async def _end_orphan(self, of: pod_state.PodState) -> None:
-        """Its object is gone: end its containers, then forget everything about it."""
-        for name, view in list(of.views.items()):
+    async def _stop_orphan(self, state: pod_state.PodState) -> None:
+        """Stop the containers of a Pod whose object is gone, then forget everything about it."""
+        for name, view in list(state.views.items()):
             least_s = lifecycle.UNSEEN_GRACE_S
             if view.running and view.last and (view.stop_s is None or view.stop_s > least_s):
                 self._probers.drop(view.last.id)
                 await self._tools.link().stop(view.last.id, grace_s=least_s)
-                of.change(name, stop_s=least_s)
-        if of.running:
+                state.change(name, stop_s=least_s)
+        if state.running:
             return
-        for record in of.records():
+        for record in state.records():
             await self._tools.link().forget(record.id)
-        if self._held.pop(of.uid, None) is not None:
-            self._drop_key(of)
-        await asyncio.to_thread(of.directory.remove)
+        if self._held.pop(state.uid, None) is not None:
+            self._drop_key(state)
+        await asyncio.to_thread(state.directory.remove)
 
     async def _forget(self, record: container.ContainerRecord) -> None:
         await self._tools.link().forget(record.id)
@@ -433,5 +446,5 @@ def _name(record: container.ContainerRecord) -> tuple[str, str]:
 
 
 def _key_text(key: objects.Key) -> str:
-    """`name_namespace`, as the kubelet writes Pods in messages."""
+    """Return `name_namespace`, as the kubelet writes Pods in messages."""
     return f"{key[1]}_{key[0]}"

@@ -1,7 +1,8 @@
-"""The node's own objects: a Node that says what this machine is, and a Lease that says it lives.
+"""The Node object of a node, which describes the machine, and its Lease, which shows that it is
+alive.
 
 Used by `local_node` and `virtual_node`. The Node's status is written at the start and every five
-minutes, the Lease (`node_lease`) every ten seconds, as the kubelet does.
+minutes, the Lease (`node_lease`) every ten seconds, as by the kubelet.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from kilnwork.kube import client, errors
 log = logging.getLogger(__name__)
 
 AGAIN_S = 2.0
-"""Between tries while the API server is away: a Node that is late looks lost."""
+"""Delay between attempts while the API server cannot be reached: a late Node counts as lost."""
 
 STATUS_EVERY = 30
 """Renewals between two writes of the Node's status: five minutes."""
@@ -37,47 +38,46 @@ PODS = 500
 LABEL_LOCAL = "kilnwork.dev/local"
 
 REMOVE = "kilnwork.dev/remove"
-"""Annotation of a Node: the process that runs it ends its Pods, deletes it and leaves."""
+"""Annotation of a Node that asks its process to drain it, delete it and exit."""
 
 DRAINED = "drained"
-"""Its value when all has ended, but who runs the node may not delete it: a node's own certificate
-may not (NodeRestriction).
+"""Value of `REMOVE` on a drained Node that its process is not allowed to delete, as with a node's
+own certificate (NodeRestriction).
 """
 
 RUNTIME = "kiln://"
-"""Begins the containerRuntimeVersion of Nodes that are ours."""
+"""Prefix of the containerRuntimeVersion of our Nodes."""
 
-_WELL = (
+_HEALTHY_CONDITIONS = (
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "memory is not watched"),
     ("DiskPressure", "False", "KubeletHasNoDiskPressure", "disks are not watched"),
     ("PIDPressure", "False", "KubeletHasSufficientPID", "processes are not counted"),
 )
 
 
-class Taint(NamedTuple):
-    """core/v1 Taint: who does not tolerate it is not scheduled here, or is driven out."""
+class NodeTaint(NamedTuple):
+    """core/v1 Taint: Pods that do not tolerate it are not scheduled here, or are evicted."""
 
     key: str
     value: str
     effect: str
 
 
-class Identity(NamedTuple):
-    """What the Node says of itself. `labels` are besides the well-known ones.
-
-    `holder`: who runs it (`node_lease.holder`), None: any process with the node's own name.
-    """
+class NodeIdentity(NamedTuple):
+    """What the Node object says about the node."""
 
     name: str
     address: str
     port: int
     labels: Mapping[str, str] = types.MappingProxyType({})
-    taints: tuple[Taint, ...] = ()
+    """Labels besides the well-known ones."""
+    taints: tuple[NodeTaint, ...] = ()
     holder: str | None = None
+    """Who runs the node (`node_lease.holder`); None: any process, under the node's own name."""
 
 
 class Registration:
-    """Keeps Node and Lease of one name current; call `register`, then run `keep`.
+    """Keeps the Node and the Lease of one name up to date; call `register`, then run `keep`.
 
     `on_remove` is called when a client has marked the Node with `REMOVE`, `on_back` when the API
     server responds again, `on_taken` when another process has the name: nothing is renewed then.
@@ -86,7 +86,7 @@ class Registration:
     def __init__(
         self,
         kube: client.Client,
-        identity: Identity,
+        identity: NodeIdentity,
         *,
         now: clock.Clock,
         on_remove: Callable[[], None] = lambda: None,
@@ -107,7 +107,7 @@ class Registration:
         self._uid = ""
 
     async def claim(self, *, seize: bool = False) -> None:
-        """Have the name for ourselves; ConfigurationError if a kubelet or another process has it.
+        """Claim the name. Raises ConfigurationError if a kubelet or another process has it.
 
         `seize`: take it from another process, which stops when it notices.
         """
@@ -116,7 +116,9 @@ class Registration:
         await self._lease.claim(seize=seize)
 
     async def register(self) -> None:
-        """Create the Node, or take over ours; ConfigurationError if it is that of a kubelet."""
+        """Create the Node, or take over our existing one. ConfigurationError if a kubelet owns
+        it.
+        """
         metadata = {"name": self._name, "labels": self._labels()}
         taints = [taint._asdict() for taint in self._identity.taints]
         spec = {"taints": taints} if taints else {}
@@ -135,7 +137,7 @@ class Registration:
         return {**labels(self._name), **self._identity.labels}
 
     async def _taint(self, node: meta.JsonObject) -> None:
-        """Add taints that a Node of before lacks; those of others stay."""
+        """Add taints that an existing Node lacks; taints of other clients stay."""
         known = list((node.get("spec") or {}).get("taints") or ())
         pairs = {(t.get("key"), t.get("effect")) for t in known}
         missing = [t for t in self._identity.taints if (t.key, t.effect) not in pairs]
@@ -146,17 +148,19 @@ class Registration:
         patch = {"metadata": version, "spec": {"taints": taints}}
         try:
             await self._client.merge_patch(resource.NODES, self._name, patch)
-        except errors.Forbidden as error:  # NodeRestriction: only when the Node is made
+        except errors.Forbidden as error:  # NodeRestriction allows it only at creation
             facts = {"node": self._name, "error": str(error)}
             log.warning("taints not set: set them by kubectl, or delete the Node", extra=facts)
 
     async def keep(self) -> None:
-        """Renew until cancelled; a failure is logged and tried again at the next turn."""
+        """Renew the Lease until cancelled; failures are logged and tried again in the next
+        round.
+        """
         turn, away = 0, False
         while True:
             try:
                 await self._lease.renew(owner=self._uid)
-                node = await self._stay()
+                node = await self._restore()
                 if turn and turn % STATUS_EVERY == 0:
                     await self._write_status(node)
                 if away:
@@ -174,8 +178,10 @@ class Registration:
             turn += 1
             await asyncio.sleep(AGAIN_S if away else node_lease.RENEW_S)
 
-    async def _stay(self) -> meta.JsonObject:
-        """Restore the Node, ready, whatever was done to it: else no Pod is bound."""
+    async def _restore(self) -> meta.JsonObject:
+        """Restore the Node and its Ready condition, whatever was done to it: otherwise no Pod is
+        bound.
+        """
         try:
             node = await self._client.get(resource.NODES, self._name)
         except errors.NotFound:
@@ -189,7 +195,7 @@ class Registration:
         return node
 
     async def cordon(self) -> None:
-        """Take no more Pods."""
+        """Mark the Node as unschedulable."""
         patch = {"spec": {"unschedulable": True}}
         await self._client.merge_patch(resource.NODES, self._name, patch)
 
@@ -203,7 +209,7 @@ class Registration:
         await self._lease.release()
 
     async def remove(self) -> None:
-        """Delete the Node, and the Lease with it; or report that a person should."""
+        """Delete the Node and its Lease; if that is forbidden, mark the Node as drained."""
         try:
             await delete(self._client, self._name)
         except errors.Forbidden as error:
@@ -215,7 +221,7 @@ class Registration:
 
     async def _write_status(self, node: meta.JsonObject) -> None:
         ready = self._condition("Ready", "True", "KubeletReady", "the node runs Pods as processes")
-        ours = [ready, *(self._condition(*well) for well in _WELL)]
+        ours = [ready, *(self._condition(*well) for well in _HEALTHY_CONDITIONS)]
         kinds = {c["type"] for c in ours}
         await self._patch_status(
             {
@@ -260,8 +266,9 @@ async def delete(kube: client.Client, name: str) -> None:
 
 
 def check_ours(node: meta.JsonObject) -> None:
-    """Raise unless this is a Node of ours, or has no owner yet: two processes cannot run the same
-    Pods."""
+    """Raise ConfigurationError if a kubelet owns the Node: two processes cannot run the same
+    Pods.
+    """
     info = (node.get("status") or {}).get("nodeInfo") or {}
     runtime = str(info.get("containerRuntimeVersion") or RUNTIME)
     if not runtime.startswith(RUNTIME):
@@ -281,7 +288,7 @@ def _is_ready(node: meta.JsonObject) -> bool:
 
 
 def labels(name: str) -> dict[str, str]:
-    """The well-known labels of a Node, and ours."""
+    """Return the well-known labels of a Node, and ours."""
     return {
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": "linux",
@@ -291,13 +298,13 @@ def labels(name: str) -> dict[str, str]:
 
 
 def architecture() -> str:
-    """Go's name of this machine's architecture, which Kubernetes uses."""
+    """Return Go's name of this machine's architecture, which Kubernetes uses."""
     machine = platform.machine()
     return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
 
 
 def capacity() -> dict[str, str]:
-    """What this machine has, as resource quantities."""
+    """Return what this machine has, as resource quantities."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024
     return {
         "cpu": str(len(os.sched_getaffinity(0))),
@@ -307,7 +314,7 @@ def capacity() -> dict[str, str]:
 
 
 def node_info() -> dict[str, str]:
-    """core/v1 NodeSystemInfo."""
+    """Return the core/v1 NodeSystemInfo."""
     return {
         "architecture": architecture(),
         "operatingSystem": "linux",

@@ -1,8 +1,8 @@
-"""Takes a virtual node out of its cluster, wherever it runs: `kiln node --remove`.
+"""Removal of a virtual node from its cluster, wherever it runs: `kiln node --remove`.
 
-A process that runs the node is asked to by a mark on the Node (`registration.REMOVE`), which it
-sees within ten seconds. If no process renews the Node's Lease any more, the node is started here,
-to end what it has left. Used by the command.
+A process that runs the node is asked by a mark on the Node (`registration.REMOVE`), which it sees
+within ten seconds. If no process renews the Node's Lease any more, the node is started here in
+order to stop what it has left behind. Used by the command.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ async def remove(
     say: virtual_node.Say,
     time: clock.Clock,
 ) -> None:
-    """Return when the Node is gone. Raises KilnError."""
+    """Remove the node. Returns when the Node is gone. Raises KilnError."""
     async with client.Client(kube, user_agent="kiln-node", time=time) as asked:
         mark = await _mark(asked, settings.name)
         if mark is None:
@@ -47,7 +47,7 @@ async def remove(
 async def _wait(
     asked: client.Client, name: str, *, say: virtual_node.Say, time: clock.Clock
 ) -> bool:
-    """True once the Node is gone, False when no process runs it."""
+    """Wait until the Node is gone. Return False when no process runs it."""
     last, since = "", time.monotonic()
     while (mark := await _mark(asked, name)) is not None:
         if mark == registration.DRAINED:
@@ -64,7 +64,7 @@ async def _wait(
 
 
 async def _mark(kube: client.Client, name: str) -> str | None:
-    """How far its removal is, empty if it was not asked for; None when the Node is gone.
+    """Return the value of the removal mark, "" without one; None when the Node is gone.
 
     Raises ConfigurationError for the Node of a kubelet.
     """
@@ -77,7 +77,7 @@ async def _mark(kube: client.Client, name: str) -> str | None:
 
 
 async def _renewed(kube: client.Client, name: str) -> str:
-    """When its Lease was renewed; empty without one, and when its holder has given it up."""
+    """Return when the Lease was renewed; "" without a Lease, or when its holder has released it."""
     try:
         lease = await kube.get(resource.LEASES, name, node_lease.NAMESPACE)
     except kube_errors.NotFound:

@@ -1,9 +1,9 @@
-"""A serving certificate from the cluster: signer `kubernetes.io/kubelet-serving`, once approved.
+"""Serving certificate from the cluster: signer `kubernetes.io/kubelet-serving`, once approved.
 
 Used by `virtual_node` when the user asks for it; the kubelet's `serverTLSBootstrap`. Until a user
 has approved the request (`kubectl certificate approve`), the certificate of `own_certificate` is
-shown. Only a node's own identity (`system:node:NAME`) may ask. A new one is asked for before it
-ends.
+presented. Only a node's own identity (`system:node:NAME`) may request one. A new one is requested
+before it expires.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 SIGNER = "kubernetes.io/kubelet-serving"
 LOOK_S = 5.0
 AGAIN_S = 300.0
-"""After a refusal; an administrator may have granted the right by then."""
+"""Delay after a refusal: an administrator may have granted the permission by then."""
 
 RENEW_AT = 0.8
 
@@ -46,7 +46,7 @@ class CertificateRefused(Exception):
 
 
 class Requester(NamedTuple):
-    """Asks for one node. `on_issued` is called when the two files have changed."""
+    """Requests certificates for one node. `on_issued` is called when the two files have changed."""
 
     kube: client.Client
     name: str
@@ -57,7 +57,7 @@ class Requester(NamedTuple):
     now: clock.Clock
 
     async def keep(self) -> None:
-        """Have a certificate and renew it, until cancelled."""
+        """Get a certificate and renew it, until cancelled."""
         await asyncio.sleep(self._left_s())
         while True:
             try:
@@ -72,12 +72,12 @@ class Requester(NamedTuple):
             await asyncio.sleep(renewal_s(issued, self.now.wall()))
 
     def _left_s(self) -> float:
-        """How long what is there, from an earlier start, is good for; 0 for one of our own."""
+        """Return how long the present certificate needs no renewal; 0 for a self-signed one."""
         found = x509.load_pem_x509_certificate(self.certificate.read_bytes())
         return 0.0 if found.issuer == found.subject else renewal_s(found, self.now.wall())
 
     async def _request(self) -> x509.Certificate:
-        """Ask, wait for approval, keep what was issued."""
+        """Create a request, wait for its approval and store the certificate."""
         private = certificates.new_key()
         made = await self.kube.create(_REQUESTS, self._body(private))
         name = made["metadata"]["name"]
@@ -108,7 +108,7 @@ class Requester(NamedTuple):
 
 
 def _issued(request: meta.JsonObject) -> bytes:
-    """The certificate in PEM, empty while there is none. Raises Refused."""
+    """Return the certificate in PEM, b"" while there is none. Raises CertificateRefused."""
     status = request.get("status") or {}
     for condition in status.get("conditions") or ():
         if condition.get("type") in ("Denied", "Failed"):
@@ -119,7 +119,7 @@ def _issued(request: meta.JsonObject) -> bytes:
 
 
 def renewal_s(issued: x509.Certificate, now: float) -> float:
-    """Seconds until a certificate is to be requested again."""
+    """Return the seconds until a certificate must be requested again."""
     begins, ends = issued.not_valid_before_utc, issued.not_valid_after_utc
     at = begins + (ends - begins) * RENEW_AT
     return max(LOOK_S, (at - datetime.datetime.fromtimestamp(now, datetime.UTC)).total_seconds())

@@ -1,19 +1,19 @@
 """The shim: parent and subreaper of every container process, so that they outlive the server.
 
-Started by `shim_link.launch` as `python -S -P -m …shim` with the package's directory in PYTHONPATH
-(no site-packages: it stays small and starts in milliseconds), in a session of its own. One a data
-directory, which a lock ensures. It serves one node at a time on a Unix socket: a request is one
-JSON object a line, `{"n": 1, "do": "start", …}`, with the reply `{"n": 1, …}`; between replies it
-says `{"event": "ended", "container": {…}}`. A connection becomes the node's when it says `hello`;
-one that begins with `exec` or `attach` is of its own (`exec_shim`, `attach_shim`), any other is
-closed.
+`shim_link.launch` starts it as `python -S -P -m …shim` with the package's directory in PYTHONPATH
+(no site-packages: it stays small and starts in milliseconds), in a session of its own. There is one
+per data directory, which a lock ensures. It serves one node at a time on a Unix socket: a request
+is one JSON object per line, `{"n": 1, "do": "start", …}`, with the reply `{"n": 1, …}`; between
+replies it sends `{"event": "ended", "container": {…}}`. A connection becomes the node's with its
+request `hello`; one that begins with `exec` or `attach` is served separately (`exec_shim`,
+`attach_shim`); any other is closed.
 
-Without a node for `patience` seconds it ends all containers and leaves. If it is killed itself, the
-next one adopts what it finds by pid and start time (`container.ContainerRecord`). Containers
+Without a node for `patience` seconds it stops all containers and exits. If it is killed itself, the
+next shim adopts what it finds by pid and start time (`container.ContainerRecord`). Containers
 receive their environment through the socket, never in a command line. Standard library only.
 
-A process that clears its environment *and* leaves its parent cannot be identified; it is
-ended together with the last container that can have started it.
+A process that clears its environment *and* leaves its parent cannot be identified; it is killed
+together with the last container that may have started it.
 """
 
 import contextlib
@@ -33,37 +33,37 @@ from kilnwork.kit import clock, locks, processes
 
 PROTOCOL = 3
 PATIENCE_S = 65.0
-"""Longer than a worker waits for a server (60 s), so that workers leave by themselves first."""
+"""Longer than a worker waits for a server (60 s), so that workers exit by themselves first."""
 
 LEAVE_GRACE_S = 2.0
 MAX_REQUEST = 8 * 1024 * 1024
 _RECEIVE = 64 * 1024
 _WAITING = 1024
-"""Callers that may wait in line: each exec is one, and who finds the line full is sent away."""
+"""Backlog of the listening socket: each exec is a connection; beyond it connections are refused."""
 
 _TICK_S = 5.0
 
 LOCK = "lock"
-"""In its directory: names the pid of the shim."""
+"""Lock file in the directory; contains the pid of the shim."""
 
 LOCKED = 3
 """Exit code when another shim holds the directory."""
 
 
 class Shim:
-    """The loop: signals, the node's connection, output pipes, deadlines. One thread."""
+    """The event loop of the shim: signals, connections, output pipes and deadlines. One thread."""
 
     def __init__(
         self, directory: Path, socket_path: Path, *, patience_s: float, now: clock.Clock
     ) -> None:
-        self._records = containers.Records(directory)
+        self._records = containers.RecordDirectory(directory)
         self._socket_path = socket_path
         self._patience_s = patience_s
         self._now = now
         self._selector = selectors.DefaultSelector()
-        self._held: dict[str, containers.Container] = {}
-        self._running: dict[str, containers.Container] = {}
-        """Those of `_held` that have not ended; a Pod may leave hundreds that have."""
+        self._held: dict[str, containers.ShimContainer] = {}
+        self._running: dict[str, containers.ShimContainer] = {}
+        """Containers in `_held` that have not ended; a Pod may leave hundreds that have."""
         self._execs = exec_shim.Execs()
         self._attachments = attach_shim.Attachments()
         self._connection: socket.socket | None = None
@@ -80,7 +80,7 @@ class Shim:
         }
 
     def run(self) -> None:
-        """Serve until asked to leave, or until no request came for longer than the patience."""
+        """Serve until asked to leave, or until there was no node for longer than the patience."""
         wakeup = self._catch_signals()
         self._adopt()
         listener = self._listen()
@@ -93,11 +93,11 @@ class Shim:
                     wakeup.recv(_RECEIVE)
                     self._reap()
                 elif key.fileobj is self._connection:
-                    self._talk()
-                elif isinstance(key.data, containers.Container):
-                    self._pump(key.fd, key.data)
+                    self._read_node()
+                elif isinstance(key.data, containers.ShimContainer):
+                    self._read_pipe(key.fd, key.data)
                 elif isinstance(key.data, exec_shim.ExecConnection):
-                    self._hear(key.data)
+                    self._read_first_request(key.data)
             self._tick()
         self._flush()
         self._socket_path.unlink(missing_ok=True)
@@ -125,7 +125,7 @@ class Shim:
 
     def _adopt(self) -> None:
         for record in self._records.load():
-            held = containers.Container(record, now=self._now, adopted=True)
+            held = containers.ShimContainer(record, now=self._now, adopted=True)
             self._held[record.id] = held
             if not held.ended:
                 self._running[record.id] = held
@@ -136,47 +136,49 @@ class Shim:
 
     def _accept(self, listener: socket.socket) -> None:
         connection, _ = listener.accept()
-        guest = exec_shim.ExecConnection(connection)
-        self._selector.register(connection, selectors.EVENT_READ, guest)
+        client = exec_shim.ExecConnection(connection)
+        self._selector.register(connection, selectors.EVENT_READ, client)
 
-    def _hear(self, guest: exec_shim.ExecConnection) -> None:
-        """A client that connects says first what it is; until then it has no rights."""
-        if guest.connection.fileno() < 0:
-            return  # its process has ended, which came in before this
-        alive = guest.read()
-        said = guest.take() if alive else None
-        if said is None:
+    def _read_first_request(self, client: exec_shim.ExecConnection) -> None:
+        """Read the first request of a new connection, which decides what it is; before, it has no
+        rights.
+        """
+        if client.connection.fileno() < 0:
+            return  # closed earlier in this round: its process has ended
+        alive = client.read()
+        first_line = client.take() if alive else None
+        if first_line is None:
             if not alive:
-                self._execs.left(guest)
-                self._attachments.left(guest)
-                self._part(guest)
+                self._execs.disconnected(client)
+                self._attachments.disconnected(client)
+                self._drop_connection(client)
             return
         try:
-            request = json.loads(said[0])
+            request = json.loads(first_line[0])
             do, _ = request["do"], request["n"]
             start = {"exec": self._execs.start, "attach": self._attachments.start}.get(do)
             held = None if start is None else self._held.get(request["container"])
         except (ValueError, KeyError, TypeError):
             do, start, held = "", None, None
         if do == "hello":
-            self._take_over(guest, said)
-        elif start is None or not start(guest, request, held):
-            self._part(guest)
+            self._take_over(client, first_line)
+        elif start is None or not start(client, request, held):
+            self._drop_connection(client)
 
-    def _take_over(self, guest: exec_shim.ExecConnection, said: tuple[bytes, bytes]) -> None:
-        """The newest node counts: an older connection is that of a server that is gone."""
+    def _take_over(self, client: exec_shim.ExecConnection, first_line: tuple[bytes, bytes]) -> None:
+        """Make this the node's connection. An older one belongs to a server that no longer runs."""
         self._disconnect()
-        for descriptor in guest.take_descriptors():
+        for descriptor in client.take_descriptors():
             os.close(descriptor)
-        self._connection = guest.connection
-        self._selector.modify(guest.connection, selectors.EVENT_READ)
-        line, self._received = said
-        self._ask(line)
+        self._connection = client.connection
+        self._selector.modify(client.connection, selectors.EVENT_READ)
+        line, self._received = first_line
+        self._execute_request(line)
         self._flush()
 
-    def _part(self, guest: exec_shim.ExecConnection) -> None:
-        self._selector.unregister(guest.connection)
-        guest.close()
+    def _drop_connection(self, client: exec_shim.ExecConnection) -> None:
+        self._selector.unregister(client.connection)
+        client.close()
 
     def _disconnect(self) -> None:
         if self._connection is not None:
@@ -186,7 +188,7 @@ class Shim:
         self._received = self._unsent = b""
         self._alone_since = self._now.monotonic()
 
-    def _talk(self) -> None:
+    def _read_node(self) -> None:
         assert self._connection is not None  # noqa: S101 - for the type checker
         try:
             piece = self._connection.recv(_RECEIVE)
@@ -196,14 +198,19 @@ class Shim:
             piece = b""
         if piece is not None:
             *lines, self._received = (self._received + piece).split(b"\n")
-            if not piece or len(self._received) > MAX_REQUEST or not all(map(self._ask, lines)):
+            if (
+                not piece
+                or len(self._received) > MAX_REQUEST
+                or not all(map(self._execute_request, lines))
+            ):
                 self._disconnect()
                 return
         self._flush()
 
-    def _ask(self, line: bytes) -> bool:
-        """Carry out one request and reply; False if it is not even JSON, which ends the
-        connection."""
+    def _execute_request(self, line: bytes) -> bool:
+        """Execute one request and reply. Return False for invalid JSON, which ends the
+        connection.
+        """
         try:
             request = json.loads(line)
             do = self._requests[request["do"]]
@@ -214,7 +221,7 @@ class Shim:
             reply = do(request)
         except (ValueError, KeyError, TypeError, OSError) as error:
             reply = {"error": f"{type(error).__name__}: {error}"}
-        self._say({"n": number, **reply})
+        self._send({"n": number, **reply})
         return True
 
     # Requests
@@ -224,8 +231,10 @@ class Shim:
         return {"version": PROTOCOL, "pid": os.getpid(), "containers": known}
 
     def _start(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Run a container. One that is known by its id is not run again."""
-        order = containers.StartOrder(*(request[field] for field in containers.StartOrder._fields))
+        """Start a container. A container whose id is known is not started again."""
+        order = containers.StartRequest(
+            *(request[field] for field in containers.StartRequest._fields)
+        )
         if not containers.valid_id(order.id):
             raise ValueError("not a container id")
         held = self._held.get(order.id)
@@ -236,7 +245,7 @@ class Shim:
                 order.id, order.directory, boot=containers.boot_id()
             )
             self._records.save(record)
-            held = self._held[order.id] = containers.Container(record, now=self._now)
+            held = self._held[order.id] = containers.ShimContainer(record, now=self._now)
             held.start(order)
             if not held.ended:
                 self._running[record.id] = held
@@ -280,13 +289,15 @@ class Shim:
             self._step_all(due)
         abandoned = self._connection is None and now >= self._alone_since + self._patience_s
         if abandoned and not self._leaving:
-            note(f"no server for {self._patience_s:g} s: leaving")
+            log_line(f"no server for {self._patience_s:g} s: leaving")
             self._leave({})
         self._flush()
 
-    def _step_all(self, due: list[containers.Container]) -> None:
-        """One look at all processes for those that end together: a look for each would take a
-        minute where hundreds are killed at once."""
+    def _step_all(self, due: list[containers.ShimContainer]) -> None:
+        """Step all due containers, with one scan of the processes for those that end together.
+
+        A scan for each would take a minute when hundreds are killed at once.
+        """
         alone = self._childless()
         over = [held.marker for held in due if held.root is None]
         if over and not alone:
@@ -295,18 +306,18 @@ class Shim:
         for held in due:
             self._step(held, alone=alone, clear=held.marker in clear)
 
-    def _step(self, held: containers.Container, *, alone: bool, clear: bool) -> None:
+    def _step(self, held: containers.ShimContainer, *, alone: bool, clear: bool) -> None:
         held.step(alone=alone, clear=clear)
         if held.ended:
             del self._running[held.record.id]
             self._watch_pipes(held)
-            for guest in self._attachments.ended(held):
-                self._part(guest)
+            for client in self._attachments.container_ended(held):
+                self._drop_connection(client)
             self._save(held)
-            self._say({"event": "ended", "container": held.record._asdict()})
+            self._send({"event": "ended", "container": held.record._asdict()})
 
     def _end_strays(self) -> None:
-        """SIGKILL children that no container which still runs can have started."""
+        """Kill children that no container which still runs can have started."""
         roots = [root for h in self._running.values() if (root := h.root) is not None]
         known = {root.pid for root in roots}
         for pid in processes.children(os.getpid()):
@@ -327,8 +338,8 @@ class Shim:
                 return
             if pid in roots:
                 roots[pid].exited(status)
-            elif (guest := self._execs.exited(pid, status)) is not None:
-                self._part(guest)
+            elif (client := self._execs.exited(pid, status)) is not None:
+                self._drop_connection(client)
 
     def _childless(self) -> bool:
         try:
@@ -339,31 +350,31 @@ class Shim:
 
     # What goes out
 
-    def _pump(self, pipe: int, held: containers.Container) -> None:
+    def _read_pipe(self, pipe: int, held: containers.ShimContainer) -> None:
         if not held.read(pipe):
             self._close_pipe(pipe, held)
 
-    def _watch_pipes(self, held: containers.Container) -> None:
-        """Read its pipes from now on; of one that has ended, close them."""
+    def _watch_pipes(self, held: containers.ShimContainer) -> None:
+        """Start to read the pipes of a container, or close them if it has ended."""
         for pipe in list(held.pipes):
             if held.ended:
                 self._close_pipe(pipe, held)
             else:
                 self._selector.register(pipe, selectors.EVENT_READ, held)
 
-    def _close_pipe(self, pipe: int, held: containers.Container) -> None:
+    def _close_pipe(self, pipe: int, held: containers.ShimContainer) -> None:
         if pipe in self._selector.get_map():
             self._selector.unregister(pipe)
         os.close(pipe)
         del held.pipes[pipe]
 
-    def _save(self, held: containers.Container) -> None:
+    def _save(self, held: containers.ShimContainer) -> None:
         try:
             self._records.save(held.record)
         except OSError as error:
-            note(f"record of {held.record.id} not written: {error.strerror}")
+            log_line(f"record of {held.record.id} not written: {error.strerror}")
 
-    def _say(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any]) -> None:
         if self._connection is not None:
             self._unsent += json.dumps(message).encode() + b"\n"
 
@@ -382,15 +393,15 @@ class Shim:
         self._selector.modify(self._connection, selectors.EVENT_READ | writing)
 
 
-def note(text: str) -> None:
-    """One line to standard error, which is the shim's log file. A full disk does not take it."""
+def log_line(text: str) -> None:
+    """Write one line to standard error, which is the shim's log file. Ignores a full disk."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"{clock.rfc3339_micro(clock.SystemClock().wall())} shim {text}\n")
         sys.stderr.flush()
 
 
 def main() -> int:
-    """Run as a process with arguments DIRECTORY SOCKET PATIENCE; no argparse, to stay small."""
+    """Run with the arguments DIRECTORY SOCKET PATIENCE; without argparse, to stay small."""
     directory, socket_path, patience = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
     os.umask(0o077)
     if not locks.OwnerLock(directory / LOCK).take():

@@ -1,7 +1,7 @@
-"""The node's end of the shim: starting it, and asking it to start, stop and forget containers.
+"""Client of the shim: launches it, and asks it to start, stop and forget containers.
 
 Used by `supervisor` and `reconciler`. One link serves one shim; when it closes, the shim is gone or
-serves another node, and the owner opens the next. Not a supervisor: see `supervisor`.
+serves another node, and the owner opens the next one. `supervisor` keeps the shim running.
 """
 
 import asyncio
@@ -26,7 +26,9 @@ OnEnded = Callable[[container.ContainerRecord], None]
 
 
 class OpenedLink(NamedTuple):
-    """A fresh link, what the shim knew, and the shim's pid if we started it (then wait for it)."""
+    """A new link, the containers that the shim knows, and the shim's pid if we launched it, else
+    None.
+    """
 
     link: "ShimLink"
     known: list[container.ContainerRecord]
@@ -34,7 +36,7 @@ class OpenedLink(NamedTuple):
 
 
 def launch(directory: Path, socket_path: Path, *, patience_s: float = shim.PATIENCE_S) -> int:
-    """Start a shim in a session of its own; its pid, which the caller must wait for (`reap`)."""
+    """Start a shim in a session of its own. Return its pid, which the caller must `reap`."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     argv = [sys.executable, "-S", "-P", "-m", "kilnwork.controlplane.node.shim"]
     argv += [str(directory), str(socket_path), f"{patience_s:g}"]
@@ -54,7 +56,7 @@ def launch(directory: Path, socket_path: Path, *, patience_s: float = shim.PATIE
 
 
 def reap(pid: int) -> bool:
-    """Take the exit status of a shim that we started; True once it has ended."""
+    """Collect the exit status of a shim that we launched. Return whether it has ended."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:
@@ -62,7 +64,7 @@ def reap(pid: int) -> bool:
 
 
 class ShimLink:
-    """A connection to a running shim. `on_ended` is called with each container that ends."""
+    """A connection to a running shim. `on_ended` is called for each container that ends."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -74,7 +76,7 @@ class ShimLink:
 
     @classmethod
     async def open(cls, socket_path: Path, *, on_ended: OnEnded) -> Self:
-        """Connect; raises `errors.ShimAway` if no process listens there."""
+        """Connect. Raises `errors.ShimAway` if no process listens there."""
         try:
             reader, writer = await asyncio.open_unix_connection(str(socket_path), limit=_LINE)
         except OSError as error:
@@ -84,19 +86,24 @@ class ShimLink:
         return link
 
     async def hello(self) -> list[container.ContainerRecord]:
-        """All containers it knows; raises `errors.WrongShim` if it speaks another protocol."""
+        """Return all containers that the shim knows. Raises `errors.WrongShim` for another
+        protocol.
+        """
         reply = await self._ask("hello")
         if reply["version"] != shim.PROTOCOL:
             raise errors.WrongShim(f"the running shim speaks protocol {reply['version']}")
         return [container.ContainerRecord(**known) for known in reply["containers"]]
 
-    async def start(self, order: container.StartOrder) -> container.ContainerRecord:
-        """Run a container, or find it running; the record says if the program failed to start."""
+    async def start(self, order: container.StartRequest) -> container.ContainerRecord:
+        """Start a container, or find it running. The record says if the program failed to start."""
         reply = await self._ask("start", **order._asdict())
         return container.ContainerRecord(**reply["container"])
 
     async def stop(self, container_id: str, *, grace_s: float) -> None:
-        """SIGTERM now, SIGKILL to all of it after the grace; its end is reported as any other."""
+        """Stop a container: SIGTERM now, SIGKILL to all of it after the grace period.
+
+        Its end is reported like any other.
+        """
         await self._ask("stop", id=container_id, grace_s=grace_s)
 
     async def forget(self, container_id: str) -> None:
@@ -108,7 +115,7 @@ class ShimLink:
         await self._ask("leave", grace_s=grace_s)
 
     async def close(self) -> None:
-        """Close the link to the shim, which keeps running."""
+        """Close the link; the shim keeps running."""
         await self._background.stop()
         self._writer.close()
         with contextlib.suppress(OSError):
@@ -154,9 +161,9 @@ class ShimLink:
 async def open_or_launch(
     directory: Path, socket_path: Path, *, patience_s: float, on_ended: OnEnded
 ) -> OpenedLink:
-    """A link to the shim of this directory, which is started if none runs; raises `ShimAway`.
+    """Return a link to the shim of this directory, launching one if none runs. Raises `ShimAway`.
 
-    One that is just ending, or of another version, is waited for and replaced.
+    A shim that is about to end, or of another version, is waited for and replaced.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _OPEN_S
@@ -170,7 +177,7 @@ async def open_or_launch(
                 raise errors.ShimAway(
                     f"the shim does not start: see {directory}/shim.log"
                 ) from error
-        if pid is None or reap(pid):  # it may have found the directory locked: try again
+        if pid is None or reap(pid):  # it exits when another shim still locks the directory
             pid = launch(directory, socket_path, patience_s=patience_s)
         await asyncio.sleep(_LOOK_S)
 

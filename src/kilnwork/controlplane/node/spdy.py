@@ -1,12 +1,11 @@
-"""SPDY/3.1 frames: bytes in, frames out, and back. Pure: no sockets, no streams.
+"""SPDY/3.1 frames: parsing and encoding. Pure: no sockets, no streams.
 
-Kubernetes carries exec, attach and port-forward over SPDY, though no browser speaks it any more.
-Facts: https://www.chromium.org/spdy/spdy-protocol/spdy-protocol-draft3-1/ (frames, dictionary) and
-github.com/moby/spdystream, which is what the API server, kubectl and the kubelet use. Header blocks
-of one direction share one zlib stream, so that each must be read, also one that is refused.
-
-Used by `streams_spdy`. Flow control (WINDOW_UPDATE, SETTINGS) is read and dropped, as moby does:
-TCP alone holds a sender back.
+Kubernetes carries exec, attach and port-forward over SPDY, although browsers no longer support it.
+Sources: https://www.chromium.org/spdy/spdy-protocol/spdy-protocol-draft3-1/ (frames, dictionary)
+and github.com/moby/spdystream, which the API server, kubectl and the kubelet use. The header blocks
+of one direction share one zlib stream, so that each must be decoded, even that of a refused stream.
+Used by `streams_spdy`. Flow control (WINDOW_UPDATE, SETTINGS) is parsed and ignored, as by moby:
+only TCP slows a sender down.
 """
 
 import struct
@@ -17,13 +16,13 @@ from typing import NamedTuple
 from kilnwork.controlplane.node import streams
 
 MAX_CONTROL = 64 * 1024
-"""Bytes of one control frame. Those of Kubernetes stay below 1 KiB."""
+"""Maximum size of a control frame. Those of Kubernetes stay below 1 KiB."""
 
 MAX_HEADERS = 64 * 1024
-"""Bytes of one header block when inflated, so that a small frame cannot grow without end."""
+"""Maximum size of an inflated header block, against decompression bombs."""
 
 MAX_DATA = 32 * 1024
-"""Bytes of one data frame that we send: the piece that Go's io.Copy makes too."""
+"""Maximum size of a data frame that we send: the buffer size of Go's io.Copy."""
 
 SYN_STREAM, SYN_REPLY, RST_STREAM, SETTINGS = 1, 2, 3, 4
 PING, GOAWAY, HEADERS, WINDOW_UPDATE = 6, 7, 8, 9
@@ -62,10 +61,10 @@ DICTIONARY = (
     )
     + _TAIL.encode()
 )
-"""What both zlib streams begin with (draft 3.1, 2.6.10.1): 1,423 bytes."""
+"""Initial dictionary of both zlib streams (draft 3.1, 2.6.10.1): 1,423 bytes."""
 
 Headers = Mapping[str, str]
-"""Names in lower case. Values that were sent several times are joined by NUL."""
+"""By lower-case name. Repeated values are joined by NUL."""
 
 
 class SynStream(NamedTuple):
@@ -85,14 +84,14 @@ class SynReply(NamedTuple):
 
 
 class RstStream(NamedTuple):
-    """The peer is done with a stream, both ways."""
+    """The peer ends a stream in both directions."""
 
     stream: int
     status: int
 
 
-class Data(NamedTuple):
-    """A piece of a data frame, as it comes; `fin` with the last piece of the stream."""
+class DataPiece(NamedTuple):
+    """A piece of a data frame as it arrives; `fin` with the last piece of the stream."""
 
     stream: int
     data: bytes
@@ -100,7 +99,7 @@ class Data(NamedTuple):
 
 
 class Ping(NamedTuple):
-    """To be sent back as it is, unless it is our own."""
+    """A ping to send back unchanged, unless it is our own."""
 
     number: int
 
@@ -113,28 +112,30 @@ class GoAway(NamedTuple):
 
 
 class HeadersFrame(NamedTuple):
-    """More headers of a stream; nothing in Kubernetes uses them."""
+    """More headers of a stream, which Kubernetes does not use."""
 
     stream: int
     headers: Headers
     fin: bool = False
 
 
-Frame = SynStream | SynReply | RstStream | Data | Ping | GoAway | HeadersFrame
+Frame = SynStream | SynReply | RstStream | DataPiece | Ping | GoAway | HeadersFrame
 
 
 class FrameReader:
-    """Frames of one direction from its bytes."""
+    """Parser of the frames of one direction."""
 
     def __init__(self) -> None:
         self._inflate = zlib.decompressobj(zdict=DICTIONARY)
         self._buffer = bytearray()
         self._data: tuple[int, int, bool] | None = None
-        """(stream, bytes still to come, fin) of the data frame that is being read."""
+        """(stream, remaining bytes, fin) of the data frame that is being read."""
 
     def feed(self, piece: bytes) -> Iterator[Frame]:
-        """All frames that `piece` completes. Raises `streams.ProtocolError`: close the connection
-        then."""
+        """Yield all frames that `piece` completes.
+
+        Raises `streams.ProtocolError`: close the connection then.
+        """
         self._buffer += piece
         while True:
             if self._data is not None:
@@ -167,7 +168,7 @@ class FrameReader:
         left -= len(piece)
         self._data = (stream, left, fin) if left else None
         if piece or not left:
-            yield Data(stream, piece, fin and not left)
+            yield DataPiece(stream, piece, fin and not left)
 
     def _control(self, first: int, flags: int, payload: bytes) -> Frame | None:
         version, kind = first >> 16 & 0x7FFF, first & 0xFFFF
@@ -231,7 +232,7 @@ def _stream_id(word: int) -> int:
 
 
 class FrameWriter:
-    """Bytes of one direction from its frames. To be sent in the order they were made."""
+    """Encoder of the frames of one direction. Send its results in the order of the calls."""
 
     def __init__(self) -> None:
         self._deflate = zlib.compressobj(zdict=DICTIONARY)
@@ -253,7 +254,7 @@ class FrameWriter:
 
 
 def data(stream: int, content: bytes, *, fin: bool = False) -> bytes:
-    """Data frames with all of `content`; an empty one for nothing but `fin`."""
+    """Return data frames with all of `content`; an empty frame if there is only `fin` to send."""
     pieces = [content[at : at + MAX_DATA] for at in range(0, len(content), MAX_DATA)] or [b""]
     made = bytearray()
     for number, piece in enumerate(pieces, 1):
@@ -263,17 +264,17 @@ def data(stream: int, content: bytes, *, fin: bool = False) -> bytes:
 
 
 def rst_stream(stream: int, status: int) -> bytes:
-    """End a stream, both ways."""
+    """Return the frame that ends a stream in both directions."""
     return _control(RST_STREAM, struct.pack(">II", stream, status))
 
 
 def ping(number: int) -> bytes:
-    """A ping, or the reply to one."""
+    """Return a ping, or the reply to one."""
     return _control(PING, struct.pack(">I", number))
 
 
 def go_away(last: int, status: int = 0) -> bytes:
-    """No more streams after `last`, the newest that we accepted."""
+    """Return the frame that refuses streams after `last`, the newest one that we accepted."""
     return _control(GOAWAY, struct.pack(">II", last, status))
 
 

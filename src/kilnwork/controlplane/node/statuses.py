@@ -1,7 +1,7 @@
-"""The status of a Pod, from its object and what the node knows of its containers. Pure.
+"""Status of a Pod, computed from its object and what the node knows of its containers. Pure.
 
-Used by the reconciler, which writes it when it differs from the one before. Shapes and reasons are
-the kubelet's (core/v1 PodStatus; k8s.io/kubernetes pkg/kubelet/kubelet_pods.go, getPhase, and
+Used by the reconciler, which writes it when it differs from the previous one. Formats and reasons
+are the kubelet's (core/v1 PodStatus; k8s.io/kubernetes pkg/kubelet/kubelet_pods.go, getPhase, and
 pkg/kubelet/status/generate.go), so that `kubectl get pods` shows what people expect.
 """
 
@@ -19,35 +19,36 @@ FIELDS_IGNORED = "kilnwork.dev/FieldsIgnored"
 
 _OURS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", FIELDS_IGNORED)
 _SHOWN_FIELDS = 20
-"""Fields that a condition names; the others are counted."""
+"""Maximum number of fields that a condition names; the rest is counted."""
 
 EPHEMERAL = "ephemeralContainerStatuses"
 _SHUT_DOWN = ("Terminated", "Pod was terminated in response to imminent node shutdown.")
-"""As a kubelet says it (pkg/kubelet/nodeshutdown), so that it is taken for the node's doing."""
+"""As a kubelet reports it (pkg/kubelet/nodeshutdown), so that readers attribute it to the node."""
 
 UNSUPPORTED = "UnsupportedPod"
 """Reason of a Pod that this node can never run."""
 
 
 class PodFacts(NamedTuple):
-    """What is known besides the containers. `wall`: now. `written`: the status that was written
-    last, where known: times of transitions and the start are kept from there, else from the object.
-    `leaving`: the node ends all containers, because it goes down itself.
-    """
+    """Inputs of the status besides the containers."""
 
     address: str
     wall: float
+    """The present time (wall clock, seconds)."""
     written: Mapping[str, Any] | None = None
+    """The status that was written last, from which start and transition times are kept; None: use
+    the object's status."""
     leaving: bool = False
+    """Whether the node stops all containers because it shuts down."""
 
 
 def refused(pod: pods.Pod, message: str) -> dict[str, Any]:
-    """The status of a Pod that fails without having been started."""
+    """Return the status of a Pod that fails without having been started."""
     return {"phase": "Failed", "reason": UNSUPPORTED, "message": message}
 
 
 def status(pod: pods.Pod, views: lifecycle.Views, facts: PodFacts) -> dict[str, Any]:
-    """The whole status that the node writes."""
+    """Return the whole status that the node writes."""
     before = pod.status if facts.written is None else facts.written
     phase = _phase(pod, views)
     failure = lifecycle.failure(pod, facts.wall)
@@ -100,7 +101,7 @@ def _phase(pod: pods.Pod, views: lifecycle.Views) -> str:
             return "Running"
         return "Failed" if any(ends) else "Succeeded"
     if pod.metadata.deletion_timestamp is not None and not _any_running(views):
-        return "Failed"  # none is started any more (kubelet, status manager, TerminatePod)
+        return "Failed"  # none will be started (kubelet, status manager, TerminatePod)
     if not _initialised(pod, views):
         failed = any(_end(pod, c, _view(views, c.name)) for c in pod.init_containers)
         return "Failed" if failed and not _any_running(views) else "Pending"
@@ -109,7 +110,7 @@ def _phase(pod: pods.Pod, views: lifecycle.Views) -> str:
 
 
 def _end(pod: pods.Pod, container: pods.Container, view: lifecycle.ContainerView) -> int | None:
-    """The exit code with which a container has ended for good, None while it has not."""
+    """Return the exit code with which a container has ended for good, or None while it has not."""
     if view.last is None or view.running:
         return None
     deleted = pod.metadata.deletion_timestamp is not None
@@ -118,7 +119,7 @@ def _end(pod: pods.Pod, container: pods.Container, view: lifecycle.ContainerView
 
 
 def _initialised(pod: pods.Pod, views: lifecycle.Views) -> bool:
-    """As the kubelet's Initialized: init containers have succeeded, sidecars have started."""
+    """Return the kubelet's Initialized: init containers have succeeded, sidecars have started."""
     if lifecycle.has_begun(pod, views):
         return True
     for container in pod.init_containers:
@@ -133,8 +134,9 @@ def _initialised(pod: pods.Pod, views: lifecycle.Views) -> bool:
 
 
 def is_ready(pod: pods.Pod, container: pods.Container, view: lifecycle.ContainerView) -> bool:
-    """As a container's `ready`: it runs and its probes say so, or it was an init container and
-    has succeeded.
+    """Return a container's `ready`.
+
+    It runs and its probes succeed, or it is an init container that has succeeded.
     """
     if container in pod.init_containers and not container.sidecar:
         return view.last is not None and view.last.exit_code == 0
@@ -183,12 +185,12 @@ def _fields_ignored(pod: pods.Pod) -> Iterator[dict[str, str]]:
 
 
 def ignored_message(pod: pods.Pod) -> str:
-    """Fields of the Pod that have no effect on this node, and why; empty when there are none."""
+    """Return which fields of the Pod have no effect on this node, and why; "" if there are none."""
     return sentences(container_plan.ignored(pod))
 
 
 def sentences(ignored: Sequence[field_effects.Finding]) -> str:
-    """Name fields without effect, and why; empty when there are none."""
+    """Return the text that names fields without effect, and why; "" if there are none."""
     found = [field_effects.sentence(one) for one in ignored]
     more = [f"and {len(found) - _SHOWN_FIELDS} more"] if len(found) > _SHOWN_FIELDS else []
     return "; ".join([*found[:_SHOWN_FIELDS], *more])
@@ -216,7 +218,7 @@ def _holds(pod: pods.Pod, kind: str) -> bool:
 def _dated(
     conditions: Sequence[Mapping[str, str]], before: Sequence[Mapping[str, Any]], moment: str
 ) -> list[dict[str, Any]]:
-    """With the time of the last transition, kept while the status is the same."""
+    """Add the time of the last transition, which is kept while the status is the same."""
     known = {str(c.get("type")): c for c in before}
     result = []
     for condition in conditions:
@@ -254,7 +256,10 @@ def _container(pod: pods.Pod, container: pods.Container, views: lifecycle.Views)
 def _ephemeral(
     pod: pods.Pod, views: lifecycle.Views, before: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """Of each ephemeral container; what has ended stays as written: a Pod may have hundreds."""
+    """Return the statuses of the ephemeral containers; those of ended ones are reused as written.
+
+    A Pod may have hundreds.
+    """
     written = {s.get("name"): s for s in before.get(EPHEMERAL) or ()}
     made = []
     for container in pod.ephemeral_containers:
@@ -266,7 +271,9 @@ def _ephemeral(
 
 
 def only_started(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """True if all that is new of ephemeral containers is that some have started, or are there."""
+    """Return whether the only news of ephemeral containers is that some were added or have
+    started.
+    """
     known = {s.get("name"): s for s in before.get(EPHEMERAL) or ()}
     return not any(
         "terminated" in now["state"] or "message" in now["state"].get("waiting", {})
@@ -278,7 +285,7 @@ def only_started(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
 def ephemeral_patch(
     uid: str, before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """JSON patch from one status to another that differs in its ephemeral containers alone."""
+    """Return the JSON patch between two statuses that differ only in their ephemeral containers."""
     path, old, new = f"/status/{EPHEMERAL}", before.get(EPHEMERAL) or [], after[EPHEMERAL]
     operations = [{"op": "test", "path": "/metadata/uid", "value": uid}]
     if not old or [s.get("name") for s in old] != [s["name"] for s in new[: len(old)]]:
@@ -322,7 +329,7 @@ def _state(pod: pods.Pod, container: pods.Container, views: lifecycle.Views) -> 
     last = view.last
     if last is not None and view.running:
         return {"running": {"startedAt": clock.rfc3339(last.started_at)}}
-    with_others = container.sidecar and lifecycle.over(pod, views)
+    with_others = container.sidecar and lifecycle.only_sidecars_left(pod, views)
     if last is not None and (with_others or _end(pod, container, view) is not None):
         return {"terminated": _terminated(last)}
     if view.reason:

@@ -1,11 +1,10 @@
-"""Standard input, output and error of one container, as the shim holds them.
+"""Standard input, output and error of one container: the shim's ends.
 
 Output passes through named pipes that the container holds open for reading *and* writing, so that
-it neither gets SIGPIPE nor loses a line while one shim is replaced by the next (but for what a
-shim has read and not yet written in the instant it is killed). A container with `tty` has a
-pseudo-terminal instead, and one with `stdin` a pipe; their other ends are the shim's alone, so
-such containers see the end of their input, or SIGHUP, when the shim is killed. Standard library
-only.
+it gets no SIGPIPE and loses no line while one shim is replaced by the next (except for what a shim
+has read and not yet written when it is killed). A container with `tty` has a pseudo-terminal
+instead, and one with `stdin` a pipe; their other ends belong to the shim alone, so such containers
+see the end of their input, or SIGHUP, when the shim is killed. Standard library only.
 """
 
 import contextlib
@@ -16,20 +15,21 @@ STREAMS = ("stdout", "stderr")
 
 
 class Stdio:
-    """The shim's ends. `directory` gets the named pipes, `NUMBER.stdout` and `NUMBER.stderr`."""
+    """The shim's ends. The named pipes are `NUMBER.stdout` and `NUMBER.stderr` in `directory`."""
 
     def __init__(self, directory: Path, number: int) -> None:
         self._directory = directory
         self._number = number
         self.pipes: dict[int, str] = {}
-        """Reading ends of the output with the stream's name; the shim closes them."""
+        """Read ends of the output → name of the stream; the shim closes them."""
         self._input = -1
         self._once = False
 
     def open(self, *, stdin: bool, once: bool, tty: bool) -> tuple[int, int, int]:
-        """Make everything; the container's three descriptors, for the caller to close (once each).
+        """Create everything. Return the container's three descriptors, each of which the caller
+        closes once.
 
-        Raises OSError, with nothing left open.
+        Raises OSError and leaves nothing open then.
         """
         self._once = once
         ends: list[int] = []
@@ -58,7 +58,7 @@ class Stdio:
         return theirs
 
     def _open_pipe(self, stream: str) -> int:
-        """Make the pipe, keep its reading end; the descriptor that the container gets."""
+        """Create a named pipe and keep its read end. Return the descriptor for the container."""
         path = self._path(stream)
         path.unlink(missing_ok=True)
         os.mkfifo(path, 0o600)
@@ -66,16 +66,18 @@ class Stdio:
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def adopt(self) -> None:
-        """Take over the named pipes that an earlier shim made."""
+        """Take over the named pipes of an earlier shim."""
         for stream in STREAMS:
             with contextlib.suppress(OSError):
                 pipe = os.open(self._path(stream), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
                 self.pipes[pipe] = stream
 
     def lend_input(self) -> int | None:
-        """A copy of our end of the input for one writer, to be closed by it; None if there is none.
+        """Return a copy of our end of the input for one writer, who closes it; None if there is
+        none.
 
-        With `once` it is the last: when the writer closes it, the container sees the end.
+        With `once` it is the last one: when the writer closes it, the container sees the end of its
+        input.
         """
         if self._input < 0:
             return None
@@ -85,7 +87,9 @@ class Stdio:
         return lent
 
     def close(self) -> None:
-        """Give back the input and the names of the pipes; their ends are closed at their end."""
+        """Close the input and remove the names of the pipes; the shim closes their ends at end of
+        file.
+        """
         self._close_input()
         for stream in STREAMS:
             self._path(stream).unlink(missing_ok=True)

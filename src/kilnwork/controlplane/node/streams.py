@@ -1,8 +1,8 @@
-"""Several streams on one connection: what is heard of them and what can be said. Pure.
+"""Multiplexed streams on one connection: events and the port of the protocols. Pure.
 
-exec, attach and port-forward need streams with names (stdin, stdout, …) and do not care how they
-travel: SPDY (`streams_spdy`), WebSocket channels and SPDY inside of a WebSocket
-(`streams_websocket`) are each a `Codec`. `streams_io` joins a codec with a transport.
+exec, attach and port-forward need streams with names (stdin, stdout, …), whatever the protocol:
+SPDY (`streams_spdy`), WebSocket channels and SPDY inside a WebSocket (`streams_websocket`) are each
+a `Codec`. `streams_io` connects a codec to a transport.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,69 +11,69 @@ from typing import NamedTuple, Protocol
 from kilnwork.controlplane.node import errors
 
 TYPE = "streamtype"
-"""The header that says what a stream is for: one of the words below."""
+"""Header with the purpose of a stream: one of the constants below."""
 
 STDIN, STDOUT, STDERR = "stdin", "stdout", "stderr"
 ERROR, RESIZE, DATA = "error", "resize", "data"
 
 
 class ProtocolError(errors.NodeError):
-    """The peer does not keep to the protocol: nothing to do but to close."""
+    """The peer violates the protocol: the connection must be closed."""
 
 
-class Opened(NamedTuple):
+class StreamOpened(NamedTuple):
     """The peer opened a stream: `Codec.accept` it or `Codec.reset` it."""
 
     stream: int
     headers: Mapping[str, str]
 
 
-class Received(NamedTuple):
+class StreamData(NamedTuple):
     """Bytes on an accepted stream, never empty."""
 
     stream: int
     data: bytes
 
 
-class Finished(NamedTuple):
-    """The peer sends no more on this stream, but reads on."""
+class StreamFinished(NamedTuple):
+    """The peer sends no more on this stream, but still reads."""
 
     stream: int
 
 
-class WasReset(NamedTuple):
+class StreamReset(NamedTuple):
     """The peer neither sends nor reads on this stream any more."""
 
     stream: int
 
 
-class Gone(NamedTuple):
-    """The peer says goodbye to all streams."""
+class PeerGone(NamedTuple):
+    """The peer closes all streams."""
 
 
-Event = Opened | Received | Finished | WasReset | Gone
+Event = StreamOpened | StreamData | StreamFinished | StreamReset | PeerGone
 
 
 class Codec(Protocol):
-    """One connection's protocol. What it wants to send waits in `take`, in order."""
+    """The protocol of one connection. `take` returns the bytes to send, in order."""
 
     def receive(self, piece: bytes) -> Iterable[Event]:
-        """What these bytes mean; raises `ProtocolError`."""
+        """Return the events of these bytes. Raises `ProtocolError`."""
 
     def accept(self, stream: int) -> None:
-        """Say that the stream is served."""
+        """Accept a stream that the peer has opened."""
 
     def send(self, stream: int, content: bytes) -> None:
-        """Bytes for the peer; dropped if the stream is over."""
+        """Send bytes to the peer; dropped if the stream has ended."""
 
     def finish(self, stream: int) -> None:
-        """Nothing more from us on this stream."""
+        """Send nothing more on this stream."""
 
     def reset(self, stream: int) -> None:
-        """End the stream both ways."""
+        """End the stream in both directions."""
 
     def close(self) -> None:
-        """Say goodbye; the transport may be closed once that is sent."""
+        """Close all streams; the transport may be closed once that is sent."""
 
     def take(self) -> bytes:
-        """Everything to be sent now, once."""
+        """Return everything that is to be sent now, once."""

@@ -1,8 +1,8 @@
-"""A connection with several streams, for coroutines: a codec joined with a transport.
+"""A connection with multiplexed streams for coroutines: a codec connected to a transport.
 
-Used by `execs` and `port_forwards`. Each stream is read and written by one coroutine each. The peer
-is held back when the amount of unread data grows (no protocol here has windows of its own, so all
-streams of the connection wait then), and writers wait when the peer reads slowly.
+Used by `execs` and `port_forwards`. One coroutine reads and one writes each stream. When too much
+data is unread, the transport stops reading, which blocks all streams of the connection (no protocol
+here has windows per stream); writers wait when the peer reads slowly.
 """
 
 import asyncio
@@ -18,19 +18,21 @@ from kilnwork.kit import tcp_keepalive
 log = logging.getLogger(__name__)
 
 UNREAD = 1024 * 1024
-"""Bytes that may wait for readers before the peer has to."""
+"""Bytes that may be unread before the transport stops reading."""
 
 UNHEARD = 1024 * 1024
-"""Bytes of replies (to pings, to streams that are refused) that a peer may leave unread."""
+"""Bytes of replies (to pings, to refused streams) that a peer may leave unread."""
 
 GOODBYE_S = 5.0
-"""How long a peer may take to close after we have said goodbye, so that it gets all of it."""
+"""How long a peer may take to close the connection after our close message."""
 
 
 class Stream:
-    """One stream. `headers`: those it was opened with."""
+    """One stream. `headers` are those that it was opened with."""
 
-    def __init__(self, connection: "Connection", number: int, opened: streams.Opened) -> None:
+    def __init__(
+        self, connection: "StreamConnection", number: int, opened: streams.StreamOpened
+    ) -> None:
         self.number = number
         self.headers = opened.headers
         self._connection = connection
@@ -38,14 +40,14 @@ class Stream:
         self._news = asyncio.Event()
         self._ended = False
         self.over = asyncio.Event()
-        """Set when nothing that we write will be read: it was reset, or the connection is gone."""
+        """Set when the peer reads no more: after a reset or the end of the connection."""
 
     @property
     def kind(self) -> str:
         return self.headers.get(streams.TYPE, "")
 
     async def read(self) -> bytes:
-        """The next piece; empty at the end, whichever way it came."""
+        """Return the next piece, b"" at the end of the stream for whatever reason."""
         while not self._pieces and not self._ended:
             self._news.clear()
             await self._news.wait()
@@ -56,7 +58,7 @@ class Stream:
         return piece
 
     async def write(self, content: bytes) -> bool:
-        """Send it, waiting for a slow peer; False if the peer will not read it."""
+        """Send bytes, waiting for a slow peer. Return False if the peer will not read them."""
         if self.over.is_set():
             return False
         self._connection.codec.send(self.number, content)
@@ -68,7 +70,7 @@ class Stream:
         self._connection.push()
 
     def reset(self) -> None:
-        """End it both ways and drop what is unread."""
+        """End the stream in both directions and drop unread data."""
         self._connection.codec.reset(self.number)
         self._connection.push()
         self._end(dropped=True)
@@ -78,7 +80,7 @@ class Stream:
         self._news.set()
 
     def _end(self, *, dropped: bool) -> None:
-        """The peer sends no more; `dropped`: nor does it read."""
+        """Record that the peer sends no more; `dropped`: nor reads."""
         self._ended = True
         if dropped:
             self.over.set()
@@ -87,10 +89,10 @@ class Stream:
         self._news.set()
 
 
-class Connection(asyncio.Protocol):
-    """All streams of one connection. `on_open` hears of each, and accepts or resets it.
+class StreamConnection(asyncio.Protocol):
+    """All streams of one connection. `on_open` is called for each, and accepts or refuses it.
 
-    Hand the transport over to it after the response to the upgrade; then `close` it in any case.
+    Pass the transport to it after the response to the upgrade; then `close` it in any case.
     """
 
     def __init__(self, codec: streams.Codec, *, on_open: Callable[[Stream], bool]) -> None:
@@ -104,23 +106,23 @@ class Connection(asyncio.Protocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self.gone = asyncio.Event()
-        """Set when the peer has said goodbye or is not there any more."""
+        """Set when the peer has closed all streams or disconnected."""
         self._closed = asyncio.Event()
         self._closing = False
 
     # What the transport says
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin: some streams are open from the start."""
-        self._transport = typing.cast("asyncio.Transport", transport)  # uvloop's is a duck
+        """Start with streams that are open from the beginning."""
+        self._transport = typing.cast("asyncio.Transport", transport)  # uvloop's is no subclass
         tcp_keepalive.enable(transport.get_extra_info("socket"))
         self.data_received(b"")
 
     def data_received(self, data: bytes) -> None:
-        """More bytes of the peer; those that break the protocol end the connection."""
+        """Process bytes of the peer. A protocol violation ends the connection."""
         try:
             for event in self.codec.receive(data):
-                self._heard(event)
+                self._on_event(event)
         except streams.ProtocolError as error:
             log.info("stream connection ended", extra={"error": str(error)})
             self.abort()
@@ -133,12 +135,12 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     def eof_received(self) -> bool:
-        """The peer has closed its side: it reads nothing that we would still send."""
+        """Close: a peer that has closed its side reads nothing any more."""
         self._leave()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is over."""
+        """End all streams and wake waiting writers."""
         self._leave()
         self._writable.set()
         self._closed.set()
@@ -150,20 +152,20 @@ class Connection(asyncio.Protocol):
         self._unheard = 0
         self._writable.set()
 
-    def _heard(self, event: streams.Event) -> None:
+    def _on_event(self, event: streams.Event) -> None:
         match event:
-            case streams.Gone():
+            case streams.PeerGone():
                 self._leave()
-            case streams.Opened(number):
+            case streams.StreamOpened(number):
                 self._open(Stream(self, number, event))
-            case streams.Received(number, data) if number in self._streams and not self._closing:
+            case streams.StreamData(number, data) if number in self._streams and not self._closing:
                 self._unread += len(data)
                 if self._unread > UNREAD and not self._held_back:
                     self._hold_back()
                 self._streams[number]._add(data)
-            case streams.Finished(number) if number in self._streams:
+            case streams.StreamFinished(number) if number in self._streams:
                 self._streams[number]._end(dropped=False)
-            case streams.WasReset(number) if number in self._streams:
+            case streams.StreamReset(number) if number in self._streams:
                 self._streams.pop(number)._end(dropped=True)
             case _:
                 pass
@@ -185,7 +187,7 @@ class Connection(asyncio.Protocol):
     # What streams and owners want
 
     def forget(self, stream: Stream) -> None:
-        """Drop a stream that both sides are done with."""
+        """Reset and drop a stream that both sides have finished with."""
         if self._streams.pop(stream.number, None) is not None:
             stream.reset()
 
@@ -202,21 +204,21 @@ class Connection(asyncio.Protocol):
                 self._transport.resume_reading()
 
     def push(self) -> int:
-        """Send what the codec has to say; gives its size."""
+        """Send the bytes that the codec has queued. Return their number."""
         waiting = self.codec.take()
         if waiting and self._transport is not None and not self._transport.is_closing():
             self._transport.write(waiting)
         return len(waiting)
 
     async def flush(self) -> None:
-        """`push`, then wait while the peer reads slowly."""
+        """Call `push`, then wait while the peer reads slowly."""
         self.push()
         await self._writable.wait()
 
     async def close(self) -> None:
-        """Say goodbye and let the peer close, so that nothing on its way to it is lost.
+        """Close all streams and let the peer close the connection, so that no sent data is lost.
 
-        A transport that is closed while bytes of the peer are unread takes our last ones with it.
+        A transport that is closed while bytes of the peer are unread discards our last bytes too.
         """
         self._closing = True
         self.codec.close()

@@ -1,8 +1,8 @@
 """The streams of one SPDY/3.1 connection, from the server's side. Pure: see `streams.Codec`.
 
-As github.com/moby/spdystream (connection.go): the peer opens streams with odd ids that only grow;
-each gets a SYN_REPLY before anything is sent on it; data on an unknown stream is dropped,
-since a reset may cross it; pings are sent back. A header of a stream is read in lower case.
+As github.com/moby/spdystream (connection.go): the peer opens streams with odd, increasing ids; each
+gets a SYN_REPLY before anything is sent on it; data on an unknown stream is dropped, since a reset
+may cross it; pings are sent back. Header names are lower case.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from kilnwork.controlplane.node import spdy, streams
 
 MAX_STREAMS = 1000
-"""Open at once on one connection; a port-forward needs two for each connection to the port."""
+"""Maximum of open streams per connection; a port-forward needs two for each TCP connection."""
 
 
 @dataclass(slots=True)
 class _State:
-    """Which ways of a stream are still open."""
+    """Which directions of a stream are still open."""
 
     accepted: bool = False
     sending: bool = True
@@ -24,7 +24,7 @@ class _State:
 
 
 class SpdySession:
-    """All streams of a connection."""
+    """`streams.Codec` for SPDY: all streams of a connection."""
 
     def __init__(self) -> None:
         self._reader = spdy.FrameReader()
@@ -35,19 +35,19 @@ class SpdySession:
         self._leaving = False
 
     def receive(self, piece: bytes) -> Iterable[streams.Event]:
-        """What these bytes mean; raises `ProtocolError`."""
+        """Return the events of these bytes. Raises `ProtocolError`."""
         for frame in self._reader.feed(piece):
             match frame:
                 case spdy.SynStream():
                     yield from self._syn(frame)
-                case spdy.Data():
+                case spdy.DataPiece():
                     yield from self._data(frame)
                 case spdy.RstStream(stream) if self._open.pop(stream, None) is not None:
-                    yield streams.WasReset(stream)
+                    yield streams.StreamReset(stream)
                 case spdy.Ping(number) if number % 2:
                     self._out += spdy.ping(number)
                 case spdy.GoAway():
-                    yield streams.Gone()
+                    yield streams.PeerGone()
                 case _:
                     pass
 
@@ -61,20 +61,20 @@ class SpdySession:
             return
         self._newest = stream
         self._open[stream] = _State(receiving=not frame.fin)
-        yield streams.Opened(stream, frame.headers)
+        yield streams.StreamOpened(stream, frame.headers)
         if frame.fin:
-            yield streams.Finished(stream)
+            yield streams.StreamFinished(stream)
 
-    def _data(self, frame: spdy.Data) -> Iterator[streams.Event]:
+    def _data(self, frame: spdy.DataPiece) -> Iterator[streams.Event]:
         state = self._open.get(frame.stream)
         if state is None or not state.receiving:
             return
         if frame.data:
-            yield streams.Received(frame.stream, frame.data)
+            yield streams.StreamData(frame.stream, frame.data)
         if frame.fin:
             state.receiving = False
             self._forget(frame.stream, state)
-            yield streams.Finished(frame.stream)
+            yield streams.StreamFinished(frame.stream)
 
     def _forget(self, stream: int, state: _State) -> None:
         if not state.sending and not state.receiving:
@@ -87,13 +87,13 @@ class SpdySession:
             self._out += self._writer.syn_reply(stream, {})
 
     def send(self, stream: int, content: bytes) -> None:
-        """Data frames; dropped if the stream is over."""
+        """Send data frames; dropped if the stream has ended."""
         state = self._open.get(stream)
         if state is not None and state.sending and content:
             self._out += spdy.data(stream, content)
 
     def finish(self, stream: int) -> None:
-        """An empty data frame with FIN."""
+        """Send an empty data frame with FIN."""
         state = self._open.get(stream)
         if state is not None and state.sending:
             state.sending = False
@@ -101,14 +101,14 @@ class SpdySession:
             self._forget(stream, state)
 
     def reset(self, stream: int) -> None:
-        """RST_STREAM, for one that was never accepted a refusal."""
+        """Send RST_STREAM, with status REFUSED_STREAM if the stream was never accepted."""
         state = self._open.pop(stream, None)
         if state is not None:
             status = spdy.CANCEL if state.accepted else spdy.REFUSED_STREAM
             self._out += spdy.rst_stream(stream, status)
 
     def close(self) -> None:
-        """GOAWAY, after a reset of everything still open."""
+        """Reset everything that is still open, then send GOAWAY."""
         if self._leaving:
             return
         for stream in list(self._open):
@@ -117,7 +117,7 @@ class SpdySession:
         self._out += spdy.go_away(self._newest)
 
     def take(self) -> bytes:
-        """Everything to be sent now, once."""
+        """Return everything that is to be sent now, once."""
         out = bytes(self._out)
         self._out.clear()
         return out

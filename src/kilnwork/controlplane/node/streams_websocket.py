@@ -1,9 +1,9 @@
 """Streams over WebSocket messages, from the server's side. Pure: see `streams.Codec`.
 
-Two ways are in use. *Channels*: the first byte of a message says which stream it belongs to
+Two protocols are in use. *Channels*: the first byte of a message is the number of its stream
 (k8s.io/apimachinery wsstream/conn.go; KEP-4006 for version 5, whose message `255, n` ends stream
-n); in the base64 forms it is a digit, and the rest base64. *Tunnel*: the messages are the bytes of
-an SPDY connection (`SPDY/3.1+portforward.k8s.io`, KEP-4006).
+n); in the base64 variants it is a digit, and the rest is base64. *Tunnel*: the messages are the
+bytes of an SPDY connection (`SPDY/3.1+portforward.k8s.io`, KEP-4006).
 
 The library `websockets` reads and writes the frames of RFC 6455; the HTTP part is in `upgrades`.
 """
@@ -17,7 +17,7 @@ from websockets import frames, protocol
 from kilnwork.controlplane.node import streams, streams_spdy
 
 MAX_MESSAGE = 16 * 1024 * 1024
-"""Bytes of one message of a peer. kubectl's have 32 KiB."""
+"""Maximum size of a peer's message. kubectl's have 32 KiB."""
 
 CLOSE_SIGNAL = 255
 _NORMAL_CLOSURE = 1000
@@ -32,7 +32,7 @@ class _Messages:
         self._parts: list[bytes] = []
 
     def receive(self, piece: bytes) -> Iterator[bytes | None]:
-        """Messages that `piece` completes; None when the peer says goodbye."""
+        """Yield the messages that `piece` completes, and None when the peer closes."""
         self._protocol.receive_data(piece)
         for event in self._protocol.events_received():
             assert isinstance(event, frames.Frame)  # noqa: S101 - a server gets nothing else
@@ -47,7 +47,7 @@ class _Messages:
             raise streams.ProtocolError(f"WebSocket: {self._protocol.parser_exc}")
 
     def send(self, message: bytes, *, text: bool = False) -> None:
-        """One message; dropped once either side has said goodbye."""
+        """Send one message; dropped once either side has closed."""
         if self._protocol.state is protocol.State.OPEN:
             send = self._protocol.send_text if text else self._protocol.send_binary
             send(message)
@@ -57,15 +57,16 @@ class _Messages:
             self._protocol.send_close(_NORMAL_CLOSURE)
 
     def take(self) -> bytes:
-        """Everything to be sent now, once."""
+        """Return everything that is to be sent now, once."""
         return b"".join(self._protocol.data_to_send())
 
 
 class Channels:
-    """Streams by number. `headers`: those of stream 0, 1, …; None for a number not in use.
+    """`streams.Codec` for channels: streams by number.
 
-    `subprotocol` is what the handshake has agreed on, empty for the oldest form. All streams are
-    open from the start: the first `receive` says so.
+    `headers` are those of stream 0, 1, …, None for an unused number. `subprotocol` is the result of
+    the handshake, empty for the oldest variant. All streams are open from the start: the first
+    `receive` returns their `StreamOpened` events.
     """
 
     def __init__(self, subprotocol: str, headers: Sequence[dict[str, str] | None]) -> None:
@@ -74,15 +75,15 @@ class Channels:
         self._half_closes = subprotocol.startswith("v5.")
         self._receiving = {number for number, header in enumerate(headers) if header is not None}
         self._sending = set(self._receiving)
-        self._fresh = [streams.Opened(n, h) for n, h in enumerate(headers) if h is not None]
+        self._fresh = [streams.StreamOpened(n, h) for n, h in enumerate(headers) if h is not None]
 
     def receive(self, piece: bytes) -> Iterable[streams.Event]:
-        """What these bytes mean; raises `ProtocolError`."""
+        """Return the events of these bytes. Raises `ProtocolError`."""
         fresh, self._fresh = self._fresh, []
         yield from fresh
         for message in self._messages.receive(piece):
             if message is None:
-                yield streams.Gone()
+                yield streams.PeerGone()
             elif message:
                 yield from self._message(message)
 
@@ -92,7 +93,7 @@ class Channels:
                 raise streams.ProtocolError("the close signal names one channel")
             if message[1] in self._receiving:
                 self._receiving.discard(message[1])
-                yield streams.Finished(message[1])
+                yield streams.StreamFinished(message[1])
             return
         number = message[0] - ord("0") if self._base64 else message[0]
         if number not in self._receiving:
@@ -104,13 +105,13 @@ class Channels:
             except binascii.Error as error:
                 raise streams.ProtocolError(f"base64: {error}") from error
         if content:
-            yield streams.Received(number, content)
+            yield streams.StreamData(number, content)
 
     def accept(self, stream: int) -> None:
-        """Streams need no reply here."""
+        """Do nothing: streams need no reply in this protocol."""
 
     def send(self, stream: int, content: bytes) -> None:
-        """Messages with all of `content`; an empty one is sent too, as a sign of life."""
+        """Send messages with all of `content`; an empty one is sent too, as a sign of life."""
         if stream not in self._sending:
             return
         for at in range(0, max(1, len(content)), _PIECE):
@@ -122,11 +123,13 @@ class Channels:
                 self._messages.send(bytes([stream]) + piece)
 
     def finish(self, stream: int) -> None:
-        """A server has no signal for this: the peer learns it when the connection ends."""
+        """Send nothing more. A server has no signal for it: the peer notices when the connection
+        ends.
+        """
         self._sending.discard(stream)
 
     def reset(self, stream: int) -> None:
-        """Drop what comes, send nothing more."""
+        """Ignore what arrives on the stream, and send nothing more."""
         self._sending.discard(stream)
         self._receiving.discard(stream)
 
@@ -134,33 +137,33 @@ class Channels:
         self._messages.close()
 
     def take(self) -> bytes:
-        """Everything to be sent now, once."""
+        """Return everything that is to be sent now, once."""
         return self._messages.take()
 
 
 class Tunnel(streams_spdy.SpdySession):
-    """An SPDY connection whose bytes travel in binary messages."""
+    """`streams.Codec` for an SPDY connection whose bytes are in binary messages."""
 
     def __init__(self) -> None:
         super().__init__()
         self._messages = _Messages()
 
     def receive(self, piece: bytes) -> Iterable[streams.Event]:
-        """What these bytes mean; raises `ProtocolError`."""
+        """Return the events of these bytes. Raises `ProtocolError`."""
         for message in self._messages.receive(piece):
             if message is None:
-                yield streams.Gone()
+                yield streams.PeerGone()
             else:
                 yield from super().receive(message)
 
     def close(self) -> None:
-        """GOAWAY, then the end of the WebSocket."""
+        """Send GOAWAY, then close the WebSocket."""
         super().close()
         self._wrap()
         self._messages.close()
 
     def take(self) -> bytes:
-        """Everything to be sent now, once."""
+        """Return everything that is to be sent now, once."""
         self._wrap()
         return self._messages.take()
 

@@ -1,7 +1,7 @@
-"""Keeps a shim running and a link to it open, whatever happens to either.
+"""Supervisor of the shim: keeps a shim running and a link to it open.
 
-Used by `local_node`. When the shim dies, the next one is started at once; it adopts what runs. The
-owner hears of both through `on_opened`, with everything the shim knows, before any `on_ended`.
+Used by `local_node`. When the shim dies, the next one is started at once and adopts the running
+containers. `on_opened` is called with everything that the shim knows, before any `on_ended`.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _REAP_S = 0.01
 
 
 class Supervisor:
-    """One shim directory and the link to whichever shim serves it now."""
+    """One shim directory and the link to the shim that serves it now."""
 
     def __init__(
         self,
@@ -45,22 +45,22 @@ class Supervisor:
         self._link: shim_link.ShimLink | None = None
         self._pids: set[int] = set()
         self._shim: processes.ProcessId | None = None
-        """True also for a shim that a server before us left: it is no child of ours."""
+        """The running shim, even one that an earlier server launched, which is no child of ours."""
 
     @property
     def link(self) -> shim_link.ShimLink:
-        """The open link; raises `ShimAway` while there is none."""
+        """Return the open link. Raises `ShimAway` while there is none."""
         if self._link is None or self._link.closed.is_set():
             raise errors.ShimAway
         return self._link
 
     async def start(self) -> None:
-        """Find or start the shim; raises `ShimAway` if none can be started."""
+        """Find or start the shim. Raises `ShimAway` if none can be started."""
         await self._open()
         self._background.start("keep", self._keep())
 
     async def stop(self, *, grace_s: float) -> None:
-        """End all containers, then the shim."""
+        """Stop all containers, then the shim."""
         await self._background.stop()
         if self._link is not None:
             try:
@@ -77,7 +77,7 @@ class Supervisor:
         log.error("shim did not end", extra={"pids": sorted(self._pids), "shim": self._shim})
 
     async def detach(self) -> None:
-        """Leave shim and containers running, as a server that is killed does."""
+        """Leave shim and containers running, as a killed server does."""
         await self._background.stop()
         if self._link is not None:
             await self._link.close()

@@ -1,9 +1,10 @@
-"""Agreeing with a client on how streams travel: the HTTP part of exec and its like. Pure.
+"""Negotiation of the stream protocol with a client: the HTTP part of exec, attach and port-forward.
+Pure.
 
 As the kubelet does (k8s.io/apimachinery httpstream and wsstream): SPDY with the version of the
-streams in `X-Stream-Protocol-Version`, or WebSocket with it as a subprotocol. Besides, what the
-real API server translates before a kubelet sees it, and ours passes on: `v5.channel.k8s.io` and
-port-forward's SPDY inside of a WebSocket (KEP-4006). Used by `exec_paths`.
+streams in `X-Stream-Protocol-Version`, or WebSocket with the version as a subprotocol. It also
+supports what the real API server translates for a kubelet, and ours passes on: `v5.channel.k8s.io`,
+and port-forward's SPDY inside a WebSocket (KEP-4006). Used by `exec_paths`.
 """
 
 import base64
@@ -28,11 +29,13 @@ _PORT_FORWARD = ("portforward.k8s.io",)
 _PORT_WEBSOCKET = ("v4.channel.k8s.io", "v4.base64.channel.k8s.io")
 TUNNEL = f"{SPDY}+portforward.k8s.io"
 CHANNELS = (streams.STDIN, streams.STDOUT, streams.STDERR, streams.ERROR, streams.RESIZE)
-"""Which stream has which number in WebSocket channels."""
+"""Streams in the order of their numbers in WebSocket channels."""
 
 
 class UpgradeAgreement(NamedTuple):
-    """`head` is the response to send; `version` of the streams says how errors look."""
+    """Result of the negotiation: the response `head`, the codec, and the `version` of the
+    streams.
+    """
 
     head: bytes
     codec: streams.Codec
@@ -40,15 +43,17 @@ class UpgradeAgreement(NamedTuple):
 
     @property
     def has_status(self) -> bool:
-        """True if the error stream carries a JSON Status; before version 4 it was plain text."""
+        """Return whether the error stream carries a JSON Status; before version 4 it was plain
+        text.
+        """
         return self.version.startswith(("v4.", "v5."))
 
 
 def remote_command(
     headers: asgi.Headers, wanted: Collection[str]
 ) -> UpgradeAgreement | asgi.Refusal:
-    """For exec and attach; `wanted`: the streams that the query asks for, `error` among them."""
-    asked = _Asked(headers)
+    """Negotiate exec or attach. `wanted` are the streams of the query, including `error`."""
+    asked = _ClientOffer(headers)
     if asked.websocket:
         opened = [{streams.TYPE: name} if name in wanted else None for name in CHANNELS]
         return asked.channels(_WEBSOCKET, opened)
@@ -56,8 +61,10 @@ def remote_command(
 
 
 def port_forward(headers: asgi.Headers, ports: Sequence[int]) -> UpgradeAgreement | asgi.Refusal:
-    """For port-forward; `ports`: those of the query, which only WebSocket channels need."""
-    asked = _Asked(headers)
+    """Negotiate port-forward. `ports` are those of the query, which only WebSocket channels
+    need.
+    """
+    asked = _ClientOffer(headers)
     if TUNNEL in asked.subprotocols:
         return asked.switch_websocket(streams_websocket.Tunnel(), TUNNEL)
     if not asked.websocket:
@@ -72,8 +79,8 @@ def port_forward(headers: asgi.Headers, ports: Sequence[int]) -> UpgradeAgreemen
     return asked.channels(_PORT_WEBSOCKET, opened)
 
 
-class _Asked:
-    """What the headers of one request ask for."""
+class _ClientOffer:
+    """The protocols that the headers of one request offer."""
 
     def __init__(self, headers: asgi.Headers) -> None:
         self._headers: dict[str, list[str]] = {}
@@ -90,7 +97,7 @@ class _Asked:
         return self._headers.get(name, [])
 
     def spdy(self, supported: Sequence[str]) -> UpgradeAgreement | asgi.Refusal:
-        """The first version of the client's that we know."""
+        """Agree on the first of the client's versions that is supported."""
         if not self._is_spdy:
             return asgi.Refusal(400, "Upgrade request required")
         versions = self._all("x-stream-protocol-version")
@@ -110,7 +117,9 @@ class _Asked:
     def channels(
         self, supported: Sequence[str], opened: Sequence[dict[str, str] | None]
     ) -> UpgradeAgreement | asgi.Refusal:
-        """The first subprotocol of the client's that we know; none is the oldest."""
+        """Agree on the first of the client's subprotocols that is supported; none means the
+        oldest.
+        """
         chosen = next((s for s in self.subprotocols if s in supported), "")
         if self.subprotocols and not chosen:
             text = (
@@ -123,7 +132,7 @@ class _Asked:
     def switch_websocket(
         self, codec: streams.Codec, subprotocol: str
     ) -> UpgradeAgreement | asgi.Refusal:
-        """The server's part of the handshake (RFC 6455 §4.2)."""
+        """Return the server's part of the handshake (RFC 6455 §4.2)."""
         keys = self._all("sec-websocket-key")
         if len(keys) != 1 or self._all("sec-websocket-version") != ["13"]:
             supported = ((b"sec-websocket-version", b"13"),)

@@ -1,8 +1,8 @@
-"""Our node attached to another API server: a virtual node, as virtual-kubelet's are.
+"""Virtual node: our node attached to another API server, like those of virtual-kubelet.
 
-Used by `kiln node`. Puts a client, a serving certificate and `local_node.LocalNode` together, in a
-directory that only one process has at a time. Images are labels there as everywhere on our nodes,
-so the Node is tainted: only Pods that tolerate it come.
+Used by `kiln node`. It assembles a client, a serving certificate and a `local_node.LocalNode`, in a
+directory that only one process uses at a time. Images are only labels, as on all our nodes, so the
+Node is tainted: only Pods that tolerate this are scheduled here.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ from kilnwork.kube import errors as kube_errors
 
 log = logging.getLogger(__name__)
 
-PROVIDER = registration.Taint("virtual-kubelet.io/provider", "kilnwork", "NoSchedule")
-"""The taint of virtual nodes, by the convention of virtual-kubelet."""
+PROVIDER = registration.NodeTaint("virtual-kubelet.io/provider", "kilnwork", "NoSchedule")
+"""Taint of virtual nodes, by the convention of virtual-kubelet."""
 
 _CERTIFICATE, _KEY = "kubelet.crt", "kubelet.key"
 
 GRACE_S = 10.0
-"""Between SIGTERM and SIGKILL for the Pods of a node that stops."""
+"""Time between SIGTERM and SIGKILL for the Pods of a node that stops."""
 
 Say = Callable[[str], None]
 
@@ -45,34 +45,33 @@ def _say_nothing(_: str) -> None:
 
 
 class VirtualNodeSettings(NamedTuple):
-    """What the user chose.
-
-    `client_ca`: PEM file of the CA whose client certificates may ask for logs; None: as the API
-    server says, else its own. `patience_s`: how long Pods go on without this process. `keeps_pods`:
-    leave them running when it stops, so that the next one takes them over.
-    `asks_certificate`: have the cluster sign the serving certificate. `seizes`: take the name even
-    from a process that has renewed its Lease not long ago.
-    """
+    """Settings of a virtual node, as the user chose them."""
 
     name: str
     directory: Path
     workdir: Path
     address: str
     port: int = 0
-    taints: tuple[registration.Taint, ...] = (PROVIDER,)
+    taints: tuple[registration.NodeTaint, ...] = (PROVIDER,)
     labels: dict[str, str] | None = None
     client_ca: Path | None = None
+    """PEM file of the CA whose client certificates may use the kubelet API; None: the one that the
+    API server publishes, else its own."""
     patience_s: float = shim.PATIENCE_S
+    """How long Pods keep running without this process."""
     keeps_pods: bool = False
+    """Leave Pods running when the node stops, for the next process to take over."""
     asks_certificate: bool = False
+    """Have the cluster sign the serving certificate."""
     seizes: bool = False
+    """Take the name even from a process that has renewed its Lease recently."""
 
 
 class VirtualNode:
     """One node of a cluster. `start` it in a running loop, then `stop` it.
 
-    `on_removed` is called when a removal that was requested by `registration.REMOVE` is done, and
-    when another process has taken the node over and nothing runs here any more. `stop` it then.
+    `on_removed` is called when a removal requested by `registration.REMOVE` is complete, and when
+    another process has taken the node over and nothing runs here any more. Call `stop` then.
     """
 
     def __init__(
@@ -97,11 +96,11 @@ class VirtualNode:
 
     @property
     def port(self) -> int:
-        """Where the kubelet paths are served."""
+        """Return the port of the kubelet API."""
         return self._node.port
 
     async def start(self, *, say: Say = _say_nothing) -> None:
-        """Be Ready when this returns. Raises KilnError; nothing runs on after a failure."""
+        """Start the node; it is Ready on return. Raises KilnError; nothing runs after a failure."""
         say(f"registering node {self.settings.name}")
         async with contextlib.AsyncExitStack() as exits:
             self._open_directory(exits)
@@ -129,7 +128,9 @@ class VirtualNode:
         )
 
     async def stop(self, *, say: Say = _say_nothing) -> None:
-        """End every Pod of the node and say so, or leave them to the next process; then leave."""
+        """Stop every Pod of the node, or leave them to the next process (`keeps_pods`); then
+        close.
+        """
         async with self._exits:
             await self._background.stop()
             if not self._started or self._taken:
@@ -141,7 +142,7 @@ class VirtualNode:
             await self._node.stop(grace_s=GRACE_S)
 
     async def remove(self, *, say: Say = _say_nothing) -> None:
-        """End every Pod and delete the Node; `stop` it afterwards. Raises KubeError."""
+        """Evict every Pod and delete the Node; call `stop` afterwards. Raises KubeError."""
         self._leaving = True
         await self._node.remove(say)
 
@@ -155,7 +156,7 @@ class VirtualNode:
         self._background.start("yield", self._yield())
 
     async def _yield(self) -> None:
-        await self._node.end_untold(grace_s=GRACE_S)
+        await self._node.stop_without_statuses(grace_s=GRACE_S)
         self._on_removed()
 
     async def _remove(self) -> None:
@@ -191,7 +192,9 @@ class VirtualNode:
             ) from error
 
     async def _client_ca(self, kube: client.Client) -> Path:
-        """Whose certificates count: what the user says, else the API server, else its own CA."""
+        """Return the CA of client certificates: the user's, else the API server's, else the
+        kubeconfig's.
+        """
         if self.settings.client_ca is not None:
             return self.settings.client_ca
         text = await _published_ca(kube)
@@ -234,7 +237,9 @@ class VirtualNode:
 
 
 async def _published_ca(kube: client.Client) -> str:
-    """The CA of client certificates, as kube-apiserver publishes it; empty if we may not know."""
+    """Return the CA of client certificates that kube-apiserver publishes; "" if it is not
+    readable.
+    """
     name, namespace = "extension-apiserver-authentication", "kube-system"
     try:
         found = await kube.get(resource.CONFIG_MAPS, name, namespace)

@@ -1,7 +1,7 @@
-"""From the volumes of a Pod to the files in them. Pure: what they name is handed in.
+"""Files in the volumes of a Pod, computed from their sources. Pure: the objects are passed in.
 
-Used by `container_plan` and the reconciler; `volumes` carries it out. Keys and paths are data: what
-would leave its directory makes the Pod fail, it is never followed.
+Used by `container_plan` and the reconciler; `volumes` writes them. Keys and paths are data: one
+that would leave its directory makes the Pod fail and is never followed.
 """
 
 import base64
@@ -20,10 +20,10 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _FILE_MODE = 0o644
 _TOKEN_S = 3600
-"""Life of a projected token that names none (ServiceAccountTokenProjection)."""
+"""Default lifetime of a projected token (ServiceAccountTokenProjection)."""
 
 
-class File(NamedTuple):
+class VolumeFile(NamedTuple):
     """One file of a volume; `path` is relative to the volume's directory and stays inside."""
 
     path: str
@@ -31,15 +31,15 @@ class File(NamedTuple):
     mode: int
 
 
-class Volume(NamedTuple):
-    """The files of one volume; None for one that keeps what is in it."""
+class VolumeContent(NamedTuple):
+    """The files of one volume; None for a volume whose content belongs to the containers."""
 
     name: str
-    files: tuple[File, ...] | None
+    files: tuple[VolumeFile, ...] | None
 
 
-class Context(NamedTuple):
-    """Everything that the files of a Pod's volumes are made of."""
+class VolumeContext(NamedTuple):
+    """Inputs of the files of a Pod's volumes."""
 
     pod: pods.Pod
     found: container_inputs.Found
@@ -48,7 +48,7 @@ class Context(NamedTuple):
 
 
 def check(pod: pods.Pod) -> None:
-    """Raises `Unsupported` for a volume that this node does not offer."""
+    """Raise `Unsupported` for a volume that this node does not support."""
     for volume in pod.spec.volumes or ():
         if not _LABEL.fullmatch(str(volume.get("name"))):
             raise errors.Unsupported(f'"{volume.get("name")}" is not a valid volume name')
@@ -62,7 +62,7 @@ def check(pod: pods.Pod) -> None:
 
 
 def wanted(pod: pods.Pod) -> Iterator[container_inputs.ObjectWant]:
-    """The Secrets and ConfigMaps that the volumes name."""
+    """Yield the Secrets and ConfigMaps that the volumes name."""
     for volume in pod.spec.volumes or ():
         for kind, raw in _parts(volume):
             source = _read(volume, kind, raw)
@@ -74,6 +74,7 @@ def wanted(pod: pods.Pod) -> Iterator[container_inputs.ObjectWant]:
 
 
 def tokens(pod: pods.Pod) -> Iterator[container_inputs.TokenWant]:
+    """Yield the service-account tokens that the volumes need."""
     for volume in pod.spec.volumes or ():
         for kind, raw in _parts(volume):
             source = _read(volume, kind, raw)
@@ -81,31 +82,34 @@ def tokens(pod: pods.Pod) -> Iterator[container_inputs.TokenWant]:
                 yield _token_want(source)
 
 
-def volume(volume: dict[str, Any], context: Context) -> Volume:
-    """What is to be in a volume. Raises `NotYet` naming the volume and what it waits for."""
+def volume(volume: dict[str, Any], context: VolumeContext) -> VolumeContent:
+    """Return the content of a volume.
+
+    Raises `InputsNotReady` naming the volume and what it waits for.
+    """
     name = str(volume["name"])
-    if keeps(volume):
-        return Volume(name, None)
-    found: dict[str, File] = {}
+    if is_container_owned(volume):
+        return VolumeContent(name, None)
+    found: dict[str, VolumeFile] = {}
     try:
         for kind, raw in _parts(volume):
             source = _read(volume, kind, raw)
             mode = _default_mode(volume)
             for file in _WRITERS[kind](source, context, mode):
                 found[file.path] = file
-    except errors.NotYet as error:
+    except errors.InputsNotReady as error:
         text = f'MountVolume.SetUp failed for volume "{name}" : {error}'
-        raise errors.NotYet(text) from error
-    return Volume(name, tuple(found.values()))
+        raise errors.InputsNotReady(text) from error
+    return VolumeContent(name, tuple(found.values()))
 
 
-def keeps(volume: dict[str, Any]) -> bool:
-    """True for a volume whose content is the containers' own."""
+def is_container_owned(volume: dict[str, Any]) -> bool:
+    """Return whether the content of a volume belongs to the containers."""
     return [kind for kind, _ in _parts(volume)] in (["emptyDir"], ["hostPath"])
 
 
 def host_path(volume: dict[str, Any]) -> pods.HostPath | None:
-    """The place on this machine that the volume is; None for one of the Pod's own."""
+    """Return the path on this machine that the volume is, or None for another type of volume."""
     for kind, raw in _parts(volume):
         source = _read(volume, kind, raw)
         if isinstance(source, pods.HostPath):
@@ -117,7 +121,7 @@ def host_path(volume: dict[str, Any]) -> pods.HostPath | None:
 
 
 def _parts(volume: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """(kind, source) for each source; those of a projected volume one by one."""
+    """Yield (kind, source) for each source; those of a projected volume one by one."""
     given = [key for key in volume if key != "name" and volume[key] is not None]
     if not given:
         yield "emptyDir", {}
@@ -147,34 +151,34 @@ def _default_mode(volume: dict[str, Any]) -> int:
     return _FILE_MODE
 
 
-def _secret(source: Any, context: Context, mode: int) -> Iterator[File]:
+def _secret(source: Any, context: VolumeContext, mode: int) -> Iterator[VolumeFile]:
     return _object("Secret", source, context, mode=mode)
 
 
-def _config_map(source: Any, context: Context, mode: int) -> Iterator[File]:
+def _config_map(source: Any, context: VolumeContext, mode: int) -> Iterator[VolumeFile]:
     return _object("ConfigMap", source, context, mode=mode)
 
 
 def _object(
-    kind: container_inputs.Kind, source: pods.ObjectVolume, context: Context, *, mode: int
-) -> Iterator[File]:
+    kind: container_inputs.Kind, source: pods.ObjectVolume, context: VolumeContext, *, mode: int
+) -> Iterator[VolumeFile]:
     name, optional = source.secret_name or source.name, bool(source.optional)
     data = read(kind, name, context.found, optional=optional) or {}
     if source.items is None:
         for key, content in data.items():
             if not _KEY.fullmatch(key) or key == "." or key.startswith(".."):
                 raise errors.Unsupported(f'key "{key}" cannot be the name of a file')
-            yield File(key, content, mode)
+            yield VolumeFile(key, content, mode)
         return
     for item in source.items:
         if item.key in data:
             own = mode if item.mode is None else item.mode & 0o777
-            yield File(inside(item.path), data[item.key], own)
+            yield VolumeFile(normalize_inside(item.path), data[item.key], own)
         elif not optional:
-            raise errors.NotYet(f"references non-existent key: {item.key}")
+            raise errors.InputsNotReady(f"references non-existent key: {item.key}")
 
 
-def _downward(source: Any, context: Context, mode: int) -> Iterator[File]:
+def _downward(source: Any, context: VolumeContext, mode: int) -> Iterator[VolumeFile]:
     downward: pods.DownwardVolume = source
     for item in downward.items or ():
         own = mode if item.mode is None else item.mode & 0o777
@@ -186,22 +190,22 @@ def _downward(source: Any, context: Context, mode: int) -> Iterator[File]:
             text = _resource(item.resource_field_ref, context)
         else:
             continue
-        yield File(inside(item.path), text.encode("utf-8", "surrogatepass"), own)
+        yield VolumeFile(normalize_inside(item.path), text.encode("utf-8", "surrogatepass"), own)
 
 
-def _resource(reference: pods.ResourceReference, context: Context) -> str:
+def _resource(reference: pods.ResourceReference, context: VolumeContext) -> str:
     named = (c for c in context.pod.all_containers if c.name == reference.container_name)
     container = next(named, None)
     if container is None:
-        raise errors.NotYet(f"container {reference.container_name} not found")
+        raise errors.InputsNotReady(f"container {reference.container_name} not found")
     return downward_fields.resource(reference, container, context.facts)
 
 
-def _token(source: Any, context: Context, mode: int) -> Iterator[File]:
+def _token(source: Any, context: VolumeContext, mode: int) -> Iterator[VolumeFile]:
     want = _token_want(source)
     if want not in context.tokens:
-        raise errors.NotYet("the token of the service account was not issued yet")
-    yield File(inside(source.path), context.tokens[want].encode(), mode)
+        raise errors.InputsNotReady("the token of the service account was not issued yet")
+    yield VolumeFile(normalize_inside(source.path), context.tokens[want].encode(), mode)
 
 
 def _token_want(source: pods.TokenVolume) -> container_inputs.TokenWant:
@@ -216,7 +220,7 @@ _SHAPES: dict[str, type[msgspec.Struct]] = {
     "hostPath": pods.HostPath,
 }
 
-_WRITERS: dict[str, Callable[[Any, Context, int], Iterator[File]]] = {
+_WRITERS: dict[str, Callable[[Any, VolumeContext, int], Iterator[VolumeFile]]] = {
     "secret": _secret,
     "configMap": _config_map,
     "downwardAPI": _downward,
@@ -230,12 +234,15 @@ _WRITERS: dict[str, Callable[[Any, Context, int], Iterator[File]]] = {
 def read(
     kind: container_inputs.Kind, name: str, found: container_inputs.Found, *, optional: bool
 ) -> dict[str, bytes] | None:
-    """All keys of an object; None for an optional one that is not there. Raises `NotYet`."""
+    """Return all keys of an object, or None for an optional one that does not exist.
+
+    Raises `InputsNotReady` if a required object does not exist.
+    """
     obj = found.get((kind, name))
     if obj is None:
         if optional:
             return None
-        raise errors.NotYet(f'{kind.lower()} "{name}" not found')
+        raise errors.InputsNotReady(f'{kind.lower()} "{name}" not found')
     encoded = obj.get("data" if kind == "Secret" else "binaryData") or {}
     data = {key: _decoded(str(value)) for key, value in encoded.items()}
     if kind == "ConfigMap":
@@ -255,8 +262,8 @@ def _decoded(text: str) -> bytes:
         return b""
 
 
-def inside(path: str) -> str:
-    """`path` in its shortest form; `Unsupported` if it is empty, absolute or climbs with `..`."""
+def normalize_inside(path: str) -> str:
+    """Return `path` normalized. Raises `Unsupported` if it is empty, absolute or contains `..`."""
     parts = path.split("/")
     if path.startswith("/") or ".." in parts or "\0" in path:
         raise errors.Unsupported(f'path "{path}" leaves its directory')

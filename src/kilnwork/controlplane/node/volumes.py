@@ -1,10 +1,10 @@
 """Volumes of a Pod on disk: directories, files of Secrets and ConfigMaps, and the links to them.
 
 Carries out a `container_plan.ContainerPlan` below `DIR/pods/UID` (mode 0700): `volumes/NAME` holds
-each volume, `account_tokens` the service account's files, `containers/NAME` the logs of a container
-and `containers/NAME/root` a link for each of its mounts. Files are replaced at once, so that a
-reader sees old or new. A container knows its `root` by a short link elsewhere: paths of Unix
-sockets in volumes have at most 107 bytes (unix(7)), wherever the node keeps its Pods.
+each volume, `account` the service account's files, `containers/NAME` the logs of a container and
+`containers/NAME/root` a link for each of its mounts. Files are replaced atomically, so that a
+reader sees the old or the new content. A container gets its `root` as a short link elsewhere, since
+paths of Unix sockets in volumes have at most 107 bytes (unix(7)), wherever the node keeps its Pods.
 """
 
 import contextlib
@@ -20,11 +20,11 @@ from kilnwork.kit import paths
 
 _LINK_LENGTH = 12
 _MAX_RUN_DIR = 50
-"""What is left for a socket's path in a container is 40 bytes."""
+"""Leaves 40 bytes for the path of a socket in a container."""
 
 
 class PodDirectory:
-    """Where one Pod keeps things on this node. `links`: directory of the short links."""
+    """The directory of one Pod on this node. `links` is the directory of the short links."""
 
     def __init__(self, base: Path, uid: str, *, links: Path) -> None:
         self.path = base / uid
@@ -33,22 +33,21 @@ class PodDirectory:
         self._volumes = self.path / "volumes"
 
     def container(self, name: str) -> Path:
-        """Logs and output pipes of a container."""
+        """Return the directory of a container's logs and output pipes."""
         return self.path / "containers" / name
 
     def root(self, name: str) -> Path:
-        """The directory under which a container finds its mounts."""
+        """Return the directory under which a container finds its mounts."""
         return self.container(name) / "root"
 
     def mount_point(self, name: str) -> Path:
-        """The path that a container gets instead of `root`: a link to it."""
+        """Return the path that a container gets instead of `root`: a short link to it."""
         digest = hashlib.sha256(os.fsencode(self.root(name))).hexdigest()
         return self._links / digest[:_LINK_LENGTH]
 
     def link(self, name: str, links: Iterable[container_plan.MountLink]) -> None:
-        """Make the mounts of a container as they should be; repeatable.
-
-        Raises `NotYet` or OSError.
+        """Create or update the mounts of a container. Repeatable. Raises `InputsNotReady` or
+        OSError.
         """
         for directory in (self.path, self.root(name)):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -57,8 +56,8 @@ class PodDirectory:
         for link in links:
             self._link(self.root(name) / link.path, link)
 
-    def fill(self, volumes: Iterable[volume_sources.Volume]) -> None:
-        """Make the files of volumes as they should be; repeatable. Raises OSError."""
+    def fill(self, volumes: Iterable[volume_sources.VolumeContent]) -> None:
+        """Create or update the files of volumes. Repeatable. Raises OSError."""
         for directory in (self.path, self._volumes):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for volume in volumes:
@@ -70,21 +69,21 @@ class PodDirectory:
         return self._volumes / link.volume if link.volume else self.account
 
     def write_account(self, *, token: str, ca: bytes, namespace: str) -> None:
-        """The service account's files, under the names that clients look for."""
+        """Write the service account's files, under the names that clients expect."""
         self.account.mkdir(mode=0o700, parents=True, exist_ok=True)
         content = {"ca.crt": ca, "namespace": namespace.encode(), "token": token.encode()}
         for name, data in content.items():
             paths.write_private(self.account / name, data)
 
     def remove(self) -> None:
-        """Remove everything; what cannot be removed stays."""
+        """Remove everything; files that cannot be removed stay."""
         with contextlib.suppress(OSError):
             for container in (self.path / "containers").iterdir():
                 self.mount_point(container.name).unlink(missing_ok=True)
-            self._links.rmdir()  # if it is empty; the start of a container creates it again
+            self._links.rmdir()  # only if empty; the start of a container creates it again
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def _fill(self, volume: volume_sources.Volume) -> None:
+    def _fill(self, volume: volume_sources.VolumeContent) -> None:
         directory = self._volumes / volume.name
         directory.mkdir(mode=0o777, exist_ok=True)
         if volume.files is None:
@@ -104,17 +103,21 @@ class PodDirectory:
         target = directory / link.sub if link.sub else directory
         if link.sub:
             if not target.resolve().is_relative_to(directory.resolve()):
-                raise errors.NotYet(f'subPath "{link.sub}" leaves volume "{link.volume}"')
+                raise errors.InputsNotReady(f'subPath "{link.sub}" leaves volume "{link.volume}"')
             if link.makes:
                 target.mkdir(parents=True, exist_ok=True)
             elif not target.exists():
-                raise errors.NotYet(f'subPath "{link.sub}" is not in volume "{link.volume}"')
+                raise errors.InputsNotReady(
+                    f'subPath "{link.sub}" is not in volume "{link.volume}"'
+                )
         path.parent.mkdir(parents=True, exist_ok=True)
         _point(path, target)
 
 
 def links_directory(run_dir: Path, pods_directory: Path) -> Path:
-    """Where the short links of a node are: in its directory for sockets unless that is long."""
+    """Return the directory of a node's short links: in its directory for sockets unless that is
+    long.
+    """
     if len(os.fsencode(run_dir)) <= _MAX_RUN_DIR:
         return run_dir / "m"
     digest = hashlib.sha256(os.fsencode(pods_directory.resolve())).hexdigest()[:16]
@@ -141,7 +144,10 @@ _HOST_CHECKS: Mapping[str, tuple[Callable[[int], bool], str]] = {
 
 
 def check_host(name: str, host: pods.HostPath) -> None:
-    """What is there is of the type that was asked for; the texts are the kubelet's."""
+    """Check that the host path has the requested type, as the kubelet does.
+
+    Raises `InputsNotReady` if it has not.
+    """
     path, kind = Path(host.path), host.type or ""
     if kind == "DirectoryOrCreate":
         path.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -152,7 +158,7 @@ def check_host(name: str, host: pods.HostPath) -> None:
     is_kind, what = _HOST_CHECKS[kind]
     if not (path.exists() and is_kind(path.stat().st_mode)):
         text = f"hostPath type check failed: {path} is not {what}"
-        raise errors.NotYet(f'MountVolume.SetUp failed for volume "{name}" : {text}')
+        raise errors.InputsNotReady(f'MountVolume.SetUp failed for volume "{name}" : {text}')
 
 
 def _discard(path: Path) -> None:

@@ -43,7 +43,7 @@ View = Callable[[ids.TaskId], model.TaskView | None]
 
 @dataclass(slots=True, eq=False)
 class _StatusRequest:
-    """A command waits for the end of `task`, until `timer` fires."""
+    """A command that waits for the end of `task`, until `timer` fires."""
 
     link: int
     serial: int
@@ -54,7 +54,7 @@ class _StatusRequest:
 class _StatusRequests:
     """Open requests by task. `respond(request)` is called once for each.
 
-    After a restart of either end the worker sends its requests again.
+    After a restart of either end, the worker sends its requests again.
     """
 
     def __init__(self, respond: Callable[[_StatusRequest], None]) -> None:
@@ -65,26 +65,26 @@ class _StatusRequests:
         return bool(self._open)
 
     def wait(self, request: _StatusRequest, wait_s: float) -> None:
-        """Respond at the end of the task, or after `wait_s`."""
+        """Respond when the task ends, or after `wait_s`."""
         loop = asyncio.get_running_loop()
         delay = min(max(wait_s, 0.0), MAX_WAIT_S)
         request.timer = loop.call_later(delay, self._settle, request)
         self._open.setdefault(request.task, set()).add(request)
 
     def ended(self, task: ids.TaskId) -> None:
-        """The task is final, on disk."""
+        """Respond to the requests about a task whose final state is on disk."""
         for request in list(self._open.get(task, ())):
             self._settle(request)
 
     def drop_link(self, link: int) -> None:
-        """The link of these requests is closed."""
+        """Drop the requests of a link that was closed."""
         for request in [
             q for open_requests in self._open.values() for q in open_requests if q.link == link
         ]:
             self._forget(request)
 
     def clear(self) -> None:
-        """Respond to no request any more."""
+        """Drop all requests without a response."""
         for request in self._all():
             self._forget(request)
 
@@ -106,7 +106,7 @@ class _StatusRequests:
 
 
 class Agents:
-    """Takes in messages of agents that have joined. `view`: as `hub.Hub.view`."""
+    """Handles messages of agents that have joined. `view`: as `hub.Hub.view`."""
 
     def __init__(  # noqa: PLR0913  made once, by `peers`
         self,
@@ -145,8 +145,10 @@ class Agents:
         }
 
     def join(self, link: links.Link, hello: messages.Hello) -> links.Receive:
-        """An authenticated agent joins; the machine decides what it keeps. Its messages go to what
-        is returned."""
+        """Let an authenticated agent join; the machine decides which attempts it keeps.
+
+        Return the function that receives its messages.
+        """
         self._core.apply(
             inputs.Join(
                 link=link.number,
@@ -167,22 +169,24 @@ class Agents:
         return self.received
 
     def join_attempt(self, link: links.Link, hello: messages.AttemptHello) -> links.Receive:
-        """The authenticated sidecar of an attempt joins. Its messages go to what is returned."""
+        """Let the authenticated sidecar of an attempt join; return the function that receives its
+        messages.
+        """
         self._core.apply(inputs.JoinAttempt(link.number, hello.ref))
         return functools.partial(self._from_attempt, hello.ref)
 
     def received(self, link: links.Link, message: messages.FromWorker) -> None:
-        """A message of an agent that has joined."""
+        """Handle a message of an agent that has joined."""
         self._handlers[type(message)](link, message)
 
     def batch_ended(self, link: links.Link) -> None:
-        """Confirm the output that a batch of frames has brought."""
+        """Acknowledge the output that a batch of frames has brought."""
         if self._confirmations:
             kept, self._confirmations = self._confirmations, {}
             link.write_all(messages.LogKept(ref, offset) for ref, offset in kept.items())
 
     def ended(self, task: ids.TaskId) -> None:
-        """A task is final, and that is kept."""
+        """Respond to the requests about a task whose final state is stored."""
         self._status_requests.ended(task)
 
     @property
@@ -191,20 +195,22 @@ class Agents:
         return bool(self._status_requests)
 
     def gone(self, link: links.Link) -> None:
-        """The connection is closed."""
+        """Clean up after a link whose connection was closed."""
         self._requesting.pop(link.number, None)
         self._containers.gone(link)
         self._status_requests.drop_link(link.number)
 
     def clear(self) -> None:
-        """Respond to no request any more."""
+        """Drop all requests without a response."""
         self._status_requests.clear()
 
     def _from_attempt(
         self, ref: attempts.AttemptRef, link: links.Link, message: messages.FromAttempt
     ) -> None:
-        """A message of the sidecar of `ref`, which speaks for no other. It has no lease that could
-        end: by its renewals it only knows that we are there."""
+        """Handle a message of the sidecar of `ref`, which may speak for no other attempt.
+
+        It has no lease that could end; its renewals only tell it that the dispatcher is there.
+        """
         if isinstance(message, messages.Renew):
             link.write_all([messages.Renewed(message.number)])
             return
@@ -241,8 +247,11 @@ class Agents:
         self._containers.forget(message.ref)
 
     def _log(self, link: links.Link, message: messages.Log) -> None:
-        """Output of a command; or the last output of a slot, or what an executor has exchanged,
-        which are not confirmed."""
+        """Store output of a command.
+
+        The last output of a slot and the exchanges of an executor are stored as well, but not
+        acknowledged.
+        """
         held = self._core.machine.held_by(link.number, message.ref)
         if held is None:
             return
@@ -269,7 +278,9 @@ class Agents:
         self._announce(link, message)
 
     def _announce(self, link: links.Link, opening: messages.SlotOpening) -> None:
-        """Only a slot that the machine knows as this agent's may connect with that secret."""
+        """Expect a slot to connect with this secret, if the machine knows the slot as this
+        agent's.
+        """
         slots = self._core.machine.memory.slots
         slot = slots.get(opening.slot)
         if slot is not None and slot.worker.link == link.number:
@@ -345,7 +356,7 @@ def _second_hello(link: links.Link, _: messages.Hello) -> None:
 
 
 def bounded(outcome: attempts.Outcome) -> attempts.Outcome:
-    """Return the outcome, cut to what may be stored."""
+    """Return the outcome, truncated to what may be stored."""
     result = outcome.result
     if result is not None and len(result.data) > attempts.MAX_INLINE_BYTES:
         return attempts.Outcome(

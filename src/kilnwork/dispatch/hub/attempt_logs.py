@@ -1,11 +1,11 @@
-"""What attempts print: two files each, the newer and the older, in `logs/<task>/<run>-<attempt>`.
+"""The output of attempts: two files each, current and older, in `logs/<task>/<run>-<attempt>`.
 
-Written by the hub from Log frames, read by `server`. A file that reached `FILE_BYTES` becomes
-`….log.1`, so that an attempt keeps its last 8 to 16 MiB. How often that happened is in
-`….log.rotated`, so that a restarted dispatcher knows how much of the output it has. Where the
-worker has dropped output, or the disk had no room for it, a line says how much, and `….log.dropped`
-by how much the file is shorter than the output. Not fsynced: output is not worth a disk flush each
-line, and the worker keeps what was not confirmed.
+Written by the hub from Log messages, read by `server`. A file that reaches `FILE_BYTES` is renamed
+to `….log.1`, so an attempt keeps its last 8 to 16 MiB. `….log.rotated` counts how often that
+happened, so that a restarted dispatcher knows how much of the output it has. Where the worker has
+dropped output, or the disk was full, a line in the log says how much is missing, and
+`….log.dropped` holds by how much the file is shorter than the output. Files are not fsynced: output
+is not worth a disk flush for each line, and the worker keeps what was not acknowledged.
 """
 
 import contextlib
@@ -35,12 +35,14 @@ _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 
 
 def path(logs_dir: Path, ref: attempts.AttemptRef) -> Path:
-    """The newer file of an attempt; the older one has `.1` appended. Neither need exist."""
+    """Return the current file of an attempt; the older one has `.1` appended. Neither need
+    exist.
+    """
     return logs_dir / ids.task_text(ref.task) / f"{ref.run}-{ref.attempt}.log"
 
 
 def files(logs_dir: Path, ref: attempts.AttemptRef) -> list[Path]:
-    """The files that exist, in the order in which they are to be read."""
+    """Return the files that exist, in reading order."""
     newer = path(logs_dir, ref)
     return [file for file in (_older(newer), newer) if file.exists()]
 
@@ -58,17 +60,16 @@ def _skew(newer: Path) -> Path:
 
 
 class _Lost(NamedTuple):
-    """Bytes after what is on file that the disk has not taken; why not."""
+    """Bytes after the end of the file that the disk did not take, and why."""
 
     size: int
     why: str
 
 
 class AttemptLogs:
-    """Writes the output of attempts. Remembers how far each attempt's output is kept until it is
-    forgotten.
+    """Writes the output of attempts, and remembers how much of each is stored until `forget`.
 
-    Without a directory nothing is kept, and output counts as if it were.
+    Without a directory nothing is stored, and all output counts as stored.
     """
 
     def __init__(self, logs_dir: Path | None, *, file_bytes: int = FILE_BYTES) -> None:
@@ -83,11 +84,11 @@ class AttemptLogs:
 
     @property
     def remembers(self) -> bool:
-        """There is something to forget."""
+        """Return whether there is anything to forget."""
         return bool(self._kept)
 
     def kept(self, ref: attempts.AttemptRef) -> int:
-        """Output below this offset is on file."""
+        """Return the offset below which output is stored."""
         offset = self._kept.get(ref)
         if offset is None:
             before = 0 if self.logs_dir is None else self._read_kept(path(self.logs_dir, ref))
@@ -95,10 +96,11 @@ class AttemptLogs:
         return offset
 
     def append(self, ref: attempts.AttemptRef, offset: int, data: bytes) -> int:
-        """Keep output that begins at `offset`; what is kept already is skipped.
+        """Store output that begins at `offset`, except what is stored already; return the new
+        `kept`.
 
-        Returns the new `kept`. What the disk does not take, or would take from the room of the
-        journal, is missing from the log, which says so once there is room.
+        Output that the disk does not take, or that would use the room reserved for the journal, is
+        missing from the log; a line in the log says so once there is room.
         """
         kept = self.kept(ref)
         end = offset + len(data)
@@ -124,7 +126,7 @@ class AttemptLogs:
         return end
 
     def discard(self, ref: attempts.AttemptRef) -> None:
-        """Its output comes again from the beginning."""
+        """Discard the output of an attempt: it will come again from the beginning."""
         self._kept[ref] = 0
         self._lost.pop(ref, None)
         if self.logs_dir is not None:
@@ -133,7 +135,7 @@ class AttemptLogs:
                 file.unlink(missing_ok=True)
 
     def forget(self, ref: attempts.AttemptRef) -> None:
-        """The attempt is over: its files stay."""
+        """Forget an attempt that has ended; its files stay."""
         self._kept.pop(ref, None)
         lost = self._lost.pop(ref, None)
         if lost and len(self._unmarked) < MAX_UNMARKED:
@@ -141,8 +143,10 @@ class AttemptLogs:
             self.mark()
 
     def mark(self) -> None:
-        """Write into logs of attempts that are over that output is missing, if there is room now;
-        call it every some seconds."""
+        """Write the line about missing output into logs of ended attempts, if there is room now.
+
+        Call periodically, every few seconds.
+        """
         if self.logs_dir is None:
             return
         with contextlib.suppress(OSError):
@@ -154,8 +158,9 @@ class AttemptLogs:
                 del self._unmarked[ref]
 
     def has_output(self, task: ids.TaskId, *, new: bool = False) -> bool:
-        """Some attempt of it has printed something that is kept. `new`: all of them after we were
-        made."""
+        """Return whether any attempt of the task has stored output. `new`: count only output stored
+        since this object was made.
+        """
         if self.logs_dir is None:
             return False
         if new and self._printed is not None:
@@ -164,7 +169,7 @@ class AttemptLogs:
         return os.access(f"{self.logs_dir}/{ids.task_text(task)}", os.F_OK)
 
     def sizes(self, tasks: Iterable[ids.TaskId]) -> dict[ids.TaskId, int]:
-        """Bytes that tasks have printed and are kept; blocks on the disk."""
+        """Return the bytes of stored output by task; blocks on the disk."""
         found = {}
         for task in tasks if self.logs_dir is not None else ():
             where = f"{self.logs_dir}/{ids.task_text(task)}"
@@ -173,7 +178,7 @@ class AttemptLogs:
         return found
 
     def delete(self, task: ids.TaskId) -> None:
-        """The task is forgotten, and all that its attempts printed with it; blocks on the disk."""
+        """Delete all output of a forgotten task; blocks on the disk."""
         if self.logs_dir is not None:
             if self._printed is not None:
                 self._printed.discard(task)
@@ -202,7 +207,9 @@ class AttemptLogs:
             del self._lost[ref]
 
     def _write_line(self, newer: Path, line: bytes, count: int) -> None:
-        """The line for so many bytes that are missing; from now on the file is shorter by them."""
+        """Write the line for `count` missing bytes; from here on the file is shorter by that
+        many.
+        """
         if self._read_kept(newer):
             line = b"\n" + line
         self._write(newer, line)
@@ -225,7 +232,7 @@ class AttemptLogs:
 
 
 def _check_room(logs_dir: Path, count: int, *, share: float = 1.0) -> None:
-    """Raises OSError when so many bytes would take from the room that is kept for the journal."""
+    """Raise OSError if `count` bytes would use the room that is reserved for the journal."""
     with contextlib.suppress(FileNotFoundError):  # it is made with the first output
         if disk_checks.usable_bytes(logs_dir, share=share) < count:
             raise OSError(errno.ENOSPC, "what is left on the disk is kept for the journal")
@@ -239,7 +246,7 @@ def _number(file: Path) -> int:
 
 
 def _open(newer: Path) -> int:
-    """A descriptor to append to; the directories are made if they are not there."""
+    """Return a descriptor for appending; make the directories if necessary."""
     try:
         return os.open(newer, _APPEND, 0o600)
     except FileNotFoundError:

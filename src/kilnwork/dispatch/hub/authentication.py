@@ -1,8 +1,8 @@
-"""Authentication: the first frame of a peer is checked before the machine gets any input of it.
+"""Authentication: checks a peer's first frame before the machine gets any input from the peer.
 
-Used by the hub. Agents, drivers and sidecars present a token, which the `TokenVerifier` knows; a
-slot presents the secret that its agent gave it, whose digest the agent has announced. A refusal
-names its reason and whether to try again.
+Used by the hub. Agents, drivers and sidecars present a token, which the `TokenVerifier` checks. A
+slot presents the secret that its agent gave it; the agent has announced its digest. A refusal gives
+the reason and says whether to try again.
 """
 
 import hashlib
@@ -27,9 +27,9 @@ OnAuthenticated = Callable[[links.Link, messages.AnyHello], None]
 
 
 class Authenticator:
-    """Checks one Hello at a time for each link, all links side by side.
+    """Checks the Hello of each link; checks of different links run concurrently.
 
-    `on_authenticated` is called for each that is in order, the others are refused.
+    `on_authenticated` is called for each valid one; the others are refused.
     """
 
     def __init__(
@@ -46,18 +46,20 @@ class Authenticator:
         self._most = MAX_SLOTS
 
     def announce_slot(self, slot: bytes, digest: bytes, *, living: Container[bytes]) -> None:
-        """Keep the SHA-256 of the secret of a slot, which is one of the `living`."""
+        """Store the SHA-256 of a slot's secret, and drop those of slots that are not among the
+        `living`.
+        """
         if len(self._digests) >= self._most:
             self._digests = {s: d for s, d in self._digests.items() if s in living}
             self._most = 2 * len(self._digests) + MAX_SLOTS
         self._digests[slot] = digest
 
     def forget_slot(self, slot: bytes) -> None:
-        """Remove the secret of a slot that is over."""
+        """Remove the digest of a slot that has ended."""
         self._digests.pop(slot, None)
 
     def check(self, link: links.Link, hello: messages.AnyHello) -> None:
-        """Authenticate or refuse, now or when the verifier has responded."""
+        """Accept or refuse a Hello, now or when the verifier has responded."""
         if hello.version != messages.VERSION:
             message = f"version {hello.version} is not spoken here, {messages.VERSION} is"
             link.refuse("Version", message, retry=False)
@@ -153,8 +155,11 @@ def _problem(hello: messages.AnyHello) -> str:
 
 
 def _executor_problem(hello: messages.Hello) -> str:
-    """An executor has all namespaces, or one if it is external, slots but no processes, and no Pod
-    that we know."""
+    """Return what is wrong with an executor's Hello, or "".
+
+    An executor serves all namespaces, or one if it is external; it has slots but no processes, and
+    no Pod that we know.
+    """
     external = task.is_external_queue(hello.cluster)
     known = external or hello.cluster == task.executor_queue("http")
     if not known or external != bool(hello.namespace):

@@ -1,10 +1,10 @@
-"""Removes blobs that nothing refers to: what rows and templates name stays, all else goes in time.
+"""Removes blobs that nothing refers to.
 
-Used by `retention`. The contract: a blob that the store refers to is never removed, and one that it
-does not refer to is, once it was not renewed for an hour (`data.blobs`), or for ten minutes if a
-task that is forgotten referred to it. Either time counts only while the wall clock has kept pace
-with a clock that stands still while the machine sleeps: a holder of a reference has time to renew
-it after a suspended laptop has woken, or the wall clock has jumped.
+Used by `retention`. A blob to which a row or template refers is never removed. Any other is removed
+when it was not renewed for an hour (`data.blobs`), or for ten minutes if a forgotten task referred
+to it. Either period counts only while the wall clock keeps pace with a clock that stops while the
+machine sleeps: so the holder of a reference has time to renew it after a laptop wakes up, or after
+the wall clock was set.
 """
 
 import itertools
@@ -45,8 +45,9 @@ Referenced = Callable[[Sequence[bytes]], set[bytes]]
 
 
 class Collector:
-    """The collector of all namespaces, which are directories in `root`; one for a root at a
-    time."""
+    """Collects the blobs of all namespaces, which are directories in `root`. Use one for each
+    root.
+    """
 
     def __init__(self, root: Path, referenced: Referenced, *, clock: clocks.Clock) -> None:
         self._root = root
@@ -58,7 +59,7 @@ class Collector:
         self._looked = clock.monotonic()
 
     def sample(self) -> None:
-        """Compare the clocks; call it every some seconds."""
+        """Compare the clocks; call every few seconds."""
         now = self._clock.monotonic()
         offset = self._clock.wall() - now
         if abs(offset - self._offset) > JUMP_S:
@@ -66,7 +67,7 @@ class Collector:
         self._offset = offset
 
     def release(self, named: Iterable[tuple[str, bytes]]) -> None:
-        """The tasks that referred to these blobs, by namespace and digest, are forgotten."""
+        """Note that tasks which referred to these blobs (namespace and digest) are forgotten."""
         self._released.update(dict.fromkeys(named))
         for each in list(itertools.islice(self._released, MAX_RELEASED, None)):
             del self._released[each]
@@ -78,7 +79,9 @@ class Collector:
         return bool(self._released) and waited >= RELEASED_ROUND_S
 
     def collect(self) -> int:
-        """One look at all blobs; how many were removed. Takes seconds where there are many."""
+        """Check all blobs once; return how many were removed. Takes seconds where there are
+        many.
+        """
         removed = 0
         for directory in self._directories():
             try:
@@ -88,7 +91,9 @@ class Collector:
         return removed
 
     def collect_released(self) -> int:
-        """One look at the blobs of forgotten tasks; how many bytes of them are to go later."""
+        """Check the blobs of forgotten tasks once; return how many bytes of them will be removed
+        later.
+        """
         self._looked = self._clock.monotonic()
         later = 0
         named = iter(list(self._released))
@@ -119,7 +124,9 @@ class Collector:
         return removed
 
     def _discard(self, namespace: str, digest: bytes) -> int:
-        """Remove a released blob if its time has come; its size if it is to go later, else 0."""
+        """Remove a released blob if its time has come; return its size if it will be removed later,
+        else 0.
+        """
         kept = blobs.Blobs(self._root / namespace, durable=False, time=self._clock)
         before = self._before(RELEASED_KEEP_S)
         size = 0
@@ -135,7 +142,9 @@ class Collector:
         return size
 
     def _before(self, keep_s: float) -> float:
-        """Return a wall time: what was renewed last before it may go."""
+        """Return the wall time before which a blob must have been renewed last to be removed
+        now.
+        """
         self.sample()
         if self._clock.monotonic() - self._steady_since < MIN_STEADY_S:
             return -math.inf

@@ -1,7 +1,7 @@
-"""Results that others send for attempts which wait for them: handed to the executor that has each.
+"""Results that are sent to the callback URL of an attempt: handed to the executor that has it.
 
-Used by the hub. No result is kept here: an executor that is away has not got it, and the
-client that sends it is asked to try again.
+Used by the hub. No result is stored here: if the executor is away, the client that sends the result
+is asked to try again.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ MAX_CONCLUDED = 10_000
 
 
 class Taken(Enum):
-    """Says what has become of a result that was sent."""
+    """What became of a result that was sent."""
 
     STORED = 1
     OVER = 2
@@ -35,7 +35,7 @@ class Concluded:
             del self._digests[next(iter(self._digests))]
 
     def has(self, callback: messages.Callback) -> bool:
-        """Whether that one has ended its attempt."""
+        """Return whether this callback has ended its attempt."""
         return self._digests.get(callback.ref) == callback.digest()
 
 
@@ -57,9 +57,10 @@ class Callbacks:
     async def call_back(
         self, ref: attempts.AttemptRef, *, media_type: str, body: bytes, wait_s: float
     ) -> Taken:
-        """Hand a result to the executor of that attempt, and wait until that is over and stored.
+        """Hand a result to the executor of that attempt, and wait until the attempt's end is
+        stored.
 
-        STORED: this result has ended it, now or when it was sent before.
+        Returns STORED if this result has ended the attempt, now or when it was sent before.
         """
         callback = messages.Callback(ref, media_type, body)
         changed = asyncio.Event()
@@ -79,7 +80,7 @@ class Callbacks:
         return Taken.STORED if self._concluded.has(callback) else Taken.OVER
 
     def _hand_over(self, callback: messages.Callback) -> bool:
-        """Send it to the executor; False if that is away."""
+        """Send the result to the executor; return False if it is away."""
         task = self._core.machine.task(callback.ref.task)
         worker = None if task is None else task.worker
         link = None if worker is None else self._links.get(worker.link)

@@ -1,8 +1,8 @@
-"""Requests of running commands: what a child may be, and the bodies of responses. Pure.
+"""Requests of running commands: which children are allowed, and the bodies of responses. Pure.
 
-Used by the hub. Refuses what a spawned task cannot have: whatever only a Task object can wait for
-or change later. Bodies are JSON, passed on by the worker as they are: what a task written in any
-language sees on its socket, so that fields are only added.
+Used by the hub. A spawned task may not have what only a Task object can wait for or change later.
+Bodies are JSON. The worker passes them on unchanged, and tasks in any language read them, so fields
+are only ever added.
 """
 
 import base64
@@ -34,13 +34,16 @@ _ONLY_DECLARED = (
 
 
 def child_key(message: messages.Spawn) -> str:
-    """How the child is found again: `=KEY`, or `#N` for the N-th without a key."""
+    """Return the key by which a repeated request finds the child: `=KEY`, or `#N` for the N-th
+    without.
+    """
     return f"#{message.ordinal}" if message.key is None else f"={message.key}"
 
 
 def refusal(message: messages.Spawn, *, executors: bool = True) -> str:
-    """Why there can be no such child; "" when there can. `executors`: there are others than the
-    worker."""
+    """Return why there can be no such child, or "". `executors`: there are executors besides the
+    workers.
+    """
     if message.key is not None and len(message.key) > MAX_KEY_LENGTH:
         return f"key: at most {MAX_KEY_LENGTH} characters"
     if message.name is not None and not 0 < len(message.name) <= MAX_NAME_LENGTH:
@@ -72,7 +75,7 @@ def _executor_problem(
 
 
 def template_refusal(spec: api_task.TaskSpec, *, executors: bool = True) -> str:
-    """Why no calls can have such a template; "" when they can."""
+    """Return why no calls can have such a template, or ""."""
     if spec.executor != api_task.WORKER and (
         problem := _executor_problem(spec, None, executors=executors)
     ):
@@ -102,7 +105,7 @@ def _only_declared(spec: api_task.TaskSpec) -> str:
 
 
 def _object(data: bytes) -> dict[str, object] | None:
-    """Return a JSON object, None if the data is none."""
+    """Return the JSON object, or None if the data is not one."""
     try:
         value = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -111,13 +114,15 @@ def _object(data: bytes) -> dict[str, object] | None:
 
 
 def digest(spec: api_task.TaskSpec, given: bytes | None) -> bytes:
-    """SHA-256 of spec and inputs with sorted keys: what "the same child" means (RFC 8785's aim)."""
+    """Return the SHA-256 of spec and inputs with sorted keys; children with equal digests are the
+    same (the aim of RFC 8785).
+    """
     value = None if given is None else msgspec.json.decode(given)
     return hashlib.sha256(_encode((spec, value))).digest()
 
 
 def with_image(message: messages.Spawn, namespace: str, rule: model.ImageRule) -> model.ImageUse:
-    """What the image of a command means for the child: only such a child has one."""
+    """Return what the image of the child's command means; only a command may have one."""
     spec = message.spec
     if not spec.image or spec.executor != api_task.WORKER:
         return model.ImageUse(spec)
@@ -132,8 +137,9 @@ def spawn(
     new_id: ids.TaskId,
     found: inputs.StoredChild | None,
 ) -> inputs.Spawn:
-    """Return the request as the machine takes it; `new_id` is used only when there is no such child
-    yet."""
+    """Return the request as an input of the machine; `new_id` is used only if there is no such
+    child yet.
+    """
     return inputs.Spawn(
         link=link,
         serial=message.serial,
@@ -150,7 +156,7 @@ def spawn(
 
 
 def created_response(task: ids.TaskId, *, warning: str = "") -> bytes:
-    """Return the body for a child that was made or found."""
+    """Return the body of the response for a child that was created or found."""
     body: dict[str, object] = {"id": ids.task_text(task)}
     if warning:
         body["warnings"] = [warning]
@@ -158,12 +164,14 @@ def created_response(task: ids.TaskId, *, warning: str = "") -> bytes:
 
 
 def error_response(message: str) -> bytes:
-    """Return the body for a request that was refused."""
+    """Return the body of the response to a refused request."""
     return _encode_response({"message": message})
 
 
 def status_response(view: model.TaskView) -> bytes:
-    """Return the body that says where a task is, with its result once it has succeeded."""
+    """Return the body of the response that describes a task, with its result if it has
+    succeeded.
+    """
     return _encode_response(
         {
             "id": ids.task_text(view.task),
@@ -178,8 +186,9 @@ def status_response(view: model.TaskView) -> bytes:
 
 
 def _result(result: attempts.Payload) -> object:
-    """A JSON result is itself; anything else says what it is and comes as base64, or by its digest
-    if it is large."""
+    """Return a result as JSON: a JSON result is itself; any other has a type and base64 content, or
+    a digest if it is large.
+    """
     if result.digest is not None:
         digest = f"sha256:{result.digest.hex()}"
         return {"mediaType": result.media_type, "digest": digest, "sizeBytes": result.size}

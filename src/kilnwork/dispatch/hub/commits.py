@@ -1,9 +1,9 @@
-"""Machine and store in step: nothing is released before it is stored.
+"""Keeps machine and store in step: nothing is released before it is stored.
 
-Used by the hub. Inputs go to the machine at once; what comes out is gathered until the store is
-free, written as one batch, and released when that is kept (on disk, if the store is a journal):
-frames to links, changes to the feeds, responses to waiting requests. Frames are made while the disk
-works. Knows no socket and no caller.
+Used by the hub. Inputs go to the machine at once. Their results are gathered until the store is
+free, written as one batch, and released when that is stored (on disk, if the store is a journal):
+frames to links, changes to feeds, responses to waiting requests. Frames are encoded while the disk
+works. Knows no sockets and no callers.
 """
 
 import asyncio
@@ -29,39 +29,43 @@ MAX_UNWRITTEN_TASKS = 20_000
 
 
 class Observer(Protocol):
-    """Follows what is stored: the hub."""
+    """Is notified of stored batches; implemented by the hub."""
 
     def committed(self, batch: instructions.Batch, written: port.Written) -> None:
-        """The batch is stored, and its frames are sent. `written`: rows of its tasks that others
-        follow."""
+        """Handle a batch that is stored and whose frames are sent. `written`: rows of its followed
+        tasks.
+        """
         ...
 
     def failed(self, error: BaseException) -> None:
-        """The store cannot go on; every wait ends with `HubStopped`."""
+        """Handle the final failure of the store; every wait ends with `HubStopped`."""
         ...
 
 
 class Participant(Protocol):
-    """Keeps tables of its own in the store, in step with tasks: `jobs`."""
+    """Keeps tables of its own in the store, in step with tasks; implemented by `jobs`."""
 
     def join(self, batch: instructions.Batch) -> bool:
-        """A batch is about to be written: add `writes`; inputs that are applied now are in it too.
-        Only one batch is on its way at a time. True when `committed` must be called even if the
-        batch is empty."""
+        """Add `writes` to a batch that is about to be written; inputs that are applied now are in
+        it too.
+
+        Only one batch is in progress at a time. Returns True if `committed` must be called even if
+        the batch is empty.
+        """
         ...
 
     def committed(self) -> None:
-        """What was added last is on disk."""
+        """Note that the rows added last are on disk."""
         ...
 
     def aborted(self, error: BaseException) -> None:
-        """No batch will be written any more."""
+        """Note that no batch will be written any more."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """Limits and abilities that the machine is given when it is made."""
+    """Limits and capabilities that the machine is created with."""
 
     lease_s: float
     """How long a worker may be silent."""
@@ -74,7 +78,7 @@ class BatchLimits:
 
 
 class Core:
-    """Machine, store and the loop between them."""
+    """The machine, the store, and the loop between them."""
 
     def __init__(
         self,
@@ -105,7 +109,7 @@ class Core:
         self._last_heartbeat = 0.0
 
     def start(self) -> None:
-        """Open the store and take up everything unfinished."""
+        """Open the store and restore all unfinished tasks."""
         self._loop = asyncio.get_running_loop()
         opened = self.store.open(lease_s=self.limits.lease_s)
         self.reader = self.store.reader
@@ -131,12 +135,12 @@ class Core:
         self.machine = machine.Machine(mem)
 
     def close(self) -> None:
-        """Stop deciding, finish the commit under way, close the store."""
+        """Accept no more inputs, finish the current commit, close the store."""
         self._stop(errors.HubStopped())
         self.store.close()
 
     def now(self) -> inputs.Moment:
-        """This moment, on both clocks."""
+        """Return the current time by both clocks."""
         return inputs.Moment(self.clock.wall(), self.clock.monotonic())
 
     def apply(self, item: inputs.Input) -> None:
@@ -146,7 +150,7 @@ class Core:
         self.schedule()
 
     def check(self) -> None:
-        """Raises `HubStopped` when this dispatcher decides nothing any more."""
+        """Raise `HubStopped` if this dispatcher accepts no more inputs."""
         if self._stopped is not None:
             raise self._stopped
 
@@ -156,12 +160,12 @@ class Core:
         return self._writing and len(self.machine.memory.batch.dirty) > MAX_UNWRITTEN_TASKS
 
     def is_new(self, task: ids.TaskId) -> bool:
-        """Return whether memory has its first run, and that was submitted after the start."""
+        """Return whether memory has the first run of the task, submitted since the start."""
         known = self.machine.task(task)
         return known is not None and known.run == 1 and known.row >= self._first_row
 
     async def flush(self) -> None:
-        """Return when all inputs applied until now are stored and their results released."""
+        """Wait until all inputs applied so far are stored and their results released."""
         self.check()
         waiter = self._loop.create_future()
         self._waiting.append(waiter)
@@ -171,7 +175,7 @@ class Core:
         await waiter
 
     def schedule(self) -> None:
-        """Look soon whether there is something to write or release."""
+        """Check soon whether there is something to write or release."""
         if self._writing:
             self._wanted = True
         elif not self._scheduled and self._stopped is None:
@@ -179,7 +183,7 @@ class Core:
             self._loop.call_soon(self._advance)
 
     def tick(self) -> None:
-        """Time may have passed: what is due happens now."""
+        """Do what has become due: time may have passed."""
         if self._stopped is not None:
             return
         mono = self.clock.monotonic()
@@ -213,7 +217,7 @@ class Core:
             self._fail(error)
 
     def _write(self, batch: instructions.Batch, waiting: list[asyncio.Future[None]]) -> None:
-        """Hand over first, so that what is to be sent is made while the disk works."""
+        """Hand the batch to the store first, so that frames are encoded while the disk works."""
         prepared: list[delivery.Outgoing] = []
 
         def committed(written: port.Written) -> None:

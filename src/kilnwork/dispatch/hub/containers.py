@@ -1,8 +1,8 @@
 """Attempts that run as ephemeral containers of their worker's Pod: between worker and executor.
 
-Used by `agents` (what workers ask for) and `peers` (the executor). The worker has the attempt as
-any other, with its slot, lease, files and report; only what makes a process of it is elsewhere. So
-nothing is kept: after a restart of the manager, or with a new link, workers ask again.
+Used by `agents` (requests of workers) and `peers` (the executor). The worker holds such an attempt
+like any other, with its slot, lease, files and report; only its process is started elsewhere. So
+nothing is stored: after a restart of the manager, and on each new link, workers ask again.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,9 @@ Receive = Callable[[instructions.ForExecutor], None]
 
 
 class Containers:
-    """The end of the executor that adds containers to Pods, which gets its instructions by
-    `receive`."""
+    """The link to the executor that adds containers to Pods; it gets its instructions by
+    `receive`.
+    """
 
     def __init__(
         self, core: commits.Core, by_number: dict[int, links.Link], logs: attempt_logs.AttemptLogs
@@ -30,8 +31,9 @@ class Containers:
         self._receive: Receive | None = None
 
     def join(self, receive: Receive) -> None:
-        """From now on `receive` gets instructions; before, workers wait, and ask again with the
-        next link."""
+        """Send instructions to `receive` from now on. Until then workers wait, and ask again on a
+        new link.
+        """
         self._receive = receive
         waiting, self._links = self._links, {}
         for number in set(waiting.values()):
@@ -40,7 +42,7 @@ class Containers:
                 link.close()
 
     def start(self, link: links.Link, message: messages.StartContainer) -> None:
-        """A worker asks for the container of an attempt."""
+        """Request the container of an attempt, for a worker."""
         task = self._core.machine.held_by(link.number, message.ref)
         if task is None or task.worker is None:
             return
@@ -59,22 +61,22 @@ class Containers:
             )
 
     def stop(self, link: links.Link, message: messages.StopContainer) -> None:
-        """A worker ends an attempt, and needs the proof."""
+        """End the container of an attempt, for a worker that needs the proof."""
         if self._receive is not None and self._links.get(message.ref) == link.number:
             self._receive(
                 instructions.StopAttempt(link.number, message.ref, message.grace_s, message.reason)
             )
 
     def forget(self, ref: attempts.AttemptRef) -> None:
-        """Its worker has reported its end."""
+        """Forget an attempt whose end its worker has reported."""
         self._links.pop(ref, None)
 
     def gone(self, link: links.Link) -> None:
-        """The connection is closed."""
+        """Forget the requests of a link that was closed."""
         self._links = {ref: at for ref, at in self._links.items() if at != link.number}
 
     def kill(self, pod_uid: str, ref: attempts.AttemptRef, container: str) -> bool:
-        """Have the worker of a Pod end a container in it; False when it is not connected."""
+        """Have the worker of a Pod kill a container in it; return False if it is not connected."""
         for worker in self._core.machine.memory.workers.values():
             link = self._by_number.get(worker.link)
             if worker.pod_uid == pod_uid and link is not None:
@@ -85,25 +87,27 @@ class Containers:
     # as `executor_links.ExecutorLink`
 
     def observed(self, ref: attempts.AttemptRef, observed: model.Observed) -> None:
-        """Show why an attempt is where it is."""
+        """Show the reason for the state of an attempt."""
         number = self._links.get(ref)
         if number is not None:
             self._core.apply(inputs.Observed(number, ref, observed))
 
     def started(self, ref: attempts.AttemptRef, *, at: float, container: str = "") -> None:
-        """Its container has begun to run, at that wall time."""
+        """Tell the worker that the container has started, at that wall time."""
         self._tell(messages.ContainerSeen(ref, container, at, None))
 
     async def finished(self, ref: attempts.AttemptRef, outcome: attempts.Outcome) -> None:
-        """Its container is over; its worker reports that, with the result."""
+        """Tell the worker that the container has ended; the worker reports that, with the
+        result.
+        """
         self._tell(messages.ContainerSeen(ref, "", outcome.started, outcome))
 
     def log(self, ref: attempts.AttemptRef, *, offset: int, data: bytes) -> None:
-        """Keep output of an attempt that begins at `offset`; what is kept already is skipped."""
+        """Store output that begins at `offset`, except what is stored already."""
         self._logs.append(ref, offset, data)
 
     def discard_log(self, ref: attempts.AttemptRef) -> None:
-        """Its output is copied again from the beginning: discard what is kept of it."""
+        """Discard the stored output of an attempt: it is copied again from the beginning."""
         self._logs.discard(ref)
 
     def _tell(self, seen: messages.ContainerSeen) -> None:

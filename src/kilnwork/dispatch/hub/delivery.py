@@ -1,8 +1,8 @@
-"""Carrying out what a batch says: instructions become frames, one write for each link.
+"""Sends what a batch says: instructions become frames, with one write for each link.
 
-Used by the hub. Frames are made as the batch is handed to the store, and written when it is kept.
-A link that has gone meanwhile is passed over: its peer resumes. What only confirms waits a moment
-for something to go with, so that a peer is woken once for a call and not twice.
+Used by the hub. Frames are encoded while the batch is handed to the store, and written when it is
+stored. A link that has closed meanwhile is skipped: its peer resumes. Acknowledgements wait a
+moment for other frames to go with, so that a peer is woken once per call instead of twice.
 """
 
 import asyncio
@@ -35,8 +35,7 @@ without it."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """Terms that a Welcome tells a worker. `blobs`: root of the directories of blobs by
-    namespace."""
+    """What a Welcome tells a worker. `blobs`: root of the namespaces' directories of blobs."""
 
     lease_s: float
     renew_s: float
@@ -46,8 +45,9 @@ class Terms:
 
 
 class Outgoing(msgspec.Struct):
-    """Holds what a batch sends: frames by link in order, and confirmations that may follow later;
-    what executors are to do; links to close, and those that stand now."""
+    """What a batch sends: frames by link, in order; acknowledgements that may follow later;
+    instructions for executors; links to close, and links that are open now.
+    """
 
     frames: dict[int, list[bytes]] = {}
     for_executors: list[instructions.ForExecutor] = []
@@ -58,7 +58,7 @@ class Outgoing(msgspec.Struct):
 
 
 class Delivery:
-    """Writes to the links, by number."""
+    """Writes to the links, by their number."""
 
     def __init__(
         self, by_number: dict[int, links.Link], logs: attempt_logs.AttemptLogs, terms: Terms
@@ -89,7 +89,7 @@ class Delivery:
         }
 
     def prepare(self, batch: instructions.Batch) -> Outgoing:
-        """Frames of a batch; for each link greetings first, acknowledgements last."""
+        """Encode the frames of a batch; for each link the greeting first, acknowledgements last."""
         out = Outgoing(acknowledged=batch.acknowledged)
         acknowledged: dict[int, int] = {}
         rest: list[instructions.Send] = []
@@ -119,7 +119,9 @@ class Delivery:
         return out
 
     def release(self, out: Outgoing) -> None:
-        """Write everything, one write for each link; what only confirms now or soon."""
+        """Write all frames, one write for each link; acknowledgements without other frames go now
+        or soon.
+        """
         self._accepted.update(out.accepted)
         self._acknowledged.update(out.acknowledged)
         for number, written in out.frames.items():
@@ -143,14 +145,16 @@ class Delivery:
             self._timer = loop.call_later(LINGER_S, self._confirm_aged)
 
     def confirm(self) -> None:
-        """Write what was kept back, whatever its age."""
+        """Write all delayed acknowledgements, whatever their age."""
         if self._timer is not None:
             self._timer.cancel()
         self._lingered = self._unconfirmed()
         self._confirm_aged()
 
     def _confirm_aged(self) -> None:
-        """Write what has lingered since the last look, and look again while there is more."""
+        """Write acknowledgements delayed since the last call, and schedule another call while there
+        are more.
+        """
         for number in self._lingered:
             written = self._confirmations(number)
             link = self.links.get(number)
@@ -166,7 +170,7 @@ class Delivery:
         return {*self._accepted, *self._acknowledged}
 
     def _confirmations(self, number: int) -> list[bytes]:
-        """What was kept back for a link; from now on it is not."""
+        """Remove and return the delayed acknowledgements of a link."""
         words: list[bytes] = []
         if (call := self._accepted.pop(number, None)) is not None:
             words.append(frames.encode(messages.Accepted(call)))
@@ -184,7 +188,7 @@ class Delivery:
             )
 
     def _queue_frames(self, out: Outgoing, number: int, made: Iterable[bytes]) -> None:
-        """Queue frames for a link; one that cannot be made costs that link only."""
+        """Queue frames for a link; if one cannot be encoded, close that link only."""
         if number not in self.links:
             return
         try:
@@ -194,7 +198,7 @@ class Delivery:
             out.closing.append(instructions.CloseLink(number, "Internal", str(error)))
 
     def _add_runs(self, out: Outgoing, number: int, runs: list[tuple[records.Task, int]]) -> None:
-        """Calls for a slot, after the templates that it does not know yet."""
+        """Queue calls for a slot, after the templates that it does not know yet."""
         link = self.links.get(number)
         if link is None:
             return

@@ -1,7 +1,7 @@
-"""Executors of this process: instructions go to them as they are, observations come back.
+"""Executors in this process: instructions go to them unencoded, observations come back.
 
-Used by the hub, one `ExecutorLink` for each executor. Nothing is sent before it is on disk, as over
-a connection; what an executor reports is applied at once, and `finished` returns when it is stored.
+Used by the hub, one `ExecutorLink` for each executor. As over a connection, nothing is sent before
+it is on disk; reports are applied at once, and `finished` returns when its report is stored.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ Receive = Callable[[instructions.ForExecutor], None]
 
 
 class ExecutorLink:
-    """The end of one executor. `number` is that of its link."""
+    """The link of one executor. `number`: its link number."""
 
     def __init__(self, number: int, core: commits.Core, logs: attempt_logs.AttemptLogs) -> None:
         self.number = number
@@ -23,24 +23,27 @@ class ExecutorLink:
         self._logs = logs
 
     def observed(self, ref: attempts.AttemptRef, observed: model.Observed) -> None:
-        """Show why an attempt is where it is."""
+        """Show the reason for the state of an attempt."""
         self._core.apply(inputs.Observed(self.number, ref, observed))
 
     def started(self, ref: attempts.AttemptRef, *, at: float, container: str = "") -> None:
-        """An attempt has begun to run, at that wall time."""
+        """Report that an attempt has started, at that wall time."""
         self._core.apply(inputs.Started(self.number, 0, ref, at))
 
     async def finished(self, ref: attempts.AttemptRef, outcome: attempts.Outcome) -> None:
-        """An attempt is over; stored when this returns. One that is abandoned by now is proved."""
+        """Report that an attempt has ended; stored when this returns.
+
+        For an attempt that was abandoned meanwhile, the report is the proof of its end.
+        """
         outcome = agents.bounded(outcome)
         self._core.apply(inputs.Finished(self.number, 0, ref, outcome))
         await self._core.flush()
         self._logs.forget(ref)
 
     def log(self, ref: attempts.AttemptRef, *, offset: int, data: bytes) -> None:
-        """Keep output of an attempt that begins at `offset`; what is kept already is skipped."""
+        """Store output that begins at `offset`, except what is stored already."""
         self._logs.append(ref, offset, data)
 
     def discard_log(self, ref: attempts.AttemptRef) -> None:
-        """Its output is copied again from the beginning: discard what is kept of it."""
+        """Discard the stored output of an attempt: it is copied again from the beginning."""
         self._logs.discard(ref)

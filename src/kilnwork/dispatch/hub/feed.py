@@ -1,6 +1,6 @@
-"""A feed: keys that changed, in order, after a given number.
+"""A feed: the keys that changed after a given number, in order.
 
-Used by the hub for tasks and clusters. Holds the newest change of each key only, so a slow reader
+Used by the hub for tasks and clusters. Keeps only the newest change of each key, so a slow reader
 gets one entry for many changes and never an old one.
 """
 
@@ -21,15 +21,17 @@ class Feed(Generic[K]):
 
     @property
     def last(self) -> int:
-        """Number of the newest change; 1 before the first, for 0 means "from the start"."""
+        """Return the number of the newest change; 1 before the first, since 0 means "from the
+        start".
+        """
         return self._last
 
     def number(self, key: K) -> int:
-        """Number of the newest change of one key, 0 when there was none."""
+        """Return the number of a key's newest change, or 0."""
         return self._by_key.get(key, 0)
 
     def publish(self, keys: Iterable[K]) -> None:
-        """Publish that these changed, in this order."""
+        """Publish that these keys changed, in this order."""
         before = self._last
         for key in keys:
             self._last += 1
@@ -44,7 +46,7 @@ class Feed(Generic[K]):
             self._by_key.pop(key, None)
 
     def since(self, number: int) -> list[K]:
-        """Keys whose newest change is after `number`, oldest first."""
+        """Return the keys whose newest change is after `number`, oldest first."""
         found = []
         for key in reversed(self._by_key):
             if self._by_key[key] <= number:
@@ -54,7 +56,9 @@ class Feed(Generic[K]):
         return found
 
     async def newer(self, number: int) -> None:
-        """Wait until something changed after `number`; at once when `number` is not ours."""
+        """Wait until something changed after `number`; return at once if `number` is from another
+        feed.
+        """
         while self._last == number:
             waiter = asyncio.get_running_loop().create_future()
             self._waiting.add(waiter)
@@ -64,7 +68,7 @@ class Feed(Generic[K]):
                 self._waiting.discard(waiter)
 
     def fail(self, error: BaseException) -> None:
-        """Raise `error` in all that wait: nothing will change any more."""
+        """Raise `error` in all waits: nothing will change any more."""
         for waiter in self._waiting:
             if not waiter.done():
                 waiter.set_exception(error)
@@ -76,7 +80,7 @@ class Feed(Generic[K]):
 
 
 class ThrottledFeed(Feed[K]):
-    """Publishes at once, then not again for `every_s`: for keys that change all the time."""
+    """Publishes at once, then not again for `every_s`: for keys that change continually."""
 
     def __init__(self, *, every_s: float) -> None:
         super().__init__()
@@ -85,13 +89,13 @@ class ThrottledFeed(Feed[K]):
         self._timer: asyncio.TimerHandle | None = None
 
     def publish(self, keys: Iterable[K]) -> None:
-        """Publish that these changed, now or soon, in any order."""
+        """Publish that these keys changed, now or soon, in any order."""
         self._held.update(keys)
         if self._held and self._timer is None:
             self._publish_held()
 
     def fail(self, error: BaseException) -> None:
-        """Fail as `Feed.fail` does; what is held back is not published."""
+        """Fail as `Feed.fail` does; changes that were held back are not published."""
         if self._timer is not None:
             self._timer.cancel()
         super().fail(error)

@@ -1,9 +1,9 @@
-"""The hub: where controllers, server, workers and drivers meet the dispatcher.
+"""The hub: the interface of the dispatcher to controllers, server, workers and drivers.
 
-Controllers submit, kill and follow changes here; agents, slots and drivers connect over a Unix
-socket, or by whatever else listens and gives each connection a `new_link`, and are `peers`' care.
-The hub does the I/O and decides nothing: `machine` does, and `commits` keeps machine and store in
-step. What callers get is stored: on disk, if the store is a journal.
+Controllers submit, kill and follow changes here. Agents, slots and drivers connect over a Unix
+socket, or through another listener that gives each connection a `new_link`; `peers` handles them.
+The hub performs I/O and decides nothing: `machine` does, and `commits` keeps machine and store in
+step. Everything that callers get is stored: on disk, if the store is a journal.
 """
 
 import asyncio
@@ -80,9 +80,10 @@ class HubOptions:
 
 
 class Hub:
-    """The dispatcher as others see it. Make it, `start` it in a running loop, `stop` it.
+    """The dispatcher as its callers see it. Create it, `start` it in a running event loop, `stop`
+    it.
 
-    `logs_dir`: where output of tasks is kept; None: nowhere.
+    `logs_dir`: directory for the output of tasks; None: output is not stored.
     """
 
     def __init__(
@@ -164,11 +165,11 @@ class Hub:
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing is accepted at the moment (the disk refuses), None when all is well."""
+        """Return why nothing is accepted at the moment (the disk refuses writes), or None."""
         return self._core.store.trouble
 
     async def start(self, where: Path | socket.socket) -> None:
-        """Take over the store and listen: on a path, or on a socket that listens already.
+        """Take over the store and listen, on a path or on a socket that already listens.
 
         Raises `JournalLocked` or `JournalUnreadable`.
         """
@@ -189,9 +190,10 @@ class Hub:
             raise
 
     async def stop(self, *, leaving: str = "") -> None:
-        """Close all links and the store; what was accepted stays there.
+        """Close all links and the store; everything accepted is stored.
 
-        `leaving`: no dispatcher will follow soon; peers are notified, and need not wait for one.
+        `leaving`: a message for peers when no dispatcher will follow soon, so that they do not wait
+        for one.
         """
         if self._server is not None:
             self._server.close()
@@ -208,12 +210,12 @@ class Hub:
     async def submit(
         self, submission: model.Submission, *, force: bool = False, resume: bool = False
     ) -> model.TaskView:
-        """Accept a run; on disk when this returns. The same run again changes nothing.
+        """Accept a run; on disk when this returns. Submitting the same run again changes nothing.
 
-        A higher run starts a finished task again; while the run before goes on it is killed, and
-        the view of *that* is returned: submit again when it is over. `resume`: it goes on with the
-        children of the run before, of which only those that failed run again. Raises `RunRefused`
-        for a new run after a success without `force`, `TaskTooLarge`, `HubStopped`.
+        A higher run starts a finished task again. If the previous run has not finished, it is
+        killed and *its* view is returned: submit again when it has ended. `resume`: keep the
+        children of the previous run, and run only the failed ones again. Raises `RunRefused` for a
+        new run after a success without `force`, `TaskTooLarge`, `HubStopped`.
         """
         self._core.check()
         task = submission.task
@@ -228,49 +230,51 @@ class Hub:
         return view
 
     def holds(self, ref: attempts.AttemptRef) -> bool:
-        """Return whether a worker has this attempt, or will be asked about it: it is not over."""
+        """Return whether a worker has this attempt or will be asked about it: it has not ended."""
         task = self._core.machine.task(ref.task)
         return task is not None and task.held and task.ref == ref
 
     async def retry(self, task: ids.TaskId, *, force: bool = False) -> None:
-        """Start a new run of a spawned task that is over; on disk when this returns.
+        """Start a new run of a finished spawned task; on disk when this returns.
 
-        Raises `RunRefused` when it is unknown, not over, or has succeeded and `force` is False.
+        Raises `RunRefused` if the task is unknown or unfinished, or has succeeded and `force` is
+        False.
         """
         await self._retrying.retry(task, force=force)
 
     async def retry_failed(self, task: ids.TaskId, *, objects: bool = False) -> model.Retried:
-        """Run again what failed of a task: itself, and all failed tasks that are connected with it;
-        on disk when this returns, all of it or nothing.
+        """Run a failed task again, and with it all failed tasks that are connected to it.
 
-        What succeeded is used as it is: children of runs before are those of the new runs, and only
-        the failed ones among them run again, when they are asked for. Raises `RunRefused` when it
-        is unknown, not over, or has succeeded; and unless `objects`, which is for a caller that can
-        raise the `spec.run` of those, when Task objects are among them.
+        All of it or nothing is on disk when this returns. Successes are reused: children of earlier
+        runs become those of the new runs, and only the failed ones run again, when they are
+        requested. Raises `RunRefused` if the task is unknown, unfinished or has succeeded.
+        `objects`: the caller can raise the `spec.run` of Task objects; if False and there are such
+        among the tasks, raises `RunRefused`.
         """
         return await self._retrying.retry_failed(task, objects=objects)
 
     async def kill(self, task: ids.TaskId, *, reason: str, message: str = "") -> None:
         """Kill a task and its unfinished children; on disk when this returns.
 
-        Unknown or over: nothing happens.
+        Does nothing if the task is unknown or finished.
         """
         self._core.apply(inputs.Kill(task, reason, message))
         await self._core.flush()
 
     async def suspend(self, task: ids.TaskId, *, suspended: bool) -> model.TaskView | None:
-        """Hold a task back, or let it go; on disk when this returns. Gives its view.
+        """Suspend or resume a task; on disk when this returns. Return its view.
 
-        An attempt that runs goes on, the next one waits. Unknown or over: nothing happens.
+        A running attempt continues; the next one waits. Does nothing if the task is unknown or
+        finished.
         """
         self._core.apply(inputs.Suspend(task, suspended))
         await self._core.flush()
         return self.view(task)
 
     async def release(self, tasks: Iterable[ids.TaskId]) -> None:
-        """The objects of these tasks are gone; on disk when this returns.
+        """Note that the Task objects of these tasks are deleted; on disk when this returns.
 
-        Those that are over are no longer among the changes since 0, and need not be kept for ever.
+        Finished ones are no longer among the changes since 0, and may be forgotten.
         """
         released = tuple(tasks)
         self._core.apply(inputs.Release(released))
@@ -278,13 +282,14 @@ class Hub:
         self._tasks.drop(released)
 
     async def forget_old(self) -> None:
-        """Forget now whatever is old enough, and collect: for tests and for who cannot wait until
-        it happens by itself."""
+        """Forget now everything that is old enough, and collect blobs: for tests, which cannot wait
+        for it.
+        """
         await self._retention.forget_all()
         await self._retention.collect()
 
     async def prune(self, asked: model.Pruning, *, dry_run: bool = False) -> model.Pruned:
-        """Forget tasks that are over, or only say how many that would be."""
+        """Forget finished tasks, or only count those that would be."""
         pruned = await self._retention.prune(asked, dry_run=dry_run)
         if dry_run:
             return pruned
@@ -295,9 +300,10 @@ class Hub:
         return await self.prune(asked, dry_run=dry_run)
 
     async def forget(self, task: ids.TaskId) -> None:
-        """Forget a task that is over, with all its runs and output; on disk when this returns.
+        """Forget a finished task, with all its runs and output; on disk when this returns.
 
-        Raises `RunRefused` when it is unknown, not over, an object, or a user may look for it.
+        Raises `RunRefused` if it is unknown, unfinished, a Task object, or one that a user may look
+        up.
         """
         row = self._core.reader.task_row(task)
         if row is None:
@@ -307,15 +313,18 @@ class Hub:
         await self._retention.forget((task,))
 
     async def close_cluster(self, namespace: str, cluster: str, *, running: bool = True) -> None:
-        """Fail all unfinished tasks of a TaskCluster that is gone; `running` False: that is being
-        deleted, those that no worker has."""
+        """Fail all unfinished tasks of a deleted TaskCluster.
+
+        `running`: False while the TaskCluster is still being deleted: fail only tasks that no
+        worker has.
+        """
         self._core.apply(inputs.CloseCluster(namespace, cluster, running))
         await self._core.flush()
 
     async def drain(self, namespace: str, cluster: str, pods: frozenset[str]) -> None:
-        """The workers in these Pods of a cluster, and in no others, get nothing new.
+        """Give no new tasks to the workers in these Pods of a cluster, and only to these.
 
-        What they have goes on; what is lost with one of them does not count as a loss.
+        Running tasks continue; if one is lost with its worker, that does not count as a loss.
         """
         seen = self._core.machine.memory.clusters.get((namespace, cluster))
         if (frozenset() if seen is None else seen.draining) != pods:
@@ -325,33 +334,39 @@ class Hub:
     async def set_portions(
         self, namespace: str, cluster: str, portions: Mapping[str, frozenset[int]]
     ) -> None:
-        """Tasks that need a portion of a SyncSet's data go to workers of a cluster on nodes that
-        hold it: `portions` by node. What runs goes on."""
+        """Set which nodes hold which portions of a SyncSet's data (`portions` by node), for workers
+        of a cluster.
+
+        Tasks that need a portion go to workers on nodes that hold it. Running tasks continue.
+        """
         seen = self._core.machine.memory.clusters.get((namespace, cluster))
         if ({} if seen is None else seen.portions) != portions:
             self._core.apply(inputs.SetPortions(namespace, cluster, dict(portions)))
             await self._core.flush()
 
     async def closing(self) -> None:
-        """The node is about to end every worker: start nothing more, count no loss against a task.
+        """Start no more tasks and count no losses: the node is about to end every worker.
 
-        Until `stop`, ends are still received and stored; there is no way back.
+        Until `stop`, ends are still received and stored. Cannot be undone.
         """
         self._core.apply(inputs.Close())
         await self._core.flush()
 
     async def worker_gone(self, pod_uid: str, *, why: str = "", ended: float | None = None) -> None:
-        """The Pod is gone, or its container has `ended`, and so is everything that ran in it.
+        """Note that a Pod is gone, or its container has `ended`, and with it everything that ran in
+        it.
 
-        `why`: if that is known. `ended`: see `inputs.WorkerGone`.
+        `why`: the reason, if known. `ended`: see `inputs.WorkerGone`.
         """
         self._core.apply(inputs.WorkerGone(pod_uid, why, ended))
         await self._core.flush()
 
     async def changes(self, since: int) -> tuple[int, list[model.TaskView]]:
-        """Declared tasks that changed after `since`, once there are any, and the number to go on.
+        """Wait for changes of declared tasks after `since`; return the number to continue from, and
+        the views.
 
-        `since` 0, or of another dispatcher's life: the newest run of every declared task.
+        With `since` 0, or one from an earlier dispatcher process: the newest run of every declared
+        task.
         """
         self._core.check()
         await self._tasks.newer(since)
@@ -362,7 +377,9 @@ class Hub:
         return last, [view for view in found if view is not None]
 
     async def clusters_changed(self, since: int) -> tuple[int, set[tuple[str, str]]]:
-        """Namespace and name of clusters whose view changed after `since`, once there are any."""
+        """Wait for changes of clusters after `since`; return the number to continue from, and their
+        names.
+        """
         self._core.check()
         await self._clusters.newer(since)
         last = self._clusters.last
@@ -373,16 +390,20 @@ class Hub:
         return last, set(self._clusters.since(since))
 
     def cluster(self, namespace: str, name: str) -> model.ClusterView | None:
-        """A TaskCluster as the dispatcher sees it; None when nothing of it was ever seen."""
+        """Return the dispatcher's view of a TaskCluster, or None if it has never seen anything of
+        it.
+        """
         seen = self._core.machine.memory.clusters.get((namespace, name))
         return None if seen is None else views.of_cluster(seen)
 
     def counts(self, namespace: str | None = None) -> list[model.TaskCount]:
-        """How many tasks there are by function and state, in one namespace or (None) in all."""
+        """Return how many tasks there are by function and state, in one namespace or (None) in
+        all.
+        """
         return self._core.reader.counts(namespace)
 
     def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
-        """Where the output of an attempt is kept (older part: `.1` appended); need not exist."""
+        """Return the path of an attempt's output (older part: `.1` appended); it need not exist."""
         ref = attempts.AttemptRef(task, run, attempt)
         path = attempt_logs.path(self.logs.logs_dir or Path(os.devnull), ref)
         if not path.exists() and (data := self._core.reader.output(ref)):
@@ -391,22 +412,22 @@ class Hub:
         return path
 
     def tick(self) -> None:
-        """Look at the clock now: for tests that move it by hand."""
+        """Read the clock now: for tests that set it by hand."""
         self._core.tick()
 
     @property
     def drivers(self) -> int:
-        """How many are connected."""
+        """Return how many drivers are connected."""
         return self._peers.drivers
 
     @property
     def greeted(self) -> int:
-        """Drivers that were let in since the start."""
+        """Return how many drivers have joined since the start."""
         return self._peers.greeted
 
     @property
     def at_work(self) -> bool:
-        """Something runs, or will as soon as a connected worker has a slot for it."""
+        """Return whether a task runs, or will as soon as a connected worker has a slot for it."""
         mem = self._core.machine.memory
         return bool(mem.tasks) and any(worker.ready for worker in mem.workers.values())
 
@@ -439,7 +460,7 @@ class Hub:
 
 
 def _make_room(socket: Path) -> None:
-    """A directory that only we can enter, and no socket of an earlier life in it."""
+    """Make a directory that only we can enter, and remove a socket left by an earlier process."""
     socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     socket.unlink(missing_ok=True)
 

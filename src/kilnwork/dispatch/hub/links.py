@@ -1,9 +1,9 @@
-"""The dispatcher's end of one connection: bytes to messages, and its peer before it has joined.
+"""The dispatcher's end of one connection: decodes messages, and holds the peer until it has joined.
 
-Used by the hub, one `Link` for each connection. Messages go straight to who takes in those of that
-kind of peer (`receive`). Whatever a peer sends, only its own link suffers:
-a frame that cannot be read closes it with a `Refused` that says why. A peer that does not read is
-not read from, so that nothing piles up.
+Used by the hub, one `Link` for each connection. Messages go directly to the handler for that kind
+of peer (`receive`). Whatever a peer sends, only its own link is affected: a frame that cannot be
+decoded closes it with a `Refused` that says why. A peer that does not read is not read from, so
+that nothing accumulates.
 """
 
 import asyncio
@@ -36,19 +36,22 @@ Receive = Callable[["Link", Any], None]
 
 
 class LinkOwner(Protocol):
-    """Follows all links; implemented by `peers`."""
+    """Handles events of all links; implemented by `peers`."""
 
     def hello(self, link: "Link", message: messages.AnyHello) -> None:
-        """Take in the first message. No other is delivered before `receive` is set and `open`
-        called."""
+        """Handle the first message. No other is delivered before `receive` is set and `open`
+        called.
+        """
         ...
 
     def batch_ended(self, link: "Link") -> None:
-        """Everything that could be read at this moment was delivered."""
+        """Handle the end of a batch: every message that could be read at this time was
+        delivered.
+        """
         ...
 
     def closed(self, link: "Link") -> None:
-        """The connection is gone."""
+        """Handle the end of the connection."""
         ...
 
 
@@ -61,7 +64,7 @@ _DECODERS: dict[type, Callable[[bytes], messages.FromPeer]] = {
 
 
 class Link(asyncio.Protocol):
-    """One connection. `number` is never used twice."""
+    """One connection. `number` is never reused."""
 
     def __init__(self, owner: LinkOwner, number: int) -> None:
         self.number = number
@@ -110,7 +113,7 @@ class Link(asyncio.Protocol):
         self.resume_reading("unread")
 
     def open(self) -> None:
-        """The peer has joined: deliver what it sent meanwhile, and all that follows."""
+        """Deliver what the peer sent before it joined, and everything that follows."""
         if self._transport is None:
             return
         self.is_open = True
@@ -125,20 +128,20 @@ class Link(asyncio.Protocol):
         self._owner.batch_ended(self)
 
     def pause_reading(self, why: str) -> None:
-        """Read nothing more until every reason to pause is over."""
+        """Stop reading until every reason to pause has ended."""
         if not self._pause_reasons and self._transport is not None:
             self._transport.pause_reading()
         self._pause_reasons.add(why)
 
     def resume_reading(self, why: str) -> None:
-        """Read on, unless another reason to pause stands."""
+        """Resume reading, unless there is another reason to pause."""
         if why in self._pause_reasons:
             self._pause_reasons.discard(why)
             if not self._pause_reasons and self._transport is not None:
                 self._transport.resume_reading()
 
     def write(self, data: bytes) -> None:
-        """Send whole frames; dropped when the connection is gone (peers resume)."""
+        """Send complete frames; drop them if the connection is closed (peers resume)."""
         transport = self._transport
         if transport is not None:
             transport.write(data)
@@ -151,11 +154,11 @@ class Link(asyncio.Protocol):
         self.write(b"".join(map(frames.encode, sent)))
 
     def respond(self, serial: int, status: int, body: bytes) -> None:
-        """Respond to a request at once, with nothing to wait for on disk."""
+        """Respond to a request at once, without waiting for the disk."""
         self.write_all([messages.Response(serial, status, body)])
 
     def refuse(self, reason: str, message: str, *, retry: bool) -> None:
-        """Close, and say why."""
+        """Send a refusal and close."""
         if self._transport is None:
             return
         level = logging.INFO if reason == messages.LEAVING else logging.WARNING
@@ -165,7 +168,9 @@ class Link(asyncio.Protocol):
         self.close()
 
     def close(self) -> None:
-        """Close after everything written was sent; a connection that is yet to be made, at once."""
+        """Close after everything written was sent; if the connection is not made yet, as soon as it
+        is.
+        """
         self._closed = True
         transport, self._transport = self._transport, None
         if transport is not None:
@@ -199,7 +204,9 @@ class Link(asyncio.Protocol):
             self.close()
 
     def _receive_hello(self, message: messages.AnyHello) -> None:
-        """Its first frame says what it is; from then on only that kind's messages are read."""
+        """Handle the first frame, which says what the peer is; later only messages of that kind are
+        decoded.
+        """
         self.hello = message
         self._decode = _DECODERS[type(message)]
         self.pause_reading("hello")

@@ -1,4 +1,4 @@
-"""Participation in batches: others' rows and tasks, in the transaction of what they follow.
+"""Lets other packages add rows and tasks to the transaction of the changes that they follow from.
 
 Used by jobs (`jobs.task_hub.TaskHub`), from the event loop of the hub. What a participant adds
 while a batch is being made is stored with it, or not at all.
@@ -16,8 +16,10 @@ from kilnwork.kit import ids
 
 
 class Participation:
-    """Offers participants what they may do with a hub. `views`: those of its tasks; `cluster`: as
-    that of the hub."""
+    """The operations that participants have on a hub.
+
+    `views`: the views of its tasks. `cluster`: as `Hub.cluster`.
+    """
 
     def __init__(
         self,
@@ -42,7 +44,7 @@ class Participation:
 
     @property
     def refused(self) -> str | None:
-        """Why the disk has refused what is being written, None while it has not; cheap to read."""
+        """Return why the disk has refused the current write, or None. Cheap."""
         return self._core.store.refused
 
     def submit_now(
@@ -52,13 +54,12 @@ class Participation:
         new: bool = False,
         shown: bool = False,
     ) -> list[subscriptions.Change]:
-        """Accept runs of different tasks, also after a success, in the batch that is being made:
-        for participants.
+        """Accept runs of different tasks, also after a success, in the batch that is being made.
 
-        Gives those runs that were there before, as they are: the submitted one, a higher one, or a
-        lower one that is killed first (submit again when it is over); and those that cannot be, as
-        failed. `new`: the caller knows that there is no run of any of them yet; `shown`: it will
-        ask for their views.
+        Returns the runs that already existed: the submitted one, a higher one, or a lower one,
+        which is killed first (submit again when it has ended). Runs that are impossible are
+        returned as failed. `new`: the caller knows that none of the tasks has a run yet. `shown`:
+        it will ask for their views.
         """
         there: list[subscriptions.Change] = []
         unknown: list[model.Submission] = []
@@ -88,21 +89,21 @@ class Participation:
         return there
 
     def kill_now(self, tasks: Iterable[ids.TaskId], *, reason: str, message: str) -> None:
-        """As `kill`, in the batch that is being made: for participants."""
+        """Do as `Hub.kill`, in the batch that is being made."""
         for task in tasks:
             self._core.apply(inputs.Kill(task, reason, message))
 
     def suspend_now(self, tasks: Iterable[ids.TaskId], *, suspended: bool) -> None:
-        """As `suspend`, in the batch that is being made: for participants."""
+        """Do as `Hub.suspend`, in the batch that is being made."""
         for task in tasks:
             self._core.apply(inputs.Suspend(task, suspended))
 
     def forget_now(
         self, runs: Iterable[tuple[ids.TaskId, int]], *, childless: bool = False
     ) -> None:
-        """Forget tasks by their newest runs, in the batch that is being made: for participants.
+        """Forget tasks by their newest runs, in the batch that is being made.
 
-        One that is not over, has children or has printed something stays as long as any other.
+        A task that is unfinished, has children or has stored output is kept like any other.
         `childless`: the caller knows that none of them has children.
         """
         reader = self._core.reader
@@ -115,48 +116,50 @@ class Participation:
         self._core.apply(inputs.Forget(over))
 
     def participate(self, participant: commits.Participant) -> Callable[[], None]:
-        """Let it add to every batch from now on; ends when what is returned is called."""
+        """Let the participant add to every batch from now on; return a function that ends this."""
         self._core.participants.append(participant)
         return lambda: self._core.participants.remove(participant)
 
     def wake(self) -> None:
-        """A participant has something to add: make a batch soon."""
+        """Make a batch soon: a participant has something to add."""
         self._core.schedule()
 
     async def write(self, writes: instructions.Writes) -> None:
-        """Write rows of tables of a participant in one transaction; on disk when this returns."""
+        """Write rows of a participant's tables in one transaction; on disk when this returns."""
         self.write_next(writes)
         await self._core.flush()
 
     def write_next(self, writes: instructions.Writes) -> None:
-        """Add rows of tables of a participant to the batch that is written next."""
+        """Add rows of a participant's tables to the batch that is written next."""
         self._core.check()
         self._core.machine.memory.batch.writes += writes
 
     def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]:
-        """All rows that a statement of a participant finds: what is on disk."""
+        """Return all rows that a participant's statement finds on disk."""
         return self._core.reader.select(name, *values)
 
     def follow(
         self, tasks: Container[ids.TaskId], on_changes: subscriptions.OnChanges
     ) -> Callable[[], None]:
-        """Call `on_changes` with changes of `tasks` (which may grow and shrink) that are stored
-        from now on, until what is returned is called."""
+        """Call `on_changes` with stored changes of `tasks` (a container that may grow and shrink).
+
+        Returns a function that ends this.
+        """
         return self._subscriptions.follow(tasks, on_changes)
 
     def unfinished(self, tasks: Iterable[ids.TaskId]) -> list[subscriptions.Change]:
-        """Return the states of those of `tasks` that are not over."""
+        """Return the states of those of `tasks` that have not finished."""
         return subscriptions.of_memory(map(self._core.machine.task, tasks))
 
     def knows(self, task: ids.TaskId) -> bool:
-        """There is a run of it, over or not."""
+        """Return whether the task has any run, finished or not."""
         return (
             self._core.machine.task(task) is not None
             or self._core.reader.task_row(task) is not None
         )
 
     def result(self, task: ids.TaskId) -> attempts.Payload | None:
-        """Return what the newest run of a task has returned, also in the batch that is being made.
+        """Return the result of a task's newest run, also if it is in the batch that is being made.
 
         None: it has not succeeded, or returned nothing.
         """
@@ -169,6 +172,6 @@ class Participation:
         return None
 
     def states(self, tasks: Iterable[ids.TaskId]) -> list[subscriptions.Change]:
-        """The newest runs of those of `tasks` that there are, as they are on disk."""
+        """Return the newest runs of `tasks` as they are on disk; unknown tasks are left out."""
         views = map(self.view, tasks)
         return [subscriptions.of_view(view) for view in views if view is not None]

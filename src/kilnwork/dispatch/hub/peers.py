@@ -1,7 +1,7 @@
-"""Connections of peers: each is a `links.Link`, is authenticated, and joins as what its Hello says.
+"""Connections of peers: each is a `links.Link`, is authenticated, and joins as its Hello says.
 
-Used by the hub. An authenticated link hands its messages to `submitters` (drivers and slots) or to
-`agents` (workers) by itself.
+Used by the hub. An authenticated link then hands its messages directly to `submitters` (drivers and
+slots) or to `agents` (workers).
 """
 
 from collections.abc import Callable
@@ -30,8 +30,9 @@ Join = Callable[[links.Link, Any], links.Receive]
 
 
 class Peers:
-    """Implements `links.LinkOwner`. `greeted`: drivers that have joined since the start. `view`: as
-    the hub's."""
+    """Implements `links.LinkOwner`. `greeted`: how many drivers have joined since the start.
+    `view`: as `Hub.view`.
+    """
 
     def __init__(  # noqa: PLR0913  made once, by the hub
         self,
@@ -80,15 +81,15 @@ class Peers:
 
     @property
     def drivers(self) -> int:
-        """How many are connected."""
+        """Return how many drivers are connected."""
         return sum(isinstance(link.hello, messages.DriverHello) for link in self._links.values())
 
     def start(self, epoch: int) -> None:
-        """The store is ours, in this epoch."""
+        """Begin to accept peers: the store is open, in this epoch."""
         self._delivery.epoch = self._authenticator.epoch = epoch
 
     def new_link(self) -> links.Link:
-        """The protocol of one more connection, from wherever it comes."""
+        """Return the protocol for one more connection, whatever listener it comes from."""
         self._numbers += 1
         link = links.Link(self, self._numbers)
         self._links[link.number] = link
@@ -99,8 +100,10 @@ class Peers:
     async def join_executor(
         self, executor: str, *, capacity: int, receive: executor_links.Receive
     ) -> executor_links.ExecutorLink:
-        """Let an executor of this process take attempts, `capacity` at once; when this returns,
-        `receive` has got all that it had before."""
+        """Let an executor in this process take up to `capacity` attempts at a time.
+
+        When this returns, `receive` was given all attempts that the executor had before.
+        """
         self._numbers += 1
         link = executor_links.ExecutorLink(self._numbers, self._core, self._logs)
         self._delivery.executors[link.number] = receive
@@ -109,18 +112,18 @@ class Peers:
         return link
 
     def hello(self, link: links.Link, message: messages.AnyHello) -> None:
-        """Check who it is, then let the machine decide what it keeps."""
+        """Authenticate the peer, then let the machine decide which attempts it keeps."""
         self._authenticator.check(link, message)
 
     def batch_ended(self, link: links.Link) -> None:
-        """Confirm output, and read no more while too much waits for the disk."""
+        """Acknowledge output, and pause reading while too much waits for the disk."""
         self._agents.batch_ended(link)
         if self._core.overloaded:
             link.pause_reading("overloaded")
             self._paused.append(link)
 
     def closed(self, link: links.Link) -> None:
-        """The peer may come back; until then it keeps what it has."""
+        """Handle a closed connection. The peer may come back; until then its attempts stay."""
         self._links.pop(link.number, None)
         self._agents.gone(link)
         try:
@@ -129,7 +132,9 @@ class Peers:
             return
 
     def committed(self, batch: instructions.Batch) -> None:
-        """The batch is stored: respond to those who wait for ends of tasks, and read on."""
+        """Handle a stored batch: respond to requests about tasks that ended in it, and resume
+        reading.
+        """
         if self._agents.has_waiters:
             for task in batch.finals:
                 self._agents.ended(task.id)
@@ -139,13 +144,13 @@ class Peers:
                 link.resume_reading("overloaded")
 
     def dismiss(self, why: str) -> None:
-        """No dispatcher will follow soon: peers need not wait for one."""
+        """Tell peers that no dispatcher will follow soon, so that they do not wait for one."""
         self._delivery.confirm()
         for link in list(self._links.values()):
             link.refuse(messages.LEAVING, why, retry=False)
 
     def disconnect(self) -> None:
-        """Close all links, also those that are yet to come, and respond to no request any more."""
+        """Close all links, including those still to come; respond to no more requests."""
         self._disconnected = True
         self._agents.clear()
         self._delivery.confirm()
@@ -153,7 +158,7 @@ class Peers:
             link.close()
 
     def _join_attempt(self, link: links.Link, hello: messages.AttemptHello) -> links.Receive:
-        """The sidecar or the call of an attempt joins, if the task is of its namespace."""
+        """Let the sidecar or the call of an attempt join, if the task is in its namespace."""
         task = self._core.machine.task(hello.ref.task)
         if task is not None and task.namespace != hello.namespace:
             message = f"task {ids.task_text(task.id)} is not of namespace {hello.namespace}"

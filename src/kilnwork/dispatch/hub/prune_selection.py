@@ -1,7 +1,7 @@
-"""Select the tasks that may be forgotten: those that are over and that nothing needs. Pure.
+"""Selects the tasks that may be forgotten: finished and not needed by anything. Pure.
 
-Used by `retention`. Looks at runs in order of age, so that a parent comes before its children: a
-tree goes from its root, all of it at once.
+Used by `retention`. Goes through runs by age, so that a parent comes before its children: a tree is
+forgotten from its root down.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -14,8 +14,8 @@ from kilnwork.kit import ids
 class PruneSelection:
     """The tasks that one prune deletes, selected batch by batch.
 
-    `over`: how many tasks of that namespace are over. `needed`, `unfinished`: tasks that stay; both
-    may grow between two calls of `take`.
+    `over`: how many tasks of the namespace have finished. `needed`, `unfinished`: tasks to keep;
+    both may grow between two calls of `take`.
     """
 
     def __init__(
@@ -36,19 +36,19 @@ class PruneSelection:
 
     @property
     def chosen(self) -> model.Pruned:
-        """What has been chosen until now."""
+        """Return what has been selected so far."""
         return model.Pruned(len(self._gone), self._size_bytes)
 
     @property
     def enough(self) -> bool:
-        """Return whether nothing more is to go."""
+        """Return whether no more tasks are to be selected."""
         free = self._asked.free_bytes
         return self._left == 0 or (free is not None and self._size_bytes >= free)
 
     def take(
         self, runs: Iterable[model.OldRun], printed: Mapping[ids.TaskId, int]
     ) -> tuple[ids.TaskId, ...]:
-        """Choose among the next runs. `printed`: bytes of output of their tasks."""
+        """Select among the next runs. `printed`: bytes of output by task."""
         found = []
         for run in runs:
             if self.enough:
@@ -76,7 +76,9 @@ class PruneSelection:
 
 
 def needed_by(unfinished: Iterable[records.Task]) -> set[ids.TaskId]:
-    """Return the tasks whose results these take or whose outcome becomes theirs, and parents."""
+    """Return the tasks that these need: those whose results they take or whose outcome becomes
+    theirs, and their parents.
+    """
     needed = set[ids.TaskId]()
     for task in unfinished:
         if task.needs:

@@ -1,10 +1,11 @@
-"""How long what is over is kept: old tasks are forgotten with their output, a few at a time.
+"""Retention: forgets old finished tasks and their output, a few at a time.
 
-Used by the hub. A task may go when every run of it ended long enough ago, its Task object is gone
-(or it never had one), no child of it is unfinished, no unfinished task takes its result, and its
-parent has gone before: a tree goes from its root. Everything else stays, however old; what goes
-before its age, since there is too much, are the oldest of these. Ages are those of a clock that
-cannot be set (`kit.retention_clock`). Then blobs are collected that nothing refers to any more.
+Used by the hub. A task may be forgotten when all its runs ended long enough ago, its Task object is
+deleted (or it never had one), no child of it is unfinished, no unfinished task takes its result,
+and its parent was forgotten before: a tree goes from its root down. Every other task stays, however
+old. When a limit on number or size is exceeded, the oldest such tasks are forgotten before their
+age. Ages are measured by a clock that cannot be set (`kit.retention_clock`). Afterwards, blobs to
+which nothing refers any more are collected.
 """
 
 import asyncio
@@ -44,8 +45,9 @@ _SAMPLES_A_ROUND = round(ROUND_S / retention_clock.SAMPLE_S)
 
 
 class RetentionLimits(NamedTuple):
-    """Says how much is kept of what is over: until so many seconds after its end; the newest so
-    many tasks; so many bytes of journal, output and blobs together. None: any number."""
+    """How much of what has finished is kept: for this many seconds; this many of the newest tasks;
+    this many bytes of journal, output and blobs together. None: no limit.
+    """
 
     keep_s: float = KEEP_S
     tasks: int | None = None
@@ -76,7 +78,7 @@ class Retention:
         self._ages = retention_clock.RetentionClock(clock_file, core.clock)
 
     async def run(self) -> None:
-        """Look at all that is old, batch by batch, again and again."""
+        """Go through old tasks batch by batch, forever."""
         rounds = itertools.count(1)
         await self.save_time()
         while True:
@@ -99,25 +101,27 @@ class Retention:
                 log.exception("old tasks were not forgotten")
 
     async def save_time(self) -> None:
-        """Write the clock of ages down; the next dispatcher goes on with it."""
+        """Save the clock of ages, for the next dispatcher to continue from."""
         try:
             await asyncio.to_thread(self._ages.save)
         except OSError as error:
             log.warning("retention clock was not saved", extra={"error": str(error)})
 
     async def collect(self) -> None:
-        """One look at all blobs; those that nothing uses go."""
+        """Go through all blobs once, and remove unused ones."""
         if self._collector is not None:
             await asyncio.to_thread(self._collector.collect)
 
     async def collect_released(self) -> int:
-        """One look at the blobs of forgotten tasks; how many bytes are to go later."""
+        """Go through the blobs of forgotten tasks once; return how many bytes will be removed
+        later.
+        """
         if self._collector is None:
             return 0
         return await asyncio.to_thread(self._collector.collect_released)
 
     async def forget_all(self, *, pause_s: float = 0.0) -> None:
-        """One look at all that is old, or too much."""
+        """Go once through everything that is too old or exceeds a limit."""
         asked = model.Pruning(older_s=self._limits.keep_s, keyed=True)
         await self.prune(asked, pause_s=pause_s)
         limits = self._limits
@@ -134,7 +138,7 @@ class Retention:
     async def prune(
         self, asked: model.Pruning, *, dry_run: bool = False, pause_s: float = 0.0
     ) -> model.Pruned:
-        """Forget what is asked for, or only say what that would be."""
+        """Forget the selected tasks, or only count them."""
         memory = self._core.machine.memory
         with memory.pins.collect(prune_selection.needed_by(memory.tasks.values())) as pinned:
             selection = prune_selection.PruneSelection(
@@ -163,7 +167,7 @@ class Retention:
     async def forget(self, tasks: tuple[ids.TaskId, ...]) -> None:
         """Forget these tasks with their output; on disk when this returns.
 
-        The caller has made sure that nothing needs them, and has not waited since.
+        The caller has checked that nothing needs them, and has not awaited anything since.
         """
         with self._core.machine.memory.pins.retire(tasks):
             # Output first: after a crash in between no output is left behind.
@@ -175,7 +179,7 @@ class Retention:
             self._collector.release(digests)
 
     def refusal(self, row: task_rows.TaskRow) -> str:
-        """Return why a task cannot be forgotten now; "" when it can."""
+        """Return why a task cannot be forgotten now, or ""."""
         name = row.shown_name
         if row.finished is None:
             return f"task {name} is {row.state}, not over: cancel it first"
@@ -201,7 +205,7 @@ class Retention:
         return self._core.reader.referenced(digests)
 
     def _used_bytes(self) -> int:
-        """What is kept takes so much: files of the journal, output, blobs. Blocks on the disk."""
+        """Return the size of journal files, output and blobs. Blocks on the disk."""
         directories = [
             directory for directory in (self._logs.logs_dir, self._blobs) if directory is not None
         ]
@@ -213,7 +217,7 @@ class Retention:
 
 
 def _size_of(directory: Path) -> int:
-    """Bytes of all files below it."""
+    """Return the size of all files below a directory."""
     found = 0
     for where, _, names in os.walk(directory):
         for name in names:

@@ -1,7 +1,7 @@
-"""Retries of what failed: which tasks run again is read from the journal, and applied at once.
+"""Retries of failed tasks: reads from the journal which tasks to run again, and applies it at once.
 
-Used by the hub, for the server, and by `submitters`, for drivers. Decides nothing: what runs again
-says `journal.failed_graph`, how says `machine.reruns`.
+Used by the hub, for the server, and by `submitters`, for drivers. Decides nothing itself:
+`journal.failed_graph` says which tasks run again, `machine.reruns` how.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _JOB_ID_VERSION = 8
 
 
 class RetryRequests:
-    """Reads what is to run again from the journal, and has it started."""
+    """Reads the tasks to run again from the journal, and has them started."""
 
     def __init__(self, core: commits.Core) -> None:
         self._core = core
@@ -47,7 +47,7 @@ class RetryRequests:
         await self._core.flush()
 
     async def ask(self, message: messages.Retry, namespace: str) -> None:
-        """Do what a submitter of that namespace wants; raises `RunRefused`."""
+        """Carry out the request of a submitter in that namespace. Raises `RunRefused`."""
         row = self._core.reader.task_row(message.task)
         if row is not None and row.namespace != namespace:
             row = None
@@ -63,7 +63,7 @@ class RetryRequests:
             await self.retry(message.task, force=message.force)
 
     async def retry_failed(self, task: ids.TaskId, *, objects: bool) -> model.Retried:
-        """Run again what failed of a task, as `Hub.retry_failed`."""
+        """Run the failed tasks around a task again, as `Hub.retry_failed`."""
         self._core.check()
         namespace = self._row(task).namespace
         needs = await asyncio.to_thread(self._core.reader.failed_dependents, namespace)
@@ -88,19 +88,22 @@ class RetryRequests:
         )
 
     def earlier(self, task: ids.TaskId) -> inputs.Earlier | None:
-        """The children of the newest run of a task that has failed, None if it has not."""
+        """Return the children of a task's newest run if that has failed, else None."""
         row = self._core.reader.task_row(task)
         return None if row is None else self._core.reader.earlier(row)
 
     def _check_job(self, row: task_rows.TaskRow) -> None:
-        """Raises `RunRefused` for a task whose job is gone."""
+        """Raise `RunRefused` for a task whose job is deleted."""
         of_job = row.task[6] >> 4 == _JOB_ID_VERSION and row.parent is None and not row.declared
         if of_job and self._core.participants and not self._is_of_job(row.source or b""):
             short = ids.task_text(row.task)[-8:]
             raise errors.RunRefused(_OF_GONE_JOB.format(row.shown_name, short))
 
     def _is_of_job(self, source: bytes) -> bool:
-        """Tasks of a job take their turns as one source. Which run of them counts says the job."""
+        """Return whether the task belongs to a job, whose tasks share one source of the queue.
+
+        The job decides which run of such a task counts.
+        """
         if not self._core.participants:
             return False
         return bool(self._core.reader.select("job_by_uuid", source))

@@ -1,8 +1,8 @@
 """Messages of drivers, slots and calls in Pods, turned into inputs of the machine.
 
-Used by the hub, one input for each frame. All submit calls and watch tasks; a slot also reports on
-the calls that it was given, and the process of a call in a Pod on that one. Calls that may be there
-already are looked up in the store first.
+Used by the hub; each frame gives one input. All of these peers submit calls and watch tasks. A slot
+also reports on the calls that it was given, and the process of a call in a Pod on that call. Calls
+that may already exist are looked up in the store first.
 """
 
 from collections.abc import Awaitable, Callable
@@ -29,7 +29,9 @@ _NO_PRUNING = "drivers of this dispatcher may not prune: use `kiln prune` with i
 
 
 class Submitters:
-    """Takes in messages of drivers and slots that have joined. `prune`: None: no driver may."""
+    """Handles messages of drivers and slots that have joined. `prune`: None: drivers may not
+    prune.
+    """
 
     def __init__(
         self,
@@ -81,32 +83,37 @@ class Submitters:
         }
 
     def attach(self, link: links.Link, hello: messages.DriverHello) -> links.Receive:
-        """An authenticated driver joins; its messages go to what is returned."""
+        """Let an authenticated driver join; return the function that receives its messages."""
         self._core.apply(inputs.Attach(link.number, hello.session, hello.namespace))
         return self.from_driver
 
     def join(self, link: links.Link, hello: messages.SlotHello) -> links.Receive:
-        """An authenticated slot joins; the machine decides what it keeps. Its messages go to what
-        is returned."""
+        """Let an authenticated slot join; the machine decides which attempts it keeps.
+
+        Return the function that receives its messages.
+        """
         self._core.apply(inputs.SlotJoined(link.number, hello.slot, hello.running))
         return self.from_slot
 
     def join_call(self, link: links.Link, hello: messages.AttemptHello) -> links.Receive:
-        """The authenticated process of a call joins. Its messages go to what is returned."""
+        """Let the authenticated process of a call join; return the function that receives its
+        messages.
+        """
         self._core.apply(inputs.JoinCall(link.number, hello.ref, hello.namespace))
         return self._from_call
 
     def from_driver(self, link: links.Link, message: messages.FromDriver) -> None:
-        """A message of a driver."""
+        """Handle a message of a driver."""
         self._of_drivers[type(message)](link, message)
 
     def from_slot(self, link: links.Link, message: messages.FromSlot) -> None:
-        """A message of a slot."""
+        """Handle a message of a slot."""
         self._of_slots[type(message)](link, message)
 
     def _from_call(self, link: links.Link, message: messages.FromAttempt) -> None:
-        """A message of the process of a call; whatever it is about, the machine looks whether that
-        is its own attempt."""
+        """Handle a message of the process of a call; the machine checks that it is about its own
+        attempt.
+        """
         handler = self._of_calls.get(type(message))
         if handler is None:
             kind = type(message).__name__
@@ -157,7 +164,9 @@ class Submitters:
         self._background.start("retry", self._retry_now(link, message))
 
     async def _retry_now(self, link: links.Link, message: messages.Retry) -> None:
-        """Respond when it is on disk; the result of the new run is pushed from then on."""
+        """Retry, and respond when it is on disk; the result of the new run is pushed from then
+        on.
+        """
         submitter = self._core.machine.memory.submitters.get(link.number)
         if submitter is None:
             return
@@ -255,7 +264,7 @@ def _second_hello(
 
 
 def _bounded(end: calls.CallEnd) -> calls.CallEnd:
-    """Return the end of a call, cut to what may be stored."""
+    """Return the end of a call, truncated to what may be stored."""
     payload = end.payload
     if payload is not None and len(payload.data) > attempts.MAX_INLINE_BYTES:
         message = f"{len(payload.data)} bytes; at most {attempts.MAX_INLINE_BYTES} are kept"

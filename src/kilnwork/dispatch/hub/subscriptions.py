@@ -1,8 +1,8 @@
 """Subscriptions to changes of spawned tasks, by the thousand.
 
 Used by the hub, for `jobs`: changes of tasks are published in batches, after the commit that stores
-them. Not a feed: a subscriber is on the same loop, and reads all states again after its own start
-(`Participation.submit_now`).
+them. Unlike a feed, a subscriber runs on the same event loop, and reads all states again after a
+restart (`Participation.submit_now`).
 """
 
 from collections.abc import Callable, Container, Iterable
@@ -22,9 +22,11 @@ _FINAL = (_SUCCESS, _FAILED, _KILLED)
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """A run of a task, as it is now. `attempt`: how many have begun, or are about to; `worker`: its
-    Pod's name. `over`: final and kept; one that is not stored yet is not
-    published."""
+    """The current state of a run.
+
+    `attempt`: how many attempts have started or are about to. `worker`: its Pod's name. `over`:
+    final and stored; a final state that is not stored yet is not published.
+    """
 
     task: ids.TaskId
     run: int
@@ -44,13 +46,13 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def over(self) -> bool:
-        """Nothing of this run will change any more."""
+        """Return whether this run will not change any more."""
         state = self.state
         return state is _SUCCESS or state is _FAILED or state is _KILLED
 
     @property
     def active(self) -> bool:
-        """A worker has it."""
+        """Return whether a worker has this run."""
         state = self.state
         return state is _STAGING or state is _RUNNING or state is _KILLING
 
@@ -66,8 +68,11 @@ class Subscriptions:
         self._subscriptions: list[tuple[Container[ids.TaskId], OnChanges]] = []
 
     def follow(self, tasks: Container[ids.TaskId], on_changes: OnChanges) -> Callable[[], None]:
-        """Call `on_changes` with changes of `tasks` (which may grow and shrink) from now on, until
-        what is returned is called."""
+        """Call `on_changes` with changes of `tasks` (a container that may grow and shrink) from now
+        on.
+
+        Returns a function that ends this.
+        """
         subscription = (tasks, on_changes)
         self._subscriptions.append(subscription)
         return lambda: self._subscriptions.remove(subscription)
@@ -83,7 +88,7 @@ class Subscriptions:
 
 
 def of_batch(batch: instructions.Batch, tasks: Container[ids.TaskId]) -> list[Change]:
-    """Return what happens in a batch to some tasks."""
+    """Return the changes in a batch that concern some tasks."""
     ended = set(batch.finals)
     return [
         of_record(task)
@@ -112,7 +117,7 @@ def of_view(view: model.TaskView) -> Change:
 
 
 def refused(submission: model.Submission, why: str) -> Change:
-    """A task that cannot be: it has failed."""
+    """Return the state of a task that is impossible: it has failed."""
     return Change(
         submission.task, submission.spec.run, _S.FAILED, "TaskTooLarge", why, 0, 1, 0, "", None,
         False, True,
@@ -120,5 +125,5 @@ def refused(submission: model.Submission, why: str) -> Change:
 
 
 def of_memory(tasks: Iterable[records.Task | None]) -> list[Change]:
-    """Return the states of those tasks that are there and not over."""
+    """Return the states of those tasks that exist and have not finished."""
     return [of_record(task) for task in tasks if task is not None and not task.state.final]

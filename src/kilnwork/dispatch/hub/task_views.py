@@ -1,8 +1,9 @@
-"""Views of tasks: what is stored, with the facts of the moment.
+"""Views of tasks: the stored state, with what only memory knows.
 
-Used by the hub. What is stored of a task that others follow is kept from the moment it was written:
-they need not read the disk for what memory has just given to it. Most changes that they follow (a
-Pod has got a node, a message is new) are of the moment, and change nothing of it.
+Used by the hub. The stored rows of followed tasks are kept in memory from the time they were
+written, so that followers do not read from disk what memory has just written. Most changes that
+they follow (a Pod was given a node, a message is new) are in memory only and leave the stored state
+unchanged.
 """
 
 import msgspec
@@ -20,7 +21,7 @@ of Jobs of one task so many may end in one batch. A kilobyte each."""
 
 
 class TaskViews:
-    """Makes views of tasks. `numbers`: of changes, which views carry."""
+    """Makes views of tasks. `numbers`: the change numbers that views carry."""
 
     def __init__(self, core: commits.Core, numbers: feed.Feed[ids.TaskId]) -> None:
         self._core = core
@@ -31,7 +32,7 @@ class TaskViews:
         """The same of the newest that are over."""
 
     def view(self, task: ids.TaskId) -> model.TaskView | None:
-        """The newest run of a task as it is on disk, None when there is no such task."""
+        """Return the newest run of a task as it is on disk, or None if there is no such task."""
         known = self._stored.get(task) or self._ended.get(task)
         if known is not None:
             return self.current(msgspec.structs.replace(known, seq=self._numbers.number(task)))
@@ -45,22 +46,23 @@ class TaskViews:
         return views.with_current_facts(stored, record)
 
     def follow(self, task: ids.TaskId) -> None:
-        """Keep what is stored of a task that memory has: it will be asked for."""
+        """Keep the stored row of a task in memory, since it will be asked for."""
         record = self._core.machine.task(task)
         if record is not None:
             record.shown = True
 
     def of_row(self, row: task_rows.TaskRow) -> model.TaskView:
-        """What is on disk, and the facts of the moment if memory has the same state."""
+        """Return the stored state, with what memory adds if memory has the same state."""
         return self.current(self._core.reader.view(row, seq=self._numbers.number(row.task)))
 
     def current(self, view: model.TaskView) -> model.TaskView:
-        """A view from disk with the facts of the moment: why the task waits, and its progress."""
+        """Add to a stored view what only memory knows: why the task waits, and its progress."""
         return views.with_current_facts(view, self._core.machine.task(view.task))
 
     def committed(self, batch: instructions.Batch, written: port.Written) -> None:
-        """A batch is on disk, with these rows of tasks that others follow. A task shows its
-        children, too."""
+        """Take in a stored batch, with the rows of followed tasks. A view also shows the task's
+        children.
+        """
         if not (written or self._stored or self._ended):
             return  # no task is followed: batches of calls are large
         if batch.forgotten:  # children that are deleted are not named

@@ -1,6 +1,6 @@
-"""Values of variables that tasks take from Secrets and ConfigMaps, for the attempts that ask.
+"""Serves the values of variables that tasks take from Secrets and ConfigMaps.
 
-Used by `agents` and `submitters`. The values go from the API server to the process that holds the
+Used by `agents` and `submitters`. Values go from the API server to the process that has the
 attempt, over its link, and nowhere else: not to the machine, the journal or a log. An attempt gets
 what its own spec names, from its own namespace.
 """
@@ -36,19 +36,19 @@ NOWHERE = "this dispatcher has no Secrets and no ConfigMaps: kiln.start(secrets=
 
 
 class VariableSource(Protocol):
-    """Where Secrets and ConfigMaps are read. Implemented above: `cli.wiring`,
-    `dispatch.process`."""
+    """Reads Secrets and ConfigMaps. Implemented by `cli.wiring` and `dispatch.process`."""
 
     async def read(
         self, namespace: str, source: variables.VariableSource
     ) -> Mapping[str, bytes] | None:
-        """Return the data of an object, None if there is none. Raises KilnError if that cannot be
-        found out now; it is asked again."""
+        """Return the data of an object, or None if there is none. Raises KilnError to be asked
+        again later.
+        """
         ...
 
 
 class Variables:
-    """Serves `GetVariables`. `source`: None where there are no Secrets and ConfigMaps."""
+    """Responds to `GetVariables`. `source`: None where there are no Secrets and ConfigMaps."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Variables:
         ] = {}
 
     def asked(self, link: links.Link, message: messages.GetVariables) -> None:
-        """A worker or slot wants the values of an attempt that it holds."""
+        """Handle the request of a worker or slot for the values of an attempt that it has."""
         task = self._core.machine.held_by(link.number, message.ref)
         if task is None:
             text = f"attempt {message.ref} is over"
@@ -73,7 +73,7 @@ class Variables:
         self._background.start("variables", self._respond(link, message))
 
     async def _respond(self, link: links.Link, message: messages.GetVariables) -> None:
-        """Respond, unless the attempt or its link goes before the values can be read."""
+        """Read the values and respond, unless the attempt or its link ends before."""
         for failures in itertools.count():
             await asyncio.sleep(RETRY.delay_s(failures))
             task = self._core.machine.held_by(link.number, message.ref)
@@ -102,7 +102,7 @@ class Variables:
         reason: reasons.Reason,
         text: str,
     ) -> None:
-        """Have the task say why it does not go on, or that it does."""
+        """Show on the task why it waits, or that it no longer does."""
         seen = model.Observed(str(reason), text)
         with contextlib.suppress(dispatch_errors.HubStopped):
             self._core.apply(inputs.Observed(link.number, message.ref, seen))
@@ -119,8 +119,9 @@ class Variables:
     async def _data(
         self, reader: VariableSource, namespace: str, source: variables.VariableSource
     ) -> Mapping[str, bytes] | None:
-        """The data of an object, a few seconds old at most; one that is not there is looked for
-        each time."""
+        """Return the data of an object, at most a few seconds old; a missing object is looked up
+        each time.
+        """
         now = self._core.clock.monotonic()
         self._read = {key: kept for key, kept in self._read.items() if kept[0] > now}
         kept = self._read.get((namespace, source))

@@ -1,12 +1,12 @@
-"""Where tasks are stored: the port, two stores behind it, and the way back into memory.
+"""Storage of tasks: the interface, two stores behind it, and the way back into memory.
 
 The path of one task: the machine marks it as changed; `port.Store.write` gets the batch; `rows`
-makes SQL values of it; `sqlite.journal` writes them in one transaction on a thread of its own; from
+makes SQL values of it; `sqlite.journal` writes them in one transaction on a thread of its own. From
 then on `sqlite.queries` finds it as a `task_rows.TaskRow`, of which `row_reader` makes views and
-whatever else callers need. After a start `restore` puts what is unfinished back into the
-machine's memory. `memory_store` stores nothing on disk.
+whatever else callers need. After a start, `restore` puts unfinished tasks back into the machine's
+memory. `memory_store` writes nothing to disk.
 
 Another database implements `port.Store`, `port.Saved` and the abstract methods of
 `row_reader.RowReader`; statements and columns follow from `task_rows`.
-`tests/contract/test_stores.py` and `test_listing.py` say whether it does.
+`tests/contract/test_stores.py` and `test_listing.py` verify an implementation.
 """

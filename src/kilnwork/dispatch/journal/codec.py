@@ -1,8 +1,8 @@
-"""The codec of stored tasks: functions and column lists, made once from a declaration.
+"""The codec of stored tasks: functions and column lists, generated once from a declaration. Pure.
 
-Used by `task_rows`, whose `TaskRow` is the declaration: each of its fields is a column, and carries
-a `Column` that says how its value is had from a record and given back to one. What is made here is
-compiled when the module is imported, so that no row is made by reflection. Pure.
+Used by `task_rows`, whose `TaskRow` is the declaration: each of its fields is a column, and has a
+`Column` that says how its value is read from a record and set on one. The functions are compiled
+when the module is imported, so that no row is made by reflection.
 """
 
 import re
@@ -18,8 +18,8 @@ _LOCALS = re.compile(r"(?<![.\w])(arguments|parent|result|template|usage|worker)
 class Column:
     """Declares how one column of a task is stored.
 
-    Expressions are Python. Those of `task` may use the names of its fields `arguments`, `parent`,
-    `result`, `template`, `usage` and `worker` by themselves.
+    The expressions are Python. Those of `task` may use the names of its fields `arguments`,
+    `parent`, `result`, `template`, `usage` and `worker` directly.
     """
 
     value: str = ""
@@ -57,7 +57,9 @@ class Column:
 
 
 def columns(row: type) -> tuple[Column, ...]:
-    """The columns of a `NamedTuple` whose fields may be annotated with a `Column`, in order."""
+    """Return the columns of a `NamedTuple`, in order; its fields may be annotated with a
+    `Column`.
+    """
     return tuple(
         _named(name, next(iter(getattr(hint, "__metadata__", ())), Column()))
         for name, hint in typing.get_type_hints(row, include_extras=True).items()
@@ -81,19 +83,21 @@ def _named(name: str, column: Column) -> Column:
 
 
 def pick(declared: Iterable[Column], names: str) -> tuple[Column, ...]:
-    """The columns of these names, in the order of the names."""
+    """Return the columns with these names, in the order of the names."""
     by_name = {column.name: column for column in declared}
     return tuple(by_name[name] for name in names.split())
 
 
 def encoder(chosen: Iterable[Column], scope: Mapping[str, object]) -> Callable[[Any], Any]:
-    """A function that makes the tuple of SQL values of a record. `scope`: what expressions use."""
+    """Return a function from a record to the tuple of its SQL values. `scope`: names for
+    expressions.
+    """
     values = "".join(f"{column.value}, " for column in chosen)
     return _function("task", f"return ({values})", scope)
 
 
 def row_maker(row: Any, declared: Iterable[Column], scope: Mapping[str, object]) -> Any:
-    """A function that makes the whole row of a record. `row`: the `NamedTuple` of the columns."""
+    """Return a function from a record to its whole row. `row`: the `NamedTuple` of the columns."""
     values = "".join(f"{_of_any(column)}, " for column in declared)
     return _function("task", f"return row(({values}))", {**scope, "row": row._make})
 
@@ -105,7 +109,7 @@ def _of_any(column: Column) -> str:
 
 
 def restorer(declared: Iterable[Column], scope: Mapping[str, object]) -> Callable[[Any, Any], None]:
-    """Build `restore(task, row)`, which sets those columns on a record that are `restored`."""
+    """Return `restore(task, row)`, which sets the `restored` columns on a record."""
     lines = [f"task.{column.name} = {column.read}" for column in declared if column.restored]
     return _function("task, row", "\n    ".join(lines), scope)
 
@@ -113,8 +117,9 @@ def restorer(declared: Iterable[Column], scope: Mapping[str, object]) -> Callabl
 def viewer(
     declared: Iterable[Column], view: type, given: Iterable[str], scope: Mapping[str, object]
 ) -> Callable[..., Any]:
-    """A function that makes a view of a row: its fields of the names of columns, and those that are
-    `given` as keywords."""
+    """Return a function from a row to a view: fields named as columns, and the `given` ones as
+    keywords.
+    """
     names = set(typing.get_type_hints(view)).difference(given)
     fields = "".join(f"{one.name}={one.read}, " for one in declared if one.name in names)
     return _function("row, **given", f"return view({fields}**given)", {**scope, "view": view})
@@ -123,7 +128,9 @@ def viewer(
 def unchanged_check(
     declared: Iterable[Column], record: type, scope: Mapping[str, object]
 ) -> Callable[[Any], bool]:
-    """A function that says whether the columns that change are still as written of a new call."""
+    """Return a function that says whether a new call's changeable columns are still as first
+    written.
+    """
     initial = record(**dict.fromkeys(_required(record)))
     conditions = dict.fromkeys(
         f"task.{column.name} == {getattr(initial, column.name)!r}"

@@ -1,10 +1,10 @@
-"""What runs again when what failed of a task is retried: failed tasks around it, in order. Pure.
+"""Decides which tasks run again when a failed task is retried, and in what order. Pure.
 
 Used by the hub. Tasks are connected if one takes the result of the other, has delegated to it, or
-has spawned it. All that failed and are connected with the one that is retried run again, by way of
-failed ones; what succeeded is used as it is. A child runs again when the new run of its parent asks
-for it, with what that asks for; only those run before that which were named, or which others take
-the results of.
+has spawned it. All failed tasks that are connected with the retried one, through failed ones, run
+again; successes are reused. A child runs again when the new run of its parent requests it, with
+whatever that requests. Only those children run before that which were named, or whose results
+others take.
 """
 
 import functools
@@ -25,10 +25,12 @@ Rows = dict[ids.TaskId, task_rows.TaskRow]
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What is retried together. `rows`: of the runs that others follow now, in order: each after
-    its parent and after what it needs. `declared`: of those tasks that are objects, whose
-    `spec.run` has to be raised. `left`: how many children of all these failed as well and wait for
-    their parents to ask for them."""
+    """The tasks that are retried together.
+
+    `rows`: the runs to be followed by new ones, each after its parent and after the tasks it needs.
+    `declared`: the Task objects, whose `spec.run` must be raised. `left`: how many failed children
+    of all these wait for their parents to request them.
+    """
 
     rows: tuple[task_rows.TaskRow, ...]
     declared: tuple[task_rows.TaskRow, ...]
@@ -36,14 +38,14 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def has_failed(row: task_rows.TaskRow) -> bool:
-    """Return whether a run is over without success."""
+    """Return whether a run has ended without success."""
     return api_task.State(row.state).final and row.state != api_task.State.SUCCESS
 
 
 def dependents_of(
     needs: Iterable[tuple[ids.TaskId, tuple[ids.TaskId, ...]]],
 ) -> dict[ids.TaskId, list[ids.TaskId]]:
-    """From what each task needs to who needs each."""
+    """Invert a mapping: from the tasks that each task needs to the tasks that need each."""
     found: dict[ids.TaskId, list[ids.TaskId]] = {}
     for task, needed in needs:
         for one in needed:
@@ -56,7 +58,7 @@ def plan(
     row_of: RowOf,
     dependents: Mapping[ids.TaskId, list[ids.TaskId]],
 ) -> Plan:
-    """Return what runs again when what failed of `start` is retried, which has failed itself."""
+    """Return what runs again when the failed task `start` is retried."""
     row_of = functools.cache(row_of)
     failed = _connected(start, row_of, dependents)
     now = _without_waiting(start, failed)
@@ -68,7 +70,9 @@ def plan(
 
 
 def reruns(plan: Plan, reader: port.TaskReader) -> list[inputs.Rerun]:
-    """Return the requests for the runs after those of a plan, each with what it goes on with."""
+    """Return the inputs for the new runs of a plan, each with the children that it continues
+    with.
+    """
     rows = {row.task: row for row in plan.rows}
     again = []
     for row in plan.rows:
@@ -85,8 +89,11 @@ def _connected(
     row_of: RowOf,
     dependents: Mapping[ids.TaskId, list[ids.TaskId]],
 ) -> Rows:
-    """All failed tasks that are connected with `start` by failed ones, as far up and aside as they
-    go; down only along what they need: children are asked for by their parents."""
+    """Return all failed tasks connected with `start` through failed ones.
+
+    Follows parents and dependents as far as they go; downwards only what a task needs, since
+    children are requested by their parents.
+    """
     failed: Rows = {start.task: start}
     front = [start]
     while front:
@@ -103,7 +110,7 @@ def _connected(
 
 
 def _has_spawned(parent: task_rows.TaskRow | None, child: task_rows.TaskRow) -> bool:
-    """Return whether that run of a task has spawned it, and not one before."""
+    """Return whether exactly that run of a task has spawned the child, not an earlier one."""
     return parent is not None and parent.run == child.parent_run
 
 
@@ -119,7 +126,7 @@ def _parent(row: task_rows.TaskRow) -> Iterator[ids.TaskId]:
 
 
 def parent_in(row: task_rows.TaskRow, failed: Mapping[ids.TaskId, task_rows.TaskRow]) -> bool:
-    """Return whether it is a child of the newest run of one of these."""
+    """Return whether the task is a child of the newest run of one of these."""
     if row.parent is None or row.child_key is None:
         return False
     parent = failed.get(row.parent)
@@ -127,8 +134,10 @@ def parent_in(row: task_rows.TaskRow, failed: Mapping[ids.TaskId, task_rows.Task
 
 
 def _without_waiting(start: task_rows.TaskRow, failed: Rows) -> set[ids.TaskId]:
-    """Those that do not wait for their parents to ask for them. A child of an object always does:
-    the next run of that is not here."""
+    """Return the tasks that run again without waiting for a request of their parents.
+
+    A child of a Task object always waits: the next run of that object does not exist yet.
+    """
     front = [row for row in failed.values() if row is start or not parent_in(row, failed)]
     front += [
         failed[task]
@@ -162,7 +171,9 @@ def _below_object(row: task_rows.TaskRow, failed: Rows) -> bool:
 
 
 def _ordered(tasks: set[ids.TaskId], failed: Rows) -> Iterator[task_rows.TaskRow]:
-    """Each after its parent and after what it needs; in a circle, in any order."""
+    """Yield each task after its parent and after the tasks it needs; tasks in a cycle in any
+    order.
+    """
     done = set[ids.TaskId]()
     for first in sorted(tasks, key=lambda task: failed[task].row):
         stack: list[tuple[ids.TaskId, bool]] = [(first, False)]

@@ -1,9 +1,9 @@
 """The store of a dispatcher that ends with its driver: the memory of this process.
 
 Used by `python -m kilnwork.dispatch --volatile`. Keeps the records themselves while they may still
-change, so that a batch costs next to nothing, and a short form of calls that are over; rows and
-views are made on request. The newest of what is over are kept, up to so many bytes, and
-whatever an unfinished parent may look for. Imports no SQLite.
+change, so that a batch costs next to nothing, and a short form of finished calls; rows and views
+are made on request. It keeps the newest finished tasks up to a number of bytes, and every child
+that an unfinished parent may look up. Does not import SQLite.
 """
 
 import heapq
@@ -29,8 +29,9 @@ OVERHEAD = 512
 
 
 class _Ended(msgspec.Struct, frozen=True, gc=False):
-    """What is left of a call that is over, was no child and had no key: neither times nor
-    worker."""
+    """The short form of a finished call that was no child and had no key: without times or
+    worker.
+    """
 
     row: int
     id: ids.TaskId
@@ -91,7 +92,7 @@ class MemoryStore(row_reader.RowReader):
         return self
 
     def open(self, *, lease_s: float = 0.0) -> port.Opened:
-        """Nothing is there yet."""
+        """Return an empty state: nothing was stored before."""
         self.epoch = 1
         return port.Opened()
 
@@ -101,11 +102,11 @@ class MemoryStore(row_reader.RowReader):
         """Do nothing: no write can fail."""
 
     def used_bytes(self) -> int:
-        """Nothing is on a disk."""
+        """Return 0: nothing is on disk."""
         return 0
 
     def write(self, batch: instructions.Batch, done: Callable[[port.Written], None]) -> None:
-        """Keep the records of a batch, and drop the oldest that are over."""
+        """Keep the records of a batch, and drop the oldest finished ones."""
         for worker in batch.workers:
             self._workers[worker.row] = worker
         for past in batch.past:
@@ -137,10 +138,10 @@ class MemoryStore(row_reader.RowReader):
         )
 
     def close(self) -> None:
-        """Nothing is left open."""
+        """Do nothing: there is nothing to close."""
 
     def task_row(self, task: ids.TaskId, *, run: int | None = None) -> task_rows.TaskRow | None:
-        """See `row_reader`, as for all that follow; runs before the newest one are not kept."""
+        """Return a row as `row_reader` says, as do the methods below; earlier runs are not kept."""
         found = self._tasks.get(task) or self._ended.get(task)
         if found is None or (run is not None and found.run != run):
             return None
@@ -207,7 +208,7 @@ class MemoryStore(row_reader.RowReader):
         return [_row(one) for one in shown], more
 
     def counts(self, namespace: str | None = None) -> list[model.TaskCount]:
-        """A look at all of them."""
+        """Count by going through all tasks."""
         numbers = Counter(
             (one.namespace, _declared(one), rows.called(_spec(one)), one.state.value)
             for one in self._all()
@@ -216,7 +217,7 @@ class MemoryStore(row_reader.RowReader):
         return rows.task_counts(numbers.items())
 
     def known(self, lookups: inputs.Lookups) -> dict[int, inputs.StoredCall]:
-        """Without making rows, as calls are submitted meanwhile."""
+        """Return the known calls without making rows: calls are submitted in the meantime."""
         found: dict[int, records.Task | None] = {}
         for number, key in lookups.keys:
             found[number] = self._keys.get((lookups.namespace, key))
@@ -262,15 +263,15 @@ class MemoryStore(row_reader.RowReader):
         return found
 
     def old_runs(self, *, before: float, above: int, limit: int) -> list[model.OldRun]:
-        """Return nothing: old tasks go by themselves."""
+        """Return nothing: old tasks are dropped automatically."""
         return []
 
     def blobs_of(self, tasks: Iterable[ids.TaskId]) -> set[tuple[str, bytes]]:
-        """Nothing: no task is pruned."""
+        """Return nothing: no task is pruned."""
         return set()
 
     def referenced(self, digests: Sequence[bytes]) -> set[bytes]:
-        """Which of these blobs some task refers to; a look at all of them."""
+        """Return which of these blobs a task refers to, by going through all tasks."""
         used = set[bytes]()
         templates = set[records.Template]()
         for task in list(self._tasks.values()):
@@ -320,7 +321,7 @@ class MemoryStore(row_reader.RowReader):
             family[task.child_key] = task
 
     def _end(self, task: records.Task) -> None:
-        """It will not change any more: keep as little as can still be read."""
+        """Shrink a record that will not change any more to what can still be read."""
         template, result = task.template, task.result
         size = OVERHEAD if result is None else OVERHEAD + len(result.data)
         ended_well = task.state is api_task.State.SUCCESS  # else it may have to run again
@@ -336,7 +337,7 @@ class MemoryStore(row_reader.RowReader):
             self._order += self._wanted.pop(task.id, ())
 
     def _take_over(self, parent: ids.TaskId, earlier: int, run: int) -> None:
-        """The children of an earlier run are those of another one."""
+        """Give the children of an earlier run to another run."""
         family = self._children.pop((parent, earlier), {})
         for child in family.values():
             if child.parent is None or child.parent.run == earlier:
@@ -344,7 +345,7 @@ class MemoryStore(row_reader.RowReader):
         self._children[parent, run] = family | self._children.get((parent, run), {})
 
     def _make_room(self) -> None:
-        """Forget the oldest that is over; a child whose parent goes on waits for the end of it."""
+        """Drop the oldest finished tasks; a child is kept until its parent has finished."""
         task, size = entry = self._order.popleft()
         record = self._tasks.get(task)
         if record is not None and record.parent is not None:
@@ -422,7 +423,7 @@ def _use(used: set[bytes], payload: attempts.Payload | None) -> None:
 
 
 def _record(ended: _Ended) -> records.Task:
-    """As much of a record as is known of a call that is over."""
+    """Make a partial record from what is known of a finished call."""
     template = ended.template
     kept: dict[str, Any] = dict(zip(_OTHERS, ended.others, strict=True))
     kept |= zip(_Ended.__struct_fields__[:-1], _KEPT(ended), strict=True)

@@ -1,17 +1,16 @@
-"""Where tasks are stored: the port that the hub writes to and reads from.
+"""The interface of task stores: what the hub writes to and reads from.
 
 Two implementations pass one contract suite: `sqlite.journal`, a file that outlives every process,
-and `memory_store`, the memory of this one. An implementation guarantees:
+and `memory_store`, the memory of this process. An implementation guarantees:
 
 - One writer: `open` refuses a store that another process has open, and raises the epoch; a batch of
   an earlier epoch is refused inside its transaction (`StaleEpoch`).
-- All or nothing: a batch is one transaction, however often the process is killed.
+- All or nothing: a batch is one transaction, whenever the process is killed.
 - Order: batches are written in the order of `write`, and their `done` is called in that order.
 - Durability: `done` is called after the batch is on disk, and only then may anything of it be
   passed on. The reader sees what is written and nothing else.
 - Finality: a run that has ended keeps its state, whatever a later batch says.
-- An id that is taken already: the second run of that number is not written, and the rest of its
-  batch is.
+- Duplicate ids: a second run with the same id and number is not written; the rest of its batch is.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,25 +38,30 @@ CallSoon = Callable[[Callable[[], None]], object]
 
 
 class Saved(Protocol):
-    """Gives what an earlier dispatcher has left."""
+    """Reads what an earlier dispatcher has stored."""
 
     def templates(self) -> Iterable[TemplateRow]:
-        """Every template, in order."""
+        """Return every template, in order."""
         ...
 
     def unfinished(self) -> Iterable[task_rows.TaskRow]:
-        """Every run that has not ended, in order of submission."""
+        """Return every run that has not ended, in order of submission."""
         ...
 
     def families(self) -> Iterable[FamilySize]:
-        """Children by state, for every parent that is unfinished or has an unfinished child."""
+        """Return children by state, for every parent that is unfinished or has an unfinished
+        child.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Facts that a dispatcher needs before it starts. `saved`: None when nothing can be there.
-    `longest_lease_s`: as workers of earlier dispatchers may hold one."""
+    """What a dispatcher needs to know before it starts.
+
+    `saved`: None if there can be nothing. `longest_lease_s`: the longest lease that workers of
+    earlier dispatchers may hold.
+    """
 
     next_task_row: int = 1
     next_worker_row: int = 1
@@ -67,50 +71,53 @@ class Opened:
 
 
 class TaskReader(Protocol):
-    """Looks tasks up on the owner's thread, in microseconds. Sees what is stored, nothing else."""
+    """Looks up tasks on the caller's thread, in microseconds. Sees only what is stored."""
 
     def task_row(self, task: ids.TaskId, *, run: int | None = None) -> task_rows.TaskRow | None:
-        """The newest run of a task, or `run`."""
+        """Return the row of the newest run of a task, or of `run`."""
         ...
 
     def view(self, row: task_rows.TaskRow, *, seq: int = 0) -> model.TaskView:
-        """The view of a row, with its children counted."""
+        """Return the view of a row, with its children counted."""
         ...
 
     def output(self, ref: attempts.AttemptRef) -> bytes | None:
-        """What an attempt has printed, if it is kept here."""
+        """Return the output of an attempt, if it is stored here."""
         ...
 
     def declared(self) -> Iterator[task_rows.TaskRow]:
-        """The newest run of every declared task whose object was not gone yet."""
+        """Yield the newest run of every declared task whose object is not known to be deleted."""
         ...
 
     def child(self, parent: ids.TaskId, run: int, child_key: str) -> inputs.StoredChild | None:
-        """The newest child of that key."""
+        """Return the newest child with that key."""
         ...
 
     def known(self, lookups: inputs.Lookups) -> dict[int, inputs.StoredCall]:
-        """By number of the call, those that are there already."""
+        """Return the calls that exist already, by number of the call."""
         ...
 
     def cached(self, lookups: inputs.Lookups, *, now: float) -> dict[int, inputs.CachedResult]:
-        """By number of the call, results that will do at that wall time."""
+        """Return results that may be used at that wall time, by number of the call."""
         ...
 
     def values(
         self, namespace: str | None, tasks: Iterable[ids.TaskId]
     ) -> dict[ids.TaskId, calls.Value]:
-        """How tasks of that namespace (None: any) ended; those that have not are left out."""
+        """Return how tasks of that namespace (None: any) ended; unfinished ones are left out."""
         ...
 
     def earlier(self, row: task_rows.TaskRow) -> inputs.Earlier | None:
-        """The children that another run goes on with, None if this one has succeeded, or is not
-        over."""
+        """Return the children that another run continues with; None if this one succeeded or is
+        unfinished.
+        """
         ...
 
     def failed_dependents(self, namespace: str) -> list[tuple[ids.TaskId, tuple[ids.TaskId, ...]]]:
-        """Tasks that have failed, and whose results they take. Called in a thread: it looks at all
-        that have failed."""
+        """Return failed tasks, each with the tasks whose results it takes.
+
+        Call in a thread: it goes through all failed tasks.
+        """
         ...
 
 
@@ -118,11 +125,13 @@ class ListReader(Protocol):
     """Lists tasks for the server and the command line."""
 
     def task(self, task: ids.TaskId, *, run: int | None = None) -> model.TaskView | None:
-        """The newest run of a task, or `run`."""
+        """Return the newest run of a task, or `run`."""
         ...
 
     def find(self, namespace: str, name: str) -> model.TaskView | None:
-        """The task of that name, the declared one first, else the newest; its newest run."""
+        """Return the newest run of the task with that name: the declared task first, else the
+        newest.
+        """
         ...
 
     def tasks(
@@ -133,44 +142,47 @@ class ListReader(Protocol):
         limit: int = ...,
         below: int | None = ...,
     ) -> tuple[list[model.TaskView], int | None]:
-        """Newest runs, newest first, and what to give as `below` for the next page; a namespace of
-        None means all."""
+        """Return newest runs, newest first, and the value of `below` for the next page; None: all
+        namespaces.
+        """
         ...
 
     def counts(self, namespace: str | None = None) -> list[model.TaskCount]:
-        """How many tasks there are by function and state, in one namespace or (None) in all."""
+        """Return how many tasks there are by function and state, in one namespace or (None) in
+        all.
+        """
         ...
 
     def attempts(self, task: ids.TaskId, *, run: int | None = None) -> list[model.AttemptView]:
-        """All attempts of a run, in order."""
+        """Return all attempts of a run, in order."""
         ...
 
 
 class RetentionReader(Protocol):
-    """Says what need not be kept any more."""
+    """Finds what may be deleted."""
 
     def old_runs(self, *, before: float, above: int, limit: int) -> list[model.OldRun]:
-        """Runs created before a moment, in order of age."""
+        """Return runs created before a given time, oldest first."""
         ...
 
     def child_states(self, parent: ids.TaskId, run: int) -> Iterable[tuple[str, int]]:
-        """How many children of one run are in each state."""
+        """Return how many children of one run are in each state."""
         ...
 
     def referenced(self, digests: Sequence[bytes]) -> set[bytes]:
-        """Which of these blobs some task refers to, in whatever namespace."""
+        """Return which of these blobs a task refers to, in any namespace."""
         ...
 
     def blobs_of(self, tasks: Iterable[ids.TaskId]) -> set[tuple[str, bytes]]:
-        """The blobs that these tasks refer to: namespace and digest. Called in a thread."""
+        """Return the blobs that these tasks refer to, as namespace and digest. Call in a thread."""
         ...
 
 
 class Reader(TaskReader, ListReader, RetentionReader, Protocol):
-    """Reads a store; `row_reader.RowReader` makes all of it from rows."""
+    """Reads a store; `row_reader.RowReader` implements most of it from rows."""
 
     def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]:
-        """All rows that a statement of a participant finds (`instructions.Batch.writes`)."""
+        """Return all rows that a participant's statement finds (`instructions.Batch.writes`)."""
         ...
 
 
@@ -181,38 +193,42 @@ class Store(Protocol):
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing is kept at the moment, None when all is well."""
+        """Return why nothing can be stored at the moment, or None."""
         ...
 
     @property
     def refused(self) -> str | None:
-        """Why the disk has refused what is being written, None while it has not; cheap to read."""
+        """Return why the disk has refused the current write, or None. Cheap."""
         ...
 
     @property
     def reader(self) -> Reader:
-        """Return the reader of what is stored; from `open` on."""
+        """Return a reader of what is stored; valid from `open` on."""
         ...
 
     def open(self, *, lease_s: float = 0.0) -> Opened:
-        """Take it over, to grant leases of that length.
+        """Take over the store, to grant leases of that length.
 
         Raises `JournalLocked` or `JournalUnreadable`.
         """
         ...
 
     def start(self, call_soon: CallSoon, *, on_failure: Callable[[BaseException], None]) -> None:
-        """Begin to write; `on_failure` is called when that cannot go on."""
+        """Begin to write; `on_failure` is called when writing cannot continue."""
         ...
 
     def used_bytes(self) -> int:
-        """How much of the disk is in use, without what is free within the file; in any thread."""
+        """Return the bytes in use on disk, without free space inside files. Callable in any
+        thread.
+        """
         ...
 
     def write(self, batch: instructions.Batch, done: Callable[[Written], None]) -> None:
-        """Write a batch as it is now, and call `done`: later through `call_soon`, or at once."""
+        """Write a batch as it is now; call `done` when it is stored, later through `call_soon` or
+        at once.
+        """
         ...
 
     def close(self) -> None:
-        """Write what was handed over, then release everything; repeatable."""
+        """Write what was handed over, then release everything. Idempotent."""
         ...

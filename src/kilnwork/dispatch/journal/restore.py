@@ -1,6 +1,6 @@
-"""From rows of the journal back to memory: after a start, and for a new run of a task. Pure.
+"""Restores memory from rows of the journal: after a start, and for a new run of a task. Pure.
 
-Used by the hub. After a start, what was queued waits again; what ran is held by workers that are
+Used by the hub. After a start, queued tasks wait again. Running ones are held by workers that are
 not connected yet, whose leases get one full term. Nothing of that counts against a task's budgets.
 """
 
@@ -81,7 +81,7 @@ def _families(saved: port.Saved) -> dict[tuple[ids.TaskId, int], records.Family]
 
 
 def _templates(mem: memory.Memory, saved: port.Saved) -> dict[int, records.Template]:
-    """Those that can be read; tasks of the others cannot be either."""
+    """Return the readable templates; tasks of the others are unreadable, too."""
     found = {}
     for row, namespace, encoded in saved.templates():
         try:
@@ -177,8 +177,9 @@ def _resume(
 def _hold(
     mem: memory.Memory, task: records.Task, row: task_rows.TaskRow, now: inputs.Moment
 ) -> None:
-    """Its worker has it, and is expected to come back within one lease, as an earlier one granted
-    it."""
+    """Expect the task's worker to come back within one lease, of the length that was granted to
+    it.
+    """
     session = row.session or b""
     worker = mem.workers.get(session)
     if worker is None:
@@ -201,7 +202,7 @@ def _hold(
 
 
 def _worker(mem: memory.Memory, row: task_rows.TaskRow) -> records.Worker:
-    """Who has, or had, the newest attempt."""
+    """Return the worker that has, or had, the newest attempt."""
     cluster = mem.cluster(row.namespace, row.cluster)
     return records.Worker(
         cluster.base or cluster,
@@ -214,7 +215,7 @@ def _worker(mem: memory.Memory, row: task_rows.TaskRow) -> records.Worker:
 
 
 def rerun_refusal(row: task_rows.TaskRow | None, *, force: bool) -> str:
-    """Return why the newest run of a task cannot be followed by another; "" when it can."""
+    """Return why the newest run of a task cannot be followed by another, or ""."""
     if row is None:
         return "the journal does not know this task: it was never accepted, or is forgotten"
     if not api_task.State(row.state).final:
@@ -227,7 +228,7 @@ def rerun_refusal(row: task_rows.TaskRow | None, *, force: bool) -> str:
 
 
 def failed_refusal(row: task_rows.TaskRow | None) -> str:
-    """Return why there is nothing of a task that failed and could run again; "" when there is."""
+    """Return why the task has nothing failed that could run again, or ""."""
     refusal = rerun_refusal(row, force=True)
     if row is None or refusal:
         return refusal
@@ -243,10 +244,10 @@ def rerun(
     earlier: inputs.Earlier | None = None,
     family: attempts.AttemptRef | None = None,
 ) -> inputs.Rerun:
-    """Return the request for the run after that of `row`. `values`: how those ended whose results
-    it takes. `earlier`: the children that it goes on with. `family`: it is a child of that run.
+    """Return the input for the run after that of `row`.
 
-    Raises `RunRefused` when its spec cannot be read.
+    `values`: how the tasks ended whose results it takes. `earlier`: the children that it continues
+    with. `family`: it is a child of that run. Raises `RunRefused` when its spec cannot be read.
     """
     try:
         spec = row.decoded_spec()

@@ -1,4 +1,4 @@
-"""The read side that all stores share: what callers need, made of a few kinds of rows. Pure.
+"""The reader that all stores share: makes what callers need from a few kinds of rows. Pure.
 
 Used by `sqlite.queries` and `memory_store`, which implement the abstract methods, as another
 database would: each finds rows of one kind. The hub and the server see a `port.Reader`.
@@ -26,78 +26,85 @@ DEFAULT_LIMIT = 500
 
 
 class RowReader(abc.ABC):
-    """A `port.Reader`. All methods see what is stored, nothing else."""
+    """Implements `port.Reader`. Every method sees only what is stored."""
 
     @abc.abstractmethod
     def task_row(self, task: ids.TaskId, *, run: int | None = None) -> task_rows.TaskRow | None:
-        """The row of the newest run, or of `run`."""
+        """Return the row of the newest run of a task, or of `run`."""
 
     @abc.abstractmethod
     def named_row(self, namespace: str, name: str) -> task_rows.TaskRow | None:
-        """The task of that name, the declared one first, else the newest; its newest run."""
+        """Return the newest run of the task with that name: the declared task first, else the
+        newest.
+        """
 
     @abc.abstractmethod
     def keyed_row(self, namespace: str, key: str) -> task_rows.TaskRow | None:
-        """The newest call that a driver gave that key."""
+        """Return the newest call to which a driver gave that key."""
 
     @abc.abstractmethod
     def child_row(self, parent: ids.TaskId, run: int, child_key: str) -> task_rows.TaskRow | None:
-        """The newest child of one run of a parent that has that key."""
+        """Return the newest child with that key of one run of a parent."""
 
     @abc.abstractmethod
     def cached_result(self, namespace: str, key: bytes) -> inputs.CachedResult | None:
-        """The newest success of that key, if its task has not run again since and failed."""
+        """Return the newest success with that key, unless its task has run again since and
+        failed.
+        """
 
     @abc.abstractmethod
     def child_states(self, parent: ids.TaskId, run: int) -> Iterable[tuple[str, int]]:
-        """How many children of one run are in each state."""
+        """Return how many children of one run are in each state."""
 
     @abc.abstractmethod
     def unfinished_children(self, parent: ids.TaskId, run: int) -> list[ids.TaskId]:
-        """Children of one run that are not over."""
+        """Return the unfinished children of one run."""
 
     @abc.abstractmethod
     def failed_dependents(self, namespace: str) -> list[tuple[ids.TaskId, tuple[ids.TaskId, ...]]]:
-        """Tasks that have failed, and whose results they take. Called in a thread."""
+        """Return failed tasks, each with the tasks whose results it takes. Call in a thread."""
 
     @abc.abstractmethod
     def past_attempts(self, row: task_rows.TaskRow) -> list[model.AttemptView]:
-        """Attempts of one run that are over and did not succeed, in order."""
+        """Return the attempts of one run that ended without success, in order."""
 
     @abc.abstractmethod
     def output(self, ref: attempts.AttemptRef) -> bytes | None:
-        """What an attempt has printed, if it is kept here."""
+        """Return the output of an attempt, if it is stored here."""
 
     @abc.abstractmethod
     def declared(self) -> Iterator[task_rows.TaskRow]:
-        """The newest run of every declared task whose object was not gone yet."""
+        """Yield the newest run of every declared task whose object is not known to be deleted."""
 
     @abc.abstractmethod
     def page(
         self, namespace: str | None, wanted: model.TaskQuery, *, limit: int, below: int | None
     ) -> tuple[list[task_rows.TaskRow], int | None]:
-        """Newest runs, newest first, and what to give as `below` for the next page. A namespace of
-        None means all."""
+        """Return newest runs, newest first, and the value of `below` for the next page; None: all
+        namespaces.
+        """
 
     @abc.abstractmethod
     def counts(self, namespace: str | None = None) -> list[model.TaskCount]:
-        """How many tasks there are by function and state, in one namespace or (None) in all."""
+        """Return how many tasks there are by function and state, in one namespace or (None) in
+        all.
+        """
 
     @abc.abstractmethod
     def old_runs(self, *, before: float, above: int, limit: int) -> list[model.OldRun]:
-        """Runs created before a moment, in order of age."""
+        """Return runs created before a given time, oldest first."""
 
     @abc.abstractmethod
     def referenced(self, digests: Sequence[bytes]) -> set[bytes]:
-        """Which of these blobs some task refers to, in whatever namespace. Called in a thread."""
+        """Return which of these blobs a task refers to, in any namespace. Call in a thread."""
 
     @abc.abstractmethod
     def blobs_of(self, tasks: Iterable[ids.TaskId]) -> set[tuple[str, bytes]]:
-        """The blobs that these tasks refer to: namespace and digest. Called in a thread."""
+        """Return the blobs that these tasks refer to, as namespace and digest. Call in a thread."""
 
     @abc.abstractmethod
     def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]:
-        """All rows that a statement of a participant finds."""
+        """Return all rows that a participant's statement finds."""
 
     def task(self, task: ids.TaskId, *, run: int | None = None) -> model.TaskView | None:
         """Return the newest run of a task, or `run`."""
@@ -117,8 +124,8 @@ class RowReader(abc.ABC):
         limit: int = DEFAULT_LIMIT,
         below: int | None = None,
     ) -> tuple[list[model.TaskView], int | None]:
-        """Return newest runs, newest first, and what to give as `below` for the next page; a
-        namespace of None means all.
+        """Return newest runs, newest first, and the value of `below` for the next page; None: all
+        namespaces.
 
         A page never takes long: it may hold fewer tasks than `limit`, even none, and still be
         followed by another.
@@ -150,7 +157,7 @@ class RowReader(abc.ABC):
         return msgspec.structs.replace(view, losses=len(lost), loss=loss)
 
     def child(self, parent: ids.TaskId, run: int, child_key: str) -> inputs.StoredChild | None:
-        """Return the newest child of that key."""
+        """Return the newest child with that key."""
         row = self.child_row(parent, run, child_key)
         if row is None:
             return None
@@ -166,8 +173,9 @@ class RowReader(abc.ABC):
         )
 
     def earlier(self, row: task_rows.TaskRow) -> inputs.Earlier | None:
-        """Return the children that another run goes on with, None if this one has succeeded, or is
-        not over."""
+        """Return the children that another run continues with; None if this one succeeded or is
+        unfinished.
+        """
         state = api_task.State(row.state)
         if not state.final or state is api_task.State.SUCCESS:
             return None
@@ -178,8 +186,10 @@ class RowReader(abc.ABC):
         )
 
     def _newest(self, child: task_rows.TaskRow) -> task_rows.TaskRow:
-        """The newest run of a child that failed under an earlier run of its parent: a user may
-        have started it again by hand."""
+        """Return the newest run of a child that failed under an earlier run of its parent.
+
+        A user may have started it again by hand.
+        """
         if child.parent_attempt or child.state == api_task.State.SUCCESS:
             return child
         return self.task_row(child.task) or child
@@ -201,7 +211,7 @@ class RowReader(abc.ABC):
         return found
 
     def cached(self, lookups: inputs.Lookups, *, now: float) -> dict[int, inputs.CachedResult]:
-        """Return results that will do, by the number of the call in the request."""
+        """Return results that may be used, by the number of the call in the request."""
         found: dict[int, inputs.CachedResult] = {}
         for number, key, age_s in lookups.cached:
             known = self.cached_result(lookups.namespace, key)
@@ -210,7 +220,9 @@ class RowReader(abc.ABC):
         return found
 
     def _known(self, row: task_rows.TaskRow) -> inputs.StoredCall | None:
-        """Return None for a spec that cannot be read, which is then as good as no call."""
+        """Return the stored call, or None if its spec cannot be read, which is as if there were
+        none.
+        """
         try:
             spec = row.decoded_spec()
         except msgspec.MsgspecError as error:
@@ -231,7 +243,7 @@ class RowReader(abc.ABC):
     def values(
         self, namespace: str | None, tasks: Iterable[ids.TaskId]
     ) -> dict[ids.TaskId, calls.Value]:
-        """Return how tasks of that namespace (None: any) ended, without those that have not."""
+        """Return how tasks of that namespace (None: any) ended; unfinished ones are left out."""
         found = {}
         for task in tasks:
             row = self.task_row(task)

@@ -1,15 +1,15 @@
-"""Rows of the journal: what a batch writes, as SQL values. Pure.
+"""Rows of the journal: the SQL values that a batch writes. Pure.
 
 Used by the journal, which makes the rows of a batch on its owner's thread, since records change
-under it; `memory_store` gets from it which blobs a template needs. What is stored of a task is
-declared in `task_rows`.
+afterwards; `memory_store` uses it to find the blobs that a template needs. `task_rows` declares
+what is stored of a task.
 
-A call whose row is new, that is reserved for the first time or that ends well has a narrow
-statement of its own: that is all that happens to nearly every one of them.
+A call whose row is new, that is reserved for the first time, or that succeeds has a narrow
+statement of its own: nearly every call needs only these three.
 
-How many tasks there are by function and state is kept too: the changes of states in a batch, and
-their sums, which the journal writes in the same transaction. A task is counted by its newest run,
-as lists show it.
+The number of tasks by function and state is stored too: the state changes of a batch and their
+sums, which the journal writes in the same transaction. A task is counted by its newest run, as
+lists show it.
 """
 
 import itertools
@@ -41,7 +41,7 @@ CountKey = tuple[str, bool, str, str]
 
 
 class Move(NamedTuple):
-    """So many tasks that change their state in the same way, one after the other in a batch."""
+    """A number of tasks that change their state in the same way, one after the other in a batch."""
 
     what: records.Template | str
     """The template of a call, or what it calls ("": it is no call)."""
@@ -54,13 +54,13 @@ class Move(NamedTuple):
 
     @property
     def of_one(self) -> Iterator["Move"]:
-        """The same for each of them."""
+        """Yield the same move for each of the tasks."""
         return itertools.repeat(self._replace(number=1), self.number)
 
 
 @dataclass(slots=True)
 class Rows:
-    """Holds what one transaction writes, by statement.
+    """What one transaction writes, by statement.
 
     `calls`, `arguments`, `outputs`, `reserved` and `finished` are flat: the values of all rows, one
     row after the other, for statements that write many rows in one step.
@@ -97,7 +97,7 @@ class Rows:
 
 
 def of_batch(batch: instructions.Batch) -> Rows:
-    """The rows of a batch, as its records are now."""
+    """Return the rows of a batch, from its records as they are now."""
     rows = Rows(
         workers=[_worker(worker) for worker in batch.workers],
         outputs=[value for output in batch.outputs for value in output],
@@ -151,7 +151,7 @@ def _add_template(rows: Rows, template: records.Template) -> None:
 
 
 def shipped(spec: api_task.TaskSpec) -> Iterator[bytes]:
-    """Digests of the blobs that hold the function and the environment of calls."""
+    """Yield the digests of the blobs that hold the function and the environment of calls."""
     call = spec.call
     for name in () if call is None else (call.code, call.environment):
         if found := names.digest(name):
@@ -159,7 +159,7 @@ def shipped(spec: api_task.TaskSpec) -> Iterator[bytes]:
 
 
 def _use(rows: Rows, row: int, payload: attempts.Payload | None) -> None:
-    """The blobs that a value is, or refers to, are needed while the row is there."""
+    """Record that a row needs the blobs that a payload is or refers to."""
     if payload is None:
         return
     if payload.digest is not None:
@@ -168,7 +168,7 @@ def _use(rows: Rows, row: int, payload: attempts.Payload | None) -> None:
 
 
 def _add_followed(rows: Rows, task: records.Task) -> None:
-    """The whole row, of which the statement takes its part."""
+    """Add the whole row, of which the statement uses a part."""
     row = task_rows.of_record(task)
     if task.stored:
         rows.updates.append(task_rows.changed_values_of_row(row))
@@ -180,8 +180,9 @@ def _add_followed(rows: Rows, task: records.Task) -> None:
 
 
 def is_whole_view(task: records.Task) -> bool:
-    """Return whether the row of a record is all that its view shows: it has no children, and no
-    loss to be reported."""
+    """Return whether a record's row is all that its view shows: no children, and no loss to
+    report.
+    """
     return task.family is None and not (task.losses or task.excused)
 
 
@@ -191,7 +192,7 @@ def _add_update(rows: Rows, task: records.Task) -> None:
 
 
 def _add_call(rows: Rows, task: records.Task) -> None:
-    """By the narrowest statement that holds all that can have changed."""
+    """Add a call to the narrowest statement that covers all that can have changed."""
     state = task.state
     if task.stored is None:
         rows.calls += task_rows.new_call_values(task)
@@ -215,14 +216,15 @@ def _add_call(rows: Rows, task: records.Task) -> None:
 
 
 def called(spec: api_task.TaskSpec) -> str:
-    """Return what a call calls, "" for any other task."""
+    """Return the function of a call, or "" for any other task."""
     return "" if spec.call is None else spec.call.function
 
 
 def state_moves(tasks: Iterable[records.Task]) -> tuple[list[Move], list[int]]:
-    """Return how states change with a batch, in order, and the rows of the tasks whose does.
+    """Return the state changes of a batch, in order, and the rows of the tasks that change.
 
-    In runs, since most neighbours are calls of the same function that do the same.
+    They are grouped in runs, since most neighbours are calls of the same function with the same
+    change.
     """
     found: list[Move] = []
     rows: list[int] = []
@@ -254,7 +256,7 @@ def state_moves(tasks: Iterable[records.Task]) -> tuple[list[Move], list[int]]:
 
 
 def count_deltas(moved: Iterable[Move]) -> Counter[CountKey]:
-    """Return by how many each count changes."""
+    """Return by how much each count changes."""
     changed = Counter[CountKey]()
     for what, declared, namespace, before, after, number in moved:
         function = what if isinstance(what, str) else called(what.spec)
@@ -265,7 +267,7 @@ def count_deltas(moved: Iterable[Move]) -> Counter[CountKey]:
 
 
 def counts_of(found: Iterable[tuple[str, int, str, str, int]]) -> Counter[CountKey]:
-    """Return counts of tasks, given as rows of the journal describe them, with how many each."""
+    """Return counts of tasks from rows of the journal, each with its number."""
     counted = Counter[CountKey]()
     for namespace, declared, function, state, number in found:
         counted[namespace, bool(declared), function, state] += number
@@ -273,7 +275,7 @@ def counts_of(found: Iterable[tuple[str, int, str, str, int]]) -> Counter[CountK
 
 
 def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Return the first and the last of each sequence of consecutive numbers; they rise."""
+    """Return first and last of each run of consecutive numbers, which must be sorted."""
     found: list[tuple[int, int]] = []
     for number in numbers:
         first, last = found[-1] if found else (0, 0)
@@ -285,7 +287,7 @@ def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def task_counts(numbers: Iterable[tuple[CountKey, int]]) -> list[model.TaskCount]:
-    """Return counts as others see them, sorted."""
+    """Return sorted counts for callers."""
     return sorted(
         (
             model.TaskCount(namespace, declared, function, api_task.State(state), number)

@@ -1,9 +1,9 @@
-"""What is stored of a task, declared once: a run as one row, and the view that others get. Pure.
+"""Declares what is stored of a task: a run as one row, and its view. Pure.
 
 Used by the hub, `rows`, `restore`, both stores and `sqlite.statements`. `TaskRow` is the
 declaration: statements, the row of a record and the record of a row follow from its fields
 (`codec`). A new field of a task is a field of the record (`machine.records.Task`, or
-`model.TaskFacts` if others see it), a field of `TaskRow`, and a migration that adds the column.
+`model.TaskFacts` if callers see it), a field of `TaskRow`, and a migration that adds the column.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ class _Function(msgspec.Struct):
 
 
 class _Called(msgspec.Struct):
-    """As much of a spec as shows what is called: the rest need not be read for a list."""
+    """The part of a spec that names the function: a list need not decode the rest."""
 
     call: _Function | None = None
 
@@ -56,8 +56,10 @@ SPEC = "CASE WHEN t.template IS NULL THEN t.spec ELSE p.spec END"
 
 
 def _part(field: str, of: str, **how: Any) -> codec.Column:
-    """One column of a field that is stored in several, null in all of them for None. `of`: a field
-    of its value, or an expression in which `{}` is the value."""
+    """Return one column of a field that is stored in several columns, all null for None.
+
+    `of`: a field of its value, or an expression in which `{}` is the value.
+    """
     value = of.format(field) if "{}" in of else f"{field}.{of}"
     return _C(f"None if {field} is None else {value}", **how)
 
@@ -71,10 +73,10 @@ _result = functools.partial(_part, "result", changes=True, new_call=None, unchan
 
 
 class TaskRow(NamedTuple):
-    """A run as the journal has it, with the facts of its newest worker and its template's spec.
+    """A run as stored in the journal, with its newest worker's fields and its template's spec.
 
-    A field of the same name as one of the record, of a type that SQL has, needs no `Column` unless
-    it changes.
+    A field with the name of a field of the record, and of a type that SQL has, needs no `Column`
+    unless it changes.
     """
 
     row: int
@@ -197,31 +199,31 @@ class TaskRow(NamedTuple):
 
     @property
     def shown_name(self) -> str:
-        """Its name, which is its id when it was given none."""
+        """Return its name, or its id if it was given none."""
         return self.name or ids.task_text(self.task)
 
     @property
     def parent_ref(self) -> attempts.AttemptRef | None:
-        """The newest attempt that requested it."""
+        """Return the newest attempt that requested the task, or None."""
         if self.parent is None:
             return None
         return attempts.AttemptRef(self.parent, self.parent_run or 0, self.parent_attempt or 0)
 
     @property
     def payload(self) -> attempts.Payload | None:
-        """Its result, or its error."""
+        """Return its result, or its error."""
         return payload_of(
             self.media_type, self.result, self.result_digest, self.result_size, self.result_blobs
         )
 
     @property
     def usage(self) -> attempts.Usage | None:
-        """What its newest attempt has used."""
+        """Return what its newest attempt has used."""
         return usage(self.cpu_seconds, self.peak_bytes)
 
     @property
     def argument_payload(self) -> attempts.Payload | None:
-        """Arguments of a call."""
+        """Return the arguments of a call."""
         return payload_of(
             self.arguments_type,
             self.arguments,
@@ -232,29 +234,30 @@ class TaskRow(NamedTuple):
 
     @property
     def needed(self) -> tuple[ids.TaskId, ...]:
-        """Tasks whose results it takes."""
+        """Return the tasks whose results it takes."""
         return tasks(self.needs)
 
     @property
     def value(self) -> calls.Value:
-        """How it ended, for those that need it."""
+        """Return how it ended, for the tasks that need it."""
         return calls.Value(
             self.task, api_task.State(self.state), self.reason, self.message, self.payload
         )
 
     def decoded_spec(self) -> api_task.TaskSpec:
-        """Return its spec; raises `msgspec.ValidationError` when another version wrote it."""
+        """Return its spec. Raises `msgspec.ValidationError` if another version wrote it."""
         return decode_spec(self.spec)
 
 
 def decode_spec(spec: bytes) -> api_task.TaskSpec:
-    """Decode a spec of the journal; raises `msgspec.ValidationError` when another version wrote
-    it."""
+    """Decode a spec of the journal. Raises `msgspec.ValidationError` if another version wrote
+    it.
+    """
     return _decode_spec.decode(spec)
 
 
 def usage(cpu_seconds: float | None, peak_bytes: int | None) -> attempts.Usage | None:
-    """Return what an attempt has used, from its columns."""
+    """Return the usage of an attempt from its columns."""
     return None if cpu_seconds is None else attempts.Usage(cpu_seconds, peak_bytes)
 
 
@@ -265,7 +268,7 @@ def payload_of(
     size: int | None,
     blobs: bytes | None,
 ) -> attempts.Payload | None:
-    """Return the payload of these columns, None without a media type."""
+    """Return the payload of these columns, or None without a media type."""
     if media_type is None:
         return None
     blobs_of = _cut(blobs, _DIGEST_BYTES)
@@ -278,7 +281,7 @@ def tasks(packed: bytes | None) -> tuple[ids.TaskId, ...]:
 
 
 def _cut(packed: bytes | None, size: int) -> tuple[bytes, ...]:
-    """Values of one size that were written one after the other."""
+    """Split a value that consists of values of one size."""
     if not packed:
         return ()
     return tuple(packed[at : at + size] for at in range(0, len(packed), size))
@@ -288,7 +291,7 @@ _FAILED = (api_task.State.FAILED.value, api_task.State.KILLED.value)
 
 
 def counts(states: Iterable[tuple[str, int]]) -> api_task.ChildCounts:
-    """Sum children by state, as the status shows them."""
+    """Sum up children by state, as a status shows them."""
     total = succeeded = failed = 0
     for state, number in states:
         total += number
@@ -302,7 +305,7 @@ def counts(states: Iterable[tuple[str, int]]) -> api_task.ChildCounts:
 
 
 def view(row: TaskRow, children: api_task.ChildCounts, *, seq: int = 0) -> model.TaskView:
-    """Return a run as others see it."""
+    """Return the view of a run."""
     view: model.TaskView = _view(
         row,
         name=row.shown_name,

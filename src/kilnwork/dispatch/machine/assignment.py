@@ -1,9 +1,11 @@
-"""Where tasks run: attempts are reserved, slots opened, calls sent ahead or taken back. Pure.
+"""Decides where tasks run: reserves attempts, opens slots, sends calls ahead and takes them back.
+Pure.
 
-Used by `machine`, once for each batch. A worker has a capacity, its `slots`. The first of the queue
-gets the worker with most of it free: a command at once, a call if a slot process is idle there.
-Where capacity is free and no process is, processes are opened. Where none is free, calls that are
-known to be short queue in the slots themselves (are sent ahead), so that a slot never waits for us.
+Used by `machine`, once for each batch. A worker has a capacity, its `slots`. The first task in the
+queue gets the worker with most free capacity: a command at once, a call if a slot process is idle
+there. Where capacity is free but no process is idle, processes are opened. Where no capacity is
+free, calls that are known to be short are queued in the slots themselves (sent ahead), so that a
+slot never waits for the dispatcher.
 """
 
 import heapq
@@ -52,7 +54,7 @@ SPARE_SLOT_S = 1.0
 
 
 def assign(mem: memory.Memory, now: inputs.Moment) -> None:
-    """Give waiting tasks to workers and slots, in every cluster where something changed."""
+    """Assign waiting tasks to workers and slots, in every cluster where something changed."""
     if not mem.closing:
         for cluster in list(mem.starved):
             workers = [worker for worker in cluster.eligible if worker.ready]
@@ -93,8 +95,9 @@ def _assign_to_executors(
     workers: Sequence[records.Worker],
     now: inputs.Moment,
 ) -> None:
-    """Give attempts, of calls too, to workers with a free slot: what waits is bound to none
-    before."""
+    """Give attempts, including calls, to executor processes with a free slot; none is bound
+    earlier.
+    """
     queue = cluster.queue
     free = [worker for worker in workers if worker.slots > worker.busy]
     if not free or not len(queue):
@@ -113,7 +116,9 @@ def _assign_to_executors(
 def _choose(
     task: records.Task, free: Sequence[records.Worker], entropy: ids.Entropy
 ) -> records.Worker:
-    """Prefer labels, then the share that is free; of equals any, so that none is always first."""
+    """Choose by labels, then by free share; among equals at random, so that none is always
+    first.
+    """
     if len(free) == 1:
         return free[0]
     sent = task.spec.sent
@@ -132,7 +137,9 @@ def _reserve_any(
     workers: Iterable[records.Worker],
     now: inputs.Moment,
 ) -> bool:
-    """Give it to the worker with most free slots, a call only where a slot is idle."""
+    """Reserve an attempt on the worker with most free slots; for a call, only where a slot is
+    idle.
+    """
     best, most = None, 0
     command = task.template is None
     for worker in workers:
@@ -155,8 +162,11 @@ def _reserve_for_commands(
     workers: Sequence[records.Worker],
     now: inputs.Moment,
 ) -> None:
-    """Commands do not wait behind calls for which there is no slot: they get the capacity that
-    is left. A call gets what is free next, if a slot may be opened for it then."""
+    """Give commands the capacity that is left, so that they do not wait behind calls without a
+    slot.
+
+    The call at the head gets the next free capacity if a slot may be opened for it then.
+    """
     queue = cluster.queue
     while queue.commands and any(worker.slots > worker.busy for worker in workers):
         command = queue.pop_command()
@@ -177,7 +187,7 @@ def _reserve_command(
 
 
 def reserve(mem: memory.Memory, task: records.Task, slot: records.Slot, now: inputs.Moment) -> None:
-    """Give a call to a slot."""
+    """Reserve an attempt of a call in a slot."""
     _begin(mem, task, slot.worker, now)
     task.slot = slot
     slot.held[task.id] = task
@@ -214,7 +224,9 @@ def _begin(
 
 
 def short(template: records.Template) -> bool:
-    """Calls of this template may be sent ahead: they are short, and need not start soon."""
+    """Return whether calls of this template may be sent ahead: they are short and need not start
+    soon.
+    """
     seconds, pending_s = template.seconds, template.spec.timeouts.pending_seconds
     return (
         seconds is not None
@@ -224,7 +236,7 @@ def short(template: records.Template) -> bool:
 
 
 def credit(seconds: float) -> int:
-    """How many calls of that mean length a slot may have."""
+    """Return how many calls of that mean duration may be queued in a slot."""
     return max(MIN_AHEAD, min(MAX_AHEAD, int(MAX_AHEAD_S / max(seconds, 1e-6))))
 
 
@@ -234,7 +246,9 @@ def _send_ahead(
     workers: Sequence[records.Worker],
     now: inputs.Moment,
 ) -> None:
-    """Short calls queue in slots that run short ones; slots that open will take one each."""
+    """Queue short calls in slots that run short ones; reserve one for each slot that is about to
+    open.
+    """
     queue = cluster.queue
     slots = [
         (len(slot.held), number, slot)
@@ -264,7 +278,9 @@ def _send_ahead(
 
 
 def _runs_short_calls(slot: records.Slot) -> bool:
-    """What it runs is over soon: nothing waits there, and its first call is of the short ones."""
+    """Return whether the slot's current call ends soon: it does not wait, and its template is
+    short.
+    """
     if not slot.held or slot.stack or not slot.link or slot.leaving:
         return False
     first = next(iter(slot.held.values()))
@@ -282,7 +298,7 @@ def _open_slots(
     workers: Sequence[records.Worker],
     now: inputs.Moment,
 ) -> None:
-    """Ask for slot processes where capacity is free: one for each call that waits."""
+    """Open slot processes where capacity is free, one for each waiting call."""
     while _openings(cluster, workers) < len(cluster.queue) - cluster.queue.commands:
         best, most = None, 0
         for worker in workers:
@@ -298,7 +314,7 @@ def _open_slots(
 
 
 def _openings(cluster: records.Cluster, workers: Iterable[records.Worker]) -> int:
-    """How many slots are to join that could take what waits."""
+    """Return how many slots that could take waiting calls are about to join."""
     if cluster.base is None:
         return cluster.openings
     return sum(slot.opening for worker in workers for slot in worker.processes.values())
@@ -322,10 +338,10 @@ def _take_back(
     workers: Sequence[records.Worker],
     now: inputs.Moment,
 ) -> None:
-    """A slot that has nothing to do gets half of what waits in the slot that has most, if what
-    waits there may go to any of these workers.
+    """Take half of the calls that are queued in the fullest slot back for an idle slot, if these
+    calls may run on any of these workers.
 
-    What waits behind a call that turned out to be long is worth a new slot.
+    Calls queued behind one that turned out to be long are worth a new slot.
     """
     free = [worker for worker in workers if worker.busy < worker.slots]
     idle = any(worker.idle for worker in free)
@@ -347,39 +363,43 @@ def _take_back(
 
 
 def _is_all_of(cluster: records.Cluster, slot: records.Slot) -> bool:
-    """What it holds was queued in this cluster, in no other of its workers."""
+    """Return whether all calls of the slot were queued in this cluster, rather than one with the
+    same workers.
+    """
     return all(task.cluster is cluster for task in slot.held.values())
 
 
 def _is_blocked(slot: records.Slot) -> bool:
-    """Calls wait behind one that runs for long already or is to end, and does not wait itself."""
+    """Return whether calls are queued behind one that has run for long or is being stopped, and
+    does not wait for other tasks itself.
+    """
     first = next(iter(slot.held.values()))
     slow = first.attempt_state is _STARTED or first.intent is not _NO_INTENT
     return slow and not slot.stack
 
 
 def _is_worth_moving(slot: records.Slot, queued: int) -> bool:
-    """Its calls would wait long enough to be worth moving."""
+    """Return whether the queued calls would wait long enough to be worth moving."""
     first = next(iter(slot.held.values()))
     seconds = None if first.template is None else first.template.seconds
     return seconds is None or seconds * queued > MIN_MOVED_S
 
 
 def end_spares(mem: memory.Memory, worker: records.Worker) -> None:
-    """End idle processes beyond its capacity."""
+    """End idle slot processes beyond the worker's capacity."""
     worker.spare_timer_set = False
     for slot in list(worker.idle.values())[worker.slots :]:
         kill(mem, slot)
 
 
 def kill(mem: memory.Memory, slot: records.Slot) -> None:
-    """Ask the agent for the end of a slot, which proves itself by `SlotGone`."""
+    """Ask the agent to kill a slot; `SlotGone` is the proof of its end."""
     stop_assigning(mem, slot)
     if slot.worker.link:
         mem.send(instructions.KillSlot(slot.worker.link, slot.id))
 
 
 def stop_assigning(mem: memory.Memory, slot: records.Slot) -> None:
-    """Give it nothing more."""
+    """Assign nothing more to a slot."""
     slot.leaving = True
     reservations.update(mem, slot)

@@ -1,7 +1,7 @@
-"""What slots, and Pods that run one call, report: ended, given back, yielded. Pure.
+"""Handles reports of slots, and of Pods that run one call: ended, returned, yielded. Pure.
 
-Used by `machine`. Only the newest attempt may report, and only the slot that has it or the Pod that
-it is; whatever comes late is acknowledged and changes nothing.
+Used by `machine`. Only the newest attempt may report, and only through the slot or Pod that runs
+it; a late report is acknowledged and changes nothing.
 """
 
 from kilnwork.api import attempts, calls, reasons
@@ -33,7 +33,7 @@ WEIGHT = 0.2
 
 
 def ended(mem: memory.Memory, item: inputs.CallsEnded, now: inputs.Moment) -> None:
-    """Take in that attempts are over."""
+    """Handle the report that attempts have ended."""
     mem.batch.acknowledged[item.link] = item.serial
     slot = mem.slot_links.get(item.link)
     if slot is None:
@@ -61,9 +61,10 @@ def ended(mem: memory.Memory, item: inputs.CallsEnded, now: inputs.Moment) -> No
 
 
 def _ended_in_pod(mem: memory.Memory, item: inputs.CallsEnded, now: inputs.Moment) -> None:
-    """The call of a Pod is over: that counts, and the Pod ends by itself.
+    """Handle the end of the call of a Pod: it counts, and the Pod exits by itself.
 
-    One that is being stopped has stopped when its Pod is over, which its executor sees.
+    An attempt that is being stopped counts as stopped only when its Pod has ended, which its
+    executor observes.
     """
     for end in item.ends:
         task = mem.attempt_behind(item.link, end.ref)
@@ -85,7 +86,7 @@ def _conclude(
 
 
 def _learn(task: records.Task, end: calls.CallEnd) -> None:
-    """How long calls of this template take."""
+    """Update the mean duration of calls of this template."""
     template, seconds = task.template, end.seconds
     if template is not None and seconds >= 0:
         mean = template.seconds
@@ -95,7 +96,7 @@ def _learn(task: records.Task, end: calls.CallEnd) -> None:
 def _succeed(
     mem: memory.Memory, task: records.Task, end: calls.CallEnd, now: inputs.Moment
 ) -> None:
-    """As `completion.conclude`, in one go: it did nothing but run and return."""
+    """Conclude a call that only ran and returned: as `completion.conclude`, in one step."""
     unreported = task.attempt_state is _RESERVED
     mem.move_attempt(task, _OVER, state=_SUCCESS)
     wall, reserved = now.wall, task.reserved
@@ -137,9 +138,9 @@ def _outcome(end: calls.CallEnd) -> attempts.Outcome:
 
 
 def returned(mem: memory.Memory, item: inputs.CallsReturned, now: inputs.Moment) -> None:
-    """A slot gives back what it has not started: it waits again, before all others.
+    """Queue attempts again, at the front, that a slot returns unstarted.
 
-    When nothing is given back nothing changes, so that no TakeBack follows just for that.
+    If there are none nothing changes, so that no TakeBack follows from this report alone.
     """
     slot = mem.slot_links.get(item.link)
     if slot is None:
@@ -152,7 +153,7 @@ def returned(mem: memory.Memory, item: inputs.CallsReturned, now: inputs.Moment)
 
 
 def yielded(mem: memory.Memory, item: inputs.Yielded, now: inputs.Moment) -> None:
-    """A generator has yielded: passed on to those that wait for it."""
+    """Pass on a value that a generator has yielded to those that wait for it."""
     slot = mem.slot_links.get(item.link)
     ref = item.ref
     task = mem.attempt_behind(item.link, ref) if slot is None else slot.held.get(ref.task)

@@ -1,7 +1,7 @@
-"""Children: requested by a running attempt, found again by the next one. Pure.
+"""Children: requested by a running attempt, and found again by the next one. Pure.
 
-Used by `machine`. A child is known by the parent's run and its key, so that a parent that runs
-again finds the children of the attempt before.
+Used by `machine`. A child is identified by the parent's run and a key, so a parent that runs again
+finds the children of its previous attempt.
 """
 
 import msgspec
@@ -24,7 +24,7 @@ _R = reasons.Reason
 
 
 def spawn(mem: memory.Memory, item: inputs.Spawn, now: inputs.Moment) -> None:
-    """Make the child or find it, and respond; a repeated request changes nothing."""
+    """Create the child or find it, and respond. A repeated request changes nothing."""
     parent = mem.tasks.get(item.parent.task)
     itself = mem.attempt_links.get(item.link) == item.parent
     refusal = _refusal(mem, item, parent, itself=itself)
@@ -57,7 +57,10 @@ def spawn(mem: memory.Memory, item: inputs.Spawn, now: inputs.Moment) -> None:
 def _refusal(
     mem: memory.Memory, item: inputs.Spawn, parent: records.Task | None, *, itself: bool
 ) -> str:
-    """`itself`: the attempt is at the other end of the link, not a worker that runs it."""
+    """Return why the request is refused, or "".
+
+    `itself`: the attempt itself is at the other end of the link, not a worker that runs it.
+    """
     if parent is None or parent.state.final or parent.ref != item.parent or not parent.held:
         return f"attempt {item.parent} is over, or is not the newest of its task"
     if not itself and (parent.worker is None or mem.links.get(item.link) is not parent.worker):
@@ -87,7 +90,9 @@ def _stored(known: records.Task) -> inputs.StoredChild:
 
 
 def _newest(mem: memory.Memory, found: inputs.StoredChild | None) -> inputs.StoredChild | None:
-    """What the journal knows of a child, whose newest run may be in memory: started by hand."""
+    """Return what the journal knows of a child, corrected by a newer run in memory (one started by
+    hand).
+    """
     task = None if found is None else mem.tasks.get(found.task)
     if found is None or task is None:
         return found
@@ -119,7 +124,7 @@ def _make_again(
     found: inputs.StoredChild,
     now: inputs.Moment,
 ) -> None:
-    """The next run of a child that failed under an earlier run of its parent."""
+    """Start the next run of a child that failed under an earlier run of its parent."""
     child = _record(mem, parent, item, found.task)
     child.run = found.run + 1
     families.adopt(family, child, item.parent, child_key=item.child_key)
@@ -152,7 +157,9 @@ def replace(
     child_key: str,
     now: inputs.Moment,
 ) -> None:
-    """The parent requests another child than its attempt before: end that, and note it."""
+    """End the child of an earlier attempt: the parent now requests a different one under the same
+    key.
+    """
     if known is not None:
         message = f"attempt {parent.attempt} of its parent asked for another child instead"
         completion.kill(mem, known, now, reason=_R.REPLACED, message=message)

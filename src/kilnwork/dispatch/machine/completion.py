@@ -1,8 +1,8 @@
-"""How a task ends: stopped, over, lost, tried again, killed with its children. Pure.
+"""How attempts and tasks end: stopped, finished, lost, retried, killed with their children. Pure.
 
 Used by `machine`, `workers` and `children`. Every function takes the shared memory first, and
-`now`. An attempt that ends is concluded once; what follows depends on why it was being stopped (the
-*intent*), on how it ended, and on the budgets of `retries`.
+`now`. An attempt that ends is concluded once. What follows depends on why it was being stopped (the
+*intent*), on how it ended, and on the budgets in `retries`.
 """
 
 import msgspec
@@ -52,7 +52,7 @@ def stop(
     reason: str,
     message: str,
 ) -> None:
-    """End a task for `intent`: at once if nothing runs, else by stopping the attempt."""
+    """End a task for `intent`: at once if nothing runs, otherwise by stopping the attempt."""
     if task.state.final or task.intent >= intent:
         return
     task.intent = intent
@@ -68,9 +68,10 @@ def stop(
 
 
 def send_stop(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
-    """Ask the worker for proof, and set the deadline after which there will be none.
+    """Ask the worker to stop the attempt and prove it; set the deadline after which no proof is
+    expected.
 
-    A call is first requested to end by itself; its slot is ended after the grace.
+    A call is first asked to end by itself; its slot is killed after the grace period.
     """
     grace, reason = task.spec.timeouts.kill_grace_seconds, task.reason or _R.KILLED
     if task.slot is not None:
@@ -97,11 +98,11 @@ def conclude(
     reported: bool = False,
     excused: bool = False,
 ) -> None:
-    """The newest attempt is over: finish the task, or let it wait for the next attempt.
+    """Conclude the newest attempt: finish the task, or let it wait for the next attempt.
 
-    `reported`: its worker says so. One that says WorkerLost ended the attempt because it could not
-    renew a lease that has not ended here: it was us who did not respond. `excused`: a loss does not
-    count.
+    `reported`: by its worker. If a worker reports WorkerLost, it ended the attempt because it could
+    not renew a lease that has not ended here: the dispatcher did not respond. `excused`: a loss
+    that does not count.
     """
     if reported and outcome.reason == _R.WORKER_LOST:
         excused = True
@@ -139,7 +140,9 @@ def conclude(
 
 
 def _not_to_be_repeated(outcome: attempts.Outcome) -> attempts.Outcome:
-    """What was sent may have had its effect, although it was lost."""
+    """Return the outcome of a lost attempt that must not be repeated: its request may have had its
+    effect.
+    """
     return msgspec.structs.replace(
         outcome,
         ending=attempts.Ending.FAILED,
@@ -150,7 +153,9 @@ def _not_to_be_repeated(outcome: attempts.Outcome) -> attempts.Outcome:
 
 
 def _by_us(worker: records.Worker | None, outcome: attempts.Outcome) -> bool:
-    """The dispatcher was away, or the worker was chosen to go: neither is the task's bad luck."""
+    """Return whether a loss is not the task's: the dispatcher was away, or the worker was to be
+    removed.
+    """
     if worker is None:
         return False
     return worker.from_before or (worker.draining and outcome.reason in _WITH_THE_WORKER)
@@ -184,7 +189,9 @@ _GO_ON = (_I.NONE, _I.TIMEOUT)
 def take_back(
     mem: memory.Memory, task: records.Task, now: inputs.Moment, *, message: str = ""
 ) -> None:
-    """Its slot has not started it and never will: it waits again, and that counts as nothing."""
+    """Queue a task again whose slot has not started it and never will; this counts as no
+    attempt.
+    """
     mem.move_attempt(task, _A.LOST)
     task.unstarted += 1
     release(mem, task, proof=True)
@@ -207,7 +214,7 @@ def _wait_again(
 
 
 def release(mem: memory.Memory, task: records.Task, *, proof: bool) -> None:
-    """Free its slot; without proof that stays occupied for as long as the worker lives."""
+    """Free the task's slot; without proof it stays occupied for as long as the worker lives."""
     worker = task.worker
     if task.slot is not None:
         reservations.leave(mem, task, task.slot, proof=proof)
@@ -245,7 +252,7 @@ def _remember(
 def _conclude_intent(
     mem: memory.Memory, task: records.Task, outcome: attempts.Outcome, now: inputs.Moment
 ) -> None:
-    """An attempt that was being stopped is over."""
+    """Conclude an attempt that was being stopped."""
     if task.intent is _I.TIMEOUT:
         task.intent = _I.NONE
         # A lost worker kills what it has before its lease ends, so a retry may follow.
@@ -276,7 +283,10 @@ def _conclude_stopped(
     message: str,
     proof: bool,
 ) -> None:
-    """Nothing of it runs, or that is not known: Killed if it was killed, else Failed."""
+    """Finish a stopped task: Killed if it was killed, otherwise Failed.
+
+    `proof`: False if it is unknown whether anything of it still runs.
+    """
     task.stopped = proof
     if task.intent is not _I.KILL:
         finish(mem, task, now, state=_S.FAILED, reason=reason, message=message)
@@ -314,7 +324,7 @@ def _fail(
 def _finish_failed(
     mem: memory.Memory, task: records.Task, outcome: attempts.Outcome, now: inputs.Moment
 ) -> None:
-    """Failed, for good; what a call has instead of a result is its error."""
+    """Finish a task as Failed; a call has its error in place of a result."""
     if task.template is not None:
         task.result = outcome.result
     reason, message = outcome.reason, outcome.message
@@ -329,7 +339,9 @@ def _lose(
     *,
     excused: bool,
 ) -> None:
-    """A loss that is not the task's fault, counted unless it never ran or we were away."""
+    """Handle a loss that is not the task's fault; it counts unless the attempt never ran or is
+    excused.
+    """
     if excused and task.excused < retries.MAX_EXCUSED:
         task.excused += 1
         _wait_again(mem, task, now, message=outcome.message)
@@ -353,7 +365,7 @@ def _why(outcome: attempts.Outcome) -> str:
 def back_off(
     mem: memory.Memory, task: records.Task, now: inputs.Moment, *, delay_s: float, why: str
 ) -> None:
-    """Wait `delay_s` for the next attempt."""
+    """Wait `delay_s` before the next attempt."""
     mem.move(task, _S.PENDING)
     task.reason = _R.RETRY_BACKOFF
     task.message = f"attempt {task.attempt} ended with {why}"
@@ -391,7 +403,7 @@ def finish(
     reason: str,
     message: str,
 ) -> None:
-    """The run is over, for good."""
+    """Finish the run; this is final."""
     mem.move(task, state)
     task.reason, task.message = reason, message
     task.finished = max(now.wall, task.started or task.created)
@@ -412,7 +424,7 @@ def finish(
 def _kill_unrequested(
     mem: memory.Memory, parent: records.Task, family: records.Family, now: inputs.Moment
 ) -> None:
-    """End the children that the successful attempt did not request."""
+    """Kill the children that the successful attempt did not request."""
     if parent.attempt == 1 and parent.run == 1:
         return
     for child in list(family.members.values()):
@@ -426,7 +438,7 @@ def _kill_unrequested(
 def kill(
     mem: memory.Memory, task: records.Task, now: inputs.Moment, *, reason: str, message: str = ""
 ) -> None:
-    """End a task and, recursively, the unfinished children of this run."""
+    """Kill a task and, recursively, the unfinished children of this run."""
     front = [(task, reason, message)]
     while front:
         target, why, words = front.pop()

@@ -2,7 +2,7 @@
 
 Used by `machine`, `call_reports`, `submissions` and `restore`. Nothing happens in the middle of
 another decision: ends are noted in memory and passed on by `settle`, so that a chain of a million
-dependents that fail is a loop and not a recursion.
+failing dependents is a loop rather than a recursion.
 """
 
 import contextlib
@@ -28,7 +28,9 @@ _encode = msgspec.msgpack.Encoder().encode
 def attach(
     mem: memory.Memory, task: records.Task, values: Mapping[ids.TaskId, calls.Value]
 ) -> None:
-    """Have a call take the results of `task.needs`: those in memory, or else of `values`."""
+    """Attach a call to the tasks in `task.needs`, whose results it takes: from memory, else from
+    `values`.
+    """
     mem.pins.pin(task.needs)
     for name in dict.fromkeys(task.needs):
         needed = mem.tasks.get(name)
@@ -56,7 +58,7 @@ def value(task: records.Task) -> calls.Value:
 
 
 def outcome(mem: memory.Memory, task: records.Task, name: ids.TaskId) -> calls.Value | None:
-    """Return how a task that `task` has just delegated to has ended, if it is final and in memory.
+    """Return how a task to which `task` has just delegated ended, if it is final and in memory.
 
     It may be forgotten before `settle` looks for it.
     """
@@ -72,9 +74,9 @@ def _missing(task: ids.TaskId) -> calls.Value:
 
 
 def _take(task: records.Task, needed: calls.Value) -> None:
-    """Keep it for the attempts of `task`, unless it is too large to go along.
+    """Keep the result for the attempts of `task`, unless it is too large to be sent along.
 
-    The first one that failed decides what becomes of the task.
+    The first input that failed decides what becomes of the task.
     """
     if needed.state is not _S.SUCCESS and task.failed_input is None:
         task.failed_input = needed
@@ -87,14 +89,16 @@ def _take(task: records.Task, needed: calls.Value) -> None:
 
 
 def failed_input(task: records.Task) -> calls.Value | None:
-    """What keeps a call from running: an input that failed, unless it takes failures too."""
+    """Return the failed input that keeps a call from running; None if it accepts failures too."""
     if task.failed_input is None or task.template is None or task.template.accept_failures:
         return None
     return task.failed_input
 
 
 def fail(mem: memory.Memory, task: records.Task, needed: calls.Value, now: inputs.Moment) -> None:
-    """Fail a task that cannot run; its error has that of its input as cause."""
+    """Fail a task that cannot run because of a failed input, whose error becomes the cause of its
+    own.
+    """
     word = "is not known" if needed.state is _S.PENDING else f"ended {needed.state.value}"
     message = f"input {ids.task_text(needed.task)} {word}"
     detail = f"{needed.reason}: {needed.message}".strip(": ")
@@ -108,9 +112,9 @@ def fail(mem: memory.Memory, task: records.Task, needed: calls.Value, now: input
 
 
 def _cause(needed: calls.Value) -> attempts.ErrorInfo | None:
-    """The error of an input that failed: its own, else one that says how it ended.
+    """Return the error of a failed input: its own, otherwise one that says how it ended.
 
-    Of a chain of inputs that failed for one another only the first one counts.
+    In a chain of inputs that failed because of one another, only the first error is kept.
     """
     payload = needed.payload
     if payload is not None and payload.media_type == attempts.ERROR and payload.digest is None:
@@ -136,7 +140,7 @@ _KINDS = {
 
 
 def settle(mem: memory.Memory, now: inputs.Moment) -> None:
-    """Pass on what has ended to all that depend on it, and so on."""
+    """Pass the ends of tasks on to all that depend on them, transitively."""
     while mem.ended or mem.delegating:
         delegating, mem.delegating = mem.delegating, {}
         for task, known in delegating.items():
@@ -152,7 +156,7 @@ def settle(mem: memory.Memory, now: inputs.Moment) -> None:
 def _link(
     mem: memory.Memory, task: records.Task, known: calls.Value | None, now: inputs.Moment
 ) -> None:
-    """A task has returned a future: follow that task, or take its outcome at once."""
+    """Handle a task that has returned a future: follow that task, or take its outcome at once."""
     name = task.delegate
     if name is None or task.state.final:
         return
@@ -189,7 +193,7 @@ def _pass_on(
 
 
 def _start(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
-    """All its inputs are there: it waits for a slot, or fails with one of them."""
+    """Queue a task whose inputs are all there, or fail it because of one of them."""
     needed = failed_input(task)
     if needed is not None:
         fail(mem, task, needed, now)
@@ -204,7 +208,7 @@ def _adopt(
     outcome: calls.Value,
     now: inputs.Moment,
 ) -> None:
-    """The task that it delegated to is over: so is it, in the same way."""
+    """Finish the task in the same way as the task to which it delegated."""
     state, reason, message = outcome.state, outcome.reason, outcome.message
     task.result = outcome.payload
     if state is _S.PENDING:
@@ -217,7 +221,9 @@ def _adopt(
 
 
 def missing(mem: memory.Memory) -> set[ids.TaskId]:
-    """Return tasks that others depend on and memory has not, after a start: they are over."""
+    """Return the tasks on which others depend and that are not in memory after a start: they are
+    final.
+    """
     names = set[ids.TaskId]()
     for task in mem.tasks.values():
         names.update(task.needs)
@@ -227,7 +233,7 @@ def missing(mem: memory.Memory) -> set[ids.TaskId]:
 
 
 def restore(mem: memory.Memory, values: Mapping[ids.TaskId, calls.Value]) -> None:
-    """After a start, when all tasks are in memory: who depends on whom."""
+    """Restore all dependencies after a start, when all tasks are in memory."""
     for task in list(mem.tasks.values()):
         if task.needs:
             attach(mem, task, values)
@@ -236,7 +242,7 @@ def restore(mem: memory.Memory, values: Mapping[ids.TaskId, calls.Value]) -> Non
 
 
 def ready(mem: memory.Memory, tasks: Iterable[records.Task], now: inputs.Moment) -> None:
-    """Let new calls enter: those whose inputs are all over start or fail, the others wait."""
+    """Admit new calls: those whose inputs have all ended start or fail, the others wait."""
     for task in tasks:
         if task.unmet:
             lifecycle.enqueue(mem, task)

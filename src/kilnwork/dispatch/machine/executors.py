@@ -1,10 +1,10 @@
-"""Executors of the manager: each is one peer that takes every attempt it is given. Pure.
+"""Executors inside the manager: each is one peer that takes every attempt it is given. Pure.
 
-Used by `machine`. Executors that are processes of their own hold leases and are `workers`' care. To
-it an executor of the manager is a worker without lease and without slots of its own: it gets
-`RunAttempt` (make sure that this attempt exists) and `StopAttempt`, and reports starts and ends as
-an agent does. It lives in the manager, so it cannot be lost while the dispatcher is not; what it
-has created goes on without either, and is found again by name.
+Used by `machine`. Executors that are processes of their own hold leases and are handled by
+`workers`. To the machine, an executor inside the manager is a worker without a lease or slots: it
+gets `RunAttempt` (ensure that this attempt exists) and `StopAttempt`, and reports starts and ends
+as an agent does. It cannot be lost separately from the dispatcher. What it has created continues
+without either of them, and is found again by name.
 """
 
 import hashlib
@@ -28,12 +28,12 @@ _I = records.Intent
 
 
 def session(executor: str) -> bytes:
-    """Return the session of an executor: the same in every life of the manager."""
+    """Return the session id of an executor, which is the same in every process of the manager."""
     return hashlib.sha256(api_task.executor_queue(executor).encode()).digest()[:16]
 
 
 def join(mem: memory.Memory, item: inputs.JoinExecutor, now: inputs.Moment) -> None:
-    """An executor is there: it gets again what it had, and from now on what waits for it."""
+    """Let an executor join: it gets the attempts that it had, and waiting tasks from now on."""
     name = session(item.executor)
     worker = mem.workers.get(name)
     if worker is None:
@@ -65,8 +65,10 @@ def join(mem: memory.Memory, item: inputs.JoinExecutor, now: inputs.Moment) -> N
 
 
 def join_attempt(mem: memory.Memory, item: inputs.JoinAttempt) -> None:
-    """The sidecar of an attempt is there: it gets the inputs, if there are any. That of an attempt
-    which is over is turned away by `held_by` at whatever it asks for."""
+    """Let the sidecar of an attempt join: it gets the inputs, if there are any.
+
+    The sidecar of an attempt that has ended is refused by `held_by` with its first request.
+    """
     mem.attempt_links[item.link] = item.ref
     mem.send(instructions.Welcome(item.link, keep=(), unknown=()))
     task = mem.tasks.get(item.ref.task)
@@ -75,8 +77,10 @@ def join_attempt(mem: memory.Memory, item: inputs.JoinAttempt) -> None:
 
 
 def join_call(mem: memory.Memory, item: inputs.JoinCall, now: inputs.Moment) -> None:
-    """The process that runs the call of an attempt is there, for the first time or again: it gets
-    the call, and submits as a slot does. That of an attempt which is over is refused."""
+    """Let the process that runs the call of an attempt join, for the first time or again.
+
+    It gets the call, and submits as a slot does. Refused if the attempt has ended.
+    """
     ref, link = item.ref, item.link
     task = mem.tasks.get(ref.task)
     if task is None or task.template is None or task.ref != ref or not task.held:
@@ -95,7 +99,9 @@ def join_call(mem: memory.Memory, item: inputs.JoinCall, now: inputs.Moment) -> 
 
 
 def leave_attempt(mem: memory.Memory, link: int) -> bool:
-    """The link of a sidecar, or of the process of a call, is closed; False if it was none."""
+    """Handle the closed link of a sidecar or call process; return False if the link was of another
+    kind.
+    """
     if mem.attempt_links.pop(link, None) is None:
         return False
     submitters.detach(mem, link)
@@ -103,8 +109,11 @@ def leave_attempt(mem: memory.Memory, link: int) -> bool:
 
 
 def outcome(task: records.Task, seen: attempts.Outcome) -> attempts.Outcome:
-    """How an attempt has ended by what its executor sees. A call reports its end itself: one whose
-    process ended well without that has not returned."""
+    """Return the outcome of an attempt from what its executor observes.
+
+    A call reports its end itself: one whose process exited with 0 without a report has not
+    returned.
+    """
     if task.template is None or task.spec.call is None:
         return seen
     if seen.ending is not attempts.Ending.SUCCEEDED:
@@ -116,7 +125,7 @@ def outcome(task: records.Task, seen: attempts.Outcome) -> attempts.Outcome:
 
 
 def observe(mem: memory.Memory, task: records.Task, item: inputs.Observed) -> None:
-    """Note what is seen of an attempt, to be shown while it stays in this state."""
+    """Record what is observed of an attempt, to be shown while it stays in this state."""
     if task.observed != item.observed:
         task.observed = item.observed
         task.placed = item.observed.node or task.placed  # stored with its start or end

@@ -1,7 +1,7 @@
 """Families: the children of one run of a task, and how a task becomes one of them. Pure.
 
-Used by `children`, `submissions` and `reruns`, which decide who is one, and by `restore`. A run may
-take over the children of the run before it.
+Used by `children`, `submissions` and `reruns`, which decide who belongs to one, and by `restore`. A
+run may take over the children of the previous run.
 """
 
 from kilnwork.api import attempts
@@ -10,7 +10,7 @@ from kilnwork.dispatch.machine import inputs, memory, notifications, records
 
 
 def of_run(parent: records.Task) -> records.Family:
-    """The children of this run of `parent`."""
+    """Return the family of this run of `parent`."""
     if parent.family is None:
         parent.family = records.Family(parent.id, parent.run, declared=parent.declared)
     return parent.family
@@ -27,8 +27,10 @@ def adopt(
 
 
 def take_over(mem: memory.Memory, task: records.Task, earlier: inputs.Earlier | None) -> None:
-    """Let a new run go on with the children of an earlier one: they are its own from now on, and no
-    attempt of it has requested any of them yet."""
+    """Let a new run continue with the children of an earlier one.
+
+    They belong to it from now on, and none of its attempts has requested any of them yet.
+    """
     if earlier is None or not earlier.total:
         return
     family = of_run(task)
@@ -46,7 +48,7 @@ def take_over(mem: memory.Memory, task: records.Task, earlier: inputs.Earlier | 
 
 
 def earlier_of(task: records.Task) -> inputs.Earlier | None:
-    """The children of a run that is over and still in memory."""
+    """Return the children of a finished run that is still in memory."""
     family = task.family
     if family is None:
         return None
@@ -55,7 +57,7 @@ def earlier_of(task: records.Task) -> inputs.Earlier | None:
 
 
 def replace_failed(mem: memory.Memory, task: records.Task, family: records.Family) -> None:
-    """`task` is a new run of a child of that family which failed: it counts instead of that."""
+    """Count `task`, a new run of a failed child of that family, in place of the failed run."""
     family.failed -= 1
     mem.batch.superseded.append((task.id, task.run))
     notifications.publish_parent(mem, family)

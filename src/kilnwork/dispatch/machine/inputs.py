@@ -1,7 +1,7 @@
-"""Inputs of the machine: one frozen value for each thing that can happen.
+"""Inputs of the machine: one frozen value for each kind of event.
 
-Made by the hub from frames, calls and timers. A *link* is a number that the hub gave one connection
-of a worker; numbers are never used twice.
+The hub makes them from frames, calls and timers. A *link* is the number that the hub gave to one
+connection; numbers are never reused.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,22 +15,23 @@ from kilnwork.kit import ids
 
 
 class Moment(msgspec.Struct, frozen=True, gc=False):
-    """Now, on both clocks, seconds: `wall` for records, `mono` for deadlines."""
+    """The current time on both clocks, in seconds: `wall` for records, `mono` for deadlines."""
 
     wall: float
     mono: float
 
 
 class Past(msgspec.Struct, frozen=True):
-    """The newest run that the journal has of a task which is not in memory."""
+    """The newest run that the journal has of a task that is not in memory."""
 
     run: int
     state: api_task.State
 
 
 class Submit(msgspec.Struct, frozen=True):
-    """Run a task; `past` is what the journal knows of it. `force`: even after a success.
-    `earlier`: children that the run goes on with."""
+    """Run a task. `past`: what the journal knows of it. `force`: even after a success. `earlier`:
+    the children that the run continues with.
+    """
 
     submission: model.Submission
     past: Past | None = None
@@ -39,15 +40,17 @@ class Submit(msgspec.Struct, frozen=True):
 
 
 class SubmitNew(msgspec.Struct, frozen=True):
-    """Run tasks that neither memory nor the journal knows, each once, and none of them too large
-    (`Machine.refusal`)."""
+    """Run tasks that are neither in memory nor in the journal, each once, none of them too large
+    (`Machine.refusal`).
+    """
 
     submissions: Sequence[model.Submission]
 
 
 class Earlier(msgspec.Struct, frozen=True, gc=False):
-    """The children of an earlier run, for a run that goes on with them: how many there are in all
-    and how they ended, and the ids of those that have not, as far as the journal knows."""
+    """The children of an earlier run, for a run that continues with them: how many there are in
+    each state, and the ids of the unfinished ones as far as the journal knows.
+    """
 
     run: int
     total: int
@@ -57,12 +60,12 @@ class Earlier(msgspec.Struct, frozen=True, gc=False):
 
 
 class Rerun(msgspec.Struct, frozen=True, kw_only=True):
-    """Start a spawned task again whose run before `run` is over; all else is unchanged.
+    """Start a finished spawned task again as run `run`; everything else is unchanged.
 
-    `arguments` is None for a command. `values`: how those ended of `needs` that have. `key`: by
-    which its driver finds it, or its parent's run if `of_family`. `earlier`: the children that
-    the run goes on with; None: it makes its own. `of_family`: it is one of the children of
-    `parent`, whose run is in memory. `digest`: of a command that is a child.
+    `arguments`: None for a command. `values`: how the finished ones of `needs` ended. `key`: its
+    driver's key, or the key within its parent's run if `of_family`. `earlier`: the children that
+    the run continues with; None: it makes its own. `of_family`: it is a child of `parent`, whose
+    run is in memory. `digest`: of a command that is a child.
     """
 
     task: ids.TaskId
@@ -83,14 +86,15 @@ class Rerun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetryFailed(msgspec.Struct, frozen=True):
-    """Run again what failed: in order, each after what it needs and after its parent. One that
-    has been started again meanwhile is left as it is."""
+    """Run failed tasks again, in an order in which each comes after its parent and the tasks it
+    needs. One that was started again meanwhile is left alone.
+    """
 
     reruns: Sequence[Rerun]
 
 
 class Kill(msgspec.Struct, frozen=True):
-    """End a task and, recursively, its unfinished children."""
+    """Kill a task and, recursively, its unfinished children."""
 
     task: ids.TaskId
     reason: str
@@ -98,33 +102,35 @@ class Kill(msgspec.Struct, frozen=True):
 
 
 class Suspend(msgspec.Struct, frozen=True):
-    """Suspend a task, or resume it; an attempt that runs goes on."""
+    """Suspend a task, or resume it; a running attempt continues."""
 
     task: ids.TaskId
     suspended: bool
 
 
 class Release(msgspec.Struct, frozen=True):
-    """The objects of these tasks are gone, and their runs are over: no controller follows them."""
+    """Note that the objects of these tasks are deleted and their runs finished: no controller
+    follows them.
+    """
 
     tasks: tuple[ids.TaskId, ...]
 
 
 class Forget(msgspec.Struct, frozen=True):
-    """These tasks are over, and need not be kept any more, nor need their end be written. One that
-    is not over stays."""
+    """Forget these finished tasks, even before their end is written. An unfinished one stays."""
 
     tasks: tuple[ids.TaskId, ...]
 
 
 class Close(msgspec.Struct, frozen=True):
-    """The server stops in order: nothing more starts, and what is lost from now on is excused."""
+    """Start no more tasks and excuse all losses: the server is stopping in order."""
 
 
 class CloseCluster(msgspec.Struct, frozen=True):
-    """A TaskCluster was deleted: its unfinished tasks fail.
+    """Fail the unfinished tasks of a deleted TaskCluster.
 
-    `running`: False spares those that a worker has, and who waits for the end of one of them.
+    `running`: False spares those that a worker has, and those that wait for the end of one of
+    these.
     """
 
     namespace: str
@@ -133,7 +139,9 @@ class CloseCluster(msgspec.Struct, frozen=True):
 
 
 class Drain(msgspec.Struct, frozen=True):
-    """The workers in these Pods of a cluster, and no others, get nothing new: they are to go."""
+    """Assign nothing more to the workers in these Pods of a cluster, and only these: they will be
+    removed.
+    """
 
     namespace: str
     cluster: str
@@ -141,7 +149,7 @@ class Drain(msgspec.Struct, frozen=True):
 
 
 class SetPortions(msgspec.Struct, frozen=True):
-    """Which portions of a SyncSet's data nodes hold, where workers of a cluster are."""
+    """Set which portions of a SyncSet's data are on which nodes, for the workers of a cluster."""
 
     namespace: str
     cluster: str
@@ -149,8 +157,7 @@ class SetPortions(msgspec.Struct, frozen=True):
 
 
 class Join(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker, or a process of an executor, was authenticated. `running`: what its Hello says it
-    still has."""
+    """A worker or executor process was authenticated. `running`: the attempts in its Hello."""
 
     link: int
     session: bytes
@@ -168,7 +175,7 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JoinExecutor(msgspec.Struct, frozen=True):
-    """An executor of this process takes attempts from now on, `capacity` at once."""
+    """An executor in this process takes attempts from now on, up to `capacity` at a time."""
 
     link: int
     executor: str
@@ -176,15 +183,16 @@ class JoinExecutor(msgspec.Struct, frozen=True):
 
 
 class JoinAttempt(msgspec.Struct, frozen=True):
-    """The sidecar of an attempt of an executor is connected: it speaks for that attempt alone."""
+    """The sidecar of an executor's attempt is connected: it speaks for that attempt alone."""
 
     link: int
     ref: attempts.AttemptRef
 
 
 class JoinCall(msgspec.Struct, frozen=True):
-    """The process that runs the call of an attempt of an executor is connected: it submits for that
-    attempt and reports its end."""
+    """The process that runs the call of an executor's attempt is connected: it submits for that
+    attempt and reports its end.
+    """
 
     link: int
     ref: attempts.AttemptRef
@@ -192,7 +200,7 @@ class JoinCall(msgspec.Struct, frozen=True):
 
 
 class Observed(msgspec.Struct, frozen=True):
-    """An executor sees why an attempt is where it is; sent again whenever that changes."""
+    """What an executor observes of an attempt; sent again whenever it changes."""
 
     link: int
     ref: attempts.AttemptRef
@@ -204,16 +212,18 @@ class Observed(msgspec.Struct, frozen=True):
 
 
 class LinkClosed(msgspec.Struct, frozen=True):
-    """A connection ended; the worker may come back until its lease ends."""
+    """A connection was closed; the worker may come back until its lease ends."""
 
     link: int
 
 
 class WorkerGone(msgspec.Struct, frozen=True):
-    """A Pod is gone, and with it everything that ran in it: proof. `why`: if that is known.
+    """A Pod is gone, and with it everything that ran in it, which is proof. `why`: the reason, if
+    known.
 
-    `ended`: it is not, but its container ended at that moment (wall clock of its machine) and has
-    not begun again: proof for those that began before and are not connected. None: the Pod is gone.
+    `ended`: if not None, the Pod still exists, but its container ended at that time (wall clock of
+    its machine) and was not started again: proof for sessions that began earlier and are not
+    connected.
     """
 
     pod_uid: str
@@ -222,13 +232,13 @@ class WorkerGone(msgspec.Struct, frozen=True):
 
 
 class Renew(msgspec.Struct, frozen=True):
-    """A worker is alive."""
+    """A worker renews its lease."""
 
     link: int
 
 
 class Started(msgspec.Struct, frozen=True):
-    """A worker executed the command of an attempt."""
+    """A worker has started the command of an attempt."""
 
     link: int
     serial: int
@@ -237,7 +247,7 @@ class Started(msgspec.Struct, frozen=True):
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """A worker says that an attempt is over."""
+    """A worker reports that an attempt has ended."""
 
     link: int
     serial: int
@@ -246,11 +256,11 @@ class Finished(msgspec.Struct, frozen=True):
 
 
 class StoredChild(msgspec.Struct, frozen=True):
-    """A child that the journal has and memory has not: it is final.
+    """A child that is in the journal and not in memory: it is final.
 
-    `requested_by`: the newest attempt of its parent's run that requested it; 0: none, since it is
-    a child of an earlier run which the parent's goes on with. `run`: its newest one, which ended
-    as `state` says; `earlier`: the children of that, if it may be followed by another.
+    `requested_by`: the newest attempt of its parent's run that requested it; 0 if it is a child of
+    an earlier run which the parent's run continues with. `run`: its newest run, which ended as
+    `state` says. `earlier`: the children of that run, if another may follow.
     """
 
     task: ids.TaskId
@@ -262,22 +272,27 @@ class StoredChild(msgspec.Struct, frozen=True):
 
     @property
     def to_be_retried(self) -> bool:
-        """Return whether it failed under an earlier run of its parent and runs again now."""
+        """Return whether it failed under an earlier run of its parent, and so runs again when
+        requested.
+        """
         return to_be_retried(self.state, self.requested_by)
 
 
 def to_be_retried(state: api_task.State, requested_by: int) -> bool:
-    """Return whether a child failed that no attempt of its parent's run has requested: an earlier
-    run has, and this one goes on with what succeeded of it."""
+    """Return whether a failed child was requested by no attempt of its parent's current run.
+
+    An earlier run requested it; the current one continues with what succeeded and runs the rest
+    again.
+    """
     return requested_by == 0 and state.final and state is not api_task.State.SUCCESS
 
 
 class Spawn(msgspec.Struct, frozen=True, kw_only=True):
     """A running attempt requests a child.
 
-    `task`: the id that a new child would get. `child_key` is `=KEY`, or `#N` for the N-th unkeyed
-    child of the attempt. `digest`: of spec and inputs as requested, in canonical form. `warning`:
-    what the response says besides.
+    `task`: the id for a new child. `child_key`: `=KEY`, or `#N` for the N-th child of the attempt
+    without a key. `digest`: of spec and inputs as requested, in canonical form. `warning`: to be
+    added to the response.
     """
 
     link: int
@@ -294,7 +309,7 @@ class Spawn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """A task says how far it is."""
+    """A task reports its progress."""
 
     link: int
     ref: attempts.AttemptRef
@@ -302,7 +317,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class Attach(msgspec.Struct, frozen=True):
-    """A driver was authenticated; or the same session is back on another link."""
+    """A driver was authenticated, or the same session reconnected."""
 
     link: int
     session: bytes
@@ -310,7 +325,7 @@ class Attach(msgspec.Struct, frozen=True):
 
 
 class Define(msgspec.Struct, frozen=True):
-    """A submitter gives a template a number of its link."""
+    """A submitter defines a template under a number of its link."""
 
     link: int
     number: int
@@ -318,18 +333,19 @@ class Define(msgspec.Struct, frozen=True):
 
 
 class Undefine(msgspec.Struct, frozen=True):
-    """A submitter will not name these templates any more."""
+    """A submitter will not use these template numbers any more."""
 
     link: int
     numbers: tuple[int, ...]
 
 
 class Lookups(msgspec.Struct):
-    """Names what is looked up in the journal before an input is applied; by the call's number.
+    """What to look up in the journal before an input is applied; by number of the call.
 
-    `calls`: is there a task of that id; `children`: parent, its run and a child key; `keys`: a
-    driver's key (as a child key). `values`: tasks whose end is needed. `cached`: is there a result
-    of that key, and how old it may be, in seconds. Only tasks of `namespace` count.
+    `calls`: whether there is a task with that id. `children`: parent, its run and a child key.
+    `keys`: a driver's key (as a child key). `values`: tasks whose end is needed. `cached`: whether
+    there is a result with that key, and its greatest age in seconds. Only tasks of `namespace`
+    count.
     """
 
     namespace: str
@@ -341,10 +357,10 @@ class Lookups(msgspec.Struct):
 
 
 class StoredCall(msgspec.Struct, frozen=True):
-    """What the journal has of a call which memory has not: it is final.
+    """A call that is in the journal and not in memory: it is final.
 
     `arguments` (None: not a call) and `spec` show whether it is the same call. `requested_by`,
-    `run`, `earlier`: as of `StoredChild`. `source`: whose turn that run took in the queue.
+    `run`, `earlier`: as in `StoredChild`. `source`: the queue source of that run.
     """
 
     value: calls.Value
@@ -361,7 +377,7 @@ Values = Mapping[ids.TaskId, calls.Value]
 
 
 class CachedResult(msgspec.Struct, frozen=True):
-    """A success that will do for a call. `finished`: when it ended, wall clock, seconds."""
+    """A success that may be used for a call. `finished`: when it ended, wall clock in seconds."""
 
     task: ids.TaskId
     payload: attempts.Payload | None
@@ -369,11 +385,11 @@ class CachedResult(msgspec.Struct, frozen=True):
 
 
 class SubmitCalls(msgspec.Struct, frozen=True):
-    """A submitter wants these calls run.
+    """A submitter submits calls.
 
-    `known`: by number of the item, calls that the journal has and memory has not (see
+    `known`: by number of the item, calls that are in the journal and not in memory (see
     `Machine.lookups`). `values`: by task, how tasks ended that the items need. `cached`: by number
-    of the item, results that will do.
+    of the item, results that may be used.
     """
 
     link: int
@@ -384,7 +400,7 @@ class SubmitCalls(msgspec.Struct, frozen=True):
 
 
 class WatchTasks(msgspec.Struct, frozen=True):
-    """A submitter wants results. `values`: of tasks that are not in memory."""
+    """A submitter watches tasks for their results. `values`: of tasks that are not in memory."""
 
     link: int
     items: tuple[calls.Watched, ...]
@@ -392,7 +408,7 @@ class WatchTasks(msgspec.Struct, frozen=True):
 
 
 class CancelTasks(msgspec.Struct, frozen=True):
-    """A submitter wants tasks killed."""
+    """A submitter cancels tasks."""
 
     link: int
     tasks: tuple[ids.TaskId, ...]
@@ -407,7 +423,7 @@ class SlotOpening(msgspec.Struct, frozen=True):
 
 
 class SlotJoined(msgspec.Struct, frozen=True):
-    """A slot said Hello with the secret that its agent gave it; `running`: all that it has."""
+    """A slot connected with the secret that its agent gave it; `running`: all attempts it holds."""
 
     link: int
     slot: bytes
@@ -415,7 +431,7 @@ class SlotJoined(msgspec.Struct, frozen=True):
 
 
 class SlotGone(msgspec.Struct, frozen=True):
-    """An agent says that a slot's process is over; see `messages.SlotGone`."""
+    """An agent reports that a slot's process has ended; see `messages.SlotGone`."""
 
     link: int
     serial: int
@@ -429,7 +445,7 @@ class SlotGone(msgspec.Struct, frozen=True):
 
 
 class CallsEnded(msgspec.Struct, frozen=True):
-    """A slot says that attempts are over. `values`: of delegates that are not in memory."""
+    """A slot reports that attempts have ended. `values`: of delegates that are not in memory."""
 
     link: int
     serial: int
@@ -438,7 +454,7 @@ class CallsEnded(msgspec.Struct, frozen=True):
 
 
 class CallsReturned(msgspec.Struct, frozen=True):
-    """A slot gives back attempts that it has not started."""
+    """A slot returns attempts that it has not started."""
 
     link: int
     refs: tuple[attempts.AttemptRef, ...]
@@ -447,8 +463,8 @@ class CallsReturned(msgspec.Struct, frozen=True):
 class Waiting(msgspec.Struct, frozen=True):
     """An attempt waits for other tasks, and its slot is free for others meanwhile.
 
-    `first`: it goes on when any of them is over, not only when all are. `more`: it waits for others
-    besides, so it is not known when it goes on.
+    `first`: it resumes when any of them has ended, rather than all. `more`: it waits for others as
+    well, so it is unknown when it resumes.
     """
 
     link: int
@@ -460,14 +476,14 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Resumed(msgspec.Struct, frozen=True):
-    """An attempt that waited goes on."""
+    """An attempt that waited resumes."""
 
     link: int
     ref: attempts.AttemptRef
 
 
 class Yielded(msgspec.Struct, frozen=True):
-    """A generator has yielded a value; passed on, not kept."""
+    """A generator has yielded a value, which is passed on but not stored."""
 
     link: int
     ref: attempts.AttemptRef
@@ -476,11 +492,11 @@ class Yielded(msgspec.Struct, frozen=True):
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """Time has passed: what is due now happens now."""
+    """Time has passed: do what is due."""
 
 
 class Stalled(msgspec.Struct, frozen=True):
-    """The dispatcher itself was away for a while: every lease gets a full term."""
+    """The dispatcher itself was suspended for a while: every lease gets a full term."""
 
 
 Input = (

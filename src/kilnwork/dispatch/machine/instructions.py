@@ -1,7 +1,7 @@
-"""What the machine wants done: sends that wait for the disk, and the rows that go there first.
+"""What the machine wants done: messages to send once the disk has the rows, and these rows.
 
-Carried out by the hub (sends) and the journal (rows). A `Batch` is one transaction; none of its
-sends leaves before its rows are on disk.
+The hub sends the messages, the journal writes the rows. A `Batch` is one transaction; none of its
+messages is sent before its rows are on disk.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ Writes = Iterable[tuple[str, Iterable[Row]]]
 
 
 class RunAttempt(msgspec.Struct, frozen=True):
-    """Give a reserved attempt to its worker."""
+    """Send a reserved attempt to its worker."""
 
     link: int
     ref: attempts.AttemptRef
@@ -37,14 +37,14 @@ class StopAttempt(msgspec.Struct, frozen=True):
 
 
 class Acknowledge(msgspec.Struct, frozen=True, gc=False):
-    """Reports up to this serial are on disk, or were refused for good."""
+    """Acknowledge reports up to this serial: they are on disk, or were refused for good."""
 
     link: int
     serial: int
 
 
 class Welcome(msgspec.Struct, frozen=True):
-    """A worker is in. `keep`: attempts it goes on with; `unknown`: attempts it must end."""
+    """Accept a worker. `keep`: attempts that it continues; `unknown`: attempts that it must end."""
 
     link: int
     keep: tuple[attempts.AttemptRef, ...]
@@ -52,7 +52,7 @@ class Welcome(msgspec.Struct, frozen=True):
 
 
 class CloseLink(msgspec.Struct, frozen=True):
-    """End a connection that a newer one has replaced."""
+    """Close a connection that a newer one has replaced."""
 
     link: int
     reason: str
@@ -60,8 +60,9 @@ class CloseLink(msgspec.Struct, frozen=True):
 
 
 class Respond(msgspec.Struct, frozen=True):
-    """Respond to a Spawn: 201 made, 200 found, both perhaps with a warning, or a refusal:
-    `message`."""
+    """Respond to a Spawn: 201 created, 200 found, both perhaps with a warning; or a refusal:
+    `message`.
+    """
 
     link: int
     serial: int
@@ -71,7 +72,7 @@ class Respond(msgspec.Struct, frozen=True):
 
 
 class AttachPeer(msgspec.Struct, frozen=True):
-    """A driver or slot is in. `unknown`: attempts that a slot must drop."""
+    """Accept a driver or slot. `unknown`: attempts that a slot must drop."""
 
     link: int
     namespace: str
@@ -87,14 +88,14 @@ class OpenSlot(msgspec.Struct, frozen=True):
 
 
 class KillSlot(msgspec.Struct, frozen=True):
-    """Ask an agent to end a slot at once."""
+    """Ask an agent to kill a slot at once."""
 
     link: int
     slot: bytes
 
 
 class TakeBack(msgspec.Struct, frozen=True):
-    """Ask a slot for attempts that it has not started."""
+    """Ask a slot to return attempts that it has not started."""
 
     link: int
     count: int
@@ -109,7 +110,7 @@ class StopCall(msgspec.Struct, frozen=True):
 
 
 class FoundCall(msgspec.Struct, frozen=True):
-    """Inform a submitter that its call is a task which exists already."""
+    """Tell a submitter that its call is an existing task."""
 
     link: int
     number: int
@@ -143,8 +144,9 @@ Send = (
 
 
 class RunContainer(msgspec.Struct, frozen=True):
-    """Run an attempt as a container that is added to the Pod of the worker that has it. Given by
-    `hub.containers` when that worker asks for it."""
+    """Run an attempt as a container that is added to the Pod of its worker. `hub.containers` makes
+    this instruction when that worker asks for it.
+    """
 
     link: int
     ref: attempts.AttemptRef
@@ -160,27 +162,26 @@ come again."""
 
 
 class Batch(msgspec.Struct):
-    """One transaction and what follows it.
+    """One transaction, and what follows it.
 
-    `dirty`: tasks whose row is to be written, in order of first change; `past`: attempts that are
-    over; `outputs`: row, attempt and what that has printed, where it is short and whole; `workers`:
-    sessions with their first attempt; `cached`: results that may be used again: namespace, key,
-    task and when it ended; `released`: tasks whose object is gone; `forgotten`: tasks all of whose
-    rows are to be deleted, with the row of one that has no other, None: the journal looks for them.
+    `dirty`: tasks whose row is to be written, in order of first change. `past`: attempts that have
+    ended. `outputs`: row, attempt and its output, where that is short and complete. `workers`:
+    sessions with their first attempt. `cached`: results that may be reused: namespace, key, task,
+    time of end. `released`: tasks whose object is deleted. `forgotten`: tasks to delete with all
+    their rows, with the row of one that has no other; None: the journal looks for them.
     `published`: tasks whose view changed without a row (progress, children). `finals`: tasks that
     became final; memory drops them after the commit.
 
     For calls, by link, so that each link gets one frame: `runs` in order (after the templates that
-    the link has not seen), each with the number of its attempt; `results`; `accepted` and
-    `acknowledged` numbers, and the links whose peer waits for the former (`awaited`).
-    `templates`: new ones.
+    the link has not seen), each with its attempt number; `results`; `accepted` and `acknowledged`
+    numbers, and the links whose peer waits for the former (`awaited`). `templates`: new ones.
 
-    `taken_over`: task, an earlier run of it, and the run that goes on with the children of that.
-    `superseded`: task and the run of it that is its parent's child from now on, instead of those
-    before.
+    `taken_over`: task, an earlier run of it, and the run that continues with that one's children.
+    `superseded`: task, and the run of it that is its parent's child from now on in place of earlier
+    ones.
 
-    `writes`: rows of tables that are a participant's (`hub.commits.Participant`), in order: the
-    name of a statement of the store, and its rows, which may be read again after a failed commit.
+    `writes`: rows of a participant's tables (`hub.commits.Participant`), in order: the name of a
+    statement of the store, and its rows, which may be read again after a failed commit.
     """
 
     dirty: dict[records.Task, None] = {}
@@ -206,7 +207,7 @@ class Batch(msgspec.Struct):
 
     @property
     def durable(self) -> bool:
-        """True when there is something to write."""
+        """Return whether there is something to write."""
         return bool(
             self.dirty
             or self.past
@@ -222,7 +223,7 @@ class Batch(msgspec.Struct):
 
     @property
     def empty(self) -> bool:
-        """True when there is nothing to do at all."""
+        """Return whether there is nothing to do at all."""
         return not (
             self.durable
             or self.sends

@@ -1,4 +1,4 @@
-"""How a task gets going: admitted, queued, started. Pure; `completion` is the other half.
+"""How a task begins: admitted, queued, started. Pure; `completion` is the other half.
 
 Used by `machine` and its parts; `assignment` reserves. Every function takes the shared memory
 first.
@@ -26,12 +26,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 def too_large(spec: api_task.TaskSpec, given: bytes | None) -> str:
-    """Return why a task cannot be sent to a worker; "" when it can."""
+    """Return why a task is too large to be sent to a worker, or ""."""
     return _too_large(len(_encode(spec)) + len(given or b""))
 
 
 def call_too_large(spec_bytes: int, arguments: attempts.Payload) -> str:
-    """Return why a call cannot be sent to a slot; "" when it can."""
+    """Return why a call is too large to be sent to a slot, or ""."""
     return _too_large(spec_bytes + len(arguments.data))
 
 
@@ -42,7 +42,7 @@ def _too_large(size: int) -> str:
 
 
 def new_run(row: int, submission: model.Submission, cluster: records.Cluster) -> records.Task:
-    """Return the record of a run as submitted, with that row in the journal."""
+    """Return the record of a run as submitted, with its row number in the journal."""
     return records.Task(
         row,
         submission.task,
@@ -60,7 +60,7 @@ def new_run(row: int, submission: model.Submission, cluster: records.Cluster) ->
 
 
 def admit(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
-    """Take in a new run: it is written, its deadlines are set, and it waits for a slot."""
+    """Admit a new run: write it, set its deadlines, and queue it for a slot."""
     task.created = now.wall
     task.pending_since = min(task.pending_since or now.wall, now.wall)
     mem.tasks[task.id] = task
@@ -73,7 +73,7 @@ def admit(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
 
 
 def watch_deadlines(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
-    """Set the alarms that count from when the run became pending."""
+    """Set the timers that count from when the run became pending."""
     timeouts = task.spec.timeouts
     age, again = max(0.0, now.wall - task.pending_since), task.resumptions
     if timeouts.pending_seconds is not None and task.started is None:
@@ -87,7 +87,7 @@ def watch_deadlines(mem: memory.Memory, task: records.Task, now: inputs.Moment) 
 
 
 def enqueue(mem: memory.Memory, task: records.Task, *, front: bool = False) -> None:
-    """Queue a task for a slot; it is Pending. One that is suspended waits to be resumed."""
+    """Queue a pending task for a slot. A suspended task waits to be resumed."""
     if task.suspended:
         task.due = 0.0
         _hold(mem, task)
@@ -110,7 +110,7 @@ def enqueue(mem: memory.Memory, task: records.Task, *, front: bool = False) -> N
 
 
 def _offer(mem: memory.Memory, task: records.Task) -> None:
-    """Slots whose attempts wait for it may run it in place."""
+    """Offer a task to slots whose attempts wait for it and may run it in place."""
     for wait in mem.waits_by_task[task.id]:
         wait.ready[task.id] = task
         if wait.task.slot is not None:
@@ -118,7 +118,7 @@ def _offer(mem: memory.Memory, task: records.Task) -> None:
 
 
 def suspend(mem: memory.Memory, task: records.Task) -> None:
-    """Start no attempt of it until it is resumed; one that runs goes on."""
+    """Start no attempt of the task until it is resumed; a running one continues."""
     task.suspended = True
     mem.mark(task)
     if task.state is _S.PENDING:
@@ -128,8 +128,7 @@ def suspend(mem: memory.Memory, task: records.Task) -> None:
 
 
 def resume(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
-    """Let it start again. The time in which it was suspended counts for no timeout: they
-    restart."""
+    """Let the task start again. Its timeouts restart, so the suspended time does not count."""
     task.suspended = False
     mem.mark(task)
     if task.state is not _S.PENDING:
@@ -151,7 +150,7 @@ def _hold(mem: memory.Memory, task: records.Task) -> None:
 
 
 def start(mem: memory.Memory, task: records.Task, now: inputs.Moment, *, at: float) -> None:
-    """The command of the newest attempt was executed at `at`, by the worker's wall clock."""
+    """Record that the newest attempt started at `at`, by the worker's wall clock."""
     if task.attempt_state is not _A.RESERVED:
         return
     staging = task.state is _S.STAGING
@@ -166,9 +165,9 @@ def start(mem: memory.Memory, task: records.Task, now: inputs.Moment, *, at: flo
 
 
 def watch_running(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
-    """Set the alarm of the running timeout, counted from the start of the attempt.
+    """Set the timer of the running timeout, counted from the start of the attempt.
 
-    One whose start is not known is looked after by then: `slots.silent`.
+    If its start is not known by then, `slots.silent` handles it.
     """
     limit = task.spec.timeouts.running_seconds
     if limit is None:

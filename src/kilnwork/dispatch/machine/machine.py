@@ -1,10 +1,10 @@
 """The task state machine: inputs in, instructions out. Pure: no clock, no disk, no socket.
 
-Used by the hub, which hands it inputs (`handle`) and carries out its instructions (`take`).
-Decisions live in `lifecycle` and `completion` (one task), `workers` and `slots` (who runs),
-`assignment` (where), `children`, `submitters` and `submissions` (who requests), `call_reports` and
-`waits` (what slots report) and `dependencies`; moves are in the table of `transitions`. Only
-unfinished tasks are in memory.
+Used by the hub, which gives it inputs (`handle`) and carries out its instructions (`take`). The
+decisions are in `lifecycle` and `completion` (one task), `workers` and `slots` (where it can run),
+`assignment` (where it runs), `children`, `submitters` and `submissions` (who requests),
+`call_reports` and `waits` (reports of slots) and `dependencies`; legal moves are in the table of
+`transitions`. Only unfinished tasks are in memory.
 """
 
 import functools
@@ -43,7 +43,7 @@ _OF_THE_RUN = frozenset({memory.Timer.PENDING, memory.Timer.TOTAL})
 
 
 class Machine:
-    """All decisions of the dispatcher. One thread; nothing here waits."""
+    """Makes all decisions of the dispatcher. Single-threaded; never blocks."""
 
     def __init__(self, mem: memory.Memory) -> None:
         self.memory = mem
@@ -96,7 +96,7 @@ class Machine:
         self._handlers[type(item)](item, now)
 
     def take(self, now: inputs.Moment) -> instructions.Batch:
-        """Give waiting tasks to free slots, and hand out all that is to be done."""
+        """Assign waiting tasks to free slots, and return everything that is to be done."""
         mem = self.memory
         if mem.ended or mem.delegating:
             dependencies.settle(mem, now)
@@ -116,28 +116,30 @@ class Machine:
         *,
         again: bool = False,
     ) -> inputs.Lookups | None:
-        """What to look up in the journal before this is applied; None when memory knows all.
+        """Return what to look up in the journal before the input is applied, or None if memory
+        knows all.
 
-        `again`: the calls were sent before, and may have been taken in.
+        `again`: the calls were sent before, and may have been accepted.
         """
         return submissions.lookups(self.memory, item, again=again)
 
     def forget(self, finals: Iterable[records.Task]) -> None:
-        """The ends of these tasks are on disk."""
+        """Drop tasks whose ends are on disk."""
         for task in finals:
             self.memory.forget(task)
 
     def task(self, task: ids.TaskId) -> records.Task | None:
-        """What memory has of a task: None when it is final and on disk, or unknown."""
+        """Return the record of a task, or None if it is final and on disk, or unknown."""
         return self.memory.tasks.get(task)
 
     def next_deadline(self) -> float | None:
-        """When a `Tick` is due at the latest, monotonic seconds."""
+        """Return when a `Tick` is due at the latest, in monotonic seconds."""
         return self.memory.next_timer()
 
     def held_by(self, link: int, ref: attempts.AttemptRef) -> records.Task | None:
-        """The task whose newest attempt is `ref`, held by the worker behind `link` or its slot, or
-        itself behind that link."""
+        """Return the task whose newest attempt is `ref`, if `link` belongs to its worker, its slot
+        or itself.
+        """
         task = self.memory.tasks.get(ref.task)
         if task is None or not task.held or task.attempt != ref.attempt or task.run != ref.run:
             return None
@@ -149,11 +151,13 @@ class Machine:
         return task if worker is not None and worker.link == link else None
 
     def knows(self, link: int) -> bool:
-        """True while the worker behind `link` holds a lease; a fenced one must not be renewed."""
+        """Return whether the worker behind `link` holds a lease; one that is fenced must not be
+        renewed.
+        """
         return link in self.memory.links
 
     def may_have_child(self, parent: attempts.AttemptRef, child_key: str) -> bool:
-        """True when the journal may have a child of that key which memory has not."""
+        """Return whether the journal may have a child with that key that is not in memory."""
         task = self.memory.tasks.get(parent.task)
         if task is None or task.family is None or child_key in task.family.members:
             return False
@@ -161,7 +165,7 @@ class Machine:
         return ordinal == child_key or int(ordinal) <= task.family.total
 
     def refusal(self, submission: model.Submission) -> str:
-        """Return why a run cannot be sent to a worker; "" when it can."""
+        """Return why a run cannot be sent to a worker, or ""."""
         spec, arguments = submission.spec, submission.arguments
         if arguments is None:
             return lifecycle.too_large(spec, submission.inputs)
@@ -193,7 +197,9 @@ class Machine:
             families.take_over(self.memory, self.memory.tasks[submission.task], item.earlier)
 
     def _keep(self, task: ids.TaskId) -> None:
-        """Let no prune delete a task of which a new run begins: all its rows would go."""
+        """Keep a prune from deleting a task that gets a new run, since it would delete all its
+        rows.
+        """
         self.memory.pins.pin((task,))
         if self.memory.pins.is_retiring(task):
             self.memory.batch.forgotten.pop(task, None)
@@ -225,7 +231,7 @@ class Machine:
         self.memory.batch.released += over
 
     def _forget(self, item: inputs.Forget) -> None:
-        """Those whose end the batch at hand would write are deleted instead."""
+        """Delete tasks; those whose end the current batch would write are deleted instead."""
         batch = self.memory.batch
         for name in item.tasks:
             task, row = self.memory.tasks.get(name), None
@@ -250,7 +256,7 @@ class Machine:
             )  # fmt: skip
 
     def _tasks_of(self, cluster: records.Cluster | None) -> list[records.Task]:
-        """Those that only workers of a cluster may run."""
+        """Return the tasks that only workers of a cluster may run."""
         if cluster is None:
             return []
         own = {cluster, *cluster.queues}

@@ -1,6 +1,6 @@
-"""Everything the machine knows and has not handed out yet: one object that its parts share.
+"""The state of the machine, and the batch being gathered: one object that its parts share.
 
-Used by `machine` and its parts. Holds no rules of its own beyond keeping its indexes together.
+Used by `machine` and its parts. Has no rules of its own except that its indexes stay consistent.
 Pure.
 """
 
@@ -81,7 +81,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class SharedCall(NamedTuple):
-    """What calls have in common that are submitted with the same object as their spec."""
+    """What calls share that are submitted with the same spec object."""
 
     namespace: str
     spec: api_task.TaskSpec
@@ -90,7 +90,7 @@ class SharedCall(NamedTuple):
 
 
 class Timer(IntEnum):
-    """What a deadline is for."""
+    """The kinds of deadlines."""
 
     RETRY = 1
     PENDING = 2
@@ -171,12 +171,14 @@ class Memory:
         self._sweep_timers_at = MIN_TIMERS_SWEPT
 
     def close(self) -> None:
-        """Reserve nothing more and excuse losses, since the server stops."""
+        """Reserve nothing more and excuse losses: the server is stopping."""
         self.closing = True
 
     def cluster(self, namespace: str, name: str) -> records.Cluster:
-        """The queue of that name, made when it is new: of a TaskCluster of the namespace, or of an
-        executor, which has one for all namespaces unless it is external."""
+        """Return the queue of that name, made if new: of a TaskCluster, or of an executor.
+
+        An executor has one queue for all namespaces, unless it is external.
+        """
         everywhere = api_task.is_executor_queue(name) and not api_task.is_external_queue(name)
         key = ("" if everywhere else namespace, name)
         cluster = self.clusters.get(key)
@@ -198,7 +200,7 @@ class Memory:
         base.queues.extend((cluster,) if base.queues else (base, cluster))
 
     def template(self, namespace: str, spec: api_task.TaskSpec) -> records.Template:
-        """Return the template of that spec, made when it is new."""
+        """Return the template of that spec, made if new."""
         key = (namespace, _encode(spec))
         template = self.templates.get(key)
         if template is None:
@@ -212,7 +214,7 @@ class Memory:
     def restore_template(
         self, row: int, namespace: str, spec: api_task.TaskSpec
     ) -> records.Template:
-        """The template that the journal has under that number."""
+        """Return the template that has that row number in the journal."""
         key = (namespace, _encode(spec))
         template = self.templates.get(key)
         if template is None:
@@ -221,7 +223,9 @@ class Memory:
         return template
 
     def prepare(self, task: records.Task) -> None:
-        """A call that has a spec of its own gets a template and arguments; others stay as is."""
+        """Give a call with a spec of its own a template and arguments; leave other tasks
+        unchanged.
+        """
         call = task.spec.call
         if call is None:
             return
@@ -233,8 +237,10 @@ class Memory:
             task.spec = task.template.spec  # so that its row has none of its own
 
     def shared_call(self, namespace: str, spec: api_task.TaskSpec) -> SharedCall:
-        """Return what calls have in common that are submitted with the same object as spec: that of
-        the newest is remembered, as they come one after the other."""
+        """Return what calls with the same spec object share.
+
+        Only the newest is remembered, since such calls come one after the other.
+        """
         known = self._shared_call
         if known is None or known.spec is not spec or known.namespace != namespace:
             call = spec.call or api_task.Call(function="")
@@ -243,7 +249,9 @@ class Memory:
         return known
 
     def attempt_behind(self, link: int, ref: attempts.AttemptRef) -> records.Task | None:
-        """The task whose newest attempt is `ref`, if that is what speaks over `link`."""
+        """Return the task whose newest attempt is `ref`, if that attempt itself is connected by
+        `link`.
+        """
         task = self.tasks.get(ref.task)
         if task is None or not task.held or self.attempt_links.get(link) != ref:
             return None
@@ -259,7 +267,7 @@ class Memory:
         self.batch.dirty[task] = None
 
     def cache_result(self, task: records.Task) -> None:
-        """Let others use the result of a task that has succeeded."""
+        """Make the result of a successful task available for reuse."""
         if task.result is not None and task.finished is not None:
             entry = task.namespace, task.cache_key, task.id, task.finished
             self.batch.cached.append(entry)
@@ -269,18 +277,18 @@ class Memory:
         self.batch.sends.append(instruction)
 
     def touch(self, cluster: records.Cluster) -> None:
-        """Note that the view of a cluster changed, and that tasks may fit now."""
+        """Note that the view of a cluster changed, and that waiting tasks may fit now."""
         self.batch.clusters.add(cluster)
         self.starve(cluster)
 
     def starve(self, cluster: records.Cluster) -> None:
-        """Note that tasks may fit now that wait for workers of a cluster."""
+        """Note that tasks which wait for workers of a cluster may fit now."""
         if cluster.queues:  # several queues for the same workers, in the order of their turns
             self.starved |= {queue: None for queue in cluster.queues if len(queue.queue)}
         self.starved[cluster] = None
 
     def move(self, task: records.Task, state: api_task.State) -> None:
-        """Change the state of a task whose attempt stays as it is, or raise IllegalTransition."""
+        """Change the state of a task and leave its attempt's, or raise IllegalTransition."""
         if state not in transitions.TASK_MOVES[task.state]:
             raise self._illegal(task, task.state, state)
         task.state = state
@@ -293,8 +301,11 @@ class Memory:
         *,
         state: api_task.State | None = None,
     ) -> None:
-        """Change the state of a task's newest attempt, and with it that of the task to `state`
-        (None: it stays), or raise IllegalTransition and change neither."""
+        """Change the state of a task's newest attempt, and that of the task to `state` unless that
+        is None.
+
+        If either is illegal, raise IllegalTransition and change neither.
+        """
         if attempt_state not in transitions.ATTEMPT_MOVES[task.attempt_state]:
             raise self._illegal(task, task.attempt_state, attempt_state)
         if state is not None:
@@ -311,7 +322,7 @@ class Memory:
         return errors.IllegalTransition(f"{what}: {before} → {after}\n{self.describe_history()}")
 
     def remember(self, item: inputs.Input, now: inputs.Moment) -> None:
-        """Keep what an input is about, without its payloads."""
+        """Remember what an input was about, without its payloads."""
         kind = type(item)
         summary = _SUMMARIES.get(kind)
         self.history.append((now.mono, kind, item if summary is None else summary(item)))
@@ -323,7 +334,7 @@ class Memory:
         )
 
     def set_timer(self, due: float, kind: Timer, target: Target, *, attempt: int = 0) -> None:
-        """Look at `target` again at `due` (monotonic seconds)."""
+        """Set a timer for `target` at `due` (monotonic seconds)."""
         heapq.heappush(self._timers, (due, next(self._timer_numbers), kind, target, attempt))
         if len(self._timers) > self._sweep_timers_at:
             self._sweep_timers()
@@ -342,7 +353,7 @@ class Memory:
                 del siblings.members[key]
 
     def _sweep_timers(self) -> None:
-        """Deadlines of tasks that are over would keep them in memory until they are due."""
+        """Drop timers of finished tasks, which would keep these in memory until they are due."""
         self._timers = [
             timer
             for timer in self._timers
@@ -352,11 +363,11 @@ class Memory:
         self._sweep_timers_at = max(MIN_TIMERS_SWEPT, 2 * len(self._timers))
 
     def next_timer(self) -> float | None:
-        """Return when the next deadline is, monotonic seconds."""
+        """Return when the next timer is due, in monotonic seconds."""
         return self._timers[0][0] if self._timers else None
 
     def pop_due_timer(self, mono: float) -> tuple[Timer, Target, int] | None:
-        """Return the next deadline that has passed; it is handed out once."""
+        """Remove and return the next timer that is due, or None."""
         if not self._timers or self._timers[0][0] > mono:
             return None
         _, _, kind, target, attempt = heapq.heappop(self._timers)
@@ -364,7 +375,7 @@ class Memory:
 
 
 def _shared(spec: api_task.TaskSpec, call: api_task.Call) -> api_task.TaskSpec:
-    """Return what the template of a call has of its spec."""
+    """Return the part of a call's spec that belongs to its template."""
     return msgspec.structs.replace(
         spec,
         call=msgspec.structs.replace(call, args=(), kwargs={}),
@@ -374,7 +385,7 @@ def _shared(spec: api_task.TaskSpec, call: api_task.Call) -> api_task.TaskSpec:
 
 
 def _arguments(call: api_task.Call, given: bytes | None) -> bytes:
-    """`[args, kwargs]`; inputs become keyword arguments."""
+    """Return `[args, kwargs]`; inputs become keyword arguments."""
     kwargs = dict(call.kwargs)
     if given:
         kwargs |= msgspec.json.decode(given, type=dict[str, msgspec.Raw])

@@ -1,6 +1,6 @@
-"""Who is notified of a task's end: its parent, its submitters and its dependents. Pure.
+"""Notifies of a task's end: its parent, its submitters and its dependents. Pure.
 
-Used by `completion`, `call_reports`, `submitters` and what adds children.
+Used by `completion`, `call_reports`, `submitters` and the modules that add children.
 """
 
 from kilnwork.api import calls
@@ -11,7 +11,7 @@ _SUCCESS = api_task.State.SUCCESS
 
 
 def notify(mem: memory.Memory, task: records.Task) -> None:
-    """Notify its parent, its submitters and its dependents of its end."""
+    """Notify a task's parent, submitters and dependents of its end."""
     siblings = task.siblings
     if siblings is not None:
         if task.state is _SUCCESS:
@@ -34,7 +34,7 @@ def notify(mem: memory.Memory, task: records.Task) -> None:
 def report(
     mem: memory.Memory, task: records.Task, submitter: records.Submitter, number: int
 ) -> None:
-    """Send its end to a submitter, once it is on disk."""
+    """Send the task's end to a submitter, once it is on disk."""
     result = calls.CallResult(number, task.state, task.reason, task.message, task.result)
     results = mem.batch.results.get(submitter.link)
     if results is None:
@@ -44,6 +44,8 @@ def report(
 
 
 def publish_parent(mem: memory.Memory, family: records.Family) -> None:
-    """Publish that the counts of a family changed, which a declared parent shows."""
+    """Publish that the counts of a family changed, if its parent is a Task object, which shows
+    them.
+    """
     if family.declared:
         mem.batch.published.add(family.parent)

@@ -1,10 +1,10 @@
-"""What a prune must leave: tasks that unfinished ones need, also those that came meanwhile. Pure.
+"""Pins: tasks that a running prune must keep, since unfinished tasks need them. Pure.
 
-A prune goes on for minutes, a batch at a time, while tasks are submitted. `hub.retention` collects
-pins for as long as one takes, and retires what it is about to delete. `dependencies`, `submissions`
-and `reruns` pin what they begin to need, and need nothing that is retiring. Both happen on one
-loop, so that a task that is over is either pinned or retiring, and nothing misses a result that it
-was accepted with, not even after a restart, which reads it again.
+A prune goes on for minutes, one batch at a time, while tasks are submitted. Meanwhile
+`hub.retention` collects pins, and marks what it is about to delete as retiring. `dependencies`,
+`submissions` and `reruns` pin what they begin to need, and refuse to need what is retiring. Both
+run on one event loop, so a finished task is either pinned or retiring, and no accepted task misses
+a result that it needs, not even after a restart, which reads that result again.
 """
 
 import contextlib
@@ -14,24 +14,24 @@ from kilnwork.kit import ids
 
 
 class Pins:
-    """The pins of all prunes that are under way, and the tasks that they are about to delete."""
+    """The pins of all running prunes, and the tasks that these are about to delete."""
 
     def __init__(self) -> None:
         self._collecting: list[set[ids.TaskId]] = []
         self._retiring: set[ids.TaskId] = set()
 
     def pin(self, tasks: Iterable[ids.TaskId]) -> None:
-        """Keep these, whose results or children something needs from now on."""
+        """Pin tasks whose results or children are needed from now on."""
         for pinned in self._collecting:
             pinned.update(tasks)
 
     def is_retiring(self, task: ids.TaskId) -> bool:
-        """Return whether the task is about to be deleted: nothing may need it any more."""
+        """Return whether the task is about to be deleted, so that nothing may begin to need it."""
         return task in self._retiring
 
     @contextlib.contextmanager
     def collect(self, needed: Iterable[ids.TaskId]) -> Iterator[set[ids.TaskId]]:
-        """Give the set of `needed` and of all that is pinned until the context ends."""
+        """Provide the set of `needed` and of everything pinned until the context ends."""
         pinned = set(needed)
         self._collecting.append(pinned)
         try:
@@ -42,7 +42,7 @@ class Pins:
 
     @contextlib.contextmanager
     def retire(self, tasks: Iterable[ids.TaskId]) -> Iterator[None]:
-        """Mark tasks that are about to be deleted, until that is on disk or has failed."""
+        """Mark tasks as retiring until their deletion is on disk or has failed."""
         retiring = set(tasks) - self._retiring  # another prune may have some of them
         self._retiring |= retiring
         try:

@@ -1,7 +1,7 @@
-"""What the machine keeps in memory: unfinished tasks, workers, clusters, families.
+"""Records in the machine's memory: unfinished tasks, workers, clusters, families.
 
-Mutable, slotted, small: a million queued tasks are a million `Task` objects. Changed by the machine
-alone; the hub reads them to make views and frames.
+Mutable, slotted, small: a million queued tasks are a million `Task` objects. Only the machine
+changes them; the hub reads them to make views and frames.
 """
 
 from collections import deque
@@ -20,7 +20,7 @@ ClusterKey = tuple[str, str]
 
 
 class Intent(IntEnum):
-    """Why an attempt is being stopped; a higher one replaces a lower one, never the reverse."""
+    """Why an attempt is being stopped. A higher intent replaces a lower one, never the reverse."""
 
     NONE = 0
     TIMEOUT = 1
@@ -32,7 +32,7 @@ class Intent(IntEnum):
 
 
 class PastAttempt(NamedTuple):
-    """An attempt that is over and did not succeed: a row of the journal's history."""
+    """An attempt that ended without success: a row of the journal's history."""
 
     task_row: int
     attempt: int
@@ -74,7 +74,7 @@ class Family:
 
 
 class Template:
-    """What many calls share: one for each namespace and different spec."""
+    """What many calls share; there is one for each namespace and distinct spec."""
 
     __slots__ = (
         "__weakref__", "accept_failures", "cluster", "function", "priority", "row", "seconds",
@@ -96,10 +96,10 @@ class Template:
 
 
 class Submitter:
-    """A driver's session, or the place where running tasks submit from: a slot, or the Pod of a
+    """A driver's session, or the place from which running tasks submit: a slot, or the Pod of a
     call.
 
-    One that connects again is another one.
+    A submitter that reconnects gets a new record.
     """
 
     __slots__ = ("accepted", "link", "namespace", "session", "slot", "source", "templates")
@@ -227,39 +227,43 @@ class Worker:
 
     @property
     def connected(self) -> bool:
-        """Return whether its tasks may go on, and run in place what they wait for."""
+        """Return whether the worker's tasks may resume, and run in place what they wait for."""
         return self.link != 0 and not self.leaving
 
     @property
     def draining(self) -> bool:
-        """Return whether it finishes what it has and gets nothing new."""
+        """Return whether the worker finishes its tasks and gets no new ones."""
         return self.pod_uid in self.cluster.draining
 
     @property
     def ready(self) -> bool:
-        """Return whether it can be given tasks."""
+        """Return whether the worker can be given tasks."""
         return self.connected and not self.draining
 
     @property
     def holding(self) -> int:
-        """Attempts that it has: also those that wait unoccupied, and those that it has not
-        claimed since this dispatcher started. Nothing is lost with a worker that holds none."""
+        """Return how many attempts would be lost with the worker.
+
+        This includes attempts that wait without occupying a slot, and those that the worker has not
+        claimed since this dispatcher started.
+        """
         in_slots = sum(len(slot.held) for slot in self.processes.values())
         return len(self.held) + len(self.unclaimed) + in_slots
 
     @property
     def busy(self) -> int:
-        """Return how many slots are occupied; may be more than `slots` for a while, when calls that
-        waited go on."""
+        """Return how many slots are occupied; for a while more than `slots`, when waiting calls
+        resume.
+        """
         return len(self.held) - len(self.parked) + len(self.unproven) + self.occupied
 
 
 class Cluster:
     """Workers, waiting tasks and unfinished declared tasks of one TaskCluster, or of one executor.
 
-    An executor's workers are what carries out its instructions: one, if it is in the manager, else
-    any number of processes. Tasks that need labels, or a portion of a SyncSet's data, wait in a
-    cluster of their own, whose workers are some of those of its `base`.
+    An executor's workers carry out its instructions: one if it is inside the manager, otherwise any
+    number of processes. Tasks that need labels or a portion of a SyncSet's data wait in a cluster
+    of their own, whose workers are a subset of those of its `base`.
     """
 
     __slots__ = (
@@ -306,7 +310,8 @@ class Cluster:
 class Task(model.TaskFacts, eq=False):
     """The newest run of a task that is not final, or whose end is not stored yet.
 
-    Worker, times and exit code belong to the newest attempt. From `template` on: of calls only.
+    Worker, times and exit code belong to the newest attempt. The fields from `template` on are for
+    calls only.
     """
 
     row: int
@@ -381,31 +386,33 @@ class Task(model.TaskFacts, eq=False):
 
     @property
     def ref(self) -> attempts.AttemptRef:
-        """Identity of the newest attempt."""
+        """Return the reference of the newest attempt."""
         return attempts.AttemptRef(self.id, self.run, self.attempt)
 
     @property
     def followed(self) -> bool:
-        """Return whether others follow it: what is stored of it is kept in memory."""
+        """Return whether others follow the task, so that its stored row is kept in memory."""
         return self.declared or self.shown
 
     @property
     def held(self) -> bool:
-        """Return whether a worker has its newest attempt."""
+        """Return whether a worker has the newest attempt."""
         state = self.attempt_state
         return state is _RESERVED or state is _STARTED
 
     @property
     def input_document(self) -> bytes | None:
-        """Its inputs as a JSON object, None without any; a task that Python submits without a
-        function has them as its arguments."""
+        """Return the inputs as a JSON object, or None if there are none.
+
+        For a task that Python submits without a function, the arguments are the inputs.
+        """
         if self.arguments is None or self.spec.call is not None:
             return self.inputs
         return self.arguments.data
 
     @property
     def has_template_spec(self) -> bool:
-        """Return whether its spec is the very object of its template."""
+        """Return whether the task's spec is the very object of its template."""
         return self.template is not None and self.spec is self.template.spec
 
 

@@ -1,7 +1,8 @@
-"""Runs after the first: a spawned task starts again, by itself or with what failed around it. Pure.
+"""Later runs: a spawned task starts again, alone or with the failed tasks around it. Pure.
 
-Used by `machine`. A run may go on with the children of the run before: those that succeeded are
-found as they are, those that failed run again when they are requested (`submissions`, `children`).
+Used by `machine`. A run may continue with the children of the previous run: those that succeeded
+are found unchanged, those that failed run again when they are requested (`submissions`,
+`children`).
 """
 
 from kilnwork.dispatch import errors
@@ -10,10 +11,10 @@ from kilnwork.kit import ids
 
 
 def rerun(mem: memory.Memory, item: inputs.Rerun, now: inputs.Moment) -> None:
-    """Admit a new run of a spawned task that is over, or raise `RunRefused` if it runs already.
+    """Admit a new run of a finished spawned task, or raise `RunRefused` if it is running.
 
-    It keeps parent and driver's key, to be shown and found again. Unless it is `of_family`, it is
-    no child of the parent's run any more, whose counts stay unchanged.
+    It keeps its parent and its driver's key, to be shown and found again. Unless it is `of_family`,
+    it is no longer a child of the parent's run, whose counts stay unchanged.
     """
     _check_kept(mem, item)
     current = mem.tasks.get(item.task)
@@ -23,7 +24,9 @@ def rerun(mem: memory.Memory, item: inputs.Rerun, now: inputs.Moment) -> None:
 
 
 def retry_failed(mem: memory.Memory, item: inputs.RetryFailed, now: inputs.Moment) -> None:
-    """Admit a new run of each of these tasks that is over, or raise `RunRefused` for all."""
+    """Admit a new run of each finished one of these tasks, or raise `RunRefused` and change
+    nothing.
+    """
     for one in item.reruns:
         _check_kept(mem, one)
     for one in item.reruns:
@@ -39,7 +42,7 @@ def _check_kept(mem: memory.Memory, item: inputs.Rerun) -> None:
 
 
 def _is_under_way(current: records.Task, item: inputs.Rerun) -> bool:
-    """Return whether it runs, or that run of it is over and its end not on disk yet."""
+    """Return whether the run is running, or has ended without its end being on disk yet."""
     return not current.state.final or current.run >= item.run
 
 
@@ -60,7 +63,7 @@ def _start(mem: memory.Memory, item: inputs.Rerun, now: inputs.Moment) -> None:
 
 
 def _join_family(mem: memory.Memory, task: records.Task, item: inputs.Rerun) -> bool:
-    """Make it a child of its parent's run, if that is there to ask for it."""
+    """Make the task a child of its parent's run, if that run is in memory and can request it."""
     ref, key = item.parent, item.key
     parent = None if ref is None else mem.tasks.get(ref.task)
     if ref is None or key is None or parent is None or parent.run != ref.run:

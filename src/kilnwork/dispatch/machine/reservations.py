@@ -1,15 +1,15 @@
-"""Which slots of a worker are occupied: slots take calls and release them. Pure.
+"""Counts which slots of a worker are occupied. Pure.
 
-Used by `assignment`, `completion`, `slots` and `waits`, which decide; here only the counts are
-kept. A slot is occupied while it opens, or while it has something that does not wait for other
-tasks, or whose wait in place is over.
+Used by `assignment`, `completion`, `slots` and `waits`, which decide. A slot is occupied while it
+opens, and while it has an attempt that does not wait for other tasks, or whose wait in place has
+ended.
 """
 
 from kilnwork.dispatch.machine import memory, records
 
 
 def update(mem: memory.Memory, slot: records.Slot) -> None:
-    """Count again whether a slot is occupied and whether it is idle."""
+    """Recompute whether a slot is occupied and whether it is idle."""
     worker, waits = slot.worker, len(slot.stack)
     taken = slot.opening or len(slot.held) > waits or (waits > 0 and slot.stack[-1].left <= 0)
     if taken is not slot.occupied:
@@ -26,7 +26,7 @@ def update(mem: memory.Memory, slot: records.Slot) -> None:
 
 
 def add(mem: memory.Memory, worker: records.Worker, name: bytes) -> records.Slot:
-    """Add a slot that is to join."""
+    """Add a slot that is about to join."""
     slot = records.Slot(name, worker)
     worker.processes[name] = mem.slots[name] = slot
     worker.cluster.openings += 1
@@ -43,7 +43,7 @@ def opened(mem: memory.Memory, slot: records.Slot) -> None:
 
 
 def drop(mem: memory.Memory, slot: records.Slot) -> None:
-    """Drop a slot that is over and holds nothing any more."""
+    """Drop a slot that has ended and holds nothing any more."""
     opened(mem, slot)
     slot.leaving = True
     update(mem, slot)
@@ -54,7 +54,7 @@ def drop(mem: memory.Memory, slot: records.Slot) -> None:
 
 
 def leave(mem: memory.Memory, task: records.Task, slot: records.Slot, *, proof: bool) -> None:
-    """Take the newest attempt of `task` out of `slot`; without proof it stays occupied."""
+    """Take the newest attempt of `task` out of `slot`; without proof the slot stays occupied."""
     if slot.held.pop(task.id, None) is None:
         return
     if task.waiting:
@@ -70,7 +70,9 @@ def leave(mem: memory.Memory, task: records.Task, slot: records.Slot, *, proof: 
 
 
 def task_ended(mem: memory.Memory, task: records.Task) -> None:
-    """A task is over: what waits for it in place will go on in a moment, and is occupied again."""
+    """Count slots as occupied again whose attempts waited in place for this task: they resume
+    now.
+    """
     for wait in mem.waits_by_task.get(task.id, ()):
         if wait.wants[task.id]:
             wait.left -= 1
@@ -79,7 +81,7 @@ def task_ended(mem: memory.Memory, task: records.Task) -> None:
 
 
 def unstack(mem: memory.Memory, slot: records.Slot, task: records.Task) -> None:
-    """Remove a task that waits no longer, as a rule the top of the stack."""
+    """Remove a task that no longer waits from the stack; usually it is the top."""
     for at in range(len(slot.stack) - 1, -1, -1):
         if slot.stack[at].task is task:
             stop_wanting(mem, slot.stack.pop(at))
@@ -87,7 +89,7 @@ def unstack(mem: memory.Memory, slot: records.Slot, task: records.Task) -> None:
 
 
 def stop_wanting(mem: memory.Memory, wait: records.Wait) -> None:
-    """Let nothing more run in place for this wait."""
+    """Run nothing more in place for this wait."""
     for task in wait.wants:
         waits = mem.waits_by_task.get(task)
         if waits is not None:

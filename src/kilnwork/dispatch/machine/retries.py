@@ -1,8 +1,9 @@
-"""Whether another attempt follows, and when. Pure.
+"""Decides whether another attempt follows, and when. Pure.
 
-Used by `completion` and `restore`. Two budgets: failures of user code against `retry.maxAttempts`,
-losses that are not its fault against `retry.maxLosses`; being taken back unstarted, or lost while
-the dispatcher was away, counts as neither, up to `MAX_EXCUSED`.
+Used by `completion` and `restore`. There are two budgets: failures of user code count against
+`retry.maxAttempts`, losses that are not its fault against `retry.maxLosses`. An attempt that was
+taken back unstarted, or lost while the dispatcher was away, counts against neither, up to
+`MAX_EXCUSED`.
 """
 
 from kilnwork.api import reasons
@@ -22,9 +23,9 @@ def retries_failure(
     exit_code: int | None,
     requested: bool,
 ) -> bool:
-    """True when another attempt follows the failure that made `failures`.
+    """Return whether another attempt follows after `failures` failures.
 
-    `requested`: it exited 75, which no `on` list rules out (EX_TEMPFAIL, sysexits.h).
+    `requested`: it exited with 75, which no `on` list excludes (EX_TEMPFAIL, sysexits.h).
     """
     if failures >= retry.max_attempts:
         return False
@@ -36,22 +37,24 @@ def retries_failure(
 
 
 def retries_loss(retry: api_task.Retry, *, losses: int) -> bool:
-    """True when another attempt follows the loss that made `losses`."""
+    """Return whether another attempt follows after `losses` losses."""
     return losses <= retry.max_losses
 
 
 def failure_delay_s(retry: api_task.Retry, failures: int, entropy: ids.Entropy) -> float:
-    """`delaySeconds * factor ** (failures - 1)`, capped and spread by ± jitter."""
+    """Return `delaySeconds * factor ** (failures - 1)`, capped, with ± jitter."""
     return _backoff(retry).delay_s(failures, entropy=entropy)
 
 
 def loss_delay_s(retry: api_task.Retry, losses: int, entropy: ids.Entropy) -> float:
-    """At once after the first loss, then as after failures: one loss is no reason to wait."""
+    """Return 0 after the first loss, since one loss is no reason to wait; then as after
+    failures.
+    """
     return _backoff(retry).delay_s(losses - 1, entropy=entropy)
 
 
 def longest_delay_s(retry: api_task.Retry) -> float:
-    """No delay of this policy is longer."""
+    """Return an upper bound of all delays of this policy."""
     return retry.max_delay_seconds * (1 + retry.jitter)
 
 

@@ -1,7 +1,7 @@
-"""Slots come and go: opened, joined, cut off, over; what they held is settled. Pure.
+"""Slots of workers: opened, joined, disconnected, ended; and what becomes of their attempts. Pure.
 
-Used by `machine`. A slot is settled when its agent says that its process is over and
-its link has been read to the end: only then is it known what it has reported.
+Used by `machine`. The attempts of a slot are settled when its agent reports that its process has
+ended and its link was read to the end: only then is it known what the slot has reported.
 """
 
 from kilnwork.api import attempts, reasons
@@ -29,7 +29,7 @@ MAX_PAUSE_S = 5.0
 
 
 def joined(mem: memory.Memory, item: inputs.SlotJoined, now: inputs.Moment) -> None:
-    """A slot is here, for the first time or again."""
+    """Let a slot join, for the first time or again."""
     slot = mem.slots.get(item.slot)
     if slot is None:
         message = "the dispatcher has not asked for this slot"
@@ -65,7 +65,7 @@ def joined(mem: memory.Memory, item: inputs.SlotJoined, now: inputs.Moment) -> N
 def _claims(
     mem: memory.Memory, slot: records.Slot, ref: attempts.AttemptRef, now: inputs.Moment
 ) -> bool:
-    """True when the newest attempt of a task is `ref`, and this slot has it."""
+    """Return whether `ref` is the newest attempt of a task, and this slot has it."""
     task = mem.tasks.get(ref.task)
     if task is None or task.ref != ref or not task.held:
         return False
@@ -85,7 +85,9 @@ def _give_again(
     theirs: frozenset[attempts.AttemptRef],
     now: inputs.Moment,
 ) -> None:
-    """What it should have and does not know of never reached it: it gets it now."""
+    """Send again the attempts that the slot should have and does not know: they never reached
+    it.
+    """
     for task in list(slot.held.values()):
         if task.ref in theirs:
             continue
@@ -114,7 +116,7 @@ def overdue(mem: memory.Memory, slot: records.Slot, terms: int) -> None:
 
 
 def closed(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> None:
-    """Its link has been read to the end."""
+    """Handle a slot's link that was read to the end."""
     workers.cut_off(mem, slot)
     if slot.gone is not None:
         _settle(mem, slot, slot.gone, now)
@@ -123,7 +125,7 @@ def closed(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> None:
 
 
 def gone(mem: memory.Memory, item: inputs.SlotGone, now: inputs.Moment) -> None:
-    """Its agent says that its process is over, or never began."""
+    """Handle the agent's report that the slot's process has ended, or was never started."""
     mem.send(instructions.Acknowledge(item.link, item.serial))
     worker = mem.links.get(item.link)
     if worker is None:
@@ -143,13 +145,13 @@ def gone(mem: memory.Memory, item: inputs.SlotGone, now: inputs.Moment) -> None:
 
 
 def _settle_rest(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> None:
-    """When every slot of an earlier dispatcher's time is here or over, no slot has the rest."""
+    """Settle unclaimed attempts once every slot from before the restart has joined or ended."""
     if worker.unclaimed and not any(slot.opening for slot in worker.processes.values()):
         workers.claim_timer(mem, worker, now)
 
 
 def _pause(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> None:
-    """A slot could not be opened: the next one waits a little."""
+    """Delay the next opening on a worker, after a slot could not be opened."""
     pause = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2**worker.misses)
     worker.misses = min(worker.misses + 1, 10)
     worker.opens_at = now.mono + pause
@@ -159,7 +161,9 @@ def _pause(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> No
 def _settle_unclaimed(
     mem: memory.Memory, worker: records.Worker, item: inputs.SlotGone, now: inputs.Moment
 ) -> None:
-    """A slot of an earlier dispatcher's time is over: of what it had only `running` is known."""
+    """Settle a slot from before the restart that has ended: of its attempts only `running` is
+    known.
+    """
     ref = item.running
     task = None if ref is None else worker.unclaimed.get(ref.task)
     if task is not None and task.ref == ref:
@@ -167,8 +171,11 @@ def _settle_unclaimed(
 
 
 def silent(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
-    """A call has said nothing for as long as it may run. If its slot is at it, it has begun: what
-    stopped its process, or keeps Python's interpreter to itself, keeps it from saying so."""
+    """Handle a call that has not reported for as long as it may run.
+
+    If its slot has got to it, it has started: its process was stopped, or native code holds the
+    interpreter lock, so that the slot could not report the start.
+    """
     if task.attempt_state is not _A.RESERVED:
         return
     slot = task.slot
@@ -183,7 +190,9 @@ def silent(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
 def _settle(
     mem: memory.Memory, slot: records.Slot, item: inputs.SlotGone, now: inputs.Moment
 ) -> None:
-    """Everything that it held ends or waits again; the first of the queue goes back first."""
+    """End all attempts of a slot or queue them again, so that the first keeps its place in the
+    queue.
+    """
     waits = {wait.task for wait in slot.stack}
     running = mem.tasks.get(item.running.task) if item.running is not None else None
     if running is not None and (running.ref != item.running or running.slot is not slot):
@@ -211,7 +220,7 @@ def _settle(
 def _begun(
     held: list[records.Task], running: records.Task | None, waits: set[records.Task]
 ) -> set[records.Task]:
-    """Those that have run, at least in part: in order, up to the one that was running."""
+    """Return the attempts that have started: in order, up to the one that was running."""
     begun = {task for task in held if task.attempt_state is _A.STARTED or task.in_place} | waits
     if running is not None:
         begun |= set(held[: held.index(running) + 1])
@@ -221,7 +230,7 @@ def _begun(
 def _end_stopped(
     mem: memory.Memory, task: records.Task, item: inputs.SlotGone, now: inputs.Moment
 ) -> None:
-    """It was to end, and did with its process."""
+    """Conclude an attempt that was being stopped and ended with its process."""
     code = item.code
     stopped = attempts.Outcome(
         attempts.Ending.STOPPED, task.reason, task.message, code, proof=item.proof
@@ -232,9 +241,10 @@ def _end_stopped(
 def _end_running(
     mem: memory.Memory, task: records.Task, item: inputs.SlotGone, now: inputs.Moment
 ) -> None:
-    """It ran when its process ended: lost if another process killed it, else its own doing.
+    """Conclude the attempt that ran when its process ended: lost if another process killed it,
+    otherwise failed by its own doing.
 
-    WorkerLost as the reason: the agent could not renew its lease, so it was us who were away.
+    Reason WorkerLost means that the agent could not renew its lease, so the dispatcher was away.
     """
     if task.intent is not _I.NONE:
         _end_stopped(mem, task, item, now)
@@ -256,7 +266,9 @@ def _end_running(
 def _end_innocent(
     mem: memory.Memory, task: records.Task, item: inputs.SlotGone, now: inputs.Moment
 ) -> None:
-    """It had begun in a process that ended for another's sake: it runs again, uncounted."""
+    """Queue an attempt again that had started in a process which ended because of another; not
+    counted.
+    """
     reason, message = _R.WORKER_LOST, "its slot ended under another task"
     if item.reason == _R.WORKER_LOST:
         reason = _R.DISPATCHER_AWAY

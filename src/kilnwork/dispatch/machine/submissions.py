@@ -1,8 +1,8 @@
-"""Calls enter by the batch. Pure.
+"""Accepts calls in batches. Pure.
 
-Used by `machine`. Whatever is known is found and not made again: by id, by a key, or by its
-parent's run and key. JSON arguments are compared, pickled ones cannot be, since equal values may
-pickle differently.
+Used by `machine`. A call that is already known is found instead of made again: by id, by a key, or
+by its parent's run and key. JSON arguments are compared; pickled ones cannot be, since equal values
+may pickle differently.
 """
 
 import msgspec
@@ -35,7 +35,7 @@ def lookups(
     *,
     again: bool,
 ) -> inputs.Lookups | None:
-    """Return what only the journal knows of an input, None for nothing."""
+    """Return what only the journal knows about an input, or None."""
     if isinstance(item, inputs.CallsEnded):
         return _lookups_of_ends(mem, item)
     submitter = mem.submitters.get(item.link)
@@ -63,7 +63,7 @@ def lookups(
 
 
 def _may_have_had_it(parent: attempts.AttemptRef) -> bool:
-    """Return whether an attempt may find children of one before it, or of a run before."""
+    """Return whether the attempt may find children of an earlier attempt or run."""
     return parent.attempt > 1 or parent.run > 1
 
 
@@ -108,7 +108,7 @@ def _look_up(
 
 
 def submit(mem: memory.Memory, item: inputs.SubmitCalls, now: inputs.Moment) -> None:
-    """Take in calls, in order; those that exist already are found."""
+    """Accept calls in order; find those that exist already."""
     submitter = mem.submitters.get(item.link)
     if submitter is None or not item.items:
         return
@@ -133,7 +133,7 @@ def submit(mem: memory.Memory, item: inputs.SubmitCalls, now: inputs.Moment) -> 
 
 
 def _accept(mem: memory.Memory, submitter: records.Submitter, cluster: records.Cluster) -> None:
-    """Confirm what came, unless so much is queued that more had better wait."""
+    """Acknowledge a submission, unless the queue is so long that the submitter should wait."""
     if len(cluster.queue) > mem.max_backlog:
         mem.unconfirmed[submitter] = cluster
     else:
@@ -141,7 +141,7 @@ def _accept(mem: memory.Memory, submitter: records.Submitter, cluster: records.C
 
 
 def confirm(mem: memory.Memory) -> None:
-    """Confirm what was withheld, where the queue is shorter now."""
+    """Send withheld acknowledgements where the queue is shorter now."""
     for submitter, cluster in list(mem.unconfirmed.items()):
         if len(cluster.queue) <= mem.max_backlog:
             del mem.unconfirmed[submitter]
@@ -156,7 +156,7 @@ def _new(
     call: calls.CallItem,
     now: inputs.Moment,
 ) -> records.Task:
-    """The task of a call; nothing knows it yet."""
+    """Make the task of a new call."""
     wall = now.wall
     return records.Task(
         next(mem.task_rows),
@@ -184,7 +184,7 @@ def admit(
     values: inputs.Values,
     now: inputs.Moment,
 ) -> None:
-    """A call is there: it waits for its turn, or for what it needs. `values`: how those ended."""
+    """Admit a call: it waits for a slot, or for tasks that it needs. `values`: how those ended."""
     mem.tasks[task.id] = task
     mem.batch.dirty[task] = None
     template = task.template
@@ -204,7 +204,7 @@ def _begin(
     item: inputs.SubmitCalls,
     now: inputs.Moment,
 ) -> None:
-    """A new call is over at once if an earlier result will do; else it is admitted."""
+    """Finish a new call at once if a cached result may be used; otherwise admit it."""
     reused = item.cached.get(call.number)
     if reused is None:
         if call.cache is not None and not call.needs:
@@ -233,7 +233,7 @@ def _find_or_create(
     item: inputs.SubmitCalls,
     now: inputs.Moment,
 ) -> None:
-    """A child, a call with a key, or one that was sent before."""
+    """Find or make a child, a call with a key, or a call that was sent before."""
     known = item.known.get(call.number)
     if known is not None and known.value.task == call.task:
         submitters.report_known(mem, submitter, call.number, known.value)
@@ -264,7 +264,7 @@ def _find_or_create(
 
 
 def _key_of(call: calls.CallItem, template: records.Template) -> str | None:
-    """By what a child or a keyed call is found again."""
+    """Return the key by which a child or a keyed call is found again."""
     if call.key is not None:
         return f"={call.key}"
     if call.parent is None:
@@ -286,7 +286,9 @@ def _known_of(task: records.Task) -> inputs.StoredCall:
 
 
 def _stored(mem: memory.Memory, known: inputs.StoredCall | None) -> inputs.StoredCall | None:
-    """What the journal knows of a child, whose newest run may be in memory: started by hand."""
+    """Return what the journal knows of a child, corrected by a newer run in memory (one started by
+    hand).
+    """
     task = None if known is None else mem.tasks.get(known.value.task)
     if known is None or task is None:
         return known
@@ -299,10 +301,10 @@ def _may_be_retried(
     template: records.Template,
     submitter: records.Submitter,
 ) -> bool:
-    """Return whether a call with a key failed before this session of a driver began, so that it may
-    run again, with other arguments and another version of its function.
+    """Return whether a keyed call failed before this driver's session began, so that it may run
+    again, with other arguments and another version of its function.
 
-    What has failed in the session itself has failed: a call that is sent twice runs once.
+    A failure within the session is final: a call that is sent twice runs once.
     """
     state = known.value.state
     if not state.final or state is _S.SUCCESS or known.source == submitter.source:
@@ -320,8 +322,9 @@ def _next_run(
     known: inputs.StoredCall,
     now: inputs.Moment,
 ) -> records.Task:
-    """The next run of a call that failed, as it is requested now. It goes on with the children of
-    the run before."""
+    """Make the next run of a failed call, as requested now; it continues with the children of the
+    previous run.
+    """
     task = _new(mem, submitter, template, call, now)
     task.id, task.run = known.value.task, known.run + 1
     mem.pins.pin((task.id,))
@@ -331,7 +334,9 @@ def _next_run(
 
 
 def _same(known: inputs.StoredCall, template: records.Template, call: calls.CallItem) -> bool:
-    """The same function, or manifest, and the same arguments as far as they can be compared."""
+    """Return whether function (or manifest) and, as far as they can be compared, arguments are the
+    same.
+    """
     if known.spec.function_name != template.function or known.arguments is None:
         return False
     if template.spec.call is None and known.spec.template != template.spec.template:
@@ -379,7 +384,7 @@ def _submit_child(
     item: inputs.SubmitCalls,
     now: inputs.Moment,
 ) -> None:
-    """A child is found by its parent's run and its key, or made."""
+    """Find a child by its parent's run and its key, or make it."""
     parent = _parent(mem, submitter, call)
     key = _key_of(call, template)
     if parent is None or key is None or call.parent is None:
@@ -420,7 +425,9 @@ def _submit_child(
 def _parent(
     mem: memory.Memory, submitter: records.Submitter, call: calls.CallItem
 ) -> records.Task | None:
-    """The task whose newest attempt runs in this slot, or is this Pod, and requests a child."""
+    """Return the task whose newest attempt runs in this slot, or is this Pod, and requests a
+    child.
+    """
     ref = call.parent
     if ref is None:
         return None

@@ -1,6 +1,7 @@
-"""Drivers and slots as submitters: they attach, name templates, watch tasks and cancel them. Pure.
+"""Drivers and slots as submitters: they attach, define templates, watch tasks and cancel them.
+Pure.
 
-Used by `machine`, and by `submissions`, which takes in what they submit.
+Used by `machine`, and by `submissions`, which accepts what they submit.
 """
 
 from kilnwork.api import calls, reasons
@@ -25,7 +26,7 @@ MAX_TEMPLATES = 65_536
 
 
 def attach(mem: memory.Memory, item: inputs.Attach) -> None:
-    """A driver is here; an older link of the same session is over."""
+    """Let a driver attach; an older link of the same session is closed."""
     for link, other in list(mem.submitters.items()):
         if other.session == item.session and other.slot is None:
             message = "the same session has connected again"
@@ -36,7 +37,7 @@ def attach(mem: memory.Memory, item: inputs.Attach) -> None:
 
 
 def detach(mem: memory.Memory, link: int) -> None:
-    """A driver's link is closed: what it has submitted goes on."""
+    """Handle a driver's closed link: its tasks continue."""
     submitter = mem.submitters.pop(link, None)
     if submitter is not None:
         submitter.link = 0
@@ -44,7 +45,7 @@ def detach(mem: memory.Memory, link: int) -> None:
 
 
 def define(mem: memory.Memory, item: inputs.Define) -> None:
-    """A template gets a number of this link."""
+    """Define a template under a number of this link."""
     submitter = mem.submitters.get(item.link)
     if submitter is None:
         return
@@ -60,7 +61,7 @@ def define(mem: memory.Memory, item: inputs.Define) -> None:
 
 
 def undefine(mem: memory.Memory, item: inputs.Undefine) -> None:
-    """Numbers of this link that mean nothing any more; tasks keep their templates."""
+    """Forget template numbers of this link; tasks keep their templates."""
     submitter = mem.submitters.get(item.link)
     if submitter is not None:
         for number in item.numbers:
@@ -68,7 +69,7 @@ def undefine(mem: memory.Memory, item: inputs.Undefine) -> None:
 
 
 def watch(mem: memory.Memory, item: inputs.WatchTasks) -> None:
-    """A submitter wants results."""
+    """Watch tasks for a submitter, which gets their results."""
     submitter = mem.submitters.get(item.link)
     if submitter is None:
         return
@@ -84,7 +85,7 @@ def watch(mem: memory.Memory, item: inputs.WatchTasks) -> None:
 
 
 def cancel(mem: memory.Memory, item: inputs.CancelTasks, now: inputs.Moment) -> None:
-    """A submitter wants tasks of its namespace killed."""
+    """Kill tasks of the submitter's namespace."""
     submitter = mem.submitters.get(item.link)
     if submitter is None:
         return
@@ -104,7 +105,9 @@ def cancel(mem: memory.Memory, item: inputs.CancelTasks, now: inputs.Moment) -> 
 def subscribe(
     mem: memory.Memory, task: records.Task, submitter: records.Submitter, number: int
 ) -> None:
-    """This submitter gets the result of `task` under `number`, at once if it is over."""
+    """Send the result of `task` to this submitter under `number`: now if it has ended, else
+    later.
+    """
     if task.namespace != submitter.namespace:
         report_unknown(mem, submitter, number)
     elif task.state.final:
@@ -118,12 +121,12 @@ def subscribe(
 
 
 def report(mem: memory.Memory, submitter: records.Submitter, result: calls.CallResult) -> None:
-    """Push a result, once what it says is kept."""
+    """Push a result to a submitter, once it is stored."""
     mem.batch.results.setdefault(submitter.link, []).append(result)
 
 
 def report_unknown(mem: memory.Memory, submitter: records.Submitter, number: int) -> None:
-    """Not final and no reason: so a submitter knows that there is no such task."""
+    """Report that there is no such task: a state that is not final, without a reason."""
     report(mem, submitter, calls.CallResult(number, _S.PENDING, "", "there is no such task"))
 
 

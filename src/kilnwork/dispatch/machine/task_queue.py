@@ -1,8 +1,8 @@
-"""Who is next: the queue of one cluster. Pure.
+"""The queue of one cluster: decides which task is next. Pure.
 
-Used by the machine; `assignment` chooses where. Highest priority first; within one priority,
-sources (drivers' sessions, each with the children of its tasks) take turns, so that a long list of
-one does not hold up the others; within one source, first come, first served.
+Used by the machine; `assignment` chooses where it runs. Highest priority first. Within one
+priority, sources (drivers' sessions, each with the children of its tasks) take turns, so that a
+long list of one source does not hold up the others. Within one source, first come, first served.
 """
 
 from bisect import insort
@@ -11,9 +11,9 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Queueable(Protocol):
-    """Something that can wait in a `Queue`, which alone sets `ticket`.
+    """An item of a `Queue`, which alone sets `ticket`.
 
-    `template`: None of a command, which needs no slot.
+    `template`: None for a command, which needs no slot.
     """
 
     ticket: int | None
@@ -27,9 +27,9 @@ P = TypeVar("P", bound=Queueable)
 
 
 class _Line(Generic[P]):
-    """All of one source, by rising ticket; `low` is the ticket of the first entry.
+    """All items of one source, by rising ticket; `low` is the ticket of the first entry.
 
-    An item whose `ticket` is not that of its entry has left the queue since. `commands`: those
+    An entry whose ticket is not its item's `ticket` has left the queue. `commands`: the commands
     among them, with their tickets, so that they are found behind any number of calls.
     """
 
@@ -53,7 +53,7 @@ class _Line(Generic[P]):
 
 
 class _Level(Generic[P]):
-    """All of one priority: lines by source, and whose turn it is."""
+    """All items of one priority: lines by source, and whose turn it is."""
 
     __slots__ = ("lines", "turns")
 
@@ -62,7 +62,7 @@ class _Level(Generic[P]):
         self.turns: deque[_Line[P]] = deque()
 
     def line(self, source: bytes) -> _Line[P]:
-        """The line of that source, made at the end of the turns when it is new."""
+        """Return the line of that source; a new one is added at the end of the turns."""
         line = self.lines.get(source)
         if line is None:
             line = self.lines[source] = _Line(source)
@@ -70,7 +70,7 @@ class _Level(Generic[P]):
         return line
 
     def pop(self) -> P | None:
-        """Remove and return the next one; its source goes behind the others."""
+        """Remove and return the next item; its source goes to the end of the turns."""
         turns = self.turns
         while turns:
             line = turns[0]
@@ -90,7 +90,9 @@ class _Level(Generic[P]):
         return None
 
     def command(self) -> P | None:
-        """The first command in the order of turns; it stays, and its source goes to the end."""
+        """Return the first command in the order of turns, and leave it; its source goes to the
+        end.
+        """
         for line in list(self.turns):
             item = line.command()
             if item is not None:
@@ -101,7 +103,7 @@ class _Level(Generic[P]):
 
 
 class Queue(Generic[P]):
-    """Waiting tasks of one cluster. Each waits under a ticket, `ticket`; leaving clears that."""
+    """Waiting tasks of one cluster. Each waits with a ticket; leaving the queue clears it."""
 
     __slots__ = ("_levels", "_order", "_size", "commands")
 
@@ -116,7 +118,7 @@ class Queue(Generic[P]):
         return self._size
 
     def push(self, item: P, *, priority: int) -> None:
-        """Wait behind all of the same priority and source."""
+        """Add an item behind all of the same priority and source."""
         level = self._levels.get(-priority)
         if level is None:
             level = self._level(priority)
@@ -132,7 +134,7 @@ class Queue(Generic[P]):
             self.commands += 1
 
     def push_front(self, item: P, *, priority: int) -> None:
-        """Wait before all of the same priority: it had its turn and was taken back."""
+        """Add an item before all of the same priority: it had its turn and was taken back."""
         level = self._level(priority)
         line = level.line(item.source)
         line.low -= 1
@@ -147,12 +149,12 @@ class Queue(Generic[P]):
             self.commands += 1
 
     def remove(self, item: P) -> None:
-        """Leave the queue; a no-op for an item that is not in it."""
+        """Remove an item; does nothing if it is not in the queue."""
         if item.ticket is not None:
             self._leave(item)
 
     def pop_command(self) -> P | None:
-        """The next command, also from behind calls; None when none waits."""
+        """Remove and return the next command, even from behind calls, or None."""
         for order in self._order if self.commands else ():
             item = self._levels[order].command()
             if item is not None:
@@ -161,7 +163,7 @@ class Queue(Generic[P]):
         return None
 
     def pop(self) -> P | None:
-        """The next one, None when the queue is empty."""
+        """Remove and return the next item, or None."""
         order = self._order
         while order:
             item = self._levels[order[0]].pop()
@@ -178,7 +180,9 @@ class Queue(Generic[P]):
             self.commands -= 1
 
     def ahead(self, item: P, *, priority: int) -> int:
-        """How many go before `item`; too many by those that have left the queue early."""
+        """Return how many items are before `item`; entries that have left the queue may be
+        counted.
+        """
         if item.ticket is None:
             return 0
         before = sum(

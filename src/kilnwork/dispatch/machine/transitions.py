@@ -1,7 +1,7 @@
-"""The one table of moves: which state may follow which, for tasks and for attempts.
+"""The table of legal moves: which state may follow which, for tasks and for attempts. Pure.
 
-Looked up by `memory.Memory.move` and `move_attempt`, which change every state; a move that is not
-here raises. `docs/explanation/semantics.md` shows the same table. Pure.
+Used by `memory.Memory.move` and `move_attempt`, which make every state change; a move that is not
+in the table raises. `docs/explanation/semantics.md` shows the same table.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ _S = api_task.State
 
 
 class AttemptState(StrEnum):
-    """Where an attempt is. Reserved is durable before anything starts."""
+    """The state of an attempt. Reserved is durable before anything starts."""
 
     RESERVED = "Reserved"
     STARTED = "Started"

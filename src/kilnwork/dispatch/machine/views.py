@@ -1,7 +1,7 @@
-"""Views of what memory knows at this moment: why a task waits, clusters with their workers. Pure.
+"""Views of what memory knows now: why a task waits, and clusters with their workers. Pure.
 
-Used by the hub, and for the message of a task that has waited too long. What is stored comes from
-the store's reader, and is completed here.
+Used by the hub, and for the message of a task that has waited too long. The stored part of a view
+comes from the store's reader, and is completed here.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ NAMED_HOLDERS = 3
 
 
 def shown_reason(task: records.Task) -> tuple[str, str] | None:
-    """Reason and message of a task that waits at this moment, None where its row says it."""
+    """Return reason and message of a task that waits now, or None if its row has them."""
     if task.ticket is not None:
         return explain(task)
     if task.waiting:
@@ -34,7 +34,7 @@ def shown_reason(task: records.Task) -> tuple[str, str] | None:
 
 
 def explain(task: records.Task) -> tuple[str, str]:
-    """Reason and message of a task that waits in the queue of its cluster."""
+    """Return reason and message of a task that waits in the queue of its cluster."""
     cluster = task.cluster
     name = (cluster.base or cluster).key[1]
     if cluster.is_executor:
@@ -89,7 +89,9 @@ def _explain_executor(task: records.Task) -> tuple[str, str]:
 
 
 def _holders(worker: records.Worker) -> Iterator[records.Task]:
-    """What occupies it: commands, and the call that each occupied slot is at."""
+    """Yield the tasks that occupy a worker: commands, and the current call of each occupied
+    slot.
+    """
     yield from worker.held.values()
     for slot in worker.processes.values():
         if slot.occupied:
@@ -102,7 +104,7 @@ def _label(task: records.Task) -> str:
 
 
 def with_current_facts(view: model.TaskView, record: records.Task | None) -> model.TaskView:
-    """Return a stored view with the facts of the moment, if memory has the same state."""
+    """Return a stored view completed with what only memory knows, if memory has the same state."""
     if record is None or record.run != view.run or record.state is not view.state:
         return view
     reason, message = view.reason, view.message

@@ -1,8 +1,9 @@
-"""Attempts that wait for other tasks: they free their slots, and may serve what they wait for.
+"""Attempts that wait for other tasks: they free their slots, and may run these tasks in place.
+Pure.
 
-Used by `machine`. A wait *in place* runs what it waits for on top of itself, in the same slot, one
-at a time: so a chain of waits needs no other process. It takes whatever of its tasks (or of those
-that they need) is queued in the same cluster, before the queue does. Pure.
+Used by `machine`. A wait *in place* runs the awaited tasks on top of the waiting one, in the same
+slot, one at a time; so a chain of waits needs no other process. It takes any of its tasks (or of
+those that they need) that are queued in the same cluster, before the queue does.
 """
 
 from collections.abc import Iterable
@@ -49,7 +50,7 @@ def begin(mem: memory.Memory, item: inputs.Waiting, now: inputs.Moment) -> None:
 def _refuse_circle(
     mem: memory.Memory, task: records.Task, wait: records.Wait, now: inputs.Moment
 ) -> None:
-    """End the task if what it waits for waits for it."""
+    """End the task if a task that it waits for waits for it."""
     name = find_cycle(mem, task, wait.all_of)
     if name is None:
         return
@@ -62,7 +63,9 @@ def _refuse_circle(
 
 
 def _wait_of(mem: memory.Memory, slot: records.Slot, task: records.Task) -> records.Wait:
-    """Its wait: a new one on top of the stack, or the one that it had, for other tasks now."""
+    """Return the task's wait: a new one on top of the stack, or its existing one, for other tasks
+    now.
+    """
     if task.waiting:
         for wait in reversed(slot.stack):
             if wait.task is task:
@@ -75,7 +78,9 @@ def _wait_of(mem: memory.Memory, slot: records.Slot, task: records.Task) -> reco
 
 
 def end(mem: memory.Memory, item: inputs.Resumed) -> None:
-    """An attempt goes on: it occupies its slot again, even if that is one too many for a while."""
+    """Let an attempt resume: it occupies its slot again, even if that is one too many for a
+    while.
+    """
     slot = mem.slot_links.get(item.link)
     task = None if slot is None else slot.held.get(item.ref.task)
     if slot is None or task is None or task.ref != item.ref or not task.waiting:
@@ -86,7 +91,9 @@ def end(mem: memory.Memory, item: inputs.Resumed) -> None:
 
 
 def _want(mem: memory.Memory, wait: records.Wait, tasks: Iterable[ids.TaskId]) -> None:
-    """It would run these in place, or what they need, or what they have delegated to."""
+    """Register the tasks that could run in place for this wait: these, what they need, and their
+    delegates.
+    """
     front = list(tasks)
     for name in front:  # grows while we walk
         task = mem.tasks.get(name)
@@ -103,7 +110,7 @@ def _want(mem: memory.Memory, wait: records.Wait, tasks: Iterable[ids.TaskId]) -
 
 
 def follow(mem: memory.Memory, task: records.Task, target: ids.TaskId) -> None:
-    """`task` has delegated to `target`: who would run the one in place would run the other."""
+    """Let waits that want `task` want `target` as well, to which it has delegated."""
     for wait in list(mem.waits_by_task.get(task.id, ())):
         _want(mem, wait, (target,))
         if wait.ready and wait.task.slot is not None:
@@ -111,14 +118,14 @@ def follow(mem: memory.Memory, task: records.Task, target: ids.TaskId) -> None:
 
 
 def serve(mem: memory.Memory, now: inputs.Moment) -> None:
-    """Slots that wait in place, and have nothing on top, get what they wait for."""
+    """Give slots that wait in place, with nothing on top, a task that they wait for."""
     for slot in list(mem.waiting_slots):
         if mem.closing or not _serve(mem, slot, now):
             del mem.waiting_slots[slot]
 
 
 def _serve(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> bool:
-    """True when it has something to run, and no free capacity yet."""
+    """Serve one slot; return True if it has something to run but no free capacity yet."""
     worker = slot.worker
     if slot.occupied or slot.leaving or not slot.link or not slot.stack or not worker.connected:
         return False
@@ -141,7 +148,7 @@ def _serve(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> bool:
 
 
 def _fits(below: records.Task, above: records.Task) -> bool:
-    """They may share a process: the same cluster, files and environment."""
+    """Return whether two calls may share a process: same cluster, files and environment."""
     under, over = below.template, above.template
     if under is None or over is None or under.cluster is not over.cluster:
         return False
@@ -158,8 +165,8 @@ def find_cycle(
 ) -> ids.TaskId | None:
     """Return the first of `names` that cannot end before `task` does, or None.
 
-    Followed are inputs, delegations, and waits that end in no other way: of a whole task, without a
-    time limit, for all that it names. What waits in threads or coroutines may go on otherwise.
+    Follows inputs, delegations, and waits that can end in no other way: of a whole task, without a
+    time limit, for all of its tasks. Waits in threads or coroutines may end otherwise.
     """
     seen = set[ids.TaskId]()
     for name in names:
@@ -175,7 +182,7 @@ def find_cycle(
 
 
 def _awaited(task: records.Task) -> Iterable[ids.TaskId]:
-    """All of these must end before it does."""
+    """Return the tasks that must all end before this one does."""
     if task.state.final or task.intent is not records.Intent.NONE:
         return ()
     if task.delegate is not None:

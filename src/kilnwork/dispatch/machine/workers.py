@@ -1,9 +1,9 @@
 """Workers: they join, renew, lose their link, come back, are lost. Pure.
 
-Used by `machine`. A process of an executor is one too. Four proofs that a worker's processes are
-gone: a new session of the same Pod (the container runtime ended the old one first), the container
-has ended and was not started again, the Pod is gone, the worker says so itself. A lease that ends
-is none, but fences: attempts of that worker are refused from then on.
+Used by `machine`. An executor process is a worker too. Four things prove that a worker's processes
+are gone: a new session of the same Pod (the container runtime ended the old container first), the
+container's end without a restart, the end of the Pod, the worker's own report. An ended lease
+proves nothing, but it fences: attempts of that worker are refused from then on.
 """
 
 from kilnwork.api import attempts, reasons
@@ -23,7 +23,7 @@ _R = reasons.Reason
 
 
 def join(mem: memory.Memory, item: inputs.Join, now: inputs.Moment) -> None:
-    """A worker is here: new, or back with the same session."""
+    """Let a worker join: a new one, or one that is back with the same session."""
     _settle_older_sessions(mem, item, now)
     worker = mem.workers.get(item.session)
     if worker is None:
@@ -78,7 +78,9 @@ def _enrol(mem: memory.Memory, item: inputs.Join) -> records.Worker:
 def _resume(
     mem: memory.Memory, worker: records.Worker, item: inputs.Join, now: inputs.Moment
 ) -> None:
-    """Keep, stop or unknown for each attempt that either side knows of; then what is missing."""
+    """Decide on each attempt that either side knows of (keep, stop, unknown); send what is
+    missing.
+    """
     theirs = set(item.running)
     theirs |= {r for r, t in worker.unproven.items() if t.slot and t.slot.id in item.processes}
     ours = {task.ref: task for task in worker.held.values()}
@@ -104,7 +106,9 @@ def _resume(
 
 
 def _send_again(mem: memory.Memory, task: records.Task, link: int, now: inputs.Moment) -> None:
-    """The worker never read this attempt: give it again, or end it if it is not wanted any more."""
+    """Send an attempt again that the worker never read, or conclude it if it is not wanted any
+    more.
+    """
     if task.intent is records.Intent.NONE:
         mem.send(instructions.RunAttempt(link, task.ref, task))
         return
@@ -115,9 +119,9 @@ def _send_again(mem: memory.Memory, task: records.Task, link: int, now: inputs.M
 def _resume_slots(
     mem: memory.Memory, worker: records.Worker, item: inputs.Join, now: inputs.Moment
 ) -> None:
-    """Slots that live are expected; those that were requested and never joined are forgotten.
+    """Expect living slots to connect; forget those that were requested and never joined.
 
-    Of a slot that has joined and is over now the worker will say so: that is a report.
+    If a slot that has joined is not among the living, the worker will report its end.
     """
     living = frozenset(item.processes)
     for slot in list(worker.processes.values()):
@@ -143,7 +147,9 @@ def expect(worker: records.Worker, task: records.Task) -> None:
 
 
 def claim_timer(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> None:
-    """None of its slots has these, and it is back for a whole lease: they run again, uncounted."""
+    """Queue attempts again, uncounted, that no slot has claimed although the worker has been back
+    for a whole lease.
+    """
     if not worker.link:
         return
     message = f"no slot of worker {worker.name} had it after the dispatcher was away"
@@ -153,12 +159,14 @@ def claim_timer(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) 
 
 
 def lost(message: str, *, proof: bool) -> attempts.Outcome:
-    """How an attempt ends whose worker is lost."""
+    """Return the outcome of an attempt whose worker is lost."""
     return attempts.Outcome(attempts.Ending.LOST, _R.WORKER_LOST, message, proof=proof)
 
 
 def link_closed(mem: memory.Memory, item: inputs.LinkClosed) -> None:
-    """Attempts go on; the worker may come back until its lease ends."""
+    """Handle a closed link: attempts continue, and the worker may come back until its lease
+    ends.
+    """
     worker = mem.links.pop(item.link, None)
     if worker is None:
         return
@@ -168,14 +176,14 @@ def link_closed(mem: memory.Memory, item: inputs.LinkClosed) -> None:
 
 
 def renew(mem: memory.Memory, item: inputs.Renew, now: inputs.Moment) -> None:
-    """Grant another full term. The alarm stays where it is and looks again when it goes off."""
+    """Extend the lease by a full term. The timer stays, and checks the lease when it is due."""
     worker = mem.links.get(item.link)
     if worker is not None:
         worker.lease_until = now.mono + mem.lease_s
 
 
 def lease_timer(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> None:
-    """Its lease has ended, unless it was renewed since the alarm was set."""
+    """Lose the worker, unless its lease was renewed since the timer was set."""
     if (
         mem.workers.get(worker.session) is not worker
         or worker.session not in worker.cluster.workers
@@ -198,13 +206,15 @@ def lease_timer(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) 
 
 
 def stalled(mem: memory.Memory, now: inputs.Moment) -> None:
-    """The dispatcher was away: no worker could renew, so each gets a full term."""
+    """Give every worker a full term: the dispatcher was suspended, so none could renew."""
     for worker in mem.workers.values():
         worker.lease_until = max(worker.lease_until, now.mono + mem.lease_s)
 
 
 def drain(mem: memory.Memory, item: inputs.Drain) -> None:
-    """What these workers have goes on; a worker that is not named any more gets tasks again."""
+    """Drain these workers: their tasks continue. A worker that is no longer named gets tasks
+    again.
+    """
     cluster = mem.cluster(item.namespace, item.cluster)
     if cluster.draining != item.pods:
         cluster.draining = item.pods
@@ -213,7 +223,9 @@ def drain(mem: memory.Memory, item: inputs.Drain) -> None:
 
 
 def set_portions(mem: memory.Memory, item: inputs.SetPortions) -> None:
-    """Tasks that need a portion go to workers on these nodes from now on; what runs goes on."""
+    """Send tasks that need a portion to workers on these nodes from now on; running tasks
+    continue.
+    """
     cluster = mem.cluster(item.namespace, item.cluster)
     if cluster.portions != item.portions:
         cluster.portions = item.portions
@@ -221,7 +233,7 @@ def set_portions(mem: memory.Memory, item: inputs.SetPortions) -> None:
 
 
 def worker_gone(mem: memory.Memory, item: inputs.WorkerGone, now: inputs.Moment) -> None:
-    """The Pod is gone, or its container has ended: proof for everything that ran in it."""
+    """Lose the worker with proof: its Pod is gone, or its container has ended."""
     for worker in list(mem.workers.values()):
         if worker.pod_uid == item.pod_uid and _is_over(worker, item.ended):
             if worker.link:
@@ -234,8 +246,11 @@ def worker_gone(mem: memory.Memory, item: inputs.WorkerGone, now: inputs.Moment)
 
 
 def _is_over(worker: records.Worker, ended: float | None) -> bool:
-    """Whether it can be the one that ended. What the API server says of a container may be old
-    news: a worker that began later is another one, whether its link stands or not."""
+    """Return whether this session can be the one that ended.
+
+    The API server's report about a container may be old: a worker that started later is a different
+    one, connected or not.
+    """
     if ended is None:
         return True
     began = ids.session_began(worker.session)
@@ -250,7 +265,9 @@ def lose(
     proof: bool,
     message: str,
 ) -> None:
-    """All that it held is lost. Without proof it is remembered while a proof could still come."""
+    """Lose everything the worker held. Without proof, remember it while a proof could still
+    come.
+    """
     if worker.link:
         mem.links.pop(worker.link, None)
         worker.link = 0
@@ -272,7 +289,7 @@ def lose(
 def _lose_slot(
     mem: memory.Memory, slot: records.Slot, now: inputs.Moment, *, proof: bool, message: str
 ) -> None:
-    """Its worker is lost, and it with it."""
+    """Lose a slot along with its worker."""
     if slot.link:
         mem.send(instructions.CloseLink(slot.link, "lost", "its worker is lost"))
         cut_off(mem, slot)
@@ -283,7 +300,7 @@ def _lose_slot(
 
 
 def cut_off(mem: memory.Memory, slot: records.Slot) -> None:
-    """Nothing goes over the link of this slot any more."""
+    """Send nothing more over the link of this slot."""
     mem.slot_links.pop(slot.link, None)
     submitter = mem.submitters.pop(slot.link, None)
     if submitter is not None:
@@ -293,7 +310,7 @@ def cut_off(mem: memory.Memory, slot: records.Slot) -> None:
 
 
 def prove(mem: memory.Memory, worker: records.Worker, ref: attempts.AttemptRef) -> None:
-    """Nothing is left of an attempt that had been abandoned without proof."""
+    """Note that nothing is left of an attempt that was abandoned without proof."""
     task = worker.unproven.pop(ref, None)
     if task is None:
         return
@@ -304,7 +321,7 @@ def prove(mem: memory.Memory, worker: records.Worker, ref: attempts.AttemptRef) 
 
 
 def _publish_waiting(mem: memory.Memory, cluster: records.Cluster) -> None:
-    """Why the tasks of this cluster wait may have changed."""
+    """Publish that the reasons for which tasks of this cluster wait may have changed."""
     for task in cluster.declared:
         if task.ticket is not None:
             mem.batch.published.add(task.id)

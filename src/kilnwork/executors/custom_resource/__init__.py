@@ -1,10 +1,10 @@
-"""Executor `customResource`: an attempt is an object of any kind, made from a manifest.
+"""Executor `customResource`: an attempt is an object of any kind, created from a manifest.
 
-One attempt: `template` makes the object, under a name that follows from the attempt, held by a
-finalizer until its outcome is stored; `served_kinds` knows whether its kind is there, and allowed;
-`follower` follows it; `reader` says by the rules of the task what its status means, `observation`
-what that means for the attempt; `executor` brings them together. Executor `workflow` is the same
-with another reader.
+For one attempt, `template` builds the object, under a name derived from the attempt and with a
+finalizer that holds it until its outcome is stored; `served_kinds` checks whether its kind is
+served and allowed; `follower` watches it; `reader` interprets its status by the rules of the task,
+and `observation` derives the state of the attempt; `executor` combines them. Executor `workflow` is
+the same with another reader.
 """
 
 from kilnwork.executors.custom_resource.executor import ObjectExecutor, Shared

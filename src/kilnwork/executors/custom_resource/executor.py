@@ -1,8 +1,8 @@
-"""Creates, adopts, follows and ends the objects of attempts, of whatever kinds.
+"""Creates, adopts, watches and ends the objects of attempts, of whatever kinds.
 
-Used by `controllers.attempts` through `executors.port`. What an object says is for its `Reader`.
-Reads from what the follower has heard, and asks the API server itself where nothing is heard of a
-kind, and before it concludes that an object is not there.
+Used by `controllers.attempts` through `executors.port`. A `Reader` interprets the objects. Reads
+from the follower's cache, and asks the API server itself if a kind cannot be watched at the moment,
+and before it concludes that an object does not exist.
 """
 
 import asyncio
@@ -50,15 +50,18 @@ _INVALID = (
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """Where the object of an attempt is, or would be."""
+    """The location of an attempt's object, whether or not it exists."""
 
     kind: resource.Resource
     name: str
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
-    """What the executors of objects have in common. `accounts`: the ServiceAccounts there are.
-    `blobs`: directory of large results, by namespace."""
+    """What all executors of objects share.
+
+    `accounts`: the ServiceAccounts of the API server. `blobs`: directory of large results, by
+    namespace.
+    """
 
     kinds: served_kinds.Kinds
     objects: follower.Follower
@@ -68,7 +71,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObjectExecutor:
-    """`port.Executor` and `port.WatchesAttempts`."""
+    """An executor whose attempts are objects: `port.Executor` and `port.WatchesAttempts`."""
 
     def __init__(self, kube: client.Client, reads: reader.Reader, shared: Shared) -> None:
         self.name = reads.name
@@ -91,7 +94,7 @@ class ObjectExecutor:
         self._wake = wake
 
     def changed(self, kind: resource.Resource, seen: meta.JsonObject, is_there: bool) -> None:  # noqa: FBT001 - as `follower.Changed`
-        """An object came, changed or went."""
+        """Wake the attempt whose object was created, changed or removed."""
         ref = template.ref_of(seen, self.name)
         if ref is None:
             return
@@ -180,7 +183,7 @@ class ObjectExecutor:
         return attempts.Payload(made.media_type, b"", digest, size)
 
     async def release(self, attempt: port.Attempt) -> None:
-        """Let the object go; that of a spawned task, which no Task owns, is deleted."""
+        """Remove the finalizer; delete the object of a spawned task, since no Task owns it."""
         seen = await self._find(attempt)
         place = self._places.pop(attempt.ref, None)
         self._running_since.pop(attempt.ref, None)
@@ -200,8 +203,9 @@ class ObjectExecutor:
         await finalizers.remove(self._client, place.kind, current, finalizer=template.FINALIZER)
 
     async def _end(self, attempt: port.Attempt, seen: meta.JsonObject, how: port.Stop) -> None:
-        """Ask the object to end, unless it has changed since it was observed: an end of its own
-        counts."""
+        """Ask the object to end, unless it has changed since it was observed: it may have ended by
+        itself.
+        """
         place, metadata = self._places[attempt.ref], seen["metadata"]
         if template.is_terminating(seen):
             return
@@ -242,7 +246,7 @@ class ObjectExecutor:
         return msgspec.structs.replace(observed, check_s=check_s)
 
     def _timed(self, attempt: port.Attempt, reading: reader.Reading) -> reader.Reading:
-        """What an object says, with when it has started if only we have seen that."""
+        """Add the start time that we observed ourselves to a reading without one."""
         if reading.started is not None:
             return reading
         if reading.state is reader.State.RUNNING:
@@ -251,7 +255,9 @@ class ObjectExecutor:
         return msgspec.structs.replace(reading, started=since)
 
     async def _unfinished_pods(self, attempt: port.Attempt, seen: meta.JsonObject) -> list[str]:
-        """Pods that an object has made and that are not over, although it says that it is."""
+        """Return the names of Pods of an object that have not finished, although the object says it
+        has.
+        """
         selector = self._reads.pods_of(seen)
         if not selector:
             return []
@@ -314,7 +320,7 @@ class ObjectExecutor:
     def _problem(
         self, attempt: port.Attempt, kind: resource.Resource, wanted: template.Wanted
     ) -> str:
-        """Why a task may not make this object; "" if it may."""
+        """Return why a task may not create this object, or "" if it may."""
         if not self._kinds.allowed.allows(kind):
             return _not_allowed(kind.qualified)
         if not kind.namespaced:
@@ -327,7 +333,9 @@ class ObjectExecutor:
         return ""
 
     async def _find(self, attempt: port.Attempt) -> meta.JsonObject | None:
-        """From what is followed; what is not there may only not have been seen yet."""
+        """Return the object from the cache, or else from the API server, since the cache may be
+        behind.
+        """
         place = await self._place(attempt)
         if place is None:
             return None
@@ -348,7 +356,9 @@ class ObjectExecutor:
             return None
 
     async def _place(self, attempt: port.Attempt) -> _Place | None:
-        """Where its object would be; None if there is no such kind, and so no object."""
+        """Return where the attempt's object would be; None if its kind is not served, so that it
+        has no object.
+        """
         known = self._places.get(attempt.ref)
         if known is not None:
             return known
@@ -367,8 +377,9 @@ class ObjectExecutor:
     async def _check_hidden(
         self, attempt: port.Attempt, absent: served_kinds.Absent, name: str
     ) -> None:
-        """Raise Unavailable if its object is there in another version only: its rules may not fit
-        that."""
+        """Raise Unavailable if the object exists only in another version, which its rules may not
+        fit.
+        """
         if absent.elsewhere is None:
             return
         with contextlib.suppress(errors.NotFound):

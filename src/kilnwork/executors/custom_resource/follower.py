@@ -1,7 +1,7 @@
-"""Follows the objects of attempts, of whatever kinds: one reflector for each, from its first use.
+"""Watches the objects of attempts, with one reflector per kind, started at its first use.
 
-Used by `executor`. Only objects with our label are followed. A kind that goes stays followed: its
-reflector asks in vain, seldom, until it comes back; meanwhile `get` knows nothing.
+Used by `executor`. Only objects with our label are watched. If a kind is no longer served, its
+reflector keeps retrying at long intervals until the kind comes back; meanwhile `get` returns None.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ SEARCH_AGAIN_S = 5.0
 
 
 class _Followed:
-    """One kind: what is known of it, and whether it is heard."""
+    """A watched kind: its cache, and its reflector, which may be out of contact."""
 
     def __init__(self) -> None:
         self.cache: cache.Cache[meta.JsonObject] = cache.Cache()
@@ -37,7 +37,7 @@ class _Followed:
 
 
 class Follower:
-    """The objects of attempts, by kind. `namespaces`: the only ones to look at; empty: all."""
+    """The objects of attempts by kind. `namespaces`: the only ones to watch; empty: all."""
 
     def __init__(self, kube: client.Client, *, namespaces: Sequence[str] = ()) -> None:
         self._client = kube
@@ -47,11 +47,11 @@ class Follower:
         self._executors: dict[str, Changed] = {}
 
     def subscribe(self, executor: str, changed: Changed) -> None:
-        """Tell `changed` of every object of that executor."""
+        """Call `changed` for every change of an object of that executor."""
         self._executors[executor] = changed
 
     def follow(self, kind: resource.Resource) -> None:
-        """Follow a kind from now on."""
+        """Watch a kind from now on."""
         if kind in self._kinds:
             return
         followed = self._kinds[kind] = _Followed()
@@ -68,12 +68,14 @@ class Follower:
             self._background.start(f"reflector {kind.qualified}", one.run())
 
     def get(self, kind: resource.Resource, key: objects.Key) -> meta.JsonObject | None:
-        """An object as last heard of; None if it is not known, or nothing is heard of its kind."""
+        """Return an object from the cache; None if it is unknown, or its kind cannot be watched
+        now.
+        """
         followed = self._kinds.get(kind)
         return followed.cache.get(key) if followed is not None and followed.heard else None
 
     async def run(self, kinds: served_kinds.Kinds) -> None:
-        """Find what a manager before this one has left, then follow, until cancelled."""
+        """Search for objects that an earlier manager has left, then watch until cancelled."""
         try:
             await self._search(kinds)
             await asyncio.Event().wait()
@@ -81,7 +83,7 @@ class Follower:
             await self._background.stop()
 
     async def _search(self, kinds: served_kinds.Kinds) -> None:
-        """Follow every allowed kind of which there is an object of an attempt."""
+        """Watch every allowed kind that has an object of an attempt."""
         while True:
             try:
                 async for kind in kinds.all_allowed():

@@ -1,8 +1,8 @@
-"""What is seen of an object means for the attempt that it is. Pure.
+"""Derives the state of an attempt from the object that it is. Pure.
 
-Used by `executor`. What an object says counts until its end was asked for: a failure may come
-from the clean-up. That it is gone, or that only our finalizer keeps it, is proof that what
-its finalizers do is done.
+Used by `executor`. What the object says counts only until we asked it to end: a later failure may
+come from the clean-up. If the object is gone, or only our finalizer keeps it, all other finalizers
+have done their work, which is proof that the attempt has ended.
 """
 
 from collections.abc import Sequence
@@ -23,9 +23,10 @@ def observe(
     *,
     pods: Sequence[str] = (),
 ) -> port.Observation:
-    """What is seen of an attempt whose object is `seen`. `stop`: set if it is to end.
+    """Return the observation of an attempt whose object is `seen`.
 
-    `pods`: names of Pods that are not over, although the object says that it is.
+    `stop`: set if it is to end. `pods`: names of Pods that have not finished, although the object
+    says it has.
     """
     outcome = _outcome(seen, reading, stop, pods=pods)
     if outcome is not None:
@@ -46,7 +47,7 @@ def observe(
 
 
 def gone(what: str, stop: port.Stop | None) -> port.Observation:
-    """There is no object where one was, or may have been."""
+    """Return the observation of an attempt whose object does not exist any more."""
     if stop is not None:
         outcome = attempts.Outcome(_E.STOPPED, stop.reason, f"{what} is gone")
     else:
@@ -59,7 +60,7 @@ def gone(what: str, stop: port.Stop | None) -> port.Observation:
 
 
 def is_asked(seen: meta.JsonObject, reading: reader.Reading) -> bool:
-    """Return whether it was asked to end early."""
+    """Return whether the object was asked to end early."""
     return template.is_terminating(seen) or reading.stopping
 
 
@@ -101,7 +102,7 @@ def _own(ending: attempts.Ending, reading: reader.Reading) -> attempts.Outcome:
 
 
 def _waits_for(seen: meta.JsonObject, pods: Sequence[str]) -> str:
-    """What has to happen before something that is to end has ended."""
+    """Return what must happen before an object that is to end has ended."""
     if pods:
         return f"waiting for the end of Pod {pods[0]}" + (
             f" and {len(pods) - 1} more" if len(pods) > 1 else ""

@@ -1,6 +1,6 @@
-"""What the status of an object says of its task: by rules, or as its kind is known to say it.
+"""Interprets the status of an object: the port `Reader`, and the reader by the rules of a task.
 
-`executor` asks a `Reader`; the one here reads by the rules of the task. Pure: one object, no clock.
+Used by `executor`. Pure: one object, no clock.
 """
 
 import enum
@@ -27,7 +27,7 @@ _R = reasons.Reason
 
 
 class State(enum.Enum):
-    """How far the work of an object is."""
+    """The progress of the work that an object stands for."""
 
     STAGING = enum.auto()
     RUNNING = enum.auto()
@@ -36,9 +36,10 @@ class State(enum.Enum):
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """What an object says. `started`, `finished`: wall clock, None where it does not say so.
+    """The interpreted status of an object. `started`, `finished`: wall clock, None if it does not
+    say.
 
-    `untouched`: no controller has acted on it yet, so that deleting it ends nothing.
+    `untouched`: no controller has acted on it yet, so that nothing runs and it may be deleted.
     `stopping`: it was asked to end early, other than by deleting it.
     """
 
@@ -57,41 +58,43 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reader(Protocol):
-    """Knows what objects of an executor say."""
+    """Interprets the objects of one executor."""
 
     name: str
     """Of the executor."""
 
     def read(self, spec: task.TaskSpec, seen: meta.JsonObject) -> Reading:
-        """What an object says."""
+        """Return the interpreted status of an object."""
         ...
 
     def result(self, spec: task.TaskSpec, seen: meta.JsonObject) -> Any:
-        """The result in an object that has succeeded, as JSON; UNSET if it has none.
+        """Return the result of an object that has succeeded, as JSON; UNSET if it has none.
 
         Raises `port.ResultError`.
         """
         ...
 
     def stop(self, seen: meta.JsonObject, how: port.Stop, *, now: float) -> meta.JsonObject | None:
-        """The merge patch by which it is asked to end; {} when all is said, None: delete it."""
+        """Return the merge patch that asks the object to end; {} if nothing is left to ask, None:
+        delete it.
+        """
         ...
 
     def stop_again_s(self, seen: meta.JsonObject, how: port.Stop, *, now: float) -> float | None:
-        """When `stop` has more to say."""
+        """Return the seconds until `stop` returns a further patch, or None."""
         ...
 
     def pods_of(self, seen: meta.JsonObject) -> str:
-        """Label selector of Pods that must be over before its end is proved; "" for none."""
+        """Return the label selector of Pods whose end proves that of the object; "" for none."""
         ...
 
     def spec_of(self, manifest: meta.JsonObject, seen: meta.JsonObject) -> task.TaskSpec:
-        """As much of the spec of an object's task as is needed to read the object."""
+        """Return the part of the task's spec that is needed to read the object."""
         ...
 
 
 class RuleReader:
-    """Reads objects by the rules of `spec.customResource`; they are ended by deleting them."""
+    """Interprets objects by the rules of `spec.customResource`; ends them by deleting them."""
 
     name = "customResource"
 
@@ -148,7 +151,7 @@ class RuleReader:
 
 
 def _failure(what: str, seen: meta.JsonObject) -> str:
-    """That an object has failed, and why if it says so in the usual place."""
+    """Return a message that the object has failed, with the reason if it is in the usual place."""
     status = seen.get("status")
     said = status.get("message") if isinstance(status, dict) else None
     return f"{what}: {said}" if isinstance(said, str) and said else f"{what} has failed"
@@ -162,7 +165,9 @@ _OUTCOMES = {
 
 
 def payload(value: Any, *, as_bytes: bool) -> attempts.Payload:
-    """A result as it is kept. Raises `port.ResultError` for bytes that are no text."""
+    """Return a result as a payload. Raises `port.ResultError` if bytes are wanted and it is no
+    text.
+    """
     if not as_bytes:
         return attempts.Payload(attempts.JSON, msgspec.json.encode(value))
     if not isinstance(value, str):

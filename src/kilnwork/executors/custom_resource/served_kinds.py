@@ -1,8 +1,8 @@
-"""Which kinds an API server has at the moment, and which of them tasks may make.
+"""The kinds that an API server serves, and which of them tasks may create.
 
-Used by `executor` before it creates, and by `follower` when the manager starts. Kinds come and go
-with their CustomResourceDefinitions: what is there is remembered until a request says otherwise,
-what is not there is asked for again after `AGAIN_S`, by however many attempts it is waited for.
+Used by `executor` before it creates an object, and by `follower` when the manager starts. Kinds
+come and go with their CustomResourceDefinitions: a served kind is remembered until a request fails,
+a missing kind is asked for again after `AGAIN_S`, however many attempts wait for it.
 """
 
 import asyncio
@@ -22,20 +22,23 @@ _NEEDED = frozenset({"create", "delete", "get", "list", "patch", "watch"})
 
 
 class AllowedKinds:
-    """The kinds that tasks may make: `PLURAL.GROUP`, `*.GROUP` for all of a group, `*` for all that
-    are no part of Kubernetes or kilnwork, which must be named."""
+    """The kinds that tasks may create, as a list of patterns.
+
+    `PLURAL.GROUP`: one kind; `*.GROUP`: all kinds of a group; `*`: all kinds except those of
+    Kubernetes and kilnwork, which must be listed explicitly.
+    """
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = tuple(names)
 
     def allows(self, kind: resource.Resource) -> bool:
-        """Whether tasks may make objects of a kind."""
+        """Return whether tasks may create objects of a kind."""
         if kind.qualified in self.names or f"*.{kind.group}" in self.names:
             return True
         return EVERY_CUSTOM_KIND in self.names and _is_custom(kind.group)
 
     def may_allow(self, group: str) -> bool:
-        """Whether any kind of a group is allowed."""
+        """Return whether any kind of a group is allowed."""
         if EVERY_CUSTOM_KIND in self.names and _is_custom(group):
             return True
         return any(name.partition(".")[2] == group for name in self.names)
@@ -47,15 +50,18 @@ def _is_custom(group: str) -> bool:
 
 
 class Absent(msgspec.Struct, frozen=True):
-    """A kind that is not served. `elsewhere`: how its group has it in another version, by which its
-    objects may exist although they cannot be read by the version that made them."""
+    """A kind that is not served.
+
+    `elsewhere`: the kind in another version of its group; objects may exist in it although they
+    cannot be read in the version that created them.
+    """
 
     message: str
     elsewhere: resource.Resource | None = None
 
 
 class _Kind(msgspec.Struct, frozen=True, rename="camel"):
-    """metav1.APIResource, as far as it matters here."""
+    """The fields of metav1.APIResource that are used here."""
 
     name: str
     kind: str
@@ -82,7 +88,7 @@ class _Groups(msgspec.Struct, frozen=True):
 
 
 class Kinds:
-    """The kinds of one API server, asked for when they are needed."""
+    """The kinds of one API server, requested when needed."""
 
     def __init__(
         self, kube: client.Client, allowed: AllowedKinds, *, time: clock.Clock | None = None
@@ -95,7 +101,7 @@ class Kinds:
         self._asking: dict[str, asyncio.Lock] = {}
 
     async def find(self, api_version: str, kind: str) -> resource.Resource | Absent:
-        """What a kind is called in URLs; why it cannot be had. Raises `KubeError`."""
+        """Return the resource of a kind, or why it is absent. Raises `KubeError`."""
         key = (api_version, kind)
         if not object_manifests.is_api_version(api_version):  # it becomes part of a URL
             return Absent(f"{documents.show(api_version)} is no GROUP/VERSION")
@@ -115,12 +121,14 @@ class Kinds:
             return looked
 
     def forget(self, kind: resource.Resource) -> None:
-        """A request says that it is not there any more: ask again."""
+        """Forget a kind that a request has found to be no longer served."""
         self._found.pop((kind.api_version, kind.kind), None)
 
     async def all_allowed(self) -> AsyncIterator[resource.Resource]:
-        """Yield every kind with a namespace that is served now and allowed, in the version that its
-        group prefers. Raises `KubeError`."""
+        """Yield every served, allowed and namespaced kind, in the preferred version of its group.
+
+        Raises `KubeError`.
+        """
         if any("." not in name for name in self.allowed.names if name != EVERY_CUSTOM_KIND):
             for found in await self._of_version("v1"):
                 if self.allowed.allows(found):
@@ -147,7 +155,7 @@ class Kinds:
         return Absent(message)
 
     async def _of_version(self, api_version: str) -> list[resource.Resource]:
-        """Every kind of a version of a group that tasks could make; none if it is not there."""
+        """Return the namespaced kinds of a group version; none if the version is not served."""
         group, _, version = api_version.rpartition("/")
         root = f"/apis/{group}/{version}" if group else f"/api/{version}"
         try:

@@ -1,6 +1,7 @@
-"""How an attempt fares by what is seen of its object, or Workflow: docs/reference/executors.md.
+"""Tables of the states of an attempt for what is seen of its object or Workflow, for the docs.
 
-tests/unit/executors compares them with what the code says. Not used by the manager.
+Written into docs/reference/executors.md; tests/unit/executors compares them with the code. Not used
+by the manager.
 """
 
 from kilnwork.api import reasons, task

@@ -1,6 +1,6 @@
-"""The object of an attempt, as JSON, from the manifest of its task. Pure.
+"""Builds the object of an attempt, as JSON, from the manifest of its task. Pure.
 
-Used by `executor`. Labels, finalizer and owner are those of the Pod of an attempt.
+Used by `executor`. Labels, finalizer and owner are the same as those of an attempt's Pod.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ RESULT_ANNOTATION = "kilnwork.dev/result"
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """The object of an attempt before its kind is known to be there."""
+    """The object of an attempt, before its kind is known to be served."""
 
     api_version: str
     kind: str
@@ -30,7 +30,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def wanted(attempt: port.Attempt, executor: str) -> Wanted:
-    """The object of an attempt, its variables substituted.
+    """Return the object of an attempt, with its variables substituted.
 
     Raises `object_manifests.InvalidManifest`, `substitution.InvalidTemplate` or
     `documents.LimitExceeded`.
@@ -61,7 +61,9 @@ def wanted(attempt: port.Attempt, executor: str) -> Wanted:
 
 
 def ref_of(obj: meta.JsonObject, executor: str) -> attempts.AttemptRef | None:
-    """The attempt whose object this is, by its name; None when it is none of that executor."""
+    """Return the attempt that an object belongs to, by its name; None if it is none of this
+    executor.
+    """
     if labels_of(obj).get(pods.EXECUTOR_LABEL) != executor and not is_held(obj):
         return None
     return pods.ref_in(obj["metadata"]["name"])
@@ -73,9 +75,10 @@ def labels_of(obj: meta.JsonObject) -> dict[str, str]:
 
 
 def is_ours(obj: meta.JsonObject, attempt: port.Attempt, executor: str) -> bool:
-    """Whether it was made for this very attempt: by its name, and by the uid of its owner.
+    """Return whether the object was created for this attempt, by its name and the uid of its owner.
 
-    Who may patch objects can take labels or owner away, but hardly adds our finalizer.
+    A client that may patch objects can remove labels or the owner, but is unlikely to add our
+    finalizer.
     """
     if ref_of(obj, executor) != attempt.ref:
         return False
@@ -84,7 +87,7 @@ def is_ours(obj: meta.JsonObject, attempt: port.Attempt, executor: str) -> bool:
 
 
 def owner_uid(obj: meta.JsonObject) -> str:
-    """Uid of the Task that owns an object; "" where none does."""
+    """Return the uid of the Task that owns an object; "" if none does."""
     owners: list[dict[str, Any]] = obj["metadata"].get("ownerReferences") or []
     return str(next((one["uid"] for one in owners if one.get("controller")), ""))
 
@@ -95,12 +98,12 @@ def task_name(obj: meta.JsonObject) -> str:
 
 
 def prefix_of(obj: meta.JsonObject) -> str:
-    """What the name of an object of an attempt begins with."""
+    """Return the part of an object's name before the identity of the attempt."""
     return pods.prefix_of(obj["metadata"]["name"])
 
 
 def is_held(obj: meta.JsonObject) -> bool:
-    """Whether our finalizer keeps it."""
+    """Return whether our finalizer keeps the object."""
     return FINALIZER in (obj["metadata"].get("finalizers") or ())
 
 
@@ -109,5 +112,5 @@ def is_terminating(obj: meta.JsonObject) -> bool:
 
 
 def finalizers_of_others(obj: meta.JsonObject) -> list[str]:
-    """What still has to happen before it may go, ours aside."""
+    """Return the finalizers that keep the object, except ours."""
     return [one for one in obj["metadata"].get("finalizers") or () if one != FINALIZER]

@@ -1,10 +1,10 @@
 """Executor `ephemeral`: an attempt is an ephemeral container, added to the Pod of its worker.
 
-Workers ask for it (`kilnwork.worker.containers`): they have slot, files and socket of the attempt,
-and report its end. `template` makes the container, under a name that follows from the attempt;
-`executor` adds or finds it and follows it by the watch of Pods; `observation` says what its status
-means. Nothing of it can be deleted (KEP-277), so that a Pod is replaced before it has too many
-(`limits`).
+Workers request it (`kilnwork.worker.containers`): they provide slot, files and socket of the
+attempt, and report its end. `template` builds the container, under a name derived from the attempt;
+`executor` adds or finds it and follows it by the watch of Pods; `observation` interprets its
+status. Ephemeral containers cannot be deleted (KEP-277), so a Pod is replaced before it has too
+many (`limits`).
 """
 
 from kilnwork.executors.ephemeral.executor import EphemeralExecutor

@@ -1,7 +1,7 @@
-"""Executor `ephemeral`: adds containers to the Pods of workers, and follows them.
+"""Adds ephemeral containers to the Pods of workers, and follows them.
 
 Used by `controllers.attempts` through `executors.port`. Reads from the cache that a watch of Pods
-fills, and asks the API server itself before it concludes that a container is not there.
+fills, and asks the API server itself before it concludes that a container does not exist.
 """
 
 import asyncio
@@ -46,15 +46,18 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _PodOfVariables(msgspec.Struct, frozen=True):
-    """The fields of a Pod that say which attempt added each ephemeral container."""
+    """The fields of a Pod that say which attempt each ephemeral container was added for."""
 
     metadata: meta.ObjectMeta
     spec: _Spec = _Spec()
 
 
 class EphemeralExecutor:
-    """`port.Executor`, `port.RunsInWorkers`, `port.WatchesAttempts`, `port.ReadsLogs`. `pods`: what
-    a reflector that holds the Pods that kilnwork made, and calls `changed`."""
+    """An executor whose attempts are ephemeral containers of workers' Pods.
+
+    Implements `port.Executor`, `port.RunsInWorkers`, `port.WatchesAttempts` and `port.ReadsLogs`.
+    `pods`: cache of a reflector of the Pods that kilnwork created, which calls `changed`.
+    """
 
     name = template.EXECUTOR
     in_workers = True
@@ -74,14 +77,14 @@ class EphemeralExecutor:
         """Attempts whose containers were added for them, as far as that is known."""
 
     def use(self, kill: Kill) -> None:
-        """From now on workers can be reached."""
+        """Set the function that sends kills to workers, once they can be reached."""
         self._kill = kill
 
     def watch(self, wake: port.Wake) -> None:
         self._wake = wake
 
     def changed(self, key: tuple[str, str], old: pod.Pod | None, new: pod.Pod | None) -> None:
-        """A Pod came, changed or went."""
+        """Wake the attempts in a Pod that was created, changed or removed."""
         seen = new or old
         if seen is None or not seen.spec.ephemeral_containers:
             return
@@ -95,7 +98,7 @@ class EphemeralExecutor:
             self._wake(ref)
 
     def is_used_up(self, seen: pod.Pod) -> bool:
-        """Whether the Pod of a worker is to be replaced."""
+        """Return whether the Pod of a worker has too many containers and is to be replaced."""
         return limits.is_used_up(seen, self._sizes.get(seen.metadata.uid, 0))
 
     async def ensure(self, attempt: port.Attempt) -> port.Observation:
@@ -116,7 +119,7 @@ class EphemeralExecutor:
         return observation.lost(_place(attempt).pod) if seen is None else _judge(seen, attempt)
 
     async def stop(self, attempt: port.Attempt, how: port.Stop) -> port.Observation:
-        """Its worker ends it; what is not there is never added."""
+        """Let the worker end the container; never add one that does not exist yet."""
         seen = await self._find(attempt)
         if seen is not None and not _has(seen, attempt):
             seen = await self._read(attempt)
@@ -134,11 +137,11 @@ class EphemeralExecutor:
         return msgspec.structs.replace(observed, check_s=max(left_s, LOOK_S))
 
     async def result(self, attempt: port.Attempt) -> attempts.Payload | None:
-        """Its worker reads it."""
+        """Return None: the worker reads the result."""
         return None
 
     async def release(self, attempt: port.Attempt) -> None:
-        """A container cannot be removed."""
+        """Drop what is remembered of the attempt; its container cannot be removed."""
         self._deadlines.pop(attempt.ref, None)
         self._ours.discard(attempt.ref)
 
@@ -203,14 +206,20 @@ class EphemeralExecutor:
         return observation.refused(refusal)
 
     async def _adopt(self, attempt: port.Attempt, seen: pod.Pod) -> port.Observation:
-        """A container of its name is there."""
+        """Return the observation of a container that exists already, if it belongs to this
+        attempt.
+        """
         if await self._is_ours(attempt):
             return _judge(seen, attempt)
         name = template.container_name(attempt.ref)
         return observation.name_taken(seen.metadata.name, name, attempt)
 
     async def _is_ours(self, attempt: port.Attempt) -> bool:
-        """Whether it was added for the attempt; the cache has no variables, of hundreds of them."""
+        """Return whether the container was added for this attempt, by its variables.
+
+        The variables are read from the API server: the cache leaves them out, since there are
+        hundreds.
+        """
         ref = attempt.ref
         if ref not in self._ours:
             place, name = _place(attempt), template.container_name(ref)
@@ -227,7 +236,7 @@ class EphemeralExecutor:
         return True
 
     async def _patch(self, attempt: port.Attempt, seen: pod.Pod, made: object) -> None:
-        """One write. The response is the whole Pod, of which only its size is of interest."""
+        """Add the container by one patch; of the response, the whole Pod, only the size is used."""
         place = _place(attempt)
         at = "/spec/ephemeralContainers"
         listed = bool(seen.spec.ephemeral_containers)
@@ -245,7 +254,7 @@ class EphemeralExecutor:
         self._sizes[place.pod_uid] = len(response.body)
 
     async def _find(self, attempt: port.Attempt) -> pod.Pod | None:
-        """The Pod of the attempt's worker, from the cache; asks for what is not there."""
+        """Return the Pod of the attempt's worker from the cache, or else from the API server."""
         place = _place(attempt)
         known = self._pods.get((attempt.namespace, place.pod))
         if known is not None and known.metadata.uid == place.pod_uid:
@@ -289,7 +298,7 @@ def _judge(seen: pod.Pod, attempt: port.Attempt) -> port.Observation:
 
 
 def _changes(old: pod.Pod | None, new: pod.Pod | None) -> list[tuple[attempts.AttemptRef, bool]]:
-    """Attempts of whose containers something is new, and whether they are over now."""
+    """Return the attempts whose containers have changed, each with whether it has ended."""
     if new is None:
         gone = () if old is None else old.spec.ephemeral_containers
         return [(ref, True) for c in gone if (ref := template.ref_of(c.name)) is not None]

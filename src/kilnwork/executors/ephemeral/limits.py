@@ -1,8 +1,8 @@
-"""When a worker's Pod has had enough containers. Pure.
+"""The limit of containers and bytes at which a worker's Pod is replaced. Pure.
 
 Used by `executor`, and by the controller of TaskClusters, which drains such a Pod and replaces it.
-Ephemeral containers stay in the object of their Pod for ever, and each change of it carries all of
-them: etcd takes 1.5 MiB, and long before that every task costs more than the one before.
+Ephemeral containers stay in the object of their Pod for ever, and each change of the Pod carries
+all of them: etcd takes 1.5 MiB, and long before that every task costs more than the one before.
 """
 
 from kilnwork.api import pod
@@ -19,7 +19,7 @@ BYTES_ANNOTATION = "kilnwork.dev/max-pod-bytes"
 
 
 def is_used_up(seen: pod.Pod, size: int) -> bool:
-    """Whether a worker's Pod is to be replaced. `size`: of the object, bytes; 0: not known."""
+    """Return whether a worker's Pod is to be replaced. `size`: bytes of the object; 0: unknown."""
     given = seen.metadata.annotations
     most = _limit(given.get(CONTAINERS_ANNOTATION), MAX_CONTAINERS)
     largest = _limit(given.get(BYTES_ANNOTATION), MAX_BYTES)

@@ -1,7 +1,7 @@
-"""What the status of an ephemeral container means for the attempt that it is. Pure.
+"""Derives the state of an attempt from the status of its ephemeral container. Pure.
 
-Used by `executor`. Exit codes, signals and memory are those of containers of any Pod, and what ends
-the Pod ends it without its fault; whether the attempt has a result its worker says.
+Used by `executor`. Exit codes, signals and memory mean the same as for containers of any Pod, and
+an end of the whole Pod is a loss. Whether the attempt has a result is reported by its worker.
 """
 
 import msgspec
@@ -20,7 +20,7 @@ _ON_ITS_WAY = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
 def observe(seen: pod.Pod, status: pod.ContainerStatus | None) -> port.Observation:
-    """What is seen of an attempt whose container is in the spec of that Pod."""
+    """Return the observation of an attempt whose container is in the spec of this Pod."""
     node = seen.spec.node_name
     if status is None:
         message = f"a container of it was added to Pod {seen.metadata.name}"
@@ -49,13 +49,18 @@ def observe(seen: pod.Pod, status: pod.ContainerStatus | None) -> port.Observati
 
 
 def lost(pod_name: str) -> port.Observation:
-    """The Pod is gone, or another has its name, and its worker is on its way out."""
+    """Return the observation for a Pod that is gone or was replaced, so that its worker is about to
+    end.
+    """
     message = f"Pod {pod_name} was deleted before its end was seen"
     return over(attempts.Outcome(_E.LOST, _R.WORKER_STOPPING, message))
 
 
 def name_taken(pod_name: str, name: str, attempt: port.Attempt) -> port.Observation:
-    """Another client has added a container of its name, which cannot be removed."""
+    """Return the observation for a container of this name that another client has added.
+
+    It cannot be removed.
+    """
     message = (
         f"container {name} of Pod {pod_name} was not made for this task, and cannot be removed: "
         f"retry the task (kiln retry {attempt.name} -n {attempt.namespace}) for another name"
@@ -64,17 +69,17 @@ def name_taken(pod_name: str, name: str, attempt: port.Attempt) -> port.Observat
 
 
 def withdrawn(stop: port.Stop) -> port.Observation:
-    """It was never added, and will not be."""
+    """Return the observation of a container that was never added, and will not be."""
     return over(attempts.Outcome(_E.STOPPED, stop.reason))
 
 
 def refused(message: str) -> port.Observation:
-    """The API server will never take it."""
+    """Return the observation of a container that the API server will never accept."""
     return over(attempts.Outcome(_E.FAILED, _R.ADMISSION_ERROR, message, may_retry=False))
 
 
 def over(outcome: attempts.Outcome) -> port.Observation:
-    """That is how it ended."""
+    """Return the observation of an attempt that has ended with this outcome."""
     return port.Observation(
         phase=port.Phase.OVER, reason=outcome.reason, message=outcome.message, outcome=outcome
     )
@@ -131,5 +136,5 @@ def _why(ended: pod.Terminated) -> tuple[attempts.Ending, str, str]:
 
 
 def _bare(container_id: str) -> str:
-    """Without the scheme of the runtime: as cgroups have it."""
+    """Return a container id without the scheme of the runtime, as cgroups have it."""
     return container_id.rpartition("//")[2]

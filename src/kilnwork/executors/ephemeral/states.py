@@ -1,6 +1,7 @@
-"""How an attempt fares by what is seen of its ephemeral container: docs/reference/executors.md.
+"""The table of the states of an attempt for what is seen of its ephemeral container, for the docs.
 
-tests/unit/executors compares it with what `observation` says. Not used by the manager.
+Written into docs/reference/executors.md; tests/unit/executors compares it with `observation`. Not
+used by the manager.
 """
 
 from kilnwork.api import reasons, task

@@ -1,8 +1,8 @@
-"""The ephemeral container of an attempt, as JSON, and the way back from its name. Pure.
+"""Builds the ephemeral container of an attempt, as JSON, and finds the attempt by its name. Pure.
 
-Used by `executor`. It has the volume by which the worker hands over the files of the attempt, and
-the worker's security context; the Pod's service account is mounted by name, as Kubernetes mounts it
-into no ephemeral container by itself.
+Used by `executor`. The container mounts the volume through which the worker passes the files of the
+attempt, and has the worker's security context; the Pod's service account token is mounted by name,
+since Kubernetes does not mount it into ephemeral containers.
 """
 
 import re
@@ -31,12 +31,12 @@ _NAME = re.compile(r"t-([0-9a-f]{32})-([1-9][0-9]*)-([1-9][0-9]*)")
 
 
 def container_name(ref: attempts.AttemptRef) -> str:
-    """Name of the container of an attempt: the whole id, run and attempt; a DNS label."""
+    """Return the name of an attempt's container: the whole id, run and attempt; a DNS label."""
     return f"t-{ref.task.hex()}-{ref.run}-{ref.attempt}"
 
 
 def ref_of(name: str) -> attempts.AttemptRef | None:
-    """The attempt of a container of that name; None when it is none of ours."""
+    """Return the attempt of a container of that name; None if it is not one of ours."""
     found = _NAME.fullmatch(name)
     if found is None:
         return None
@@ -45,7 +45,7 @@ def ref_of(name: str) -> attempts.AttemptRef | None:
 
 
 def is_ours(ref: attempts.AttemptRef, environment: Iterable[tuple[str, str]]) -> bool:
-    """Whether a container of its name has been added for an attempt, by its variables."""
+    """Return whether the variables of a container say that it was added for this attempt."""
     task = ids.task_text(ref.task)
     wanted = {
         ("KILN_TASK_ID", task),
@@ -56,7 +56,7 @@ def is_ours(ref: attempts.AttemptRef, environment: Iterable[tuple[str, str]]) ->
 
 
 def container(attempt: port.Attempt, place: port.WorkerPod, seen: pod.Pod) -> meta.JsonObject:
-    """The container of an attempt in a worker's Pod."""
+    """Return the container of an attempt in a worker's Pod."""
     worker = _worker(seen)
     spec = attempt.spec
     image = spec.image or worker.image
@@ -94,8 +94,10 @@ def _mounts(seen: pod.Pod) -> Iterator[dict[str, Any]]:
 
 
 def _literal(text: str) -> str:
-    """So that Kubernetes leaves it as it is: a Task means the same whatever runs it (kubernetes
-    third_party/forked/golang/expansion)."""
+    """Escape a text so that Kubernetes does not expand variables in it.
+
+    A Task must mean the same whatever runs it (kubernetes third_party/forked/golang/expansion).
+    """
     return text.replace("$", "$$") if "$$" in text or "$(" in text else text
 
 

@@ -1,7 +1,8 @@
-"""One attempt: its secrets, its request with all redirects, the wait after 202, its result.
+"""One attempt of an HTTP task: its secrets, its request with redirects, polling after 202, its
+result.
 
-Used by `service`, one for each `Run`. Reports that it has started when there is a connection: of a
-request that must not be repeated nothing is sent before the journal has that.
+Used by `service`, one for each `Run`. Reports the start when there is a connection: a request that
+must not be repeated is sent only after the journal has recorded the start.
 """
 
 import asyncio
@@ -58,7 +59,7 @@ _R = reasons.Reason
 
 
 class _Handover(msgspec.Struct, frozen=True):
-    """Where the next attempt asks for the result, and until when (wall)."""
+    """The URL at which the next attempt asks for the result, and until when (wall clock)."""
 
     url: str
     until: float
@@ -66,8 +67,11 @@ class _Handover(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """What attempts of one process share. `late`: what they say after `STATUS_AFTER_S`. `polls`:
-    how many polls are on their way at once; `resumed`: requests whose function they waited for."""
+    """What the attempts of one process share.
+
+    `late`: reports that are due after `STATUS_AFTER_S`. `polls`: limits how many polls are under
+    way at once; `resumed`: requests that were sent after waiting for their function.
+    """
 
     link: base.Link
     sessions: exchange.Sessions
@@ -83,7 +87,7 @@ class Tools:
 
 
 class HttpAttempt(base.ProcessAttempt):
-    """See the module."""
+    """One attempt of a task with `spec.http`."""
 
     _field = "spec.http"
 
@@ -114,7 +118,7 @@ class HttpAttempt(base.ProcessAttempt):
     def _ended(
         self, ending: attempts.Ending, reason: str, message: str = "", **more: Any
     ) -> attempts.Outcome:
-        """As the base class, with secrets taken out of the message: a server may repeat them."""
+        """Return the outcome, with secrets removed from the message: a server may repeat them."""
         return super()._ended(ending, reason, self._hidden(message), **more)
 
     def _see(self, reason: reasons.Reason, message: str = "", **more: Any) -> None:
@@ -125,7 +129,7 @@ class HttpAttempt(base.ProcessAttempt):
         return har.hidden(text, revealed) if text and revealed else text
 
     def called_back(self, callback: messages.Callback) -> None:
-        """Its result has come."""
+        """Receive the result that was posted to the callback URL."""
         if self._called_back is not None and not self._called_back.done():
             self._called_back.set_result(callback)
 
@@ -151,7 +155,9 @@ class HttpAttempt(base.ProcessAttempt):
         return self._ended(halt.ending, halt.reason, message, proof=proof)
 
     async def _cancel_elsewhere(self) -> str:
-        """End the work there; why that is not certain, "" if it is or need not be."""
+        """End the work on the server; return why its end is uncertain, or "" if it is certain or
+        not needed.
+        """
         try:
             request, limit = self._cancelling()
             if request is None:
@@ -166,7 +172,9 @@ class HttpAttempt(base.ProcessAttempt):
         return f"the request to end it was responded to with status {received.status}"
 
     def _cancelling(self) -> tuple[exchange.Outgoing | None, float]:
-        """The request that ends the work there, if there is one, and how long it may take."""
+        """Return the request that ends the work on the server, if there is one, and its time
+        limit.
+        """
         polling, polled = self._template.polling, self._polled
         if polling is None or polled is None or not polling.cancel_method:
             return None, CANCEL_S
@@ -193,7 +201,7 @@ class HttpAttempt(base.ProcessAttempt):
         return await self._succeeded(received, verdict)
 
     async def _go_on(self, request: exchange.Outgoing) -> attempts.Outcome:
-        """Ask for the result of what an attempt before this one has begun."""
+        """Poll for the result of work that an earlier attempt has begun."""
         handed = msgspec.json.decode(self._run.handover, type=_Handover)
         self._started = self._clock.wall()
         self._report_status()
@@ -209,7 +217,9 @@ class HttpAttempt(base.ProcessAttempt):
     async def _end_with(
         self, verdict: response_rules.Success, body: exchange.Body, message: str
     ) -> attempts.Outcome:
-        """It has succeeded, if its result can be kept."""
+        """Return the outcome of a successful response, or a failure if its result cannot be
+        stored.
+        """
         try:
             result = await results.payload(
                 verdict, body, store=self._tools.store, namespace=self._run.namespace
@@ -224,7 +234,9 @@ class HttpAttempt(base.ProcessAttempt):
         request: exchange.Outgoing,
         said: response_rules.StillRunning,
     ) -> str | None:
-        """The work goes on elsewhere: say so. Returns the `Retry-After` of a poll."""
+        """Report that the work continues on the server; return the `Retry-After` if the result is
+        polled.
+        """
         if self._called_back is not None:
             message = f"{request.url.host} will call back"
             self._see(_R.WAITING_FOR_RESULT, message, parked=True)
@@ -244,8 +256,10 @@ class HttpAttempt(base.ProcessAttempt):
         return headers.get("retry-after")
 
     def _see_polled(self, failed: str = "") -> None:
-        """Report that it is polled for, and where another executor may go on; not if the URL has
-        a secret in it, which is to be in no journal."""
+        """Report that the result is polled, and the URL at which another executor can continue.
+
+        The URL is left out if it contains a secret, which must not reach a journal.
+        """
         polled = self._polled
         if polled is None:
             return
@@ -271,7 +285,7 @@ class HttpAttempt(base.ProcessAttempt):
         return request
 
     def _more_requests(self) -> tuple[http_task.HttpRequest, ...]:
-        """Others that name Secrets."""
+        """Return the other requests of the task, which may name Secrets too."""
         return ()
 
     def _substituted(self, given: http_task.HttpTemplate, field: str) -> http_task.HttpTemplate:
@@ -301,8 +315,10 @@ class HttpAttempt(base.ProcessAttempt):
     async def _request(
         self, request: exchange.Outgoing, *, until: float = math.inf
     ) -> tuple[exchange.Received, exchange.Outgoing]:
-        """Send it and follow redirects, at the longest until then (monotonic); the last response,
-        and what it is the response to."""
+        """Send a request and follow redirects, at most until `until` (monotonic).
+
+        Returns the last response, and the request that it belongs to.
+        """
         until = min(until, self._deadline())
         left = self._template.redirects.follow
         while True:
@@ -317,7 +333,7 @@ class HttpAttempt(base.ProcessAttempt):
         return self._clock.monotonic() + self._template.timeout.total_timeout
 
     async def _send(self, request: exchange.Outgoing, *, until: float) -> exchange.Received:
-        """One exchange, kept in the archive; monotonic `until` it may take."""
+        """Send one request, and add the exchange to the archive. `until`: monotonic deadline."""
         tools, template = self._tools, self._template
         tls = self._tls(request)
         terms = exchange.Terms(
@@ -355,15 +371,20 @@ class HttpAttempt(base.ProcessAttempt):
         return received
 
     def _tls(self, request: exchange.Outgoing) -> http_task.Tls:
-        """How to trust its server; who we are is shown to the first origin only."""
+        """Return the TLS settings of a request; the client certificate is shown to the first origin
+        only.
+        """
         given = self._template.tls
         if request.url.origin() == self._origin:
             return given
         return msgspec.structs.replace(given, client_certificate_secret="", server_name="")
 
     async def _connected(self) -> None:
-        """Say that it has started, before anything is sent; of what may be repeated its end says
-        that, unless it takes longer."""
+        """Report the start before anything is sent.
+
+        For repeatable requests the report of the end includes the start, unless the request takes
+        longer.
+        """
         if self._started is not None:
             return
         self._started = at = self._clock.wall()
@@ -375,7 +396,7 @@ class HttpAttempt(base.ProcessAttempt):
             self._report_status()
 
     def _report_status(self) -> None:
-        """Say how far it is."""
+        """Report the progress of the attempt."""
         self._cancel_status()
         at = self._started
         if at is None:
@@ -413,7 +434,9 @@ class HttpAttempt(base.ProcessAttempt):
             raise errors.AttemptFailed(error.reason, message) from error
 
     async def _poll(self, wait: str | None) -> tuple[exchange.Received, response_rules.Success]:
-        """Ask until the work is done; the last response and what it says. `wait`: Retry-After."""
+        """Poll until the work is done; return the last response and its verdict. `wait`:
+        Retry-After.
+        """
         polling, polled = self._template.polling, self._polled
         if polling is None or polled is None:
             raise errors.AttemptFailed(_R.INVALID_SPEC, "the task says nothing about polling")
@@ -462,7 +485,7 @@ class HttpAttempt(base.ProcessAttempt):
             raise errors.AttemptFailed(_R.RESPONSE_TOO_LARGE, message)
         headers, output_type = [("Content-Type", given.media_type)], self._run.spec.output_type
         kind = response_rules.body_format(self._template.response, output_type, given.media_type)
-        verdict = await results.judge_body(
+        verdict = await results.check_body(
             self._template, 200, headers, given.body, kind=kind, waits=False
         )
         if isinstance(verdict, response_rules.StillRunning):
@@ -490,7 +513,7 @@ def _asking(request: exchange.Outgoing, url: str) -> exchange.Outgoing:
 
 
 def delay(retry_after: str | None, interval_s: float, tools: Tools) -> float:
-    """As the server says (RFC 9110, 10.2.3), else the interval, a tenth earlier or later."""
+    """Return the server's delay (RFC 9110, 10.2.3), else the interval, varied by up to a tenth."""
     text = (retry_after or "").strip()
     if text.isascii() and text.isdigit():
         return min(max(float(text), MIN_POLL_S), MAX_POLL_S)

@@ -1,7 +1,7 @@
-"""Connections for exchanges: to addresses that were checked, and known by their transports.
+"""Connections for exchanges, to checked addresses only, and identified by their transports.
 
-Used by `exchange`. Which exchange a connection is for is in a context variable, since aiohttp hands
-nothing of its caller to a connector.
+Used by `exchange`. A context variable holds the exchange that a connection is for, since aiohttp
+passes nothing from its caller to a connector.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ MAX_PASSED = 1000
 
 
 class Waiting(Protocol):
-    """An exchange that needs a connection."""
+    """An exchange that waits for a connection."""
 
     def named(self) -> None:
-        """The name of the host is resolved, and may be connected to."""
+        """Note that the host name is resolved, and that connecting to it is allowed."""
         ...
 
     async def connected(self, connection: aiohttp.connector.Connection) -> None:
-        """It has a connection over which nothing was sent for it yet."""
+        """Receive a connection over which nothing was sent for this exchange yet."""
         ...
 
 
@@ -41,7 +41,7 @@ current: contextvars.ContextVar[Waiting] = contextvars.ContextVar("exchange")
 
 
 class GuardedResolver(abc.AbstractResolver):
-    """Resolves by the system, and drops addresses that may not be connected to."""
+    """A system resolver that drops addresses to which connecting is forbidden."""
 
     def __init__(self, policy: egress.Policy) -> None:
         self._policy = policy
@@ -49,7 +49,9 @@ class GuardedResolver(abc.AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[abc.ResolveResult]:
-        """Return what may be connected to. Raises OSError; `_Refused` if nothing is left."""
+        """Return the allowed addresses of a host. Raises OSError; `AddressRefused` if none is
+        left.
+        """
         found = await asyncio.get_running_loop().getaddrinfo(
             host, port, type=socket.SOCK_STREAM, family=family, flags=socket.AI_ADDRCONFIG
         )
@@ -76,7 +78,7 @@ class GuardedResolver(abc.AbstractResolver):
         return left
 
     async def close(self) -> None:
-        """Nothing has to be released."""
+        """Do nothing: there is nothing to release."""
 
 
 class AddressRefused(OSError):
@@ -84,8 +86,11 @@ class AddressRefused(OSError):
 
 
 class GuardedConnector(aiohttp.TCPConnector):
-    """Gives connections, each after its exchange has agreed. `shared`: used one after the other by
-    requests to the same server; else each has its own."""
+    """A connector that returns a connection only after its exchange has agreed.
+
+    `shared`: requests to the same server reuse connections one after the other; else each has its
+    own.
+    """
 
     def __init__(self, policy: egress.Policy, *, shared: bool) -> None:
         keep: dict[str, Any] = {"keepalive_timeout": MAX_IDLE_S} if shared else {}
@@ -107,7 +112,8 @@ class GuardedConnector(aiohttp.TCPConnector):
         timeout: aiohttp.ClientTimeout,
     ) -> aiohttp.connector.Connection:
         """Return a connection for the current exchange. Raises TimeoutError and what aiohttp
-        does."""
+        raises.
+        """
         exchange = current.get()
         place = req.url.host or "", req.url.port or 0
         if place not in self._passed:
@@ -126,8 +132,10 @@ class GuardedConnector(aiohttp.TCPConnector):
     async def _connect_clean(
         self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
     ) -> aiohttp.connector.Connection:
-        """Return a connection over which nothing has come: aiohttp would take what a server has
-        sent too much for the response to the next request."""
+        """Return a connection on which no data is pending.
+
+        aiohttp would take surplus data of a server for the response to the next request.
+        """
         for _ in range(MAX_SPOILED):
             connection = await super().connect(req, traces, timeout)
             if connection.protocol is None or not connection.protocol.should_close:
@@ -141,7 +149,7 @@ class GuardedConnector(aiohttp.TCPConnector):
         return found
 
     def _check_literal(self, host: str, port: int) -> None:
-        """An address in the URL is not resolved, and so is checked here."""
+        """Check an IP address in the URL, which is not resolved."""
         if not (":" in host or host[-1:].isdigit()):
             return
         try:

@@ -1,7 +1,7 @@
-"""Calls after one and the same delay, nearly all of which are cancelled before: one timer for all.
+"""Calls after one fixed delay, nearly all of which are cancelled before: one timer for all of them.
 
-Used by `attempt`, for what an attempt says if it takes longer than most. Not for deadlines: a call
-is made when it is due or a little later.
+Used by `attempt`, for reports of attempts that take longer than most. Not for deadlines: a call is
+made when it is due or a little later.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ class DelayedCalls:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, call: Call) -> None:
-        """Make a call after the delay, which starts again if the call waits already."""
+        """Schedule a call after the delay; a call that is scheduled already is postponed."""
         loop = asyncio.get_running_loop()
         self._due.pop(call, None)
         self._due[call] = loop.time() + self._delay_s
@@ -28,19 +28,21 @@ class DelayedCalls:
             self._timer = loop.call_later(self._delay_s, self._ring)
 
     def cancel(self, call: Call) -> None:
-        """Do not make it."""
+        """Cancel a call; do nothing if it is not scheduled."""
         self._due.pop(call, None)
 
     def close(self) -> None:
-        """Make none any more."""
+        """Cancel all calls."""
         self._due.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _ring(self) -> None:
-        """Make those that are due. The timer was for the oldest, which may be gone: then it is set
-        again, for the one that is the oldest now."""
+        """Make the calls that are due and set the timer for the oldest that remains.
+
+        The call that the timer was set for may have been cancelled.
+        """
         loop = asyncio.get_running_loop()
         self._timer, now = None, loop.time()
         due = []

@@ -1,6 +1,6 @@
-"""Why an attempt has failed before its response could be judged.
+"""Errors that end an attempt before its response could be judged.
 
-Used within this package. Each names the reason that the task shows.
+Used within this package. Each has the reason that the task shows.
 """
 
 from kilnwork.api import reasons
@@ -8,8 +8,10 @@ from kilnwork.kit import errors
 
 
 class AttemptFailed(errors.KilnError):
-    """The attempt is over; `reason` is one of `api.reasons`. `is_loss`: no fault of the task.
-    `max_length`: of the message, which is cut when there are no secrets in it any more."""
+    """The attempt has ended; `reason` is one of `api.reasons`. `is_loss`: not a fault of the task.
+
+    `max_length`: of the message, which is cut after secrets are removed from it.
+    """
 
     def __init__(
         self,

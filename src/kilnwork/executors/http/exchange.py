@@ -1,4 +1,4 @@
-"""One request and its response, over a connection that can be cut and whose end can be proved.
+"""One HTTP request and its response, over a connection that can be aborted with proof of its end.
 
 Used by `attempt`. Redirects are not followed here. What aiohttp raises becomes `AttemptFailed`.
 """
@@ -37,7 +37,7 @@ _R = reasons.Reason
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
-    """A request as it is sent. `secret_headers`: names in lower case of those that hold secrets."""
+    """A request as it is sent. `secret_headers`: names, in lower case, of headers with secrets."""
 
     method: str
     url: yarl.URL
@@ -47,7 +47,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """Deadlines and caps of one exchange, and how to trust."""
+    """The deadlines, size limits and TLS settings of one exchange."""
 
     timeout: http_task.HttpTimeouts
     until: float
@@ -58,7 +58,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timings(msgspec.Struct):
-    """Monotonic times at which a phase ended, None for one that there was not."""
+    """Monotonic times at which the phases ended; None for a phase that did not happen."""
 
     began: float
     named: float | None = None
@@ -68,7 +68,7 @@ class Timings(msgspec.Struct):
 
 
 class Body:
-    """What was read of a body: in memory while it is small, then in a file. Close it."""
+    """The body of a response: in memory while it is small, then in a file. Close it after use."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -92,7 +92,7 @@ class Body:
         return self._file
 
     def read(self, limit: int = -1) -> bytes:
-        """Return it from its beginning, at most `limit` bytes."""
+        """Return the body from its beginning, at most `limit` bytes."""
         if self._file is not None:
             self._file.seek(0)
             found = self._file.read(limit)
@@ -137,7 +137,7 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class Sessions:
-    """Connections of all exchanges of a process."""
+    """The connections of all exchanges of a process."""
 
     shared: aiohttp.ClientSession
     own: aiohttp.ClientSession
@@ -152,8 +152,11 @@ OnConnected = Callable[[], Awaitable[None]]
 
 
 class Exchange:
-    """`connector.Waiting`. `on_connected` is awaited before anything is sent. `repeatable`: it may
-    use a connection that others have used, which the server may just have closed."""
+    """One request and its response; implements `connector.Waiting`.
+
+    `on_connected` is awaited before anything is sent. `repeatable`: the request may use a
+    connection that others have used, which the server may just have closed.
+    """
 
     def __init__(
         self,
@@ -185,9 +188,9 @@ class Exchange:
         await self._on_connected()
 
     async def run(self, request: Outgoing) -> Received:
-        """Send it, and read the whole response. Raises `AttemptFailed`.
+        """Send the request and read the whole response. Raises `AttemptFailed`.
 
-        When this is cancelled, `cut` proves that the connection is gone.
+        After a cancellation, `cut` proves that the connection is gone.
         """
         token = connector.current.set(self)
         try:
@@ -267,7 +270,9 @@ class Exchange:
 
 
 def _text(received: str) -> str:
-    """Of a header: bytes that are no UTF-8, which aiohttp escapes, could not be encoded again."""
+    """Return a header value that can be encoded: aiohttp decodes bytes that are not UTF-8 to
+    surrogates.
+    """
     if received.isascii():
         return received
     return received.encode(errors="surrogateescape").decode(errors="replace")
@@ -300,7 +305,7 @@ def _failure(
 
 
 def _no_http(message: str) -> errors.AttemptFailed:
-    """Without the lines in which aiohttp shows where."""
+    """Return an error without the lines in which aiohttp shows the position."""
     first, *_ = message.strip().splitlines() or [""]
     return errors.AttemptFailed(_R.INVALID_RESPONSE, f"no HTTP: {first.rstrip(': ')}")
 

@@ -1,7 +1,7 @@
-"""An attempt that requests a function: it waits for its Service, and for that to have a Pod.
+"""An attempt of a task with `spec.function`: waits until its Service is ready and has a Pod.
 
-Used by `service`. Apart from that, and from a request that ends its work, it is as any other
-(docs/decisions/0037).
+Used by `service`. In all other respects it is an HTTP attempt, except for the request that ends its
+work (docs/decisions/0037).
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _R = reasons.Reason
 
 
 class FunctionAttempt(attempt.HttpAttempt):
-    """See the module."""
+    """One attempt of a task with `spec.function`."""
 
     _field = "spec.function"
 
@@ -47,7 +47,7 @@ class FunctionAttempt(attempt.HttpAttempt):
             self._give_permit_back()
 
     def _wait_for_service(self, reason: reasons.Reason, message: str) -> None:
-        """Say why, once; it takes no slot meanwhile."""
+        """Report once why the Service is not ready; the attempt takes no slot meanwhile."""
         if self.seen is None or (self.seen.reason, self.seen.message) != (reason, message):
             self._see(reason, message, parked=True)
 
@@ -65,7 +65,7 @@ class FunctionAttempt(attempt.HttpAttempt):
             self._give_permit_back()
 
     async def _send(self, request: exchange.Outgoing, *, until: float) -> exchange.Received:
-        """Send it again while no revision serves it, if that does no harm."""
+        """Send the request, and again while no revision serves it, if repeating it is harmless."""
         for pause_s in PAUSES_S:
             retry_after: str | None = None
             try:
@@ -85,8 +85,11 @@ class FunctionAttempt(attempt.HttpAttempt):
         return await super()._send(request, until=until)
 
     def _may_send_again(self, request: exchange.Outgoing) -> bool:
-        """Whether it changes nothing, says so, or none of it was sent; the request that ends the
-        work may always be."""
+        """Return whether a request may be repeated.
+
+        It may if its method changes nothing, if it is declared idempotent, or if nothing of it was
+        sent; the request that ends the work may always be repeated.
+        """
         return (
             self._started is None
             or self._halt is not None
@@ -95,7 +98,9 @@ class FunctionAttempt(attempt.HttpAttempt):
         )
 
     def _cancelling(self) -> tuple[exchange.Outgoing | None, float]:
-        """Its own request, if it has one, instead of a method for what is polled."""
+        """Return the task's own cancel request, if it has one, instead of a method for the polled
+        URL.
+        """
         cancel = self._function.cancel
         if cancel is None:
             return super()._cancelling()

@@ -1,7 +1,7 @@
-"""What was sent and received, as HAR 1.2: the log of an attempt, which `kiln logs` shows. Pure.
+"""The log of an attempt as HAR 1.2: what was sent and received, as `kiln logs` shows it. Pure.
 
-Used by `attempt`. Secrets are not in it: neither the values that were put in, nor, as far as they
-are long enough to differ from other text, where a server repeats them.
+Used by `attempt`. It contains no secrets: neither the inserted values, nor, if they are long enough
+to differ from other text, copies of them in a server's response.
 """
 
 import base64
@@ -47,7 +47,9 @@ class Archive:
         error: str,
         secrets: Collection[str],
     ) -> None:
-        """Keep one exchange; `received` is None if there was no whole response. `began`: wall."""
+        """Add one exchange. `received`: None if there was no whole response; `began`: wall
+        clock.
+        """
         hide = _Hiding(secrets)
         timings = _NO_TIMINGS if received is None else _timings(received.timings)
         entry: dict[str, Any] = {
@@ -86,7 +88,7 @@ _NO_TIMINGS = {"send": -1.0, "wait": -1.0, "receive": -1.0}
 
 
 class _Hiding:
-    """Replaces secrets."""
+    """Replaces secrets in texts and bodies."""
 
     def __init__(self, secrets: Collection[str]) -> None:
         self._secrets: list[str] = []
@@ -107,7 +109,10 @@ class _Hiding:
         return text
 
     def data(self, data: bytes, limit: int) -> bytes:
-        """Return the first `limit` bytes; what is cut off after `longest` more may be missing."""
+        """Return the first `limit` bytes without secrets.
+
+        To find a secret at the cut, `data` needs to contain `longest` bytes more than that.
+        """
         if not self._encoded:
             return data[:limit]
         pieces: list[bytes] = []
@@ -120,7 +125,9 @@ class _Hiding:
         return b"".join(pieces) + data[end:limit]
 
     def message(self, text: str) -> str:
-        """As `text`; also what is left of one before the end of a value that is shown cut off."""
+        """Return a message without secrets, including a secret's beginning where a shown value is
+        cut off.
+        """
         shown, *rest = self.text(text).split(_CUT)
         for part in rest:
             value = shown.rstrip('"')
@@ -136,8 +143,11 @@ class _Hiding:
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """A secret as it is and as servers repeat it: in a URL, in JSON with all escapes that are
-    usual, and read as Latin-1, as some do with headers."""
+    """Yield a secret as it is and in the forms in which servers repeat it.
+
+    These are: encoded for URLs, in JSON with all usual escapes, and decoded as Latin-1, as some
+    servers do with headers.
+    """
     for one in {secret, secret.encode().decode("latin-1")}:
         yield from (one, parse.quote_plus(one), parse.quote(one))
         for text in (json.dumps(one)[1:-1], json.dumps(one, ensure_ascii=False)[1:-1]):
@@ -217,7 +227,9 @@ def _content(raw: bytes, size: int, hide: _Hiding) -> dict[str, Any]:
 
 
 def _timings(seen: exchange.Timings) -> dict[str, float]:
-    """Milliseconds; -1 for a phase that there was not. TLS is part of `connect`."""
+    """Return milliseconds per phase; -1 for a phase that did not happen. TLS is part of
+    `connect`.
+    """
     connected = seen.connected or seen.began
     responded = seen.responded or connected
     over = seen.over or responded

@@ -1,7 +1,7 @@
 """Services of Knative: whether one is ready for requests, and at which URL.
 
 Used by `attempt` before it sends the request of a `spec.function`. Services are only read, by one
-reflector for each namespace, from its first use: a request to one that is ready asks no server.
+reflector per namespace, started at its first use: a request to a ready Service asks no server.
 """
 
 import asyncio
@@ -28,21 +28,24 @@ Waits = Callable[[reasons.Reason, str], None]
 
 
 class Services(Protocol):
-    """Where functions are."""
+    """Finds the URLs of functions."""
 
     async def url(self, namespace: str, name: str, waits: Waits) -> str:
-        """Wait until a Service is ready, however long; return its URL. `waits` is called with why
-        it is not, when that changes."""
+        """Wait until a Service is ready, without limit; return its URL.
+
+        `waits` is called with the reason why it is not ready, whenever that changes.
+        """
         ...
 
 
 class NotReadyError(Exception):
-    """A Service is not ready; its text says why, as Knative says it."""
+    """A Service is not ready; the text is Knative's reason."""
 
 
 def ready_url(service: meta.JsonObject, *, inside: bool) -> str:
-    """Return where to request a Service: if `inside` the cluster at its own address there. Raises
-    NotReadyError."""
+    """Return the URL of a ready Service; with `inside`, its cluster-local address. Raises
+    NotReadyError.
+    """
     metadata, status = service["metadata"], _dict(service.get("status"))
     if status.get("observedGeneration") != metadata.get("generation"):
         raise NotReadyError(f"Knative has not seen generation {metadata.get('generation')} yet")
@@ -80,7 +83,7 @@ class ServicesOfCluster:
         self._changes: dict[objects.Key, asyncio.Event] = {}
 
     async def close(self) -> None:
-        """Follow nothing any more."""
+        """Stop all reflectors."""
         await self._background.stop()
 
     async def url(self, namespace: str, name: str, waits: Waits) -> str:
@@ -100,7 +103,9 @@ class ServicesOfCluster:
                     await changed.wait()
 
     async def _missing(self, namespace: str, name: str) -> meta.JsonObject:
-        """Return a Service that was not known; raise why there is none."""
+        """Return a Service that is not in the cache yet, or raise an error that says why there is
+        none.
+        """
         now = asyncio.get_running_loop().time()
         if self._kind is not None and now - self._asked >= AGAIN_S:
             self._asked = now
@@ -136,4 +141,4 @@ class ServicesOfCluster:
 
 
 class _UnavailableError(Exception):
-    """Nothing is known of Services."""
+    """Services cannot be read at the moment."""

@@ -1,7 +1,8 @@
-"""The request of a task as it is sent, with its secrets, and what a redirect makes of it. Pure.
+"""Builds the request of a task, with its secrets, and the requests that follow it. Pure.
 
-Used by `attempt`. Where HAR says a thing twice: a query parameter of the URL is not added again by
-`queryString`, a header `Cookie` or `Content-Type` goes before `cookies` and `mimeType`.
+Used by `attempt`. Where HAR has two places for the same thing: a query parameter of the URL is not
+added again from `queryString`, and headers `Cookie` and `Content-Type` take precedence over
+`cookies` and `mimeType`.
 """
 
 import base64
@@ -48,8 +49,8 @@ def build_request(
 ) -> exchange.Outgoing:
     """Return the request of a template whose variables are replaced.
 
-    `key`: of repeated requests, sent if the task says that they are idempotent. `callback`: URL for
-    the result, "" for none.
+    `key`: idempotency key, sent if the task says that its request is idempotent. `callback`: URL
+    for the result, "" for none.
     """
     request = template.request
     headers, secret = _headers(request, reveal)
@@ -78,7 +79,9 @@ def build_request(
 
 
 def build_redirected(request: exchange.Outgoing, status: int, location: str) -> exchange.Outgoing:
-    """Return what to request next (RFC 9110, 15.4). Raises ValueError for no URL."""
+    """Return the request that follows a redirect (RFC 9110, 15.4). Raises ValueError for an invalid
+    URL.
+    """
     try:
         url = request.url.join(yarl.URL(location, encoded=True)).with_fragment(None)
         origin = url.host and url.origin()
@@ -97,7 +100,7 @@ def build_redirected(request: exchange.Outgoing, status: int, location: str) -> 
 
 
 def build_poll(request: exchange.Outgoing, location: str, method: str = "GET") -> exchange.Outgoing:
-    """Return the request that asks what has become of the one before. Raises ValueError."""
+    """Return the request that polls for the result of an earlier request. Raises ValueError."""
     found = msgspec.structs.replace(request, method=method, body=None)
     found = build_redirected(found, 307, location)
     headers = [(n, v) for n, v in found.headers if n.lower() not in _OF_THE_BODY]
@@ -154,7 +157,7 @@ def _url(request: http_task.HttpRequest, reveal: Reveal) -> yarl.URL:
 
 
 def _host(parts: parse.SplitResult) -> str:
-    """Names beyond ASCII as DNS has them."""
+    """Return the host, with names beyond ASCII in the form of DNS (IDNA)."""
     netloc = parts.netloc
     return netloc if netloc.isascii() else netloc.encode("idna").decode()
 
@@ -175,7 +178,9 @@ def _body(given: http_task.PostData | None) -> tuple[bytes | None, str]:
 
 
 def _multipart(given: http_task.PostData, boundary: str) -> bytes:
-    """RFC 7578; quotes and line breaks in names as browsers write them."""
+    """Return a multipart body (RFC 7578); quotes and line breaks in names are escaped as browsers
+    do.
+    """
     pieces = []
     for param in given.params:
         head = f'--{boundary}\r\nContent-Disposition: form-data; name="{_quoted(param.name)}"'

@@ -1,4 +1,4 @@
-"""What a response says of its task: success with a result, failure, or that the work goes on. Pure.
+"""Judges a response: success with a result, failure, or work that continues. Pure.
 
 Used by `attempt`. Conditions see `{status, headers, body}`; without `successCondition` a status
 from 200 to 299 is a success.
@@ -38,7 +38,10 @@ _O = rule_evaluation.RuleOutcome
 
 @dataclass(frozen=True, slots=True)
 class Success:
-    """`result`: what it is; None where the body itself is, of `media_type`, or there is none."""
+    """The task has succeeded.
+
+    `result`: its result; None if the result is the body itself, of `media_type`, or there is none.
+    """
 
     result: bytes | None
     media_type: str | None
@@ -46,13 +49,13 @@ class Success:
 
 @dataclass(frozen=True, slots=True)
 class StillRunning:
-    """The work goes on elsewhere. `document`: the body, as far as it could be parsed."""
+    """The work continues on the server. `document`: the body, if it could be parsed."""
 
     document: Any
 
 
 def body_format(given: http_task.HttpResponse, output_type: str, content_type: str | None) -> str:
-    """How to read the body: `json`, `yaml`, `text` or `bytes`."""
+    """Return how to parse the body: as `json`, `yaml`, `text` or `bytes`."""
     if given.format:
         return given.format
     if output_type == "bytes":
@@ -74,8 +77,10 @@ def judge_response(
     kind: str,
     waits: bool,
 ) -> Success | StillRunning:
-    """Judge a response with the body `raw`, to be read as `kind`. `waits`: 202 means that the work
-    goes on. Raises `AttemptFailed`."""
+    """Judge a response with the body `raw`, which is parsed as `kind`. Raises `AttemptFailed`.
+
+    `waits`: 202 means that the work continues.
+    """
     given = template.response
     goes_on = waits and status == 202
     successful = 200 <= status < 300
@@ -110,7 +115,9 @@ def _is_running(
     body: Any,
     raw: bytes,
 ) -> bool:
-    """Whether a condition says so; raises AttemptFailed if one says that it has failed."""
+    """Return whether a condition says that the work continues. Raises AttemptFailed if one says
+    failed.
+    """
     given = template.response
     conditions = (given.success_condition, given.failure_condition, given.running_condition)
     if all(one is None for one in conditions):
@@ -161,7 +168,9 @@ def _result(given: http_task.HttpResponse, body: Any, raw: bytes, kind: str) -> 
 
 
 def _part(given: http_task.HttpResponse, body: Any) -> Success:
-    """What is at `resultJsonPath`. Without a condition it says by itself whether it succeeded."""
+    """Return the value at `resultJsonPath`. Without a condition its presence decides about
+    success.
+    """
     budget = documents.Budget(documents.MAX_WORK)
     documents.measure(body)
     found = jsonpaths.compile_path(rules.whole_path(given.result_json_path)).select(body, budget)
@@ -175,7 +184,7 @@ def _part(given: http_task.HttpResponse, body: Any) -> Success:
 
 
 def parse(raw: bytes, kind: str, headers: Sequence[tuple[str, str]]) -> Any:
-    """Read a body. Raises ValueError."""
+    """Parse a body. Raises ValueError."""
     if kind == "json":
         try:
             return msgspec.json.decode(raw)
@@ -230,7 +239,7 @@ def _lowered(headers: Sequence[tuple[str, str]]) -> Mapping[str, str]:
 
 
 def poll_url(template: http_task.HttpTemplate, headers: Mapping[str, str], document: Any) -> str:
-    """Where to ask for the result, as the response says; "" if it does not."""
+    """Return the URL at which the response says to poll for the result; "" if it names none."""
     polling = template.polling
     if polling is None:
         return ""

@@ -1,6 +1,6 @@
-"""From a response to what is stored as the result of a task.
+"""Turns a response into the stored result of a task.
 
-Used by `attempt`. What is large is judged in a thread and kept as a blob.
+Used by `attempt`. A large body is judged in a thread and stored as a blob.
 """
 
 import asyncio
@@ -16,17 +16,17 @@ MAX_YAML_BYTES = 4 * 1024
 
 
 class ResultStore(Protocol):
-    """Keeps results that are too large for a frame."""
+    """A store for results that are too large for a frame."""
 
     async def put(self, namespace: str, body: exchange.Body) -> bytes:
-        """Keep it, and return its digest. Raises KilnError."""
+        """Store a body and return its digest. Raises KilnError."""
         ...
 
 
 async def judge_response(
     template: http_task.HttpTemplate, received: exchange.Received, *, output_type: str
 ) -> response_rules.Success | response_rules.StillRunning:
-    """What a response says; its body stays open unless this raises."""
+    """Return the verdict on a response; its body stays open unless this raises."""
     body = received.body
     try:
         kind = response_rules.body_format(
@@ -36,7 +36,7 @@ async def judge_response(
         raw = b"" if as_it_is else body.read()
         waits = template.polling is not None or template.callback is not None
         given = template, received.status, received.headers, raw
-        verdict = await judge_body(*given, kind=kind, waits=waits)
+        verdict = await check_body(*given, kind=kind, waits=waits)
     except BaseException:
         body.close()
         raise
@@ -45,7 +45,7 @@ async def judge_response(
     return verdict
 
 
-async def judge_body(
+async def check_body(
     template: http_task.HttpTemplate,
     status: int,
     headers: list[tuple[str, str]],
@@ -54,7 +54,7 @@ async def judge_body(
     kind: str,
     waits: bool,
 ) -> response_rules.Success | response_rules.StillRunning:
-    """As `response_rules.judge_response`, in a thread if that takes long."""
+    """Judge as `response_rules.judge_response` does, in a thread if that takes long."""
     if len(raw) > (MAX_YAML_BYTES if kind == "yaml" else exchange.IN_MEMORY_BYTES):
         return await asyncio.to_thread(
             response_rules.judge_response, template, status, headers, raw, kind=kind, waits=waits
@@ -65,7 +65,9 @@ async def judge_body(
 async def payload(
     verdict: response_rules.Success, body: exchange.Body, *, store: ResultStore, namespace: str
 ) -> attempts.Payload | None:
-    """The result: inline while it is small, else a blob. Raises `AttemptFailed`."""
+    """Return the result as a payload: inline if it is small, else a blob. Raises
+    `AttemptFailed`.
+    """
     media_type = verdict.media_type
     if media_type is None:
         return None

@@ -1,6 +1,7 @@
-"""Values of Secrets for requests: only of those that say so, and to the hosts that they name.
+"""Values of Secrets for requests: only of Secrets that allow it, for the hosts that they name.
 
-Used by `attempt`. Read again for each attempt, so that a change counts for the next one.
+Used by `attempt`. Secrets are read again for each attempt, so that a change applies to the next
+one.
 """
 
 import base64
@@ -23,12 +24,12 @@ class SecretReader(Protocol):
     """Reads Secrets of the API server."""
 
     async def secret(self, namespace: str, name: str) -> Mapping[str, Any]:
-        """Return the object. Raises KubeError."""
+        """Return the Secret object. Raises KubeError."""
         ...
 
 
 class SecretValues:
-    """The Secrets that one request names; `revealed` holds all values that were given out."""
+    """The Secrets that one request names; `revealed` holds all values that were returned."""
 
     def __init__(self, secrets: Mapping[str, Mapping[str, Any]], host: str, port: int) -> None:
         self.revealed: set[str] = set()
@@ -72,8 +73,10 @@ async def read(
     template: http_task.HttpTemplate,
     *more: http_task.HttpRequest,
 ) -> SecretValues:
-    """Read all Secrets that a request names, and `more` to the same host. Raises
-    `AttemptFailed`."""
+    """Read all Secrets that a request, and `more` requests to the same host, name.
+
+    Raises `AttemptFailed`.
+    """
     tls = template.tls
     names = {
         one.secret_ref.name
@@ -104,7 +107,7 @@ async def read(
 
 
 def is_listed(host: str, port: int, hosts: str) -> bool:
-    """Whether an annotation names a host."""
+    """Return whether the annotation names the host."""
     for text in hosts.split(","):
         name, _, wanted = text.strip().lower().partition(":")
         if wanted and wanted != str(port):

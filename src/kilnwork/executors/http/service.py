@@ -1,6 +1,6 @@
-"""A process that sends the requests of tasks: what all its attempts share.
+"""The process of the HTTP executor: what all its attempts share.
 
-Used by `kiln executor http`. Link, slots and lease are `executors.service`.
+Used by `kiln executor http`. Link, slots and lease are in `executors.service`.
 """
 
 import asyncio
@@ -33,18 +33,18 @@ MAX_POLLS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings(service.ExecutorSettings):
-    """What a user chooses. `slots`: requests at once; what is waited for elsewhere takes none."""
+    """The user's options. `slots`: concurrent requests; work that is only polled takes none."""
 
     queue: str = task.executor_queue(EXECUTOR)
     policy: egress.Policy
 
 
 class Reader(secret_values.SecretReader, knative.Services, Protocol):
-    """Reads the API server."""
+    """Reads Secrets and Services of the API server."""
 
 
 class HttpService(service.ExecutorService):
-    """See the module. Make it in a running loop."""
+    """The HTTP executor. Create it in a running event loop."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class HttpService(service.ExecutorService):
         return function.FunctionAttempt(run, self._tools, run.spec.function)
 
     async def stop(self, *, say: Callable[[str], None]) -> None:
-        """Let requests end, for a while; nothing is sent any more when this returns."""
+        """Wait a while for requests to end; after it returns, nothing is sent any more."""
         try:
             await super().stop(say=say)
         finally:
@@ -95,7 +95,7 @@ class HttpService(service.ExecutorService):
             await self._sessions.close()
 
     async def put(self, namespace: str, body: exchange.Body) -> bytes:
-        """`results.ResultStore`."""
+        """Store a result; see `results.ResultStore`."""
         digest, path = await asyncio.to_thread(body.keep)
         await self.keep(namespace, digest, Path(path))
         return digest

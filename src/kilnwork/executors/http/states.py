@@ -1,6 +1,6 @@
-"""How an attempt fares by what is seen of its request: docs/reference/http.md.
+"""The table of the states of an attempt for what is seen of its request, for the docs.
 
-Not used by executors.
+Written into docs/reference/http.md. Not used by executors.
 """
 
 from kilnwork.api import reasons, task

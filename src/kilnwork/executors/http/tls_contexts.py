@@ -1,6 +1,6 @@
-"""TLS of requests: whom to trust, and which certificate to show.
+"""TLS contexts of requests, with the CAs to trust and the client certificate.
 
-Used by `attempt`. TlsContexts are kept, since to load what the system trusts takes 20 ms.
+Used by `attempt`. Contexts are cached, since loading the system's CAs takes 20 ms.
 """
 
 import ssl
@@ -13,7 +13,7 @@ MAX_CONTEXTS = 64
 
 
 class TlsContexts:
-    """TLS contexts by what they are made of."""
+    """A cache of TLS contexts by their settings."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[bool, str, bytes], ssl.SSLContext] = {}
@@ -21,7 +21,9 @@ class TlsContexts:
     def context(
         self, given: http_task.Tls, values: secret_values.SecretValues, field: str
     ) -> ssl.SSLContext:
-        """Return the context for a request whose TLS is at `field`. Raises `AttemptFailed`."""
+        """Return the context for a request whose TLS settings are at `field`. Raises
+        `AttemptFailed`.
+        """
         pair = b""
         if name := given.client_certificate_secret:
             pair = values.data(name, "tls.crt") + b"\n" + values.data(name, "tls.key")

@@ -1,8 +1,8 @@
-"""Executor `pod`: an attempt is a Pod of its own, made from the template of the task.
+"""Executor `pod`: an attempt is a Pod of its own, created from the template of the task.
 
-One attempt: `template` makes the Pod, under a name that follows from the attempt, held by a
-finalizer until its outcome is stored; `executor` creates or adopts it and follows it by a watch;
-`observation` says what its status means. A Pod of a Task stays, like those of a Kubernetes Job,
+For one attempt, `template` builds the Pod, under a name derived from the attempt and with a
+finalizer that holds it until its outcome is stored; `executor` creates or adopts it and follows it
+by a watch; `observation` interprets its status. The Pod of a Task stays, like those of a batch Job,
 until the Task is deleted; that of a spawned task is deleted when its outcome is stored.
 """
 

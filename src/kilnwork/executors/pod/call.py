@@ -1,8 +1,8 @@
 """The container of a Pod that runs one Python call. Pure.
 
 Used by `template` for tasks with `call` and `pod`. The container runs `kilnwork.worker.pod_call`,
-which speaks to the manager itself: it has the token that a sidecar has in other Pods, so that there
-is none beside it.
+which talks to the manager itself: it mounts the token that the sidecar mounts in other Pods, and
+the Pod has no sidecar.
 """
 
 from typing import Any
@@ -16,9 +16,9 @@ CONTAINER = "main"
 
 
 def add(spec: dict[str, Any], attempt: port.Attempt, settings: sidecar.SidecarOptions) -> None:
-    """Complete the one container of the spec of a Pod, in place, so that it runs the call.
+    """Complete the single container of a Pod's spec, in place, so that it runs the call.
 
-    Its `command`, if it has one, is the Python that does.
+    Its `command`, if it has one, is the Python interpreter to use.
     """
     container = spec["containers"][0]
     container.setdefault("name", CONTAINER)

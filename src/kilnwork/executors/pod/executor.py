@@ -1,7 +1,7 @@
-"""Executor `pod`: creates, adopts, follows and deletes the Pods of attempts.
+"""Creates, adopts, follows and deletes the Pods of attempts.
 
 Used by `controllers.attempts` through `executors.port`. Reads from a cache that a watch fills, and
-asks the API server itself before it concludes that a Pod is not there.
+asks the API server itself before it concludes that a Pod does not exist.
 """
 
 import asyncio
@@ -22,10 +22,13 @@ _R = reasons.Reason
 
 
 class PodExecutor:
-    """`port.Executor`, `port.WatchesAttempts`, `port.ReadsLogs`. `pods`: what a reflector knows of
-    Pods with the labels `template.MANAGED`; it calls `changed`. `beside`: of the sidecar that
-    each Pod gets. `blobs`: directory of large results, by namespace. `read_log`: for Pods of this
-    machine."""
+    """An executor whose attempts are Pods.
+
+    Implements `port.Executor`, `port.WatchesAttempts` and `port.ReadsLogs`. `pods`: cache of a
+    reflector of Pods with the labels `template.MANAGED`, which calls `changed`. `beside`: options
+    of the sidecar that each Pod gets. `blobs`: directory of large results, by namespace.
+    `read_log`: for Pods of this machine.
+    """
 
     name = template.EXECUTOR
 
@@ -53,7 +56,7 @@ class PodExecutor:
         self._wake = wake
 
     def changed(self, key: tuple[str, str], old: pod.Pod | None, new: pod.Pod | None) -> None:
-        """A Pod came, changed or went."""
+        """Wake the attempt whose Pod was created, changed or removed."""
         seen = new or old
         ref = None if seen is None else template.ref_of(seen)
         if seen is None or ref is None:
@@ -70,16 +73,20 @@ class PodExecutor:
     def is_pod_of(
         self, ref: attempts.AttemptRef, namespace: str, name: str, *, uid: str
     ) -> bool | None:
-        """Whether the Pod of that name and uid is that attempt, and not over; None while there is
-        none here. Its token is good for as long as there is the object."""
+        """Return whether the Pod of that name and uid runs that attempt and has not finished.
+
+        None if the cache has no such Pod. The Pod's token is valid as long as its object exists.
+        """
         seen = self._pods.get((namespace, name))
         if seen is None:
             return None
         return template.ref_of(seen) == ref and seen.metadata.uid == uid and not seen.over
 
     async def ensure(self, attempt: port.Attempt) -> port.Observation:
-        """What the cache does not have is created, not asked for: nearly always it is not there,
-        and if it is, the API server says so."""
+        """Create the Pod if the cache does not have it, without asking first.
+
+        Nearly always it does not exist; if it does, the API server refuses to create it again.
+        """
         if attempt.began:
             return await self.observe(attempt)
         name = template.pod_name(attempt.name, attempt.ref)
@@ -98,8 +105,11 @@ class PodExecutor:
         return self._judge(attempt, seen)
 
     async def stop(self, attempt: port.Attempt, how: port.Stop) -> port.Observation:
-        """What the cache has is good enough for a first try: an end stays one, and a Pod that has
-        changed since is not deleted, but read again."""
+        """Stop the Pod as the cache has it, or as the API server has it if that is outdated.
+
+        The cache is good enough for a first try: a finished Pod stays finished, and a Pod that has
+        changed since is not deleted, but read again.
+        """
         known = self._pods.get((attempt.namespace, template.pod_name(attempt.name, attempt.ref)))
         if known is not None:
             with contextlib.suppress(errors.Conflict):
@@ -109,8 +119,10 @@ class PodExecutor:
     async def _stop(
         self, attempt: port.Attempt, how: port.Stop, seen: pod.Pod | None
     ) -> port.Observation:
-        """Delete the Pod, unless it has changed since it was observed: an end of its own counts.
-        Raises Conflict if it has changed."""
+        """Delete the Pod, unless it has changed since it was observed: it may have ended by itself.
+
+        Raises Conflict if it has changed.
+        """
         if seen is None or not _is_ours(attempt, seen):
             name = template.pod_name(attempt.name, attempt.ref)
             return observation.gone(name, how, proof=not self._ran_last(attempt, name))
@@ -132,7 +144,9 @@ class PodExecutor:
         return observed
 
     async def result(self, attempt: port.Attempt) -> attempts.Payload | None:
-        """What the sidecar has left in the status of the Pod: the value, or which blob it is."""
+        """Return the result from the sidecar's termination message: the value, or the digest of its
+        blob.
+        """
         seen = await self._find(attempt)
         if seen is None:
             text = f"Pod {template.pod_name(attempt.name, attempt.ref)} is gone, and its result"
@@ -145,7 +159,10 @@ class PodExecutor:
     def _fetched(
         self, namespace: str, payload: attempts.Payload, digest: bytes
     ) -> attempts.Payload:
-        """A blob: itself if it fits the journal; the collector leaves it alone for an hour."""
+        """Return a blob as a payload, inline if it fits into the journal.
+
+        The garbage collector leaves the blob alone for an hour.
+        """
         name = blobs.text(digest)
         try:
             if self._blobs is None:
@@ -160,7 +177,7 @@ class PodExecutor:
             raise port.ResultError(_R.RESULT_LOST, str(error), is_loss=True) from error
 
     async def release(self, attempt: port.Attempt) -> None:
-        """Let the Pod go; that of a spawned task, which no Task owns, is deleted."""
+        """Remove the finalizer; delete the Pod of a spawned task, since no Task owns it."""
         self._unproven.discard(_key(attempt))
         seen = await self._find(attempt)
         if seen is None or not _is_ours(attempt, seen):
@@ -209,7 +226,7 @@ class PodExecutor:
         return container_logs.read(self._client, where, output.source, how, read_log=self._read_log)
 
     def _ran_last(self, attempt: port.Attempt, name: str) -> bool:
-        """Whether its Pod ran when it was seen last, so that its absence proves nothing."""
+        """Return whether the Pod was running when last seen, so that its absence proves nothing."""
         known = self._pods.get(_key(attempt))
         running = known is not None and _is_ours(attempt, known) and _runs(known)
         return running or _key(attempt) in self._unproven
@@ -244,7 +261,9 @@ class PodExecutor:
         return msgspec.convert(made, pod.Pod)
 
     async def _find(self, attempt: port.Attempt) -> pod.Pod | None:
-        """From the cache; what is not there may only not have been seen yet."""
+        """Return the Pod from the cache, or else from the API server, since the cache may be
+        behind.
+        """
         known = self._pods.get(_key(attempt))
         return await self._read(attempt) if known is None else known
 
@@ -261,7 +280,7 @@ class PodExecutor:
 
 
 def _runs(seen: pod.Pod) -> bool:
-    """A node has it, and has not said that its containers are over."""
+    """Return whether the Pod has a node that has not reported the end of its containers."""
     return bool(seen.spec.node_name) and not seen.over
 
 
@@ -275,7 +294,7 @@ def _output(container: pod.ContainerStatus, name: str) -> port.AttemptOutput:
 
 
 def _has_failed(container: pod.ContainerStatus) -> bool:
-    """It has ended with an error, and has not been started again."""
+    """Return whether the container has ended with an error and was not restarted."""
     if container.state.running is not None:
         return False
     ended = container.state.terminated or container.last_state.terminated
@@ -283,7 +302,7 @@ def _has_failed(container: pod.ContainerStatus) -> bool:
 
 
 def _is_held(seen: pod.Pod) -> bool:
-    """Our finalizer keeps it."""
+    """Return whether our finalizer keeps the Pod."""
     return template.FINALIZER in seen.metadata.finalizers
 
 
@@ -297,14 +316,15 @@ removed away the label by which it is watched."""
 
 
 def _key(attempt: port.Attempt) -> tuple[str, str]:
-    """Namespace and name of its Pod."""
+    """Return the namespace and name of the attempt's Pod."""
     return attempt.namespace, template.pod_name(attempt.name, attempt.ref)
 
 
 def _is_ours(attempt: port.Attempt, seen: pod.Pod) -> bool:
-    """It was made for this very attempt: by its name, and by the uid of the Task that owns it.
+    """Return whether the Pod was created for this attempt, by its name and the uid of its owner.
 
-    Who may patch Pods can take its labels or its owner away, but hardly adds our finalizer.
+    A client that may patch Pods can remove labels or the owner, but is unlikely to add our
+    finalizer.
     """
     if template.ref_of(seen) != attempt.ref:
         return False

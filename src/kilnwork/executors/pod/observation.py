@@ -1,10 +1,9 @@
-"""What the status of a Pod means for the attempt that it is. Pure.
+"""Derives the state of an attempt from the status of its Pod. Pure.
 
-Used by `executor`; `states` has the table of it. The final phase decides about
-success and failure: a container that was started again after running out of memory and then
-succeeded has succeeded (https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/).
-What Kubernetes itself ends (eviction, preemption, a node that is lost or shuts down) is a loss and
-no failure of the task.
+Used by `executor`; `states` has the table. The final phase decides about success and failure: a
+container that was restarted after running out of memory and then succeeded has succeeded
+(https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/). What Kubernetes itself ends
+(eviction, preemption, a node that is lost or shuts down) is a loss and not a failure of the task.
 """
 
 from collections.abc import Iterator
@@ -38,10 +37,10 @@ _REFUSED_BY_NODE = (
 
 
 def observe(seen: pod.Pod, stop: port.Stop | None, *, spec: dict[str, object]) -> port.Observation:
-    """What is seen of an attempt whose Pod is `seen`. `spec`: of the Pod, for its limits.
+    """Return the observation of an attempt whose Pod is `seen`. `spec`: of the Pod, for its limits.
 
-    `stop`: set if it is to end. An end of its own counts if it came before the deletion of
-    the Pod was asked for, which is so only if the Pod is unchanged.
+    `stop`: set if it is to end. An end by itself counts if it came before the deletion of the Pod
+    was requested, which is certain only if the Pod is unchanged.
     """
     started = _running_since(seen)
     node = seen.spec.node_name
@@ -61,7 +60,10 @@ def observe(seen: pod.Pod, stop: port.Stop | None, *, spec: dict[str, object]) -
 
 
 def gone(name: str, stop: port.Stop | None, *, proof: bool = True) -> port.Observation:
-    """There is no Pod where one was, or may have been. `proof`: nothing of it runs."""
+    """Return the observation of an attempt whose Pod does not exist any more.
+
+    `proof`: nothing of it runs.
+    """
     if stop is not None:
         message = f"Pod {name} is gone"
         if not proof:
@@ -78,7 +80,7 @@ def gone(name: str, stop: port.Stop | None, *, proof: bool = True) -> port.Obser
 def _outcome(
     seen: pod.Pod, stop: port.Stop | None, spec: dict[str, object]
 ) -> attempts.Outcome | None:
-    """How it ended; None while something of it may run."""
+    """Return how the attempt ended; None while something of it may run."""
     phase = seen.status.phase
     if phase not in ("Succeeded", "Failed"):
         unscheduled = seen.terminating and not seen.spec.node_name
@@ -132,7 +134,7 @@ def _ended_badly(
 
 
 def loss_of(seen: pod.Pod, finished: float | None) -> tuple[str, str] | None:
-    """Return why Kubernetes or another client ended it; None if neither did."""
+    """Return why Kubernetes or another client ended the Pod; None if neither did."""
     name, status = seen.metadata.name, seen.status
     if status.reason in _LOSSES:
         return _LOSSES[status.reason], f"Pod {name}: {status.reason}: {status.message}"
@@ -152,23 +154,25 @@ def loss_of(seen: pod.Pod, finished: float | None) -> tuple[str, str] | None:
 
 
 def _orphaned(seen: pod.Pod) -> bool:
-    """The control plane has marked it Failed because its node is no object any more (kubernetes
-    pkg/controller/podgc): its containers were not seen to end."""
+    """Return whether the control plane has marked the Pod Failed because its Node object was
+    deleted.
+
+    Its containers were not seen to end (kubernetes pkg/controller/podgc).
+    """
     return seen.disruption.startswith("DeletionByPodGC")
 
 
 def _deleted(seen: pod.Pod) -> float | None:
-    """When its deletion was asked for, by the clock of the API server; None when it was not.
+    """Return when the deletion was requested, by the API server's clock; None if it was not.
 
-    `deletionTimestamp` is when the grace ends (apiserver pkg/registry/rest, BeforeDelete).
+    `deletionTimestamp` is the end of the grace period (apiserver pkg/registry/rest, BeforeDelete).
     """
     ends = pod.moment(seen.metadata.deletion_timestamp)
     return None if ends is None else ends - (seen.metadata.deletion_grace_period_seconds or 0)
 
 
 def _failed(seen: pod.Pod) -> Iterator[tuple[pod.ContainerStatus, pod.Terminated]]:
-    """Containers that ended with another code than 0, those of the task before its init
-    containers."""
+    """Yield containers that ended with an exit code other than 0, init containers last."""
     status = seen.status
     for container in (*status.container_statuses, *status.init_container_statuses):
         ended = container.state.terminated
@@ -197,14 +201,18 @@ def _failure(
 
 
 def how_killed(end: pod.Terminated) -> str:
-    """What is known of a container that ended with 137, which a kubelet says of lost ones too."""
+    """Return what is known of a container that ended with 137, which a kubelet also reports for
+    lost ones.
+    """
     if end.reason == "ContainerStatusUnknown":
         return f"ended, and its end was not seen: {end.message}"
     return "was killed by signal 9"
 
 
 def memory_limit(spec: dict[str, object], container: str) -> str:
-    """`resources.limits.memory` of a container of a PodSpec as it is written, "" without one."""
+    """Return `resources.limits.memory` of a container of a PodSpec as it is written, "" if not
+    set.
+    """
     for group in ("containers", "initContainers"):
         given = spec.get(group)
         for one in given if isinstance(given, list) else ():
@@ -216,7 +224,7 @@ def memory_limit(spec: dict[str, object], container: str) -> str:
 
 
 def _why(seen: pod.Pod, *, running: bool) -> tuple[str, str]:
-    """Why a Pod that is not over is where it is."""
+    """Return reason and message for the current state of a Pod that has not finished."""
     name, status = seen.metadata.name, seen.status
     if status.phase == "Unknown" or seen.node_lost_since is not None:
         return _R.NODE_LOST, f"Kubernetes does not hear of node {seen.spec.node_name}"
@@ -238,7 +246,9 @@ def _restarting(seen: pod.Pod) -> str:
 
 
 def _running_since(seen: pod.Pod) -> float | None:
-    """As `_started`; of a Pod that runs although no container says since when, its creation."""
+    """Return the start as `_started` does; the creation of a running Pod whose containers have no
+    times.
+    """
     started = _started(seen)
     if started is None and seen.status.phase == "Running":
         return pod.moment(seen.metadata.creation_timestamp)
@@ -246,7 +256,7 @@ def _running_since(seen: pod.Pod) -> float | None:
 
 
 def _started(seen: pod.Pod) -> float | None:
-    """When the first of its containers began, init containers aside; None when none has."""
+    """Return when the first container began, init containers aside; None if none has."""
     times = [
         moment
         for container in seen.status.container_statuses

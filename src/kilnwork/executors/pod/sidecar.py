@@ -1,9 +1,9 @@
-"""The worker contract for the containers of a Pod: what is added to the Pod for it. Pure.
+"""The sidecar that implements the worker contract in a Pod: what is added to the Pod for it. Pure.
 
-Used by `template` and `executor`. A native sidecar (KEP-753) of the worker's image is there before
-the other containers and ends after them; it shares a volume with them, in which are the files of
+Used by `template` and `executor`. A native sidecar (KEP-753) of the worker's image starts before
+the other containers and ends after them; it shares a volume with them, which contains the files of
 docs/reference/worker-contract.md, and leaves the result as its termination message. It alone has a
-token, which Kubernetes binds to the Pod: nothing secret is in the manifest, and no other container
+token, which Kubernetes binds to the Pod: the manifest contains no secret, and no other container
 needs a service account.
 """
 
@@ -48,10 +48,10 @@ hook looks for the socket after whatever the sidecar has missed."""
 
 
 class SidecarOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the manager puts into the sidecar.
+    """The manager's settings for the sidecar.
 
-    `channel`, `ca`: as of worker Pods; here the PEM is in the environment, as it is no secret.
-    `blobs`: directory of the manager's blobs, None where the sidecar hands them over by HTTP.
+    `channel`, `ca`: as for worker Pods; here the PEM is in the environment, since it is not secret.
+    `blobs`: directory of the manager's blobs, None if the sidecar transfers them by HTTP.
     """
 
     image: str
@@ -62,7 +62,7 @@ class SidecarOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_wanted(attempt: port.Attempt) -> bool:
-    """Whether there is one: a call needs none, and a template may say that its Pods do not."""
+    """Return whether the Pod gets a sidecar: a call needs none, and a template may disable it."""
     template = attempt.spec.pod
     if attempt.spec.call is not None:
         return False
@@ -73,7 +73,7 @@ def is_wanted(attempt: port.Attempt) -> bool:
 def add(spec: dict[str, Any], attempt: port.Attempt, settings: SidecarOptions) -> None:
     """Add sidecar, volumes, mounts and variables to the spec of a Pod, in place.
 
-    Raises `substitution.InvalidTemplate` for names that it needs itself.
+    Raises `substitution.InvalidTemplate` if the spec uses names that it needs itself.
     """
     _check_names(spec)
     groups = [spec.get("initContainers") or [], spec.get("containers") or []]
@@ -92,7 +92,8 @@ def add(spec: dict[str, Any], attempt: port.Attempt, settings: SidecarOptions) -
 
 
 def result(seen: pod.Pod) -> attempts.Payload | None:
-    """What the sidecar of a Pod that has succeeded has left; None without a sidecar or a result.
+    """Return what the sidecar of a Pod that has succeeded has left; None without a sidecar or a
+    result.
 
     Raises `port.ResultError`.
     """
@@ -135,8 +136,8 @@ def _check_names(spec: Mapping[str, Any]) -> None:
 def _variables(*, has_input: bool) -> list[dict[str, str]]:
     """Return the variables of every container.
 
-    All paths refer to the first, which is empty unless the node sets it: where mounts are not at
-    their paths.
+    All paths refer to the first variable, which is empty unless the node sets it, as a node does
+    where mounts are not at their paths.
     """
     at = f"$({container_mounts.VARIABLE}){DIRECTORY}"
     variables = {
@@ -181,7 +182,7 @@ def _container(
 
 
 def access(attempt: port.Attempt, settings: SidecarOptions) -> list[dict[str, Any]]:
-    """Variables by which a container that mounts the token speaks to the manager for an attempt."""
+    """Return the variables with which a container that mounts the token reaches the manager."""
     variables = {
         "KILN_TOKEN_FILE": f"{_TOKEN_DIRECTORY}/{_TOKEN}",
         "KILN_TASK_ID": ids.task_text(attempt.ref.task),
@@ -205,9 +206,12 @@ def _resources(beside: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _security(beside: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the Pod Security Standard `restricted` wants of each container: it needs no privilege,
-    and for the rest is what all others are, so that it is admitted where they are, and may read
-    what they write."""
+    """Return the security context of the sidecar, as the Pod Security Standard `restricted`
+    requires it.
+
+    It needs no privilege; all other settings are those that the other containers share, so that it
+    is admitted where they are, and may read what they write.
+    """
     context: dict[str, Any] = {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
@@ -221,7 +225,7 @@ def _security(beside: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def token_volume() -> dict[str, Any]:
-    """The volume with a token for the manager that Kubernetes binds to the Pod."""
+    """Return the volume with a token for the manager that Kubernetes binds to the Pod."""
     token = {
         "path": _TOKEN,
         "audience": manager.ATTEMPT_AUDIENCE,

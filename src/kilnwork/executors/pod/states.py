@@ -1,6 +1,7 @@
-"""How an attempt fares by what is seen of its Pod: the table of docs/reference/executors.md.
+"""The table of the states of an attempt for what is seen of its Pod, for the docs.
 
-A test judges a Pod for each row and compares. Not used by the manager.
+Written into docs/reference/executors.md. A test judges a Pod for each row and compares. Not used by
+the manager.
 """
 
 from kilnwork.api import reasons, task

@@ -1,6 +1,7 @@
-"""The Pod of an attempt, as JSON, and the way back from a Pod to its attempt. Pure.
+"""Builds the Pod of an attempt, as JSON, and finds the attempt of a Pod. Pure.
 
-Used by `executor`. What is wrong with a template beyond what is refused here, the API server says.
+Used by `executor`. Only some errors of a template are refused here; the API server reports the
+others.
 """
 
 import functools
@@ -34,10 +35,10 @@ _IDENTITY = re.compile(r"-([0-9a-f]{32})-([1-9][0-9]{0,9})-([1-9][0-9]{0,9})\Z")
 
 @functools.lru_cache(maxsize=4096)  # asked for at every step of an attempt
 def pod_name(name: str, ref: attempts.AttemptRef) -> str:
-    """Name of the Pod of an attempt: as much of the task's name as fits, its id, run and attempt.
+    """Return the name of an attempt's Pod: the task's name, shortened, with id, run and attempt.
 
-    The whole id is in it, so that no two attempts share a name; at most 63 characters, so that it
-    is a host name.
+    The whole id is part of it, so that no two attempts share a name; at most 63 characters, so that
+    it is a host name.
     """
     suffix = identity(ref)
     prefix = names.dns_label(name)[: names.LABEL_LENGTH - len(suffix)]
@@ -45,15 +46,15 @@ def pod_name(name: str, ref: attempts.AttemptRef) -> str:
 
 
 def identity(ref: attempts.AttemptRef) -> str:
-    """What the name of an object of an attempt ends with, whatever it begins with."""
+    """Return the suffix of the names of an attempt's objects, whatever their prefix."""
     return f"-{ref.task.hex()}-{ref.run}-{ref.attempt}"
 
 
 def pod(attempt: port.Attempt, beside: sidecar.SidecarOptions | None = None) -> meta.JsonObject:
-    """The Pod of an attempt of a task with `spec.pod`, its variables substituted.
+    """Return the Pod of an attempt of a task with `spec.pod`, with its variables substituted.
 
-    `beside`: of its sidecar, None for none; also says where a call finds the manager. Raises
-    `substitution.InvalidTemplate` or `documents.LimitExceeded`.
+    `beside`: options of its sidecar, None for none; a call takes the manager's address from them.
+    Raises `substitution.InvalidTemplate` or `documents.LimitExceeded`.
     """
     template = attempt.spec.pod
     if template is None:
@@ -91,7 +92,7 @@ def pod(attempt: port.Attempt, beside: sidecar.SidecarOptions | None = None) -> 
 
 
 def ref_of(seen: api_pod.Pod) -> attempts.AttemptRef | None:
-    """The attempt whose Pod this is; None when it is none of ours."""
+    """Return the attempt that a Pod belongs to; None if it is not one of ours."""
     metadata = seen.metadata
     if metadata.labels.get(EXECUTOR_LABEL) != EXECUTOR and FINALIZER not in metadata.finalizers:
         return None
@@ -99,9 +100,9 @@ def ref_of(seen: api_pod.Pod) -> attempts.AttemptRef | None:
 
 
 def ref_in(name: str) -> attempts.AttemptRef | None:
-    """The attempt whose object is called so; None when it is none of ours.
+    """Return the attempt that an object name refers to; None if it is not one of ours.
 
-    By its name, as any client that may patch objects can change labels.
+    The name is used because any client that may patch objects can change labels.
     """
     found = _IDENTITY.search(name)
     if found is None:
@@ -110,19 +111,19 @@ def ref_in(name: str) -> attempts.AttemptRef | None:
 
 
 def task_name_in(seen: api_pod.Pod) -> str:
-    """As much of the task's name as is in the name of its Pod: enough for `pod_name`."""
+    """Return the part of the task's name that is in the name of its Pod: enough for `pod_name`."""
     return prefix_of(seen.metadata.name)
 
 
 def prefix_of(name: str) -> str:
-    """What the name of the object of an attempt begins with."""
+    """Return the prefix of the names of an attempt's objects."""
     return _IDENTITY.sub("", name)
 
 
 def metadata_of(
     attempt: port.Attempt, given: Mapping[str, Any], *, name: str, executor: str
 ) -> dict[str, Any]:
-    """Metadata of the object of an attempt; labels and annotations as `given`, and ours."""
+    """Return the metadata of an attempt's object: labels and annotations as `given`, and ours."""
     ref = attempt.ref
     labels = {
         **(given.get("labels") or {}),
@@ -152,7 +153,7 @@ def metadata_of(
 
 
 def facts(attempt: port.Attempt) -> substitution.TaskFacts:
-    """What the variables of an attempt are made of."""
+    """Return the facts from which the variables of an attempt are substituted."""
     ref = attempt.ref
     return substitution.TaskFacts(
         name=attempt.name,
@@ -176,8 +177,10 @@ def _environment(attempt: port.Attempt) -> Iterator[tuple[str, str]]:
 def _with(
     variables: Mapping[str, str], given: "list[dict[str, Any]] | tuple[()]"
 ) -> list[dict[str, Any]]:
-    """The variables of a container: ours first, so that the container's own may refer to them;
-    what it sets itself is its own."""
+    """Return the variables of a container, ours first, so that its own may refer to them.
+
+    A variable that the container sets itself takes precedence.
+    """
     own = {entry.get("name") for entry in given}
     ours = [{"name": name, "value": value} for name, value in variables.items() if name not in own]
     return [*ours, *given]

@@ -1,7 +1,7 @@
-"""Executor `workflow`: an attempt is a Workflow of Argo.
+"""Executor `workflow`: an attempt is an Argo Workflow.
 
-`executors.custom_resource` with `reader`, which knows what Workflows say and how they are ended;
-`executor` adds what their steps print.
+It is `executors.custom_resource` with `reader`, which interprets and ends Workflows; `executor`
+adds the logs of their steps.
 """
 
 from kilnwork.executors.workflow.executor import WorkflowExecutor

@@ -1,4 +1,4 @@
-"""Executor `workflow`: as executors of objects, and what the steps of a Workflow print.
+"""An executor of objects that also reads the logs of a Workflow's steps.
 
 Used by `controllers.attempts` through `executors.port`.
 """
@@ -18,13 +18,13 @@ _OF_ARGO = ("init", "wait")
 
 
 class WorkflowExecutor(custom_resource.ObjectExecutor):
-    """`port.Executor`, `port.WatchesAttempts`, `port.ReadsLogs`."""
+    """Implements `port.Executor`, `port.WatchesAttempts` and `port.ReadsLogs` for Workflows."""
 
     def __init__(self, kube: client.Client, shared: custom_resource.Shared) -> None:
         super().__init__(kube, reader.WorkflowReader(), shared)
 
     async def outputs(self, attempt: port.Attempt) -> list[port.AttemptOutput]:
-        """Return those of the user's containers in its Pods, in the order of their start."""
+        """Return the outputs of the user's containers in its Pods, in the order of their start."""
         seen = await self._find(attempt)
         if seen is None:
             return []
@@ -60,7 +60,7 @@ class WorkflowExecutor(custom_resource.ObjectExecutor):
 
 
 def _step(of: pod.Pod) -> str:
-    """Name of a step without that of its Workflow: `[0].approve`."""
+    """Return the name of a step without that of its Workflow: `[0].approve`."""
     name = of.metadata.annotations.get(_NODE_NAME, of.metadata.name)
     workflow = of.metadata.labels.get(reader.WORKFLOW_LABEL, "")
     return name.removeprefix(workflow).lstrip(".-") or "main"

@@ -1,8 +1,8 @@
-"""What a Workflow of Argo says of its task, and how it is asked to end. Pure.
+"""Interprets an Argo Workflow for its task, and ends it. Pure.
 
-Used by `executors.custom_resource`. Read from `status.phase`, `message` and `outputs`, which are
-there however large the workflow is; `status.nodes`, which Argo compresses or takes elsewhere when
-there are many, only where it is plain.
+Used by `executors.custom_resource`. Reads `status.phase`, `message` and `outputs`, which exist
+however large the workflow is; `status.nodes`, which Argo compresses or moves elsewhere if there are
+many, only if it is uncompressed.
 """
 
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ class WorkflowReader:
         )
 
     def result(self, spec: task.TaskSpec, seen: meta.JsonObject) -> Any:
-        """Its global output parameters by name, as text; UNSET if it has none."""
+        """Return its global output parameters by name, as texts; UNSET if it has none."""
         at = f"Workflow {seen['metadata']['name']}: status.outputs"
         outputs = _dict(seen.get("status")).get("outputs")
         if not isinstance(outputs, dict | None):
@@ -62,9 +62,10 @@ class WorkflowReader:
         return {one["name"]: one.get("value") for one in given or ()} or msgspec.UNSET
 
     def stop(self, seen: meta.JsonObject, how: port.Stop, *, now: float) -> meta.JsonObject | None:
-        """Stop, and after the grace Terminate; one that no controller has seen is deleted.
+        """Return the patch for Stop, and after the grace period Terminate; delete one that no
+        controller has seen.
 
-        A Workflow that is suspended does not look at `shutdown` before it is resumed
+        A suspended Workflow ignores `shutdown` until it is resumed
         (workflow/controller/operator.go, operate): it starts nothing any more.
         """
         if self.read(task.TaskSpec(), seen).untouched:
@@ -86,7 +87,9 @@ class WorkflowReader:
         return how.grace_s if asked is None else max(0.05, asked + how.grace_s - now)
 
     def pods_of(self, seen: meta.JsonObject) -> str:
-        """Argo says Failed as soon as it has sent the signals."""
+        """Return the selector of the Workflow's Pods: Argo reports Failed as soon as it has sent
+        the signals.
+        """
         return f"{WORKFLOW_LABEL}={seen['metadata']['name']}"
 
     def spec_of(self, manifest: meta.JsonObject, seen: meta.JsonObject) -> task.TaskSpec:
@@ -94,7 +97,9 @@ class WorkflowReader:
 
 
 def _moment(written: Any) -> float | None:
-    """The time that a status names, wall clock; None where it names none: its schema allows any."""
+    """Return the time in a status, wall clock; None if there is none: the schema allows any
+    value.
+    """
     try:
         return pod.moment(written)
     except (ValueError, TypeError, AttributeError):
@@ -111,7 +116,7 @@ def _is_stopping(seen: meta.JsonObject) -> bool:
 
 
 def _asked(seen: meta.JsonObject) -> float | None:
-    """When we asked it to stop; None if we did not."""
+    """Return when we asked the Workflow to stop; None if we did not."""
     written = _dict(seen["metadata"].get("annotations")).get(STOPPED_AT)
     try:
         return None if written is None else float(written)
@@ -133,7 +138,7 @@ def _said(seen: meta.JsonObject, status: dict[str, Any]) -> str:
 
 
 def _suspended(seen: meta.JsonObject, status: dict[str, Any]) -> str:
-    """Why nothing goes on in a Workflow that runs; "" where something may."""
+    """Return why nothing continues in a running Workflow; "" if something may."""
     if _dict(seen.get("spec")).get("suspend"):
         return "spec.suspend is true"
     for node in _nodes(status):
@@ -144,7 +149,7 @@ def _suspended(seen: meta.JsonObject, status: dict[str, Any]) -> str:
 
 
 def _exit_code(status: dict[str, Any]) -> int | None:
-    """Exit code of the first step that failed, where it is known; Argo has it as text."""
+    """Return the exit code of the first step that failed, if known; Argo has it as text."""
     failed = [
         node
         for node in _nodes(status)
@@ -164,7 +169,7 @@ def _nodes(status: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _dict(value: Any) -> dict[str, Any]:
-    """An object in JSON that others write; empty where it is none."""
+    """Return a JSON object in what others write; empty if it is not an object."""
     return value if isinstance(value, dict) else {}
 
 

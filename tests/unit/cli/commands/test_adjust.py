@@ -15,7 +15,7 @@ from support import serverless_cli
         ("job --parallelism 0", "--parallelism"),
         ("job --parallelism 100001", "--parallelism"),
         ("job --priority 1000001", "--priority"),
-        ("job --ttl soon", "no duration"),
+        ("job --ttl soon", "not a duration"),
         ("job --max-failed many", "many"),
         ("--priority 1", "Missing argument"),
     ],

@@ -14,7 +14,7 @@ from support import serverless_cli
         ("", "Missing argument"),
         ("a --at 2026-01-02 --wait", "leave out --at"),
         ("a --at soon", "--at"),
-        ("a --timeout soon", "no duration"),
+        ("a --timeout soon", "not a duration"),
     ],
 )
 def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(

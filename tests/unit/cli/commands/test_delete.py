@@ -23,12 +23,12 @@ def directory(tmp_path: Path) -> Path:
         ("", "name what to delete"),
         ("task a -f {tmp}/map.yaml", "name what to delete"),
         ("upload/", "name one"),
-        ("files", "say which file jobs"),
-        ("file/a --all", "say which file jobs"),
-        ("files --all -l a=b", "say which file jobs"),
+        ("files", "name the file jobs"),
+        ("file/a --all", "name the file jobs"),
+        ("files --all -l a=b", "name the file jobs"),
         ("tasks --all -l a=b", "--all and -l exclude each other"),
         ("-f {tmp}/empty.yaml", "no objects in there"),
-        ("task a --timeout soon", "no duration"),
+        ("task a --timeout soon", "not a duration"),
     ],
 )
 def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(

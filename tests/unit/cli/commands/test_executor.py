@@ -24,10 +24,10 @@ def test_labels_are_pairs(text: str, labels: dict[str, str]) -> None:
         (("grpc",), "'grpc' is not 'http'"),
         (("http", "--slots", "0"), "--slots"),
         (("http", "--slots", "10001"), "--slots"),
-        (("http", "--labels", "a"), "'a' is no label: write KEY=VALUE"),
-        (("http", "--labels", "-a=b"), "'-a=b' is no label"),
-        (("http", "--labels", "a=b,c"), "'c' is no label"),
-        (("http", "--allow", "localhost"), "'localhost' is no address"),
+        (("http", "--labels", "a"), "'a' is not a label: write KEY=VALUE"),
+        (("http", "--labels", "-a=b"), "'-a=b' is not a label"),
+        (("http", "--labels", "a=b,c"), "'c' is not a label"),
+        (("http", "--allow", "localhost"), "'localhost' is not an address"),
     ],
 )
 def test_a_line_that_cannot_be_used_is_refused(

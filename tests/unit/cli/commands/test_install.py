@@ -203,7 +203,7 @@ def test_tolerations_are_written_as_taints() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (("--storage-size", "10 GB"), "is no quantity"),
+        (("--storage-size", "10 GB"), "is not a quantity"),
         (("--storage", "hostPath"), "belong together"),
         (("--host-path", "/d"), "belong together"),
         (("--storage", "hostPath", "--host-path", "d"), "must begin with /"),

@@ -39,7 +39,7 @@ def test_what_is_no_label_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
     path.write_text(CONFIG)
     code = main.main(["node", "--kubeconfig", str(path), "--label", "zone"])
     assert code == exits.Exit.USAGE
-    assert "'zone' is no label: write KEY=VALUE" in capsys.readouterr().err
+    assert "'zone' is not a label: write KEY=VALUE" in capsys.readouterr().err
 
 
 def test_an_api_server_that_is_away_is_named_and_nothing_is_left(

@@ -13,7 +13,7 @@ from support import serverless_cli
     [
         ("", "say what may go"),
         ("--dry-run --keyed", "say what may go"),
-        ("--older-than soon", "no duration"),
+        ("--older-than soon", "not a duration"),
         ("--keep -1", "--keep"),
         ("--free much", "--free"),
     ],

@@ -13,7 +13,7 @@ from support import serverless_cli
     [
         ("", "Missing argument"),
         ("a --generation 0", "--generation"),
-        ("a --timeout soon", "no duration"),
+        ("a --timeout soon", "not a duration"),
         ("a b", "unexpected extra argument"),
     ],
 )

@@ -13,7 +13,7 @@ from support import serverless_cli
     [
         ("", "Missing argument"),
         ("a --failed --force", "leave out --force"),
-        ("a --timeout soon", "no duration"),
+        ("a --timeout soon", "not a duration"),
     ],
 )
 def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(

@@ -56,7 +56,7 @@ def test_an_input_file_becomes_an_object(
         ((), "Missing argument"),
         (("--env", "X", "--", "x"), "write NAME=VALUE"),
         (("--input", "no/such.json", "--", "x"), "no such file"),
-        (("--timeout", "soon", "--", "x"), "no duration"),
+        (("--timeout", "soon", "--", "x"), "not a duration"),
         (("--retries", "-1", "--", "x"), "--retries"),
     ],
 )

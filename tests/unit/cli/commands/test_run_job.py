@@ -13,7 +13,7 @@ from support import serverless_cli
     [
         ("", "Missing argument"),
         ("c --at soon", "--at"),
-        ("c --after soon", "no duration"),
+        ("c --after soon", "not a duration"),
         ("c --priority high", "--priority"),
         ("c --concurrency-policy Later", "--concurrency-policy"),
         ("task/c", "write NAME or jobconfig/NAME"),

@@ -16,7 +16,7 @@ from support import serverless_cli
         ("a", "--replicas"),
         ("--replicas -1", "--replicas"),
         ("--replicas many", "--replicas"),
-        ("--replicas 1 --timeout soon", "no duration"),
+        ("--replicas 1 --timeout soon", "not a duration"),
     ],
 )
 def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(

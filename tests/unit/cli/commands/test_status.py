@@ -12,7 +12,7 @@ from support import serverless_cli
     ("line", "words"),
     [
         ("a", "unexpected extra argument"),
-        ("--timeout soon", "no duration"),
+        ("--timeout soon", "not a duration"),
         ("-o wide", "wide"),
     ],
 )

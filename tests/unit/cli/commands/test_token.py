@@ -15,7 +15,7 @@ from support import serverless_cli
     [
         ("--duration 1h", "name the account"),
         ("--audience a", "name the account"),
-        ("a --duration soon", "no duration"),
+        ("a --duration soon", "not a duration"),
     ],
 )
 def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(

@@ -17,7 +17,7 @@ from support import serverless_cli
         ("--slots", "1001", "--slots"),
         ("--allow-kind", "*.", "write PLURAL.GROUP"),
         ("--data", "", "a directory's name is missing"),
-        ("--keep-for", "soon", "no duration"),
+        ("--keep-for", "soon", "not a duration"),
     ],
 )
 def test_an_option_that_cannot_be_used_is_refused(

@@ -52,5 +52,5 @@ def test_a_result_does_not_replace_its_input(
 ) -> None:
     (directory / "link.jsonl").symlink_to("in.jsonl")
     said = refusal(capsys, "in.jsonl", "--mapper", "identity", "-o", name)
-    assert said == f"error: -o {name}: that is the file to upload: name another one\n"
+    assert said == f"error: -o {name}: this is the file to upload; name another one\n"
     assert (directory / "in.jsonl").read_text() == "1\n"

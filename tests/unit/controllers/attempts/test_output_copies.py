@@ -107,7 +107,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outputs, "AGAIN_S", 0.01)
 
 
-async def test_it_is_followed_while_it_is_read_and_completed_at_its_end() -> None:
+async def test_output_is_followed_while_read_and_completed_at_the_end() -> None:
     main = Container("main")
     world = World(main)
     world.begin()
@@ -127,7 +127,7 @@ async def test_it_is_followed_while_it_is_read_and_completed_at_its_end() -> Non
     assert world.link.kept == b"one\ntwo\nthree\n"
 
 
-async def test_who_is_there_before_the_attempt_gets_all_of_it() -> None:
+async def test_reader_that_starts_before_the_attempt_gets_all_output() -> None:
     main = Container("main")
     world = World(main)
     async with world.outputs.following(REF), world.outputs.following(REF):
@@ -138,7 +138,7 @@ async def test_who_is_there_before_the_attempt_gets_all_of_it() -> None:
         assert main.readers == 1
 
 
-async def test_what_is_cut_off_goes_on_where_it_was() -> None:
+async def test_lost_connection_is_resumed_at_the_copied_offset() -> None:
     main, other = Container("main"), Container("other")
     main.printed, other.printed = b"1\n2\n3", b"a\nb\nc"
     world = World(main, other)
@@ -167,7 +167,7 @@ def _named(name: str, container: Container) -> list[str]:
     return [f"[{name}] {line}" for line in container.printed.decode().splitlines()]
 
 
-async def test_after_a_restart_of_the_manager_nothing_is_kept_twice() -> None:
+async def test_output_is_not_duplicated_after_a_manager_restart() -> None:
     main = Container("main")
     main.printed = b"one\n"
     world = World(main)
@@ -181,7 +181,7 @@ async def test_after_a_restart_of_the_manager_nothing_is_kept_twice() -> None:
     assert world.link.kept == b"one\ntwo\n"
 
 
-async def test_a_container_that_is_started_again_prints_after_what_it_has_printed() -> None:
+async def test_output_of_a_restarted_container_is_appended() -> None:
     main = Container("main")
     main.printed = b"one\n"
     world = World(main)
@@ -194,7 +194,7 @@ async def test_a_container_that_is_started_again_prints_after_what_it_has_printe
     assert world.link.kept == b"one\none\n"
 
 
-async def test_a_node_that_is_away_is_an_error_for_who_looks_and_none_for_the_end() -> None:
+async def test_unreachable_node_fails_catch_up_but_not_finish() -> None:
     world = World(Container("main"))
     world.begin()
     world.executor.is_away = True
@@ -204,7 +204,7 @@ async def test_a_node_that_is_away_is_an_error_for_who_looks_and_none_for_the_en
     assert world.link.kept == b""
 
 
-async def test_who_follows_a_node_that_is_away_gets_it_when_it_is_back() -> None:
+async def test_follower_of_an_unreachable_node_gets_output_after_its_return() -> None:
     main = Container("main")
     main.printed = b"one\n"
     world = World(main)

@@ -14,7 +14,7 @@ from kilnwork.dispatch.machine import instructions, records
 from kilnwork.executors import port, registry
 from kilnwork.kit import ids
 from kilnwork.kube import errors, queue
-from support import told_views
+from support import view_samples
 
 R = reasons.Reason
 E = attempts.Ending
@@ -125,7 +125,7 @@ class Hub:
         return self.held
 
     def view(self, task: ids.TaskId) -> model.TaskView | None:
-        return told_views.running(task=task) if self.known else None
+        return view_samples.running(task=task) if self.known else None
 
     def observed(self, ref: attempts.AttemptRef, observed: model.Observed) -> None:
         self.said.append(("observed", observed.reason, observed.message))
@@ -196,20 +196,20 @@ async def test_an_attempt_is_ensured_once_then_observed(world: World) -> None:
     assert world.executor.calls[-2:] == ["release", "leftover known"]
 
 
-async def test_what_was_not_created_is_ensured_again_when_it_says(world: World) -> None:
+async def test_uncreated_attempt_is_ensured_again_after_the_given_delay(world: World) -> None:
     world.run()
     assert await world.passes(NOT_CREATED) == 5.0
     await world.passes(STAGING, STAGING)
     assert world.executor.calls == ["ensure", "ensure", "observe"]
 
 
-async def test_what_is_polled_is_observed_and_not_ensured_again(world: World) -> None:
+async def test_polled_attempt_is_observed_but_not_ensured_again(world: World) -> None:
     world.run()
     assert await world.passes(POLLED, POLLED) == 2.0
     assert world.executor.calls == ["ensure", "observe"]
 
 
-async def test_an_error_is_shown_and_tried_again(world: World) -> None:
+async def test_kube_error_is_shown_and_retried(world: World) -> None:
     world.run()
     with pytest.raises(errors.Unavailable):  # the controller's loop backs off
         await world.passes(AWAY)
@@ -219,7 +219,7 @@ async def test_an_error_is_shown_and_tried_again(world: World) -> None:
     assert world.hub.said[-1] == ("observed", R.STARTING, "")
 
 
-async def test_a_defect_is_shown_and_tried_again(world: World) -> None:
+async def test_unexpected_exception_is_shown_and_retried(world: World) -> None:
     world.run()
     with pytest.raises(KeyError):  # the controller's loop logs it and backs off
         await world.passes(KeyError("phase"))
@@ -229,7 +229,7 @@ async def test_a_defect_is_shown_and_tried_again(world: World) -> None:
     assert world.hub.said[-1] == ("observed", R.STARTING, "")
 
 
-async def test_messages_are_cut_and_keep_what_they_are_about(world: World) -> None:
+async def test_long_messages_are_cut_at_the_end(world: World) -> None:
     world.run()
     long = msgspec.structs.replace(STAGING, message="container c79 of Pod p: " + 40_000 * "x")
     await world.passes(long)
@@ -240,7 +240,7 @@ async def test_messages_are_cut_and_keep_what_they_are_about(world: World) -> No
     assert [message.split()[1] for message in shown] == ["c79", "manager"]
 
 
-async def test_a_conflict_is_tried_again_and_is_nobodys_business(world: World) -> None:
+async def test_conflict_is_retried_without_being_shown(world: World) -> None:
     world.run()
     world.stop()
     with pytest.raises(errors.Conflict):
@@ -248,7 +248,7 @@ async def test_a_conflict_is_tried_again_and_is_nobodys_business(world: World) -
     assert world.hub.said == []
 
 
-async def test_a_stop_comes_before_anything_is_created(world: World) -> None:
+async def test_attempt_stopped_before_creation_is_not_created(world: World) -> None:
     world.run()
     world.stop()
     await world.passes(over(E.STOPPED))
@@ -256,7 +256,7 @@ async def test_a_stop_comes_before_anything_is_created(world: World) -> None:
     assert world.hub.endings == [E.STOPPED]
 
 
-async def test_a_stop_is_repeated_until_there_is_proof(world: World) -> None:
+async def test_stop_is_repeated_until_the_end_is_confirmed(world: World) -> None:
     world.run()
     await world.passes(RUNNING)
     world.stop()
@@ -264,7 +264,7 @@ async def test_a_stop_is_repeated_until_there_is_proof(world: World) -> None:
     assert world.executor.calls[1:] == [*3 * ["stop 3 Killed"], "release"]
 
 
-async def test_a_stop_of_an_unknown_attempt_is_nothing(world: World) -> None:
+async def test_stop_of_an_unknown_attempt_is_ignored(world: World) -> None:
     world.stop()
     assert await world.driver.reconcile(KEY) is None
     assert world.executor.calls == ["leftover known"]
@@ -278,7 +278,7 @@ async def test_the_same_instruction_again_changes_nothing(world: World) -> None:
     assert world.executor.calls == ["ensure", "observe"]
 
 
-async def test_output_and_result_are_there_before_the_end_is_reported(world: World) -> None:
+async def test_output_and_result_are_stored_before_the_end_is_reported(world: World) -> None:
     world.run()
     world.executor.output = [b"one\n", b"two\n"]
     world.executor.value = attempts.Payload(attempts.JSON, b"1")
@@ -292,21 +292,23 @@ async def test_output_and_result_are_there_before_the_end_is_reported(world: Wor
 
 
 @pytest.mark.parametrize("error", [AWAY, KeyError("containers")])
-async def test_output_that_cannot_be_had_costs_no_outcome(world: World, error: Exception) -> None:
+async def test_unreadable_output_does_not_affect_the_outcome(
+    world: World, error: Exception
+) -> None:
     world.run()
     world.executor.output = [b"one\n", error]
     await world.passes(over())
     assert world.hub.endings == [E.SUCCEEDED]
 
 
-async def test_a_result_that_cannot_be_had_is_a_failure(world: World) -> None:
+async def test_unreadable_result_fails_the_attempt(world: World) -> None:
     world.run()
     world.executor.value = port.ResultError(R.RESULT_TOO_LARGE, "70 KiB")
     await world.passes(over())
     assert world.hub.said[-1] == ("finished", E.FAILED, R.RESULT_TOO_LARGE, None)
 
 
-async def test_a_result_that_is_not_available_yet_is_waited_for(world: World) -> None:
+async def test_result_that_is_not_available_yet_is_awaited(world: World) -> None:
     world.run()
     world.executor.value = AWAY
     with pytest.raises(errors.Unavailable):
@@ -323,7 +325,7 @@ async def test_only_a_success_has_a_result(world: World) -> None:
     assert world.executor.calls == ["ensure", "release"]
 
 
-async def test_an_end_is_reported_once_and_released_until_that_is_done(world: World) -> None:
+async def test_end_is_reported_once_and_release_is_retried(world: World) -> None:
     world.run()
     world.executor.release_error = AWAY
     with pytest.raises(errors.Unavailable):
@@ -341,7 +343,7 @@ async def test_an_end_is_reported_once_and_released_until_that_is_done(world: Wo
 LEFT = port.Attempt(ref=REF, namespace="ns", name="t", owner_uid="", spec=api_task.TaskSpec())
 
 
-async def test_what_is_left_of_a_settled_attempt_is_ended_and_released(world: World) -> None:
+async def test_leftover_of_a_settled_attempt_is_ended_and_released(world: World) -> None:
     world.executor.left = LEFT
     world.executor.wake(REF)
     assert len(world.queue) == 1
@@ -350,7 +352,7 @@ async def test_what_is_left_of_a_settled_attempt_is_ended_and_released(world: Wo
     assert world.hub.said == []
 
 
-async def test_what_comes_while_an_attempt_is_released_is_ended_too(world: World) -> None:
+async def test_object_that_appears_during_the_release_is_ended(world: World) -> None:
     """A request of the manager before arrives after the last look, and before the release."""
     world.run()
     release = world.executor.release
@@ -371,7 +373,7 @@ async def test_what_comes_while_an_attempt_is_released_is_ended_too(world: World
     assert world.hub.endings == [E.SUCCEEDED]
 
 
-async def test_what_is_none_of_ours_is_left_alone(world: World) -> None:
+async def test_unknown_attempt_is_ignored(world: World) -> None:
     world.executor.left = LEFT
     world.hub.known = False
     world.executor.wake(REF)
@@ -379,20 +381,20 @@ async def test_what_is_none_of_ours_is_left_alone(world: World) -> None:
     assert len(world.queue) == 0
 
 
-async def test_where_nothing_is_left_the_journal_is_not_read(world: World) -> None:
+async def test_journal_is_not_read_without_leftovers(world: World) -> None:
     world.hub.view = lambda task: pytest.fail("it was read")  # type: ignore[method-assign]
     world.executor.wake(REF)
     assert world.executor.calls == ["leftover known"]
 
 
-async def test_what_changes_before_the_dispatcher_responds_is_looked_at_then() -> None:
+async def test_change_before_the_dispatcher_responds_is_handled_afterwards() -> None:
     world = World()
     world.executor.watch = lambda wake: wake(REF)  # type: ignore[method-assign] # as a list does
     await world.start()
     assert world.executor.calls == ["leftover known"]
 
 
-async def test_a_change_of_an_attempt_is_looked_at(world: World) -> None:
+async def test_change_of_an_attempt_queues_a_pass(world: World) -> None:
     world.run()
     taken = await world.queue.get()
     assert taken == KEY
@@ -414,7 +416,7 @@ def asked(world: World) -> None:
     world.hub.receive(order)
 
 
-async def test_a_worker_that_asks_again_hears_of_the_start_again() -> None:
+async def test_start_is_reported_again_to_a_worker_that_asks_again() -> None:
     world = World(InWorkers())
     await world.start()
     asked(world)
@@ -425,7 +427,7 @@ async def test_a_worker_that_asks_again_hears_of_the_start_again() -> None:
     assert world.executor.calls == ["ensure", "observe", "observe"]
 
 
-async def test_what_the_dispatcher_holds_is_nobodys_leftover() -> None:
+async def test_attempt_held_by_the_dispatcher_is_not_a_leftover() -> None:
     world = World(InWorkers())
     await world.start()
     world.hub.held = True

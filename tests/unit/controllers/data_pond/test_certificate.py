@@ -12,13 +12,13 @@ DAY_S = 86_400
 PAIR = certificate.make(now=NOW)
 
 
-def test_it_names_the_server_for_every_address() -> None:
+def test_certificate_has_one_server_name_for_every_address() -> None:
     found = x509.load_pem_x509_certificate(PAIR.certificate)
     assert certificates.names_of(found) == {pond_certificate.SERVER_NAME}
     assert found.subject == found.issuer
 
 
-def test_it_is_valid_already_and_for_ten_years() -> None:
+def test_certificate_is_valid_from_now_for_ten_years() -> None:
     found = x509.load_pem_x509_certificate(PAIR.certificate)
     assert found.not_valid_before_utc.timestamp() < NOW
     assert found.not_valid_after_utc.timestamp() == NOW + 3650 * DAY_S
@@ -27,10 +27,10 @@ def test_it_is_valid_already_and_for_ten_years() -> None:
 @pytest.mark.parametrize(
     ("days", "soon"), [(0, False), (3650 - 366, False), (3650 - 364, True), (4000, True)]
 )
-def test_it_is_replaced_a_year_before_its_end(days: int, *, soon: bool) -> None:
+def test_certificate_is_replaced_a_year_before_expiry(days: int, *, soon: bool) -> None:
     assert certificate.ends_soon(PAIR.certificate, now=NOW + days * DAY_S) is soon
 
 
-def test_what_is_no_certificate_is_replaced() -> None:
+def test_invalid_certificate_is_replaced() -> None:
     assert certificate.ends_soon(b"", now=NOW)
     assert certificate.ends_soon(PAIR.key, now=NOW)

@@ -29,7 +29,7 @@ def decide(known: pond_state.PondState | None, *pods: pod.Pod, **more: Any) -> d
     return deletion.decide(known, pods, **given)
 
 
-def test_leases_of_sets_delay_it() -> None:
+def test_leases_of_sync_sets_delay_the_deletion() -> None:
     known = state(n1=False)
     wanted = model.WantedSnapshot(name="m", digest="d")
     known.want("risk-g1", nodes=None, snapshots=[wanted])
@@ -39,7 +39,7 @@ def test_leases_of_sets_delay_it() -> None:
     assert decide(known).remove, "once begun it goes on"
 
 
-def test_it_is_over_when_all_agents_have_removed_their_data() -> None:
+def test_deletion_ends_when_all_agents_have_removed_their_data() -> None:
     known = state(n1=True, n2=False)
     known.remove()
     decided = decide(known, on_node("n1"))
@@ -49,13 +49,13 @@ def test_it_is_over_when_all_agents_have_removed_their_data() -> None:
     assert (done.remove, done.over, done.left) == (False, True, ())
 
 
-def test_a_pod_without_a_report_is_waited_for() -> None:
+def test_deletion_waits_for_a_pod_without_a_report() -> None:
     assert not decide(state(), on_node("n1")).over
     assert decide(None).over
 
 
 @pytest.mark.parametrize(("passed_s", "over"), [(0, False), (299, False), (300, True)])
-def test_nodes_that_are_away_are_waited_for_some_minutes(passed_s: float, *, over: bool) -> None:
+def test_deletion_waits_some_minutes_for_unreachable_nodes(passed_s: float, *, over: bool) -> None:
     known = state()
     known.remove()
     decided = decide(known, on_node("n1"), now=NOW + passed_s)
@@ -64,7 +64,7 @@ def test_nodes_that_are_away_are_waited_for_some_minutes(passed_s: float, *, ove
     assert decided.again_s == 300 - passed_s
 
 
-def test_it_is_over_when_no_agent_can_be_made_and_none_is_live() -> None:
+def test_deletion_ends_if_agents_are_refused_and_none_is_live() -> None:
     assert decide(state(), on_node("n1"), refused=True).over
     assert not decide(state(n1=False), on_node("n1"), refused=True).over
 
@@ -79,7 +79,7 @@ def test_only_a_deleted_pond_with_the_finalizer_is_closing() -> None:
     assert not deletion.is_closing(pond(deletion.FINALIZER, deleted=None))
 
 
-def test_a_directory_is_data() -> None:
+def test_directory_of_an_agent_counts_as_data() -> None:
     assert deletion.has_data(state(n1=False))
     assert not deletion.has_data(state())
     assert not deletion.has_data(None)

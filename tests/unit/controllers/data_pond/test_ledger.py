@@ -81,7 +81,7 @@ def world() -> World:
 # pins
 
 
-def test_one_node_is_asked_to_pin(world: World) -> None:
+def test_one_node_is_ordered_to_pin(world: World) -> None:
     world.report("n1")
     world.report("n2")
 
@@ -92,7 +92,7 @@ def test_one_node_is_asked_to_pin(world: World) -> None:
     assert (pin.id, pin.source.uri) == ("r", "file:///data")
 
 
-def test_a_pin_is_done_when_its_manifest_is_here(world: World) -> None:
+def test_pin_is_done_when_its_manifest_is_stored(world: World) -> None:
     world.report("n1")
     world.pin()
     world.report("n1", pins=(pond_messages.PinReport(id="r", digest=DIGEST),))
@@ -104,7 +104,7 @@ def test_a_pin_is_done_when_its_manifest_is_here(world: World) -> None:
     assert world.order("n1").pins == ()
 
 
-def test_the_same_request_is_the_same_pin_and_another_reads_again(world: World) -> None:
+def test_same_request_gives_the_same_pin_and_another_reads_again(world: World) -> None:
     world.report("n1")
     world.pin("r1")
     world.report("n1", pins=(pond_messages.PinReport(id="r1", digest=DIGEST),))
@@ -118,7 +118,7 @@ def test_the_same_request_is_the_same_pin_and_another_reads_again(world: World) 
     assert world.order("n1").pins == ()
 
 
-def test_another_node_pins_when_the_first_is_silent(world: World) -> None:
+def test_pin_of_a_silent_node_moves_to_another_node(world: World) -> None:
     world.report("n1")
     world.pin()
     assert world.order("n1").pins
@@ -128,7 +128,7 @@ def test_another_node_pins_when_the_first_is_silent(world: World) -> None:
     assert world.order("n1").pins == ()
 
 
-def test_a_node_that_knows_the_source_pins_it(world: World) -> None:
+def test_node_that_has_read_the_source_before_pins_it(world: World) -> None:
     key = pond_messages.source_key(pond_messages.SourceOrder(name="disk", uri="file:///data"))
     world.report("n1")
     world.report("n2", sources=(key,))
@@ -140,7 +140,7 @@ def test_a_node_that_knows_the_source_pins_it(world: World) -> None:
 
 
 @pytest.mark.parametrize(("lasting", "state"), [(True, "Failed"), (False, "Pending")])
-def test_what_an_agent_says_of_a_pin_is_passed_on(
+def test_progress_of_a_pin_is_passed_on(
     world: World,
     lasting: bool,  # noqa: FBT001 - a parameter
     state: str,
@@ -156,7 +156,7 @@ def test_what_an_agent_says_of_a_pin_is_passed_on(
     assert (pin.state, pin.reason, pin.message) == (state, "SourceMissing", "node n1: gone")
 
 
-def test_a_digest_that_is_given_is_looked_for(world: World) -> None:
+def test_pin_with_a_given_digest_waits_for_its_manifest(world: World) -> None:
     def asked() -> model.Pin:
         return world.ledger.want_pin(NS, POND, DISK, request="r", digest=DIGEST)
 
@@ -168,7 +168,7 @@ def test_a_digest_that_is_given_is_looked_for(world: World) -> None:
     assert world.order("n1").uploads == ()
 
 
-def test_a_source_that_has_another_digest_now_is_not_taken(world: World) -> None:
+def test_source_with_another_digest_than_given_is_refused(world: World) -> None:
     other = ponds.manifest_of({"a": b"other"})
     world.report("n1")
     world.ledger.want_pin(NS, POND, DISK, request="r", digest=DIGEST)
@@ -211,7 +211,7 @@ def test_without_a_pond_a_pin_waits(world: World) -> None:
         (data_pond.SnapshotSource(uri="kiln:2026-11-2"), "not below"),
     ],
 )
-def test_sources_that_may_not_be_read(
+def test_undeclared_sources_are_refused(
     world: World, source: data_pond.SnapshotSource, why: str
 ) -> None:
     world.report("n1")
@@ -240,7 +240,9 @@ def test_sources_that_may_not_be_read(
         (data_pond.SnapshotSource(uri="kiln:2026-11-1/errors"), "kiln:2026-11-1/errors"),
     ],
 )
-def test_addresses_of_sources(world: World, source: data_pond.SnapshotSource, uri: str) -> None:
+def test_order_contains_the_address_of_the_source(
+    world: World, source: data_pond.SnapshotSource, uri: str
+) -> None:
     world.report("n1")
     world.pin("r", source)
 
@@ -256,7 +258,7 @@ def test_addresses_of_sources(world: World, source: data_pond.SnapshotSource, ur
         (data_pond.SnapshotSource(uri="file:///data/d", path="e"), 2),
     ],
 )
-def test_agents_know_what_is_below_a_source(
+def test_order_says_which_path_components_are_below_the_source(
     world: World, source: data_pond.SnapshotSource, below: int
 ) -> None:
     world.report("n1")
@@ -266,7 +268,7 @@ def test_agents_know_what_is_below_a_source(
     assert pin.source.below == below
 
 
-def test_the_pin_of_a_node_that_is_lost_goes_to_another(world: World) -> None:
+def test_pin_of_a_lost_node_moves_to_another_node(world: World) -> None:
     world.report("n1")
     world.pin()
     before = world.order("n1")
@@ -292,7 +294,7 @@ def test_a_pin_says_why_no_agent_reports(world: World) -> None:
 # agents that are silent, ponds that are deleted
 
 
-def test_subscribers_are_notified_of_an_agent_that_reports_no_more(world: World) -> None:
+def test_subscribers_are_notified_of_a_silent_agent(world: World) -> None:
     world.report("n1")
     assert world.ledger.note_silence(NS, POND) == pond_messages.SILENT_S
     before = world.notified
@@ -305,7 +307,7 @@ def test_subscribers_are_notified_of_an_agent_that_reports_no_more(world: World)
     assert world.notified == before + 1
 
 
-def test_agents_of_a_deleted_pond_are_ordered_to_remove_all(world: World) -> None:
+def test_agents_of_a_deleted_pond_are_ordered_to_remove_all_data(world: World) -> None:
     world.report("n1", leases=(lease_report("user_a"),))
     world.want()
     before = world.order("n1")
@@ -317,7 +319,7 @@ def test_agents_of_a_deleted_pond_are_ordered_to_remove_all(world: World) -> Non
     assert (order.remove, order.leases, order.revision > before.revision) == (True, (), True)
 
 
-def test_a_deleted_pond_begins_nothing_new(world: World) -> None:
+def test_deleted_pond_starts_nothing_new(world: World) -> None:
     world.report("n1")
     world.pin("old")
     world.ledger.pond_changed(NS, POND, world.spec, root="/pond", deleted=True)
@@ -332,7 +334,7 @@ def test_a_deleted_pond_begins_nothing_new(world: World) -> None:
 # leases
 
 
-def test_data_is_wanted_of_the_nodes_that_are_named(world: World) -> None:
+def test_lease_applies_to_the_given_nodes(world: World) -> None:
     for node in ("n1", "n2"):
         world.report(node)
 
@@ -344,7 +346,7 @@ def test_data_is_wanted_of_the_nodes_that_are_named(world: World) -> None:
     assert set(world.ready()) == {"n2"}
 
 
-def test_all_nodes_are_meant_without_names(world: World) -> None:
+def test_lease_without_nodes_applies_to_all_nodes(world: World) -> None:
     world.report("n1")
     world.want()
     assert set(world.ready()) == {"n1"}
@@ -355,7 +357,7 @@ def test_all_nodes_are_meant_without_names(world: World) -> None:
     assert world.order("n2").leases
 
 
-def test_a_node_is_ready_when_it_says_so_of_what_is_wanted(world: World) -> None:
+def test_node_is_ready_when_it_reports_the_wanted_snapshots(world: World) -> None:
     world.ledger.put_manifest(NS, POND, MANIFEST)
     world.report("n1")
     world.want()
@@ -372,7 +374,7 @@ def test_a_node_is_ready_when_it_says_so_of_what_is_wanted(world: World) -> None
 @pytest.mark.parametrize(
     "facts", [{"digest": "sha256:0"}, {"paths_digest": "other"}, {"access": "copy"}]
 )
-def test_a_report_of_something_else_does_not_count(world: World, facts: dict[str, str]) -> None:
+def test_report_about_another_snapshot_does_not_count(world: World, facts: dict[str, str]) -> None:
     world.report("n1")
     world.want()
     given: dict[str, Any] = {"digest": DIGEST, "paths_digest": "all", "access": "read", **facts}
@@ -396,7 +398,7 @@ def test_a_node_that_is_silent_is_not_ready(world: World) -> None:
     assert world.ledger.holders(NS, POND, DIGEST) == {}
 
 
-def test_trouble_of_a_node_is_passed_on(world: World) -> None:
+def test_problem_of_a_node_is_passed_on(world: World) -> None:
     world.report("n1")
     world.want()
     trouble = pond_messages.PondTrouble(reason="PondFull", message="no room")
@@ -407,7 +409,7 @@ def test_trouble_of_a_node_is_passed_on(world: World) -> None:
     assert (found.reason, found.message, found.lasting) == ("PondFull", "node n1: no room", False)
 
 
-def test_orders_name_the_holders(world: World) -> None:
+def test_orders_contain_the_holders(world: World) -> None:
     world.report("n1", holdings=(holding(),))
     world.report("n2", holdings=(holding(1),))
     world.report("n3", holdings=(holding(0),))
@@ -420,7 +422,7 @@ def test_orders_name_the_holders(world: World) -> None:
     assert world.ledger.holders(NS, POND, DIGEST) == {"n1": 6, "n2": 2}
 
 
-def test_peers_are_not_named_where_none_shall_be_asked(world: World) -> None:
+def test_orders_contain_no_peers_if_peers_are_disabled(world: World) -> None:
     fetch = data_pond.PondFetch(from_peers=False)
     world.ledger.pond_changed(NS, POND, data_pond.DataPondSpec(fetch=fetch), root="/pond")
     world.report("n1", holdings=(holding(),))
@@ -440,7 +442,7 @@ def test_a_released_lease_is_released_by_all_nodes_that_have_it(world: World) ->
     assert world.report("n2", leases=(lease_report(),)).released == ("set-g1",)
 
 
-def test_a_node_that_is_not_wanted_any_more_releases_it(world: World) -> None:
+def test_node_removed_from_a_lease_releases_it(world: World) -> None:
     world.want(nodes=["n1", "n2"])
     world.report("n1", leases=(lease_report(),))
 
@@ -461,7 +463,7 @@ def test_a_lease_without_a_request_is_kept(world: World) -> None:
     assert world.ledger.leases(NS) == frozenset()
 
 
-def test_another_namespace_sees_and_releases_nothing(world: World) -> None:
+def test_leases_are_separate_for_each_namespace(world: World) -> None:
     world.want()
     world.report("n1", leases=(lease_report(ready=True),))
 
@@ -472,7 +474,7 @@ def test_another_namespace_sees_and_releases_nothing(world: World) -> None:
     assert world.ready()["n1"].ready
 
 
-def test_names_that_cannot_be_are_refused(world: World) -> None:
+def test_invalid_lease_names_are_refused(world: World) -> None:
     with pytest.raises(errors.LeaseRefused):
         world.want("../x")
     assert world.ledger.leases(NS) == frozenset()
@@ -481,7 +483,7 @@ def test_names_that_cannot_be_are_refused(world: World) -> None:
 # nodes that share a disk
 
 
-def test_a_node_that_shares_a_disk_is_served_by_the_other(world: World) -> None:
+def test_node_that_shares_a_disk_is_served_by_the_owner(world: World) -> None:
     world.report("n1", store="disk-1", holdings=(holding(),))
     world.report("n2", store="disk-1", shares=True, address="")
     world.report("n3", store="disk-3")
@@ -505,7 +507,7 @@ def test_a_node_that_shares_a_disk_pins_nothing(world: World) -> None:
     assert world.report("n2", store="disk-1").pins
 
 
-def test_a_lease_stays_while_one_of_the_nodes_that_share_needs_it(world: World) -> None:
+def test_lease_is_kept_while_a_node_that_shares_the_disk_needs_it(world: World) -> None:
     world.want(nodes=["n1", "n2"])
     world.report("n1", store="disk-1", leases=(lease_report(),))
     world.report("n2", store="disk-1", shares=True, address="")
@@ -515,7 +517,7 @@ def test_a_lease_stays_while_one_of_the_nodes_that_share_needs_it(world: World) 
     assert world.order("n1").released == ()
 
 
-def test_nodes_get_the_files_that_each_of_them_needs(world: World) -> None:
+def test_each_node_gets_only_the_files_that_it_needs(world: World) -> None:
     """An agent that serves two nodes gets those of both."""
     world.report("n1")
     world.report("n2", store="disk-2")
@@ -534,7 +536,7 @@ def test_nodes_get_the_files_that_each_of_them_needs(world: World) -> None:
     assert ready == {"n1": False, "n2": True, "n3": True}
 
 
-def test_a_node_that_is_not_named_needs_no_files(world: World) -> None:
+def test_node_without_paths_needs_no_files(world: World) -> None:
     world.want(nodes=["n1", "n2"], paths_by_node={"n1": ("a",)})
     world.report("n2", leases=(lease_report(),))
 
@@ -544,7 +546,7 @@ def test_a_node_that_is_not_named_needs_no_files(world: World) -> None:
 # messages
 
 
-def test_a_report_that_comes_late_is_ignored(world: World) -> None:
+def test_late_report_is_ignored(world: World) -> None:
     world.report("n1", used=1)
     world.report("n1", used=2)
     old = pond_messages.Report(session="s", sequence=1, used=1)
@@ -555,7 +557,7 @@ def test_a_report_that_comes_late_is_ignored(world: World) -> None:
     assert view.used == 2
 
 
-def test_an_agent_that_was_restarted_counts_from_one(world: World) -> None:
+def test_reports_of_a_restarted_agent_count_from_one(world: World) -> None:
     world.report("n1", used=1)
     new = pond_messages.Report(session="t", sequence=1, used=5)
 
@@ -565,7 +567,7 @@ def test_an_agent_that_was_restarted_counts_from_one(world: World) -> None:
     assert view.used == 5
 
 
-def test_what_is_said_again_is_no_news(world: World) -> None:
+def test_repeated_report_does_not_notify_subscribers(world: World) -> None:
     world.report("n1")
     world.want()
     before, revision = world.notified, world.order("n1").revision
@@ -576,7 +578,7 @@ def test_what_is_said_again_is_no_news(world: World) -> None:
     assert (world.notified, world.order("n1").revision) == (before, revision)
 
 
-def test_subscribers_hear_of_progress(world: World) -> None:
+def test_subscribers_are_notified_of_progress(world: World) -> None:
     world.report("n1")
     world.want()
     before, revision = world.notified, world.order("n1").revision
@@ -588,7 +590,7 @@ def test_subscribers_hear_of_progress(world: World) -> None:
     assert world.order("n1").revision <= revision + 1, "agents are not woken by progress"
 
 
-def test_orders_of_another_manager_are_other_ones(world: World) -> None:
+def test_order_revisions_of_another_manager_differ(world: World) -> None:
     first = world.report("n1").revision
     world.time.advance(1)
 
@@ -600,7 +602,7 @@ def test_orders_of_another_manager_are_other_ones(world: World) -> None:
     assert state.order("n1").revision != first
 
 
-async def test_who_waits_for_an_order_is_not_held_when_the_manager_stops(world: World) -> None:
+async def test_waiting_order_request_returns_when_the_manager_stops(world: World) -> None:
     revision = world.report("n1").revision
     world.ledger.close()
 
@@ -619,7 +621,7 @@ def test_unwanted_manifests_are_dropped(world: World) -> None:
     assert world.ledger.find_manifest(NS, POND, DIGEST) is None
 
 
-def test_a_pond_that_is_gone_is_forgotten(world: World) -> None:
+def test_deleted_pond_is_forgotten(world: World) -> None:
     world.want()
     world.ledger.pond_gone(NS, POND)
 
@@ -644,7 +646,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_no_node_is_ordered_to_have_and_to_release_the_same(
+def test_order_never_contains_and_releases_the_same_lease(
     steps: list[tuple[str, str, str]],
 ) -> None:
     world = World()
@@ -696,7 +698,7 @@ def pinned_output(world: World) -> model.Pin:
     return output(world)
 
 
-def test_each_node_pins_what_was_written_there(world: World) -> None:
+def test_each_node_pins_the_output_written_on_it(world: World) -> None:
     for node in WRITTEN:
         world.report(node)
     assert output(world).state == model.PENDING
@@ -706,7 +708,7 @@ def test_each_node_pins_what_was_written_there(world: World) -> None:
         assert (order.source.attempts, order.source.glob) == (names, "*.csv")
 
 
-def test_output_is_whole_when_all_parts_are_and_each_node_holds_its_own(world: World) -> None:
+def test_output_is_pinned_when_all_parts_are_and_nodes_keep_their_parts(world: World) -> None:
     whole = pinned_output(world)
     both = ponds.manifest_of({"a.csv": b"1", "b.csv": b"2"})
     assert (whole.state, whole.digest) == (model.PINNED, both.digest)
@@ -720,7 +722,7 @@ def test_output_is_whole_when_all_parts_are_and_each_node_holds_its_own(world: W
     assert world.ledger.find_manifest(NS, POND, whole.digest) is not None
 
 
-def test_node_that_is_silent_is_waited_for_by_name(world: World) -> None:
+def test_output_pin_names_the_silent_node_that_it_waits_for(world: World) -> None:
     world.report("a")
     found = output(world)
     assert found.state == model.PENDING
@@ -733,7 +735,7 @@ def test_node_that_is_silent_is_waited_for_by_name(world: World) -> None:
     )
 
 
-def test_new_manager_asks_for_the_manifest_of_a_pin_that_is_known() -> None:
+def test_new_manager_requests_the_manifest_of_a_known_pin() -> None:
     """The manager before had it; agents go on with pins that are the same."""
     world = World()
     world.report("a", holdings=(held(A.digest),))
@@ -747,7 +749,7 @@ def held(digest: str) -> pond_messages.HoldingReport:
     return pond_messages.HoldingReport(digest=digest, files=1, bytes=1, files_here=1, bytes_here=1)
 
 
-def test_lease_says_whether_tasks_write(world: World) -> None:
+def test_lease_order_says_whether_tasks_write_outputs(world: World) -> None:
     world.report("a")
     world.ledger.want(NS, POND, "set-g1", nodes=["a"], snapshots=(), outputs=True)
     [lease] = world.order("a").leases
@@ -757,7 +759,7 @@ def test_lease_says_whether_tasks_write(world: World) -> None:
     assert world.ready()["a"].ready
 
 
-def test_output_of_a_set_is_taken_by_its_digest(world: World) -> None:
+def test_output_of_another_set_is_pinned_by_its_digest(world: World) -> None:
     taken = data_pond.SnapshotSource(output=data_pond.OutputRef(set="writer", name="prices"))
     world.report("a")
     pin = world.ledger.want_pin(NS, POND, taken, request="r", digest=A.digest)

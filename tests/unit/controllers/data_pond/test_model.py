@@ -24,6 +24,6 @@ def test_paths_of_nodes_that_share_a_disk_are_joined(
 
 
 @pytest.mark.parametrize("paths", [None, ("a",)])
-def test_without_paths_by_node_all_need_the_same(paths: tuple[str, ...] | None) -> None:
+def test_nodes_need_the_same_paths_without_paths_by_node(paths: tuple[str, ...] | None) -> None:
     wanted = model.WantedSnapshot(name="m", digest="d", paths=paths)
     assert wanted.paths_on(["n1", "n2"]) == paths

@@ -59,7 +59,7 @@ def decide(settings: pods.PondPodSettings = LOCAL, **facts: Any) -> plan.Plan:
     return plan.decide(plan.Facts(now=NOW, **facts), settings)
 
 
-def test_the_secret_comes_first() -> None:
+def test_secret_is_created_before_pods() -> None:
     decided = decide(secret=None, nodes=[a_node("n1")])
 
     assert decided.make_secret
@@ -85,7 +85,7 @@ def test_each_selected_node_gets_a_pod() -> None:
         ("node.kubernetes.io/unschedulable", "NoSchedule", True),
     ],
 )
-def test_taints_are_obeyed_as_by_a_daemon_set(
+def test_taints_are_tolerated_like_by_a_daemon_set(
     key: str,
     effect: str,
     comes: bool,  # noqa: FBT001 - a parameter
@@ -95,7 +95,7 @@ def test_taints_are_obeyed_as_by_a_daemon_set(
     assert bool(decided.create) is comes
 
 
-def test_a_pass_after_a_pass_makes_nothing() -> None:
+def test_second_pass_creates_nothing() -> None:
     first = decide(nodes=[a_node("n1")])
 
     again = decide(nodes=[a_node("n1")], pods=[seen(first.create[0])])
@@ -103,7 +103,7 @@ def test_a_pass_after_a_pass_makes_nothing() -> None:
     assert (again.create, again.remove, again.mend_secret) == ((), (), {})
 
 
-def test_pods_of_nodes_that_are_not_selected_go() -> None:
+def test_pods_on_unselected_nodes_are_deleted() -> None:
     [body] = decide(nodes=[a_node("n1")]).create
 
     decided = decide(nodes=[], pods=[seen(body)])
@@ -113,7 +113,7 @@ def test_pods_of_nodes_that_are_not_selected_go() -> None:
     ]
 
 
-def test_pods_of_an_older_spec_go() -> None:
+def test_pods_of_an_older_spec_are_replaced() -> None:
     [body] = decide(nodes=[a_node("n1")]).create
 
     decided = decide(pond=pond(path="/data/pond"), nodes=[a_node("n1")], pods=[seen(body)])
@@ -121,7 +121,7 @@ def test_pods_of_an_older_spec_go() -> None:
     assert [why for _, why in decided.remove] == ["it is made of an older spec"]
 
 
-def test_what_agents_get_by_order_needs_no_other_pod() -> None:
+def test_changes_sent_by_order_do_not_replace_pods() -> None:
     web = data_pond.PondSource(name="web", uri="https://x/")
     [body] = decide(nodes=[a_node("n1")]).create
 
@@ -140,7 +140,7 @@ def test_a_pod_that_has_ended_is_replaced() -> None:
     assert [why for _, why in decided.remove] == ["it has ended"]
 
 
-def test_another_authority_of_the_manager_is_put_into_the_secret() -> None:
+def test_new_ca_of_the_manager_is_written_to_the_secret() -> None:
     decided = decide(FAR, secret=secret(LOCAL))
 
     assert decided.mend_secret == {"ca.crt": base64.b64encode(b"CA").decode()}
@@ -156,7 +156,7 @@ def test_a_certificate_is_renewed_in_time() -> None:
 # Pods
 
 
-def test_a_pod_on_this_machine_runs_as_we_do() -> None:
+def test_pod_on_this_machine_runs_as_the_current_user() -> None:
     [body] = decide(nodes=[a_node("n1")]).create
     [container] = body["spec"]["containers"]
     env = {one["name"]: one.get("value") for one in container["env"]}
@@ -180,7 +180,7 @@ def test_a_pod_in_a_cluster_has_no_rights_but_its_files() -> None:
     assert body["metadata"]["ownerReferences"][0]["uid"] == "u1"
 
 
-def test_secrets_are_mounted_and_in_no_environment() -> None:
+def test_secrets_are_mounted_but_not_in_the_environment() -> None:
     sources = (
         data_pond.PondSource(name="web", uri="https://x/", secret_name="web-token"),
         data_pond.PondSource(name="disk", uri="file:///data/a%20b"),
@@ -202,7 +202,7 @@ def test_secrets_are_mounted_and_in_no_environment() -> None:
     assert "web-token" not in str(container["env"])
 
 
-def test_a_source_that_is_mounted_already_is_not_mounted_twice() -> None:
+def test_mounted_source_is_not_mounted_twice() -> None:
     sources = (
         data_pond.PondSource(name="a", uri="file:///data"),
         data_pond.PondSource(name="b", uri="file:///data/b"),
@@ -263,11 +263,11 @@ def test_a_pond_is_ready_when_every_node_reports() -> None:
     assert waits.status.observed_generation == 3
 
 
-def test_a_pond_without_nodes_says_so() -> None:
+def test_pond_without_nodes_reports_it() -> None:
     assert condition(decide(), "Ready")[:2] == ("False", "NoNodes")
 
 
-def test_a_manager_that_may_not_read_nodes_says_how_it_gets_to() -> None:
+def test_manager_without_rights_for_nodes_reports_the_remedy() -> None:
     blind = msgspec.structs.replace(LOCAL, sees_nodes=False)
     decided = decide(blind, nodes=[])
     status, reason, message = condition(decided, "Ready")
@@ -276,7 +276,7 @@ def test_a_manager_that_may_not_read_nodes_says_how_it_gets_to() -> None:
     assert not decided.create
 
 
-def test_a_directory_that_cannot_be_used_is_named() -> None:
+def test_unusable_directory_is_reported() -> None:
     trouble = pond_messages.PondTrouble(reason="PondInUse", message="it belongs to process 7")
     state = known(trouble=trouble).state("quant", "lake")
 
@@ -285,7 +285,7 @@ def test_a_directory_that_cannot_be_used_is_named() -> None:
     assert found == ("False", "PondUnusable", "node n1: it belongs to process 7")
 
 
-def test_a_full_pond_says_where() -> None:
+def test_full_pond_reports_the_node() -> None:
     trouble = pond_messages.PondTrouble(reason="PondFull", message="no room")
     state = known(pins=(pond_messages.PinReport(id="r", trouble=trouble),)).state("quant", "lake")
 
@@ -294,7 +294,7 @@ def test_a_full_pond_says_where() -> None:
     assert found == ("True", "PondFull", "node n1: no room")
 
 
-def test_a_spec_that_cannot_be_carried_out_makes_nothing() -> None:
+def test_invalid_spec_creates_nothing() -> None:
     decided = decide(pond=pond(capacity="lots"), nodes=[a_node("n1")])
 
     assert decided.create == ()
@@ -331,7 +331,7 @@ def test_the_status_stays_small() -> None:
     assert shown.snapshots[0].digest == holdings[-1].digest
 
 
-def test_bytes_alone_are_not_written_at_once() -> None:
+def test_byte_counts_alone_are_written_later() -> None:
     before = data_pond.DataPondStatus()
     after = data_pond.DataPondStatus(bytes=data_pond.PondBytes(used=1))
     other = data_pond.DataPondStatus(nodes=data_pond.PondNodes(total=1))
@@ -342,7 +342,7 @@ def test_bytes_alone_are_not_written_at_once() -> None:
     assert status.wait_s(before, after, written=None, now=0.5) == 0
 
 
-def test_the_digest_of_a_pod_is_on_it() -> None:
+def test_pod_has_its_digest_as_an_annotation() -> None:
     [body] = decide(nodes=[a_node("n1")]).create
 
     assert body["metadata"]["annotations"][worker_pods.TEMPLATE_ANNOTATION] == pods.digest_of(body)
@@ -381,12 +381,12 @@ def lease(name: str) -> pond_messages.LeaseReport:
     return pond_messages.LeaseReport(name=name)
 
 
-def test_a_pond_is_held_once_an_agent_has_made_a_directory() -> None:
+def test_finalizer_is_set_when_an_agent_has_created_a_directory() -> None:
     assert not decide(known=of_agents(n1={"store": ""}).state("quant", "lake")).hold
     assert decide(known=of_agents(n1={}).state("quant", "lake")).hold
 
 
-def test_leases_of_sets_hold_a_deleted_pond_back() -> None:
+def test_leases_of_sync_sets_delay_the_deletion_of_a_pond() -> None:
     known = of_agents(n1={"leases": (lease("risk-g1"), lease("user_mine"))})
 
     end = deleted(known).end
@@ -399,7 +399,7 @@ def test_leases_of_sets_hold_a_deleted_pond_back() -> None:
     assert (ready.status, ready.reason, ready.message) == ("False", "LeasesHeld", end.message)
 
 
-def test_nodes_remove_their_data_before_a_pond_is_gone() -> None:
+def test_nodes_remove_their_data_before_the_finalizer_is_removed() -> None:
     known = of_agents(n1={"leases": (lease("user_mine"),)}, n2={})
     end = deleted(known).end
     assert end is not None
@@ -416,7 +416,7 @@ def test_nodes_remove_their_data_before_a_pond_is_gone() -> None:
     assert (end.remove, end.over, end.left) == (False, True, ())
 
 
-def test_nodes_that_are_away_are_waited_for_and_named_in_the_end() -> None:
+def test_unreachable_nodes_are_awaited_and_finally_named() -> None:
     known = of_agents(n1={}, n2={})
     known.remove("quant", "lake")
     report = pond_messages.Report(session="s", sequence=2, removed=True)
@@ -431,14 +431,14 @@ def test_nodes_that_are_away_are_waited_for_and_named_in_the_end() -> None:
     assert (late.over, late.left) == (True, ("n2",))
 
 
-def test_a_pond_without_agents_goes_at_once() -> None:
+def test_pond_without_agents_is_deleted_immediately() -> None:
     for known in (None, of_agents()):
         end = deleted(known).end
         assert end is not None
         assert (end.over, end.left) == (True, ())
 
 
-def test_agents_that_cannot_come_are_not_waited_for() -> None:
+def test_deletion_does_not_wait_for_agents_that_cannot_be_created() -> None:
     """As when the namespace is deleted: the Pods are gone, and none can be made."""
     known = of_agents()
     waits = [seen(pods.pod(pond(), LOCAL, node="n1", secret_version="v"))]

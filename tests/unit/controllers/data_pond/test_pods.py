@@ -39,11 +39,11 @@ def test_names_fit_into_labels_and_differ() -> None:
     ("path", "root"),
     [(None, "/home/ponds/quant/lake"), ("/data/pond/", "/data/pond")],
 )
-def test_root(path: str | None, root: str) -> None:
+def test_root_directory_of_a_pond(path: str | None, root: str) -> None:
     assert pods.root(pond(path=path), LOCAL) == root
 
 
-def test_another_template_or_secret_makes_another_pod() -> None:
+def test_digest_changes_with_template_and_secret() -> None:
     digests = {
         pods.digest_of(body)
         for body in (made(), made(version="2"), made(path="/x"), made(LOCAL), made())
@@ -66,7 +66,7 @@ def test_secrets_of_sources_are_mounted() -> None:
     assert mounts(made(sources=(source,)))[f"{pods.SOURCES_DIRECTORY}/web"] is True
 
 
-def test_only_a_manager_with_its_own_authority_has_a_ca() -> None:
+def test_secret_has_a_ca_only_if_the_manager_has_one() -> None:
     def variables(body: Any) -> set[str]:
         return {one["name"] for one in body["spec"]["containers"][0]["env"]}
 
@@ -79,5 +79,5 @@ def test_only_a_manager_with_its_own_authority_has_a_ca() -> None:
 @pytest.mark.parametrize(
     ("uri", "path"), [("file:///a%20b/", "/a b"), ("file:///", "/"), ("https://x/a", None)]
 )
-def test_file_path(uri: str, path: str | None) -> None:
+def test_file_path_of_a_uri(uri: str, path: str | None) -> None:
     assert pods.file_path(uri) == path

@@ -57,7 +57,7 @@ def test_an_agent_serves_the_nodes_that_share_its_disk(pond: pond_state.PondStat
     assert pond.holders("d") == {"n1": 5, "n2": 5}
 
 
-def test_what_is_said_again_changes_nothing(pond: pond_state.PondState) -> None:
+def test_repeated_report_changes_nothing(pond: pond_state.PondState) -> None:
     pond.set_spec(data_pond.DataPondSpec(), "/pond")
     pond.want("risk-g1", nodes=["n1"], snapshots=WANTED)
     pond.remove()
@@ -70,7 +70,7 @@ def test_what_is_said_again_changes_nothing(pond: pond_state.PondState) -> None:
     assert pond.revision == before + 1
 
 
-def test_a_released_lease_is_ordered_to_be_released(pond: pond_state.PondState) -> None:
+def test_order_releases_a_released_lease(pond: pond_state.PondState) -> None:
     pond.take_report("n1", report(leases=(pond_messages.LeaseReport(name="risk-g1"),)))
     pond.want("risk-g1", nodes=["n1"], snapshots=WANTED)
     assert [lease.name for lease in pond.order("n1").leases] == ["risk-g1"]

@@ -33,12 +33,12 @@ def order(**given: Any) -> Any:
         ({"source": "work", "path": "f-1/parts"}, "kiln:f-1/parts", 0),
     ],
 )
-def test_order(given: dict[str, Any], uri: str, below: int) -> None:
+def test_source_order_for_each_kind_of_source(given: dict[str, Any], uri: str, below: int) -> None:
     made = order(**given)
     assert (made.uri, made.below) == (uri, below)
 
 
-def test_addresses_are_those_of_the_source() -> None:
+def test_order_has_the_allowed_addresses_of_the_source() -> None:
     assert order(source="web", path="a").allow == ("10.0.0.0/8",)
     assert order(inline={"a": "1"}).inline == {"a": "1"}
 
@@ -54,7 +54,7 @@ def test_addresses_are_those_of_the_source() -> None:
         ({}, "from: must have exactly one"),
     ],
 )
-def test_other_sources_are_refused(given: dict[str, Any], message: str) -> None:
+def test_invalid_sources_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(errors.SourceRefused) as refused:
         order(**given)
     assert message in str(refused.value)

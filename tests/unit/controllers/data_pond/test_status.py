@@ -37,7 +37,7 @@ def reason(made: data_pond.DataPondStatus, kind: str = "Ready") -> tuple[str, st
     return found.status, found.reason
 
 
-def test_it_is_ready_when_every_node_reports() -> None:
+def test_pond_is_ready_when_every_node_reports() -> None:
     made = make(["n1", "n2"], known(n1=report(used=1, capacity=5), n2=report(used=2, capacity=5)))
     assert reason(made) == ("True", "AgentsReady")
     assert (made.nodes.ready, made.nodes.total) == (2, 2)
@@ -53,11 +53,13 @@ def test_it_is_ready_when_every_node_reports() -> None:
         (["n1"], known(n1=report(trouble=TROUBLE)), "PondUnusable"),
     ],
 )
-def test_why_it_is_not_ready(nodes: list[str], pond: pond_state.PondState, why: str) -> None:
+def test_condition_ready_has_the_reason(
+    nodes: list[str], pond: pond_state.PondState, why: str
+) -> None:
     assert reason(make(nodes, pond)) == ("False", why)
 
 
-def test_a_given_reason_wins() -> None:
+def test_given_reason_takes_precedence() -> None:
     why = (reasons.PondReason.INVALID_SPEC, "spec.path is wrong")
     made = make(["n1"], known(n1=report()), why=why)
     assert reason(made) == ("False", "InvalidSpec")
@@ -83,7 +85,7 @@ def test_snapshots_in_use_come_first() -> None:
     ]
 
 
-def test_byte_counts_wait_and_conditions_do_not() -> None:
+def test_byte_counts_are_written_later_than_conditions() -> None:
     old = make(["n1"], known(n1=report(used=1)))
     new = make(["n1"], known(n1=report(used=2)))
     other = make(["n1"], known())

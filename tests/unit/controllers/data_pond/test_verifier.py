@@ -34,26 +34,26 @@ def known(
 @pytest.mark.parametrize(
     ("credential", "good"), [("secret", True), ("Secret", False), ("", False), (TOKEN, False)]
 )
-async def test_the_token_decides(credential: str, *, good: bool) -> None:
+async def test_only_the_token_of_the_pond_is_accepted(credential: str, *, good: bool) -> None:
     assert await known().verify("quant", "lake", credential) is good
 
 
-async def test_an_unknown_pond_has_no_agents() -> None:
+async def test_credential_for_an_unknown_pond_is_refused() -> None:
     assert not await known().verify("quant", "sea", "secret")
 
 
 @pytest.mark.parametrize("token", ["", "no base64!"])
-async def test_a_broken_secret_lets_no_client_in(token: str) -> None:
+async def test_broken_secret_refuses_all_credentials(token: str) -> None:
     assert not await known(token=token).verify("quant", "lake", "")
 
 
-async def test_a_secret_of_an_earlier_pond_does_not_count() -> None:
+async def test_secret_of_an_earlier_pond_is_ignored() -> None:
     with pytest.raises(errors.NotYet):
         await known(uid="u2").verify("quant", "lake", "secret")
     with pytest.raises(errors.NotYet):
         await known(token=None).verify("quant", "lake", "secret")
 
 
-async def test_a_pond_without_finalizer_is_gone_when_it_is_deleted() -> None:
+async def test_deleted_pond_without_finalizer_refuses_credentials() -> None:
     deleted = known(deleted="2026-01-01T00:00:00Z")
     assert not await deleted.verify("quant", "lake", "secret")

@@ -7,7 +7,7 @@ from kilnwork.kit import clock
 TROUBLE = pond_messages.PondTrouble(reason="PondUnusable", message="is read-only")
 
 
-def test_nodes_are_ready_while_they_report_without_trouble() -> None:
+def test_nodes_are_ready_while_they_report_without_problems() -> None:
     time = clock.ManualClock()
     pond = pond_state.PondState("quant", "lake", time=time)
     pond.take_report("n3", pond_messages.Report(session="s", sequence=1))
@@ -19,7 +19,7 @@ def test_nodes_are_ready_while_they_report_without_trouble() -> None:
     assert made[0].used == 7
 
 
-def test_leases_of_users_lose_their_prefix() -> None:
+def test_leases_of_users_are_shown_without_prefix() -> None:
     pond = pond_state.PondState("quant", "lake", time=clock.ManualClock())
     wanted = [model.WantedSnapshot(name="m", digest="d")]
     pond.want(f"{pond_views.LEASE_PREFIX}mine", nodes=["n1"], snapshots=wanted)

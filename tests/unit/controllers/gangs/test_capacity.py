@@ -57,7 +57,7 @@ def test_no_node_gets_more_than_it_has(sizes: list[int], cpus: list[int], taken:
 
 
 @given(size=st.integers(1, 4), count=st.integers(1, 20), cpus=NODES)
-def test_equal_members_all_have_room_exactly_if_there_is(
+def test_equal_members_are_placed_exactly_if_they_fit(
     size: int, count: int, cpus: list[int]
 ) -> None:
     found = capacity.place(room(*cpus), members(*[size] * count), ready=frozenset())
@@ -65,7 +65,7 @@ def test_equal_members_all_have_room_exactly_if_there_is(
 
 
 @given(sizes=SIZES, cpus=NODES)
-def test_the_same_room_gives_the_same_places(sizes: list[int], cpus: list[int]) -> None:
+def test_same_room_gives_the_same_placement(sizes: list[int], cpus: list[int]) -> None:
     first = capacity.place(room(*cpus), members(*sizes), ready=frozenset())
     again = capacity.place(room(*reversed(cpus)), members(*sizes), ready=frozenset())
     assert first == capacity.place(room(*cpus), members(*sizes), ready=frozenset())
@@ -79,7 +79,7 @@ def test_pods_whose_gates_are_open_are_counted_before_they_have_a_node() -> None
     assert len(found.assigned) == 1
 
 
-def test_pods_that_are_over_take_nothing() -> None:
+def test_finished_pods_use_no_resources() -> None:
     over = {**pod("over", 4, nodeName="n0"), "status": {"phase": "Succeeded"}}
     assert capacity.place(room(4, pods=(over,)), members(4), ready=frozenset()).assigned
 
@@ -90,13 +90,13 @@ def test_ready_nodes_are_filled_first_then_those_with_most_data() -> None:
     assert [found.assigned[f"p{i}"] for i in range(3)] == ["n3", "n2", "n1"]
 
 
-def test_no_member_goes_where_it_may_not() -> None:
+def test_members_are_placed_only_on_allowed_nodes() -> None:
     found = capacity.place(room(4, 4), members(1, allowed=frozenset()), ready=frozenset())
     assert found.assigned == {}
     assert "2 node(s) were not next to the data" in capacity.lacks(found, room(4, 4))
 
 
-def test_lacks_names_group_request_reason_and_what_is_free() -> None:
+def test_lacks_describes_group_request_reason_and_free_room() -> None:
     here = capacity.Room(
         nodes=(node("a", 2), node("b", 8, taints=[{"key": "gpu", "effect": "NoSchedule"}])),
         pods=(pod("x", 1, nodeName="a"),),
@@ -109,7 +109,7 @@ def test_lacks_names_group_request_reason_and_what_is_free() -> None:
     )
 
 
-def test_affinity_is_narrowed_and_keeps_what_the_template_says() -> None:
+def test_affinity_is_narrowed_and_keeps_the_template_terms() -> None:
     own = {"key": "pool", "operator": "In", "values": ["batch"]}
     key = "requiredDuringSchedulingIgnoredDuringExecution"
     given_affinity = {

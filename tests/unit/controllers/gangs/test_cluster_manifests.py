@@ -31,7 +31,7 @@ def template(gang: port.GangSpec, of: port.GroupSpec, *, gated: bool = False) ->
     return cluster_manifests.pod_template(gang, of, gated=gated)
 
 
-def test_the_cluster_belongs_to_the_set() -> None:
+def test_task_cluster_is_owned_by_the_sync_set() -> None:
     made = cluster_manifests.task_cluster(spec(), group(account="runner"), gated=False)
     assert made["metadata"]["name"] == cluster_manifests.cluster_name("risk", 1, "g")
     assert made["metadata"]["ownerReferences"][0]["uid"] == "u"
@@ -41,14 +41,14 @@ def test_the_cluster_belongs_to_the_set() -> None:
     assert "serviceAccountName" not in plain["spec"]
 
 
-def test_only_gated_pods_wait() -> None:
+def test_only_gated_pods_have_a_scheduling_gate() -> None:
     own = {"spec": {"schedulingGates": [{"name": "mine"}]}}
     gates = template(spec(), group(template=own), gated=True)["spec"]["schedulingGates"]
     assert gates == [{"name": "mine"}, {"name": sync_set_validation.GATE}]
     assert "schedulingGates" not in template(spec(), group())["spec"]
 
 
-def test_the_worker_sees_the_data_at_the_path_of_the_node() -> None:
+def test_data_is_mounted_at_the_same_path_as_on_the_node() -> None:
     containers = [
         {"name": "side"},
         {"name": "worker", "env": [{"name": "KILN_DATA", "value": "x"}]},

@@ -20,32 +20,32 @@ def share(count: int, *holders: data_portions.Holder, **held: set[int]) -> dict[
     return {name: sorted(has) for name, has in found.items()}
 
 
-def test_first_workers_share_all_as_neighbours() -> None:
+def test_first_workers_get_neighbouring_portions() -> None:
     assert share(5, new("a"), new("b")) == {"a": [0, 1, 2], "b": [3, 4]}
     assert share(4, new("a"), new("b"), new("c")) == {"a": [0, 1], "b": [2], "c": [3]}
 
 
-def test_replacement_gets_what_the_lost_worker_had() -> None:
+def test_replacement_gets_the_portions_of_the_lost_worker() -> None:
     found = share(4, with_some("a", 0, 1), new("c"))
     assert found == {"a": [0, 1], "c": [2, 3]}
 
 
-def test_replacements_take_what_their_nodes_hold() -> None:
+def test_replacements_get_portions_that_their_nodes_hold() -> None:
     lost = share(4, with_some("a", 0), new("c", "x"), new("d", "y"), x={2, 3}, y={1})
     assert lost == {"a": [0], "c": [2, 3], "d": [1]}
 
 
-def test_others_take_over_when_there_is_no_replacement() -> None:
+def test_other_workers_get_the_portions_without_a_replacement() -> None:
     found = share(4, with_some("a", 0), with_some("b", 2, node="y"), y={1, 2})
     assert found == {"a": [0, 3], "b": [1, 2]}
 
 
-def test_more_workers_take_a_part_from_the_busiest_and_leave_it_there() -> None:
+def test_additional_workers_share_portions_of_the_busiest() -> None:
     found = share(6, with_some("a", 0, 1), with_some("b", 2, 3, 4, 5), new("c"))
     assert found == {"a": [0, 1], "b": [2, 3, 4, 5], "c": [2, 3]}
 
 
-def test_more_workers_than_portions_have_one_each() -> None:
+def test_more_workers_than_portions_get_one_each() -> None:
     found = share(2, new("a"), new("b"), new("c"), new("d"))
     assert sorted(found.values()) == [[0], [0], [1], [1]]
 
@@ -81,7 +81,7 @@ def test_every_portion_has_a_worker_and_every_worker_a_portion(
     assert data_portions.share(count, again, near=held) == found
 
 
-def test_what_no_node_holds_is_missing() -> None:
+def test_portions_that_no_node_holds_are_missing() -> None:
     places = {"worker": {"a": frozenset({0, 2}), "b": frozenset({2})}}
     assert data_portions.missing({"worker": 4, "solver": 1}, places) == {
         "worker": [1, 3],
@@ -95,7 +95,7 @@ def test_what_no_node_holds_is_missing() -> None:
     )
 
 
-def test_a_node_keeps_what_it_holds_while_it_gets_more() -> None:
+def test_node_keeps_its_portions_while_it_fetches_more() -> None:
     few, more = frozenset({1}), frozenset({1, 2})
     before = {"worker": {"a": few, "gone": few}}
     wanted = {"worker": {"a": more, "b": few, "gone": few, "new": few}}

@@ -70,11 +70,11 @@ def test_optional_members_start_where_there_is_room() -> None:
     assert going(1, 3, required=2) == []
 
 
-def test_once_the_flow_runs_each_starts_alone() -> None:
+def test_members_start_individually_once_the_flow_runs() -> None:
     assert going(1, 3, required=3, running_since=1.0) == ["p0"]
 
 
-def test_would_fit_counts_no_running_pod() -> None:
+def test_would_fit_ignores_running_pods() -> None:
     pods = [raw("p0"), raw("p1")]
     busy = raw("x", cpu=2, nodeName="n1") | {"status": {"phase": "Running"}}
     busy["spec"].pop("schedulingGates")
@@ -88,7 +88,7 @@ def test_would_fit_counts_no_running_pod() -> None:
     assert not gang_placement.would_fit(spec(), gang(large, required=1), alone)
 
 
-def test_the_patch_opens_our_gate_alone() -> None:
+def test_patch_opens_only_our_gate() -> None:
     given = raw("p0", schedulingGates=[{"name": "other"}, GATE])
     member = capacity.Member("p0", "g", given, None, {}, frozenset({2, 0}))
     room = capacity.Room(nodes=(node("n1", 2),), pods=())

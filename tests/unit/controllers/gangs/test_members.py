@@ -70,7 +70,7 @@ def test_missing_workers_are_named_with_the_reason() -> None:
 
 
 @pytest.mark.parametrize(("ready", "reason"), [("PodRefused", "ObjectRefused"), ("X", "Waiting")])
-def test_a_refusal_is_a_reason_of_its_own(ready: str, reason: str) -> None:
+def test_refused_pods_are_reported_with_their_own_reason(ready: str, reason: str) -> None:
     found = members.state((group(a_pod("a"), ready=ready),), since=None)
     assert not found.ready
     assert found.reason.startswith(reason)
@@ -102,13 +102,13 @@ def test_a_gang_is_ready_when_all_groups_are() -> None:
         ),
     ],
 )
-def test_broken(seen: pod.Pod, spec: dict[str, Any], why: str) -> None:
+def test_broken_names_the_ended_member(seen: pod.Pod, spec: dict[str, Any], why: str) -> None:
     found = members.broken((group(seen, **spec),), since=NOW)
     assert found.startswith(why)
     assert bool(found) is bool(why)
 
 
-def test_times_of_a_gang() -> None:
+def test_creation_and_opening_times_of_a_gang() -> None:
     early = a_pod("a", annotations={members.OPENED_ANNOTATION: "5.5"})
     late = a_pod("b", annotations={members.OPENED_ANNOTATION: "7.0"})
     assert members.opened((group(early, late),)) == 5.5

@@ -20,7 +20,7 @@ def spec(name: str, priority: int) -> port.GangSpec:
 LOW, HIGH, TOP = spec("low", 0), spec("high", 1), spec("top", 2)
 
 
-def test_only_higher_priority_holds_back() -> None:
+def test_only_gangs_of_higher_priority_hold_back_others() -> None:
     found = waiting_gangs.WaitingGangs(clock.ManualClock())
     found.note(LOW, waits=True)
     found.note(HIGH, waits=True)
@@ -33,14 +33,14 @@ def test_only_higher_priority_holds_back() -> None:
     assert found.ahead_of(LOW).startswith("SyncSet default/top")
 
 
-def test_gang_that_waits_no_more_delays_no_other() -> None:
+def test_gang_that_stopped_waiting_delays_no_other() -> None:
     found = waiting_gangs.WaitingGangs(clock.ManualClock())
     found.note(HIGH, waits=True)
     found.note(HIGH, waits=False)
     assert found.ahead_of(LOW) == ""
 
 
-def test_priority_that_falls_counts_at_once() -> None:
+def test_lowered_priority_counts_immediately() -> None:
     found = waiting_gangs.WaitingGangs(clock.ManualClock())
     found.note(TOP, waits=True)
     fallen = spec("top", -1)

@@ -6,14 +6,14 @@ A, B, C = ("default", "a"), ("default", "b"), ("default", "c")
 ELSEWHERE = ("other", "a")
 
 
-def test_the_first_in_an_empty_queue_does_not_wait() -> None:
+def test_first_job_in_an_empty_queue_does_not_wait() -> None:
     line = arrival_order.ArrivalOrder()
     assert not line.must_wait(A)
     assert line.leave(A) is None
     assert len(line) == 0
 
 
-def test_a_later_job_waits_for_one_that_is_being_patched() -> None:
+def test_later_job_waits_for_a_job_being_patched() -> None:
     line = arrival_order.ArrivalOrder()
     line.enter(A)
     assert line.must_wait(B)
@@ -25,7 +25,7 @@ def test_a_later_job_waits_for_one_that_is_being_patched() -> None:
     assert len(line) == 0
 
 
-def test_places_are_kept_in_the_order_of_the_first_visits() -> None:
+def test_positions_follow_the_order_of_the_first_passes() -> None:
     line = arrival_order.ArrivalOrder()
     for key in (A, B, C):
         line.enter(key)
@@ -36,7 +36,7 @@ def test_places_are_kept_in_the_order_of_the_first_visits() -> None:
     assert line.leave(B) == C
 
 
-def test_one_that_is_being_patched_is_not_named() -> None:
+def test_job_being_patched_is_not_returned_as_next() -> None:
     line = arrival_order.ArrivalOrder()
     line.enter(A)
     line.enter(B)

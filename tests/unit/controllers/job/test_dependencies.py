@@ -12,7 +12,7 @@ from kilnwork.dispatch import model
 from kilnwork.jobs import index_model
 from kilnwork.kit import clock, ids
 from kilnwork.kube import queue
-from support import told_views
+from support import view_samples
 
 TASK = "018f3a5e-0000-7000-8000-000000000001"
 JOB = "018f3a5e-0000-7000-8000-000000000002"
@@ -63,13 +63,13 @@ async def handed_in(view: model.TaskView | None) -> index_model.NewIndexJob:
     return engine.new
 
 
-async def test_it_waits_while_the_task_runs() -> None:
-    for view in (None, told_views.running(task=ids.task_id(TASK))):
+async def test_job_waits_while_its_task_dependency_runs() -> None:
+    for view in (None, view_samples.running(task=ids.task_id(TASK))):
         hold = (await handed_in(view)).hold
         assert hold is not None
         assert hold.message == "Task load is not over yet"
 
 
-async def test_it_starts_as_soon_as_the_dispatcher_says_that_the_task_is_over() -> None:
-    view = told_views.running(task=ids.task_id(TASK), state=task.State.SUCCESS)
+async def test_job_starts_as_soon_as_the_dispatcher_reports_the_task_finished() -> None:
+    view = view_samples.running(task=ids.task_id(TASK), state=task.State.SUCCESS)
     assert (await handed_in(view)).hold is None

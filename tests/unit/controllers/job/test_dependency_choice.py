@@ -61,19 +61,19 @@ def _choose(
     return dependency_choice.choose(seen, config or _config(), jobs=jobs, row=row or _row(HOUR))
 
 
-def test_job_of_the_same_tick() -> None:
+def test_job_of_the_same_tick_is_chosen() -> None:
     same, earlier = _job(HOUR + 1, tick=HOUR), _job(HOUR - 3600, tick=HOUR - 3600)
     later = _job(HOUR + 3601, tick=HOUR + 3600)
     assert _choose(_job(HOUR + 1, tick=HOUR), earlier, same, later).found == same
 
 
-def test_tick_goes_before_a_job_that_was_made_by_hand_in_the_same_second() -> None:
+def test_scheduled_job_precedes_a_manual_job_of_the_same_second() -> None:
     same, by_hand = _job(HOUR, tick=HOUR), _job(HOUR, name="zzz")
     assert _choose(_job(HOUR, tick=HOUR), by_hand, same).found == same
 
 
 @pytest.mark.parametrize("row", [_row(HOUR - 3600), _row(HOUR, HOUR)])
-def test_tick_that_is_not_decided_or_has_no_job_yet_is_waited_for(
+def test_undecided_tick_or_tick_without_job_is_awaited(
     row: index_model.ScheduleRow,
 ) -> None:
     chosen = _choose(_job(HOUR, tick=HOUR), _job(0, tick=HOUR - 3600), row=row)
@@ -82,18 +82,18 @@ def test_tick_that_is_not_decided_or_has_no_job_yet_is_waited_for(
     )
 
 
-def test_wait_for_a_jobconfig_that_cannot_be_used_says_so() -> None:
+def test_wait_for_an_unusable_job_config_is_explained() -> None:
     status = job_config.JobConfigStatus(state=job_config.ConfigState.INVALID)
     chosen = _choose(_job(HOUR, tick=HOUR), config=_config(status=status), row=_row(HOUR - 3600))
     assert chosen.waits.endswith("yet, and cannot be used")
 
 
-def test_tick_that_was_dropped_leaves_the_job_before() -> None:
+def test_previous_job_is_chosen_after_a_dropped_tick() -> None:
     before = _job(HOUR - 3600, tick=HOUR - 3600)
     assert _choose(_job(HOUR, tick=HOUR), before).found == before
 
 
-def test_tick_between_those_of_the_other_schedule() -> None:
+def test_tick_between_ticks_of_the_other_schedule_uses_the_earlier() -> None:
     before = _job(HOUR, tick=HOUR)
     assert _choose(_job(HOUR + 1800, tick=HOUR + 1800), before).found == before
     late = _choose(_job(HOUR + 1800, tick=HOUR + 1800), row=_row(HOUR - 3600, HOUR - 3600))
@@ -106,26 +106,26 @@ def test_disabled_schedule_is_not_waited_for() -> None:
     assert _choose(_job(HOUR, tick=HOUR), before, config=config, row=row).found == before
 
 
-def test_schedule_begins_with_its_jobconfig() -> None:
+def test_schedule_starts_with_the_creation_of_its_job_config() -> None:
     before, config = _job(HOUR), _config(made=HOUR)
     made = dependency_choice.choose(_job(HOUR, tick=HOUR), config, jobs=[before], row=None)
     assert made.found == before
 
 
-def test_job_made_by_hand_takes_the_newest_that_was_there() -> None:
+def test_manual_job_uses_the_newest_existing_job() -> None:
     config = _config(cron=None)
     there, later = _job(HOUR - 10), _job(HOUR + 10)
     assert _choose(_job(HOUR), there, later, config=config).found == there
 
 
-def test_without_any_it_is_the_next_that_is_made() -> None:
+def test_next_created_job_is_chosen_if_there_is_none() -> None:
     config, seen = _config(cron=None), _job(HOUR)
     assert "has no Job until" in _choose(seen, config=config).waits
     first, second = _job(HOUR + 5), _job(HOUR + 9)
     assert _choose(seen, second, first, config=config).found == first
 
 
-def test_backfill_takes_none_of_a_later_tick_that_was_there() -> None:
+def test_backfill_does_not_use_a_job_of_a_later_tick() -> None:
     made, past = HOUR + 86_400, HOUR - 86_400
     seen, there = _job(made, tick=past), _job(HOUR, tick=HOUR)
     config, row = _config(made=HOUR), _row(HOUR + 86_400)
@@ -144,7 +144,9 @@ def test_job_is_not_its_own_dependency() -> None:
     more=st.lists(st.integers(-5, 5), unique=True),
     at=st.integers(-5, 5),
 )
-def test_choice_stays_when_later_ticks_come(ticks: list[int], more: list[int], at: int) -> None:
+def test_choice_does_not_change_with_later_ticks(
+    ticks: list[int], more: list[int], at: int
+) -> None:
     """A waiting Job is not passed on to the next one: no Job of a later tick changes it."""
     config = _config(cron=None)
     seen = _job(HOUR + at * 60, tick=HOUR + at * 60)

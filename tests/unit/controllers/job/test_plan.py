@@ -74,12 +74,12 @@ def _said(decided: plan.Plan) -> tuple[str, str]:
 # Before the engine has it
 
 
-def test_a_phase_that_another_client_has_written_is_none() -> None:
+def test_unknown_phase_written_by_a_client_is_ignored() -> None:
     known = job.JobStatus(phase="Nonsense", run=1)
     assert _decide(_job(known=known)).put is not None
 
 
-def test_valid_job_is_handed_in() -> None:
+def test_valid_job_is_passed_to_the_engine() -> None:
     decided = _decide(_job(priority=3))
     assert decided.put is not None
     assert (decided.put.uid, decided.put.name, decided.put.spec.priority) == (UID, "a", 3)
@@ -87,11 +87,11 @@ def test_valid_job_is_handed_in() -> None:
     assert decided.put.variables["job.name"] == "a"
 
 
-def test_job_that_is_gone_is_released() -> None:
+def test_deleted_job_is_released() -> None:
     assert _decide(None, strays=("u",)).release == ("u",)
 
 
-def test_job_that_is_being_deleted_is_killed_and_says_so() -> None:
+def test_job_being_deleted_is_killed_and_reports_it() -> None:
     metadata = msgspec.structs.replace(_job().metadata, deletion_timestamp=clock.rfc3339(NOW))
     leaving = msgspec.structs.replace(_job(), metadata=metadata)
     decided = _decide(leaving, view=_view())
@@ -123,13 +123,13 @@ def test_job_of_a_config_is_expanded_first() -> None:
     assert "configName" not in decided.patch[-1]["value"]
 
 
-def test_missing_config_is_waited_for() -> None:
+def test_missing_job_config_is_awaited() -> None:
     decided = _decide(_job(config_name="report", template=None))
     assert _said(decided) == ("Queued", "WaitingForJobConfig")
     assert decided.wakes == {plan.Wake("JobConfig", "report")}
 
 
-def test_wrong_options_are_an_admission_error() -> None:
+def test_invalid_option_values_are_an_admission_error() -> None:
     seen = _job(config_name="report", template=None, option_values={"typo": 1})
     decided = _decide(seen, config=CONFIG)
     assert _said(decided) == ("AdmissionError", "InvalidSpec")
@@ -137,17 +137,17 @@ def test_wrong_options_are_an_admission_error() -> None:
     assert "typo" in decided.status.message
 
 
-def test_a_job_killed_before_its_start_never_starts() -> None:
+def test_job_killed_before_its_start_never_starts() -> None:
     decided = _decide(_job(kill_timestamp=clock.rfc3339(NOW - 1)))
     assert _said(decided) == ("Killed", "Killed")
     assert decided.put is None
 
 
-def test_what_the_engine_refuses_is_final() -> None:
+def test_refusal_by_the_engine_is_final() -> None:
     assert _said(_decide(_job(), refused="spec.template: too large"))[0] == "AdmissionError"
 
 
-def test_finished_job_of_a_lost_journal_is_left_alone() -> None:
+def test_finished_job_unknown_to_the_journal_is_left_unchanged() -> None:
     known = job.JobStatus(phase="Succeeded", run=1, finish_time=clock.rfc3339(NOW - 10))
     decided = _decide(_job(known=known, ttl_seconds_after_finished=60))
     assert decided.put is None
@@ -163,7 +163,7 @@ def _dependency(**more: Any) -> plan.DependencyState:
     return plan.DependencyState(**{**given, **more})
 
 
-def test_dependency_holds_it_back() -> None:
+def test_unfinished_dependency_holds_the_job() -> None:
     decided = _decide(_job(), dependencies=(_dependency(),))
     assert decided.put is not None
     assert decided.put.hold == start_queue.Hold(
@@ -171,7 +171,7 @@ def test_dependency_holds_it_back() -> None:
     )
 
 
-def test_failed_dependency_never_lets_it_start() -> None:
+def test_failed_dependency_fails_the_job() -> None:
     state = _dependency(over=True, problem="Job b is Failed: x")
     first = _decide(_job(), dependencies=(state,))
     assert first.put is not None
@@ -180,7 +180,7 @@ def test_failed_dependency_never_lets_it_start() -> None:
     assert then.fail == plan.Failure(reasons.JobReason.DEPENDENCY_FAILED, "Job b is Failed: x")
 
 
-def test_it_starts_when_its_dependency_is_over() -> None:
+def test_job_starts_when_its_dependency_has_finished() -> None:
     hold = start_queue.Hold(reason="WaitingForDependency", message="Job b is not over")
     facts = {"dependencies": (_dependency(over=True),), "known_hold": hold}
     decided = _decide(_job(), view=_view(job.Phase.QUEUED), **facts)
@@ -197,7 +197,7 @@ def test_it_starts_when_its_dependency_is_over() -> None:
         (job.DependencyOutcome.FINISHED, False, ""),
     ],
 )
-def test_outcome_decides_what_an_end_means(
+def test_dependency_outcome_decides_the_effect_of_an_end(
     outcome: job.DependencyOutcome,
     succeeded: bool,  # noqa: FBT001
     problem: str,
@@ -216,7 +216,7 @@ def _each() -> job.Job:
     return _job(template=template)
 
 
-def test_list_of_another_task_is_waited_for() -> None:
+def test_list_of_an_unfinished_task_is_awaited() -> None:
     missing = {LIST: task_plan.Missing("Task lister has not succeeded yet")}
     decided = _decide(_each(), sources=missing)
     assert decided.put is not None
@@ -241,14 +241,14 @@ def test_list_of_another_task_is_provided() -> None:
         (task_plan.Ready({}), "matches nothing"),
     ],
 )
-def test_list_that_will_not_come_fails_it(found: task_plan.Found, text: str) -> None:
+def test_list_of_a_failed_task_fails_the_job(found: task_plan.Found, text: str) -> None:
     view = _view(job.Phase.QUEUED, counts=index_model.IndexCounts())
     decided = _decide(_each(), view=view, sources={LIST: found})
     assert decided.fail is not None
     assert text in decided.fail.message
 
 
-def test_list_at_a_path_that_is_not_there_holds_it_until_it_fails() -> None:
+def test_list_at_a_missing_path_holds_the_job_until_it_fails() -> None:
     handed_in = _decide(_each(), sources={LIST: task_plan.Ready({})})
     assert handed_in.put is not None
     assert handed_in.put.hold == start_queue.Hold(
@@ -257,7 +257,7 @@ def test_list_at_a_path_that_is_not_there_holds_it_until_it_fails() -> None:
     )
 
 
-def test_a_cluster_that_is_not_there_is_waited_for() -> None:
+def test_missing_cluster_is_awaited() -> None:
     text = "TaskCluster default does not exist in namespace default"
     handed_in = _decide(_job(), no_cluster=text)
     assert handed_in.put is not None
@@ -271,21 +271,21 @@ def test_a_cluster_that_is_not_there_is_waited_for() -> None:
 # The engine has it
 
 
-def test_kill_is_passed_on_once() -> None:
+def test_kill_is_passed_to_the_engine_once() -> None:
     seen = _job(kill_timestamp=clock.rfc3339(NOW - 1))
     assert _decide(seen, view=_view()).kill
     assert not _decide(seen, view=_view(job.Phase.KILLING)).kill
     assert not _decide(seen, view=_view(job.Phase.SUCCEEDED)).kill, "it succeeded before"
 
 
-def test_kill_in_the_future_is_waited_for() -> None:
+def test_kill_in_the_future_is_awaited() -> None:
     seen = _job(kill_timestamp=clock.rfc3339(NOW + 7))
     decided = _decide(seen, view=_view())
     assert not decided.kill
     assert decided.again_s == pytest.approx(7)
 
 
-def test_what_may_change_is_passed_on() -> None:
+def test_changes_of_mutable_fields_are_passed_to_the_engine() -> None:
     parallelism = job.Parallelism(with_count=9, max_in_flight=3)
     seen = _job(
         template=msgspec.structs.replace(TEMPLATE, parallelism=parallelism),
@@ -301,14 +301,14 @@ def test_what_may_change_is_passed_on() -> None:
     assert again.priority is msgspec.UNSET
 
 
-def test_higher_run_is_passed_on_when_the_run_is_over() -> None:
+def test_higher_run_is_started_when_the_run_has_finished() -> None:
     assert _decide(_job(run=2), view=_view()).rerun is None
     assert _decide(_job(run=2), view=_view(job.Phase.FAILED)).rerun == 2
     assert _decide(_job(run=1), view=_view(job.Phase.FAILED)).rerun is None
     assert _decide(_job(run=2), view=_view(job.Phase.ADMISSION_ERROR)).rerun == 2
 
 
-def test_a_higher_run_begins_as_the_job_is_by_then() -> None:
+def test_higher_run_starts_with_the_current_spec() -> None:
     over = _view(job.Phase.FAILED)
     paused = _decide(_job(run=2, suspend=True, priority=4), view=over)
     assert (paused.rerun, paused.suspend, paused.priority, paused.kill) == (2, True, 4, "")
@@ -334,7 +334,9 @@ def test_a_higher_run_begins_as_the_job_is_by_then() -> None:
         ),
     ],
 )
-def test_time_to_live(phase: job.Phase, spec: dict[str, Any], left: float) -> None:
+def test_finished_job_is_deleted_after_its_time_to_live(
+    phase: job.Phase, spec: dict[str, Any], left: float
+) -> None:
     assert _decide(_job(**spec), view=_view(phase)).again_s == pytest.approx(left)
     later = _decide(_job(**spec), view=_view(phase, finished=NOW - 100_000))
     assert later.delete
@@ -350,7 +352,7 @@ def test_time_to_live(phase: job.Phase, spec: dict[str, Any], left: float) -> No
         ({"a": ["a"]}, ("a", "a")),
     ],
 )
-def test_rings_of_dependencies_are_found(
+def test_cycles_of_dependencies_are_found(
     waits: dict[str, list[str]], ring: tuple[str, ...]
 ) -> None:
     assert plan.find_ring("a", lambda name: waits.get(name, [])) == ring

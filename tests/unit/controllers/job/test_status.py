@@ -25,20 +25,20 @@ def _write_times(current: job.JobStatus, *, until: float) -> list[float]:
     return found
 
 
-def test_a_job_whose_phase_turns_all_the_time_says_so_within_a_second() -> None:
+def test_job_with_alternating_phases_is_written_within_a_second() -> None:
     assert _write_times(EMPTY, until=1.0)[0] < 1.0
 
 
-def test_a_higher_run_says_so_within_a_second_too() -> None:
+def test_status_of_a_higher_run_is_written_within_a_second() -> None:
     over = job.JobStatus(phase="Failed", state="Finished", run=0)
     assert _write_times(over, until=1.0)[0] < 1.0
 
 
-def test_it_is_written_no_more_often_than_its_counts_are() -> None:
+def test_status_is_written_no_more_often_than_counts() -> None:
     assert 8 <= len(_write_times(EMPTY, until=20.0)) <= 11
 
 
-def test_what_stays_is_written_when_its_time_is_up() -> None:
+def test_lasting_difference_is_written_after_its_hold() -> None:
     held, wait_s = status.hold(EMPTY, RUNNING, held=None, now=100.0)
     assert wait_s == pytest.approx(status.RUNNING_HOLD_S)
     assert status.hold(EMPTY, RUNNING, held=held, now=100.2)[1] == 0

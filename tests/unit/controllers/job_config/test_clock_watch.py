@@ -22,7 +22,7 @@ def test_step_is_reported_once(step_s: float) -> None:
     assert len(steps) == 1
 
 
-def test_many_small_steps_are_one_in_the_end() -> None:
+def test_accumulated_small_steps_are_reported() -> None:
     time, steps = clock.ManualClock(), []
     watch = clock_watch.ClockWatch(time, lambda: steps.append(time.wall()))
     for _ in range(10):

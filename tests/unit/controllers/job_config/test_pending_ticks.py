@@ -58,11 +58,11 @@ SET = frozenset({TICK})
         (lost(NONE, now=TICK + 301.0, within_s=400.0), "waits"),
     ],
 )
-def test_lost(found: Any, why: Any) -> None:
+def test_lost_ticks_have_a_reason(found: Any, why: Any) -> None:
     assert found == why
 
 
-def test_a_refused_job_is_tried_again_for_some_minutes() -> None:
+def test_refused_job_is_retried_for_some_minutes() -> None:
     refusal = pending_ticks.refused(None, [TICK], text="quota", now=0.0)
     before = pending_ticks.PendingTicks(refusal=refusal, now=299.0)
     after = pending_ticks.PendingTicks(refusal=refusal, now=300.0)
@@ -70,7 +70,7 @@ def test_a_refused_job_is_tried_again_for_some_minutes() -> None:
     assert lost(after, within_s=1e9) == Reason.JOB_NOT_MADE
 
 
-def test_refusals_in_a_row_are_counted_and_their_begin_is_kept() -> None:
+def test_consecutive_refusals_are_counted_and_keep_their_start() -> None:
     first = pending_ticks.refused(None, [1], text="quota", now=10.0)
     second = pending_ticks.refused(first, [1, 2], text="quota", now=20.0)
     assert (first.tries, second.tries) == (1, 2)
@@ -81,7 +81,7 @@ def test_refusals_in_a_row_are_counted_and_their_begin_is_kept() -> None:
     assert made.tries == 0
 
 
-def test_nothing_is_made_while_a_refusal_holds() -> None:
+def test_no_job_is_created_during_a_refusal() -> None:
     refusal = pending_ticks.refused(None, [TICK], text="quota", now=0.0)
     waits = pending_ticks.PendingTicks(refusal=refusal, now=refusal.again - 0.25)
     assert pending_ticks.to_make(row(TICK), waits) == ((), 0.25)
@@ -89,14 +89,14 @@ def test_nothing_is_made_while_a_refusal_holds() -> None:
     assert pending_ticks.to_make(row(TICK), due) == ((TICK,), None)
 
 
-def test_a_job_is_made_once() -> None:
+def test_job_is_created_once() -> None:
     assert pending_ticks.to_make(row(TICK, TICK + 60), pending_ticks.PendingTicks(made=SET)) == (
         (TICK + 60,),
         None,
     )
 
 
-def test_a_job_that_is_refused_later_is_counted_once() -> None:
+def test_job_refused_later_is_counted_once() -> None:
     refused = a_job("AdmissionError")
     taken = {TICK: "u"}
     assert pending_ticks.refused_later(row(taken=taken), [refused]) == {TICK: Reason.REFUSED}

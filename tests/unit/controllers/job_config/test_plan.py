@@ -67,7 +67,7 @@ MINUTE = int(NOW // 60 * 60)
 """The latest tick."""
 
 
-def test_schedule_begins_with_its_config() -> None:
+def test_schedule_starts_with_the_creation_of_its_config() -> None:
     decided = _decide(_config())
     assert decided.decision is not None
     assert decided.decision.tick == int(NOW - 3600)
@@ -80,7 +80,7 @@ def test_config_without_a_schedule_decides_nothing() -> None:
     assert decided.status.state == "Ready"
 
 
-def test_due_tick_is_decided_then_made() -> None:
+def test_due_tick_is_decided_before_its_job_is_created() -> None:
     config = _config()
     decided = _decide(config, row=_row(config, MINUTE - 60))
     assert decided.decision is not None
@@ -92,7 +92,7 @@ def test_due_tick_is_decided_then_made() -> None:
     assert then.again_s == pytest.approx(MINUTE + 60 - NOW)
 
 
-def test_a_last_updated_ahead_holds_ticks_back_until_it_is_taken_back() -> None:
+def test_last_updated_in_the_future_delays_ticks_until_reverted() -> None:
     ahead = _config(schedule={"last_updated": clock.rfc3339(NOW + 86_400 * 365)})
     first = _decide(ahead).decision
     assert first is not None
@@ -124,7 +124,7 @@ def _made(config: Any, tick: int, phase: job.Phase) -> job.Job:
     ("phase", "counts"),
     [(job.Phase.ADMISSION_ERROR, {"Refused": 1}), (job.Phase.SUCCEEDED, {})],
 )
-def test_tick_whose_job_is_over_takes_no_room_of_others(
+def test_tick_of_a_finished_job_does_not_count_against_concurrency(
     phase: job.Phase, counts: dict[str, int]
 ) -> None:
     config = _config("Forbid")
@@ -137,7 +137,7 @@ def test_tick_whose_job_is_over_takes_no_room_of_others(
     assert _decide(config, row=row, jobs=(waits,)).decision is None
 
 
-def test_edit_is_no_reason_to_run_what_has_passed() -> None:
+def test_edit_does_not_run_past_ticks() -> None:
     config = _config()
     row = _row(config, MINUTE - 1800, fingerprint="of another schedule")
     decided = _decide(config, row=row)
@@ -164,7 +164,7 @@ def test_forbid_drops_a_tick_while_a_job_runs() -> None:
     assert decided.decision.latest_dropped == MINUTE
 
 
-def test_forbid_counts_jobs_that_are_still_to_be_made() -> None:
+def test_forbid_counts_ticks_whose_jobs_do_not_exist_yet() -> None:
     config = _config("Forbid")
     row = _row(config, MINUTE - 60, pending=(MINUTE - 60,))
     decided = _decide(config, row=row)
@@ -192,7 +192,7 @@ def test_missed_ticks_follow_their_policy() -> None:
     assert decided.decision.dropped == {"MissedRunsPolicy": 8}
 
 
-def test_name_that_is_taken_is_counted_once() -> None:
+def test_taken_name_is_counted_once() -> None:
     config = _config()
     row = _row(config, MINUTE, pending=(MINUTE,))
     decided = _decide(
@@ -209,7 +209,7 @@ def test_name_that_is_taken_is_counted_once() -> None:
     assert then.decision is None
 
 
-def test_clock_that_was_set_back_runs_nothing_again() -> None:
+def test_clock_set_back_runs_no_tick_again() -> None:
     config = _config()
     decided = _decide(config, row=_row(config, MINUTE), now=NOW - 7200)
     assert decided.decision is None
@@ -218,7 +218,7 @@ def test_clock_that_was_set_back_runs_nothing_again() -> None:
     assert conditions["Scheduled"] == ("False", "ClockBehind")
 
 
-def test_invalid_config_makes_nothing() -> None:
+def test_invalid_config_creates_nothing() -> None:
     config = _config(cron="61 * * * *")
     decided = _decide(config, row=_row(config, MINUTE - 600))
     assert decided.decision is None
@@ -271,7 +271,7 @@ def _refused(since: float, *, tries: int = 1, again: float = 0.0) -> pending_tic
     )
 
 
-def test_tick_that_is_refused_waits_for_its_next_try() -> None:
+def test_refused_tick_waits_for_its_retry() -> None:
     config = _config()
     row = _row(config, MINUTE, pending=(MINUTE,))
     making = pending_ticks.PendingTicks(refusal=_refused(10.0, again=14.0), now=11.0)
@@ -294,7 +294,7 @@ def test_tick_that_is_refused_waits_for_its_next_try() -> None:
         (60, 60, {"JobNotMade": 1}),
     ],
 )
-def test_tick_that_is_refused_is_missed_after_a_time(
+def test_refused_tick_is_missed_after_a_while(
     within_s: int, waited_s: float, dropped: dict[str, int] | None
 ) -> None:
     missed = job_config.MissedRuns(within_seconds=within_s)
@@ -311,7 +311,7 @@ def test_tick_that_is_refused_is_missed_after_a_time(
     assert clock.rfc3339(MINUTE) in decided.warnings[0].message
 
 
-def test_tick_that_waits_longer_than_it_may_is_too_late() -> None:
+def test_tick_that_waits_too_long_is_too_late() -> None:
     config = _config()
     old = MINUTE - 86_460
     decided = _decide(config, row=_row(config, MINUTE, pending=(old, MINUTE)))
@@ -320,7 +320,7 @@ def test_tick_that_waits_longer_than_it_may_is_too_late() -> None:
 
 
 @pytest.mark.parametrize("cron", ["* * * * *", None])
-def test_schedule_that_is_off_drops_ticks_without_jobs(cron: str | None) -> None:
+def test_disabled_schedule_drops_ticks_without_jobs(cron: str | None) -> None:
     config = _config(schedule={"disabled": True} if cron else {}, cron=cron)
     ticks = (MINUTE - 180, MINUTE - 120, MINUTE - 60)
     row = _row(config, MINUTE, pending=ticks, fingerprint="of the enabled one")
@@ -331,7 +331,7 @@ def test_schedule_that_is_off_drops_ticks_without_jobs(cron: str | None) -> None
     assert (decided.decision.abandon, decided.decision.dropped) == (ticks[2:], {"Disabled": 1})
 
 
-def test_edit_of_a_schedule_keeps_ticks_that_were_decided() -> None:
+def test_edit_of_a_schedule_keeps_decided_ticks() -> None:
     config = _config()
     row = _row(config, MINUTE, pending=(MINUTE,), fingerprint="of another schedule")
     decided = _decide(config, row=row)
@@ -339,7 +339,7 @@ def test_edit_of_a_schedule_keeps_ticks_that_were_decided() -> None:
     assert decided.decision.abandon == ()
 
 
-def test_job_that_is_refused_after_it_was_taken_up_is_counted_once() -> None:
+def test_job_refused_after_its_acceptance_is_counted_once() -> None:
     config = _config("Forbid")
     tick = MINUTE - 60
     refused = _made(config, tick, job.Phase.ADMISSION_ERROR)
@@ -356,7 +356,7 @@ def test_job_that_is_refused_after_it_was_taken_up_is_counted_once() -> None:
     assert _decide(config, row=row, jobs=(ran,)).decision is None
 
 
-def test_job_that_was_refused_takes_no_room_and_gives_none() -> None:
+def test_refused_job_does_not_affect_the_concurrency() -> None:
     config = _config("Forbid", concurrency={"max_concurrency": 2})
     refused = _made(config, MINUTE - 120, job.Phase.ADMISSION_ERROR)
     row = _row(
@@ -372,7 +372,7 @@ def test_job_that_was_refused_takes_no_room_and_gives_none() -> None:
     assert decided.decision.dropped == {"Refused": 1, "Forbidden": 1}
 
 
-def test_job_that_was_deleted_before_it_was_taken_up_is_not_made_again() -> None:
+def test_job_deleted_before_its_acceptance_is_not_created_again() -> None:
     config = _config()
     row = _row(config, MINUTE, pending=(MINUTE,))
     made = _decide(config, row=row, pending=pending_ticks.PendingTicks(made=frozenset({MINUTE})))
@@ -382,7 +382,7 @@ def test_job_that_was_deleted_before_it_was_taken_up_is_not_made_again() -> None
     assert gone.decision.dropped == {"JobDeleted": 1}
 
 
-def test_refusals_are_tried_later_each_time_and_remember_since_when() -> None:
+def test_refusals_back_off_and_keep_their_start() -> None:
     first = pending_ticks.refused(None, (1, 2), text="no", now=100.0)
     second = pending_ticks.refused(first, (2, 3), text="no", now=110.0)
     assert (first.again, second.again) == (101.0, 112.0)
@@ -399,7 +399,7 @@ def test_refusals_are_tried_later_each_time_and_remember_since_when() -> None:
     looks=some.lists(some.integers(-300, 7200), min_size=2, max_size=8),
     expression=some.sampled_from(["* * * * *", "*/20 * * * * * *", "0 0 1 1 ? 2024"]),
 )
-def test_what_was_to_come_is_gone_on_with(looks: list[int], expression: str) -> None:
+def test_known_upcoming_ticks_are_reused(looks: list[int], expression: str) -> None:
     schedule = plan.read(_config(cron=expression)).schedule
     assert schedule is not None
     known: plan.Upcoming | None = None
@@ -408,7 +408,7 @@ def test_what_was_to_come_is_gone_on_with(looks: list[int], expression: str) -> 
         assert known.ticks == schedules.upcoming(schedule, MINUTE + after, status.NEXT_RUNS)
 
 
-def test_what_is_to_come_is_remembered() -> None:
+def test_upcoming_ticks_are_remembered() -> None:
     first = _decide(_config()).upcoming
     assert first is not None
     later = _decide(_config(), upcoming=first, now=NOW + 61).upcoming
@@ -416,7 +416,7 @@ def test_what_is_to_come_is_remembered() -> None:
     assert later.ticks == (*first.ticks[1:], first.ticks[-1] + 60)
 
 
-def test_jobconfigs_that_wait_for_each_other_make_nothing() -> None:
+def test_job_configs_in_a_dependency_cycle_create_nothing() -> None:
     config = _config()
     decided = _decide(config, row=_row(config, NOW - 120), ring=("report", "load", "report"))
     assert (decided.decision, decided.make) == (None, ())
@@ -428,7 +428,7 @@ def test_jobconfigs_that_wait_for_each_other_make_nothing() -> None:
     )
 
 
-def test_list_of_another_jobconfig_is_a_dependency() -> None:
+def test_list_of_another_job_config_is_a_dependency() -> None:
     config = _config(depends_on=(job.Dependency(kind=job.DependencyKind.JOB_CONFIG, name="load"),))
     listed = job.Parallelism(with_result_of=job.ResultSource(job_config="fetch"))
     made = msgspec.structs.replace(config.spec.template.spec, parallelism=listed)

@@ -57,7 +57,9 @@ def a_job(uid: str, **of_status: Any) -> job.Job:
         (config(), index_model.GroupView(active=("b",), queued=("a",)), "Executing"),
     ],
 )
-def test_state(given: job_config.JobConfig, group: index_model.GroupView, state: str) -> None:
+def test_state_follows_schedule_and_jobs(
+    given: job_config.JobConfig, group: index_model.GroupView, state: str
+) -> None:
     assert of(given, group=group).state == state
 
 
@@ -71,7 +73,7 @@ def test_jobs_are_counted_by_the_engine_and_named_by_the_cache() -> None:
     assert made.last_executed == started
 
 
-def test_the_latest_decided_tick_is_the_last_scheduled_one() -> None:
+def test_last_scheduled_is_the_latest_decided_tick() -> None:
     row = index_model.ScheduleRow(
         config="c",
         namespace="n",
@@ -91,7 +93,7 @@ def test_the_latest_decided_tick_is_the_last_scheduled_one() -> None:
     assert of(config()).missed is None
 
 
-def test_why_no_job_is_made_is_a_condition() -> None:
+def test_reason_for_missing_jobs_is_a_condition() -> None:
     refusal = pending_ticks.JobRefusal(text="quota", tries=1, again=1.0, since={60: 0.0, 120: 0.0})
     made = of(config(), ticks=QUIET._replace(refusal=refusal))
     (found,) = (one for one in made.conditions if one.type == "Scheduled")
@@ -104,7 +106,7 @@ def test_why_no_job_is_made_is_a_condition() -> None:
     assert good.status == "True"
 
 
-def test_an_invalid_config_shows_its_problem_at_once() -> None:
+def test_problem_of_an_invalid_config_is_written_immediately() -> None:
     before = of(config())
     made = status.invalid(
         msgspec.structs.replace(config(), status=before), "spec.schedule is wrong", now=NOW
@@ -113,7 +115,7 @@ def test_an_invalid_config_shows_its_problem_at_once() -> None:
     assert status.delay_s(before, made) == 0.0
 
 
-def test_counts_may_wait() -> None:
+def test_counts_are_written_later() -> None:
     before = of(config())
     group = index_model.GroupView(active=("a",), queued=())
     assert status.delay_s(before, before) is None

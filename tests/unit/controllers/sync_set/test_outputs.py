@@ -18,7 +18,7 @@ def instance(key: str, state: model.InstanceState = S.SUCCEEDED, **more: Any) ->
     return model.InstanceView(key=key, step="price", state=state, **given)
 
 
-def test_only_attempts_that_succeeded_count() -> None:
+def test_only_successful_attempts_count() -> None:
     found = outputs.where_written(
         [
             instance("price[0]", attempt=2),
@@ -30,7 +30,7 @@ def test_only_attempts_that_succeeded_count() -> None:
     assert found.unknown == ""
 
 
-def test_task_that_is_forgotten_is_reported() -> None:
+def test_task_with_an_unknown_node_is_reported() -> None:
     found = outputs.where_written([instance("price[0]"), instance("price[1]", node="", attempt=0)])
     assert found.unknown == "price[1]"
 
@@ -66,7 +66,7 @@ DONE = {
         (writer(phase="Running", generations=(PAST,)), None, "sha256:2"),
     ],
 )
-def test_output_is_that_of_the_newest_generation_that_has_one_or_of_the_one_asked_for(
+def test_output_is_that_of_the_requested_or_newest_generation(
     of: sync_set.SyncSet, generation: int | None, found: str
 ) -> None:
     ref = data_pond.OutputRef(set="writer", name="prices", generation=generation)
@@ -83,7 +83,7 @@ def test_output_is_that_of_the_newest_generation_that_has_one_or_of_the_one_aske
         (writer(**DONE), {"name": "x"}, "Failed", "has no output x in spec.data.outputs"),
     ],
 )
-def test_output_that_is_not_there_is_waited_for_or_will_not_come(
+def test_missing_output_is_awaited_or_fails(
     of: sync_set.SyncSet | None, ref: dict[str, Any], state: str, message: str
 ) -> None:
     wanted = data_pond.OutputRef(**{"set": "writer", "name": "prices", **ref})
@@ -92,14 +92,14 @@ def test_output_that_is_not_there_is_waited_for_or_will_not_come(
     assert (found.state, message in found.message) == (state, True)
 
 
-def test_output_in_another_pond_will_not_come() -> None:
+def test_output_in_another_pond_fails() -> None:
     ref = data_pond.OutputRef(set="writer", name="prices")
     found = outputs.find(writer(**DONE), ref, pond="lake", reader="reader")
     assert isinstance(found, pond_model.Pin)
     assert found.state == "Failed"
 
 
-def test_own_output_is_one_of_an_earlier_generation() -> None:
+def test_own_output_is_that_of_an_earlier_generation() -> None:
     ref = data_pond.OutputRef(set="writer", name="prices")
     first = outputs.find(writer(phase="Pending"), ref, pond="default", reader="writer")
     assert isinstance(first, pond_model.Pin)
@@ -109,5 +109,5 @@ def test_own_output_is_one_of_an_earlier_generation() -> None:
     assert outputs.find(second, ref, pond="default", reader="writer") == "sha256:2"
 
 
-def test_leases_of_kept_generations_stay() -> None:
+def test_leases_of_kept_generations_are_kept() -> None:
     assert outputs.kept_leases(writer(**DONE)) == {"writer-g3.out", "writer-g2.out"}

@@ -93,7 +93,7 @@ def view(phase: model.FlowPhase = model.FlowPhase.RUNNING, **more: Any) -> model
     return model.FlowRunView(**given | more)
 
 
-def test_admission_is_written_before_anything_is_made() -> None:
+def test_admission_is_written_before_anything_is_created() -> None:
     decided = plan.decide(facts(declared()))
     assert decided.status is not None
     assert (decided.status.generation, decided.status.phase) == (1, "Pending")
@@ -101,7 +101,7 @@ def test_admission_is_written_before_anything_is_made() -> None:
     assert (decided.gang, decided.lease, decided.start) == (None, None, None)
 
 
-def test_digest_is_written_before_the_gang_is_asked_for() -> None:
+def test_digest_is_written_before_the_gang_is_requested() -> None:
     seen = admitted()
     decided = plan.decide(facts(seen, pins={"trades": PIN}))
     assert decided.gang is None
@@ -176,7 +176,7 @@ def test_started_flow_has_the_pinned_digests_and_shards() -> None:
         ({"pins": {}}, Reason.PINNING),
     ],
 )
-def test_what_is_waited_for_is_shown(changes: dict[str, Any], reason: str) -> None:
+def test_status_shows_the_reason_for_waiting(changes: dict[str, Any], reason: str) -> None:
     decided = plan.decide(facts(admitted(), **changes))
     assert decided.status is not None
     assert decided.status.reason == reason
@@ -184,14 +184,14 @@ def test_what_is_waited_for_is_shown(changes: dict[str, Any], reason: str) -> No
     assert (condition.status, condition.reason) == ("False", reason)
 
 
-def test_pinning_has_an_end() -> None:
+def test_pinning_times_out() -> None:
     seen = admitted()
     decided = plan.decide(facts(seen, pins={}, now=NOW + 901))
     assert decided.status is not None
     assert (decided.status.phase, decided.status.reason) == ("Failed", Reason.DATA_TIMED_OUT)
 
 
-def test_fetching_has_an_end() -> None:
+def test_fetching_times_out() -> None:
     known = facts(
         pinned(), pins={"trades": PIN}, gang=gang(), fetching_since=NOW + 5000, now=NOW + 5901
     )
@@ -201,7 +201,7 @@ def test_fetching_has_an_end() -> None:
     assert "fetching took longer than data.pond.timeoutSeconds, 900" in decided.status.message
 
 
-def test_waiting_for_room_takes_no_time_from_fetching() -> None:
+def test_waiting_for_room_does_not_count_as_fetching() -> None:
     known = facts(pinned(), pins={"trades": PIN}, gang=gang(), now=NOW + 5000)
     decided = plan.decide(known)
     assert decided.status is not None
@@ -225,9 +225,7 @@ def test_corrupt_data_fails_the_generation() -> None:
         ("SourceChanged", True, []),  # a node that came late cannot have it, others go on
     ],
 )
-def test_data_that_is_found_corrupt_ends_a_flow_that_runs(
-    reason: str, *, lasting: bool, killed: list[str]
-) -> None:
+def test_corrupt_data_ends_a_running_flow(reason: str, *, lasting: bool, killed: list[str]) -> None:
     text = "node b: blob sha256:1 came damaged"  # as the ledger says it
     bad = pond_model.Readiness(reason=reason, message=text, lasting=lasting)
     seen, both = pinned(), gang(nodes="ab")
@@ -263,7 +261,7 @@ def test_large_data_leads_and_small_data_follows() -> None:
 
 
 @pytest.mark.parametrize("phase", [p for p in Phase if p.final])
-def test_what_is_over_stays_and_gives_everything_back(phase: Phase) -> None:
+def test_finished_generation_releases_everything(phase: Phase) -> None:
     over = sync_set.SyncSetStatus(generation=1, phase=str(phase), reason="X")
     decided = plan.decide(facts(declared(status=over), left=True))
     assert decided.release_groups
@@ -273,11 +271,11 @@ def test_what_is_over_stays_and_gives_everything_back(phase: Phase) -> None:
     assert (decided.start, decided.gang, decided.kill) == (None, None, None)
 
 
-def test_set_that_is_gone_is_forgotten() -> None:
+def test_deleted_set_is_forgotten() -> None:
     assert plan.decide(plan.Facts(seen=None, known=(1, 2))).forget == (1, 2)
 
 
-def test_object_that_cannot_be_made_holds_everything_up() -> None:
+def test_object_that_cannot_be_created_delays_the_gang() -> None:
     known = facts(pinned(), pins={"trades": PIN}, obstacle="spec.resources.objects[0]: no")
     decided = plan.decide(known)
     assert decided.gang is None
@@ -299,9 +297,7 @@ REFUSED = {"reason": Reason.OBJECT_REFUSED, "message": "TaskCluster x cannot be 
         ({"gang": gang(ready=False, **REFUSED)}, "TaskCluster x cannot be made: quota"),
     ],
 )
-def test_object_that_is_refused_fails_the_set_after_a_minute(
-    more: dict[str, Any], text: str
-) -> None:
+def test_refused_object_fails_the_set_after_a_minute(more: dict[str, Any], text: str) -> None:
     known = facts(admitted(data=False), **more)
     first = plan.decide(known)
     assert first.status is not None
@@ -313,13 +309,13 @@ def test_object_that_is_refused_fails_the_set_after_a_minute(
     assert last.status.message == f"{text} (tried for 60 s)"
 
 
-def test_workers_that_are_not_made_are_not_said_to_need_no_data() -> None:
+def test_set_without_data_only_waits_for_workers() -> None:
     status = admitted(data=False).status
     assert reason_of(status, "SnapshotPinned") == Reason.NO_DATA
     assert reason_of(status, "GangReady") == Reason.WAITING_FOR_WORKERS
 
 
-def test_flow_that_the_engine_refuses_fails_the_generation() -> None:
+def test_flow_refused_by_the_engine_fails_the_generation() -> None:
     decided = plan.decide(facts(pinned(), pins={"trades": PIN}, refused="spec.flow.do: no"))
     assert decided.status is not None
     assert (decided.status.phase, decided.status.reason) == ("Failed", Reason.INVALID_SPEC)
@@ -334,7 +330,7 @@ def test_deciding_again_changes_nothing() -> None:
     assert again.lease == first.lease
 
 
-def test_reason_of_a_kill_says_how_the_set_ends() -> None:
+def test_kill_reason_decides_the_final_phase() -> None:
     seen = pinned()
     for reason, phase in (("DeadlineExceeded", "Failed"), ("Killed", "Killed")):
         ended = view(model.FlowPhase.KILLED, reason=reason, message="m")
@@ -367,7 +363,7 @@ def own(**more: Any) -> model.NewFlowRun:
     return model.NewFlowRun(**given, flow=declared().spec.flow, snapshots=snapshots, **more)
 
 
-def test_next_run_begins_when_nothing_is_left_of_the_one_before() -> None:
+def test_next_run_starts_when_nothing_is_left_of_the_previous_run() -> None:
     seen, known = failed()
     waits = plan.decide(msgspec.structs.replace(known, left=True))
     assert (waits.release_groups, waits.release_lease, waits.status) == (True, True, None)
@@ -379,7 +375,7 @@ def test_next_run_begins_when_nothing_is_left_of_the_one_before() -> None:
     assert [one.generation for one in seen.status.generations] == [1]
 
 
-def test_flow_goes_on_exactly_when_gang_and_data_are_ready_again() -> None:
+def test_flow_continues_exactly_when_gang_and_data_are_ready_again() -> None:
     """With what it was started with; its deadline starts again."""
     seen, known = failed()
     seen = moved(seen, plan.decide(known))
@@ -402,7 +398,7 @@ def test_flow_goes_on_exactly_when_gang_and_data_are_ready_again() -> None:
         ({}, ({"name": "prices", "step": "x"},), "the files of output prices that tasks of step x"),
     ],
 )
-def test_run_that_would_lack_something_is_refused_once(
+def test_run_with_missing_data_is_refused_once(
     flow: dict[str, Any], outputs: tuple[dict[str, Any], ...], why: str
 ) -> None:
     seen, known = failed()
@@ -416,7 +412,7 @@ def test_run_that_would_lack_something_is_refused_once(
     assert plan.decide(msgspec.structs.replace(known, seen=refused)).status == refused.status
 
 
-def test_generation_that_failed_before_its_flow_begins_again_with_its_digests() -> None:
+def test_generation_failed_before_its_flow_restarts_with_its_digests() -> None:
     seen = pinned()
     seen = moved(seen, plan.decide(facts(seen, pins={"trades": PIN}, gang=gang(broken="lost"))))
     assert seen.status.phase == "Failed"
@@ -463,7 +459,7 @@ def shared_facts(held: dict[str, set[int]]) -> plan.Facts:
     )
 
 
-def test_flow_waits_until_every_portion_is_on_some_node() -> None:
+def test_flow_waits_until_every_portion_is_held() -> None:
     decided = plan.decide(shared_facts({"a": {0}}))
     assert decided.start is None
     assert decided.status is not None
@@ -475,7 +471,7 @@ def test_flow_waits_until_every_portion_is_on_some_node() -> None:
     assert decided.serve == {"risk-g1-worker": {"a": {0}, "b": {1}}}
 
 
-def test_node_is_to_have_the_shards_of_its_workers_and_what_it_has_had() -> None:
+def test_lease_has_shards_of_the_workers_and_former_shards_of_a_node() -> None:
     decided = plan.decide(shared_facts({"a": {0, 1}, "gone": {1}}))
     assert decided.lease is not None
     [snapshot] = decided.lease.snapshots
@@ -491,7 +487,7 @@ def elastic_set(replicas: int, **more: Any) -> sync_set.SyncSet:
 
 
 @pytest.mark.parametrize(("replayed", "expected"), [(None, {"trades": 3}), (1, {})])
-def test_shards_follow_the_number_of_workers_but_not_in_a_replay(
+def test_shards_follow_the_number_of_workers_except_in_a_replay(
     replayed: int | None, expected: dict[str, int]
 ) -> None:
     snapshots = {
@@ -526,7 +522,7 @@ OUTPUT = pond_model.Pin(
 OVER = view(model.FlowPhase.SUCCEEDED, value=1)
 
 
-def test_outputs_are_pinned_then_held_and_only_then_has_it_succeeded() -> None:
+def test_set_succeeds_only_after_outputs_are_pinned_and_held() -> None:
     seen = pinned()
     late = pond_model.Pin(message="node a reads it")
     first = plan.decide(facts(seen, flow=OVER, pins_of_outputs={"prices": late}))
@@ -562,7 +558,7 @@ def test_outputs_are_pinned_then_held_and_only_then_has_it_succeeded() -> None:
         ({"unknown_output": "output prices: gone"}, "output prices: gone"),
     ],
 )
-def test_output_that_cannot_be_kept_fails_the_set(more: dict[str, Any], message: str) -> None:
+def test_output_that_cannot_be_stored_fails_the_set(more: dict[str, Any], message: str) -> None:
     decided = plan.decide(facts(pinned(), flow=OVER, **more))
     assert decided.status is not None
     assert (decided.status.phase, decided.status.reason) == ("Failed", Reason.OUTPUT_FAILED)

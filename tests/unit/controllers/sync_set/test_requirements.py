@@ -50,11 +50,11 @@ def program(seen: sync_set.SyncSet, refs: dict[str, model.SnapshotRef]) -> requi
         ({"name": "g", "replicasOf": {"snapshot": "other", "max": 9}}, 1),
     ],
 )
-def test_replicas(group: dict[str, Any], count: int) -> None:
+def test_replicas_of_a_group(group: dict[str, Any], count: int) -> None:
     assert requirements.replicas(msgspec.convert(group, sync_set.Group), ref()) == count
 
 
-def test_groups_share_portions_only_where_there_are_several_nodes() -> None:
+def test_groups_have_portions_only_with_several_nodes() -> None:
     seen = declared()
     (pods,) = requirements.groups(seen, 1, program(seen, ref()), backend=PODS)
     (local,) = requirements.groups(seen, 1, program(seen, ref()), backend=LOCAL)
@@ -78,7 +78,9 @@ def test_there_are_no_more_portions_than_shards() -> None:
         ([{"name": "worker", "near": ["trades"], "nearMode": "required"}], {}, 1, True),
     ],
 )
-def test_leads(groups: Any, pond: dict[str, Any], size: int, *, leads: bool) -> None:
+def test_data_leads_if_large_or_required(
+    groups: Any, pond: dict[str, Any], size: int, *, leads: bool
+) -> None:
     assert requirements.leads(declared(groups, pond=pond), ref(size=size)) is leads
 
 

@@ -49,7 +49,7 @@ def look(seen: sync_set.SyncSet, **more: Any) -> snapshot_pins.Pinned:
         ({"pins": {"trades": pond_model.Pin(message="reading")}}, Reason.PINNING),
     ],
 )
-def test_it_waits(more: dict[str, Any], reason: reasons.SetReason) -> None:
+def test_unfinished_pins_are_awaited(more: dict[str, Any], reason: reasons.SetReason) -> None:
     found = look(declared(), **more)
     assert (found.program, found.why.reason) == (None, reason)
 
@@ -80,7 +80,7 @@ def test_without_data_nothing_is_pinned() -> None:
         ),
     ],
 )
-def test_some_snapshots_never_come(
+def test_failed_pins_raise_cannot_pin(
     seen: sync_set.SyncSet, pin: pond_model.Pin, reason: reasons.SetReason
 ) -> None:
     with pytest.raises(snapshot_pins.CannotPin) as refused:
@@ -88,7 +88,7 @@ def test_some_snapshots_never_come(
     assert refused.value.reason == reason
 
 
-def test_a_replay_takes_what_is_stored() -> None:
+def test_replay_uses_the_stored_snapshots() -> None:
     seen = declared(replay_of=1)
     with pytest.raises(snapshot_pins.CannotPin, match="generation 1 is not kept"):
         look(seen)
@@ -103,7 +103,7 @@ def test_a_replay_takes_what_is_stored() -> None:
     assert look(seen, stored=stored).snapshots["trades"].digest == "d9"
 
 
-def test_a_written_digest_goes_before_the_spec() -> None:
+def test_written_digest_takes_precedence_over_the_spec() -> None:
     written = declared(digest="d2", snapshots={"trades": sync_set.SnapshotStatus(digest="d0")})
     assert snapshot_pins.wanted_digest(written, "trades", None) == "d0"
     assert snapshot_pins.wanted_digest(declared(digest="d2"), "trades", None) == "d2"

@@ -32,7 +32,7 @@ def make(seen: sync_set.SyncSet, phase: Phase, reason: str = "X", message: str =
     return status.make(seen, shown, now=NOW)
 
 
-def test_admission_begins_a_new_status() -> None:
+def test_admission_starts_a_new_status() -> None:
     old = declared(2, generation=1, phase="Succeeded", start_time=clock.rfc3339(NOW - 9))
     begun = status.begin(old, backend=sync_set.Backend.LOCAL, now=NOW).status
     assert (begun.generation, begun.phase, begun.start_time) == (2, "Pending", None)
@@ -41,7 +41,7 @@ def test_admission_begins_a_new_status() -> None:
     assert [one.generation for one in begun.generations] == [1], "it can be replayed"
 
 
-def test_only_as_many_generations_as_are_kept_stay() -> None:
+def test_history_has_at_most_keep_generations() -> None:
     past = tuple(sync_set.GenerationStatus(generation=n) for n in (3, 2, 1))
     assert [g.generation for g in status.observed(declared(generations=past)).generations] == [3, 2]
 
@@ -54,7 +54,7 @@ def test_conditions_follow_the_phase() -> None:
     assert (ended["Succeeded"], ended["FlowRunning"]) == ("False", "False")
 
 
-def test_an_end_has_a_time_that_stays() -> None:
+def test_finish_time_does_not_change() -> None:
     ended = make(declared(), Phase.FAILED)
     assert ended.finish_time == clock.rfc3339(NOW)
     seen = msgspec.structs.replace(declared(), status=ended)
@@ -78,7 +78,9 @@ def test_a_refused_run_keeps_the_message() -> None:
         (sync_set.SyncSetStatus(generation=1), 0.0),
     ],
 )
-def test_wait_s(wanted: sync_set.SyncSetStatus, wait_s: float | None) -> None:
+def test_wait_before_a_write_depends_on_the_difference(
+    wanted: sync_set.SyncSetStatus, wait_s: float | None
+) -> None:
     found = status.wait_s(
         sync_set.SyncSetStatus(), wanted, written=NOW - 0.25, differs_since=NOW - 0.1, now=NOW
     )
@@ -89,7 +91,7 @@ def test_wait_s(wanted: sync_set.SyncSetStatus, wait_s: float | None) -> None:
     ("phase", "type_"),
     [("Failed", "Warning"), ("Succeeded", "Normal"), ("Running", "Normal"), ("Placing", None)],
 )
-def test_announcement(phase: str, type_: str | None) -> None:
+def test_announcement_of_phase_changes(phase: str, type_: str | None) -> None:
     before = sync_set.SyncSetStatus(phase="Fetching", generation=1)
     after = sync_set.SyncSetStatus(phase=phase, generation=1, reason="R", message="m")
     found = status.announcement(before, after)

@@ -40,7 +40,9 @@ LATER = clock.rfc3339(NOW + 100)
         ({"killTimestamp": LATER, "deadlineSeconds": 30}, 100, "Killed"),
     ],
 )
-def test_end_asked(spec: dict[str, Any], after_s: float, reason: str | None) -> None:
+def test_end_is_requested_by_kill_time_or_deadline(
+    spec: dict[str, Any], after_s: float, reason: str | None
+) -> None:
     found = times.end_asked(declared(**spec), NOW + after_s)
     assert (None if found is None else found.reason) == reason
 
@@ -54,7 +56,7 @@ def test_end_asked(spec: dict[str, Any], after_s: float, reason: str | None) -> 
         ({"deadlineSeconds": 5}, 0),
     ],
 )
-def test_next_end_s(spec: dict[str, Any], left_s: float | None) -> None:
+def test_seconds_until_the_next_limit(spec: dict[str, Any], left_s: float | None) -> None:
     assert times.next_end_s(declared(**spec), NOW + 10) == left_s
 
 

@@ -12,7 +12,7 @@ def shown(phase: str, reason: str = "X", **more: object) -> sync_set.SyncSetStat
     return msgspec.structs.replace(given, **more)
 
 
-def test_same_wait_counts_from_its_first_sight_whatever_its_message() -> None:
+def test_wait_with_a_new_message_keeps_its_start() -> None:
     first = waits.follow(None, shown("Placing", message="a"), now=5.0)
     again = waits.follow(first, shown("Placing", message="b"), now=9.0)
     assert again is first
@@ -31,12 +31,12 @@ def test_another_wait_counts_from_zero(other: sync_set.SyncSetStatus) -> None:
 
 
 @pytest.mark.parametrize("phase", ["Running", "Suspended", "Succeeded", "Failed", "Killed"])
-def test_what_runs_or_is_over_waits_for_nothing(phase: str) -> None:
+def test_running_or_finished_set_has_no_wait(phase: str) -> None:
     assert waits.follow(None, shown(phase), now=5.0) is None
     assert waits.announce_in_s(None, now=5.0) is None
 
 
-def test_outputs_that_are_kept_are_a_wait() -> None:
+def test_storing_outputs_counts_as_a_wait() -> None:
     assert waits.follow(None, shown("Running", "KeepingOutputs"), now=5.0) is not None
 
 

@@ -56,7 +56,7 @@ def worker(container_id: str, **metadata: Any) -> pod.Pod:
         ([worker("kiln://a", deletionTimestamp="2026-01-01T00:00:00Z")], None),
     ],
 )
-def test_where_the_workers_are_their_containers_tell(
+def test_container_ids_tell_whether_images_are_labels(
     pods: list[pod.Pod], known: images.WorkerImage | None
 ) -> None:
     assert images.workers(pods) == known
@@ -77,7 +77,7 @@ COMMAND = {"image": "mine:2", "command": ["run"]}
         (seen(**COMMAND), None, {"runtime": "EphemeralContainers"}),
     ],
 )
-def test_what_runs_on_the_worker(
+def test_tasks_without_another_image_run_on_the_worker(
     of: task.Task, known: images.WorkerImage | None, spec: dict[str, Any]
 ) -> None:
     submitted = decide(of, known, **spec).submit
@@ -88,7 +88,7 @@ def test_what_runs_on_the_worker(
 FROM_SECRET = {"secretKeyRef": {"name": "db", "key": "token"}}
 
 
-def test_another_image_is_a_pod_of_its_own() -> None:
+def test_another_image_runs_in_a_pod_of_its_own() -> None:
     of = seen(
         **COMMAND, args=["${task.name}", "$HOME", "$(A)"],
         env=[{"name": "A", "value": "b $$"}, {"name": "B", "valueFrom": FROM_SECRET}],
@@ -119,7 +119,7 @@ def test_another_image_is_a_pod_of_its_own() -> None:
     }
 
 
-def test_it_waits_until_it_is_known_where_the_workers_are() -> None:
+def test_task_waits_until_the_image_of_workers_is_known() -> None:
     decided = decide(seen(**COMMAND), None)
     assert decided.submit is None
     assert decided.status is not None
@@ -128,7 +128,7 @@ def test_it_waits_until_it_is_known_where_the_workers_are() -> None:
     assert decide(seen(**COMMAND), None, replicas=0).submit is not None
 
 
-def test_the_condition_is_there_where_an_image_is_a_label() -> None:
+def test_condition_is_set_where_images_are_labels() -> None:
     found = images.ignored(seen(**COMMAND), cluster(), LOCAL)
     assert found is not None
     assert "mine:2" in found.message
@@ -136,7 +136,7 @@ def test_the_condition_is_there_where_an_image_is_a_label() -> None:
     assert images.ignored(seen(image="worker:1", command=["x"]), cluster(), LOCAL) is None
 
 
-def test_it_is_there_too_where_the_worker_is_to_run_everything() -> None:
+def test_condition_is_set_with_runtime_agent() -> None:
     found = images.ignored(seen(**COMMAND), cluster(runtime="Agent"), REMOTE)
     assert found is not None
     assert found.message == (
@@ -152,7 +152,7 @@ def of_spawned(known: images.WorkerImage | None, **spec: Any) -> model.ImageUse:
     return images.of_spawned(COMMAND_SPEC, cluster(**spec), known)
 
 
-def test_a_spawned_command_gets_its_image_or_a_word_about_it() -> None:
+def test_spawned_command_gets_its_image_or_a_warning() -> None:
     in_pod = model.ImageUse(images.in_pod(COMMAND_SPEC, cluster()))
     assert of_spawned(REMOTE) == in_pod
     assert of_spawned(None) == in_pod

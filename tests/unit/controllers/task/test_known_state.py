@@ -29,7 +29,7 @@ def test_task_from_before_a_restart_waits_since_it_was_made() -> None:
     assert known_state.KnownState("u").pending_since(_task(created=NOW - 60), NOW) == NOW - 60
 
 
-def test_new_run_starts_its_wait_again() -> None:
+def test_new_run_restarts_its_wait() -> None:
     known = known_state.KnownState("u")
     known.pending_since(_task(), NOW)
     assert known.pending_since(_task(run=2), NOW + 9) == NOW + 9

@@ -9,13 +9,13 @@ from kilnwork.api import attempts, inputs, meta, reasons, task, task_cluster
 from kilnwork.controllers.task import plan
 from kilnwork.dispatch import model
 from kilnwork.kit import clock, ids
-from support import told_views
+from support import view_samples
 
 UID = "018f3a5e-0000-7000-8000-000000000001"
 NOW = 1_700_000_000.0
 CLUSTER = task_cluster.TaskCluster(metadata=meta.ObjectMeta(name="default", namespace="default"))
 NEW = task.TaskStatus()
-_view = told_views.running
+_view = view_samples.running
 GONE = "its Task object was deleted"
 OBJECT = inputs.InputSource(inputs.InputKind.OBJECT, "start")
 
@@ -54,7 +54,7 @@ def _final(state: str = "Success", run: int = 1) -> task.TaskStatus:
 # Before the dispatcher has it
 
 
-def test_task_with_all_it_needs_is_submitted() -> None:
+def test_task_with_all_requirements_is_submitted() -> None:
     seen = _task(input_object="start", command=("true",))
     decided = _decide(seen, sources={OBJECT: plan.Ready({"count": "0"})})
     assert decided.submit == model.Submission(
@@ -69,7 +69,7 @@ def test_task_with_all_it_needs_is_submitted() -> None:
     assert decided.status is None
 
 
-def test_missing_cluster_is_named_and_waited_for() -> None:
+def test_missing_cluster_is_named_and_awaited() -> None:
     decided = _decide(_task(cluster_name="counter"), cluster=None)
     assert _said(decided) == ("Pending", "WaitingForCluster")
     assert decided.status is not None
@@ -78,13 +78,13 @@ def test_missing_cluster_is_named_and_waited_for() -> None:
     assert decided.submit is None
 
 
-def test_cluster_that_is_being_deleted_takes_no_new_task() -> None:
+def test_cluster_being_deleted_gets_no_new_task() -> None:
     leaving = meta.ObjectMeta(name="default", deletion_timestamp=clock.rfc3339(NOW))
     decided = _decide(_task(), cluster=task_cluster.TaskCluster(metadata=leaving))
     assert _said(decided) == ("Pending", "WaitingForCluster")
 
 
-def test_missing_object_is_named_and_waited_for() -> None:
+def test_missing_object_is_named_and_awaited() -> None:
     missing = plan.Missing("TaskObject start does not exist in namespace default")
     decided = _decide(_task(input_object="start"), sources={OBJECT: missing})
     assert _said(decided) == ("Pending", "WaitingForObject")
@@ -108,14 +108,14 @@ def test_failed_input_fails_the_task() -> None:
     assert _said(decided) == ("Failed", "InputFailed")
 
 
-def test_input_that_cannot_be_put_together_fails_the_task() -> None:
+def test_invalid_input_fails_the_task() -> None:
     entry = task.TaskInput(name="a", object="start", path="$.nothing")
     decided = _decide(_task(inputs=(entry,)), sources={OBJECT: plan.Ready({})})
     assert _said(decided) == ("Failed", "InputPathMissing")
     assert decided.submit is None
 
 
-def test_suspended_task_says_so_and_is_not_submitted() -> None:
+def test_suspended_task_is_not_submitted() -> None:
     decided = _decide(_task(suspend=True))
     assert _said(decided) == ("Pending", "Suspended")
     assert decided.submit is None
@@ -127,7 +127,7 @@ def test_task_killed_before_it_started_never_reaches_the_dispatcher() -> None:
     assert decided.submit is None
 
 
-def test_spec_that_a_real_api_server_lets_through_is_refused_here() -> None:
+def test_spec_accepted_by_a_real_api_server_may_be_refused() -> None:
     decided = _decide(_task(command=("a\0b",)))
     assert decided.submit is None
     assert decided.status is not None
@@ -135,7 +135,7 @@ def test_spec_that_a_real_api_server_lets_through_is_refused_here() -> None:
     assert decided.status.message == "spec.command[0] must not contain a NUL character"
 
 
-def test_kill_timestamp_ahead_is_looked_at_again_in_time() -> None:
+def test_kill_timestamp_in_the_future_schedules_a_pass() -> None:
     seen = _task(kill_timestamp=clock.rfc3339(NOW + 30))
     decided = _decide(seen)
     assert decided.submit is not None
@@ -151,7 +151,7 @@ def test_kill_timestamp_ahead_is_looked_at_again_in_time() -> None:
         (task.Timeouts(total_seconds=5), "TotalTimedOut"),
     ],
 )
-def test_waiting_has_its_deadlines(limits: task.Timeouts, reason: str) -> None:
+def test_waiting_task_has_deadlines(limits: task.Timeouts, reason: str) -> None:
     seen = _task(timeouts=limits)
     early = _decide(seen, cluster=None, pending_since=NOW - 4)
     assert _said(early) == ("Pending", "WaitingForCluster")
@@ -166,12 +166,12 @@ def test_spec_that_is_too_large_fails_the_task() -> None:
     assert decided.submit is None
 
 
-def test_run_that_is_over_is_left_alone_when_the_journal_forgot_it() -> None:
+def test_finished_run_unknown_to_the_journal_is_left_unchanged() -> None:
     decided = _decide(_task(known=_final()))
     assert decided == plan.Plan()
 
 
-def test_unfinished_run_is_submitted_again_when_the_journal_forgot_it() -> None:
+def test_unfinished_run_unknown_to_the_journal_is_resubmitted() -> None:
     known = task.TaskStatus(state="Running", reason="Started", run=1)
     assert _decide(_task(known=known)).submit is not None
 
@@ -185,7 +185,7 @@ def test_view_becomes_status() -> None:
     assert decided.submit is None
 
 
-def test_due_kill_is_passed_on_until_it_is_heard() -> None:
+def test_due_kill_is_repeated_until_it_takes_effect() -> None:
     seen = _task(kill_timestamp=clock.rfc3339(NOW))
     decided = _decide(seen, view=_view())
     assert decided.kills == (_kill("Killed", f"killTimestamp {clock.rfc3339(NOW)} has come"),)
@@ -194,7 +194,7 @@ def test_due_kill_is_passed_on_until_it_is_heard() -> None:
     assert _said(heard) == ("Killing", "Killed")
 
 
-def test_suspension_is_passed_on_until_it_is_heard() -> None:
+def test_suspension_is_repeated_until_it_takes_effect() -> None:
     waiting = _view(state=task.State.PENDING, reason="NoFreeSlot")
     assert _decide(_task(suspend=True), view=waiting).suspend is True
     held = _view(state=task.State.PENDING, reason="Suspended", suspended=True)
@@ -203,12 +203,12 @@ def test_suspension_is_passed_on_until_it_is_heard() -> None:
     assert _decide(_task(suspend=True), view=_view(state=task.State.SUCCESS)).suspend is None
 
 
-def test_task_that_ended_is_not_killed() -> None:
+def test_finished_task_is_not_killed() -> None:
     seen = _task(kill_timestamp=clock.rfc3339(NOW))
     assert _decide(seen, view=_view(state=task.State.SUCCESS)).kills == ()
 
 
-def test_deleted_object_kills_what_the_dispatcher_still_has() -> None:
+def test_task_of_a_deleted_object_is_killed() -> None:
     decided = _decide(None, strays=(ids.task_id(UID),))
     assert decided.kills == (_kill("Deleted", GONE),)
     assert decided.status is None
@@ -238,7 +238,7 @@ def test_higher_run_of_a_finished_task_is_submitted() -> None:
     assert decided.submit.spec.run == 2
 
 
-def test_higher_run_ends_the_run_before_first() -> None:
+def test_higher_run_first_ends_the_previous_run() -> None:
     decided = _decide(_task(run=2), view=_view())
     assert decided.submit is None
     assert decided.kills == (_kill("Replaced", "run 2 takes its place"),)
@@ -248,7 +248,7 @@ def test_higher_run_ends_the_run_before_first() -> None:
     assert ending.submit is None
 
 
-def test_success_runs_again_by_force_only_for_the_run_that_is_named() -> None:
+def test_successful_task_runs_again_only_with_force_for_that_run() -> None:
     metadata = meta.ObjectMeta(
         name="a", namespace="default", uid=UID, annotations={task.FORCE_ANNOTATION: "2"}
     )
@@ -259,7 +259,7 @@ def test_success_runs_again_by_force_only_for_the_run_that_is_named() -> None:
     assert not _decide(other, view=view).force
 
 
-def test_a_run_goes_on_with_children_only_if_it_is_named() -> None:
+def test_run_keeps_children_only_with_resume_for_that_run() -> None:
     view = _view(run=1, state=task.State.FAILED)
     for run, resumed in (("2", True), ("1", False)):
         notes = {task.RESUME_ANNOTATION: run}
@@ -268,7 +268,7 @@ def test_a_run_goes_on_with_children_only_if_it_is_named() -> None:
         assert _decide(seen, view=view).resume is resumed
 
 
-def test_run_that_the_dispatcher_refuses_leaves_the_run_before() -> None:
+def test_refused_run_leaves_the_previous_run() -> None:
     seen = _task(run=2, known=_final())
     view = _view(state=task.State.SUCCESS, reason="Succeeded", finished=NOW)
     decided = _decide(seen, view=view, refused=True)
@@ -296,7 +296,7 @@ def test_no_worker_is_explained_by_the_cluster() -> None:
 # After the end
 
 
-def test_result_goes_into_the_output_object_once() -> None:
+def test_result_is_written_to_the_output_object_once() -> None:
     seen = _task(output_object="out")
     payload = attempts.Payload("application/json", b"[1]")
     view = _view(state=task.State.SUCCESS, result=payload, finished=NOW)
@@ -316,7 +316,9 @@ def test_result_goes_into_the_output_object_once() -> None:
         (attempts.Payload("application/json", b"[" * 2000 + b"]" * 2000), "too deep"),
     ],
 )
-def test_a_result_that_can_be_no_object_is_said_once(payload: attempts.Payload, why: str) -> None:
+def test_result_that_cannot_be_an_object_is_reported_once(
+    payload: attempts.Payload, why: str
+) -> None:
     seen = _task(output_object="out")
     view = _view(state=task.State.SUCCESS, result=payload, finished=NOW)
     output = _decide(seen, view=view).output
@@ -325,13 +327,13 @@ def test_a_result_that_can_be_no_object_is_said_once(payload: attempts.Payload, 
     assert _decide(seen, view=view, output_made="").output is None
 
 
-def test_failed_task_makes_no_output_object() -> None:
+def test_failed_task_creates_no_output_object() -> None:
     view = _view(state=task.State.FAILED, finished=NOW)
     assert _decide(_task(output_object="out"), view=view).output is None
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_object_is_deleted_when_its_time_is_up(*, known: bool) -> None:
+def test_object_is_deleted_after_its_time_to_live(*, known: bool) -> None:
     seen = _task(known=_final(), ttl_seconds_after_finished=60)
     view = _view(state=task.State.SUCCESS, finished=NOW) if known else None
     early = _decide(seen, view=view, now=NOW + 20)
@@ -353,18 +355,18 @@ def test_task_without_result_gives_null() -> None:
     assert plan.result_of(_task(), _view(state=task.State.SUCCESS)) == plan.Ready(None)
 
 
-def test_unfinished_task_is_waited_for() -> None:
+def test_input_of_an_unfinished_task_is_awaited() -> None:
     assert isinstance(plan.result_of(_task(), _view()), plan.Missing)
     assert isinstance(plan.result_of(_task(), None), plan.Missing)
 
 
-def test_task_that_runs_again_is_waited_for() -> None:
+def test_input_of_a_task_that_runs_again_is_awaited() -> None:
     view = _view(state=task.State.SUCCESS)
     assert isinstance(plan.result_of(_task(run=2, known=_final()), view), plan.Missing)
 
 
 @pytest.mark.parametrize("state", [task.State.FAILED, task.State.KILLED])
-def test_task_that_failed_breaks_its_dependents(state: task.State) -> None:
+def test_failed_task_breaks_its_dependents(state: task.State) -> None:
     assert isinstance(plan.result_of(_task(), _view(state=state)), plan.Broken)
     assert isinstance(plan.result_of(_task(known=_final(state)), None), plan.Broken)
 
@@ -382,7 +384,7 @@ def test_result_in_a_blob_is_no_input() -> None:
     assert "70000 bytes" in found.message
 
 
-def test_status_gives_the_result_that_the_journal_forgot() -> None:
+def test_result_is_read_from_the_status_if_the_journal_forgot_it() -> None:
     known = msgspec.structs.replace(_final(), result=task.Result(value=7, size_bytes=1))
     assert plan.result_of(_task(known=known), None) == plan.Ready(7)
     large = msgspec.structs.replace(_final(), result=task.Result(size_bytes=9_000))

@@ -7,12 +7,12 @@ from kilnwork.api import attempts, meta, reasons, task
 from kilnwork.controllers.task import status
 from kilnwork.dispatch import model
 from kilnwork.kit import clock
-from support import told_views
+from support import view_samples
 
 UID = "018f3a5e-0000-7000-8000-000000000001"
 NOW = 1_700_000_000.0
 NEW = task.TaskStatus()
-_view = told_views.running
+_view = view_samples.running
 VIEW = _view()
 
 
@@ -30,7 +30,7 @@ def _condition(shown: task.TaskStatus, kind: str) -> meta.Condition | None:
     return next((c for c in shown.conditions if c.type == kind), None)
 
 
-def test_running_task_tells_where_it_runs() -> None:
+def test_running_task_shows_its_pod_and_node() -> None:
     shown = _status_of(_task(), VIEW)
     assert (shown.state, shown.reason, shown.pod_name, shown.node_name) == (
         "Running",
@@ -44,7 +44,7 @@ def test_running_task_tells_where_it_runs() -> None:
     assert started.status == "True"
 
 
-def test_pod_that_starts_and_ends_soon_costs_one_write() -> None:
+def test_pod_that_starts_and_ends_quickly_needs_one_write() -> None:
     starting = _first(task.State.STAGING, "Starting")
     held, wait_s = status.hold(task.TaskStatus(), starting, held=None, now=10.0, is_pod=True)
     assert wait_s == pytest.approx(status.POD_START_HOLD_S)
@@ -55,7 +55,7 @@ def test_pod_that_starts_and_ends_soon_costs_one_write() -> None:
     assert status.hold(task.TaskStatus(), ended, held=held, now=12.0, is_pod=True)[1] == 0
 
 
-def test_what_keeps_a_pod_from_starting_is_written_soon() -> None:
+def test_reason_of_a_pod_that_does_not_start_is_written_soon() -> None:
     waits = _first(task.State.STAGING, "ImagePull")
     _, wait_s = status.hold(task.TaskStatus(), waits, held=None, now=10.0, is_pod=True)
     assert wait_s == status.WAITING_HOLD_S
@@ -85,7 +85,7 @@ def test_small_json_result_is_copied_with_its_nulls() -> None:
         attempts.Payload("application/json", b"[" * 4000 + b"]" * 4000),
     ],
 )
-def test_large_or_binary_result_leaves_only_its_facts(payload: attempts.Payload) -> None:
+def test_large_or_binary_result_is_shown_without_its_value(payload: attempts.Payload) -> None:
     shown = _status_of(_task(), _view(state=task.State.SUCCESS, result=payload))
     assert "value" not in msgspec.to_builtins(shown)["result"]
     assert shown.result is not None
@@ -102,9 +102,7 @@ def test_result_in_a_blob_is_named_by_its_own_digest_and_size() -> None:
 @pytest.mark.parametrize(
     ("proof", "expected"), [(True, "True"), (None, "True"), (False, "Unknown")]
 )
-def test_killed_task_tells_whether_it_is_proved_stopped(
-    *, proof: bool | None, expected: str
-) -> None:
+def test_killed_task_has_a_stopped_condition(*, proof: bool | None, expected: str) -> None:
     shown = _status_of(_task(), _view(state=task.State.KILLED, reason="Killed", stopped=proof))
     stopped = _condition(shown, "Stopped")
     assert stopped is not None
@@ -116,7 +114,7 @@ def test_successful_task_needs_no_stopped_condition() -> None:
     assert _condition(shown, "Stopped") is None
 
 
-def test_a_suspended_task_that_runs_says_so_and_that_it_was_resumed() -> None:
+def test_suspended_condition_while_running_and_after_resume() -> None:
     assert _condition(_status_of(_task(), VIEW), "Suspended") is None
     held = msgspec.structs.replace(_task(), spec=task.TaskSpec(suspend=True))
     shown = _status_of(held, _view(suspended=True))
@@ -131,7 +129,7 @@ def test_a_suspended_task_that_runs_says_so_and_that_it_was_resumed() -> None:
     assert _condition(_status_of(_task(shown), over), "Suspended") is None
 
 
-def test_new_run_begins_its_conditions_again() -> None:
+def test_new_run_resets_the_conditions() -> None:
     first = _status_of(_task(), _view(state=task.State.FAILED, reason="NonZeroExit"))
     again = _status_of(
         _task(first), _view(run=2, started=None, state=task.State.PENDING, reason="X")
@@ -156,7 +154,7 @@ def _first(state: task.State, reason: str = "Started") -> task.TaskStatus:
         (task.State.KILLED, 0.0),
     ],
 )
-def test_first_write_waits_as_its_state_allows(state: task.State, delay_s: float) -> None:
+def test_first_write_is_delayed_according_to_the_state(state: task.State, delay_s: float) -> None:
     _, wait_s = status.hold(task.TaskStatus(), _first(state), held=None, now=10.0)
     assert wait_s == pytest.approx(delay_s)
 
@@ -175,7 +173,7 @@ def test_waiting_clock_does_not_restart_when_the_reason_changes() -> None:
     assert wait_s == pytest.approx(0.1)
 
 
-def test_running_is_written_50_ms_after_it_began_not_after_waiting_began() -> None:
+def test_running_is_written_50_ms_after_its_own_start() -> None:
     nothing = task.TaskStatus()
     held, _ = status.hold(nothing, _first(task.State.STAGING), held=None, now=10.0)
     held, wait_s = status.hold(nothing, _first(task.State.RUNNING), held=held, now=10.3)
@@ -184,14 +182,14 @@ def test_running_is_written_50_ms_after_it_began_not_after_waiting_began() -> No
     assert wait_s == 0.0
 
 
-def test_new_position_in_the_queue_is_not_worth_a_write() -> None:
+def test_new_position_in_the_queue_is_not_written() -> None:
     view = _view(state=task.State.PENDING, reason="NoFreeSlot", message="3 before it")
     first = _status_of(_task(), view)
     later = _status_of(_task(first), msgspec.structs.replace(view, message="2 before it"))
     assert status.settle(first, later) == first
 
 
-def test_other_missing_object_is_worth_a_write() -> None:
+def test_another_missing_object_is_written() -> None:
     view = _view(state=task.State.PENDING, reason="WaitingForObject", message="TaskObject a")
     first = _status_of(_task(), view)
     later = _status_of(_task(first), msgspec.structs.replace(view, message="TaskObject b"))
@@ -234,7 +232,7 @@ def test_a_lost_attempt_is_announced_with_its_worker() -> None:
     assert named.message == shown + "the task runs again"
 
 
-def test_run_that_ended_before_the_dispatcher_keeps_its_finish_time() -> None:
+def test_run_that_never_reached_the_dispatcher_keeps_its_finish_time() -> None:
     why = status.Explanation(reasons.Reason.INPUT_FAILED, "Task x is Failed")
     first = status.without_view(_task(), task.State.FAILED, why, now=NOW)
     again = status.without_view(_task(first), task.State.FAILED, why, now=NOW + 100)
@@ -242,7 +240,7 @@ def test_run_that_ended_before_the_dispatcher_keeps_its_finish_time() -> None:
     assert first.finish_time == clock.rfc3339(NOW)
 
 
-def test_a_condition_says_that_the_image_is_a_label_while_it_is() -> None:
+def test_image_ignored_condition_is_set_while_true() -> None:
     seen = _task()
     image = meta.Condition(type="ImageIgnored", status="True", reason="ImageIgnored", message="m")
     why = status.Explanation(VIEW.reason, VIEW.message)

@@ -9,7 +9,7 @@ from kilnwork.controllers.task_claim import executor
 from kilnwork.executors import external
 
 
-def test_a_blob_is_kept_in_the_directory_of_its_namespace(tmp_path: Path) -> None:
+def test_blob_is_stored_in_the_directory_of_its_namespace(tmp_path: Path) -> None:
     file = tmp_path / "result"
     file.write_bytes(b"content")
     store = executor.BlobDirectory(tmp_path / "blobs", "quant")

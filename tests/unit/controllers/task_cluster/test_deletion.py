@@ -51,7 +51,7 @@ def test_waiting_and_running_tasks_are_work() -> None:
         (cluster(drain=0), 1, 0, (None, None)),
     ],
 )
-def test_finalizer(
+def test_finalizer_is_set_with_work_and_removed_when_idle(
     given: task_cluster.TaskCluster,
     queued: int,
     idle_s: float,
@@ -70,12 +70,14 @@ def test_finalizer(
         (cluster(held=True), 0.0),
     ],
 )
-def test_left_s(given: task_cluster.TaskCluster, left_s: float) -> None:
+def test_remaining_seconds_of_a_deleted_cluster(
+    given: task_cluster.TaskCluster, left_s: float
+) -> None:
     assert deletion.left_s(given, now=NOW + 100) == left_s
 
 
 @pytest.mark.parametrize(("holding", "text"), [(1, "1 task ends"), (2, "2 tasks end")])
-def test_why_says_what_is_waited_for(holding: int, text: str) -> None:
+def test_drain_message_describes_remaining_tasks(holding: int, text: str) -> None:
     found = deletion.why(cluster(), view(holding=holding), until=NOW)
     assert text in found.message
     assert clock.rfc3339(NOW) in found.message

@@ -28,7 +28,7 @@ def names(expected: object_creation.ExpectedPods, *known: str, owner: str = "own
     return [one.metadata.name for one in found]
 
 
-def test_a_made_pod_counts_before_the_cache_has_it(expected: object_creation.ExpectedPods) -> None:
+def test_created_pod_counts_before_the_cache_has_it(expected: object_creation.ExpectedPods) -> None:
     assert names(expected, "c-1") == ["c-1", "c-0"]
     assert names(expected, "c-0") == ["c-0"]
 
@@ -45,7 +45,7 @@ def test_a_pod_that_the_watch_delivered_is_forgotten(
     expected.heard_of("u-unknown")
 
 
-def test_a_pod_that_never_comes_is_forgotten(
+def test_pod_that_the_watch_never_delivers_is_forgotten(
     expected: object_creation.ExpectedPods, time: clock.ManualClock
 ) -> None:
     time.advance(object_creation.PATIENCE_S - 1)

@@ -86,7 +86,7 @@ def _condition(decided: plan.Plan, kind: str) -> meta.Condition:
     return next(c for c in decided.status.conditions if c.type == kind)
 
 
-def test_secret_comes_first() -> None:
+def test_secret_is_created_before_pods() -> None:
     decided = _decide(_cluster(replicas=2), secret_uid="")
     assert decided.make_secret
     assert decided.create == ()
@@ -104,7 +104,9 @@ def test_secret_comes_first() -> None:
         ({"service_account_name": "A_b"}, "spec.serviceAccountName"),
     ],
 )
-def test_spec_of_which_no_pod_can_be_made_is_a_reason(spec: dict[str, Any], message: str) -> None:
+def test_invalid_template_is_reported_and_old_pods_continue(
+    spec: dict[str, Any], message: str
+) -> None:
     """A real API server leaves the template open; the Pods of the spec before go on."""
     decided = _decide(_cluster(**spec), pods=(_pod("c-0"),))
     assert (decided.create, decided.remove, decided.make_secret) == ((), (), False)
@@ -112,18 +114,18 @@ def test_spec_of_which_no_pod_can_be_made_is_a_reason(spec: dict[str, Any], mess
     assert message in _condition(decided, "Available").message
 
 
-def test_missing_pods_are_made_by_number() -> None:
+def test_missing_pods_are_created_by_number() -> None:
     decided = _decide(_cluster(replicas=3), pods=(_pod("c-1"),))
     assert _made(decided) == ["c-0", "c-2"]
     assert _removed(decided) == []
 
 
-def test_full_cluster_needs_nothing() -> None:
+def test_complete_cluster_needs_no_change() -> None:
     decided = _decide(_cluster(replicas=2), pods=(_pod("c-0"), _pod("c-1")))
     assert (decided.create, decided.remove, decided.make_secret) == ((), (), False)
 
 
-def test_surplus_is_drained_and_then_deleted() -> None:
+def test_surplus_workers_are_drained_then_deleted() -> None:
     pods = (_pod("c-0"), _pod("c-1"), _pod("old-0"))
     decided = _decide(_cluster(replicas=1), pods=pods)
     assert (_drained(decided), _removed(decided)) == ("c-1 old-0", [])
@@ -131,7 +133,7 @@ def test_surplus_is_drained_and_then_deleted() -> None:
     assert (_drained(drained), sorted(_removed(drained))) == ("c-1 old-0", ["c-1", "old-0"])
 
 
-def test_idle_workers_go_first_and_busy_ones_when_they_are_empty() -> None:
+def test_idle_workers_are_removed_first_and_busy_ones_when_empty() -> None:
     pods = tuple(_pod(f"c-{n}") for n in range(4))
     workers = [_worker("c-0"), _worker("c-1", holding=1), _worker("c-2"), _worker("c-3", holding=2)]
     one = _decide(_cluster(replicas=3), pods=pods, view=_view(*workers))
@@ -151,7 +153,7 @@ def test_idle_workers_go_first_and_busy_ones_when_they_are_empty() -> None:
     assert shown.message == "all workers are connected; worker c-3 goes when its 2 tasks have ended"
 
 
-def test_a_worker_that_was_chosen_stays_so_unless_another_is_idle() -> None:
+def test_draining_worker_stays_chosen_unless_another_is_idle() -> None:
     pods = (_pod("c-0"), _pod("c-1"), _pod("c-2"))
     busy = [_worker("c-0", holding=2), _worker("c-1", holding=1), _worker("c-2", holding=1)]
     same = _decide(_cluster(replicas=2), pods=pods, view=_view(*busy, drained="c-0"))
@@ -161,18 +163,18 @@ def test_a_worker_that_was_chosen_stays_so_unless_another_is_idle() -> None:
     assert (_drained(other), _removed(other)) == ("c-1", [])
 
 
-def test_workers_that_are_wanted_again_are_drained_no_more() -> None:
+def test_drain_is_cancelled_when_workers_are_wanted_again() -> None:
     decided = _decide(_cluster(), pods=(_pod("c-0"),), view=_view(_worker("c-0"), drained="c-0"))
     assert (_drained(decided), _removed(decided)) == ("", [])
 
 
-def test_what_is_drained_stays_so_until_it_is_gone() -> None:
+def test_drained_workers_stay_drained_until_gone() -> None:
     pods = (_pod("c-0"), _pod("c-1", deleting=True), _pod("c-2", deleting=True))
     decided = _decide(_cluster(), pods=pods, view=_view(_worker("c-0"), drained="c-1"))
     assert _drained(decided) == "c-1"
 
 
-def test_pod_that_ended_is_deleted_at_once_and_its_worker_reported() -> None:
+def test_ended_pod_is_deleted_and_its_worker_reported() -> None:
     view = _view(_worker("c-0", holding=1, ready=False))
     decided = _decide(_cluster(), pods=(_pod("c-0", phase="Failed"),), view=view)
     assert [(r.name, r.grace_s) for r in decided.remove] == [("c-0", 0)]
@@ -180,7 +182,7 @@ def test_pod_that_ended_is_deleted_at_once_and_its_worker_reported() -> None:
     assert decided.create == ()
 
 
-def test_pod_that_its_node_never_took_stays_for_a_moment() -> None:
+def test_pod_refused_by_its_node_is_kept_for_a_moment() -> None:
     """Else Pods would be made and deleted as fast as the node refuses them."""
     failed = _pod("c-0", phase="Failed")
     created = clock.rfc3339(NOW - 2)
@@ -193,7 +195,7 @@ def test_pod_that_its_node_never_took_stays_for_a_moment() -> None:
     assert _removed(later) == ["c-0"]
 
 
-def test_terminating_pod_is_replaced_at_once_under_another_name() -> None:
+def test_terminating_pod_is_replaced_under_another_name() -> None:
     """That of a lost node stays as long as the Node does."""
     decided = _decide(_cluster(), pods=(_pod("c-0", deleting=True),))
     assert (_made(decided), _removed(decided)) == (["c-1"], [])
@@ -201,7 +203,7 @@ def test_terminating_pod_is_replaced_at_once_under_another_name() -> None:
     assert (_made(again), _removed(again)) == ([], [])
 
 
-def test_worker_without_pod_is_looked_for() -> None:
+def test_pod_of_a_worker_without_pod_is_checked() -> None:
     lost = _worker("c-1", ready=False)
     decided = _decide(_cluster(), pods=(_pod("c-0"),), view=_view(_worker("c-0"), lost))
     assert decided.missing == (lost,)
@@ -219,7 +221,7 @@ def test_idle_outdated_pods_are_replaced_one_at_a_time() -> None:
     assert (_made(replaced), _removed(replaced)) == (["c-3"], [])
 
 
-def test_outdated_pods_stay_while_a_new_one_is_not_connected() -> None:
+def test_outdated_pods_are_kept_while_a_new_worker_is_not_connected() -> None:
     """A template from which no worker starts ends one worker, not all of them."""
     cluster = _cluster(replicas=2, slots_per_worker=2)
     pods = (_pod("c-0"), _pod("c-1", digest=_digest(cluster)))
@@ -228,14 +230,14 @@ def test_outdated_pods_stay_while_a_new_one_is_not_connected() -> None:
     assert (_drained(stays), _removed(stays)) == ("", [])
 
 
-def test_a_worker_that_is_not_back_since_a_restart_is_not_idle() -> None:
+def test_worker_not_reconnected_since_a_restart_is_not_idle() -> None:
     cluster = _cluster(slots_per_worker=2)
     view = _view(_worker("c-0", holding=1, ready=False), drained="c-0")
     decided = _decide(cluster, pods=(_pod("c-0"),), view=view)
     assert (_drained(decided), _removed(decided)) == ("", [])
 
 
-def test_missing_account_makes_no_pod_and_is_named() -> None:
+def test_missing_service_account_prevents_pods_and_is_named() -> None:
     decided = _decide(_cluster(service_account_name="sa"), account_exists=False)
     assert decided.create == ()
     available = _condition(decided, "Available")
@@ -255,7 +257,7 @@ def _restarting(name: str, *, running: bool) -> pod.Pod:
     return msgspec.structs.replace(found, status=status)
 
 
-def test_a_worker_whose_container_waits_to_be_started_again_is_gone() -> None:
+def test_worker_whose_container_waits_for_its_restart_is_gone() -> None:
     silent, linked = _view(_worker("c-0", ready=False)), _view(_worker("c-0"))
     waits, runs = _restarting("c-0", running=False), _restarting("c-0", running=True)
     decided = _decide(_cluster(), pods=(waits,), view=silent)
@@ -264,13 +266,13 @@ def test_a_worker_whose_container_waits_to_be_started_again_is_gone() -> None:
     assert _decide(_cluster(), pods=(runs,), view=silent).gone == ()
 
 
-def test_gone_cluster_is_closed_and_its_workers_are_looked_for() -> None:
+def test_deleted_cluster_is_closed_and_its_workers_are_checked() -> None:
     assert _decide(None) == plan.Plan(close=True)
     worker = _worker("c-0")
     assert _decide(None, view=_view(worker)) == plan.Plan(close=True, missing=(worker,))
 
 
-def test_cluster_being_deleted_is_closed_and_makes_nothing() -> None:
+def test_cluster_being_deleted_is_closed_and_creates_nothing() -> None:
     metadata = msgspec.structs.replace(
         _cluster().metadata, deletion_timestamp="2026-01-01T00:00:00Z"
     )
@@ -307,12 +309,14 @@ def _held(**spec: Any) -> task_cluster.TaskCluster:
         (_view(queued=1), True),
     ],
 )
-def test_the_finalizer_comes_with_work(view: model.ClusterView | None, *, wanted: bool) -> None:
+def test_finalizer_is_set_when_there_is_work(
+    view: model.ClusterView | None, *, wanted: bool
+) -> None:
     assert _decide(_cluster(), view=view).finalizer is wanted
     assert _decide(_cluster(drain_seconds=0), view=view).finalizer is None
 
 
-def test_the_finalizer_goes_after_a_while_without_work() -> None:
+def test_finalizer_is_removed_after_a_while_without_work() -> None:
     idle = _view(_worker("c-0"))
     kept = _decide(_held(), pods=(_pod("c-0"),), view=idle, worked=NOW - 10)
     assert (kept.finalizer, kept.again_s) == (None, deletion.IDLE_S - 10)
@@ -322,7 +326,7 @@ def test_the_finalizer_goes_after_a_while_without_work() -> None:
     assert _decide(_held(drain_seconds=0), view=busy, worked=NOW).finalizer is False
 
 
-def test_a_deleted_cluster_lets_what_runs_end() -> None:
+def test_deleted_cluster_lets_running_tasks_finish() -> None:
     view = _view(_worker("c-0", holding=1), _worker("c-1"), queued=3)
     pods = (_pod("c-0"), _pod("c-1"))
     decided = _decide(_leaving(deletion.FINALIZER, replicas=2), pods=pods, view=view)
@@ -343,7 +347,7 @@ def test_a_deleted_cluster_lets_what_runs_end() -> None:
         (None, NOW),
     ],
 )
-def test_a_deleted_cluster_is_closed_when_it_is_empty_or_its_time_is_over(
+def test_deleted_cluster_is_closed_when_empty_or_out_of_time(
     view: model.ClusterView | None, now: float
 ) -> None:
     leaving = _leaving(deletion.FINALIZER)
@@ -351,13 +355,13 @@ def test_a_deleted_cluster_is_closed_when_it_is_empty_or_its_time_is_over(
     assert (decided.close, decided.finalizer) == (True, False)
 
 
-def test_a_deleted_cluster_that_others_hold_is_closed() -> None:
+def test_deleted_cluster_with_foreign_finalizers_is_closed() -> None:
     view = _view(_worker("c-0", holding=1))
     decided = _decide(_leaving("example.com/other"), pods=(_pod("c-0"),), view=view)
     assert (decided.close, decided.finalizer) == (True, None)
 
 
-def test_refusal_is_the_reason() -> None:
+def test_refusal_is_shown_as_the_reason() -> None:
     refusal = status.CreationRefusal(reasons.ClusterReason.POD_NAME_TAKEN, "Pod c-0 exists")
     decided = _decide(_cluster(), refusal=refusal)
     assert _condition(decided, "Ready").reason == "PodNameTaken"
@@ -375,7 +379,7 @@ def test_status_counts_pods_workers_and_slots() -> None:
     assert _condition(decided, "Ready").status == "False"
 
 
-def test_a_secret_of_another_ca_is_mended() -> None:
+def test_secret_with_another_ca_is_updated() -> None:
     settings = msgspec.structs.replace(SETTINGS, channel="tls://m:7443", ca=b"PEM")
     facts = plan.Facts(cluster=_cluster(replicas=0), secret_uid="s-1", secret_ca="b3RoZXI=")
     assert plan.decide(facts, settings).mend_secret == {"ca.crt": "UEVN"}
@@ -384,7 +388,7 @@ def test_a_secret_of_another_ca_is_mended() -> None:
     assert plan.decide(facts, SETTINGS).mend_secret == {}
 
 
-def test_used_up_pods_are_drained_and_replaced_at_once() -> None:
+def test_used_up_pods_are_drained_and_replaced_immediately() -> None:
     """Even all of them, since others take their places before they have gone."""
     pods = (_pod("c-0"), _pod("c-1"))
     workers = (_worker("c-0", holding=1), _worker("c-1"))
@@ -431,7 +435,7 @@ def test_busy_outdated_workers_drain_within_the_bounds(
     assert (decided.status.updated_replicas, decided.status.outdated_replicas) == (0, 4)
 
 
-def test_what_does_not_connect_counts_as_unavailable() -> None:
+def test_unconnected_workers_count_as_unavailable() -> None:
     """A template that no worker can start from ends as many as the bound says."""
     cluster = _cluster(replicas=4, slots_per_worker=2, strategy=_strategy(max_unavailable=2))
     new = (_pod("c-4", digest=_digest(cluster)), _pod("c-5", digest=_digest(cluster)))
@@ -442,7 +446,7 @@ def test_what_does_not_connect_counts_as_unavailable() -> None:
     assert _drained(one) == "c-1"
 
 
-def test_the_last_worker_drains_beside_a_new_one() -> None:
+def test_last_worker_is_drained_only_with_a_new_one() -> None:
     """What it runs may wait for tasks that only another worker can take."""
     cluster = _cluster(replicas=1, slots_per_worker=2)
     drains = _decide(cluster, pods=(_pod("c-0"),), view=_view(*_busy(1)))
@@ -452,7 +456,7 @@ def test_the_last_worker_drains_beside_a_new_one() -> None:
     assert (_drained(empty), _made(empty), _removed(empty)) == ("c-0", [], ["c-0"])
 
 
-def test_tasks_that_wait_for_others_keep_a_worker_until_another_is_there() -> None:
+def test_worker_with_waiting_tasks_is_kept_until_another_exists() -> None:
     cluster = _cluster(replicas=1, slots_per_worker=2)
     waits = msgspec.structs.replace(_worker("c-0", holding=1), busy=0)
     pods = (_pod("c-0"), _pod("c-1", digest=_digest(cluster)))
@@ -463,7 +467,7 @@ def test_tasks_that_wait_for_others_keep_a_worker_until_another_is_there() -> No
 
 
 @pytest.mark.parametrize("share", ["many", "101%", "-1%", -1, 1001, True, 1.5, "", None])
-def test_bounds_that_are_no_share_are_a_reason(share: object) -> None:
+def test_invalid_rollout_bounds_are_reported(share: object) -> None:
     decided = _decide(_cluster(strategy=_strategy(max_surge=share)), pods=(_pod("c-0"),))
     message = _condition(decided, "Ready").message
     assert message.startswith("spec.strategy.rollingUpdate.maxSurge must be a number from 0")

@@ -80,18 +80,18 @@ def test_failing_pod_is_named() -> None:
         ({"waiting": {"reason": "ContainerCreating"}}, "NoWorkersReady"),
     ],
 )
-def test_what_the_pods_wait_for_is_the_reason(state: dict[str, Any], reason: str) -> None:
+def test_reason_is_what_the_pods_wait_for(state: dict[str, Any], reason: str) -> None:
     shown = _make(containers=[{"name": "worker", "state": state}])
     assert _said(shown)["Available"] == ("False", reason)
 
 
-def test_pod_that_runs_without_a_worker_is_where_to_look() -> None:
+def test_running_pod_without_a_worker_is_named() -> None:
     shown = _make(phase="Running")
     assert _said(shown)["Available"] == ("False", "NoWorkersReady")
     assert shown.conditions[0].message.startswith("Pod c-0 runs, but its worker is not connected")
 
 
-def test_an_evicted_pod_is_named_with_its_node_until_it_is_gone() -> None:
+def test_evicted_pod_is_named_with_its_node_until_deleted() -> None:
     evicted = pod.PodCondition(
         type="DisruptionTarget", status="True", reason="DeletionByTaintManager", message="NoExecute"
     )
@@ -126,21 +126,21 @@ def _on_lost_node(**metadata: Any) -> pod.Pod:
 
 
 @pytest.mark.parametrize(("ready", "available"), [(0, "False"), (1, "True")])
-def test_a_lost_node_is_named_and_since_when(*, ready: int, available: str) -> None:
+def test_lost_node_is_named_with_the_time(*, ready: int, available: str) -> None:
     shown = _make(replicas=2, ready=ready, pods=(_on_lost_node(),), heard={"u9": NOW - 60})
     assert _said(shown)["Available"] == (available, "NodeNotReady")
     expected = "worker c-0 is not connected: its node far is NotReady since 2026-11-23T06:00:00Z"
     assert shown.conditions[0].message.startswith(expected)
 
 
-def test_a_worker_that_fell_silent_is_not_said_to_have_never_connected() -> None:
+def test_silent_worker_is_distinguished_from_one_never_connected() -> None:
     shown = _make(phase="Running", heard={"u0": NOW - 60})
     assert _said(shown)["Available"] == ("False", "NoWorkersReady")
     message = shown.conditions[0].message
     assert message == "worker c-0 has not been heard of since 2023-11-14T22:12:20Z"
 
 
-def test_trouble_of_a_worker_that_is_connected_is_over() -> None:
+def test_problems_of_a_connected_worker_are_not_shown() -> None:
     ended = {"terminated": {"exitCode": 1}}
     crashed = [{"name": "worker", "restartCount": 1, "state": {"running": {}}, "lastState": ended}]
     assert _said(_make(containers=crashed))["Available"] == ("False", "WorkersFailing")
@@ -154,18 +154,18 @@ def test_same_facts_give_the_same_status() -> None:
     assert status.wait_s(first, first, written=0.0, now=0.0) is None
 
 
-def test_change_of_workers_is_written_at_once() -> None:
+def test_change_of_workers_is_written_immediately() -> None:
     assert status.wait_s(_make(), _make(ready=1), written=10.0, now=10.0) == 0
 
 
-def test_taken_slots_are_written_once_a_second() -> None:
+def test_busy_slots_are_written_once_a_second() -> None:
     first = _make(ready=1)
     later = msgspec.structs.replace(first, slots=task_cluster.Slots(total=2, busy=1))
     assert status.wait_s(first, later, written=10.0, now=10.25) == 0.75
     assert status.wait_s(first, later, written=10.0, now=11.5) == 0
 
 
-def test_a_condition_names_what_of_the_template_has_no_effect_while_there_is_any() -> None:
+def test_condition_names_template_fields_without_effect() -> None:
     template = {"spec": {"restartPolicy": "Never", "dnsPolicy": "None"}}
     cluster = task_cluster.TaskCluster(
         metadata=meta.ObjectMeta(name="c", namespace="ns", generation=1),

@@ -68,7 +68,7 @@ def names(found: tuple[pod.Pod, ...]) -> list[str]:
     return [one.metadata.name for one in found]
 
 
-def test_the_idle_and_youngest_of_surplus_workers_go() -> None:
+def test_idle_and_youngest_surplus_workers_are_removed() -> None:
     found = choose(cluster(2), pods(4), view=view(0, 1, 0, 2))
     assert sorted(names(found.pods)) == ["c-0", "c-2"]
     assert found.why == worker_removal.FEWER
@@ -84,23 +84,23 @@ def test_a_pod_is_deleted_when_it_is_drained_and_holds_nothing() -> None:
     assert fresh.draining == {"u0", "u1"}
 
 
-def test_outdated_workers_go_one_after_the_other() -> None:
+def test_outdated_workers_are_removed_one_after_the_other() -> None:
     found = choose(cluster(3), pods(3, old="012"), view=view(0, 0, 0))
     assert (len(found.pods), found.why) == (1, worker_removal.OUTDATED)
     two = choose(cluster(3, max_unavailable=2), pods(3, old="012"), view=view(0, 0, 0))
     assert len(two.pods) == 2
 
 
-def test_no_outdated_worker_goes_while_a_new_one_starts() -> None:
+def test_outdated_workers_are_kept_while_a_new_one_starts() -> None:
     found = choose(cluster(3), pods(3, old="01"), view=view(0, 0))
     assert found.pods == ()
 
 
-def test_nothing_is_replaced_when_no_pod_can_be_made() -> None:
+def test_no_worker_is_replaced_if_pods_cannot_be_created() -> None:
     assert choose(cluster(2), pods(2, old="01"), view=view(0, 0), replaceable=False).pods == ()
 
 
-def test_used_up_workers_are_replaced_at_once() -> None:
+def test_used_up_workers_are_replaced_immediately() -> None:
     found = choose(cluster(2), pods(2), view=view(0, 0), used_up=frozenset({"u1"}))
     assert names(found.pods) == ["c-1"]
     assert (found.why, found.missing) == (worker_removal.USED_UP, 1)
@@ -110,7 +110,7 @@ def test_used_up_workers_are_replaced_at_once() -> None:
     ("name", "digest", "outdated"),
     [("c-0", NEW, False), ("c-0", "digest-1", True), ("other-0", NEW, True)],
 )
-def test_is_outdated(name: str, digest: str, *, outdated: bool) -> None:
+def test_pod_of_another_template_is_outdated(name: str, digest: str, *, outdated: bool) -> None:
     annotations = {worker_pods.TEMPLATE_ANNOTATION: digest}
     seen = pod.Pod(metadata=meta.ObjectMeta(name=name, annotations=annotations))
     assert worker_removal.is_outdated(cluster(1), seen, NEW) is outdated

@@ -7,14 +7,14 @@ import pytest
 from kilnwork.api import admission as rules
 from kilnwork.api import kinds, resource
 from kilnwork.controlplane.apiserver import admission, authn, statuses
-from support import lookups, our_kinds
+from support import memory_lookup, served_kinds
 
 Json = dict[str, Any]
 
 
 @pytest.fixture
-def stored() -> lookups.MemoryLookup:
-    return lookups.MemoryLookup(
+def stored() -> memory_lookup.MemoryLookup:
+    return memory_lookup.MemoryLookup(
         (resource.NAMESPACES, {"metadata": {"name": "default"}}),
         (
             resource.SERVICE_ACCOUNTS,
@@ -33,7 +33,7 @@ def pod(**spec: Any) -> Json:
 
 
 async def create(
-    stored: lookups.MemoryLookup,
+    stored: memory_lookup.MemoryLookup,
     kind: resource.Resource,
     obj: Json,
     *,
@@ -45,13 +45,13 @@ async def create(
         kind=kind,
         new=obj,
         field_validation=field_validation,
-        served=our_kinds.of(kind),
+        served=served_kinds.kind_of(kind),
     )
     return await admission.admit(asked, user=user, reader=stored)
 
 
 async def update(
-    stored: lookups.MemoryLookup,
+    stored: memory_lookup.MemoryLookup,
     kind: resource.Resource,
     old: Json,
     new: Json,
@@ -64,12 +64,12 @@ async def update(
         old=old,
         new=new,
         subresource=subresource,
-        served=our_kinds.of(kind),
+        served=served_kinds.kind_of(kind),
     )
     return await admission.admit(asked, user=authn.ADMIN, reader=stored)
 
 
-async def refusal(stored: lookups.MemoryLookup, kind: resource.Resource, obj: Json) -> Any:
+async def refusal(stored: memory_lookup.MemoryLookup, kind: resource.Resource, obj: Json) -> Any:
     with pytest.raises(statuses.StatusError) as caught:
         await create(stored, kind, obj)
     return caught.value
@@ -83,7 +83,7 @@ REFUSED_BY_NOW: Json = {
 
 class TestOurKinds:
     async def test_defaults_come_in_and_unknown_fields_are_warned_of(
-        self, stored: lookups.MemoryLookup
+        self, stored: memory_lookup.MemoryLookup
     ) -> None:
         given = {"metadata": metadata(foo=1), "spec": {"command": ["a"], "bar": 2}}
         admitted = await create(stored, kinds.TASKS, given)
@@ -99,17 +99,19 @@ class TestOurKinds:
         )
         assert given["spec"] == {"command": ["a"], "bar": 2}
 
-    async def test_strict_refuses_unknown_fields(self, stored: lookups.MemoryLookup) -> None:
+    async def test_strict_refuses_unknown_fields(self, stored: memory_lookup.MemoryLookup) -> None:
         given = {"metadata": metadata(), "spec": {"foo": 1}}
         with pytest.raises(statuses.StatusError, match=r'strict decoding error: .*"spec\.foo"'):
             await create(stored, kinds.TASKS, given, field_validation="Strict")
 
-    async def test_schema_and_rules_give_one_response(self, stored: lookups.MemoryLookup) -> None:
+    async def test_schema_and_rules_give_one_response(
+        self, stored: memory_lookup.MemoryLookup
+    ) -> None:
         error = await refusal(stored, kinds.TASKS, {"metadata": metadata("A"), "spec": {"run": 0}})
         assert error.code == 422
         assert [c["field"] for c in error.details["causes"]] == ["metadata.name", "spec.run"]
 
-    async def test_rules_beyond_the_schema(self, stored: lookups.MemoryLookup) -> None:
+    async def test_rules_beyond_the_schema(self, stored: memory_lookup.MemoryLookup) -> None:
         spec = {"inputs": [{"name": "a", "path": "$["}]}
         error = await refusal(stored, kinds.TASKS, {"metadata": metadata(), "spec": spec})
         fields = [c["field"] for c in error.details["causes"]]
@@ -125,17 +127,17 @@ class TestOurKinds:
         ],
     )
     async def test_a_template_must_be_one_of_a_pod(
-        self, stored: lookups.MemoryLookup, template: Json
+        self, stored: memory_lookup.MemoryLookup, template: Json
     ) -> None:
         given = {"metadata": metadata(), "spec": {"template": template}}
         error = await refusal(stored, kinds.TASK_CLUSTERS, given)
         assert error.message.count("spec.template: Invalid value") == 1
 
-    async def test_status_is_dropped_on_create(self, stored: lookups.MemoryLookup) -> None:
+    async def test_status_is_dropped_on_create(self, stored: memory_lookup.MemoryLookup) -> None:
         given = {"metadata": metadata(), "spec": {}, "status": {"state": "Success"}}
         assert "status" not in (await create(stored, kinds.TASKS, given)).obj
 
-    async def test_task_object_is_immutable(self, stored: lookups.MemoryLookup) -> None:
+    async def test_task_object_is_immutable(self, stored: memory_lookup.MemoryLookup) -> None:
         old = {"metadata": metadata(), "data": {"count": "0"}}
         new = {"metadata": metadata(), "data": {"count": "1"}}
         with pytest.raises(statuses.StatusError) as caught:
@@ -145,12 +147,14 @@ class TestOurKinds:
             'data: Invalid value: {"count":"1"}: field is immutable'
         )
 
-    async def test_labels_of_a_task_object_may_change(self, stored: lookups.MemoryLookup) -> None:
+    async def test_labels_of_a_task_object_may_change(
+        self, stored: memory_lookup.MemoryLookup
+    ) -> None:
         old = {"metadata": metadata(), "data": [1]}
         new = {"metadata": metadata(labels={"a": "b"}), "data": [1]}
         assert (await update(stored, kinds.TASK_OBJECTS, old, new)).obj == new
 
-    async def test_run_may_only_rise(self, stored: lookups.MemoryLookup) -> None:
+    async def test_run_may_only_rise(self, stored: memory_lookup.MemoryLookup) -> None:
         old = {"metadata": metadata(), "spec": {"run": 2}}
         new = {"metadata": metadata(), "spec": {"run": 1}}
         with pytest.raises(statuses.StatusError, match="run may only rise"):
@@ -158,7 +162,7 @@ class TestOurKinds:
         await update(stored, kinds.TASKS, new, old)
 
     async def test_changed_work_without_a_new_run_is_warned_of(
-        self, stored: lookups.MemoryLookup
+        self, stored: memory_lookup.MemoryLookup
     ) -> None:
         old = (await create(stored, kinds.TASKS, {"metadata": metadata(), "spec": {}})).obj
         changed = {**old, "spec": {**old["spec"], "command": ["b"]}}
@@ -168,7 +172,7 @@ class TestOurKinds:
         assert (await update(stored, kinds.TASKS, old, again)).warnings == ()
         assert (await update(stored, kinds.TASKS, old, killed)).warnings == ()
 
-    async def test_status_is_judged_by_its_schema(self, stored: lookups.MemoryLookup) -> None:
+    async def test_status_is_judged_by_its_schema(self, stored: memory_lookup.MemoryLookup) -> None:
         old = {"metadata": metadata(), "spec": {"run": 1}}
         good = {**old, "status": {"state": "Success", "attempts": 1}}
         bad = {**old, "status": {"attempts": "one"}}
@@ -178,7 +182,7 @@ class TestOurKinds:
             await update(stored, kinds.TASKS, old, bad, subresource="status")
 
     async def test_status_may_be_written_when_the_schema_has_become_stricter(
-        self, stored: lookups.MemoryLookup
+        self, stored: memory_lookup.MemoryLookup
     ) -> None:
         old = {"metadata": metadata(), "spec": {"run": 0}}
         new = {**old, "status": {"attempts": 1}}
@@ -193,13 +197,13 @@ class TestOurKinds:
         ],
     )
     async def test_what_the_rules_refuse_by_now_can_be_killed_and_released(
-        self, stored: lookups.MemoryLookup, change: Json
+        self, stored: memory_lookup.MemoryLookup, change: Json
     ) -> None:
         old = {"metadata": metadata(finalizers=["x.io/f"]), "spec": REFUSED_BY_NOW}
         assert (await update(stored, kinds.TASKS, old, {**old, **change})).obj == {**old, **change}
 
     async def test_what_changes_must_be_as_the_rules_are_by_now(
-        self, stored: lookups.MemoryLookup
+        self, stored: memory_lookup.MemoryLookup
     ) -> None:
         old = {"metadata": metadata(), "spec": REFUSED_BY_NOW}
         new = {**old, "spec": {**REFUSED_BY_NOW, "command": ["a\0c"]}}
@@ -208,14 +212,14 @@ class TestOurKinds:
 
 
 class TestNamespaces:
-    async def test_missing_namespace_is_not_found(self, stored: lookups.MemoryLookup) -> None:
+    async def test_missing_namespace_is_not_found(self, stored: memory_lookup.MemoryLookup) -> None:
         error = await refusal(
             stored, resource.SECRETS, {"metadata": {"name": "x", "namespace": "nope"}}
         )
         assert (error.code, error.message) == (404, 'namespaces "nope" not found')
 
     async def test_nothing_new_goes_into_a_namespace_that_ends(
-        self, stored: lookups.MemoryLookup
+        self, stored: memory_lookup.MemoryLookup
     ) -> None:
         ending = {"metadata": {"name": "old", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
         stored.add(resource.NAMESPACES, ending)
@@ -226,12 +230,14 @@ class TestNamespaces:
         assert "because it is being terminated" in error.message
         assert error.details["causes"][0]["reason"] == "NamespaceTerminating"
 
-    async def test_a_namespace_gets_label_and_phase(self, stored: lookups.MemoryLookup) -> None:
+    async def test_a_namespace_gets_label_and_phase(
+        self, stored: memory_lookup.MemoryLookup
+    ) -> None:
         made = (await create(stored, resource.NAMESPACES, {"metadata": {"name": "a"}})).obj
         assert made["metadata"]["labels"] == {"kubernetes.io/metadata.name": "a"}
         assert made["status"] == {"phase": "Active"}
 
-    async def test_its_name_is_a_label(self, stored: lookups.MemoryLookup) -> None:
+    async def test_its_name_is_a_label(self, stored: memory_lookup.MemoryLookup) -> None:
         error = await refusal(stored, resource.NAMESPACES, {"metadata": {"name": "a_b"}})
         assert "RFC 1123 label" in error.message
 
@@ -250,20 +256,20 @@ class TestMetadata:
         ],
     )
     async def test_wrong_field_is_named(
-        self, stored: lookups.MemoryLookup, change: Json, field: str
+        self, stored: memory_lookup.MemoryLookup, change: Json, field: str
     ) -> None:
         error = await refusal(stored, resource.CONFIG_MAPS, {"metadata": metadata(**change)})
         assert error.code == 422
         assert error.details["causes"][0]["field"] == field
 
-    async def test_wrong_type_is_a_bad_request(self, stored: lookups.MemoryLookup) -> None:
+    async def test_wrong_type_is_a_bad_request(self, stored: memory_lookup.MemoryLookup) -> None:
         error = await refusal(
             stored, kinds.TASKS, {"metadata": metadata(labels={"a": 1}), "spec": {}}
         )
         assert error.code == 400
         assert 'Task in version "v1alpha1" cannot be handled as a Task' in error.message
 
-    async def test_name_cannot_change(self, stored: lookups.MemoryLookup) -> None:
+    async def test_name_cannot_change(self, stored: memory_lookup.MemoryLookup) -> None:
         with pytest.raises(statuses.StatusError, match=r"metadata\.name: .*field is immutable"):
             await update(
                 stored,
@@ -273,14 +279,16 @@ class TestMetadata:
             )
 
     async def test_no_finalizer_comes_once_it_is_being_deleted(
-        self, stored: lookups.MemoryLookup
+        self, stored: memory_lookup.MemoryLookup
     ) -> None:
         old = {"metadata": metadata(deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["a/b"])}
         new = {"metadata": {**old["metadata"], "finalizers": ["a/b", "c/d"]}}
         with pytest.raises(statuses.StatusError, match="no new finalizers can be added"):
             await update(stored, resource.CONFIG_MAPS, old, new)
 
-    async def test_two_controllers_are_one_too_many(self, stored: lookups.MemoryLookup) -> None:
+    async def test_two_controllers_are_one_too_many(
+        self, stored: memory_lookup.MemoryLookup
+    ) -> None:
         owner = {"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "u", "controller": True}
         error = await refusal(
             stored, resource.CONFIG_MAPS, {"metadata": metadata(ownerReferences=[owner, owner])}
@@ -289,7 +297,7 @@ class TestMetadata:
 
 
 class TestPods:
-    async def test_defaults_of_kubernetes(self, stored: lookups.MemoryLookup) -> None:
+    async def test_defaults_of_kubernetes(self, stored: memory_lookup.MemoryLookup) -> None:
         made = (await create(stored, resource.PODS, pod())).obj
         spec = made["spec"]
         assert spec["restartPolicy"] == "Always"
@@ -299,7 +307,7 @@ class TestPods:
         assert made["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
 
     async def test_missing_service_account_is_refused_by_name(
-        self, stored: lookups.MemoryLookup
+        self, stored: memory_lookup.MemoryLookup
     ) -> None:
         error = await refusal(stored, resource.PODS, pod(serviceAccountName="robot"))
         assert error.code == 403
@@ -309,7 +317,7 @@ class TestPods:
         )
 
     async def test_account_decides_about_its_token_unless_the_pod_does(
-        self, stored: lookups.MemoryLookup
+        self, stored: memory_lookup.MemoryLookup
     ) -> None:
         stored.add(
             resource.SERVICE_ACCOUNTS,
@@ -355,7 +363,7 @@ class TestPods:
         ],
     )
     async def test_what_would_break_is_refused(
-        self, stored: lookups.MemoryLookup, spec: Json, text: str
+        self, stored: memory_lookup.MemoryLookup, spec: Json, text: str
     ) -> None:
         error = await refusal(stored, resource.PODS, pod(**spec))
         assert error.message.startswith(f'Pod "x" is invalid: {text}')
@@ -384,13 +392,13 @@ class TestPods:
         ],
     )
     async def test_what_is_wrong_in_a_container_is_named(
-        self, stored: lookups.MemoryLookup, container: Json, text: str
+        self, stored: memory_lookup.MemoryLookup, container: Json, text: str
     ) -> None:
         given = {"name": "main", "image": "i", **container}
         error = await refusal(stored, resource.PODS, pod(containers=[given]))
         assert error.message.startswith(f'Pod "x" is invalid: spec.containers[0].{text}')
 
-    async def test_mount_paths_stay_inside(self, stored: lookups.MemoryLookup) -> None:
+    async def test_mount_paths_stay_inside(self, stored: memory_lookup.MemoryLookup) -> None:
         mounts = [
             {"name": "v", "mountPath": "/a/../../b"},
             {"name": "v", "mountPath": "/c", "subPath": "../x"},
@@ -416,18 +424,20 @@ class TestPods:
         ],
     )
     async def test_wrong_types_are_bad_requests(
-        self, stored: lookups.MemoryLookup, given: Json
+        self, stored: memory_lookup.MemoryLookup, given: Json
     ) -> None:
         error = await refusal(stored, resource.PODS, given)
         assert error.code == 400
         assert "cannot be handled as a Pod" in error.message
 
     @pytest.mark.parametrize("spec", [None, {}, {"containers": None}])
-    async def test_no_containers_at_all(self, stored: lookups.MemoryLookup, spec: Any) -> None:
+    async def test_no_containers_at_all(
+        self, stored: memory_lookup.MemoryLookup, spec: Any
+    ) -> None:
         error = await refusal(stored, resource.PODS, {"metadata": metadata(), "spec": spec})
         assert "spec.containers: Required value" in error.message
 
-    async def test_only_a_few_fields_may_change(self, stored: lookups.MemoryLookup) -> None:
+    async def test_only_a_few_fields_may_change(self, stored: memory_lookup.MemoryLookup) -> None:
         old = (await create(stored, resource.PODS, pod())).obj
         container = {**old["spec"]["containers"][0], "image": "other"}
         image = {**old, "spec": {**old["spec"], "containers": [container]}}
@@ -438,7 +448,7 @@ class TestPods:
 
 
 class TestSecretsAndConfigMaps:
-    async def test_texts_become_data(self, stored: lookups.MemoryLookup) -> None:
+    async def test_texts_become_data(self, stored: memory_lookup.MemoryLookup) -> None:
         given = {
             "metadata": metadata(),
             "data": {"a": "YQ==", "b": "Yg=="},
@@ -450,7 +460,7 @@ class TestSecretsAndConfigMaps:
         assert made["type"] == "Opaque"
 
     async def test_data_must_be_base64_and_is_not_repeated(
-        self, stored: lookups.MemoryLookup
+        self, stored: memory_lookup.MemoryLookup
     ) -> None:
         given = {"metadata": metadata(), "data": {"password": "hunter2!"}}
         error = await refusal(stored, resource.SECRETS, given)
@@ -458,7 +468,7 @@ class TestSecretsAndConfigMaps:
         assert "illegal base64 data" in error.message
         assert "hunter2" not in error.message
 
-    async def test_keys_sizes_and_types(self, stored: lookups.MemoryLookup) -> None:
+    async def test_keys_sizes_and_types(self, stored: memory_lookup.MemoryLookup) -> None:
         error = await refusal(
             stored, resource.SECRETS, {"metadata": metadata(), "data": {"a/b": ""}}
         )
@@ -470,7 +480,7 @@ class TestSecretsAndConfigMaps:
         error = await refusal(stored, resource.SECRETS, tls)
         assert "data[tls.crt]: Required value" in error.message
 
-    async def test_immutable_means_it(self, stored: lookups.MemoryLookup) -> None:
+    async def test_immutable_means_it(self, stored: memory_lookup.MemoryLookup) -> None:
         old = {"metadata": metadata(), "data": {"a": "x"}, "immutable": True}
         new = {"metadata": metadata(), "data": {"a": "y"}}
         with pytest.raises(statuses.StatusError) as caught:
@@ -484,7 +494,7 @@ class TestSecretsAndConfigMaps:
                 {"metadata": metadata(), "type": "other"},
             )
 
-    async def test_a_key_is_in_one_bag_only(self, stored: lookups.MemoryLookup) -> None:
+    async def test_a_key_is_in_one_bag_only(self, stored: memory_lookup.MemoryLookup) -> None:
         given = {"metadata": metadata(), "data": {"a": "x"}, "binaryData": {"a": "YQ=="}}
         error = await refusal(stored, resource.CONFIG_MAPS, given)
         assert "duplicate of key present in binaryData" in error.message
@@ -495,7 +505,7 @@ ROBOT = authn.User("system:serviceaccount:default:robot", groups=("system:authen
 
 
 class TestRoles:
-    async def test_incomplete_rules_are_refused(self, stored: lookups.MemoryLookup) -> None:
+    async def test_incomplete_rules_are_refused(self, stored: memory_lookup.MemoryLookup) -> None:
         error = await refusal(
             stored, resource.ROLES, {"metadata": metadata(), "rules": [{"verbs": []}]}
         )
@@ -505,7 +515,7 @@ class TestRoles:
             "rules[0].resources",
         ]
 
-    async def test_binding_gets_its_groups(self, stored: lookups.MemoryLookup) -> None:
+    async def test_binding_gets_its_groups(self, stored: memory_lookup.MemoryLookup) -> None:
         given = {
             "metadata": metadata(),
             "roleRef": {"kind": "Role", "name": "r"},
@@ -515,7 +525,7 @@ class TestRoles:
         assert made["roleRef"]["apiGroup"] == GROUP
         assert made["subjects"][0]["apiGroup"] == GROUP
 
-    async def test_role_of_a_binding_is_fixed(self, stored: lookups.MemoryLookup) -> None:
+    async def test_role_of_a_binding_is_fixed(self, stored: memory_lookup.MemoryLookup) -> None:
         old = {
             "metadata": metadata(),
             "roleRef": {"apiGroup": GROUP, "kind": "Role", "name": "r"},
@@ -525,7 +535,7 @@ class TestRoles:
             await update(stored, resource.ROLE_BINDINGS, old, new)
 
     async def test_users_cannot_grant_rights_that_they_lack(
-        self, stored: lookups.MemoryLookup
+        self, stored: memory_lookup.MemoryLookup
     ) -> None:
         rule = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
         given = {"metadata": metadata("r"), "rules": [rule]}

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from kilnwork.api import resource
 from kilnwork.controlplane.apiserver import admission, authn, statuses, tables
-from support import lookups, our_kinds
+from support import memory_lookup, served_kinds
 
-STORED = lookups.MemoryLookup(
+STORED = memory_lookup.MemoryLookup(
     (resource.NAMESPACES, {"metadata": {"name": "default"}}),
     (
         resource.SERVICE_ACCOUNTS,
@@ -105,7 +105,7 @@ JSON = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4)
 )
 OBJECTS = st.dictionaries(KEYS, JSON, max_size=6)
-KINDS = st.sampled_from([served.resource for served in our_kinds.SERVED])
+KINDS = st.sampled_from([served.resource for served in served_kinds.SERVED])
 
 
 def admitted(asked: admission.AdmissionRequest, *, user: authn.User = authn.ADMIN) -> Any:
@@ -129,18 +129,18 @@ def test_anything_is_admitted_or_refused(
         before = msgspec.json.encode(new)
         made = admitted(
             admission.AdmissionRequest(
-                operation="create", kind=kind, served=our_kinds.of(kind), new=new
+                operation="create", kind=kind, served=served_kinds.kind_of(kind), new=new
             )
         )
         assert msgspec.json.encode(new) == before
         if made is None:
             continue
-        table = tables.render(our_kinds.of(kind), [made], now=0.0)
+        table = tables.render(served_kinds.kind_of(kind), [made], now=0.0)
         assert len(table["rows"][0]["cells"]) == len(table["columnDefinitions"])
         again = admission.AdmissionRequest(
             operation="update",
             kind=kind,
-            served=our_kinds.of(kind),
+            served=served_kinds.kind_of(kind),
             new={**made, **obj},
             old=made,
             subresource=subresource,
@@ -157,12 +157,12 @@ def test_admitting_what_was_admitted_changes_nothing(
     new = {**obj, "metadata": metadata}
     made = admitted(
         admission.AdmissionRequest(
-            operation="create", kind=kind, served=our_kinds.of(kind), new=new
+            operation="create", kind=kind, served=served_kinds.kind_of(kind), new=new
         )
     )
     if made is None:
         return
     same = admission.AdmissionRequest(
-        operation="update", kind=kind, served=our_kinds.of(kind), new=made, old=made
+        operation="update", kind=kind, served=served_kinds.kind_of(kind), new=made, old=made
     )
     assert admitted(same) == made

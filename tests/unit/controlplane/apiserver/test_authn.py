@@ -9,7 +9,7 @@ from kilnwork.api import resource
 from kilnwork.controlplane.apiserver import authn, tokens
 from kilnwork.kit import asgi, ids
 from kilnwork.kit import clock as clocks
-from support import lookups
+from support import memory_lookup
 
 ADMIN_TOKEN = "0123456789abcdef"
 
@@ -20,20 +20,20 @@ def clock() -> clocks.ManualClock:
 
 
 @pytest.fixture
-def minter(clock: clocks.ManualClock) -> tokens.Tokens:
+def minter(clock: clocks.ManualClock) -> tokens.TokenIssuer:
     key = ec.generate_private_key(ec.SECP256R1())
-    return tokens.Tokens(key, clock=clock, new_uid=ids.new_uid)
+    return tokens.TokenIssuer(key, clock=clock, new_uid=ids.new_uid)
 
 
 @pytest.fixture
-def stored() -> lookups.MemoryLookup:
+def stored() -> memory_lookup.MemoryLookup:
     account = {"metadata": {"name": "sa", "namespace": "ns", "uid": "sa-uid"}}
     pod = {"metadata": {"name": "p", "namespace": "ns", "uid": "pod-uid"}}
-    return lookups.MemoryLookup((resource.SERVICE_ACCOUNTS, account), (resource.PODS, pod))
+    return memory_lookup.MemoryLookup((resource.SERVICE_ACCOUNTS, account), (resource.PODS, pod))
 
 
 @pytest.fixture
-def checked(minter: tokens.Tokens, stored: lookups.MemoryLookup) -> authn.Authenticator:
+def checked(minter: tokens.TokenIssuer, stored: memory_lookup.MemoryLookup) -> authn.Authenticator:
     return authn.Authenticator(minter, admin_token=ADMIN_TOKEN, lookup=stored)
 
 
@@ -78,7 +78,7 @@ async def test_invalid_credentials_give_no_user(
 
 
 async def test_service_account_has_name_groups_and_pod(
-    checked: authn.Authenticator, minter: tokens.Tokens
+    checked: authn.Authenticator, minter: tokens.TokenIssuer
 ) -> None:
     bound = tokens.Bound("Pod", "p", "pod-uid")
     user = await checked.authenticate(
@@ -96,7 +96,7 @@ async def test_service_account_has_name_groups_and_pod(
 
 
 async def test_token_dies_with_its_account(
-    checked: authn.Authenticator, minter: tokens.Tokens, stored: lookups.MemoryLookup
+    checked: authn.Authenticator, minter: tokens.TokenIssuer, stored: memory_lookup.MemoryLookup
 ) -> None:
     headers = bearer(minter.mint("ns", "sa", uid="sa-uid").token)
     assert await checked.authenticate(headers) is not None
@@ -108,7 +108,7 @@ async def test_token_dies_with_its_account(
 
 
 async def test_token_dies_with_its_pod(
-    checked: authn.Authenticator, minter: tokens.Tokens, stored: lookups.MemoryLookup
+    checked: authn.Authenticator, minter: tokens.TokenIssuer, stored: memory_lookup.MemoryLookup
 ) -> None:
     bound = tokens.Bound("Pod", "p", "pod-uid")
     headers = bearer(minter.mint("ns", "sa", uid="sa-uid", bound=bound).token)
@@ -127,14 +127,14 @@ async def test_token_dies_with_its_pod(
     ],
 )
 async def test_a_token_outlives_a_deletion_by_a_minute(
-    clock: clocks.ManualClock, minter: tokens.Tokens, kind: str | None, held: resource.Resource
+    clock: clocks.ManualClock, minter: tokens.TokenIssuer, kind: str | None, held: resource.Resource
 ) -> None:
     """Though a finalizer holds the account, or what the token is bound to, for longer."""
     name = "sa" if kind is None else "it"
     namespace = {"namespace": "ns"} if held.namespaced else {}
     found = {"metadata": {"name": name, **namespace, "uid": f"{name}-uid"}}
     account = {"metadata": {"name": "sa", "namespace": "ns", "uid": "sa-uid"}}
-    stored = lookups.MemoryLookup((resource.SERVICE_ACCOUNTS, account), (held, found))
+    stored = memory_lookup.MemoryLookup((resource.SERVICE_ACCOUNTS, account), (held, found))
     checked = authn.Authenticator(minter, admin_token=ADMIN_TOKEN, lookup=stored)
     bound = None if kind is None else tokens.Bound(kind, "it", "it-uid")
     token = minter.mint("ns", "sa", uid="sa-uid", bound=bound).token
@@ -148,7 +148,7 @@ async def test_a_token_outlives_a_deletion_by_a_minute(
 
 
 async def test_remembered_token_still_ends(
-    checked: authn.Authenticator, minter: tokens.Tokens, clock: clocks.ManualClock
+    checked: authn.Authenticator, minter: tokens.TokenIssuer, clock: clocks.ManualClock
 ) -> None:
     headers = bearer(minter.mint("ns", "sa", uid="sa-uid", seconds=600).token)
     assert await checked.authenticate(headers) is not None
@@ -157,7 +157,7 @@ async def test_remembered_token_still_ends(
 
 
 async def test_remembered_token_is_not_good_for_another_audience(
-    checked: authn.Authenticator, minter: tokens.Tokens
+    checked: authn.Authenticator, minter: tokens.TokenIssuer
 ) -> None:
     token = minter.mint("ns", "sa", uid="sa-uid", audiences=["vault"]).token
     assert checked.token_user(token, audience="vault") is not None

@@ -7,7 +7,7 @@ import pytest
 from kilnwork.api import resource
 from kilnwork.cli import embedded_kinds
 from kilnwork.controlplane.apiserver import authn, authz, bootstrap
-from support import lookups
+from support import memory_lookup
 
 GROUP = "rbac.authorization.k8s.io"
 TASK_MAKER = authn.User(
@@ -45,7 +45,7 @@ ACCOUNT = {"kind": "ServiceAccount", "name": "counter-task", "namespace": "defau
 @pytest.fixture
 def decided() -> authz.Authorizer:
     return authz.Authorizer(
-        lookups.MemoryLookup(role("counter-task", COUNTER), binding("counter-task", ACCOUNT))
+        memory_lookup.MemoryLookup(role("counter-task", COUNTER), binding("counter-task", ACCOUNT))
     )
 
 
@@ -87,7 +87,9 @@ def test_groups_users_and_accounts_are_subjects() -> None:
         {"kind": "User", "name": TASK_MAKER.name},
         {"kind": "ServiceAccount", "name": "counter-task"},
     ):
-        found = authz.Authorizer(lookups.MemoryLookup(role("r", COUNTER), binding("r", subject)))
+        found = authz.Authorizer(
+            memory_lookup.MemoryLookup(role("r", COUNTER), binding("r", subject))
+        )
         assert found.allowed(TASK_MAKER, asks("get")).allowed
         assert not found.allowed(NODE, asks("get")).allowed
 
@@ -97,7 +99,7 @@ def test_stars_and_subresources() -> None:
         {"apiGroups": [""], "resources": ["pods/*", "*/log"], "verbs": ["*"]},
         {"apiGroups": ["*"], "resources": ["*"], "verbs": ["list"]},
     ]
-    found = authz.Authorizer(lookups.MemoryLookup(role("r", *rules), binding("r", ACCOUNT)))
+    found = authz.Authorizer(memory_lookup.MemoryLookup(role("r", *rules), binding("r", ACCOUNT)))
 
     def may(verb: str, plural: str, **more: str) -> bool:
         attributes = asks(verb, plural, **{"api_group": "", **more})
@@ -111,7 +113,7 @@ def test_stars_and_subresources() -> None:
 
 def test_names_narrow_a_rule() -> None:
     rule = {**COUNTER, "resourceNames": ["task-0"]}
-    found = authz.Authorizer(lookups.MemoryLookup(role("r", rule), binding("r", ACCOUNT)))
+    found = authz.Authorizer(memory_lookup.MemoryLookup(role("r", rule), binding("r", ACCOUNT)))
     assert found.allowed(TASK_MAKER, asks("get", name="task-0")).allowed
     assert not found.allowed(TASK_MAKER, asks("get", name="task-1")).allowed
     assert not found.allowed(TASK_MAKER, asks("create")).allowed
@@ -122,7 +124,7 @@ def test_names_narrow_a_rule() -> None:
 )
 def test_built_in_cluster_roles(name: str, allowed: list[str]) -> None:
     roles = [(resource.CLUSTER_ROLES, role) for role in bootstrap.roles(embedded_kinds.EXTENSIONS)]
-    held = lookups.MemoryLookup(*roles, binding(name, ACCOUNT, "ClusterRole"))
+    held = memory_lookup.MemoryLookup(*roles, binding(name, ACCOUNT, "ClusterRole"))
     found = authz.Authorizer(held)
     for verb in ("get", "create"):
         assert found.allowed(TASK_MAKER, asks(verb)).allowed is (verb in allowed)
@@ -156,31 +158,31 @@ def test_discovery_is_open_to_everybody_with_a_name(decided: authz.Authorizer) -
 
 def test_refusals_read_as_in_kubernetes() -> None:
     user = authn.User("system:serviceaccount:default:y")
-    assert authz.refusal(user, asks("get", name="x")) == (
+    assert authz.denial_message(user, asks("get", name="x")) == (
         'tasks.kilnwork.dev "x" is forbidden: User "system:serviceaccount:default:y" cannot get '
         'resource "tasks" in API group "kilnwork.dev" in the namespace "default"'
     )
-    assert authz.refusal(
+    assert authz.denial_message(
         user, asks("list", "pods", api_group="", namespace="", subresource="log")
     ) == (
         'pods is forbidden: User "system:serviceaccount:default:y" cannot list '
         'resource "pods/log" in API group "" at the cluster scope'
     )
-    assert authz.refusal(user, authz.Attributes(verb="get", path="/metrics")) == (
+    assert authz.denial_message(user, authz.Attributes(verb="get", path="/metrics")) == (
         'forbidden: User "system:serviceaccount:default:y" cannot get path "/metrics"'
     )
 
 
 def test_what_one_does_not_hold_is_missing(decided: authz.Authorizer) -> None:
     secrets = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
-    assert decided.missing(TASK_MAKER, "default", [COUNTER, secrets]) == [secrets]
-    assert decided.missing(TASK_MAKER, "other", [COUNTER]) == [
+    assert decided.missing_rules(TASK_MAKER, "default", [COUNTER, secrets]) == [secrets]
+    assert decided.missing_rules(TASK_MAKER, "other", [COUNTER]) == [
         {**COUNTER, "resources": ["tasks"]},
         {**COUNTER, "resources": ["taskobjects"]},
     ]
-    assert decided.missing(authn.ADMIN, "default", [secrets]) == []
+    assert decided.missing_rules(authn.ADMIN, "default", [secrets]) == []
     everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
-    assert decided.missing(TASK_MAKER, "default", [everything]) == [everything]
+    assert decided.missing_rules(TASK_MAKER, "default", [everything]) == [everything]
 
 
 def test_cluster_roles_hold_everywhere_and_for_paths() -> None:
@@ -195,7 +197,7 @@ def test_cluster_roles_hold_everywhere_and_for_paths() -> None:
         "subjects": [ACCOUNT],
     }
     found = authz.Authorizer(
-        lookups.MemoryLookup(
+        memory_lookup.MemoryLookup(
             (resource.CLUSTER_ROLES, reader), (resource.CLUSTER_ROLE_BINDINGS, bound)
         )
     )
@@ -207,7 +209,7 @@ def test_cluster_roles_hold_everywhere_and_for_paths() -> None:
     for path, allowed in (("/metrics", True), ("/logs/x", True), ("/metrics/x", False)):
         asked = authz.Attributes(verb="get", path=path)
         assert found.allowed(TASK_MAKER, asked).allowed is allowed
-    missing = found.missing(TASK_MAKER, "", [{"nonResourceURLs": ["/x"], "verbs": ["get"]}])
+    missing = found.missing_rules(TASK_MAKER, "", [{"nonResourceURLs": ["/x"], "verbs": ["get"]}])
     assert missing == [{"nonResourceURLs": ["/x"], "verbs": ["get"]}]
 
 
@@ -231,6 +233,8 @@ def test_aggregated_roles_hold_what_they_select() -> None:
         },
     }
     roles = [(resource.CLUSTER_ROLES, one) for one in (*parts, whole)]
-    found = authz.Authorizer(lookups.MemoryLookup(*roles, binding("whole", ACCOUNT, "ClusterRole")))
+    found = authz.Authorizer(
+        memory_lookup.MemoryLookup(*roles, binding("whole", ACCOUNT, "ClusterRole"))
+    )
     for plural, allowed in (("pods", True), ("secrets", True), ("events", False)):
         assert found.allowed(TASK_MAKER, asks("get", plural, api_group="")).allowed is allowed

@@ -14,7 +14,7 @@ from kilnwork.api import meta, resource, selectors
 from kilnwork.controlplane import objects as stored
 from kilnwork.controlplane.apiserver import lists, watch_stream, watches, writes
 from kilnwork.kit import asgi, clock
-from support import objects, our_kinds
+from support import served_kinds, store_world
 
 CM = resource.CONFIG_MAPS
 WRITERS = 3
@@ -24,13 +24,13 @@ Seen = list[tuple[str, str, str]]
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[objects.World]:
-    async with objects.world(tmp_path) as found:
+async def world(tmp_path: Path) -> AsyncIterator[store_world.World]:
+    async with store_world.open_world(tmp_path) as found:
         yield found
 
 
 @pytest.fixture
-async def hub(world: objects.World) -> AsyncIterator[watches.WatchHub]:
+async def hub(world: store_world.World) -> AsyncIterator[watches.WatchHub]:
     found = watches.WatchHub(world.store, clock=clock.SystemClock())
     found.start()
     yield found
@@ -38,9 +38,9 @@ async def hub(world: objects.World) -> AsyncIterator[watches.WatchHub]:
 
 
 def wants(start: int, timeout_s: float, *, labels: str = "") -> watch_stream.WatchRequest:
-    chosen = lists.Selection("default", selectors.parse_labels(labels), selectors.EVERY_FIELD)
+    chosen = lists.ObjectSelection("default", selectors.parse_labels(labels), selectors.EVERY_FIELD)
     return watch_stream.WatchRequest(
-        served=our_kinds.of(CM),
+        served=served_kinds.kind_of(CM),
         chosen=chosen,
         start=start,
         timeout_s=timeout_s,
@@ -90,7 +90,7 @@ class Follower:
             self.version = version
 
 
-async def write(world: objects.World, name: str, seed: int) -> None:
+async def write(world: store_world.World, name: str, seed: int) -> None:
     """Create, change and delete one object again and again, with pauses of random length."""
     chance = random.Random(seed)
     place = writes.target_of(CM, "default", name)
@@ -114,7 +114,7 @@ async def write(world: objects.World, name: str, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_watches_that_resume_from_bookmarks_see_every_change_once(
-    world: objects.World, hub: watches.WatchHub, seed: int
+    world: store_world.World, hub: watches.WatchHub, seed: int
 ) -> None:
     start = world.store.sequence
     kinds: list[dict[str, Any]] = [{}, {"labels": "x=a"}, {"slow": True}]
@@ -136,7 +136,9 @@ async def test_watches_that_resume_from_bookmarks_see_every_change_once(
         assert follower.seen == await expected(world, start, hub, labels=kind.get("labels", ""))
 
 
-async def expected(world: objects.World, start: int, hub: watches.WatchHub, *, labels: str) -> Seen:
+async def expected(
+    world: store_world.World, start: int, hub: watches.WatchHub, *, labels: str
+) -> Seen:
     """What one watch from `start` is sent."""
     watch = hub.open(wants(start, 1.0, labels=labels))
     watch.end()
@@ -147,16 +149,16 @@ async def expected(world: objects.World, start: int, hub: watches.WatchHub, *, l
     return [shown(item["type"], item["object"]) for item in items]
 
 
-def changed(world: objects.World, name: str) -> watch_stream.SharedChange:
+def changed(world: store_world.World, name: str) -> watch_stream.SharedChange:
     """A change that the store has not made."""
     key = writes.target_of(CM, "default", name).key
     raw = b'{"metadata":{"name":"' + name.encode() + b'"}}'
-    change = stored.Change(world.store.sequence + 1, stored.Action.ADDED, key, raw, None)
+    change = stored.StoreChange(world.store.sequence + 1, stored.Action.ADDED, key, raw, None)
     return watch_stream.SharedChange(change)
 
 
 async def test_a_line_that_comes_as_the_time_ends_is_taken(
-    world: objects.World, hub: watches.WatchHub
+    world: store_world.World, hub: watches.WatchHub
 ) -> None:
     watch = hub.open(wants(world.store.sequence, 60.0))
     taking = asyncio.create_task(watch.take(0.01))
@@ -169,7 +171,7 @@ async def test_a_line_that_comes_as_the_time_ends_is_taken(
 
 
 async def test_a_change_that_cannot_be_shown_ends_its_watch_only(
-    world: objects.World, hub: watches.WatchHub
+    world: store_world.World, hub: watches.WatchHub
 ) -> None:
     def broken(_: bytes) -> bytes:
         raise ValueError("cannot be shown")

@@ -8,15 +8,15 @@ import pytest
 from kilnwork.api import resource
 from kilnwork.controlplane import extensions
 from kilnwork.controlplane.apiserver import bootstrap
-from support import objects
+from support import store_world
 
 RULE = {"apiGroups": ["x.dev"], "resources": ["xs"], "verbs": ["get"]}
 NONE = extensions.Extensions()
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[objects.World]:
-    async with objects.world(tmp_path) as found:
+async def world(tmp_path: Path) -> AsyncIterator[store_world.World]:
+    async with store_world.open_world(tmp_path) as found:
         yield found
 
 
@@ -28,14 +28,14 @@ def test_each_role_has_the_rules_of_the_one_before() -> None:
     assert len(view["rules"]) < len(edit["rules"]) < len(admin["rules"])
     assert "aggregationRule" in admin
     assert "aggregationRule" not in everything
-    assert all(bootstrap.is_first(role) for role in (view, edit, admin, everything))
+    assert all(bootstrap.is_default_role(role) for role in (view, edit, admin, everything))
 
 
 def test_a_role_of_a_user_is_none_of_them() -> None:
-    assert not bootstrap.is_first({"metadata": {"name": "view"}})
+    assert not bootstrap.is_default_role({"metadata": {"name": "view"}})
 
 
-async def test_rules_are_added_to_roles_that_are_there(world: objects.World) -> None:
+async def test_rules_are_added_to_roles_that_are_there(world: store_world.World) -> None:
     await bootstrap.ensure(world.writer, NONE)
     await bootstrap.ensure(world.writer, extensions.Extensions(view=(RULE,)))
     role = world.get(resource.CLUSTER_ROLES, "view", namespace="")
@@ -44,7 +44,7 @@ async def test_rules_are_added_to_roles_that_are_there(world: objects.World) -> 
     assert world.get(resource.CLUSTER_ROLE_BINDINGS, "cluster-admin", namespace="") is not None
 
 
-async def test_a_repeated_start_writes_nothing(world: objects.World) -> None:
+async def test_a_repeated_start_writes_nothing(world: store_world.World) -> None:
     await bootstrap.ensure(world.writer, NONE)
     before = world.get(resource.CLUSTER_ROLES, "view", namespace="")
     await bootstrap.ensure(world.writer, NONE)

@@ -1,32 +1,32 @@
 """The table of what is served: complete, and found by path."""
 
 from kilnwork.api import kinds, resource
-from support import our_kinds
+from support import served_kinds
 
 
 def test_every_resource_is_served_once() -> None:
-    assert sorted(s.resource.qualified for s in our_kinds.SERVED) == sorted(
+    assert sorted(s.resource.qualified for s in served_kinds.SERVED) == sorted(
         r.qualified for r in kinds.ALL
     )
 
 
 def test_found_by_group_version_and_plural() -> None:
-    found = our_kinds.find("kilnwork.dev", "v1alpha1", "tasks")
-    assert found is our_kinds.of(kinds.TASKS)
-    assert our_kinds.find("kilnwork.dev", "v1", "tasks") is None
-    assert our_kinds.find("", "v1", "tasks") is None
+    found = served_kinds.find("kilnwork.dev", "v1alpha1", "tasks")
+    assert found is served_kinds.kind_of(kinds.TASKS)
+    assert served_kinds.find("kilnwork.dev", "v1", "tasks") is None
+    assert served_kinds.find("", "v1", "tasks") is None
 
 
 def test_our_kinds_are_custom_and_have_status_as_their_crds_say() -> None:
     for kind in kinds.OURS:
-        served = our_kinds.of(kind)
+        served = served_kinds.kind_of(kind)
         assert served.custom
         assert served.status_subresource == (kind != kinds.TASK_OBJECTS)
-    assert our_kinds.of(kinds.TASKS).selectable == ("spec.clusterName", "status.state")
+    assert served_kinds.kind_of(kinds.TASKS).selectable == ("spec.clusterName", "status.state")
 
 
 def test_subresources_by_name() -> None:
-    token = our_kinds.of(resource.SERVICE_ACCOUNTS).subresource("token")
+    token = served_kinds.kind_of(resource.SERVICE_ACCOUNTS).subresource("token")
     assert token is not None
     assert token.kind == "TokenRequest"
-    assert our_kinds.of(resource.PODS).subresource("nothing") is None
+    assert served_kinds.kind_of(resource.PODS).subresource("nothing") is None

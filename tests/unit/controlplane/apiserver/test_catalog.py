@@ -19,7 +19,9 @@ def test_built_in_kinds_are_found_by_path_and_by_kind() -> None:
     pods = kinds.find("", "v1", "pods")
     assert pods is not None
     assert pods.resource == resource.PODS
-    assert kinds.kind("v1", "Pod") is pods is kinds.stored("pods") is kinds.of(resource.PODS)
+    assert (
+        kinds.find_kind("v1", "Pod") is pods is kinds.find_stored("pods") is kinds.of(resource.PODS)
+    )
 
 
 def test_a_definition_is_served_until_it_is_forgotten() -> None:
@@ -48,12 +50,12 @@ def test_several_versions_are_kept_as_one_kind() -> None:
     kinds = catalog.Catalog()
     versions = [served(v, storage="v2") for v in ("v1", "v2")]
     kinds.define("xs.x.dev", versions)
-    assert [one for one in kinds.kept() if one.custom] == [versions[1]]
-    assert kinds.stored("xs.x.dev") == versions[1]
+    assert [one for one in kinds.stored_kinds() if one.custom] == [versions[1]]
+    assert kinds.find_stored("xs.x.dev") == versions[1]
 
 
 def test_a_storage_version_need_not_be_served() -> None:
     kinds = catalog.Catalog()
     only = msgspec.structs.replace(served("v1"), storage_version="v0")
     kinds.define("xs.x.dev", [only])
-    assert kinds.stored("xs.x.dev") == only
+    assert kinds.find_stored("xs.x.dev") == only

@@ -6,9 +6,9 @@ import pytest
 
 from kilnwork.api import kinds, resource
 from kilnwork.controlplane.apiserver import decoding
-from support import our_kinds
+from support import served_kinds
 
-PODS, TASKS = our_kinds.of(resource.PODS), our_kinds.of(kinds.TASKS)
+PODS, TASKS = served_kinds.kind_of(resource.PODS), served_kinds.kind_of(kinds.TASKS)
 POD: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "Pod",

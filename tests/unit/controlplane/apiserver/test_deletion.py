@@ -7,11 +7,11 @@ import pytest
 from kilnwork.api import kinds, meta, resource
 from kilnwork.controlplane.apiserver import deletion, requests, statuses, writes
 from kilnwork.kit import clock
-from support import our_kinds
+from support import served_kinds
 
 NOW = 1_700_000_000.0
 POD = writes.target_of(resource.PODS, "default", "p")
-TASK = writes.WriteTarget(our_kinds.of(kinds.TASKS), "default", "t")
+TASK = writes.WriteTarget(served_kinds.kind_of(kinds.TASKS), "default", "t")
 
 
 def pod(*, phase: str = "Running", node: str = "n", **metadata: Any) -> meta.JsonObject:
@@ -89,13 +89,15 @@ def test_background_lifts_the_wait_for_dependents() -> None:
 
 def test_options_come_from_the_body_or_the_query() -> None:
     query = requests.Query({"gracePeriodSeconds": "7", "propagationPolicy": "Orphan"})
-    found = deletion.parse({}, query, writes.WriteContext())
+    found = deletion.parse_options({}, query, writes.WriteContext())
     assert (found.grace_s, found.propagation) == (7, "Orphan")
     body = {"gracePeriodSeconds": 3, "orphanDependents": False, "dryRun": ["All"]}
-    found = deletion.parse(body, requests.Query({}), writes.WriteContext())
+    found = deletion.parse_options(body, requests.Query({}), writes.WriteContext())
     assert (found.grace_s, found.propagation, found.options.dry_run) == (3, "Background", True)
     with pytest.raises(statuses.StatusError, match="propagationPolicy"):
-        deletion.parse({"propagationPolicy": "Perhaps"}, requests.Query({}), writes.WriteContext())
+        deletion.parse_options(
+            {"propagationPolicy": "Perhaps"}, requests.Query({}), writes.WriteContext()
+        )
 
 
 @pytest.mark.parametrize(
@@ -112,13 +114,13 @@ def test_options_come_from_the_body_or_the_query() -> None:
 )
 def test_a_guard_that_cannot_be_read_is_not_passed_over(document: meta.JsonObject) -> None:
     with pytest.raises(statuses.StatusError) as caught:
-        deletion.parse(document, requests.Query({}), writes.WriteContext())
+        deletion.parse_options(document, requests.Query({}), writes.WriteContext())
     assert caught.value.code == 500
 
 
 @pytest.mark.parametrize("seconds", [10**12, 10**18])
 def test_endless_grace_has_an_end(seconds: int) -> None:
-    asked = deletion.parse(
+    asked = deletion.parse_options(
         {"gracePeriodSeconds": seconds}, requests.Query({}), writes.WriteContext()
     )
     verdict = deletion.decide(POD, pod(), asked, NOW)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kilnwork.controlplane.apiserver import discovery
-from support import our_kinds
+from support import served_kinds
 
 AGGREGATED = (
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"
@@ -15,7 +15,7 @@ AGGREGATED = (
 
 def plain(path: str) -> dict[str, Any]:
     found = discovery.document(
-        path, accept="application/json", address="127.0.0.1:7443", kinds=our_kinds.SERVED
+        path, accept="application/json", address="127.0.0.1:7443", kinds=served_kinds.SERVED
     )
     assert found is not None
     assert found[1] == "application/json"
@@ -60,7 +60,7 @@ def test_nothing_else_is_there(path: str) -> None:
 
 @pytest.mark.parametrize("root", ["/api", "/apis"])
 def test_aggregated_says_the_same_as_plain(root: str) -> None:
-    found = discovery.document(root, accept=AGGREGATED, kinds=our_kinds.SERVED)
+    found = discovery.document(root, accept=AGGREGATED, kinds=served_kinds.SERVED)
     assert found is not None
     document, media_type = found
     assert media_type == ("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")

@@ -18,7 +18,7 @@ from kilnwork.controlplane.apiserver import duplicates
     ],
 )
 def test_paths_in_json(raw: bytes, paths: list[str]) -> None:
-    assert duplicates.in_json(raw) == paths
+    assert duplicates.find_in_json(raw) == paths
 
 
 @pytest.mark.parametrize(
@@ -27,14 +27,14 @@ def test_paths_in_json(raw: bytes, paths: list[str]) -> None:
 def test_maps_are_merged_in_built_in_kinds_only(*, typed: bool, data: dict[str, Any]) -> None:
     raw = b'{"data":{"x":1},"data":{"y":2}}'
     obj = {"data": {"y": 2}}
-    texts = duplicates.texts(raw, "application/json", obj, typed=typed)
+    texts = duplicates.find_duplicates(raw, "application/json", obj, typed=typed)
     assert texts == ('duplicate field "data"',)
     assert obj == {"data": data}
 
 
 def test_yaml_names_the_line_of_the_value() -> None:
     raw = b"a: 1\nb:\n  c: 1\n  c: 2\n3: x\n3: y\n"
-    found = duplicates.texts(raw, "application/yaml", {}, typed=True)
+    found = duplicates.find_duplicates(raw, "application/yaml", {}, typed=True)
     assert found == (
         (
             "yaml: unmarshal errors:\n"
@@ -50,11 +50,11 @@ def test_yaml_names_the_line_of_the_value() -> None:
 
 def test_merge_keys_and_aliases_are_no_duplicates() -> None:
     raw = b"x: &x {a: 1}\ny: {<<: *x, <<: *x}\nz: *x\n"
-    assert duplicates.in_yaml(raw) == ""
+    assert duplicates.find_in_yaml(raw) == ""
 
 
 def test_other_media_types_are_not_read() -> None:
-    assert duplicates.texts(b'{"a":1,"a":2}', "application/x", {}, typed=True) == ()
+    assert duplicates.find_duplicates(b'{"a":1,"a":2}', "application/x", {}, typed=True) == ()
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_other_media_types_are_not_read() -> None:
     ],
 )
 def test_apply_patches_are_json_or_yaml(raw: bytes, *, found: bool) -> None:
-    assert bool(duplicates.in_applied(raw)) is found
+    assert bool(duplicates.find_in_apply(raw)) is found
 
 
 def test_other_warnings_stay_whole() -> None:

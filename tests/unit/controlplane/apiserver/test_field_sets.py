@@ -45,13 +45,17 @@ def test_the_form_of_a_set(value: Any, *, known: bool) -> None:
 
 
 def test_a_place_is_in_a_set_or_only_above_others() -> None:
-    assert field_sets.has(AB, "f:data")
-    assert not field_sets.has(A, "f:data")
-    assert field_sets.has(A["f:data"], "f:a")
-    assert not field_sets.has(A, "f:other")
+    assert field_sets.contains(AB, "f:data")
+    assert not field_sets.contains(A, "f:data")
+    assert field_sets.contains(A["f:data"], "f:a")
+    assert not field_sets.contains(A, "f:other")
 
 
 def test_elements_of_lists_have_sorted_keys() -> None:
-    assert field_sets.by_keys({"port": 80, "name": "a"}) == 'k:{"name":"a","port":80}'
-    assert field_sets.by_name("name", "a") == field_sets.by_keys({"name": "a"}) == 'k:{"name":"a"}'
-    assert field_sets.by_value("q") == 'v:"q"'
+    assert field_sets.key_element({"port": 80, "name": "a"}) == 'k:{"name":"a","port":80}'
+    assert (
+        field_sets.name_element("name", "a")
+        == field_sets.key_element({"name": "a"})
+        == 'k:{"name":"a"}'
+    )
+    assert field_sets.value_element("q") == 'v:"q"'

@@ -4,7 +4,7 @@ import pytest
 
 from kilnwork.api import resource
 from kilnwork.controlplane.apiserver import authn, authz, impersonation, statuses
-from support import lookups
+from support import memory_lookup
 
 ADMIN = authn.User("root", groups=("system:masters",))
 USER = authn.User("eve", groups=(authn.AUTHENTICATED,))
@@ -18,7 +18,7 @@ def authorizer() -> authz.Authorizer:
     subjects = [{"kind": "User", "name": "eve"}]
     binding = {"metadata": {"name": "b"}, "roleRef": reference, "subjects": subjects}
     return authz.Authorizer(
-        lookups.MemoryLookup(
+        memory_lookup.MemoryLookup(
             (resource.CLUSTER_ROLES, {"metadata": {"name": "r"}, "rules": rules}),
             (resource.CLUSTER_ROLE_BINDINGS, binding),
         )
@@ -26,8 +26,8 @@ def authorizer() -> authz.Authorizer:
 
 
 def test_without_headers_a_user_is_themselves(authorizer: authz.Authorizer) -> None:
-    assert impersonation.acting(USER, {}, authorizer) is USER
-    assert impersonation.acting(USER, {"accept": "x"}, authorizer) is USER
+    assert impersonation.impersonated_user(USER, {}, authorizer) is USER
+    assert impersonation.impersonated_user(USER, {"accept": "x"}, authorizer) is USER
 
 
 def test_the_other_user_has_its_groups_and_every_user_has_one(
@@ -40,19 +40,19 @@ def test_the_other_user_has_its_groups_and_every_user_has_one(
         "impersonate-extra-a%2fb": "x, y",
     }
     expected = authn.User("amy", uid="7", groups=("a", "b", ALL), extra={"a/b": ("x", "y")})
-    assert impersonation.acting(ADMIN, headers, authorizer) == expected
+    assert impersonation.impersonated_user(ADMIN, headers, authorizer) == expected
 
 
 def test_a_service_account_has_the_groups_of_its_namespace(authorizer: authz.Authorizer) -> None:
     name = "system:serviceaccount:ns:sa"
-    found = impersonation.acting(ADMIN, {"impersonate-user": name}, authorizer)
+    found = impersonation.impersonated_user(ADMIN, {"impersonate-user": name}, authorizer)
     accounts = authn.SERVICE_ACCOUNTS
     assert found.groups == (accounts, f"{accounts}:ns", ALL)
 
 
 def test_the_anonymous_user_is_in_no_group_of_users(authorizer: authz.Authorizer) -> None:
     headers = {"impersonate-user": authn.ANONYMOUS.name}
-    assert impersonation.acting(ADMIN, headers, authorizer) is authn.ANONYMOUS
+    assert impersonation.impersonated_user(ADMIN, headers, authorizer) is authn.ANONYMOUS
 
 
 @pytest.mark.parametrize(
@@ -70,20 +70,20 @@ def test_each_part_needs_its_own_right(
     headers: dict[str, str], authorizer: authz.Authorizer, *, allowed: bool
 ) -> None:
     if allowed:
-        assert impersonation.acting(USER, headers, authorizer).name != USER.name
+        assert impersonation.impersonated_user(USER, headers, authorizer).name != USER.name
         return
     with pytest.raises(statuses.StatusError) as refused:
-        impersonation.acting(USER, headers, authorizer)
+        impersonation.impersonated_user(USER, headers, authorizer)
     assert refused.value.code == 403
 
 
 @pytest.mark.parametrize("header", ["impersonate-group", "impersonate-uid", "impersonate-extra-k"])
 def test_groups_without_a_user_are_an_error(header: str, authorizer: authz.Authorizer) -> None:
     with pytest.raises(statuses.StatusError) as refused:
-        impersonation.acting(ADMIN, {header: "x"}, authorizer)
+        impersonation.impersonated_user(ADMIN, {header: "x"}, authorizer)
     assert refused.value.code == 500
 
 
 def test_requests_with_such_headers_are_recognized() -> None:
-    assert impersonation.asked([b"accept", b"impersonate-user"])
-    assert not impersonation.asked([b"accept", b"impersonate"])
+    assert impersonation.is_requested([b"accept", b"impersonate-user"])
+    assert not impersonation.is_requested([b"accept", b"impersonate"])

@@ -8,10 +8,10 @@ import pytest
 from kilnwork.api import resource, selectors
 from kilnwork.controlplane import objects as values
 from kilnwork.controlplane.apiserver import lists, options, requests, statuses
-from support import objects, our_kinds
+from support import served_kinds, store_world
 
-CM = our_kinds.of(resource.CONFIG_MAPS)
-ALL = lists.Selection(None, selectors.EVERYTHING, selectors.EVERY_FIELD)
+CM = served_kinds.kind_of(resource.CONFIG_MAPS)
+ALL = lists.ObjectSelection(None, selectors.EVERYTHING, selectors.EVERY_FIELD)
 
 
 def listed(query: dict[str, str]) -> options.ListOptions:
@@ -24,9 +24,11 @@ def test_a_selection_looks_inside_only_if_it_must() -> None:
 
     key = values.Key("configmaps", "default", "a")
     assert ALL.matches(key, never)
-    other = lists.Selection("other", selectors.parse_labels("x=y"), selectors.EVERY_FIELD)
+    other = lists.ObjectSelection("other", selectors.parse_labels("x=y"), selectors.EVERY_FIELD)
     assert not other.matches(key, never)
-    named = lists.Selection(None, selectors.EVERYTHING, selectors.parse_fields("metadata.name=b"))
+    named = lists.ObjectSelection(
+        None, selectors.EVERYTHING, selectors.parse_fields("metadata.name=b")
+    )
     assert not named.matches(key, never)
 
 
@@ -41,15 +43,15 @@ def test_a_selection_looks_inside_only_if_it_must() -> None:
 )
 def test_fields_that_are_not_where_they_are_called(fields: str, expected: bool) -> None:  # noqa: FBT001
     obj = {"metadata": {"name": "a"}, "source": {"component": "kubelet"}, "spec": {}}
-    chosen = lists.Selection(None, selectors.EVERYTHING, selectors.parse_fields(fields))
+    chosen = lists.ObjectSelection(None, selectors.EVERYTHING, selectors.parse_fields(fields))
     assert chosen.matches(values.Key("events", "", "a"), lambda: obj) is expected
 
 
 async def test_pages_of_a_forgotten_moment_are_refused(tmp_path: Path) -> None:
-    async with objects.world(tmp_path, keep_changes=5) as world:
+    async with store_world.open_world(tmp_path, keep_changes=5) as world:
         for i in range(4):
             await world.create(resource.CONFIG_MAPS, f"c{i}")
-        chosen = lists.Selection("default", selectors.EVERYTHING, selectors.EVERY_FIELD)
+        chosen = lists.ObjectSelection("default", selectors.EVERYTHING, selectors.EVERY_FIELD)
         first = lists.page(world.store, CM, chosen, listed({"limit": "2"}))
         assert len(first.items) == 2
         more = listed({"limit": "2", "continue": first.continue_})
@@ -73,14 +75,14 @@ def test_a_version_that_cannot_be_is_a_bad_request(version: str) -> None:
 
 
 async def test_pages_of_another_data_directory_are_refused(tmp_path: Path) -> None:
-    async with objects.world(tmp_path) as world:
+    async with store_world.open_world(tmp_path) as world:
         for i in range(3):
             await world.create(resource.CONFIG_MAPS, f"c{i}")
         first = lists.page(world.store, CM, ALL, listed({"limit": "1"}))
     more = listed({"limit": "1", "continue": first.continue_})
     other = tmp_path / "other"
     other.mkdir()
-    async with objects.world(other) as world:
+    async with store_world.open_world(other) as world:
         with pytest.raises(statuses.StatusError) as caught:
             lists.page(world.store, CM, ALL, more)
         assert caught.value.code == 410
@@ -100,4 +102,4 @@ async def test_pages_of_another_data_directory_are_refused(tmp_path: Path) -> No
     ids=["nothing", "pod", "null", "text"],
 )
 def test_a_look_at_an_object_leaves_out_what_no_selector_asks_for(raw: bytes, seen: Any) -> None:
-    assert lists.look_for(("spec.nodeName", "spec.hostNetwork", "source"))(raw) == seen
+    assert lists.selector_decoder(("spec.nodeName", "spec.hostNetwork", "source"))(raw) == seen

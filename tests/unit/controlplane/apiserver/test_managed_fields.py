@@ -6,10 +6,10 @@ import pytest
 
 from kilnwork.api import resource
 from kilnwork.controlplane.apiserver import field_sets, field_types, managed_fields
-from support import our_kinds
+from support import served_kinds
 
-CM = field_types.of(our_kinds.of(resource.CONFIG_MAPS))
-POD = field_types.of(our_kinds.of(resource.PODS))
+CM = field_types.type_of(served_kinds.kind_of(resource.CONFIG_MAPS))
+POD = field_types.type_of(served_kinds.kind_of(resource.PODS))
 A: field_sets.Set = {"f:data": {"f:a": {}}}
 AB: field_sets.Set = {"f:data": {".": {}, "f:a": {}, "f:b": {}}}
 

@@ -32,9 +32,9 @@ def test_an_update_changes_only_what_is_the_clients() -> None:
 
 
 def test_metadata_must_be_an_object() -> None:
-    assert metadata.of({"metadata": None}) == {}
+    assert metadata.metadata_of({"metadata": None}) == {}
     with pytest.raises(statuses.StatusError, match="must be an object"):
-        metadata.of({"metadata": []})
+        metadata.metadata_of({"metadata": []})
 
 
 def test_generated_names_fit_a_label() -> None:

@@ -8,19 +8,19 @@ import pytest
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane.apiserver import writes
-from support import objects, waiting
+from support import store_world, waiting
 
 CM, NS = resource.CONFIG_MAPS, resource.NAMESPACES
 ROOT_CA = "kube-root-ca.crt"
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[objects.World]:
-    async with objects.world(tmp_path) as found:
+async def world(tmp_path: Path) -> AsyncIterator[store_world.World]:
+    async with store_world.open_world(tmp_path) as found:
         yield found
 
 
-async def change(world: objects.World, place: writes.WriteTarget, **fields: Any) -> None:
+async def change(world: store_world.World, place: writes.WriteTarget, **fields: Any) -> None:
     def changed(obj: meta.JsonObject) -> meta.JsonObject:
         found = obj["metadata"] | fields.get("metadata", {})
         return obj | fields | {"metadata": found}
@@ -28,7 +28,7 @@ async def change(world: objects.World, place: writes.WriteTarget, **fields: Any)
     await world.writer.change(place, changed, writes.WriteContext())
 
 
-async def test_a_namespace_waits_for_its_own_finalizers(world: objects.World) -> None:
+async def test_a_namespace_waits_for_its_own_finalizers(world: store_world.World) -> None:
     await world.create(NS, "doomed", metadata={"finalizers": ["a/b"]})
     await world.create(CM, "inside", namespace="doomed")
     await world.delete(NS, "doomed")
@@ -42,7 +42,7 @@ async def test_a_namespace_waits_for_its_own_finalizers(world: objects.World) ->
     await world.gone(NS, "doomed")
 
 
-async def test_the_certificate_is_put_right_again(world: objects.World) -> None:
+async def test_the_certificate_is_put_right_again(world: store_world.World) -> None:
     place = writes.target_of(CM, "default", ROOT_CA)
     await change(world, place, data={"ca.crt": "evil"})
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from kilnwork.controlplane.apiserver import openapi, statuses
-from support import our_kinds
+from support import served_kinds
 
 OURS = "apis/kilnwork.dev/v1alpha1"
 
@@ -16,7 +16,7 @@ DOCUMENTS = openapi.Documents()
 
 
 def raw(path: str, **more: str) -> bytes:
-    page = DOCUMENTS.find(path, our_kinds.SERVED, **more)
+    page = DOCUMENTS.find(path, served_kinds.SERVED, **more)
     assert page is not None
     return page.body
 
@@ -37,7 +37,7 @@ def test_index_names_every_group_with_a_hash() -> None:
     ]
     url = paths[OURS]["serverRelativeURL"]
     assert re.fullmatch(rf"/openapi/v3/{OURS}\?hash=[0-9A-F]{{128}}", url)
-    assert DOCUMENTS.find("/openapi/v3/apis/nope/v1", our_kinds.SERVED) is None
+    assert DOCUMENTS.find("/openapi/v3/apis/nope/v1", served_kinds.SERVED) is None
 
 
 @pytest.mark.parametrize("path", ["api/v1", OURS, "apis/rbac.authorization.k8s.io/v1"])
@@ -78,10 +78,10 @@ def test_built_in_kinds_are_described_in_full() -> None:
 
 def test_documents_follow_what_is_served() -> None:
     documents = openapi.Documents()
-    few = our_kinds.SERVED[:1]
+    few = served_kinds.SERVED[:1]
     assert documents.find("/openapi/v3/api/v1", few) is documents.find("/openapi/v3/api/v1", few)
     assert documents.find("/openapi/v3/apis/coordination.k8s.io/v1", few) is None
-    assert documents.find("/openapi/v3/apis/coordination.k8s.io/v1", our_kinds.SERVED)
+    assert documents.find("/openapi/v3/apis/coordination.k8s.io/v1", served_kinds.SERVED)
 
 
 def test_v2_has_no_words_of_v3() -> None:
@@ -105,8 +105,8 @@ PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
     "accept", [PROTOBUF, PROTOBUF.replace("v2.v1", "v2@v1"), f"x/y,{PROTOBUF}"]
 )
 def test_v2_is_sent_as_protobuf(accept: str) -> None:
-    page = DOCUMENTS.find("/openapi/v2", our_kinds.SERVED, accept=accept)
-    json = DOCUMENTS.find("/openapi/v2", our_kinds.SERVED)
+    page = DOCUMENTS.find("/openapi/v2", served_kinds.SERVED, accept=accept)
+    json = DOCUMENTS.find("/openapi/v2", served_kinds.SERVED)
     assert page is not None
     assert json is not None
     assert (page.media_type, page.digest) == (PROTOBUF, json.digest)

@@ -7,7 +7,7 @@ import pytest
 
 from kilnwork.api import kinds, resource
 from kilnwork.controlplane.apiserver import patches, statuses
-from support import our_kinds
+from support import served_kinds
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_the_examples_of_the_rfc(target: Any, patch: Any, expected: Any) -> None
 
 
 def test_strategic_merge_is_for_built_in_kinds_only() -> None:
-    maps, tasks = our_kinds.of(resource.CONFIG_MAPS), our_kinds.of(kinds.TASKS)
+    maps, tasks = served_kinds.kind_of(resource.CONFIG_MAPS), served_kinds.kind_of(kinds.TASKS)
     patch = patches.decode(b'{"data":{"a":null}}', patches.STRATEGIC, maps)
     assert patch.change({"data": {"a": "1", "b": "2"}}) == {"data": {"b": "2"}}
     with pytest.raises(statuses.StatusError) as caught:
@@ -53,7 +53,9 @@ def test_sameness_is_that_of_json() -> None:
 def test_copies_into_themselves_cannot_nest_without_end(times: int) -> None:
     operations = [{"op": "copy", "from": "/a", "path": "/a/b"}] * times
     patch = patches.decode(
-        json.dumps(operations).encode(), patches.JSON_PATCH, our_kinds.of(resource.CONFIG_MAPS)
+        json.dumps(operations).encode(),
+        patches.JSON_PATCH,
+        served_kinds.kind_of(resource.CONFIG_MAPS),
     )
     with pytest.raises(statuses.StatusError) as caught:
         patch.change({"a": {}})

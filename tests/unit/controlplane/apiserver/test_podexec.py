@@ -10,7 +10,7 @@ from kilnwork.api import resource
 from kilnwork.controlplane.apiserver import authn, pki, podexec, requests
 from kilnwork.kit import asgi, serving
 from kilnwork.kit import clock as clocks
-from support import lookups
+from support import memory_lookup
 
 POD = {
     "metadata": {"name": "p", "namespace": "default"},
@@ -45,7 +45,7 @@ def node() -> Node:
 
 
 @pytest.fixture
-async def nodes(certificates: pki.Pki, node: Node) -> AsyncIterator[lookups.MemoryLookup]:
+async def nodes(certificates: pki.Pki, node: Node) -> AsyncIterator[memory_lookup.MemoryLookup]:
     pair = certificates.node("local")
     tls = serving.tls_context(
         pair.certificate, pair.key, client_ca=certificates.ca_certificate, demanded=True
@@ -56,7 +56,7 @@ async def nodes(certificates: pki.Pki, node: Node) -> AsyncIterator[lookups.Memo
             "daemonEndpoints": {"kubeletEndpoint": {"Port": server.sockets[0].getsockname()[1]}},
         }
         known = {"metadata": {"name": "local"}, "status": status}
-        yield lookups.MemoryLookup((resource.NODES, known))
+        yield memory_lookup.MemoryLookup((resource.NODES, known))
 
 
 def gone() -> asgi.Hijacked:
@@ -72,7 +72,7 @@ async def send(message: asgi.Message) -> None:
 
 
 async def test_a_client_that_left_meanwhile_leaves_nothing_at_the_node(
-    certificates: pki.Pki, node: Node, nodes: lookups.MemoryLookup
+    certificates: pki.Pki, node: Node, nodes: memory_lookup.MemoryLookup
 ) -> None:
     scope = {
         "method": "POST",

@@ -13,7 +13,7 @@ from kilnwork.api import resource
 from kilnwork.controlplane.apiserver import authn, pki, podlogs, requests, statuses
 from kilnwork.kit import asgi
 from kilnwork.kit import clock as clocks
-from support import lookups
+from support import memory_lookup
 
 NAME, NAMESPACE = "talker", "default"
 
@@ -88,12 +88,14 @@ def pod(*containers: str, node: str = "local", **metadata: Any) -> dict[str, Any
     }
 
 
-def nodes(port: int) -> lookups.MemoryLookup:
+def nodes(port: int) -> memory_lookup.MemoryLookup:
     status = {
         "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
     }
-    return lookups.MemoryLookup((resource.NODES, {"metadata": {"name": "local"}, "status": status}))
+    return memory_lookup.MemoryLookup(
+        (resource.NODES, {"metadata": {"name": "local"}, "status": status})
+    )
 
 
 class Client:

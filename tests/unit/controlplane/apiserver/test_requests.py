@@ -7,11 +7,11 @@ import pytest
 from kilnwork.api import resource
 from kilnwork.controlplane.apiserver import authn, requests, statuses
 from kilnwork.kit import asgi
-from support import our_kinds
+from support import served_kinds
 
 
 def find(group: str, version: str, plural: str) -> resource.Resource | None:
-    served = our_kinds.find(group, version, plural)
+    served = served_kinds.find(group, version, plural)
     return None if served is None else served.resource
 
 

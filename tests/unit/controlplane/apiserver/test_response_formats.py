@@ -19,12 +19,12 @@ from kilnwork.controlplane.apiserver import response_formats, statuses
     ],
 )
 def test_the_form_follows_the_accept_header(accept: str, form: str) -> None:
-    assert response_formats.accepted(accept, custom=False) == form
+    assert response_formats.negotiate_shape(accept, custom=False) == form
 
 
 def test_nothing_acceptable() -> None:
     with pytest.raises(statuses.StatusError) as caught:
-        response_formats.accepted("application/vnd.kubernetes.protobuf", custom=False)
+        response_formats.negotiate_shape("application/vnd.kubernetes.protobuf", custom=False)
     assert caught.value.code == 406
 
 
@@ -39,4 +39,4 @@ def test_nothing_acceptable() -> None:
     ],
 )
 def test_yaml_only_for_who_prefers_it(accept: str, media: str) -> None:
-    assert response_formats.media(accept) == media
+    assert response_formats.error_media_type(accept) == media

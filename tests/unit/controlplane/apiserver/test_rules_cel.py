@@ -7,7 +7,7 @@ import pytest
 
 from kilnwork.api import cel, kinds, resource
 from kilnwork.controlplane.apiserver import builtin, rules_cel
-from support import our_kinds
+from support import served_kinds
 
 KIND = resource.Resource(
     group="example.test", version="v1", kind="Thing", plural="things", singular="thing"
@@ -178,4 +178,4 @@ def test_deep_rules_do_no_harm(deep: str) -> None:
 
 
 def test_our_own_rules_are_held_in_python() -> None:
-    assert not any(our_kinds.of(kind).rules for kind in kinds.OURS)
+    assert not any(served_kinds.kind_of(kind).rules for kind in kinds.OURS)

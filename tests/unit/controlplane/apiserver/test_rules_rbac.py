@@ -6,7 +6,7 @@ import pytest
 
 from kilnwork.api import resource
 from kilnwork.controlplane.apiserver import authn, authz, rules_rbac, statuses
-from support import lookups
+from support import memory_lookup
 
 Json = dict[str, Any]
 RULE = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
@@ -82,7 +82,7 @@ def test_the_role_of_a_binding_is_fixed() -> None:
 
 
 def test_no_user_grants_rights_that_they_lack() -> None:
-    authorizer = authz.Authorizer(lookups.MemoryLookup())
+    authorizer = authz.Authorizer(memory_lookup.MemoryLookup())
     role = {"metadata": {"name": "r", "namespace": "n"}, "rules": [RULE]}
     with pytest.raises(statuses.StatusError) as refused:
         rules_rbac.guard_role(role, user=EVE, authorizer=authorizer)
@@ -93,7 +93,7 @@ def test_no_user_grants_rights_that_they_lack() -> None:
 
 def test_a_role_to_be_bound_must_be_there() -> None:
     role = {"metadata": {"name": "r", "namespace": "n"}, "rules": []}
-    stored = lookups.MemoryLookup()
+    stored = memory_lookup.MemoryLookup()
     binding = {"metadata": {"name": "b", "namespace": "n"}, "roleRef": ROLE}
     authorizer = authz.Authorizer(stored)
     with pytest.raises(statuses.StatusError) as missing:

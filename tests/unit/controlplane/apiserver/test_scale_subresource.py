@@ -14,7 +14,9 @@ SERVED = builtin.ServedResource(resource=KIND, schema={}, scale=PATHS)
 
 def of(spec: Any, status: Any = None) -> dict[str, Any]:
     metadata = {"name": "a", "namespace": "ns", "uid": "u", "labels": {"a": "b"}}
-    return scale_subresource.of(SERVED, {"metadata": metadata, "spec": spec, "status": status})
+    return scale_subresource.scale_of(
+        SERVED, {"metadata": metadata, "spec": spec, "status": status}
+    )
 
 
 def test_the_numbers_stand_where_the_definition_says() -> None:
@@ -43,5 +45,5 @@ def test_an_object_without_a_number_has_no_scale(spec: Any) -> None:
 def test_a_kind_without_the_subresource_has_no_such_path() -> None:
     plain = builtin.ServedResource(resource=KIND, schema={})
     with pytest.raises(statuses.StatusError) as refused:
-        scale_subresource.of(plain, {"metadata": {}, "spec": {"n": 1}})
+        scale_subresource.scale_of(plain, {"metadata": {}, "spec": {"n": 1}})
     assert refused.value.code == 404

@@ -7,7 +7,7 @@ import pytest
 from kilnwork.api import kinds, resource
 from kilnwork.controlplane.apiserver import tables
 from kilnwork.kit import clock
-from support import our_kinds
+from support import served_kinds
 
 NOW = 1_700_000_000.0
 Json = dict[str, Any]
@@ -23,7 +23,7 @@ def metadata(name: str = "x", *, age_s: float = 90) -> Json:
 
 def cells(kind: resource.Resource, obj: Json) -> dict[str, Any]:
     """Cells by column, of which there must be as many."""
-    table = tables.render(our_kinds.of(kind), [obj], now=NOW)
+    table = tables.render(served_kinds.kind_of(kind), [obj], now=NOW)
     names = [c["name"] for c in table["columnDefinitions"]]
     return dict(zip(names, table["rows"][0]["cells"], strict=True))
 
@@ -44,7 +44,7 @@ def test_task_shows_state_and_hides_reason() -> None:
         "Worker": "w-0",
         "Age": "90s",
     }
-    hidden = [c.name for c in our_kinds.of(kinds.TASKS).columns if c.priority]
+    hidden = [c.name for c in served_kinds.kind_of(kinds.TASKS).columns if c.priority]
     assert hidden == ["Reason", "Cluster", "Worker"]
 
 
@@ -80,7 +80,7 @@ def test_config_shows_its_expression_or_all_of_several() -> None:
 
 
 def test_every_kind_has_a_cell_for_every_column() -> None:
-    for served in our_kinds.SERVED:
+    for served in served_kinds.SERVED:
         table = tables.render(served, [{"metadata": metadata()}], now=NOW)
         assert len(table["rows"][0]["cells"]) == len(table["columnDefinitions"])
 
@@ -179,7 +179,7 @@ def test_role_binding_lists_its_subjects() -> None:
 
 def test_rows_carry_as_much_of_the_object_as_is_asked_for() -> None:
     obj = {"metadata": metadata(), "data": {"a": "b"}}
-    served = our_kinds.of(resource.CONFIG_MAPS)
+    served = served_kinds.kind_of(resource.CONFIG_MAPS)
 
     def row(include: str) -> Json:
         found: Json = tables.render(served, [obj], now=NOW, include=include)["rows"][0]
@@ -192,6 +192,6 @@ def test_rows_carry_as_much_of_the_object_as_is_asked_for() -> None:
 
 
 def test_later_items_of_a_watch_have_no_columns() -> None:
-    table = tables.render(our_kinds.of(resource.PODS), [], now=NOW, columns=False)
+    table = tables.render(served_kinds.kind_of(resource.PODS), [], now=NOW, columns=False)
     assert table["columnDefinitions"] == []
     assert table["rows"] == []

@@ -9,7 +9,7 @@ from kilnwork.api import resource
 from kilnwork.controlplane.apiserver import authn, statuses, tokenrequests, tokens
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
-from support import lookups
+from support import memory_lookup
 
 ACCOUNT = {"metadata": {"name": "sa", "namespace": "ns", "uid": "sa-uid"}}
 POD = {
@@ -20,26 +20,26 @@ NODE = authn.User("system:node:local", groups=("system:nodes", "system:authentic
 
 
 @pytest.fixture
-def minter() -> tokens.Tokens:
+def minter() -> tokens.TokenIssuer:
     key = ec.generate_private_key(ec.SECP256R1())
-    return tokens.Tokens(key, clock=clocks.ManualClock(), new_uid=ids.new_uid)
+    return tokens.TokenIssuer(key, clock=clocks.ManualClock(), new_uid=ids.new_uid)
 
 
 def ask(
-    minter: tokens.Tokens, spec: dict[str, Any] | None, *, user: authn.User = authn.ADMIN
+    minter: tokens.TokenIssuer, spec: dict[str, Any] | None, *, user: authn.User = authn.ADMIN
 ) -> dict[str, Any]:
     return tokenrequests.issue_token(
         {} if spec is None else {"spec": spec},
         account=ACCOUNT,
         minter=minter,
-        reader=lookups.MemoryLookup((resource.PODS, POD)),
+        reader=memory_lookup.MemoryLookup((resource.PODS, POD)),
         user=user,
     )
 
 
 @pytest.mark.parametrize("spec", [None, {}, {"audiences": [], "expirationSeconds": None}])
 def test_an_hour_for_this_server_is_the_default(
-    minter: tokens.Tokens, spec: dict[str, Any] | None
+    minter: tokens.TokenIssuer, spec: dict[str, Any] | None
 ) -> None:
     response = ask(minter, spec)
     assert (response["kind"], response["apiVersion"]) == (
@@ -52,7 +52,7 @@ def test_an_hour_for_this_server_is_the_default(
     assert response["status"]["expirationTimestamp"] == clocks.rfc3339(claims.expires)
 
 
-def test_token_is_bound_to_a_pod_by_its_uid(minter: tokens.Tokens) -> None:
+def test_token_is_bound_to_a_pod_by_its_uid(minter: tokens.TokenIssuer) -> None:
     reference = {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": "pod-uid"}
     response = ask(minter, {"boundObjectRef": reference}, user=NODE)
     claims = minter.verify(response["status"]["token"])
@@ -73,7 +73,7 @@ def test_token_is_bound_to_a_pod_by_its_uid(minter: tokens.Tokens) -> None:
     ],
 )
 def test_what_cannot_be_met_is_refused(
-    minter: tokens.Tokens, spec: dict[str, Any], code: int, text: str
+    minter: tokens.TokenIssuer, spec: dict[str, Any], code: int, text: str
 ) -> None:
     with pytest.raises(statuses.StatusError) as caught:
         ask(minter, spec)
@@ -81,7 +81,7 @@ def test_what_cannot_be_met_is_refused(
     assert text in caught.value.message
 
 
-def test_node_gets_tokens_for_its_pods_only(minter: tokens.Tokens) -> None:
+def test_node_gets_tokens_for_its_pods_only(minter: tokens.TokenIssuer) -> None:
     with pytest.raises(statuses.StatusError, match="not bound to a pod") as caught:
         ask(minter, {}, user=NODE)
     assert caught.value.code == 403

@@ -24,11 +24,11 @@ def key() -> ec.EllipticCurvePrivateKey:
 
 
 @pytest.fixture
-def made(key: ec.EllipticCurvePrivateKey, clock: clocks.ManualClock) -> tokens.Tokens:
-    return tokens.Tokens(key, clock=clock, new_uid=ids.new_uid)
+def made(key: ec.EllipticCurvePrivateKey, clock: clocks.ManualClock) -> tokens.TokenIssuer:
+    return tokens.TokenIssuer(key, clock=clock, new_uid=ids.new_uid)
 
 
-def test_token_says_who_and_for_whom(made: tokens.Tokens) -> None:
+def test_token_says_who_and_for_whom(made: tokens.TokenIssuer) -> None:
     bound = tokens.Bound("Pod", "p", "pod-uid")
     claims = made.verify(made.mint("ns", "sa", uid="u", bound=bound).token)
     assert claims is not None
@@ -41,7 +41,7 @@ def test_token_says_who_and_for_whom(made: tokens.Tokens) -> None:
     assert claims.audiences == (tokens.API_AUDIENCE,)
 
 
-def test_claims_have_the_form_of_kubernetes(made: tokens.Tokens) -> None:
+def test_claims_have_the_form_of_kubernetes(made: tokens.TokenIssuer) -> None:
     token = made.mint("ns", "sa", uid="u", seconds=600).token
     said = jwt.decode(token, options={"verify_signature": False})
     assert said["sub"] == "system:serviceaccount:ns:sa"
@@ -52,7 +52,7 @@ def test_claims_have_the_form_of_kubernetes(made: tokens.Tokens) -> None:
     assert said["exp"] - said["iat"] == 600
 
 
-def test_token_ends(made: tokens.Tokens, clock: clocks.ManualClock) -> None:
+def test_token_ends(made: tokens.TokenIssuer, clock: clocks.ManualClock) -> None:
     minted = made.mint("ns", "sa", uid="u", seconds=600)
     assert minted.expires == clock.wall() + 600
     clock.advance(599)
@@ -64,28 +64,30 @@ def test_token_ends(made: tokens.Tokens, clock: clocks.ManualClock) -> None:
 def test_clock_set_back_a_little_is_forgiven(
     key: ec.EllipticCurvePrivateKey, clock: clocks.ManualClock
 ) -> None:
-    token = tokens.Tokens(key, clock=clock, new_uid=ids.new_uid).mint("ns", "sa", uid="u").token
+    token = (
+        tokens.TokenIssuer(key, clock=clock, new_uid=ids.new_uid).mint("ns", "sa", uid="u").token
+    )
     for back, taken in ((30, True), (90, False)):
         earlier = clocks.ManualClock(clock.wall() - back)
-        found = tokens.Tokens(key, clock=earlier, new_uid=ids.new_uid).verify(token)
+        found = tokens.TokenIssuer(key, clock=earlier, new_uid=ids.new_uid).verify(token)
         assert (found is not None) is taken
 
 
-def test_other_audience_is_refused(made: tokens.Tokens) -> None:
+def test_other_audience_is_refused(made: tokens.TokenIssuer) -> None:
     token = made.mint("ns", "sa", uid="u", audiences=["vault"]).token
     assert made.verify(token) is None
     assert made.verify(token, audience="vault") is not None
 
 
-def test_other_key_is_refused(made: tokens.Tokens, clock: clocks.ManualClock) -> None:
-    stranger = tokens.Tokens(
+def test_other_key_is_refused(made: tokens.TokenIssuer, clock: clocks.ManualClock) -> None:
+    stranger = tokens.TokenIssuer(
         ec.generate_private_key(ec.SECP256R1()), clock=clock, new_uid=ids.new_uid
     )
     assert made.verify(stranger.mint("ns", "sa", uid="u").token) is None
 
 
 def test_tokens_that_choose_their_algorithm_are_refused(
-    made: tokens.Tokens, key: ec.EllipticCurvePrivateKey
+    made: tokens.TokenIssuer, key: ec.EllipticCurvePrivateKey
 ) -> None:
     """`none`, and HS256 with the public key as secret (CVE-2015-9235)."""
     _, payload, _ = made.mint("ns", "sa", uid="u").token.split(".")
@@ -114,7 +116,7 @@ def test_tokens_that_choose_their_algorithm_are_refused(
     ],
 )
 def test_claims_of_another_shape_are_refused(
-    made: tokens.Tokens, key: ec.EllipticCurvePrivateKey, change: dict[str, object]
+    made: tokens.TokenIssuer, key: ec.EllipticCurvePrivateKey, change: dict[str, object]
 ) -> None:
     claims = jwt.decode(made.mint("ns", "sa", uid="u").token, options={"verify_signature": False})
     assert made.verify(jwt.encode(claims, key, "ES256")) is not None
@@ -122,10 +124,10 @@ def test_claims_of_another_shape_are_refused(
 
 
 @pytest.mark.parametrize("text", ["", "x", "a.b.c", "é.é.é", "." * 100])
-def test_nonsense_is_refused(made: tokens.Tokens, text: str) -> None:
+def test_nonsense_is_refused(made: tokens.TokenIssuer, text: str) -> None:
     assert made.verify(text) is None
 
 
-def test_a_minted_token_does_not_show_itself(made: tokens.Tokens) -> None:
+def test_a_minted_token_does_not_show_itself(made: tokens.TokenIssuer) -> None:
     minted = made.mint("ns", "sa", uid="u")
     assert minted.token not in repr(minted)

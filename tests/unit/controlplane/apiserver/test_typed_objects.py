@@ -6,9 +6,9 @@ import pytest
 
 from kilnwork.api import resource
 from kilnwork.controlplane.apiserver import field_types, typed_objects
-from support import our_kinds
+from support import served_kinds
 
-POD = field_types.of(our_kinds.of(resource.PODS))
+POD = field_types.type_of(served_kinds.kind_of(resource.PODS))
 
 
 @pytest.mark.parametrize(

@@ -11,20 +11,20 @@ import pytest
 from kilnwork.api import resource, selectors
 from kilnwork.controlplane.apiserver import lists, watch_stream, watches
 from kilnwork.kit import asgi
-from support import objects, our_kinds
+from support import served_kinds, store_world
 
 CM = resource.CONFIG_MAPS
-EVERYTHING = lists.Selection("default", selectors.EVERYTHING, selectors.EVERY_FIELD)
+EVERYTHING = lists.ObjectSelection("default", selectors.EVERYTHING, selectors.EVERY_FIELD)
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[objects.World]:
-    async with objects.world(tmp_path) as found:
+async def world(tmp_path: Path) -> AsyncIterator[store_world.World]:
+    async with store_world.open_world(tmp_path) as found:
         yield found
 
 
 @pytest.fixture
-async def hub(world: objects.World) -> AsyncIterator[watches.WatchHub]:
+async def hub(world: store_world.World) -> AsyncIterator[watches.WatchHub]:
     found = watches.WatchHub(world.store, clock=world.clock)
     found.start()
     yield found
@@ -33,7 +33,7 @@ async def hub(world: objects.World) -> AsyncIterator[watches.WatchHub]:
 
 def wants(**more: Any) -> watch_stream.WatchRequest:
     settings: dict[str, Any] = {
-        "served": our_kinds.of(CM),
+        "served": served_kinds.kind_of(CM),
         "chosen": EVERYTHING,
         "start": None,
         "timeout_s": 3600.0,
@@ -43,7 +43,7 @@ def wants(**more: Any) -> watch_stream.WatchRequest:
     return watch_stream.WatchRequest(**(settings | more))
 
 
-async def received(watch: watch_stream.Watch) -> list[tuple[str, str]]:
+async def received(watch: watch_stream.WatchStream) -> list[tuple[str, str]]:
     lines = await watch.take(1.0)
     decoded = [msgspec.json.decode(line) for line in (lines or b"").splitlines()]
     return [(d["type"], d["object"]["metadata"].get("name", "")) for d in decoded]
@@ -71,7 +71,9 @@ class Client:
         self.sent.append(message)
 
 
-async def test_a_line_is_shared_by_all_watches(world: objects.World, hub: watches.WatchHub) -> None:
+async def test_a_line_is_shared_by_all_watches(
+    world: store_world.World, hub: watches.WatchHub
+) -> None:
     start = world.store.sequence
     one, two = hub.open(wants(start=start)), hub.open(wants(start=start))
     await world.create(CM, "a")
@@ -81,7 +83,9 @@ async def test_a_line_is_shared_by_all_watches(world: objects.World, hub: watche
     assert len(hub) == 2
 
 
-async def test_other_namespaces_are_not_sent(world: objects.World, hub: watches.WatchHub) -> None:
+async def test_other_namespaces_are_not_sent(
+    world: store_world.World, hub: watches.WatchHub
+) -> None:
     watch = hub.open(wants(start=world.store.sequence))
     await world.create(CM, "elsewhere", namespace="kube-system")
     await world.create(CM, "here")
@@ -89,7 +93,7 @@ async def test_other_namespaces_are_not_sent(world: objects.World, hub: watches.
 
 
 async def test_a_client_that_leaves_is_forgotten(
-    world: objects.World, hub: watches.WatchHub
+    world: store_world.World, hub: watches.WatchHub
 ) -> None:
     client = Client()
     watch = hub.open(wants(start=world.store.sequence))
@@ -101,7 +105,9 @@ async def test_a_client_that_leaves_is_forgotten(
     assert len(hub) == 0
 
 
-async def test_stopping_ends_streams_cleanly(world: objects.World, hub: watches.WatchHub) -> None:
+async def test_stopping_ends_streams_cleanly(
+    world: store_world.World, hub: watches.WatchHub
+) -> None:
     client = Client()
     watch = hub.open(wants(start=world.store.sequence))
     running = asyncio.ensure_future(hub.run(watch, client.request, asgi.Response(client.send)))
@@ -113,7 +119,7 @@ async def test_stopping_ends_streams_cleanly(world: objects.World, hub: watches.
 
 
 async def test_a_slow_client_is_cut_off_once(
-    world: objects.World,
+    world: store_world.World,
     hub: watches.WatchHub,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -127,7 +133,7 @@ async def test_a_slow_client_is_cut_off_once(
 
 
 async def test_what_a_watch_begins_with_may_be_large(
-    world: objects.World, hub: watches.WatchHub, monkeypatch: pytest.MonkeyPatch
+    world: store_world.World, hub: watches.WatchHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_stream, "MAX_QUEUED_BYTES", 1000)
     for i in range(5):
@@ -136,13 +142,13 @@ async def test_what_a_watch_begins_with_may_be_large(
     assert len(await received(watch)) == 6
 
 
-async def test_nothing_in_time_is_no_end(hub: watches.WatchHub, world: objects.World) -> None:
+async def test_nothing_in_time_is_no_end(hub: watches.WatchHub, world: store_world.World) -> None:
     watch = hub.open(wants(start=world.store.sequence))
     assert await watch.take(0.001) == b""
 
 
 async def test_what_a_watch_begins_with_comes_in_pieces_and_in_full(
-    world: objects.World, hub: watches.WatchHub
+    world: store_world.World, hub: watches.WatchHub
 ) -> None:
     for i in range(30):
         await world.create(CM, f"c{i}", data={"x": "y" * 10_000})
@@ -165,7 +171,7 @@ async def test_what_a_watch_begins_with_comes_in_pieces_and_in_full(
 
 
 async def test_the_first_row_of_tables_is_the_first_that_is_sent(
-    world: objects.World, hub: watches.WatchHub
+    world: store_world.World, hub: watches.WatchHub
 ) -> None:
     numbers = iter(range(100))
     watch = hub.open(wants(form=lambda _: str(next(numbers)).encode()))
@@ -175,7 +181,7 @@ async def test_the_first_row_of_tables_is_the_first_that_is_sent(
 
 
 async def test_the_stream_of_a_client_that_left_holds_nothing(
-    world: objects.World, hub: watches.WatchHub
+    world: store_world.World, hub: watches.WatchHub
 ) -> None:
     watch = hub.open(wants())
     watch.abandon()

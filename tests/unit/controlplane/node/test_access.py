@@ -51,7 +51,7 @@ async def refusal(
     async def receive() -> asgi.Message:
         raise AssertionError("rights are not in the body")
 
-    return await access.Access(reviewer).refusal(asgi.Request(scope, receive))
+    return await access.NodeAccess(reviewer).refusal(asgi.Request(scope, receive))
 
 
 @pytest.mark.parametrize("shown", [None, {}])

@@ -53,8 +53,8 @@ def files(
     found: container_inputs.Found | None = None,
     *,
     tokens: container_inputs.Tokens | None = None,
-) -> tuple[volume_sources.Volume, ...]:
-    context = volume_sources.Context(of, found or {}, tokens or {}, FACTS)
+) -> tuple[volume_sources.VolumeContent, ...]:
+    context = volume_sources.VolumeContext(of, found or {}, tokens or {}, FACTS)
     return tuple(volume_sources.volume(v, context) for v in of.spec.volumes or ())
 
 
@@ -109,7 +109,7 @@ def test_fields_become_variables(path: str, value: str) -> None:
 
 
 def test_an_unknown_field_waits_with_its_name() -> None:
-    with pytest.raises(errors.NotYet, match=r"unsupported fieldPath: spec\.priority"):
+    with pytest.raises(errors.InputsNotReady, match=r"unsupported fieldPath: spec\.priority"):
         variables([{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.priority"}}}])
 
 
@@ -129,10 +129,10 @@ def test_keys_of_objects_become_variables() -> None:
 
 def test_a_missing_object_waits_with_the_text_of_kubernetes() -> None:
     env = [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]
-    with pytest.raises(errors.NotYet, match=r'^secret "s" not found$') as raised:
+    with pytest.raises(errors.InputsNotReady, match=r'^secret "s" not found$') as raised:
         variables(env, {("Secret", "s"): None})
     assert raised.value.reason == "CreateContainerConfigError"
-    with pytest.raises(errors.NotYet, match=r"^couldn't find key k in Secret ns/s$"):
+    with pytest.raises(errors.InputsNotReady, match=r"^couldn't find key k in Secret ns/s$"):
         variables(env, {("Secret", "s"): secret(other=b"")})
 
 
@@ -189,7 +189,7 @@ def test_arguments_alone_are_the_command() -> None:
 
 @pytest.mark.parametrize("args", [None, [], ["--for", "entrypoint"]])
 def test_a_container_without_command_says_why(args: list[str] | None) -> None:
-    with pytest.raises(errors.NotYet, match="images are labels"):
+    with pytest.raises(errors.InputsNotReady, match="images are labels"):
         make(pod({"command": None, "args": args}))
 
 
@@ -214,14 +214,14 @@ def test_volumes_hold_keys_or_chosen_items() -> None:
 def test_a_missing_object_of_a_volume_names_both() -> None:
     volumes = [{"name": "v", "secret": {"secretName": "s"}}]
     text = 'MountVolume.SetUp failed for volume "v" : secret "s" not found'
-    with pytest.raises(errors.NotYet, match=text):
+    with pytest.raises(errors.InputsNotReady, match=text):
         files(pod(volumes=volumes), {("Secret", "s"): None})
 
 
 @pytest.mark.parametrize("path", ["../x", "/x", "a/../../x", "", ".", "a\0b", "a/.."])
 def test_a_path_that_leaves_its_directory_is_refused(path: str) -> None:
     with pytest.raises(errors.Unsupported):
-        volume_sources.inside(path)
+        volume_sources.normalize_inside(path)
 
 
 @pytest.mark.parametrize("key", ["..", "../../etc/passwd", "a/b", ".", "..data"])

@@ -49,7 +49,7 @@ def test_a_field_is_text(path: str, text: str) -> None:
 
 @pytest.mark.parametrize("path", ["metadata.labels", "spec.containers", "status.phase"])
 def test_other_fields_are_refused_by_name(path: str) -> None:
-    with pytest.raises(errors.NotYet, match=f"unsupported fieldPath: {path}"):
+    with pytest.raises(errors.InputsNotReady, match=f"unsupported fieldPath: {path}"):
         downward_fields.field(path, POD, FACTS)
 
 
@@ -85,5 +85,5 @@ def test_a_resource_is_a_whole_number_of_its_divisor(
 @pytest.mark.parametrize("resource", ["limits", "limits.", "usage.cpu"])
 def test_what_is_no_resource_is_refused(resource: str) -> None:
     reference = pods.ResourceReference(resource=resource)
-    with pytest.raises(errors.NotYet, match="unsupported container resource"):
+    with pytest.raises(errors.InputsNotReady, match="unsupported container resource"):
         downward_fields.resource(reference, container(), FACTS)

@@ -16,14 +16,14 @@ import pytest_asyncio
 
 from kilnwork.controlplane.node import container, errors, exec_io, exec_link, shim_link
 from kilnwork.kit import ids, processes
-from support import descriptors, short, waiting
+from support import file_descriptors, short_paths, waiting
 
 
 class Bench:
     """A shim with one container that sleeps."""
 
     def __init__(self) -> None:
-        self.base = short.directory()
+        self.base = short_paths.directory()
         self.id = f"{ids.new_uid()}/main/0"
         self.ended: list[container.ContainerRecord] = []
         self.link: shim_link.ShimLink
@@ -42,7 +42,7 @@ class Bench:
 
     async def container(self) -> None:
         env = {"PATH": os.environ["PATH"], "COLOUR": "blue green"}
-        order = container.StartOrder(
+        order = container.StartRequest(
             self.id, ["sleep", "300"], env, str(self.base), str(self.base / "logs")
         )
         await self.link.start(order)
@@ -52,7 +52,7 @@ class Bench:
 
     async def start(
         self, argv: Sequence[str], *, tty: bool = False
-    ) -> tuple[exec_link.Process, exec_io.Input, exec_io.Output]:
+    ) -> tuple[exec_link.ExecProcess, exec_io.ProcessInput, exec_io.ProcessOutput]:
         """A process with standard output and error together."""
         if tty:
             output, input_, theirs = exec_io.terminal()
@@ -61,8 +61,8 @@ class Bench:
             read, input_ = exec_io.pipe_to()
             output, write = exec_io.pipe_from()
             given = [read, write, write]
-        command = exec_link.Command(self.id, argv, tty=tty)
-        process = await exec_link.Process.start(self.socket, command, given)
+        command = exec_link.ExecCommand(self.id, argv, tty=tty)
+        process = await exec_link.ExecProcess.start(self.socket, command, given)
         for descriptor in set(given):
             os.close(descriptor)
         return process, input_, output
@@ -86,7 +86,7 @@ async def bench() -> AsyncIterator[Bench]:
     await made.close()
 
 
-async def all_of(output: exec_io.Output) -> bytes:
+async def all_of(output: exec_io.ProcessOutput) -> bytes:
     pieces = []
     while piece := await output.read():
         pieces.append(piece)
@@ -114,9 +114,11 @@ async def test_a_container_adopted_by_the_next_shim_takes_it_too(bench: Bench) -
 
 
 async def test_a_program_that_is_not_there_is_named(bench: Bench) -> None:
-    with pytest.raises(exec_link.CannotStart, match=r'exec: "nope": executable file not found in'):
+    with pytest.raises(
+        exec_link.CommandNotStarted, match=r'exec: "nope": executable file not found in'
+    ):
         await bench.run("nope")
-    with pytest.raises(exec_link.CannotStart, match="a command is needed"):
+    with pytest.raises(exec_link.CommandNotStarted, match="a command is needed"):
         await bench.run()
 
 
@@ -138,12 +140,12 @@ async def test_a_shim_that_says_nothing_is_not_waited_for(
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(path))
         silent.listen()
-        before = descriptors.opened()
+        before = file_descriptors.open_descriptors()
         with pytest.raises(errors.ShimAway, match="does not respond"):
             await exec_link.run(path, "c", ["true"], timeout_s=5)
         with pytest.raises(errors.ShimAway, match="does not respond"):
             await exec_link.attach(path, "c", [1, 2])
-        assert descriptors.opened() == before
+        assert file_descriptors.open_descriptors() == before
 
 
 async def test_no_shim_is_an_error_of_its_own(bench: Bench) -> None:
@@ -241,12 +243,14 @@ class Attached:
         """Run a shell script in a container of its own."""
         env = {"PATH": os.environ["PATH"]}
         base = self._bench.base
-        order = container.StartOrder(
+        order = container.StartRequest(
             self.id, ["sh", "-c", script], env, str(base), str(base / "more"), **more
         )
         await self._bench.link.start(order)
 
-    async def join(self) -> tuple[exec_link.Attachment, exec_io.Output, exec_io.Output]:
+    async def join(
+        self,
+    ) -> tuple[exec_link.Attachment, exec_io.ProcessOutput, exec_io.ProcessOutput]:
         """Attach; the attachment and both outputs."""
         out, out_end = exec_io.pipe_from()
         err, err_end = exec_io.pipe_from()
@@ -395,6 +399,6 @@ def running(argument: str) -> list[int]:
     return found
 
 
-def alive(process: exec_link.Process) -> bool:
+def alive(process: exec_link.ExecProcess) -> bool:
     identity = processes.identify(process.pid)
     return identity is not None and identity.alive()

@@ -8,34 +8,34 @@ import pytest
 
 from kilnwork.controlplane.node import exec_link, execs, streams, streams_io, streams_spdy
 from kilnwork.kit import coroutines
-from support import descriptors
+from support import file_descriptors
 
 EVERYTHING = (streams.STDIN, streams.STDOUT, streams.STDERR)
 
 
 @pytest.mark.parametrize("room", range(6))
 async def test_what_cannot_be_made_whole_leaves_nothing_open(room: int) -> None:
-    before = descriptors.opened()
-    with descriptors.room_for(room), pytest.raises(OSError, match="Too many open files"):
+    before = file_descriptors.open_descriptors()
+    with file_descriptors.limit_new(room), pytest.raises(OSError, match="Too many open files"):
         execs.ends(EVERYTHING, tty=False)
-    assert descriptors.opened() == before
+    assert file_descriptors.open_descriptors() == before
 
 
 @pytest.mark.parametrize("room", range(3))
 async def test_nor_does_a_terminal(room: int) -> None:
-    before = descriptors.opened()
-    with descriptors.room_for(room), pytest.raises(OSError, match=r"open files|pty"):
+    before = file_descriptors.open_descriptors()
+    with file_descriptors.limit_new(room), pytest.raises(OSError, match=r"open files|pty"):
         execs.ends(EVERYTHING, tty=True)
-    assert descriptors.opened() == before
+    assert file_descriptors.open_descriptors() == before
 
 
 @pytest.mark.parametrize("tty", [False, True])
 async def test_all_are_closed_in_the_end(tty: bool) -> None:  # noqa: FBT001
-    before = descriptors.opened()
+    before = file_descriptors.open_descriptors()
     made = execs.ends((streams.STDOUT,), tty=tty)
-    made.give_away()
+    made.close_child_ends()
     made.close()
-    assert descriptors.opened() == before
+    assert file_descriptors.open_descriptors() == before
 
 
 @pytest.mark.parametrize("what", ["exec", "attach"])
@@ -44,10 +44,10 @@ async def test_a_client_that_leaves_gets_no_response_from_a_silent_shim(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # for a short path
     shim = Path("s")
-    connection = streams_io.Connection(streams_spdy.SpdySession(), on_open=lambda _: True)
+    connection = streams_io.StreamConnection(streams_spdy.SpdySession(), on_open=lambda _: True)
     session = execs.ExecSession(connection=connection, streams={}, tty=False)
     if what == "exec":
-        command = exec_link.Command("c", ["true"])
+        command = exec_link.ExecCommand("c", ["true"])
         running = execs.execute(session, shim=shim, command=command)
     else:
         running = execs.attach(session, shim=shim, container="c")
@@ -55,7 +55,7 @@ async def test_a_client_that_leaves_gets_no_response_from_a_silent_shim(
         silent.bind(str(shim))
         silent.listen()
         silent.setblocking(False)
-        before = descriptors.opened()
+        before = file_descriptors.open_descriptors()
         ending = coroutines.BackgroundWork("test").start(what, running)
         loop = asyncio.get_running_loop()
         asked, _ = await asyncio.wait_for(loop.sock_accept(silent), 30)
@@ -64,4 +64,4 @@ async def test_a_client_that_leaves_gets_no_response_from_a_silent_shim(
         assert (await asyncio.wait_for(loop.sock_recv(asked, 4096), 30)).startswith(b"{")
         assert await asyncio.wait_for(loop.sock_recv(asked, 4096), 30) == b"", "it closes"
         asked.close()
-        assert descriptors.opened() == before
+        assert file_descriptors.open_descriptors() == before

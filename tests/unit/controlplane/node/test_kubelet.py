@@ -37,7 +37,7 @@ class World:
         pair = self.certificates.node("n1")
         mine = kubelet.Certificates(pair.certificate, pair.key, self.certificates.ca_certificate)
         app = kubelet.KubeletApp(
-            self.find, allowed=access.Access(NoReviewer()), now=clock.SystemClock()
+            self.find, allowed=access.NodeAccess(NoReviewer()), now=clock.SystemClock()
         )
         self.server = kubelet.KubeletServer(app, address="127.0.0.1", certificates=mine)
 
@@ -47,12 +47,12 @@ class World:
         pod: str,
         name: str,
         previous: bool,  # noqa: FBT001
-    ) -> kubelet.Log | asgi.Refusal:
+    ) -> kubelet.ContainerLog | asgi.Refusal:
         if (namespace, pod, name) != ("ns", "p", "main"):
             return asgi.Refusal(404, f'pod "{pod}" is not here')
         if previous:
             return asgi.Refusal(400, "previous terminated container not found")
-        return kubelet.Log(self.path, lambda: self.runs)
+        return kubelet.ContainerLog(self.path, lambda: self.runs)
 
     def session(self, *, certificate: bool = True) -> aiohttp.ClientSession:
         context = ssl.create_default_context(cafile=str(self.certificates.ca_certificate))
@@ -160,7 +160,7 @@ async def test_stopping_ends_followers(world: World) -> None:
     ("text", "true"), [(None, False), ("0", False), ("False", False), ("", True), ("1", True)]
 )
 def test_booleans_are_those_of_kubernetes(text: str | None, true: bool) -> None:  # noqa: FBT001
-    assert kubelet.truth(text) is true
+    assert kubelet.parse_flag(text) is true
 
 
 def test_since_seconds_is_counted_from_now() -> None:

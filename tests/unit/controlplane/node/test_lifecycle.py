@@ -8,7 +8,7 @@ import pytest
 
 from kilnwork.controlplane.node import container, lifecycle, pods
 
-NOW = lifecycle.Moment(10.0, 1_700_000_000.0)
+NOW = lifecycle.DecisionTime(10.0, 1_700_000_000.0)
 RUNNING = container.ContainerRecord("u/main/0", "/f", pid=5, started_at=100.0)
 OK = RUNNING._replace(exit_code=0, finished_at=101.0)
 BAD = RUNNING._replace(exit_code=1, finished_at=101.0)
@@ -33,16 +33,16 @@ def pod(
     return msgspec.convert(obj, pods.Pod)
 
 
-def start(number: int) -> lifecycle.Start:
-    return lifecycle.Start("main", number)
+def start(number: int) -> lifecycle.StartContainer:
+    return lifecycle.StartContainer("main", number)
 
 
-def wait(seconds: float) -> lifecycle.Wait:
-    return lifecycle.Wait("main", seconds)
+def wait(seconds: float) -> lifecycle.WaitToStart:
+    return lifecycle.WaitToStart("main", seconds)
 
 
-def stop(grace_s: float) -> lifecycle.Stop:
-    return lifecycle.Stop("main", grace_s)
+def stop(grace_s: float) -> lifecycle.StopContainer:
+    return lifecycle.StopContainer("main", grace_s)
 
 
 def view(last: container.ContainerRecord | None = None, **more: Any) -> lifecycle.ContainerView:
@@ -62,11 +62,11 @@ def view(last: container.ContainerRecord | None = None, **more: Any) -> lifecycl
         (pod("Always"), view(BAD, start_at=14.0), wait(4.0)),
         (pod("Always", phase="Failed"), view(BAD), REST),
         (pod(phase="Succeeded"), view(), REST),
-        (pod(deleted_grace_s=5), view(), lifecycle.Remove()),
+        (pod(deleted_grace_s=5), view(), lifecycle.RemovePod()),
         (pod(deleted_grace_s=5), view(RUNNING), stop(5.0)),
         (pod(deleted_grace_s=5), view(RUNNING, stop_s=5.0), REST),
         (pod(deleted_grace_s=1), view(RUNNING, stop_s=5.0), stop(1.0)),
-        (pod(deleted_grace_s=5), view(OK), lifecycle.Remove()),
+        (pod(deleted_grace_s=5), view(OK), lifecycle.RemovePod()),
         (pod(deleted_grace_s=0), view(OK), REST),
     ],
 )
@@ -98,18 +98,18 @@ def shown(**state: Any) -> pods.Pod:
 
 def test_what_the_status_says_is_recalled_when_records_are_lost() -> None:
     terminated = {"exitCode": 3, "finishedAt": "2023-11-14T22:13:20Z"}
-    ended = lifecycle.recall(shown(state={"terminated": terminated}), "main", wall=5.0)
+    ended = lifecycle.recall_start(shown(state={"terminated": terminated}), "main", wall=5.0)
     assert ended is not None
     assert (ended.number, ended.exit_code, ended.finished_at) == (4, 3, 1_700_000_000.0)
     crashed = shown(state={"waiting": {}}, lastState={"terminated": terminated})
-    assert lifecycle.recall(crashed, "main", wall=5.0) == ended
+    assert lifecycle.recall_start(crashed, "main", wall=5.0) == ended
     waiting = shown(state={"waiting": {}}, lastState={})
-    assert lifecycle.recall(waiting, "main", wall=5.0) is None
+    assert lifecycle.recall_start(waiting, "main", wall=5.0) is None
 
 
 def test_what_ran_when_records_were_lost_has_failed_and_is_not_run_twice() -> None:
     of = shown(state={"running": {}})
-    lost = lifecycle.recall(of, "main", wall=5.0)
+    lost = lifecycle.recall_start(of, "main", wall=5.0)
     assert lost is not None
     assert (lost.exit_code, lost.reason) == (137, "ContainerStatusUnknown")
     assert lifecycle.decide(of, {"main": view(lost)}, NOW) == []
@@ -118,14 +118,14 @@ def test_what_ran_when_records_were_lost_has_failed_and_is_not_run_twice() -> No
 def test_the_first_restart_is_at_once_and_later_ones_wait_longer() -> None:
     known, waits = view(RUNNING), []
     for _ in range(9):
-        known = lifecycle.ended(known, BAD, now=1000.0)
+        known = lifecycle.after_end(known, BAD, now=1000.0)
         waits.append(known.start_at - 1000.0)
     assert waits == [0, 1, 2, 4, 8, 16, 32, 60, 60]
 
 
 def test_a_long_run_resets_the_count() -> None:
     long = BAD._replace(finished_at=100.0 + lifecycle.STEADY_S)
-    assert lifecycle.ended(view(RUNNING, row=7), long, now=0.0).row == 1
+    assert lifecycle.after_end(view(RUNNING, row=7), long, now=0.0).row == 1
 
 
 def several(policy: str = "Never", *, deleted_grace_s: int | None = None) -> pods.Pod:
@@ -147,40 +147,40 @@ def decided(of: pods.Pod, **views: lifecycle.ContainerView) -> list[lifecycle.De
 def test_init_containers_run_one_after_the_other_and_sidecars_stay() -> None:
     of = several()
     done, runs = view(OK), view(RUNNING)
-    assert decided(of) == [lifecycle.Start("first", 0)]
+    assert decided(of) == [lifecycle.StartContainer("first", 0)]
     assert decided(of, first=runs) == []
-    assert decided(of, first=done) == [lifecycle.Start("side", 0)]
+    assert decided(of, first=done) == [lifecycle.StartContainer("side", 0)]
     unstarted = view(RUNNING, started=False)
     assert decided(of, first=done, side=unstarted) == []
-    assert decided(of, first=done, side=runs) == [lifecycle.Start("last", 0)]
-    both = [lifecycle.Start("a", 0), lifecycle.Start("b", 0)]
+    assert decided(of, first=done, side=runs) == [lifecycle.StartContainer("last", 0)]
+    both = [lifecycle.StartContainer("a", 0), lifecycle.StartContainer("b", 0)]
     assert decided(of, first=done, side=runs, last=done) == both
     assert decided(of, first=done, side=runs, last=done, a=runs, b=done) == []
 
 
 def test_an_init_container_that_fails_is_repeated_or_fails_the_pod() -> None:
-    again = [lifecycle.Start("first", 1)]
+    again = [lifecycle.StartContainer("first", 1)]
     assert decided(several("Always"), first=view(BAD)) == again
     assert decided(several("OnFailure"), first=view(BAD)) == again
     assert decided(several("Never"), first=view(BAD)) == []
-    assert lifecycle.over(several("Never"), {"first": view(BAD)})
+    assert lifecycle.only_sidecars_left(several("Never"), {"first": view(BAD)})
 
 
 def test_a_sidecar_is_restarted_whatever_the_policy() -> None:
     views = {"first": view(OK), "side": view(BAD), "last": view(OK), "a": view(RUNNING)}
-    wanted = [lifecycle.Start("side", 1), lifecycle.Start("b", 0)]
+    wanted = [lifecycle.StartContainer("side", 1), lifecycle.StartContainer("b", 0)]
     assert decided(several(), **views) == wanted
 
 
 def test_sidecars_end_when_the_others_have() -> None:
     views = {"first": view(OK), "side": view(RUNNING), "last": view(OK), "a": view(OK)}
-    assert decided(several(), **views, b=view(BAD)) == [lifecycle.Stop("side", 9.0)]
+    assert decided(several(), **views, b=view(BAD)) == [lifecycle.StopContainer("side", 9.0)]
     hasty = msgspec.structs.replace(several().spec, termination_grace_period_seconds=0)
     of = msgspec.structs.replace(several(), spec=hasty)
-    assert decided(of, **views, b=view(BAD)) == [lifecycle.Stop("side", 2.0)]
+    assert decided(of, **views, b=view(BAD)) == [lifecycle.StopContainer("side", 2.0)]
     deleted = several(deleted_grace_s=5)
-    assert decided(deleted, **views, b=view(RUNNING)) == [lifecycle.Stop("b", 5.0)]
-    assert decided(deleted, **views, b=view(OK)) == [lifecycle.Stop("side", 2.0)]
+    assert decided(deleted, **views, b=view(RUNNING)) == [lifecycle.StopContainer("b", 5.0)]
+    assert decided(deleted, **views, b=view(OK)) == [lifecycle.StopContainer("side", 2.0)]
 
 
 def test_a_container_whose_probes_failed_is_stopped_once_and_starts_again() -> None:
@@ -216,13 +216,13 @@ def started(name: str, *, exit_code: int | None = None) -> lifecycle.ContainerVi
 
 def test_an_ephemeral_container_is_started_once() -> None:
     main = {"main": view(RUNNING)}
-    assert lifecycle.decide(growing("e"), main, NOW) == [lifecycle.Start("e", 0)]
+    assert lifecycle.decide(growing("e"), main, NOW) == [lifecycle.StartContainer("e", 0)]
     for code in (None, 0, 1):
         views = main | {"e": started("e", exit_code=code)}
         assert lifecycle.decide(growing("e"), views, NOW) == []
     never = lifecycle.ContainerView(start_at=math.inf, reason="r", message="it cannot run here")
     assert lifecycle.decide(growing("e", "f"), main | {"e": never}, NOW) == [
-        lifecycle.Start("f", 0)
+        lifecycle.StartContainer("f", 0)
     ]
 
 
@@ -230,7 +230,10 @@ def test_hundreds_of_ephemeral_containers_are_started_by_and_by() -> None:
     names = [f"e{number}" for number in range(100)]
     decided = lifecycle.decide(growing(*names), {"main": view(RUNNING)}, NOW)
     first = names[: lifecycle.MAX_EPHEMERAL_STARTS]
-    assert decided == [*(lifecycle.Start(name, 0) for name in first), lifecycle.More()]
+    assert decided == [
+        *(lifecycle.StartContainer(name, 0) for name in first),
+        lifecycle.StartMore(),
+    ]
 
 
 def test_ephemeral_containers_that_wait_hold_up_no_others() -> None:
@@ -238,8 +241,8 @@ def test_ephemeral_containers_that_wait_hold_up_no_others() -> None:
     waits = lifecycle.ContainerView(reason="r", message="a ConfigMap is missing")
     views = {"main": view(RUNNING), **dict.fromkeys(names[:-1], waits)}
     decided = lifecycle.decide(growing(*names), views, NOW)
-    assert decided[0] == lifecycle.Start("e19", 0)
-    assert lifecycle.More() not in decided
+    assert decided[0] == lifecycle.StartContainer("e19", 0)
+    assert lifecycle.StartMore() not in decided
     assert len(decided) == len(names)
 
 
@@ -260,17 +263,20 @@ def test_no_ephemeral_container_starts_in_a_pod_that_is_over(
 
 def test_an_ephemeral_container_ends_when_the_others_have_or_with_them() -> None:
     views = {"main": view(OK), "e": started("e")}
-    assert lifecycle.decide(growing("e"), views, NOW) == [lifecycle.Stop("e", 9.0)]
+    assert lifecycle.decide(growing("e"), views, NOW) == [lifecycle.StopContainer("e", 9.0)]
     views = {"main": view(RUNNING), "e": started("e")}
     of = growing("e", deleted_grace_s=5)
-    assert lifecycle.decide(of, views, NOW) == [stop(5.0), lifecycle.Stop("e", 5.0)]
+    assert lifecycle.decide(of, views, NOW) == [stop(5.0), lifecycle.StopContainer("e", 5.0)]
 
 
 def test_an_ephemeral_container_that_no_shim_remembers_is_lost_not_started() -> None:
     status = {"name": "e", "restartCount": 0, "state": {"running": {}}}
     of = growing("e", ephemeralContainerStatuses=[status])
-    record = lifecycle.recall(of, "e", wall=5.0)
+    record = lifecycle.recall_start(of, "e", wall=5.0)
     assert record is not None
     assert (record.id, record.exit_code) == ("u/e/0", container.UNKNOWN)
     waits = {"name": "e", "restartCount": 0, "state": {"waiting": {}}}
-    assert lifecycle.recall(growing("e", ephemeralContainerStatuses=[waits]), "e", wall=5.0) is None
+    assert (
+        lifecycle.recall_start(growing("e", ephemeralContainerStatuses=[waits]), "e", wall=5.0)
+        is None
+    )

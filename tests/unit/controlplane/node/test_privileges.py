@@ -12,7 +12,7 @@ AT = "spec.containers[0]"
 def of(
     container: dict[str, Any], pod: dict[str, Any] | None = None, *, uid: int = 1000
 ) -> privileges.Privileges:
-    return privileges.of(pod or {}, container, uid=uid, gid=100, at=AT)
+    return privileges.privileges_of(pod or {}, container, uid=uid, gid=100, at=AT)
 
 
 def test_nothing_is_dropped_by_default() -> None:

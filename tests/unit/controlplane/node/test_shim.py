@@ -18,7 +18,7 @@ import pytest_asyncio
 
 from kilnwork.controlplane.node import container, errors, exec_shim, shim, shim_link
 from kilnwork.kit import clock, ids, processes
-from support import short, waiting
+from support import short_paths, waiting
 
 DAEMON = """
 import os, time
@@ -39,7 +39,7 @@ class Bench:
     """A directory, a shim on it, and what it reported."""
 
     def __init__(self) -> None:
-        self.base = short.directory()
+        self.base = short_paths.directory()
         self.uid = ids.new_uid()
         self.ended: dict[str, container.ContainerRecord] = {}
         self.link: shim_link.ShimLink | None = None
@@ -59,7 +59,7 @@ class Bench:
     async def start(self, *argv: str, number: int = 0, **env: str) -> container.ContainerRecord:
         assert self.link is not None
         return await self.link.start(
-            container.StartOrder(
+            container.StartRequest(
                 id=f"{self.uid}/main/{number}",
                 argv=list(argv),
                 env={"PATH": os.environ["PATH"], **env},
@@ -156,7 +156,7 @@ async def test_a_file_that_is_no_program_is_explained(bench: Bench) -> None:
 
 async def test_a_missing_working_directory_is_explained(bench: Bench) -> None:
     assert bench.link is not None
-    order = container.StartOrder(
+    order = container.StartRequest(
         f"{bench.uid}/main/0", ["true"], {"PATH": "/bin"}, "/no/such", str(bench.base / "logs")
     )
     record = await bench.link.start(order)
@@ -170,7 +170,7 @@ async def test_the_same_container_is_not_started_twice(bench: Bench) -> None:
 
 async def test_an_id_with_a_path_in_it_is_refused(bench: Bench) -> None:
     assert bench.link is not None
-    order = container.StartOrder("../../x/main/0", ["true"], {}, "/", str(bench.base / "logs"))
+    order = container.StartRequest("../../x/main/0", ["true"], {}, "/", str(bench.base / "logs"))
     with pytest.raises(errors.ShimRefused, match="not a container id"):
         await bench.link.start(order)
 
@@ -338,8 +338,8 @@ def test_one_whose_process_ends_as_it_leaves_is_released_once(tmp_path: Path) ->
     made._selector.register(ours, selectors.EVENT_READ, guest)
     theirs.close()
     [(key, _)] = made._selector.select(1)
-    made._part(guest)  # as when its process is waited for in the same round
-    made._hear(key.data)
+    made._drop_connection(guest)  # as when its process is waited for in the same round
+    made._read_first_request(key.data)
     assert not made._selector.get_map()
 
 

@@ -47,7 +47,9 @@ def test_header_blocks_share_one_stream_of_zlib(blocks: list[dict[str, str]], si
 
 @given(content=st.binary(max_size=2000), size=st.integers(1, 700), fin=st.booleans())
 def test_data_comes_whole_however_it_is_cut(content: bytes, size: int, fin: bool) -> None:  # noqa: FBT001
-    found = [f for f in in_pieces(spdy.data(7, content, fin=fin), size) if isinstance(f, spdy.Data)]
+    found = [
+        f for f in in_pieces(spdy.data(7, content, fin=fin), size) if isinstance(f, spdy.DataPiece)
+    ]
     assert b"".join(f.data for f in found) == content
     assert [f.fin for f in found] == [False] * (len(found) - 1) + [fin]
 
@@ -55,7 +57,7 @@ def test_data_comes_whole_however_it_is_cut(content: bytes, size: int, fin: bool
 def test_data_is_not_kept_until_its_frame_is_complete() -> None:
     reader = spdy.FrameReader()
     assert list(reader.feed(struct.pack(">II", 1, 1 << 20) + b"x" * 100)) == [
-        spdy.Data(1, b"x" * 100)
+        spdy.DataPiece(1, b"x" * 100)
     ]
 
 
@@ -63,7 +65,7 @@ def test_what_moby_writes_is_read() -> None:
     assert read(bytes.fromhex(MOBY)) == [
         spdy.SynStream(1, {"streamtype": "error"}),
         spdy.SynStream(3, {"streamtype": "stdin"}),
-        spdy.Data(3, b"hi\n", fin=True),
+        spdy.DataPiece(3, b"hi\n", fin=True),
         spdy.Ping(1),
         spdy.RstStream(1, spdy.CANCEL),
         spdy.GoAway(0, 0),

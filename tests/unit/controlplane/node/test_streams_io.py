@@ -29,7 +29,7 @@ async def test_replies_that_are_not_read_end_the_connection(
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     loop = asyncio.get_running_loop()
-    connection = streams_io.Connection(codec, on_open=lambda _: True)
+    connection = streams_io.StreamConnection(codec, on_open=lambda _: True)
     await loop.create_connection(lambda: connection, sock=ours)
     many = asking * (64 * 1024 // len(asking))
 

@@ -11,11 +11,11 @@ class Peer:
         self.writer = spdy.FrameWriter()
         self.reader = spdy.FrameReader()
 
-    def says(self, content: bytes) -> list[streams.Event]:
+    def wait_for_state(self, content: bytes) -> list[streams.Event]:
         return list(self.session.receive(content))
 
     def opens(self, stream: int, kind: str = "stdin") -> list[streams.Event]:
-        return self.says(self.writer.syn_stream(stream, {"streamtype": kind}))
+        return self.wait_for_state(self.writer.syn_stream(stream, {"streamtype": kind}))
 
     def hears(self) -> list[spdy.Frame]:
         return list(self.reader.feed(self.session.take()))
@@ -23,28 +23,28 @@ class Peer:
 
 def test_a_stream_is_opened_used_and_ended_both_ways() -> None:
     peer = Peer()
-    assert peer.opens(1) == [streams.Opened(1, {"streamtype": "stdin"})]
+    assert peer.opens(1) == [streams.StreamOpened(1, {"streamtype": "stdin"})]
     assert peer.hears() == []
     peer.session.accept(1)
     assert peer.hears() == [spdy.SynReply(1, {})]
-    assert peer.says(spdy.data(1, b"in", fin=True)) == [
-        streams.Received(1, b"in"),
-        streams.Finished(1),
+    assert peer.wait_for_state(spdy.data(1, b"in", fin=True)) == [
+        streams.StreamData(1, b"in"),
+        streams.StreamFinished(1),
     ]
     peer.session.send(1, b"out")
     peer.session.finish(1)
     peer.session.send(1, b"too late")
     peer.session.finish(1)
-    assert peer.hears() == [spdy.Data(1, b"out"), spdy.Data(1, b"", fin=True)]
-    assert peer.says(spdy.data(1, b"unknown stream")) == []
+    assert peer.hears() == [spdy.DataPiece(1, b"out"), spdy.DataPiece(1, b"", fin=True)]
+    assert peer.wait_for_state(spdy.data(1, b"unknown stream")) == []
 
 
 def test_a_reset_ends_a_stream_at_once() -> None:
     peer = Peer()
     peer.opens(1)
     peer.session.accept(1)
-    assert peer.says(spdy.rst_stream(1, spdy.CANCEL)) == [streams.WasReset(1)]
-    assert peer.says(spdy.rst_stream(1, spdy.CANCEL)) == []
+    assert peer.wait_for_state(spdy.rst_stream(1, spdy.CANCEL)) == [streams.StreamReset(1)]
+    assert peer.wait_for_state(spdy.rst_stream(1, spdy.CANCEL)) == []
     peer.hears()
     peer.session.send(1, b"dropped")
     peer.session.finish(1)
@@ -62,7 +62,7 @@ def test_ids_are_odd_and_grow() -> None:
 
 def test_pings_come_back_but_for_our_own() -> None:
     peer = Peer()
-    assert peer.says(spdy.ping(1) + spdy.ping(2) + spdy.ping(3)) == []
+    assert peer.wait_for_state(spdy.ping(1) + spdy.ping(2) + spdy.ping(3)) == []
     assert peer.hears() == [spdy.Ping(1), spdy.Ping(3)]
 
 
@@ -91,9 +91,9 @@ def test_streams_are_limited() -> None:
     newest = 2 * streams_spdy.MAX_STREAMS + 1
     assert peer.opens(newest) == []
     assert peer.hears() == [spdy.RstStream(newest, spdy.REFUSED_STREAM)]
-    peer.says(spdy.rst_stream(1, spdy.CANCEL))
+    peer.wait_for_state(spdy.rst_stream(1, spdy.CANCEL))
     assert len(peer.opens(newest + 2)) == 1
 
 
 def test_the_peer_says_goodbye() -> None:
-    assert Peer().says(spdy.go_away(0)) == [streams.Gone()]
+    assert Peer().wait_for_state(spdy.go_away(0)) == [streams.PeerGone()]

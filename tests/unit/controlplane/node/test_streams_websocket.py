@@ -17,7 +17,7 @@ class Peer:
         self.codec = codec
         self.client = protocol.Protocol(protocol.Side.CLIENT)
 
-    def says(self, *messages: bytes, text: bool = False) -> list[streams.Event]:
+    def wait_for_state(self, *messages: bytes, text: bool = False) -> list[streams.Event]:
         for message in messages:
             (self.client.send_text if text else self.client.send_binary)(message)
         return self.flush()
@@ -33,13 +33,15 @@ class Peer:
 
 def channels(subprotocol: str = "v5.channel.k8s.io") -> Peer:
     peer = Peer(streams_websocket.Channels(subprotocol, EXEC))
-    assert [e.stream for e in peer.flush() if isinstance(e, streams.Opened)] == [0, 1, 3]
+    assert [e.stream for e in peer.flush() if isinstance(e, streams.StreamOpened)] == [0, 1, 3]
     return peer
 
 
 def test_the_first_byte_names_the_stream() -> None:
     peer = channels()
-    assert peer.says(b"\0in", b"\0", b"", b"\7absent", b"\2closed") == [streams.Received(0, b"in")]
+    assert peer.wait_for_state(b"\0in", b"\0", b"", b"\7absent", b"\2closed") == [
+        streams.StreamData(0, b"in")
+    ]
     peer.codec.send(1, b"out")
     peer.codec.send(2, b"dropped")
     peer.codec.send(1, b"")
@@ -48,22 +50,26 @@ def test_the_first_byte_names_the_stream() -> None:
 
 def test_the_base64_form_is_text() -> None:
     peer = channels("v4.base64.channel.k8s.io")
-    assert peer.says(b"0" + base64.b64encode(b"\xff"), text=True) == [streams.Received(0, b"\xff")]
+    assert peer.wait_for_state(b"0" + base64.b64encode(b"\xff"), text=True) == [
+        streams.StreamData(0, b"\xff")
+    ]
     peer.codec.send(1, b"\xfe")
     assert peer.hears() == [(frames.Opcode.TEXT, b"1" + base64.b64encode(b"\xfe"))]
     with pytest.raises(streams.ProtocolError, match="base64"):
-        peer.says(b"0!", text=True)
+        peer.wait_for_state(b"0!", text=True)
 
 
 def test_version_5_ends_one_stream() -> None:
     peer = channels()
-    assert peer.says(b"\xff\0", b"\0late", b"\xff\0", b"\xff\7") == [streams.Finished(0)]
+    assert peer.wait_for_state(b"\xff\0", b"\0late", b"\xff\0", b"\xff\7") == [
+        streams.StreamFinished(0)
+    ]
     with pytest.raises(streams.ProtocolError):
-        peer.says(b"\xff")
+        peer.wait_for_state(b"\xff")
 
 
 def test_version_4_knows_no_such_signal() -> None:
-    assert channels("v4.channel.k8s.io").says(b"\xff\0") == []
+    assert channels("v4.channel.k8s.io").wait_for_state(b"\xff\0") == []
 
 
 def test_a_message_in_fragments_is_one() -> None:
@@ -73,7 +79,7 @@ def test_a_message_in_fragments_is_one() -> None:
     assert peer.flush() == []
     assert peer.hears() == [(frames.Opcode.PONG, b"alive?")]
     peer.client.send_continuation(b"b", fin=True)
-    assert peer.flush() == [streams.Received(0, b"ab")]
+    assert peer.flush() == [streams.StreamData(0, b"ab")]
 
 
 def test_what_is_finished_or_reset_is_silent() -> None:
@@ -81,14 +87,14 @@ def test_what_is_finished_or_reset_is_silent() -> None:
     peer.codec.finish(1)
     peer.codec.reset(0)
     peer.codec.send(1, b"dropped")
-    assert peer.says(b"\0dropped") == []
+    assert peer.wait_for_state(b"\0dropped") == []
     assert peer.hears() == []
 
 
 def test_goodbye_from_either_side() -> None:
     peer = channels()
     peer.client.send_close(1000)
-    assert peer.flush() == [streams.Gone()]
+    assert peer.flush() == [streams.PeerGone()]
     peer.codec.send(1, b"dropped")
     assert [code for code, _ in peer.hears()] == [frames.Opcode.CLOSE]
     peer = channels()
@@ -115,16 +121,21 @@ def test_a_message_without_end_is_refused() -> None:
 def test_a_tunnel_carries_spdy_in_messages() -> None:
     peer = Peer(streams_websocket.Tunnel())
     opening = spdy.FrameWriter().syn_stream(1, {"streamtype": "data"})
-    assert peer.says(opening[:5]) == []
-    assert peer.says(opening[5:], spdy.data(1, b"in")) == [
-        streams.Opened(1, {"streamtype": "data"}),
-        streams.Received(1, b"in"),
+    assert peer.wait_for_state(opening[:5]) == []
+    assert peer.wait_for_state(opening[5:], spdy.data(1, b"in")) == [
+        streams.StreamOpened(1, {"streamtype": "data"}),
+        streams.StreamData(1, b"in"),
     ]
     peer.codec.accept(1)
     peer.codec.send(1, b"out")
     peer.codec.close()
     heard = peer.hears()
     content = b"".join(data for code, data in heard if code is frames.Opcode.BINARY)
-    wanted = [spdy.SynReply(1, {}), spdy.Data(1, b"out"), spdy.RstStream(1, 5), spdy.GoAway(1, 0)]
+    wanted = [
+        spdy.SynReply(1, {}),
+        spdy.DataPiece(1, b"out"),
+        spdy.RstStream(1, 5),
+        spdy.GoAway(1, 0),
+    ]
     assert list(spdy.FrameReader().feed(content)) == wanted
     assert heard[-1][0] is frames.Opcode.CLOSE

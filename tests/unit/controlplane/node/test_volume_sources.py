@@ -24,7 +24,7 @@ def pod(*volumes: dict[str, Any]) -> pods.Pod:
     ],
 )
 def test_some_volumes_are_the_containers_own(volume: dict[str, Any], *, keeps: bool) -> None:
-    assert volume_sources.keeps(volume) is keeps
+    assert volume_sources.is_container_owned(volume) is keeps
 
 
 def test_objects_and_tokens_are_named_by_every_source() -> None:

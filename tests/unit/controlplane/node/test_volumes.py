@@ -10,9 +10,11 @@ from kilnwork.controlplane.node import container_plan, errors, pods, volume_sour
 def prepare(
     directory: volumes.PodDirectory,
     *links: container_plan.MountLink,
-    files: tuple[volume_sources.File, ...] = (),
+    files: tuple[volume_sources.VolumeFile, ...] = (),
 ) -> None:
-    directory.fill((volume_sources.Volume("conf", files), volume_sources.Volume("data", None)))
+    directory.fill(
+        (volume_sources.VolumeContent("conf", files), volume_sources.VolumeContent("data", None))
+    )
     directory.link("main", links)
 
 
@@ -26,7 +28,10 @@ def directory(tmp_path: Path) -> volumes.PodDirectory:
 
 
 def test_files_have_their_modes_in_a_private_directory(directory: volumes.PodDirectory) -> None:
-    files = (volume_sources.File("a", b"1", 0o644), volume_sources.File("x/b", b"2", 0o600))
+    files = (
+        volume_sources.VolumeFile("a", b"1", 0o644),
+        volume_sources.VolumeFile("x/b", b"2", 0o600),
+    )
     prepare(directory, container_plan.MountLink("etc/conf", "conf"), files=files)
     mounted = directory.root("main") / "etc/conf"
     assert (mounted / "a").read_bytes() == b"1"
@@ -52,9 +57,9 @@ def test_a_container_knows_its_mounts_by_a_short_path(
 
 def test_a_second_start_renews_files_and_keeps_empty_dirs(directory: volumes.PodDirectory) -> None:
     link = (container_plan.MountLink("conf", "conf"), data("data"))
-    prepare(directory, *link, files=(volume_sources.File("old", b"1", 0o644),))
+    prepare(directory, *link, files=(volume_sources.VolumeFile("old", b"1", 0o644),))
     (directory.root("main") / "data" / "kept").write_text("x")
-    prepare(directory, *link, files=(volume_sources.File("new", b"2", 0o644),))
+    prepare(directory, *link, files=(volume_sources.VolumeFile("new", b"2", 0o644),))
     assert [p.name for p in (directory.root("main") / "conf").iterdir()] == ["new"]
     assert (directory.root("main") / "data" / "kept").read_text() == "x"
 
@@ -66,7 +71,7 @@ def test_a_sub_path_of_an_empty_dir_is_made(directory: volumes.PodDirectory) -> 
 
 
 def test_a_sub_path_that_is_not_there_waits(directory: volumes.PodDirectory) -> None:
-    with pytest.raises(errors.NotYet, match='subPath "nope" is not in volume "conf"'):
+    with pytest.raises(errors.InputsNotReady, match='subPath "nope" is not in volume "conf"'):
         prepare(directory, container_plan.MountLink("a", "conf", "nope"))
 
 
@@ -75,7 +80,7 @@ def test_a_sub_path_through_a_link_out_of_the_volume_is_refused(
 ) -> None:
     prepare(directory, data("data"))
     (directory.root("main") / "data" / "out").symlink_to(tmp_path)
-    with pytest.raises(errors.NotYet, match="leaves volume"):
+    with pytest.raises(errors.InputsNotReady, match="leaves volume"):
         prepare(directory, data("a", "out/x"))
     assert not (tmp_path / "x").exists()
 
@@ -112,7 +117,9 @@ def test_a_host_path_is_the_machines_own(directory: volumes.PodDirectory, tmp_pa
 
 
 def test_a_host_path_of_another_type_waits(tmp_path: Path) -> None:
-    with pytest.raises(errors.NotYet, match=r"hostPath type check failed: .* is not a file"):
+    with pytest.raises(
+        errors.InputsNotReady, match=r"hostPath type check failed: .* is not a file"
+    ):
         volumes.check_host("h", pods.HostPath(str(tmp_path), "File"))
 
 

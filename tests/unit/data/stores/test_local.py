@@ -20,7 +20,7 @@ import pytest
 from kilnwork.data import errors
 from kilnwork.data.stores import directories, file_writing, local, port, resumable
 from kilnwork.kit import clock as clocks
-from support import no_links, small_disks
+from support import no_hard_links, small_disks
 
 WRITER = """
 import hashlib, random, sys
@@ -276,7 +276,7 @@ def test_full_disk_shows_no_partial_object(small_disk: Path) -> None:
 
 def elsewhere(store: local.LocalStore, story: str, *, number: int = errno.EOPNOTSUPP) -> str:
     """Return the output of a process in which link(2) fails with `number`."""
-    if not no_links.possible():
+    if not no_hard_links.possible():
         pytest.skip("the numbers of this machine's system calls are not known here")
     program = (
         "import sys\n"

@@ -33,7 +33,7 @@ def test_output_is_found_by_task_run_and_attempt(tmp_path: Path) -> None:
     repeats=st.lists(st.integers(0, 40), max_size=20),
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
-def test_what_is_sent_twice_is_kept_once(
+def test_output_sent_twice_is_stored_once(
     tmp_path: Path, pieces: list[int], restarts: set[int], repeats: list[int]
 ) -> None:
     directory = tmp_path / str(len(list(tmp_path.iterdir())))
@@ -58,7 +58,7 @@ def test_a_disk_that_refuses_does_not_stop_the_attempt(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("most", [0, 1, 100])
-def test_tasks_with_output_are_known_with_and_without_a_look_at_the_disk(
+def test_tasks_with_output_are_known_with_and_without_reading_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     monkeypatch.setattr(attempt_logs, "MAX_PRINTED", most)
@@ -87,7 +87,7 @@ def test_a_line_says_how_much_was_dropped_and_offsets_go_on(tmp_path: Path) -> N
     assert attempt_logs.AttemptLogs(tmp_path).kept(REF) == 2019
 
 
-def test_what_is_dropped_first_is_told_too(tmp_path: Path) -> None:
+def test_output_dropped_at_the_beginning_is_reported(tmp_path: Path) -> None:
     logs = attempt_logs.AttemptLogs(tmp_path)
     assert logs.append(REF, 7, b"x\n") == 9
     text = attempt_logs.path(tmp_path, REF).read_bytes()
@@ -95,7 +95,7 @@ def test_what_is_dropped_first_is_told_too(tmp_path: Path) -> None:
     assert attempt_logs.AttemptLogs(tmp_path).kept(REF) == 9
 
 
-def test_the_log_says_what_a_full_disk_has_lost(tmp_path: Path) -> None:
+def test_log_says_how_much_a_full_disk_has_lost(tmp_path: Path) -> None:
     with small_disks.mounted(tmp_path, mib=8) as disk:
         (disk / "logs").mkdir()
         logs = attempt_logs.AttemptLogs(disk / "logs")
@@ -124,7 +124,7 @@ def test_an_attempt_that_ended_on_a_full_disk_is_marked(tmp_path: Path) -> None:
         assert b"the disk was full; 10 bytes are missing here" in read(disk / "logs")
 
 
-def test_output_leaves_the_room_of_the_journal(tmp_path: Path) -> None:
+def test_output_does_not_use_the_room_reserved_for_the_journal(tmp_path: Path) -> None:
     with small_disks.mounted(tmp_path, mib=8) as disk:
         (disk / "logs").mkdir()
         logs = attempt_logs.AttemptLogs(disk / "logs")

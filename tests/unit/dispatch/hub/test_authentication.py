@@ -67,7 +67,7 @@ def slot(credential: str = SECRET) -> messages.SlotHello:
 
 
 @pytest.mark.parametrize("hello", [driver(), driver(epoch=5), worker(), worker(slots=0)])
-async def test_who_is_in_order_enters(hello: messages.AnyHello) -> None:
+async def test_valid_hello_is_accepted(hello: messages.AnyHello) -> None:
     door = Door()
     assert await door.knock(hello) == []
     assert door.entered == [hello]
@@ -93,7 +93,7 @@ async def test_who_is_in_order_enters(hello: messages.AnyHello) -> None:
         (slot(), ("NotYet", True)),
     ],
 )
-async def test_what_is_wrong_is_refused_by_name(
+async def test_invalid_hello_is_refused_with_the_reason(
     hello: messages.AnyHello, refusal: tuple[str, bool]
 ) -> None:
     door = Door()
@@ -111,7 +111,7 @@ async def test_a_slot_has_the_secret_that_its_agent_has_announced() -> None:
     assert await door.knock(slot()) == [("NotYet", True)]
 
 
-async def test_secrets_of_slots_that_are_gone_are_dropped_in_time() -> None:
+async def test_secrets_of_ended_slots_are_dropped() -> None:
     door = Door()
     digest = hashlib.sha256(SECRET.encode()).digest()
     door.checks.announce_slot(SLOT, digest, living={SLOT})

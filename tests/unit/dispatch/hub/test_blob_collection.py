@@ -51,18 +51,18 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path / "blobs")
 
 
-def test_nothing_is_there_yet(world: World) -> None:
+def test_missing_directory_is_empty(world: World) -> None:
     assert world.look() == 0
 
 
-def test_what_nothing_refers_to_goes(world: World) -> None:
+def test_unreferenced_blob_is_removed(world: World) -> None:
     mine, other = world.put(1, age=HOUR), world.put(1, namespace="other", age=HOUR)
     assert (world.look(1), world.there()) == (0, {mine}), "the clocks are not known long enough"
     assert (world.look(), world.there(), world.there("other")) == (2, set(), set())
     assert mine == other
 
 
-def test_what_is_referred_to_stays(world: World) -> None:
+def test_referenced_blob_is_kept(world: World) -> None:
     digest = world.put(1, age=100 * HOUR)
     world.put(1, namespace="other", age=100 * HOUR)
     world.used.add(digest)
@@ -74,14 +74,14 @@ def test_what_is_referred_to_stays(world: World) -> None:
     assert world.there() == set()
 
 
-def test_what_is_young_is_not_even_asked_about(world: World) -> None:
+def test_young_blob_is_not_looked_up(world: World) -> None:
     digest = world.put(1)
     for _ in range(5):
         world.look(HOUR / 10)
     assert (world.there(), world.asked) == ({digest}, [])
 
 
-def test_what_is_renewed_stays(world: World) -> None:
+def test_renewed_blob_is_kept(world: World) -> None:
     digest = world.put(1, age=2 * HOUR)
     for _ in range(10):
         world.look()
@@ -102,7 +102,7 @@ def test_a_jump_of_the_clock_leaves_time_to_renew(world: World) -> None:
     assert world.there() == {digest}
 
 
-def test_what_a_forgotten_task_had_goes_within_minutes(world: World) -> None:
+def test_blob_of_a_forgotten_task_is_removed_within_minutes(world: World) -> None:
     old, new = world.put(1, age=blob_collection.RELEASED_KEEP_S), world.put(2)
     never = world.put(3, age=blob_collection.RELEASED_KEEP_S)
     other = world.put(1, namespace="other", age=blob_collection.RELEASED_KEEP_S)
@@ -118,7 +118,7 @@ def test_what_a_forgotten_task_had_goes_within_minutes(world: World) -> None:
     assert (world.there(), world.collector.is_due) == ({never}, False)
 
 
-def test_what_a_forgotten_task_had_stays_while_something_uses_it(world: World) -> None:
+def test_blob_of_a_forgotten_task_is_kept_while_it_is_used(world: World) -> None:
     used, renewed = world.put(1, age=HOUR), world.put(2, age=HOUR)
     world.clock.advance(HOUR / 2)
     world.used.add(used)
@@ -133,7 +133,7 @@ def test_what_a_forgotten_task_had_stays_while_something_uses_it(world: World) -
     assert world.there() == {used}
 
 
-def test_what_a_forgotten_task_had_stays_after_a_jump_of_the_clock(world: World) -> None:
+def test_blob_of_a_forgotten_task_is_kept_after_a_jump_of_the_clock(world: World) -> None:
     digest = world.put(1)
     world.clock.advance(HOUR / 10)
     world.collector.sample()
@@ -145,7 +145,7 @@ def test_what_a_forgotten_task_had_stays_after_a_jump_of_the_clock(world: World)
     assert world.there() == set()
 
 
-def test_what_is_left_aside_and_referred_to_comes_back(world: World) -> None:
+def test_blob_set_aside_and_referenced_is_restored(world: World) -> None:
     digest = world.put(1, age=2 * HOUR)
     world.used.add(digest)
     kept = blobs.Blobs(world.root / "default", durable=False)
@@ -155,7 +155,7 @@ def test_what_is_left_aside_and_referred_to_comes_back(world: World) -> None:
     assert [entry.aside for entry in kept.entries()] == [False]
 
 
-def test_what_is_left_aside_and_not_referred_to_goes(world: World) -> None:
+def test_blob_set_aside_and_unreferenced_is_removed(world: World) -> None:
     digest = world.put(1, age=2 * HOUR)
     path = blobs.Blobs(world.root / "default", durable=False).path(digest)
     path.rename(path.with_name(path.name + ".old"))
@@ -163,7 +163,7 @@ def test_what_is_left_aside_and_not_referred_to_goes(world: World) -> None:
     assert not any(path.parent.iterdir())
 
 
-def test_many_are_asked_about_in_batches(world: World) -> None:
+def test_many_blobs_are_looked_up_in_batches(world: World) -> None:
     digests = {world.put(number, age=2 * HOUR) for number in range(1200)}
     world.used = set(sorted(digests)[::2])
     world.look()
@@ -171,7 +171,7 @@ def test_many_are_asked_about_in_batches(world: World) -> None:
     assert world.there() == world.used
 
 
-def test_strange_files_are_passed_over(world: World) -> None:
+def test_files_that_are_no_blobs_are_ignored(world: World) -> None:
     digest = world.put(1, age=2 * HOUR)
     (world.root / "README").write_text("not a namespace")
     world.look()
@@ -193,7 +193,9 @@ def test_strange_files_are_passed_over(world: World) -> None:
 @hypothesis.settings(
     suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture], max_examples=60
 )
-def test_any_history(tmp_path: Path, steps: list[tuple[str, int, int]]) -> None:
+def test_referenced_blobs_survive_any_history(
+    tmp_path: Path, steps: list[tuple[str, int, int]]
+) -> None:
     """What is referred to is there, always; in the end nothing else is."""
     world = World(tmp_path / str(time.time_ns()))
     expected: dict[bytes, float] = {}

@@ -11,7 +11,7 @@ def callback(number: int, body: bytes = b"1") -> messages.Callback:
     return messages.Callback(ref, attempts.JSON, body)
 
 
-def test_a_repetition_is_known_and_another_result_is_not() -> None:
+def test_repeated_result_is_recognized_and_another_is_not() -> None:
     concluded = callbacks.Concluded()
     assert not concluded.has(callback(1))
     concluded.add(callback(1).ref, callback(1).digest())
@@ -20,7 +20,7 @@ def test_a_repetition_is_known_and_another_result_is_not() -> None:
     assert not concluded.has(callback(2))
 
 
-def test_the_oldest_are_dropped() -> None:
+def test_oldest_digests_are_dropped() -> None:
     concluded = callbacks.Concluded()
     for number in range(callbacks.MAX_CONCLUDED + 1):
         concluded.add(callback(number).ref, b"")

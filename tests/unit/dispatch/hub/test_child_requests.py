@@ -56,7 +56,7 @@ def test_a_plain_child_is_allowed() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_it_cannot_have_is_named(message: messages.Spawn, names: str) -> None:
+def test_field_that_a_child_cannot_have_is_named(message: messages.Spawn, names: str) -> None:
     assert names in child_requests.refusal(message)
 
 

@@ -73,14 +73,16 @@ def send(sending: delivery.Delivery, batch: instructions.Batch) -> None:
     sending.release(sending.prepare(batch))
 
 
-async def test_a_confirmation_goes_with_the_result(sending: delivery.Delivery, wire: Wire) -> None:
+async def test_acknowledgement_is_sent_with_the_result(
+    sending: delivery.Delivery, wire: Wire
+) -> None:
     send(sending, instructions.Batch(accepted={PEER: 1}))
     assert wire.writes == []
     send(sending, instructions.Batch(results={PEER: [RESULT]}))
     assert wire.said() == [[messages.Results((RESULT,)), messages.Accepted(1)]]
 
 
-async def test_only_the_newest_of_each_kind_is_confirmed(
+async def test_only_the_newest_acknowledgement_of_each_kind_is_sent(
     sending: delivery.Delivery, wire: Wire
 ) -> None:
     for number in (1, 2, 3):
@@ -89,12 +91,16 @@ async def test_only_the_newest_of_each_kind_is_confirmed(
     assert wire.said() == [[messages.Accepted(3), messages.Acknowledged(13)]]
 
 
-async def test_what_a_client_waits_for_goes_at_once(sending: delivery.Delivery, wire: Wire) -> None:
+async def test_acknowledgement_that_a_client_waits_for_is_sent_at_once(
+    sending: delivery.Delivery, wire: Wire
+) -> None:
     send(sending, instructions.Batch(accepted={PEER: 1}, awaited={PEER}))
     assert wire.said() == [[messages.Accepted(1)]]
 
 
-async def test_who_leaves_confirms_first(sending: delivery.Delivery, wire: Wire) -> None:
+async def test_acknowledgements_are_sent_before_the_link_is_closed(
+    sending: delivery.Delivery, wire: Wire
+) -> None:
     send(sending, instructions.Batch(acknowledged={PEER: 5}))
     sending.confirm()
     assert wire.said() == [[messages.Acknowledged(5)]]
@@ -103,7 +109,7 @@ async def test_who_leaves_confirms_first(sending: delivery.Delivery, wire: Wire)
     assert len(wire.writes) == 1
 
 
-async def test_a_peer_that_went_is_passed_over(wire: Wire) -> None:
+async def test_closed_link_is_skipped(wire: Wire) -> None:
     terms = delivery.Terms(lease_s=10, renew_s=3, blobs=None)
     by_number: dict[int, links.Link] = {}
     sending = delivery.Delivery(by_number, attempt_logs.AttemptLogs(None), terms)

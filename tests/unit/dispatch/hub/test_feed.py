@@ -30,13 +30,13 @@ async def test_waiting_ends_with_the_next_change() -> None:
     await asyncio.gather(*waiters)
 
 
-async def test_the_beginning_never_waits() -> None:
+async def test_reading_from_the_beginning_never_waits() -> None:
     changes: feed.Feed[str] = feed.Feed()
     await changes.newer(0)
     assert changes.last != 0
 
 
-async def test_a_feed_that_ends_tells_its_readers() -> None:
+async def test_failed_feed_raises_in_its_readers() -> None:
     changes: feed.Feed[str] = feed.Feed()
     waiter = asyncio.ensure_future(changes.newer(changes.last))
     await asyncio.sleep(0)
@@ -45,7 +45,7 @@ async def test_a_feed_that_ends_tells_its_readers() -> None:
         await waiter
 
 
-async def test_what_changes_all_the_time_is_told_at_once_and_then_now_and_then() -> None:
+async def test_throttled_feed_publishes_the_first_change_at_once_then_at_intervals() -> None:
     changes: feed.ThrottledFeed[str] = feed.ThrottledFeed(every_s=0.01)
     start = changes.last
     changes.publish(["a"])

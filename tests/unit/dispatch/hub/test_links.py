@@ -75,7 +75,7 @@ def refused(transport: Transport) -> messages.Refused:
     return message
 
 
-async def test_what_comes_before_the_peer_has_joined_is_delivered_then(
+async def test_messages_received_before_the_peer_joined_are_delivered_then(
     link: links.Link, transport: Transport, owner: Owner
 ) -> None:
     heard: list[object] = []
@@ -88,7 +88,7 @@ async def test_what_comes_before_the_peer_has_joined_is_delivered_then(
     assert heard == [CANCEL, CANCEL]
 
 
-async def test_a_frame_that_cannot_be_read_closes_it(
+async def test_frame_that_cannot_be_decoded_closes_the_link(
     link: links.Link, transport: Transport
 ) -> None:
     link.data_received(frames.encode(CANCEL))
@@ -96,7 +96,7 @@ async def test_a_frame_that_cannot_be_read_closes_it(
     assert transport.did == ["close"]
 
 
-async def test_reading_goes_on_when_no_reason_to_pause_is_left(
+async def test_reading_resumes_when_no_reason_to_pause_is_left(
     link: links.Link, transport: Transport
 ) -> None:
     link.pause_reading("one")

@@ -27,25 +27,25 @@ def chosen(
     return [int.from_bytes(task, "big") for task in choice.take(runs, {an_id(1): 1000})]
 
 
-def test_a_tree_goes_from_its_root() -> None:
+def test_tree_is_forgotten_from_its_root() -> None:
     tree = (a_run(1), a_run(2, parent=an_id(1)), a_run(3, parent=an_id(2)))
     assert chosen(*tree) == [1, 2, 3]
     assert chosen(a_run(1, over=False), *tree[1:]) == []
     assert chosen(*tree[1:]) == []
 
 
-def test_what_is_needed_stays_with_all_below_it() -> None:
+def test_needed_task_is_kept_with_all_below_it() -> None:
     tree = (a_run(1), a_run(2, parent=an_id(1)), a_run(3))
     assert chosen(*tree, needed={an_id(1)}) == [3]
 
 
-def test_calls_with_a_key_go_only_when_that_is_said() -> None:
+def test_keyed_calls_are_forgotten_only_when_asked_for() -> None:
     runs = (a_run(1, keyed=True), a_run(2, parent=an_id(1)), a_run(3))
     assert chosen(*runs) == [3]
     assert chosen(*runs, keyed=True) == [1, 2, 3]
 
 
-def test_no_more_goes_than_asked_for() -> None:
+def test_no_more_is_selected_than_asked_for() -> None:
     runs = [a_run(number) for number in range(1, 6)]
     assert chosen(*runs, over=5, keep=3) == [1, 2]
     assert chosen(*runs, over=5, keep=9) == []
@@ -58,15 +58,15 @@ def test_a_task_with_many_runs_counts_once() -> None:
     assert chosen(a_run(1), a_run(2, task=an_id(1)), a_run(3), over=3, keep=1) == [1, 3]
 
 
-def test_what_an_unfinished_task_takes_is_needed() -> None:
-    world, task = scripted_calls.with_call()
+def test_task_whose_result_an_unfinished_task_takes_is_needed() -> None:
+    world, task = scripted_calls.world_with_call()
     record = world.task(task)
     record.needs, record.delegate = (an_id(7),), an_id(8)
     record.parent = attempts.AttemptRef(an_id(9), 1, 1)
     assert prune_selection.needed_by([record]) == {an_id(7), an_id(8), an_id(9)}
 
 
-def test_what_becomes_needed_or_runs_again_between_two_batches_stays() -> None:
+def test_task_that_becomes_needed_between_two_batches_is_kept() -> None:
     needed, unfinished = set[ids.TaskId](), set[ids.TaskId]()
     selection = prune_selection.PruneSelection(
         model.Pruning(older_s=0), over=9, needed=needed, unfinished=unfinished

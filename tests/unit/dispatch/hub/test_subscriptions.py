@@ -3,12 +3,12 @@
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import subscriptions
-from support import scripted_calls, told_views
+from support import scripted_calls, view_samples
 
 _S = api_task.State
 
 
-def test_subscribers_hear_of_their_tasks_until_they_leave() -> None:
+def test_subscribers_get_changes_of_their_tasks_until_they_unsubscribe() -> None:
     world = scripted_calls.World(slots=0)
     world.driver()
     world.define(scripted_calls.spec())
@@ -27,8 +27,8 @@ def test_subscribers_hear_of_their_tasks_until_they_leave() -> None:
     assert len(heard) == 1
 
 
-def test_an_end_is_published_with_its_batch_alone() -> None:
-    world, task = scripted_calls.with_call(slots=0)
+def test_end_is_published_only_with_its_batch() -> None:
+    world, task = scripted_calls.world_with_call(slots=0)
     record, batch = world.task(task), world.memory.batch
     world.memory.mark(record)
     record.state = _S.SUCCESS
@@ -40,29 +40,29 @@ def test_an_end_is_published_with_its_batch_alone() -> None:
 
 def test_states_of_a_change() -> None:
     for state in _S:
-        change = subscriptions.of_view(told_views.waiting(state=state))
+        change = subscriptions.of_view(view_samples.waiting(state=state))
         assert change.over is state.final
         assert change.active is (state in (_S.STAGING, _S.RUNNING, _S.KILLING))
 
 
-def test_a_view_and_a_record_say_the_same() -> None:
-    view = told_views.running(attempt=3, unstarted=1, failures=1, losses=2)
+def test_view_and_record_give_the_same_change() -> None:
+    view = view_samples.running(attempt=3, unstarted=1, failures=1, losses=2)
     change = subscriptions.of_view(view)
     assert (change.attempt, change.failures, change.losses, change.worker) == (2, 1, 2, "w-0")
-    world, task = scripted_calls.with_call(slots=1)
+    world, task = scripted_calls.world_with_call(slots=1)
     of_record = subscriptions.of_record(world.task(task))
     assert (of_record.attempt, of_record.worker, of_record.parent) == (1, "w1", False)
 
 
-def test_what_is_over_or_unknown_is_not_in_memory() -> None:
-    world, task = scripted_calls.with_call(slots=0)
+def test_finished_and_unknown_tasks_are_left_out() -> None:
+    world, task = scripted_calls.world_with_call(slots=0)
     record = world.task(task)
     assert [one.task for one in subscriptions.of_memory([record, None])] == [task]
     record.state = _S.KILLED
     assert subscriptions.of_memory([record]) == []
 
 
-def test_a_task_that_cannot_be_has_failed() -> None:
+def test_refused_task_has_failed() -> None:
     spec = api_task.TaskSpec(command=("true",), run=3)
     submission = model.Submission(
         task=scripted_calls.task_id(1), namespace="ns", name="t", spec=spec

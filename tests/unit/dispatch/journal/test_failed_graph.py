@@ -54,26 +54,26 @@ CHAIN = of(
 
 
 @pytest.mark.parametrize("start", [1, 2, 3])
-def test_whichever_is_named_all_that_failed_for_one_another_run_in_order(start: int) -> None:
+def test_all_connected_failed_tasks_run_in_order_whichever_is_named(start: int) -> None:
     assert numbers(plan_of(CHAIN, start)) == [1, 2, 3]
 
 
-def test_what_failed_by_itself_runs_alone() -> None:
+def test_unconnected_failed_task_runs_alone() -> None:
     assert numbers(plan_of(CHAIN, 5)) == [5]
 
 
-def test_a_child_waits_for_its_parent_to_ask() -> None:
+def test_child_waits_for_the_request_of_its_parent() -> None:
     graph = of(a_row(1), a_row(2, **child_of(1)), a_row(3, needs=needing(1)))
     assert numbers(plan_of(graph, 3)) == [1, 3]
     assert (numbers(plan_of(graph, 2)), plan_of(graph, 2).left) == ([1, 2, 3], 0)
 
 
-def test_a_child_that_others_need_does_not_wait() -> None:
+def test_child_that_others_need_does_not_wait() -> None:
     graph = of(a_row(1), a_row(2, **child_of(1)), a_row(3, needs=needing(2)))
     assert numbers(plan_of(graph, 3)) == [1, 2, 3]
 
 
-def test_a_child_of_an_older_run_is_on_its_own() -> None:
+def test_child_of_an_earlier_run_runs_alone() -> None:
     graph = of(a_row(1)._replace(run=2), a_row(2, **child_of(1)))
     assert numbers(plan_of(graph, 2)) == [2]
 
@@ -82,14 +82,14 @@ def test_a_parent_that_succeeded_does_not_run_again() -> None:
     assert numbers(plan_of(of(a_row(1, "Success"), a_row(2, **child_of(1))), 2)) == [2]
 
 
-def test_what_was_delegated_to_runs_again() -> None:
+def test_failed_delegate_runs_again() -> None:
     graph = of(a_row(1, delegate=an_id(2)), a_row(2), a_row(3, delegate=an_id(4)))
     graph |= of(a_row(4, **child_of(3)))
     assert numbers(plan_of(graph, 1)) == [2, 1]
     assert (numbers(plan_of(graph, 3)), plan_of(graph, 3).left) == ([3], 1)
 
 
-def test_objects_are_named_and_what_is_below_waits_for_them() -> None:
+def test_task_objects_are_named_and_their_children_wait_for_them() -> None:
     graph = of(a_row(1)._replace(declared=1), a_row(2, **child_of(1)))
     plan = plan_of(graph, 2)
     assert (plan.rows, [row.row for row in plan.declared], plan.left) == ((), [1], 1)
@@ -111,9 +111,7 @@ def graphs(draw: st.DrawFn) -> Graph:
 
 
 @given(graphs(), st.data())
-def test_each_comes_after_what_it_waits_for_and_nothing_is_left_out(
-    graph: Graph, data: st.DataObject
-) -> None:
+def test_order_respects_dependencies_and_is_complete(graph: Graph, data: st.DataObject) -> None:
     failed = {row.row for row in graph.values() if failed_graph.has_failed(row)}
     if not failed:
         return

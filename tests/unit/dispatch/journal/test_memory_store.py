@@ -48,7 +48,7 @@ def known(kept: memory_store.MemoryStore, tasks: list[records.Task]) -> list[int
     return [task.row for task in tasks if task.id in found]
 
 
-def test_the_oldest_that_is_over_goes_first() -> None:
+def test_oldest_finished_task_is_dropped_first() -> None:
     kept = memory_store.MemoryStore(keep_bytes=3 * ONE)
     going = a_call(100)
     tasks = [a_call(number) for number in range(1, 6)]
@@ -59,7 +59,7 @@ def test_the_oldest_that_is_over_goes_first() -> None:
     assert kept.task_row(going.id) is not None
 
 
-def test_children_stay_until_their_parent_is_over() -> None:
+def test_children_are_kept_until_their_parent_has_finished() -> None:
     kept = memory_store.MemoryStore(keep_bytes=ONE - 1)
     parent = a_call(1)
     children = [a_call(number, parent) for number in range(2, 6)]

@@ -11,7 +11,7 @@ _S = api_task.State
 
 
 def a_row(state: api_task.State) -> task_rows.TaskRow:
-    world, task = scripted_calls.with_call(slots=0)
+    world, task = scripted_calls.world_with_call(slots=0)
     record = world.task(task)
     record.state, record.name, record.child_key = state, "n", "=k"
     return task_rows.of_record(record)
@@ -27,11 +27,13 @@ def a_row(state: api_task.State) -> task_rows.TaskRow:
         (_S.RUNNING, True, "task n is Running, not over: cancel it first"),
     ],
 )
-def test_what_is_over_may_run_again(state: api_task.State, why: str, *, force: bool) -> None:
+def test_finished_run_may_be_followed_by_another(
+    state: api_task.State, why: str, *, force: bool
+) -> None:
     assert restore.rerun_refusal(a_row(state), force=force) == why
 
 
-def test_only_what_failed_is_retried_as_failed() -> None:
+def test_only_failed_runs_are_retried_as_failed() -> None:
     assert restore.failed_refusal(a_row(_S.FAILED)) == ""
     assert "nothing of it failed" in restore.failed_refusal(a_row(_S.SUCCESS))
     assert "not over" in restore.failed_refusal(a_row(_S.PENDING))

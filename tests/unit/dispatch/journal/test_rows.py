@@ -13,7 +13,7 @@ DIGEST = b"d" * 32
 
 
 def submitted(count: int = 1) -> tuple[scripted_calls.World, instructions.Batch]:
-    world = scripted_calls.world_of(slots=0)
+    world = scripted_calls.world_with_driver(slots=0)
     tasks = [world.task(task) for task in world.submit(count)]
     return world, instructions.Batch(dirty=dict.fromkeys(tasks))
 
@@ -37,7 +37,7 @@ def test_blobs_are_needed_while_the_row_is_there() -> None:
     assert rows.of_batch(batch).blobs == [(DIGEST, task.row), (b"e" * 32, task.row)]
 
 
-def test_what_is_deleted_goes_by_its_row_if_that_is_known() -> None:
+def test_task_is_deleted_by_its_row_if_known() -> None:
     forgotten = {scripted_calls.task_id(1): 7, scripted_calls.task_id(2): None}
     found = rows.of_batch(instructions.Batch(forgotten=forgotten))
     assert (found.dropped, found.forgotten) == ([7], [scripted_calls.task_id(2)])
@@ -77,11 +77,11 @@ def test_counts_are_shown_sorted_without_zeros() -> None:
     ]
 
 
-def test_neighbours_are_one_range() -> None:
+def test_consecutive_numbers_are_one_range() -> None:
     assert rows.ranges([1, 2, 3, 7, 9, 10]) == [(1, 3), (7, 7), (9, 10)]
     assert rows.ranges([]) == []
 
 
-def test_commands_call_nothing() -> None:
+def test_command_has_no_function() -> None:
     assert rows.called(api_task.TaskSpec(command=("true",))) == ""
     assert rows.called(scripted_calls.spec("m:g")) == "m:g"

@@ -12,14 +12,14 @@ _S = api_task.State
 
 
 def a_record(**facts: object) -> records.Task:
-    world, task = scripted_calls.with_call(slots=0)
+    world, task = scripted_calls.world_with_call(slots=0)
     record = world.task(task)
     for name, value in facts.items():
         setattr(record, name, value)
     return record
 
 
-def test_a_view_of_a_row_is_what_the_record_was() -> None:
+def test_view_of_a_row_equals_the_record() -> None:
     record = a_record(name="n", failures=2, losses=1, attempt=3, unstarted=1, exit_code=7)
     record.result = attempts.Payload(attempts.JSON, b"[1]")
     view = task_rows.view(task_rows.of_record(record), api_task.ChildCounts(total=4), seq=9)
@@ -29,7 +29,7 @@ def test_a_view_of_a_row_is_what_the_record_was() -> None:
     assert view.result == record.result
 
 
-def test_parts_of_a_row_are_the_values_of_the_statements() -> None:
+def test_row_parts_match_the_statements() -> None:
     record = a_record(message="m", failures=1)
     row = task_rows.of_record(record)
     assert task_rows.changed_values_of_row(row) == task_rows.changed_values(record)
@@ -37,8 +37,8 @@ def test_parts_of_a_row_are_the_values_of_the_statements() -> None:
 
 
 @pytest.mark.parametrize("change", ["attempt", "resumptions", "suspended", "exit_code"])
-def test_narrow_statements_are_for_what_is_unchanged(change: str) -> None:
-    world, task = scripted_calls.with_call()
+def test_narrow_statement_is_used_only_for_unchanged_columns(change: str) -> None:
+    world, task = scripted_calls.world_with_call()
     record = world.task(task)  # in its first attempt
     assert task_rows.unchanged(record)
     setattr(record, change, 2)
@@ -62,7 +62,7 @@ def test_children_are_summed_by_state() -> None:
     assert (found.total, found.running, found.succeeded, found.failed) == (15, 9, 3, 3)
 
 
-def test_ids_and_digests_are_cut_apart() -> None:
+def test_packed_ids_and_digests_are_split() -> None:
     assert task_rows.tasks(None) == ()
     assert task_rows.tasks(b"a" * 16 + b"b" * 16) == (b"a" * 16, b"b" * 16)
     payload = task_rows.payload_of(attempts.JSON, b"1", None, None, b"c" * 64)

@@ -4,7 +4,14 @@ from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import assignment, inputs, instructions, records
 from support import scripted_calls
-from support.scripted_calls import World, said, short_world, spec, with_call, world_of
+from support.scripted_calls import (
+    World,
+    spec,
+    state_and_reason,
+    world_of_short_calls,
+    world_with_call,
+    world_with_driver,
+)
 
 
 def held(world: World) -> list[int]:
@@ -12,13 +19,13 @@ def held(world: World) -> list[int]:
 
 
 def test_calls_of_unknown_length_are_not_sent_ahead() -> None:
-    world = world_of()
+    world = world_with_driver()
     world.submit(3)
     assert held(world) == [1]
 
 
 def test_short_calls_are_sent_ahead_up_to_the_credit() -> None:
-    world = short_world()
+    world = world_of_short_calls()
     tasks = world.submit(100)
     assert held(world) == [50]
     world.end(tasks[0], seconds=0.001)
@@ -26,14 +33,14 @@ def test_short_calls_are_sent_ahead_up_to_the_credit() -> None:
 
 
 def test_long_calls_are_not_sent_ahead() -> None:
-    world, task = with_call()
+    world, task = world_with_call()
     world.end(task, seconds=0.5)
     world.submit(3)
     assert held(world) == [1]
 
 
 def test_calls_that_must_start_in_time_are_not_sent_ahead() -> None:
-    world = world_of()
+    world = world_with_driver()
     world.define(spec(timeouts=api_task.Timeouts(pending_seconds=5)))
     (task,) = world.submit()
     world.end(task, seconds=0.001)
@@ -46,7 +53,7 @@ def test_credit_is_fifty_milliseconds_of_work_within_bounds() -> None:
 
 
 def test_nothing_is_sent_ahead_behind_a_call_that_turns_out_to_be_long() -> None:
-    world = short_world()
+    world = world_of_short_calls()
     (slow,) = world.submit()
     world.started(slow)
     world.submit(2)
@@ -54,13 +61,13 @@ def test_nothing_is_sent_ahead_behind_a_call_that_turns_out_to_be_long() -> None
 
 
 def test_short_calls_go_evenly_to_all_slots() -> None:
-    world = short_world(slots=2)
+    world = world_of_short_calls(slots=2)
     world.submit(21)
     assert held(world) == [10, 11]
 
 
-def test_a_slot_that_has_nothing_to_do_gets_half_of_the_longest_line() -> None:
-    world = short_world(slots=2, opens=True)
+def test_idle_slot_gets_half_of_the_longest_queue() -> None:
+    world = world_of_short_calls(slots=2, opens=True)
     tasks = world.submit(40)
     first, second = world.slots.values()
     for task in [t for t in tasks if world.holder(t) is first][:20]:
@@ -74,8 +81,8 @@ def test_a_slot_that_has_nothing_to_do_gets_half_of_the_longest_line() -> None:
     assert {(task.attempt, task.unstarted) for task in moved} == {(2, 1)}
 
 
-def test_what_is_taken_back_keeps_its_order_before_the_others() -> None:
-    world = short_world()
+def test_calls_taken_back_keep_their_order_at_the_front() -> None:
+    world = world_of_short_calls()
     tasks = world.submit(60)
     (player,) = world.slots.values()
     world.memory.closing = True
@@ -85,8 +92,8 @@ def test_what_is_taken_back_keeps_its_order_before_the_others() -> None:
     assert [task.id for task in order if task is not None] == tasks[10:60]
 
 
-def test_a_slot_is_asked_back_once_until_it_responds() -> None:
-    world = short_world(slots=2)
+def test_slot_is_asked_to_return_calls_once_until_it_responds() -> None:
+    world = world_of_short_calls(slots=2)
     tasks = world.submit(40)
     first, second = world.slots.values()
     for task in [t for t in tasks if world.holder(t) is first]:
@@ -100,8 +107,8 @@ def test_a_slot_is_asked_back_once_until_it_responds() -> None:
     assert len(world.sent_of(instructions.TakeBack)) == 2
 
 
-def test_no_slot_is_asked_for_calls_that_run_in_place() -> None:
-    world = world_of(slots=2)
+def test_calls_that_run_in_place_are_not_taken_back() -> None:
+    world = world_with_driver(slots=2)
     (parent, other) = world.submit(2)
     player = world.holder(parent)
     world.define(spec("m:child"), link=player.link)
@@ -112,7 +119,7 @@ def test_no_slot_is_asked_for_calls_that_run_in_place() -> None:
 
 
 def test_little_work_is_not_worth_moving() -> None:
-    world = short_world(slots=2)
+    world = world_of_short_calls(slots=2)
     tasks = world.submit(8)
     first, _ = world.slots.values()
     for task in [t for t in tasks if world.holder(t) is first]:
@@ -121,7 +128,7 @@ def test_little_work_is_not_worth_moving() -> None:
 
 
 def test_work_behind_a_call_that_turns_out_to_be_long_is_moved() -> None:
-    world = short_world(slots=2)
+    world = world_of_short_calls(slots=2)
     tasks = world.submit(6)
     first, second = world.slots.values()
     for task in [t for t in tasks if world.holder(t) is first]:
@@ -133,7 +140,7 @@ def test_work_behind_a_call_that_turns_out_to_be_long_is_moved() -> None:
 
 
 def test_calls_go_first_to_a_slot_that_is_about_to_open() -> None:
-    world = short_world(opens=True)
+    world = world_of_short_calls(opens=True)
     world.opens = False
     world.worker(2, slots=1, pod_uid="other", session=b"2" * 16)
     world.submit(3)
@@ -142,7 +149,7 @@ def test_calls_go_first_to_a_slot_that_is_about_to_open() -> None:
 
 
 def test_commands_and_calls_share_the_reservations() -> None:
-    world = world_of(slots=2)
+    world = world_with_driver(slots=2)
     command = world.declare(900, api_task.TaskSpec(command=("true",)))
     first, second = world.submit(2)
     assert world.holds(first)
@@ -154,20 +161,20 @@ def test_commands_and_calls_share_the_reservations() -> None:
 
 
 def test_a_command_waits_for_the_slot_of_a_call_to_be_free() -> None:
-    world = short_world()
+    world = world_of_short_calls()
     tasks = world.submit(4)
     command = world.declare(900, api_task.TaskSpec(command=("true",)))
     more = world.submit(4)
     assert not any(world.holds(task) for task in more)
     for task in tasks:
-        assert said(world.task(command)) == ("Pending", "NoFreeSlot")
+        assert state_and_reason(world.task(command)) == ("Pending", "NoFreeSlot")
         world.end(task)
-    assert said(world.task(command)) == ("Staging", "Starting")
+    assert state_and_reason(world.task(command)) == ("Staging", "Starting")
     assert len(world.sent_of(instructions.RunAttempt)) == 1
 
 
 def test_two_drivers_take_turns() -> None:
-    world, running = with_call()
+    world, running = world_with_call()
     world.driver(200)
     world.define(spec(), link=200)
     many = world.submit(5)
@@ -182,7 +189,7 @@ def test_two_drivers_take_turns() -> None:
 
 
 def test_children_take_the_turns_of_their_driver() -> None:
-    world, parent = with_call(slots=2)
+    world, parent = world_with_call(slots=2)
     player = world.holder(parent)
     world.define(spec("m:child"), link=player.link)
     (child,) = world.submit(link=player.link, parent=world.task(parent).ref, ordinal=1)
@@ -190,7 +197,7 @@ def test_children_take_the_turns_of_their_driver() -> None:
 
 
 def test_higher_priority_goes_first() -> None:
-    world = world_of()
+    world = world_with_driver()
     world.define(spec(priority=5), number=2)
     (running,) = world.submit()
     low = world.submit(2)
@@ -200,8 +207,8 @@ def test_higher_priority_goes_first() -> None:
     assert not world.holds(low[0])
 
 
-def test_slots_that_cannot_be_opened_are_asked_for_less_and_less_often() -> None:
-    world, task = with_call(opens=False)
+def test_slots_that_cannot_be_opened_are_requested_with_back_off() -> None:
+    world, task = world_with_call(opens=False)
     for number, pause in enumerate((0.1, 0.2, 0.4), start=1):
         asked = world.sent_of(instructions.OpenSlot)
         assert len(asked) == number
@@ -217,7 +224,7 @@ def test_slots_that_cannot_be_opened_are_asked_for_less_and_less_often() -> None
 
 
 def test_a_slot_that_never_joins_is_ended_and_replaced() -> None:
-    world, task = with_call(opens=False)
+    world, task = world_with_call(opens=False)
     (asked,) = world.sent_of(instructions.OpenSlot)
     for _ in range(6):
         world.after(2)
@@ -230,7 +237,7 @@ def test_a_slot_that_never_joins_is_ended_and_replaced() -> None:
 
 
 def test_idle_slots_beyond_the_reservations_end_after_a_while() -> None:
-    world, parent = with_call()
+    world, parent = world_with_call()
     world.wait(parent, scripted_calls.task_id(77))
     (other,) = world.submit()
     assert len(world.slots) == 2
@@ -243,11 +250,11 @@ def test_idle_slots_beyond_the_reservations_end_after_a_while() -> None:
     assert len(world.memory.links[1].idle) == 1
 
 
-def test_nothing_is_placed_while_the_server_closes() -> None:
-    world = world_of()
+def test_nothing_is_assigned_while_the_server_closes() -> None:
+    world = world_with_driver()
     world.apply(inputs.Close())
     (task,) = world.submit()
-    assert said(world.task(task)) == ("Pending", "NoFreeSlot")
+    assert state_and_reason(world.task(task)) == ("Pending", "NoFreeSlot")
     assert not world.sent_of(instructions.OpenSlot)
 
 
@@ -258,8 +265,8 @@ def busy_of(worker: records.Worker) -> int:
     return len(worker.held) + len(worker.unproven) + taken
 
 
-def test_reservations_are_counted_right_after_everything() -> None:
-    world = short_world(slots=2)
+def test_reservation_counts_are_consistent_after_random_inputs() -> None:
+    world = world_of_short_calls(slots=2)
     tasks = world.submit(9)
     world.wait(tasks[0], tasks[8])
     worker = world.memory.links[1]
@@ -271,8 +278,8 @@ def test_reservations_are_counted_right_after_everything() -> None:
     assert worker.busy == 0
 
 
-def test_submits_are_confirmed_only_while_the_queue_is_not_too_long() -> None:
-    world = world_of(max_backlog=3)
+def test_submits_are_accepted_only_while_the_queue_is_short() -> None:
+    world = world_with_driver(max_backlog=3)
     tasks = world.submit(4)
     assert world.accepted == {scripted_calls.DRIVER: 4}
     world.submit(2)
@@ -283,7 +290,7 @@ def test_submits_are_confirmed_only_while_the_queue_is_not_too_long() -> None:
 
 
 def test_work_behind_a_long_call_is_worth_a_new_slot() -> None:
-    world = short_world()
+    world = world_of_short_calls()
     slow = world.submit(5)[0]
     world.started(slow)
     assert not world.sent_of(instructions.TakeBack)
@@ -297,15 +304,15 @@ def test_work_behind_a_long_call_is_worth_a_new_slot() -> None:
 
 
 def test_nothing_is_sent_ahead_behind_a_call_that_is_to_end() -> None:
-    world = short_world()
+    world = world_of_short_calls()
     (stopped,) = world.submit()
     world.apply(inputs.Kill(stopped, "Killed"))
     world.submit(2)
     assert held(world) == [1]
 
 
-def test_what_waits_behind_a_call_that_is_to_end_goes_elsewhere() -> None:
-    world = short_world(slots=2)
+def test_calls_behind_one_that_is_being_stopped_are_moved() -> None:
+    world = world_of_short_calls(slots=2)
     (stopped, *_) = world.submit(2)
     player = world.holder(stopped)
     more = world.submit(2)
@@ -319,13 +326,15 @@ def test_what_waits_behind_a_call_that_is_to_end_goes_elsewhere() -> None:
 
 
 def test_commands_do_not_wait_behind_calls_that_have_no_slot() -> None:
-    world = world_of(slots=2, opens=False)
+    world = world_with_driver(slots=2, opens=False)
     calls = world.submit(3)
     command = world.declare(900, api_task.TaskSpec(command=("true",)))
-    assert said(world.task(command)) == ("Pending", "NoFreeSlot"), "slots open in both reservations"
+    assert state_and_reason(world.task(command)) == ("Pending", "NoFreeSlot"), (
+        "slots open in both reservations"
+    )
     for asked in world.sent_of(instructions.OpenSlot):
         world.gone(scripted_calls.SlotPlayer(asked.slot), code=None)
-    assert said(world.task(command)) == ("Staging", "Starting")
+    assert state_and_reason(world.task(command)) == ("Staging", "Starting")
     assert not any(world.holds(call) for call in calls)
     world.opens = True
     world.after(1)
@@ -334,7 +343,7 @@ def test_commands_do_not_wait_behind_calls_that_have_no_slot() -> None:
 
 
 def test_calls_that_may_wait_for_minutes_are_sent_ahead() -> None:
-    world = world_of()
+    world = world_with_driver()
     world.define(spec(timeouts=api_task.Timeouts(pending_seconds=900)))
     (task,) = world.submit()
     world.end(task, seconds=0.001)

@@ -77,20 +77,20 @@ def world() -> World:
 RUN, STOP = instructions.RunAttempt, instructions.StopAttempt
 
 
-def test_it_gets_attempts_of_all_namespaces(world: World) -> None:
+def test_executor_gets_attempts_of_all_namespaces(world: World) -> None:
     tasks = [world.pod(1, "a"), world.pod(2, "b")]
     assert world.asked(RUN) == [task.ref for task in tasks]
     assert {task.state for task in tasks} == {S.STAGING}
     assert len({task.cluster.key for task in tasks}) == 1
 
 
-def test_a_worker_of_a_cluster_gets_none_of_them(world: World) -> None:
+def test_worker_of_a_cluster_gets_no_attempts_of_an_executor(world: World) -> None:
     world.join()
     world.pod()
     assert [s.link for s in world.sent if isinstance(s, RUN)] == [LINK]
 
 
-def test_its_queue_is_none_that_a_taskcluster_could_have(world: World) -> None:
+def test_queue_name_of_an_executor_is_no_valid_cluster_name(world: World) -> None:
     task = world.pod()
     assert task.cluster.is_executor
     namespace, name = task.cluster.key
@@ -99,7 +99,7 @@ def test_its_queue_is_none_that_a_taskcluster_could_have(world: World) -> None:
     assert not task.state.final
 
 
-def test_more_than_its_capacity_waits_and_says_so() -> None:
+def test_tasks_beyond_the_capacity_wait_and_say_so() -> None:
     world = World()
     world.executor(capacity=2)
     tasks = [world.pod(number) for number in (1, 2, 3)]
@@ -110,7 +110,7 @@ def test_more_than_its_capacity_waits_and_says_so() -> None:
     assert tasks[2].state is S.STAGING
 
 
-def test_before_it_has_joined_its_tasks_wait_and_say_so() -> None:
+def test_tasks_wait_and_say_so_before_the_executor_has_joined() -> None:
     world = World()
     task = world.pod()
     assert views.explain(task) == (
@@ -120,7 +120,7 @@ def test_before_it_has_joined_its_tasks_wait_and_say_so() -> None:
     assert world.asked(RUN) == [task.ref]
 
 
-def test_what_it_sees_is_shown_until_the_next_state(world: World) -> None:
+def test_observation_is_shown_until_the_next_state(world: World) -> None:
     task = world.pod()
     world.observed(task, R.IMAGE_PULL)
     assert views.shown_reason(task) == (R.IMAGE_PULL, "because")
@@ -132,7 +132,7 @@ def test_what_it_sees_is_shown_until_the_next_state(world: World) -> None:
     assert task.reason != R.IMAGE_PULL
 
 
-def test_what_an_old_link_says_is_not_heard(world: World) -> None:
+def test_reports_over_an_old_link_are_ignored(world: World) -> None:
     task = world.pod()
     world.executor(NEXT_LINK)
     world.observed(task, R.IMAGE_PULL, link=LINK)
@@ -150,7 +150,7 @@ def test_an_older_attempt_may_not_report(world: World) -> None:
     assert task.state is S.STAGING
 
 
-def test_it_is_told_again_of_all_that_it_had(world: World) -> None:
+def test_executor_gets_its_attempts_again_when_it_rejoins(world: World) -> None:
     waits, runs, dies = (world.pod(number) for number in (1, 2, 3))
     world.started(runs)
     world.kill(dies)
@@ -159,7 +159,7 @@ def test_it_is_told_again_of_all_that_it_had(world: World) -> None:
     assert world.asked(STOP, NEXT_LINK) == [dies.ref]
 
 
-def test_a_restart_neither_loses_nor_repeats_what_it_has(world: World) -> None:
+def test_restart_neither_loses_nor_repeats_attempts_of_an_executor(world: World) -> None:
     """However long it is away: it has no lease, and lives and dies with the dispatcher."""
     task = world.pod()
     world.started(task)
@@ -168,7 +168,7 @@ def test_a_restart_neither_loses_nor_repeats_what_it_has(world: World) -> None:
     assert task.attempt == 1
 
 
-def test_the_session_is_the_same_in_every_life() -> None:
+def test_session_is_the_same_in_every_process() -> None:
     assert executors.session("pod") == executors.session("pod") != executors.session("other")
     assert len(executors.session("pod")) == 16
 
@@ -226,7 +226,7 @@ def test_a_kill_without_proof_is_unconfirmed_and_proved_later(world: World) -> N
     assert task.stopped is True
 
 
-def test_what_ran_too_long_and_may_still_run_is_not_tried_again(world: World) -> None:
+def test_timed_out_attempt_without_proof_is_not_retried(world: World) -> None:
     task = world.pod(
         retry=api_task.Retry(max_attempts=3, delay_seconds=0),
         timeouts=api_task.Timeouts(running_seconds=60, kill_grace_seconds=5),
@@ -239,7 +239,7 @@ def test_what_ran_too_long_and_may_still_run_is_not_tried_again(world: World) ->
     assert world.asked(RUN) == [task.ref]
 
 
-def test_what_is_unproven_is_stopped_again_by_the_next_life(world: World) -> None:
+def test_attempt_without_proof_is_stopped_again_after_a_restart(world: World) -> None:
     task = world.pod(timeouts=api_task.Timeouts(kill_grace_seconds=5))
     world.kill(task)
     world.after(10 + world.memory.lease_s)
@@ -250,7 +250,7 @@ def test_what_is_unproven_is_stopped_again_by_the_next_life(world: World) -> Non
     assert task.stopped is True
 
 
-def test_what_is_unproven_takes_its_place(world: World) -> None:
+def test_attempt_without_proof_occupies_capacity(world: World) -> None:
     world = World()
     world.executor(capacity=1)
     first, second = world.pod(1), world.pod(2)
@@ -261,7 +261,7 @@ def test_what_is_unproven_takes_its_place(world: World) -> None:
     assert second.state is S.STAGING
 
 
-def test_its_node_is_that_of_the_newest_attempt(world: World) -> None:
+def test_node_is_that_of_the_newest_attempt(world: World) -> None:
     task = world.pod()
     world.observed(task, R.STARTED, node="n1")
     assert task.placed == "n1"

@@ -6,7 +6,7 @@ from support import scripted_calls
 
 
 def with_children() -> tuple[scripted_calls.World, records.Task, list[records.Task]]:
-    world, parent = scripted_calls.with_call(slots=1)
+    world, parent = scripted_calls.world_with_call(slots=1)
     task = world.task(parent)
     children = [world.task(scripted_calls.spawn(world, parent, ordinal=n)) for n in (1, 2)]
     return world, task, children
@@ -21,7 +21,7 @@ def test_a_run_has_one_family() -> None:
     assert all(child.siblings is family for child in children)
 
 
-def test_what_is_known_of_an_earlier_run() -> None:
+def test_children_of_an_earlier_run_are_known() -> None:
     _, task, children = with_children()
     family = families.of_run(task)
     family.succeeded, family.failed = 3, 1
@@ -48,7 +48,7 @@ def test_a_new_run_takes_over_the_children() -> None:
 
 
 def test_a_run_without_children_takes_nothing_over() -> None:
-    world, task = scripted_calls.with_call()
+    world, task = scripted_calls.world_with_call()
     record = world.task(task)
     for earlier in (None, inputs.Earlier(1, 0, 0, 0, ())):
         families.take_over(world.memory, record, earlier)

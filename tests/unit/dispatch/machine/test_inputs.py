@@ -18,7 +18,7 @@ _S = api_task.State
         (_S.FAILED, 1, False),
     ],
 )
-def test_what_failed_under_an_earlier_run_runs_again(
+def test_child_that_failed_under_an_earlier_run_is_retried(
     state: api_task.State, requested_by: int, *, again: bool
 ) -> None:
     assert inputs.to_be_retried(state, requested_by) is again

@@ -29,9 +29,7 @@ def test_a_new_batch_is_empty() -> None:
         ("results", {1: []}, False),
     ],
 )
-def test_rows_are_written_and_all_else_is_only_sent(
-    member: str, value: object, *, durable: bool
-) -> None:
+def test_only_batches_with_rows_are_durable(member: str, value: object, *, durable: bool) -> None:
     batch = instructions.Batch()
     setattr(batch, member, value)
     assert batch.durable is durable

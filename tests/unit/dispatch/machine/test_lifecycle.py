@@ -24,7 +24,7 @@ def test_a_queued_task_is_suspended_and_resumed() -> None:
     assert (task.state, world.runs) == (_S.STAGING, 1)
 
 
-def test_holding_back_twice_changes_nothing() -> None:
+def test_suspending_twice_changes_nothing() -> None:
     world = scripted_machine.World()
     world.submit()
     for _ in range(2):
@@ -35,7 +35,7 @@ def test_holding_back_twice_changes_nothing() -> None:
     assert world.runs == 1
 
 
-def test_what_runs_goes_on_and_its_next_attempt_waits() -> None:
+def test_running_attempt_continues_and_the_next_one_waits() -> None:
     world = scripted_machine.World()
     world.join()
     task = world.submit(retry=api_task.Retry(max_attempts=2, delay_seconds=0))
@@ -49,7 +49,7 @@ def test_what_runs_goes_on_and_its_next_attempt_waits() -> None:
     assert (task.attempt, world.runs) == (2, 2)
 
 
-def test_a_retry_that_was_held_back_still_waits_its_delay() -> None:
+def test_suspended_retry_still_waits_its_delay() -> None:
     world = scripted_machine.World()
     world.join()
     retry = api_task.Retry(max_attempts=2, delay_seconds=50, jitter=0)
@@ -67,7 +67,7 @@ def test_a_retry_that_was_held_back_still_waits_its_delay() -> None:
     assert world.runs == 2
 
 
-def test_a_task_that_is_held_back_can_be_killed() -> None:
+def test_suspended_task_can_be_killed() -> None:
     world = scripted_machine.World()
     task = world.submit()
     world.apply(inputs.Suspend(scripted_machine.TASK, True))
@@ -76,7 +76,7 @@ def test_a_task_that_is_held_back_can_be_killed() -> None:
     assert task.attempt_state is not transitions.AttemptState.STARTED
 
 
-def test_timeouts_stand_still_while_it_is_suspended_and_begin_again() -> None:
+def test_timeouts_restart_after_a_suspension() -> None:
     world = scripted_machine.World()
     limits = api_task.Timeouts(pending_seconds=10, total_seconds=12)
     task = world.submit(timeouts=limits)
@@ -90,7 +90,7 @@ def test_timeouts_stand_still_while_it_is_suspended_and_begin_again() -> None:
     assert said(task) == ("Failed", "PendingTimedOut")
 
 
-def test_timeouts_count_from_when_it_became_pending() -> None:
+def test_timeouts_count_from_when_the_task_became_pending() -> None:
     world = scripted_machine.World()
     task = world.submit(since=world.now.wall - 8, timeouts=api_task.Timeouts(pending_seconds=10))
     world.after(1)
@@ -99,7 +99,7 @@ def test_timeouts_count_from_when_it_became_pending() -> None:
     assert said(task) == ("Failed", "PendingTimedOut")
 
 
-def test_total_time_counts_from_when_it_became_pending() -> None:
+def test_total_time_counts_from_when_the_task_became_pending() -> None:
     world = scripted_machine.World()
     world.join()
     task = world.submit(since=world.now.wall - 8, timeouts=api_task.Timeouts(total_seconds=10))
@@ -108,7 +108,7 @@ def test_total_time_counts_from_when_it_became_pending() -> None:
     assert str(task.reason) == "TotalTimedOut"
 
 
-def test_a_clock_that_ran_ahead_gives_no_time_for_nothing() -> None:
+def test_pending_time_in_the_future_extends_no_timeout() -> None:
     world = scripted_machine.World()
     task = world.submit(since=world.now.wall + 3600, timeouts=api_task.Timeouts(pending_seconds=10))
     assert task.pending_since == world.now.wall

@@ -32,7 +32,7 @@ def end(world: scripted_calls.World, task: ids.TaskId) -> None:
     world.machine.handle(inputs.CallsEnded(player.link, 1, (over,)), world.now)
 
 
-def test_an_end_that_nothing_needs_is_not_written() -> None:
+def test_end_of_a_forgotten_task_is_not_written() -> None:
     world, task = with_call()
     record = world.task(task)
     end(world, task)
@@ -42,21 +42,21 @@ def test_an_end_that_nothing_needs_is_not_written() -> None:
     assert [result.number for result in batch.results[scripted_calls.DRIVER]] == [record.number]
 
 
-def test_what_goes_on_stays() -> None:
+def test_unfinished_task_is_not_forgotten() -> None:
     world, task = with_call()
     batch = forgotten(world, task)
     assert batch.forgotten == {}
     assert world.machine.task(task) is not None
 
 
-def test_an_end_that_is_on_its_way_to_the_disk_stays() -> None:
+def test_end_that_is_being_written_is_kept() -> None:
     world, task = with_call()
     end(world, task)
     world.machine.take(world.now)
     assert forgotten(world, task).forgotten == {}
 
 
-def test_what_has_no_row_yet_is_written() -> None:
+def test_end_of_a_task_without_a_row_is_written() -> None:
     world, task = with_call()
     record = world.task(task)
     record.stored = None
@@ -65,7 +65,7 @@ def test_what_has_no_row_yet_is_written() -> None:
     assert (batch.forgotten, list(batch.dirty)) == ({}, [record])
 
 
-def test_what_memory_does_not_know_goes() -> None:
+def test_task_that_is_not_in_memory_is_forgotten() -> None:
     world, task = with_call()
     end(world, task)
     world.machine.forget(world.machine.take(world.now).finals)

@@ -32,7 +32,7 @@ def test_executors_have_one_queue_for_all_namespaces() -> None:
 
 
 def test_an_illegal_move_raises_with_the_history_and_changes_nothing() -> None:
-    world, task = scripted_calls.with_call(slots=0)
+    world, task = scripted_calls.world_with_call(slots=0)
     record = world.task(task)
     record.state = _S.SUCCESS
     with pytest.raises(errors.IllegalTransition, match="Success → Running") as raised:
@@ -41,8 +41,8 @@ def test_an_illegal_move_raises_with_the_history_and_changes_nothing() -> None:
     assert [record.state] == [_S.SUCCESS]
 
 
-def test_keys_are_those_of_the_newest_task() -> None:
-    world, first = scripted_calls.with_call(slots=0)
+def test_key_refers_to_the_newest_task() -> None:
+    world, first = scripted_calls.world_with_call(slots=0)
     (second,) = world.submit()
     mem = world.memory
     one, two = world.task(first), world.task(second)
@@ -55,8 +55,8 @@ def test_keys_are_those_of_the_newest_task() -> None:
     assert (mem.keys, mem.tasks) == ({}, {})
 
 
-def test_timers_come_when_they_are_due_and_once() -> None:
-    world, task = scripted_calls.with_call(slots=0)
+def test_timer_is_returned_once_when_due() -> None:
+    world, task = scripted_calls.world_with_call(slots=0)
     mem, record = world.memory, world.task(task)
     mem.set_timer(20.0, memory.Timer.RETRY, record)
     mem.set_timer(10.0, memory.Timer.TOTAL, record, attempt=3)
@@ -67,8 +67,8 @@ def test_timers_come_when_they_are_due_and_once() -> None:
     assert mem.next_timer() == 20.0
 
 
-def test_deadlines_of_what_is_over_are_swept() -> None:
-    world, task = scripted_calls.with_call(slots=0)
+def test_deadlines_of_finished_tasks_are_swept() -> None:
+    world, task = scripted_calls.world_with_call(slots=0)
     mem, record = world.memory, world.task(task)
     record.state = _S.SUCCESS
     for number in range(memory.MIN_TIMERS_SWEPT + 1):

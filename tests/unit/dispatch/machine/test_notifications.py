@@ -7,8 +7,8 @@ from support import scripted_calls
 _S = api_task.State
 
 
-def test_its_submitter_and_all_watchers_that_are_connected() -> None:
-    world, task = scripted_calls.with_call(slots=0)
+def test_connected_submitter_and_watchers_are_notified() -> None:
+    world, task = scripted_calls.world_with_call(slots=0)
     record = world.task(task)
     here, away = (records.Submitter(b"s", "ns", link) for link in (7, 0))
     record.watchers = [(here, 5), (away, 6)]
@@ -22,7 +22,7 @@ def test_its_submitter_and_all_watchers_that_are_connected() -> None:
 
 
 def test_families_count_ends() -> None:
-    world, parent = scripted_calls.with_call()
+    world, parent = scripted_calls.world_with_call()
     child = world.task(scripted_calls.spawn(world, parent))
     family = child.siblings
     assert family is not None
@@ -36,8 +36,8 @@ def test_families_count_ends() -> None:
     assert world.memory.batch.published == {family.parent}
 
 
-def test_what_depends_on_it_is_looked_at() -> None:
-    world, task = scripted_calls.with_call(slots=0)
+def test_dependents_are_settled() -> None:
+    world, task = scripted_calls.world_with_call(slots=0)
     record = world.task(task)
     notifications.notify(world.memory, record)
     assert world.memory.ended == []

@@ -6,7 +6,7 @@ from kilnwork.kit import ids
 ONE, TWO, THREE = (ids.TaskId(bytes([number]) * 16) for number in (1, 2, 3))
 
 
-def test_pins_are_collected_while_a_prune_takes() -> None:
+def test_pins_are_collected_during_a_prune() -> None:
     all_pins = pins.Pins()
     all_pins.pin((ONE,))
     with all_pins.collect((TWO,)) as pinned:
@@ -17,7 +17,7 @@ def test_pins_are_collected_while_a_prune_takes() -> None:
     assert pinned == {TWO, THREE}
 
 
-def test_each_prune_gets_what_is_pinned_since_its_start() -> None:
+def test_each_prune_gets_the_pins_since_its_start() -> None:
     all_pins = pins.Pins()
     with all_pins.collect(()) as first:
         with all_pins.collect(()) as second:

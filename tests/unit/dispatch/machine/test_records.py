@@ -7,7 +7,7 @@ from kilnwork.dispatch.machine import records
 from support import scripted_calls
 
 
-def test_children_that_are_not_over_run() -> None:
+def test_unfinished_children_count_as_running() -> None:
     family = records.Family(scripted_calls.task_id(1), 1, declared=False)
     family.total, family.succeeded, family.failed = 10, 3, 2
     counts = family.counts()
@@ -34,12 +34,12 @@ def test_templates_know_whether_their_calls_have_deadlines(
 
 
 def test_a_reference_names_the_newest_attempt() -> None:
-    world, task = scripted_calls.with_call()
+    world, task = scripted_calls.world_with_call()
     ref = world.task(task).ref
     assert (ref.task, ref.run, ref.attempt) == (task, 1, 1)
 
 
-def test_a_worker_is_ready_while_it_is_connected_and_stays() -> None:
+def test_worker_is_ready_while_connected_and_not_draining() -> None:
     world = scripted_calls.World()
     worker = world.memory.links[1]
     assert [worker.connected, worker.draining, worker.ready] == [True, False, True]
@@ -52,8 +52,8 @@ def test_a_worker_is_ready_while_it_is_connected_and_stays() -> None:
     assert not worker.connected
 
 
-def test_what_a_worker_has_is_counted() -> None:
-    world, task = scripted_calls.with_call()
+def test_attempts_of_a_worker_are_counted() -> None:
+    world, task = scripted_calls.world_with_call()
     worker = world.memory.links[1]
     assert (worker.holding, worker.busy) == (1, 1)
     world.end(task)
@@ -74,8 +74,8 @@ def test_workers_of_a_queue_have_its_labels_or_its_portion() -> None:
     assert list(portion.eligible) == [other]
 
 
-def test_a_task_is_held_until_its_attempt_is_over() -> None:
-    world, task = scripted_calls.with_call()
+def test_task_is_held_until_its_attempt_has_ended() -> None:
+    world, task = scripted_calls.world_with_call()
     record = world.task(task)
     held = [record.held]
     world.started(task)
@@ -84,8 +84,8 @@ def test_a_task_is_held_until_its_attempt_is_over() -> None:
     assert [*held, record.held] == [True, True, False]
 
 
-def test_what_controllers_or_jobs_watch_is_followed() -> None:
-    world, task = scripted_calls.with_call(slots=0)
+def test_tasks_of_controllers_and_jobs_are_followed() -> None:
+    world, task = scripted_calls.world_with_call(slots=0)
     record = world.task(task)
     followed = [record.followed]
     record.shown = True
@@ -95,7 +95,7 @@ def test_what_controllers_or_jobs_watch_is_followed() -> None:
 
 
 def test_inputs_of_a_task_without_a_function_are_its_arguments() -> None:
-    world, task = scripted_calls.with_call(slots=0)
+    world, task = scripted_calls.world_with_call(slots=0)
     record = world.task(task)
     before = (record.has_template_spec, record.input_document)
     record.spec = api_task.TaskSpec(command=("true",))

@@ -1,7 +1,7 @@
 """Random stories in which what failed is retried: only that runs again, whatever happens meanwhile.
 
 As `test_calls_stories` with a journal and crashes at every commit. The world checks that no run
-follows a success (`call_world.World.begin_again`).
+follows a success (`call_simulation.Simulation.begin_again`).
 """
 
 import random
@@ -15,7 +15,7 @@ from kilnwork.api import attempts, calls
 from kilnwork.dispatch.journal import failed_graph, task_rows
 from kilnwork.dispatch.machine import inputs
 from kilnwork.kit import ids
-from support import call_world
+from support import call_simulation
 from unit.dispatch import test_calls_stories
 
 
@@ -31,7 +31,7 @@ class RetryStories(test_calls_stories.CallCrashStories):
         """Parents with children, most of which fail and are retried."""
         dice = random.Random(seed)
         while len(self.world.agents) < 3:
-            self.world.agent_comes()
+            self.world.connect_agent()
         acts: list[Callable[[random.Random], None]] = [
             self.submit, self.open_slot, self.open_slot, self.fail, self.fail, self.end,
             self.have_child, self.have_child, self.have_child, self.go_on, self.go_on,
@@ -83,8 +83,10 @@ class RetryStories(test_calls_stories.CallCrashStories):
         number, task = world.new_id()
         world.apply(inputs.Attach(number, number.to_bytes(16, "big"), "ns"))
         world.define(number)
-        item = calls.CallItem(number, task, 0, call_world.PAYLOAD, key=f"k{of}", retry_failed=True)
-        world.look_up_and_tell(inputs.SubmitCalls(number, (item,)))
+        item = calls.CallItem(
+            number, task, 0, call_simulation.PAYLOAD, key=f"k{of}", retry_failed=True
+        )
+        world.look_up_and_apply(inputs.SubmitCalls(number, (item,)))
         if task in world.memory.tasks:
             world.order.append(task)
             world.accepted.add(task)
@@ -109,7 +111,7 @@ class RetryStories(test_calls_stories.CallCrashStories):
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_what_failed_runs_again_and_nothing_else(seed: int) -> None:
+def test_only_failed_tasks_run_again(seed: int) -> None:
     """The same without shrinking, and denser."""
     dice, stories = random.Random(seed), RetryStories()
     try:

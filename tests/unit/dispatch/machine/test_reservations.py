@@ -19,7 +19,7 @@ def a_task(world: scripted_calls.World) -> records.Task:
     return world.task(task)
 
 
-def test_a_slot_that_opens_is_occupied_until_it_is_there() -> None:
+def test_opening_slot_is_occupied_until_it_has_joined() -> None:
     world, worker, slot = a_slot()
     assert (worker.occupied, worker.cluster.openings, slot.occupied) == (1, 1, True)
     slot.link = 5
@@ -29,7 +29,7 @@ def test_a_slot_that_opens_is_occupied_until_it_is_there() -> None:
     assert list(worker.idle) == [slot.id]
 
 
-def test_what_it_has_occupies_it() -> None:
+def test_slot_is_occupied_by_its_attempts() -> None:
     world, worker, slot = a_slot()
     task = a_task(world)
     slot.link = 5
@@ -55,7 +55,7 @@ def test_without_proof_the_attempt_stays_with_the_worker() -> None:
     assert task.slot is slot, "it has left before"
 
 
-def test_a_slot_that_is_over_is_forgotten() -> None:
+def test_ended_slot_is_forgotten() -> None:
     world, worker, slot = a_slot()
     reservations.drop(world.memory, slot)
     assert (worker.occupied, worker.cluster.openings) == (0, 0)

@@ -7,7 +7,15 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import ids
 from support import scripted_calls
-from support.scripted_calls import World, said, short_world, spawn, spec, with_call, world_of
+from support.scripted_calls import (
+    World,
+    spawn,
+    spec,
+    state_and_reason,
+    world_of_short_calls,
+    world_with_call,
+    world_with_driver,
+)
 
 
 def counts(world: World, task: ids.TaskId) -> tuple[int, int, int]:
@@ -16,9 +24,9 @@ def counts(world: World, task: ids.TaskId) -> tuple[int, int, int]:
 
 
 def test_a_slot_that_exits_fails_what_it_ran() -> None:
-    world, task = with_call()
+    world, task = world_with_call()
     world.die(world.holder(task), running=task, code=1)
-    assert said(world.task(task)) == ("Failed", "SlotDied")
+    assert state_and_reason(world.task(task)) == ("Failed", "SlotDied")
     assert world.task(task).exit_code == 1
     assert counts(world, task) == (1, 0, 0)
     assert world.memory.links[1].busy == 0
@@ -27,44 +35,44 @@ def test_a_slot_that_exits_fails_what_it_ran() -> None:
 
 def test_a_slot_that_exits_counts_against_the_attempts() -> None:
     retry = api_task.Retry(max_attempts=2, delay_seconds=0)
-    world, task = with_call(spec(retry=retry))
+    world, task = world_with_call(spec(retry=retry))
     world.die(world.holder(task), running=task, code=139)
     assert counts(world, task) == (1, 0, 0)
     assert world.task(task).attempt == 2
     world.die(world.holder(task), running=task, code=139)
-    assert said(world.task(task)) == ("Failed", "SlotDied")
+    assert state_and_reason(world.task(task)) == ("Failed", "SlotDied")
 
 
 def test_a_foreign_sigkill_is_a_loss() -> None:
-    world, task = with_call(spec(retry=api_task.Retry(max_losses=1)))
+    world, task = world_with_call(spec(retry=api_task.Retry(max_losses=1)))
     world.die(world.holder(task), running=task, code=137)
     assert counts(world, task) == (0, 1, 0)
     world.die(world.holder(task), running=task, code=137)
-    assert said(world.task(task)) == ("Failed", "LostTooOften")
+    assert state_and_reason(world.task(task)) == ("Failed", "LostTooOften")
 
 
-def test_what_was_queued_behind_it_waits_again_uncounted() -> None:
-    world = short_world()
+def test_calls_queued_behind_it_wait_again_uncounted() -> None:
+    world = world_of_short_calls()
     (running, *others) = world.submit(5)
     world.die(world.holder(running), running=running, code=1)
-    assert said(world.task(running)) == ("Failed", "SlotDied")
+    assert state_and_reason(world.task(running)) == ("Failed", "SlotDied")
     for task in others:
         assert counts(world, task) == (0, 0, 0)
     assert world.holds(others[0])
     assert world.task(others[0]).attempt == 2
 
 
-def test_what_may_have_run_before_it_runs_again_excused() -> None:
-    world = short_world()
+def test_calls_that_may_have_run_before_it_run_again_excused() -> None:
+    world = world_of_short_calls()
     (first, running, last) = world.submit(3)
     world.die(world.holder(first), running=running, code=1)
     assert counts(world, first) == (0, 0, 1)
     assert counts(world, last) == (0, 0, 0)
-    assert said(world.task(running)) == ("Failed", "SlotDied")
+    assert state_and_reason(world.task(running)) == ("Failed", "SlotDied")
 
 
 def test_a_slot_that_dies_between_calls_fails_none() -> None:
-    world = short_world()
+    world = world_of_short_calls()
     tasks = world.submit(3)
     world.die(world.holder(tasks[0]), running=None, code=1)
     for task in tasks:
@@ -73,36 +81,36 @@ def test_a_slot_that_dies_between_calls_fails_none() -> None:
 
 
 def test_a_slot_is_settled_only_when_its_link_is_read_to_the_end() -> None:
-    world, task = with_call()
+    world, task = world_with_call()
     player = world.holder(task)
     ref = world.task(task).ref
     world.gone(player, running=task, code=0)
     assert not world.task(task).state.final
     player.has.append(ref)
     world.end(task)
-    assert said(world.task(task)) == ("Success", "Succeeded")
+    assert state_and_reason(world.task(task)) == ("Success", "Succeeded")
     world.apply(inputs.LinkClosed(player.link))
     assert not world.memory.slots
     assert world.memory.links[1].busy == 0
 
 
 def test_parents_below_on_the_stack_run_again_uncounted_and_elsewhere() -> None:
-    world, top = with_call()
+    world, top = world_with_call()
     middle = spawn(world, top)
     world.wait(top, middle, in_place=True)
     bottom = spawn(world, middle)
     world.wait(middle, bottom, in_place=True)
     player = world.holder(top)
     world.die(player, running=bottom, code=1)
-    assert said(world.task(bottom)) == ("Failed", "SlotDied")
+    assert state_and_reason(world.task(bottom)) == ("Failed", "SlotDied")
     assert counts(world, top) == counts(world, middle) == (0, 0, 1)
     assert world.task(top).alone
     assert world.task(middle).alone
     assert world.memory.links[1].busy == 1
 
 
-def test_the_second_time_nothing_runs_in_place_on_it() -> None:
-    world, parent = with_call()
+def test_nothing_runs_in_place_on_a_repeated_parent() -> None:
+    world, parent = world_with_call()
     child = spawn(world, parent)
     world.wait(parent, child, in_place=True)
     world.die(world.holder(parent), running=child, code=1)
@@ -112,18 +120,18 @@ def test_the_second_time_nothing_runs_in_place_on_it() -> None:
     assert world.holder(again) is not world.holder(parent)
 
 
-def test_a_parent_that_dies_while_it_waits_is_what_ran() -> None:
-    world, parent = with_call()
+def test_waiting_parent_that_exits_is_the_one_that_ran() -> None:
+    world, parent = world_with_call()
     child = spawn(world, parent)
     world.wait(parent, child)
     world.die(world.holder(parent), running=parent, code=1)
-    assert said(world.task(parent)) == ("Failed", "SlotDied")
+    assert state_and_reason(world.task(parent)) == ("Failed", "SlotDied")
     assert world.holds(child), "children outlive their parent"
     assert not world.memory.waits_by_task
 
 
 def test_a_lost_worker_loses_what_its_slots_ran() -> None:
-    world = short_world(spec(retry=api_task.Retry(max_losses=1)))
+    world = world_of_short_calls(spec(retry=api_task.Retry(max_losses=1)))
     (running, queued) = world.submit(2)
     world.started(running)
     world.after(11, renews=())
@@ -134,7 +142,7 @@ def test_a_lost_worker_loses_what_its_slots_ran() -> None:
 
 
 def test_a_restarted_agent_proves_that_its_slots_are_gone() -> None:
-    world, task = with_call()
+    world, task = world_with_call()
     world.started(task)
     world.worker(2, pod_uid="pod1", session=b"2" * 16)
     assert counts(world, task) == (0, 1, 0)
@@ -143,7 +151,7 @@ def test_a_restarted_agent_proves_that_its_slots_are_gone() -> None:
 
 
 def test_a_slot_that_is_cut_off_comes_back_with_what_it_has() -> None:
-    world = short_world()
+    world = world_of_short_calls()
     tasks = world.submit(3)
     player = world.holder(tasks[0])
     world.apply(inputs.LinkClosed(player.link))
@@ -158,8 +166,8 @@ def test_a_slot_that_is_cut_off_comes_back_with_what_it_has() -> None:
     assert {world.task(task).attempt for task in tasks} == {1}
 
 
-def test_what_never_reached_a_slot_is_sent_again() -> None:
-    world = short_world()
+def test_calls_that_never_reached_a_slot_are_sent_again() -> None:
+    world = world_of_short_calls()
     (first, second) = world.submit(2)
     player = world.holder(first)
     player.has.pop()
@@ -169,8 +177,8 @@ def test_what_never_reached_a_slot_is_sent_again() -> None:
     assert world.task(second).attempt == 1
 
 
-def test_a_slot_drops_what_is_not_its_own_any_more() -> None:
-    world, task = with_call()
+def test_slot_drops_attempts_that_it_no_longer_owns() -> None:
+    world, task = world_with_call()
     player = world.holder(task)
     stale = attempts.AttemptRef(task, 1, 7)
     world.apply(inputs.LinkClosed(player.link))
@@ -181,7 +189,7 @@ def test_a_slot_drops_what_is_not_its_own_any_more() -> None:
 
 
 def test_a_slot_that_does_not_come_back_is_ended() -> None:
-    world, task = with_call()
+    world, task = world_with_call()
     player = world.holder(task)
     world.apply(inputs.LinkClosed(player.link))
     for _ in range(6):
@@ -193,26 +201,26 @@ def test_a_slot_that_does_not_come_back_is_ended() -> None:
     assert world.task(task).attempt == 2
 
 
-def test_a_slot_that_was_not_asked_for_is_turned_away() -> None:
-    world = world_of()
+def test_unknown_slot_is_refused() -> None:
+    world = world_with_driver()
     world.apply(inputs.SlotJoined(55, b"x" * 16, ()))
     (closed,) = world.sent_of(instructions.CloseLink)
     assert closed.link == 55
 
 
 def test_a_second_link_of_a_slot_replaces_the_first() -> None:
-    world, task = with_call()
+    world, task = world_with_call()
     player = world.holder(task)
     old = player.link
     world.join(player)
     assert [send.link for send in world.sent_of(instructions.CloseLink)] == [old]
     world.apply(inputs.LinkClosed(old))
     world.end(task)
-    assert said(world.task(task)) == ("Success", "Succeeded")
+    assert state_and_reason(world.task(task)) == ("Success", "Succeeded")
 
 
 def test_a_worker_that_was_cut_off_gets_its_kills_again() -> None:
-    world, task = with_call(spec(timeouts=api_task.Timeouts(kill_grace_seconds=1)))
+    world, task = world_with_call(spec(timeouts=api_task.Timeouts(kill_grace_seconds=1)))
     player = world.holder(task)
     world.apply(inputs.LinkClosed(1))
     world.apply(inputs.Kill(task, "Killed"))
@@ -222,8 +230,8 @@ def test_a_worker_that_was_cut_off_gets_its_kills_again() -> None:
     assert [send.slot for send in world.sent_of(instructions.KillSlot)] == [player.name]
 
 
-def test_a_slot_that_was_asked_for_and_got_lost_on_the_way_is_forgotten() -> None:
-    world, task = with_call(opens=False)
+def test_requested_slot_that_never_opened_is_forgotten() -> None:
+    world, task = world_with_call(opens=False)
     world.apply(inputs.LinkClosed(1))
     world.opens = True
     world.worker(processes=())
@@ -234,13 +242,13 @@ def test_a_slot_that_was_asked_for_and_got_lost_on_the_way_is_forgotten() -> Non
 
 @pytest.mark.parametrize("asked", [True, False])
 def test_gone_is_acknowledged_even_of_an_unknown_slot(asked: bool) -> None:  # noqa: FBT001
-    world = world_of()
+    world = world_with_driver()
     world.gone(scripted_calls.SlotPlayer(b"?" * 16), code=1, asked=asked)
     assert instructions.Acknowledge(1, 1) in world.sent
 
 
-def test_what_ran_when_the_agent_lost_its_lease_is_excused() -> None:
-    world, task = with_call()
+def test_call_running_when_the_agent_lost_its_lease_is_excused() -> None:
+    world, task = world_with_call()
     player, ref = world.holder(task), world.task(task).ref
     world.apply(inputs.LinkClosed(player.link))
     world.apply(inputs.SlotGone(1, 9, player.name, ref, 137, False, "", True, "WorkerLost"))
@@ -248,8 +256,8 @@ def test_what_ran_when_the_agent_lost_its_lease_is_excused() -> None:
     assert world.task(task).attempt == 2
 
 
-def test_what_ran_when_the_agent_was_asked_to_stop_is_lost() -> None:
-    world, task = with_call()
+def test_call_running_when_the_agent_was_asked_to_stop_is_lost() -> None:
+    world, task = world_with_call()
     player, ref = world.holder(task), world.task(task).ref
     world.apply(inputs.LinkClosed(player.link))
     world.apply(inputs.SlotGone(1, 9, player.name, ref, 143, False, "", True, "WorkerStopping"))
@@ -257,9 +265,9 @@ def test_what_ran_when_the_agent_was_asked_to_stop_is_lost() -> None:
 
 
 def test_a_call_that_used_too_much_memory_has_failed() -> None:
-    world, task = with_call()
+    world, task = world_with_call()
     player = world.holder(task)
     world.gone(player, running=task, code=137, reason="OutOfMemory")
     world.apply(inputs.LinkClosed(player.link))
-    assert said(world.task(task)) == ("Failed", "OutOfMemory")
+    assert state_and_reason(world.task(task)) == ("Failed", "OutOfMemory")
     assert counts(world, task)[:2] == (1, 0)

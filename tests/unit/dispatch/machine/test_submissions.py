@@ -9,7 +9,7 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import ids
 from support import scripted_calls
-from support.scripted_calls import DRIVER, World, said, spawn, spec, task_id
+from support.scripted_calls import DRIVER, World, spawn, spec, state_and_reason, task_id
 
 RETRY = spec(retry=api_task.Retry(max_attempts=5, max_losses=5, delay_seconds=0))
 FAILED = attempts.Ending.FAILED
@@ -21,11 +21,11 @@ def json_arguments(text: str) -> attempts.Payload:
 
 
 def world_of(**options: Any) -> World:
-    return scripted_calls.world_of(RETRY, **({"slots": 4} | options))
+    return scripted_calls.world_with_driver(RETRY, **({"slots": 4} | options))
 
 
 def with_call(**options: Any) -> tuple[World, ids.TaskId]:
-    return scripted_calls.with_call(RETRY, **({"slots": 4} | options))
+    return scripted_calls.world_with_call(RETRY, **({"slots": 4} | options))
 
 
 def found(world: World) -> dict[int, ids.TaskId]:
@@ -80,13 +80,13 @@ def test_a_call_that_is_over_and_forgotten_is_found_in_the_journal() -> None:
     assert (result.state, result.payload) == (_S.SUCCESS, scripted_calls.RESULT)
 
 
-def test_nothing_is_asked_for_plain_calls() -> None:
+def test_plain_calls_need_no_lookup() -> None:
     world = world_of()
     items = tuple(calls.CallItem(n, task_id(n), 1, scripted_calls.ARGUMENTS) for n in range(5, 9))
     assert world.machine.lookups(inputs.SubmitCalls(DRIVER, items)) is None
 
 
-def test_needs_that_memory_does_not_have_are_asked_for() -> None:
+def test_dependencies_missing_from_memory_are_looked_up() -> None:
     world, here = with_call()
     first = calls.CallItem(5, task_id(50), 1, scripted_calls.ARGUMENTS)
     needs = (here, task_id(50), task_id(60))
@@ -96,7 +96,7 @@ def test_needs_that_memory_does_not_have_are_asked_for() -> None:
     assert asked.values == {task_id(60)}
 
 
-def test_watched_tasks_that_memory_does_not_have_are_asked_for() -> None:
+def test_watched_tasks_missing_from_memory_are_looked_up() -> None:
     world, here = with_call()
     known_one = inputs.WatchTasks(DRIVER, (calls.Watched(5, here),))
     assert world.machine.lookups(known_one) is None
@@ -105,7 +105,7 @@ def test_watched_tasks_that_memory_does_not_have_are_asked_for() -> None:
     assert asked.values == {task_id(60)}
 
 
-def test_a_drivers_key_names_one_call_for_ever() -> None:
+def test_drivers_key_identifies_one_call_forever() -> None:
     world = world_of()
     (task,) = world.submit(key="k")
     world.driver(101)
@@ -161,7 +161,7 @@ def test_pickled_arguments_are_not_compared() -> None:
     assert found(world) == {2: task}
 
 
-def test_a_key_of_another_function_is_taken() -> None:
+def test_key_used_by_another_function_is_refused() -> None:
     world = world_of()
     world.define(spec("m:other"), number=2)
     world.submit(key="k")
@@ -221,7 +221,7 @@ def test_another_child_than_before_replaces_it_and_the_parent_says_so() -> None:
     child = spawn(world, parent, arguments=json_arguments("[[1],{}]"))
     world.end(parent, FAILED)
     again = spawn(world, parent, arguments=json_arguments("[[2],{}]"))
-    assert said(world.task(child)) == ("Killing", "Replaced")
+    assert state_and_reason(world.task(child)) == ("Killing", "Replaced")
     assert world.task(parent).reason == "NonDeterministicRetry"
     assert world.holds(again)
     assert world.task(again).child_key == "m:child#1"
@@ -238,7 +238,7 @@ def test_another_child_than_one_that_is_over_is_made() -> None:
     assert world.holds(again)
 
 
-def test_one_key_for_two_children_of_one_attempt_is_taken() -> None:
+def test_second_child_with_the_same_key_is_refused() -> None:
     world, parent = with_call()
     spawn(world, parent, key="k", arguments=json_arguments("[[1],{}]"))
     other = spawn(world, parent, key="k", arguments=json_arguments("[[2],{}]"))
@@ -253,8 +253,8 @@ def test_children_that_the_successful_attempt_did_not_ask_for_are_killed() -> No
     world.end(parent, FAILED)
     spawn(world, parent, ordinal=1)
     world.end(parent)
-    assert said(world.task(dropped)) == ("Killing", "Replaced")
-    assert said(world.task(kept)) == ("Staging", "Starting")
+    assert state_and_reason(world.task(dropped)) == ("Killing", "Replaced")
+    assert state_and_reason(world.task(kept)) == ("Staging", "Starting")
 
 
 def test_children_that_a_delegating_attempt_did_not_ask_for_are_killed() -> None:
@@ -263,7 +263,7 @@ def test_children_that_a_delegating_attempt_did_not_ask_for_are_killed() -> None
     world.end(parent, FAILED)
     spawn(world, parent, ordinal=1)
     world.end(parent, delegate=kept, payload=None)
-    assert said(world.task(dropped)) == ("Killing", "Replaced")
+    assert state_and_reason(world.task(dropped)) == ("Killing", "Replaced")
 
 
 def test_an_attempt_that_is_over_cannot_have_children() -> None:
@@ -302,7 +302,7 @@ def test_a_watcher_gets_the_result_when_it_is_there() -> None:
     assert world.result(7, link=101) is not None
 
 
-def test_a_watcher_of_what_is_over_gets_it_at_once() -> None:
+def test_watcher_of_a_finished_task_gets_the_result_at_once() -> None:
     world, task = with_call()
     world.end(task)
     value = known(world, task).value
@@ -343,7 +343,7 @@ def test_declared_tasks_can_be_watched_and_needed() -> None:
     assert result.payload == payload
 
 
-def test_what_a_generator_yields_goes_to_everybody_who_waits_for_it() -> None:
+def test_yielded_values_go_to_all_watchers() -> None:
     world, task = with_call()
     world.driver(101)
     world.apply(inputs.WatchTasks(101, (calls.Watched(7, task),)))
@@ -360,7 +360,7 @@ def test_what_a_generator_yields_goes_to_everybody_who_waits_for_it() -> None:
     assert len(world.sent_of(instructions.Stream)) == 2
 
 
-def test_templates_are_shared_by_all_who_name_the_same() -> None:
+def test_equal_templates_are_shared() -> None:
     world = world_of()
     world.driver(101)
     world.define(RETRY, link=101, number=8)
@@ -391,7 +391,7 @@ def test_a_declared_call_runs_in_a_slot_with_the_arguments_of_its_spec() -> None
     assert record.spec is template
     assert not record.has_template_spec
     world.end(task)
-    assert said(record) == ("Success", "Succeeded")
+    assert state_and_reason(record) == ("Success", "Succeeded")
     assert not world.memory.clusters["ns", "default"].declared
 
 
@@ -416,10 +416,10 @@ def test_a_command_can_have_a_call_as_child() -> None:
     )  # fmt: skip
     assert world.holds(task_id(901))
     world.end(task_id(901))
-    assert said(world.task(task_id(901))) == ("Success", "Succeeded")
+    assert state_and_reason(world.task(task_id(901))) == ("Success", "Succeeded")
 
 
-def test_whose_id_is_known_only_when_accepted_is_waited_for() -> None:
+def test_call_whose_id_is_known_only_when_accepted_can_be_awaited() -> None:
     world, parent = with_call()
     assert world.awaited == set()
     world.submit(key="k")

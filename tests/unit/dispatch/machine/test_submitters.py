@@ -8,7 +8,7 @@ from support import scripted_calls
 DRIVER = scripted_calls.DRIVER
 
 
-def test_a_session_that_connects_again_replaces_its_link() -> None:
+def test_reconnected_session_replaces_its_link() -> None:
     world = scripted_calls.World(slots=0)
     world.driver(7, session=b"s" * 16)
     first = world.memory.submitters[7]
@@ -20,7 +20,7 @@ def test_a_session_that_connects_again_replaces_its_link() -> None:
 
 
 def test_templates_have_numbers_of_their_link() -> None:
-    world = scripted_calls.world_of(slots=0)
+    world = scripted_calls.world_with_driver(slots=0)
     submitter = world.memory.submitters[DRIVER]
     assert list(submitter.templates) == [1]
     world.apply(inputs.Undefine(DRIVER, (1, 2)))
@@ -30,8 +30,8 @@ def test_templates_have_numbers_of_their_link() -> None:
     assert closed.message == "template 3 is of a task with a program, and has no call"
 
 
-def test_who_watches_gets_the_result_or_hears_that_there_is_none() -> None:
-    world, task = scripted_calls.with_call()
+def test_watcher_gets_the_result_or_learns_that_there_is_none() -> None:
+    world, task = scripted_calls.world_with_call()
     world.driver(7)
     other = scripted_calls.task_id(99)
     known = calls.Value(other, api_task.State.SUCCESS, "", "", scripted_calls.RESULT)
@@ -47,7 +47,7 @@ def test_who_watches_gets_the_result_or_hears_that_there_is_none() -> None:
 
 
 def test_results_of_other_namespaces_are_unknown() -> None:
-    world, task = scripted_calls.with_call(slots=0)
+    world, task = scripted_calls.world_with_call(slots=0)
     record, submitter = world.task(task), world.memory.submitters[DRIVER]
     record.namespace = "other"
     submitters.subscribe(world.memory, record, submitter, 9)
@@ -58,7 +58,7 @@ def test_results_of_other_namespaces_are_unknown() -> None:
 
 
 def test_a_cancelled_task_is_killed() -> None:
-    world, task = scripted_calls.with_call(slots=0)
+    world, task = scripted_calls.world_with_call(slots=0)
     record = world.task(task)
     world.apply(inputs.CancelTasks(DRIVER, (task, scripted_calls.task_id(99)), True))
     assert record.state is api_task.State.KILLED

@@ -44,21 +44,21 @@ def test_order_is_priority_then_first_come(priorities: list[int], data: st.DataO
     assert len(queue) == 0
 
 
-def test_what_was_taken_back_goes_first() -> None:
+def test_item_taken_back_is_first() -> None:
     queue, _ = filled(0, 0)
     back = Waiting(9)
     queue.push_front(back, priority=0)
     assert queue.pop() is back
 
 
-def test_an_item_that_left_and_came_back_is_given_out_once() -> None:
+def test_item_that_left_and_returned_is_popped_once() -> None:
     queue, items = filled(0, 0)
     queue.remove(items[0])
     queue.push(items[0], priority=0)
     assert [queue.pop(), queue.pop(), queue.pop()] == [items[1], items[0], None]
 
 
-def test_how_many_are_ahead() -> None:
+def test_number_of_items_ahead() -> None:
     queue, items = filled(0, 5, 0, -1)
     ahead = [queue.ahead(item, priority=item.priority) for item in items]
     assert ahead == [1, 0, 2, 3]
@@ -89,7 +89,7 @@ def test_priority_goes_before_turns() -> None:
     assert [item.number for item in drained(queue)] == [9, 10, 0, 1, 2]
 
 
-def test_what_was_taken_back_goes_before_other_sources_too() -> None:
+def test_item_taken_back_is_before_other_sources() -> None:
     queue: task_queue.Queue[Waiting] = task_queue.Queue()
     queue.push(Waiting(1, source=b"a"), priority=0)
     queue.push(Waiting(2, source=b"b"), priority=0)
@@ -97,7 +97,7 @@ def test_what_was_taken_back_goes_before_other_sources_too() -> None:
     assert [item.number for item in drained(queue)] == [0, 1, 2]
 
 
-def test_how_many_are_ahead_with_turns() -> None:
+def test_number_of_items_ahead_with_turns() -> None:
     queue: task_queue.Queue[Waiting] = task_queue.Queue()
     many = [Waiting(number, source=b"many") for number in range(5)]
     late = Waiting(9, source=b"late")

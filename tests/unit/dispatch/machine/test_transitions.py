@@ -93,7 +93,7 @@ def test_an_attempt_moves_only_along_the_table(
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(STATES, STATES)), ids=str)
-def test_an_attempt_takes_its_task_along_or_neither_moves(
+def test_attempt_and_task_move_together_or_not_at_all(
     before: api_task.State, after: api_task.State
 ) -> None:
     mem, task = record(before, ATTEMPTS.RESERVED)
@@ -106,7 +106,7 @@ def test_an_attempt_takes_its_task_along_or_neither_moves(
         assert (task.state, task.attempt_state) == (before, ATTEMPTS.RESERVED)
 
 
-def test_nothing_leaves_a_final_state() -> None:
+def test_final_state_cannot_be_left() -> None:
     assert not [state for state in STATES if state.final and transitions.TASK_MOVES[state]]
 
 
@@ -145,7 +145,7 @@ def called(tree: ast.AST) -> Iterator[str]:
             yield function.id if isinstance(function, ast.Name) else ""
 
 
-def test_no_other_code_of_the_dispatcher_changes_a_state() -> None:
+def test_no_other_code_changes_a_state() -> None:
     inside: list[tuple[str, int]] = []
     outside: list[tuple[str, int]] = []
     for file in sorted((ROOT / "src/kilnwork/dispatch").rglob("*.py")):

@@ -4,18 +4,18 @@ import msgspec
 
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import views
-from support import scripted_calls, told_views
+from support import scripted_calls, view_samples
 
 
 def test_without_a_worker_the_cluster_is_named() -> None:
-    world, task = scripted_calls.with_call(slots=0)
+    world, task = scripted_calls.world_with_call(slots=0)
     reason, message = views.explain(world.task(task))
     assert reason == "NoWorker"
     assert message == "no worker of TaskCluster default is connected"
 
 
-def test_who_has_the_slots_is_named_and_how_many_wait_before() -> None:
-    world = scripted_calls.world_of()
+def test_holders_of_slots_and_tasks_ahead_are_named() -> None:
+    world = scripted_calls.world_with_driver()
     tasks = world.submit(9, name="calls")
     waiting = [world.task(task) for task in tasks if world.task(task).ticket is not None]
     first, second = (views.explain(task) for task in waiting[:2])
@@ -23,8 +23,8 @@ def test_who_has_the_slots_is_named_and_how_many_wait_before() -> None:
     assert second[1].endswith("; 1 wait before it")
 
 
-def test_inputs_that_are_not_over_are_counted() -> None:
-    world, needed = scripted_calls.with_call(slots=0)
+def test_unfinished_inputs_are_counted() -> None:
+    world, needed = scripted_calls.world_with_call(slots=0)
     (task,) = world.submit(needs=(needed,))
     assert views.shown_reason(world.task(task)) == (
         "WaitingForInput",
@@ -34,9 +34,9 @@ def test_inputs_that_are_not_over_are_counted() -> None:
     assert views.shown_reason(world.task(task)) is None
 
 
-def test_a_view_gets_the_facts_of_the_moment_of_the_same_state() -> None:
-    world, task = scripted_calls.with_call(slots=0)
-    stored = told_views.waiting(reason="Old")
+def test_view_is_completed_from_memory_if_the_state_is_the_same() -> None:
+    world, task = scripted_calls.world_with_call(slots=0)
+    stored = view_samples.waiting(reason="Old")
     now = views.with_current_facts(stored, world.task(task))
     assert now.reason == "NoWorker"
     assert views.with_current_facts(stored, None) is stored
@@ -44,8 +44,8 @@ def test_a_view_gets_the_facts_of_the_moment_of_the_same_state() -> None:
     assert views.with_current_facts(later, world.task(task)) is later
 
 
-def test_a_cluster_counts_what_is_queued() -> None:
-    world, _ = scripted_calls.with_call(slots=0)
+def test_cluster_counts_queued_tasks() -> None:
+    world, _ = scripted_calls.world_with_call(slots=0)
     world.worker(2, slots=3, cluster="other")
     seen = {view.cluster: view for view in map(views.of_cluster, world.memory.clusters.values())}
     assert (seen["default"].queued, seen["default"].workers) == (1, ())

@@ -4,21 +4,28 @@ from kilnwork.api import attempts, reasons
 from kilnwork.dispatch.machine import inputs, instructions, views
 from kilnwork.kit import ids
 from support import scripted_calls
-from support.scripted_calls import World, said, spawn, spec, with_call, world_of
+from support.scripted_calls import (
+    World,
+    spawn,
+    spec,
+    state_and_reason,
+    world_with_call,
+    world_with_driver,
+)
 
 
 def runs_in_place(world: World, task: ids.TaskId) -> bool:
     return world.task(task).ref in world.holder(task).in_place
 
 
-def test_a_child_says_that_its_parent_has_started() -> None:
-    world, parent = with_call()
+def test_child_shows_that_its_parent_has_started() -> None:
+    world, parent = world_with_call()
     spawn(world, parent)
-    assert said(world.task(parent)) == ("Running", "Started")
+    assert state_and_reason(world.task(parent)) == ("Running", "Started")
 
 
 def test_a_parent_that_waits_frees_its_reservation() -> None:
-    world = world_of()
+    world = world_with_driver()
     (parent, other) = world.submit(2)
     assert not world.holds(other)
     world.wait(parent, scripted_calls.task_id(77))
@@ -28,7 +35,7 @@ def test_a_parent_that_waits_frees_its_reservation() -> None:
 
 
 def test_a_waiting_parent_says_so_without_a_row() -> None:
-    world, parent = with_call()
+    world, parent = world_with_call()
     child = spawn(world, parent)
     player, ref = world.holder(parent), world.task(parent).ref
     world.written.clear()
@@ -40,7 +47,7 @@ def test_a_waiting_parent_says_so_without_a_row() -> None:
 
 
 def test_an_awaited_child_runs_in_place_in_the_same_slot() -> None:
-    world, parent = with_call()
+    world, parent = world_with_call()
     child = spawn(world, parent)
     world.wait(parent, child, in_place=True)
     assert world.holder(child) is world.holder(parent)
@@ -50,13 +57,13 @@ def test_an_awaited_child_runs_in_place_in_the_same_slot() -> None:
     world.end(child)
     world.resume(parent)
     world.end(parent)
-    assert said(world.task(parent)) == ("Success", "Succeeded")
+    assert state_and_reason(world.task(parent)) == ("Success", "Succeeded")
     assert len(world.sent_of(instructions.OpenSlot)) == 1
     assert world.memory.links[1].busy == 0
 
 
 def test_without_in_place_the_child_runs_in_another_slot() -> None:
-    world, parent = with_call()
+    world, parent = world_with_call()
     child = spawn(world, parent)
     world.wait(parent, child)
     assert world.holder(child) is not world.holder(parent)
@@ -66,7 +73,7 @@ def test_without_in_place_the_child_runs_in_another_slot() -> None:
 
 
 def test_a_thousand_levels_deep_in_one_slot() -> None:
-    world, task = with_call()
+    world, task = world_with_call()
     stack = [task]
     for _ in range(1000):
         child = spawn(world, stack[-1])
@@ -83,7 +90,7 @@ def test_a_thousand_levels_deep_in_one_slot() -> None:
 
 
 def test_children_run_in_place_one_after_the_other() -> None:
-    world, parent = with_call()
+    world, parent = world_with_call()
     children = [spawn(world, parent, ordinal=number) for number in (1, 2, 3)]
     world.wait(parent, *children, in_place=True)
     for child in children:
@@ -94,7 +101,7 @@ def test_children_run_in_place_one_after_the_other() -> None:
 
 
 def test_in_place_goes_before_the_queue() -> None:
-    world = world_of()
+    world = world_with_driver()
     (parent, *others) = world.submit(4)
     child = spawn(world, parent)
     world.wait(parent, child, in_place=True)
@@ -102,8 +109,8 @@ def test_in_place_goes_before_the_queue() -> None:
     assert not any(world.holds(other) for other in others)
 
 
-def test_what_an_awaited_task_needs_runs_in_place_too() -> None:
-    world, parent = with_call()
+def test_dependency_of_an_awaited_task_runs_in_place() -> None:
+    world, parent = world_with_call()
     first = spawn(world, parent, ordinal=1)
     second = spawn(world, parent, ordinal=2, needs=(first,))
     third = spawn(world, parent, ordinal=3, needs=(second,))
@@ -113,19 +120,19 @@ def test_what_an_awaited_task_needs_runs_in_place_too() -> None:
         world.end(task)
 
 
-def test_what_an_awaited_task_delegates_to_runs_in_place_too() -> None:
-    world, parent = with_call()
+def test_delegate_of_an_awaited_task_runs_in_place() -> None:
+    world, parent = world_with_call()
     middle = spawn(world, parent)
     world.wait(parent, middle, in_place=True)
     last = spawn(world, middle)
     world.end(middle, delegate=last, payload=None)
     assert runs_in_place(world, last)
     world.end(last)
-    assert said(world.task(middle)) == ("Success", "Succeeded")
+    assert state_and_reason(world.task(middle)) == ("Success", "Succeeded")
 
 
 def test_a_retried_child_runs_in_place_again() -> None:
-    world, parent = with_call()
+    world, parent = world_with_call()
     player = world.holder(parent)
     child = spawn(world, parent)
     world.wait(parent, child, in_place=True)
@@ -134,8 +141,8 @@ def test_a_retried_child_runs_in_place_again() -> None:
     assert runs_in_place(world, child)
 
 
-def test_what_becomes_ready_waits_for_a_reservation_even_in_place() -> None:
-    world, parent = with_call()
+def test_task_that_becomes_ready_waits_for_a_reservation_even_in_place() -> None:
+    world, parent = world_with_call()
     (blocker,) = world.submit()
     child = spawn(world, parent, needs=(blocker,))
     world.wait(parent, child, in_place=False)
@@ -146,7 +153,7 @@ def test_what_becomes_ready_waits_for_a_reservation_even_in_place() -> None:
 
 
 def test_a_child_of_another_environment_does_not_run_in_place() -> None:
-    world, parent = with_call()
+    world, parent = world_with_call()
     player = world.holder(parent)
     world.define(spec("m:child", environment="sha256:1"), link=player.link)
     ref = world.task(parent).ref
@@ -155,8 +162,8 @@ def test_a_child_of_another_environment_does_not_run_in_place() -> None:
     assert world.holder(child) is not player
 
 
-def test_a_parent_that_goes_on_may_be_one_too_many_for_a_while() -> None:
-    world = world_of()
+def test_resumed_parent_may_exceed_the_capacity_for_a_while() -> None:
+    world = world_with_driver()
     (parent, other) = world.submit(2)
     world.wait(parent, scripted_calls.task_id(77))
     (queued,) = world.submit()
@@ -169,7 +176,7 @@ def test_a_parent_that_goes_on_may_be_one_too_many_for_a_while() -> None:
 
 
 def test_no_more_than_eight_slots_for_each_reservation_unless_all_of_them_wait() -> None:
-    world = world_of()
+    world = world_with_driver()
     tasks = world.submit(9)
     for task in tasks[:7]:
         world.wait(task, scripted_calls.task_id(777))
@@ -182,7 +189,7 @@ def test_no_more_than_eight_slots_for_each_reservation_unless_all_of_them_wait()
 
 
 def test_all_slots_waiting_is_no_deadlock() -> None:
-    world = world_of(slots=2)
+    world = world_with_driver(slots=2)
     left = dict.fromkeys(world.submit(2), 40)
     while left:
         running = [task for task in left if world.holds(task)]
@@ -197,8 +204,8 @@ def test_all_slots_waiting_is_no_deadlock() -> None:
             world.wait(parent, child)
 
 
-def test_a_slot_that_joins_again_has_nothing_that_waits_until_it_says_so() -> None:
-    world, parent = with_call()
+def test_rejoined_slot_has_no_waits_until_it_reports_them() -> None:
+    world, parent = world_with_call()
     player = world.holder(parent)
     world.wait(parent, scripted_calls.task_id(77))
     assert world.memory.links[1].busy == 0
@@ -210,7 +217,7 @@ def test_a_slot_that_joins_again_has_nothing_that_waits_until_it_says_so() -> No
 
 
 def test_a_parent_keeps_its_reservation_between_two_children_in_place() -> None:
-    world, parent = with_call()
+    world, parent = world_with_call()
     (other,) = world.submit()
     first, second = (spawn(world, parent, ordinal=number) for number in (1, 2))
     world.wait(parent, first, in_place=True)
@@ -225,8 +232,8 @@ def test_a_parent_keeps_its_reservation_between_two_children_in_place() -> None:
     assert len(world.sent_of(instructions.OpenSlot)) == 1
 
 
-def test_a_parent_that_waits_for_any_gets_no_other_child_when_one_is_over() -> None:
-    world, parent = with_call()
+def test_parent_that_waits_for_any_gets_no_more_children_after_one_ended() -> None:
+    world, parent = world_with_call()
     player, ref = world.holder(parent), world.task(parent).ref
     first, second = (spawn(world, parent, ordinal=number) for number in (1, 2))
     world.apply(inputs.Waiting(player.link, ref, (first, second), in_place=True, first=True))
@@ -239,8 +246,8 @@ def test_a_parent_that_waits_for_any_gets_no_other_child_when_one_is_over() -> N
     assert runs_in_place(world, second)
 
 
-def test_a_parent_that_waits_for_others_besides_may_go_on_waiting() -> None:
-    world, parent = with_call()
+def test_parent_that_waits_for_more_tasks_may_go_on_waiting() -> None:
+    world, parent = world_with_call()
     player, ref = world.holder(parent), world.task(parent).ref
     named, _ = (spawn(world, parent, ordinal=number) for number in (1, 2))
     world.apply(inputs.Waiting(player.link, ref, (named,), in_place=True, more=True))
@@ -249,14 +256,14 @@ def test_a_parent_that_waits_for_others_besides_may_go_on_waiting() -> None:
     assert len(world.sent_of(instructions.OpenSlot)) == 2, "the other one gets a slot of its own"
 
 
-def test_a_wait_for_what_is_over_keeps_the_reservation() -> None:
-    world, parent = with_call()
+def test_wait_for_a_finished_task_keeps_the_reservation() -> None:
+    world, parent = world_with_call()
     world.wait(parent, scripted_calls.task_id(77), in_place=True)
     assert world.memory.links[1].busy == 1
 
 
-def test_waiting_for_other_tasks_now_replaces_the_wait_before() -> None:
-    world = world_of(slots=2)
+def test_new_wait_replaces_the_previous_one() -> None:
+    world = world_with_driver(slots=2)
     (parent, blocker) = world.submit(2)
     first = spawn(world, parent, ordinal=1, needs=(blocker,))
     second = spawn(world, parent, ordinal=2, needs=(blocker,))
@@ -268,12 +275,12 @@ def test_waiting_for_other_tasks_now_replaces_the_wait_before() -> None:
     assert len(world.memory.slots[world.holder(parent).name].stack) == 1
 
 
-def test_a_waiting_attempt_may_end_without_going_on_first() -> None:
-    world, parent = with_call()
+def test_waiting_attempt_may_end_without_resuming() -> None:
+    world, parent = world_with_call()
     child = spawn(world, parent)
     world.wait(parent, child)
     world.end(parent, attempts.Ending.FAILED)
-    assert said(world.task(parent)) == ("Failed", "Raised")
+    assert state_and_reason(world.task(parent)) == ("Failed", "Raised")
     assert not world.memory.waits_by_task
     world.end(child)
     assert world.memory.links[1].busy == 0

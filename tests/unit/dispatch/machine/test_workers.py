@@ -5,7 +5,13 @@ import pytest
 from kilnwork.api import reasons
 from kilnwork.dispatch import model
 from kilnwork.dispatch.machine import inputs, views
-from support.scripted_calls import World, said, spawn, with_call, world_of
+from support.scripted_calls import (
+    World,
+    spawn,
+    state_and_reason,
+    world_with_call,
+    world_with_driver,
+)
 
 
 def drain(world: World, *pods: str) -> None:
@@ -16,8 +22,8 @@ def view(world: World) -> model.ClusterView:
     return views.of_cluster(world.memory.clusters["ns", "default"])
 
 
-def test_a_drained_worker_gets_nothing_new_until_it_is_wanted_again() -> None:
-    world = world_of()
+def test_draining_worker_gets_no_tasks_until_it_is_wanted_again() -> None:
+    world = world_with_driver()
     drain(world, "pod1")
     (task,) = world.submit()
     assert not world.holds(task)
@@ -27,16 +33,16 @@ def test_a_drained_worker_gets_nothing_new_until_it_is_wanted_again() -> None:
     assert world.holds(task)
 
 
-def test_what_a_drained_worker_has_goes_on() -> None:
-    world, task = with_call()
+def test_tasks_of_a_draining_worker_continue() -> None:
+    world, task = world_with_call()
     drain(world, "pod1")
     assert [(w.draining, w.ready, w.holding) for w in view(world).workers] == [(True, False, 1)]
     world.end(task)
     assert [w.holding for w in view(world).workers] == [0]
 
 
-def test_a_worker_that_was_not_there_yet_is_drained_when_it_comes() -> None:
-    world = world_of(slots=0)
+def test_worker_that_joins_later_is_drained() -> None:
+    world = world_with_driver(slots=0)
     drain(world, "pod1")
     world.worker()
     (task,) = world.submit()
@@ -46,7 +52,7 @@ def test_a_worker_that_was_not_there_yet_is_drained_when_it_comes() -> None:
 
 def test_a_parent_that_waits_without_a_reservation_is_held() -> None:
     """Its worker is not busy, and deleting it would lose the parent."""
-    world, parent = with_call()
+    world, parent = world_with_call()
     world.wait(parent, spawn(world, parent))
     child_only = view(world).workers[0]
     assert (child_only.busy, child_only.holding) == (1, 2)
@@ -54,15 +60,15 @@ def test_a_parent_that_waits_without_a_reservation_is_held() -> None:
 
 def test_children_run_in_place_on_a_drained_worker() -> None:
     """Else a parent could not end, and its worker never be empty."""
-    world, parent = with_call()
+    world, parent = world_with_call()
     drain(world, "pod1")
     child = spawn(world, parent)
     world.wait(parent, child, in_place=True)
     assert world.holder(child) is world.holder(parent)
 
 
-def test_a_cluster_that_is_being_deleted_spares_what_runs() -> None:
-    world = world_of(slots=2)
+def test_cluster_that_is_being_deleted_spares_running_tasks() -> None:
+    world = world_with_driver(slots=2)
     running, parent = world.submit(2)
     child = spawn(world, parent)
     (dependent,) = world.submit(needs=(running,))
@@ -70,21 +76,21 @@ def test_a_cluster_that_is_being_deleted_spares_what_runs() -> None:
     (queued,) = world.submit()
     world.apply(inputs.CloseCluster("ns", "default", running=False))
     for task in (queued, dependent):
-        assert said(world.task(task)) == ("Failed", "ClusterDeleted")
+        assert state_and_reason(world.task(task)) == ("Failed", "ClusterDeleted")
     assert world.holds(running)
     assert world.holds(child)
-    assert said(world.task(parent))[0] == "Running"
+    assert state_and_reason(world.task(parent))[0] == "Running"
     world.end(child)
     world.end(running)
     for task in (running, parent, child):
-        assert said(world.task(task))[0] == "Success"
+        assert state_and_reason(world.task(task))[0] == "Success"
 
 
 @pytest.mark.parametrize(("drained", "losses", "excused"), [(True, 0, 1), (False, 1, 0)])
-def test_what_is_lost_with_a_drained_worker_is_not_charged(
+def test_loss_with_a_draining_worker_is_not_counted(
     *, drained: bool, losses: int, excused: int
 ) -> None:
-    world, task = with_call()
+    world, task = world_with_call()
     world.started(task)
     if drained:
         drain(world, "pod1")
@@ -94,10 +100,10 @@ def test_what_is_lost_with_a_drained_worker_is_not_charged(
 
 
 @pytest.mark.parametrize(("drained", "losses", "excused"), [(True, 0, 1), (False, 1, 0)])
-def test_what_its_agent_had_to_stop_is_not_charged(
+def test_loss_by_an_agent_that_had_to_stop_is_not_counted(
     *, drained: bool, losses: int, excused: int
 ) -> None:
-    world, task = with_call()
+    world, task = world_with_call()
     player, ref = world.holder(task), world.task(task).ref
     if drained:
         drain(world, "pod1")

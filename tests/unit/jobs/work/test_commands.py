@@ -17,7 +17,7 @@ from kilnwork.api import filejobs
 from kilnwork.jobs.work import errors, pipes
 from kilnwork.kit import processes
 from kilnwork.sdk import errors as sdk_errors
-from support import part_works
+from support import local_parts
 
 
 def shell(text: str, **more: Any) -> dict[str, Any]:
@@ -28,8 +28,8 @@ def python(text: str, **more: Any) -> dict[str, Any]:
     return {"mapper": {"command": [sys.executable, "-c", text]}, **more}
 
 
-def world(tmp_path: Path, content: bytes, **spec: Any) -> part_works.World:
-    return part_works.World(tmp_path / "job", content, **spec)
+def world(tmp_path: Path, content: bytes, **spec: Any) -> local_parts.World:
+    return local_parts.World(tmp_path / "job", content, **spec)
 
 
 LINES = b"".join(b'{"n":%d}\n' % n for n in range(1000))

@@ -16,7 +16,7 @@ from kilnwork.api import filejobs
 from kilnwork.data import commit_records
 from kilnwork.data import errors as data_errors
 from kilnwork.jobs.work import errors
-from support import mapper_functions, part_works
+from support import local_parts, mapper_functions
 
 HERE = "support.mapper_functions"
 GOLDEN = Path(__file__).parent / "golden"
@@ -32,7 +32,7 @@ def function(name: str, **more: Any) -> dict[str, Any]:
 
 
 def mapped(tmp_path: Path, content: bytes, **spec: Any) -> tuple[bytes, list[dict[str, Any]]]:
-    return part_works.World(tmp_path / "job", content, **spec).map_all()
+    return local_parts.World(tmp_path / "job", content, **spec).map_all()
 
 
 def reasons(bad: list[dict[str, Any]]) -> dict[int, str]:
@@ -49,7 +49,7 @@ def test_sample_result_is_independent_of_parts(tmp_path: Path, lines: int) -> No
 
 def test_bad_records_are_reported_and_others_mapped(tmp_path: Path) -> None:
     content = b'{"id":"1"}\r\n\n{oops\r\n \t\n{"id":"\xff"}\n{"id":"2"}'
-    world = part_works.World(tmp_path, content)
+    world = local_parts.World(tmp_path, content)
     commit = world.map()
     assert commit.records == filejobs.Records(total=6, succeeded=2, failed=2, skipped=2)
     assert [json.loads(line)["id"] for line in world.content(commit.output).splitlines()] == [
@@ -68,7 +68,7 @@ def test_calculator_counts_unreadable_records(tmp_path: Path, blank: str) -> Non
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     kinds = random.Random(seed).choices([b'{"id":"1"}', b"", b" \t", b"\f", b"{"], k=60_000)
-    world = part_works.World(tmp_path, b"\n".join(kinds) + b"\n", input={"blank": blank})
+    world = local_parts.World(tmp_path, b"\n".join(kinds) + b"\n", input={"blank": blank})
     commit = world.map()
     skipped = {b"", b" \t"} if blank == "skip" else set()
     bad = [n for n, kind in enumerate(kinds, 1) if kind[:2] != b'{"' and kind not in skipped]
@@ -107,7 +107,7 @@ def test_function_may_be_plain_async_or_task(tmp_path: Path, name: str) -> None:
 
 
 def test_return_value_decides_outcome_of_record(tmp_path: Path) -> None:
-    world = part_works.World(tmp_path, numbers(0, 1, 3, 5, 7, 2), **function("some"))
+    world = local_parts.World(tmp_path, numbers(0, 1, 3, 5, 7, 2), **function("some"))
     commit = world.map()
     assert world.content(commit.output) == b'{"n":1}\n0\n1\n2\n{"n":2}\n'
     assert commit.records == filejobs.Records(total=6, succeeded=3, failed=2, skipped=1)
@@ -118,7 +118,7 @@ def test_return_value_decides_outcome_of_record(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["repeated", "repeated_later"])
 def test_generators_give_several_results_or_none(tmp_path: Path, name: str) -> None:
-    world = part_works.World(tmp_path, numbers(2, 0, 3), **function(name))
+    world = local_parts.World(tmp_path, numbers(2, 0, 3), **function(name))
     commit = world.map()
     assert world.content(commit.output) == b"0\n1\n0\n1\n2\n"
     assert commit.records == filejobs.Records(total=3, succeeded=2, skipped=1)
@@ -152,7 +152,7 @@ def test_text_with_invalid_utf8_is_bad_record(tmp_path: Path) -> None:
 def test_batches_have_requested_size(tmp_path: Path) -> None:
     mapper_functions.calls.clear()
     content = numbers(*range(10)) + b"\n"
-    world = part_works.World(tmp_path, content, **function("noted", batchRecords=4))
+    world = local_parts.World(tmp_path, content, **function("noted", batchRecords=4))
     commit = world.map()
     assert mapper_functions.calls == [4, 4, 2]
     assert world.content(commit.output).replace(b" ", b"") == content[:-1].replace(b" ", b"")
@@ -162,7 +162,7 @@ def test_batches_have_requested_size(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
 def test_failed_batch_is_mapped_record_by_record(tmp_path: Path, size: int) -> None:
     content = numbers(1, 0, 5) + b"x\n" + numbers(3, 7, 2)
-    world = part_works.World(tmp_path, content, **function("batch", batchRecords=size))
+    world = local_parts.World(tmp_path, content, **function("batch", batchRecords=size))
     commit = world.map()
     assert world.content(commit.output) == b'{"n":1}\n"a"\n"b"\n{"n":2}\n'
     assert commit.records == filejobs.Records(total=7, succeeded=3, failed=3, skipped=1)
@@ -187,13 +187,13 @@ def test_batch_needs_one_result_per_record(tmp_path: Path, name: str, reason: st
 
 
 def test_batch_may_return_none(tmp_path: Path) -> None:
-    world = part_works.World(tmp_path, numbers(1, 2), **function("nothing", batchRecords=10))
+    world = local_parts.World(tmp_path, numbers(1, 2), **function("nothing", batchRecords=10))
     assert world.map().records == filejobs.Records(total=2, skipped=2)
 
 
 def test_fail_part_fails_the_attempt(tmp_path: Path) -> None:
     for more in ({}, {"batchRecords": 2}):
-        world = part_works.World(tmp_path, numbers(1), **function("away", **more))
+        world = local_parts.World(tmp_path, numbers(1), **function("away", **more))
         with pytest.raises(errors.FailPart, match="database"):
             world.map()
         assert world.stored() == []
@@ -214,7 +214,7 @@ def test_fail_part_fails_the_attempt(tmp_path: Path) -> None:
     ],
 )
 def test_unusable_mappers_are_refused(tmp_path: Path, mapper: Any, message: str) -> None:
-    world = part_works.World(tmp_path, numbers(1), mapper=mapper)
+    world = local_parts.World(tmp_path, numbers(1), mapper=mapper)
     with pytest.raises(errors.MapperUnusable, match=message):
         world.map()
     assert world.stored() == []
@@ -223,13 +223,13 @@ def test_unusable_mappers_are_refused(tmp_path: Path, mapper: Any, message: str)
 def test_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "needy_mapper.py").write_text("import no_such_package\n")
     monkeypatch.syspath_prepend(tmp_path)
-    world = part_works.World(tmp_path, numbers(1), mapper={"function": "needy_mapper:f"})
+    world = local_parts.World(tmp_path, numbers(1), mapper={"function": "needy_mapper:f"})
     with pytest.raises(errors.MapperUnusable, match="Install no_such_package where"):
         world.map()
 
 
 def test_bad_input_fails_part_for_good_with_policy_fail(tmp_path: Path) -> None:
-    world = part_works.World(tmp_path, b"{}\nx\n{}\n", badRecords="fail")
+    world = local_parts.World(tmp_path, b"{}\nx\n{}\n", badRecords="fail")
     commit = world.map(attempt=2)
     assert (commit.outcome, commit.attempt, commit.output) == (FAILED, 2, None)
     assert commit.message.startswith("line 2: ")
@@ -238,7 +238,7 @@ def test_bad_input_fails_part_for_good_with_policy_fail(tmp_path: Path) -> None:
 
 
 def test_raising_mapper_is_retried_with_policy_fail(tmp_path: Path) -> None:
-    world = part_works.World(tmp_path, numbers(1, 5), badRecords="fail", **function("some"))
+    world = local_parts.World(tmp_path, numbers(1, 5), badRecords="fail", **function("some"))
     with pytest.raises(errors.RecordsRefused, match="line 2: ValueError: five"):
         world.map()
     assert world.stored() == []
@@ -246,7 +246,7 @@ def test_raising_mapper_is_retried_with_policy_fail(tmp_path: Path) -> None:
 
 def test_altered_input_fails_part_for_good(tmp_path: Path) -> None:
     for policy in ("report", "fail"):
-        world = part_works.World(tmp_path / policy, b"{}\nx\n", badRecords=policy)
+        world = local_parts.World(tmp_path / policy, b"{}\nx\n", badRecords=policy)
         world.store.put("input", b"{}\ny\n")
         commit = world.map()
         assert (commit.outcome, commit.output, commit.errors) == (FAILED, None, None)
@@ -255,7 +255,7 @@ def test_altered_input_fails_part_for_good(tmp_path: Path) -> None:
 
 
 def test_second_attempt_returns_commit_of_first(tmp_path: Path) -> None:
-    world = part_works.World(tmp_path, numbers(1), mapper={"builtin": "identity"})
+    world = local_parts.World(tmp_path, numbers(1), mapper={"builtin": "identity"})
     first = world.map(attempt=1)
     assert world.map(attempt=2) == first
     assert world.stored() == ["commits/1-1", "out/1-1-1.ndjson"]
@@ -263,7 +263,7 @@ def test_second_attempt_returns_commit_of_first(tmp_path: Path) -> None:
 
 
 def test_late_attempt_loses_and_leaves_nothing(tmp_path: Path) -> None:
-    world = part_works.World(tmp_path, numbers(1) + b"x\n")
+    world = local_parts.World(tmp_path, numbers(1) + b"x\n")
     winner: list[filejobs.Commit] = []
 
     def paused(_: int) -> None:
@@ -277,7 +277,7 @@ def test_late_attempt_loses_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_cancelled_part_commits_nothing(tmp_path: Path) -> None:
-    world = part_works.World(tmp_path, numbers(1))
+    world = local_parts.World(tmp_path, numbers(1))
     cancelled = commit_records.fail_part(
         world.store, 1, 1, outcome=filejobs.PartOutcome.CANCELLED, message="by you", at=1.0
     )
@@ -286,7 +286,7 @@ def test_cancelled_part_commits_nothing(tmp_path: Path) -> None:
 
 
 def test_output_of_same_attempt_number_is_not_overwritten(tmp_path: Path) -> None:
-    world = part_works.World(tmp_path, numbers(1), mapper={"builtin": "identity"})
+    world = local_parts.World(tmp_path, numbers(1), mapper={"builtin": "identity"})
     world.store.put("out/1-1-1.ndjson", b"half of")
     commit = world.map(attempt=1)
     assert commit.output is not None
@@ -295,7 +295,7 @@ def test_output_of_same_attempt_number_is_not_overwritten(tmp_path: Path) -> Non
 
 
 def test_missing_input_is_a_store_error(tmp_path: Path) -> None:
-    world = part_works.World(tmp_path, numbers(1))
+    world = local_parts.World(tmp_path, numbers(1))
     world.store.delete(["input"])
     with pytest.raises(data_errors.ObjectMissing):
         world.map()
@@ -326,13 +326,13 @@ def test_parts_together_give_the_whole_result(
     """The result equals that of one process that maps the file in order, however it is divided."""
     content = b"\n".join(lines) + (ending if lines else b"")
     directory = tmp_path_factory.mktemp("job")
-    one = part_works.World(directory / "one", content, mapper=mapper).map_all()
-    many = part_works.World(directory / "many", content, mapper=mapper, itemsPerPart=per_part)
+    one = local_parts.World(directory / "one", content, mapper=mapper).map_all()
+    many = local_parts.World(directory / "many", content, mapper=mapper, itemsPerPart=per_part)
     assert many.map_all() == one
 
 
 def test_full_disk_fails_attempt_and_leaves_nothing(tmp_path: Path) -> None:
-    world = part_works.World(tmp_path, numbers(*range(10_000)), mapper={"builtin": "identity"})
+    world = local_parts.World(tmp_path, numbers(*range(10_000)), mapper={"builtin": "identity"})
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
     try:

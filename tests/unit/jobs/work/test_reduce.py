@@ -15,27 +15,27 @@ from kilnwork.data import errors as data_errors
 from kilnwork.jobs.work import errors, reduce
 from kilnwork.kit import clock
 from kilnwork.sdk import errors as sdk_errors
-from support import part_works
+from support import local_parts
 
 HERE = "support.mapper_functions"
 CONTENT = b"".join(b'{"n":%d}\n' % n if n % 7 else b"oops %d\n" % n for n in range(1, 101))
 RESULTS = b"".join(b'{"n":%d}\n' % n for n in range(1, 101) if n % 7)
 
 
-def world(tmp_path: Path, content: bytes = CONTENT, **spec: Any) -> part_works.World:
+def world(tmp_path: Path, content: bytes = CONTENT, **spec: Any) -> local_parts.World:
     spec = {"mapper": {"function": f"{HERE}:same"}, "itemsPerPart": 9, **spec}
-    made = part_works.World(tmp_path / "job", content, **spec)
+    made = local_parts.World(tmp_path / "job", content, **spec)
     for part in made.manifest.parts:
         made.map(part.number)
     return made
 
 
 def reduced(
-    here: part_works.World,
+    here: local_parts.World,
     *,
     attempt: int = 1,
     run: int = 1,
-    on_progress: Any = part_works.never,
+    on_progress: Any = local_parts.never,
     runs: dict[int, int] | None = None,
 ) -> filejobs.Reduced:
     work = filejobs.ReduceWork(
@@ -53,7 +53,7 @@ def reduced(
     )
 
 
-def result(here: part_works.World, *, run: int = 1) -> tuple[bytes, filejobs.Commit]:
+def result(here: local_parts.World, *, run: int = 1) -> tuple[bytes, filejobs.Commit]:
     commit = commit_records.find(here.store, reduce.PART, run)
     assert commit is not None
     content = here.content(commit.output)
@@ -146,7 +146,7 @@ def test_result_is_published_once(tmp_path: Path) -> None:
     assert keys == ["result/1-2.errors", "result/1-2.ndjson"]
 
 
-def damaged(here: part_works.World, *parts: int) -> None:
+def damaged(here: local_parts.World, *parts: int) -> None:
     """Check that it is refused, nothing is published, and exactly these parts are to be mapped
     again."""
     found = reduced(here).damaged
@@ -156,7 +156,7 @@ def damaged(here: part_works.World, *parts: int) -> None:
     assert not any(key.startswith("result/") for key in here.stored())
 
 
-def output_key(here: part_works.World, part: int, *, of_errors: bool = False) -> str:
+def output_key(here: local_parts.World, part: int, *, of_errors: bool = False) -> str:
     commit = commit_records.find(here.store, part, 1)
     assert commit is not None
     file = commit.errors if of_errors else commit.output
@@ -193,7 +193,7 @@ def test_all_missing_parts_are_reported_at_once(tmp_path: Path) -> None:
 
 
 def test_unsuccessful_commit_is_reported_as_damage(tmp_path: Path) -> None:
-    here = part_works.World(tmp_path / "job", CONTENT, itemsPerPart=60)
+    here = local_parts.World(tmp_path / "job", CONTENT, itemsPerPart=60)
     here.map(1)
     commit_records.fail_part(
         here.store, 2, 1, outcome=filejobs.PartOutcome.FAILED, message="no", at=1.0

@@ -47,7 +47,9 @@ def test_page_is_json() -> None:
 
 def test_maximum_line_size_is_that_of_the_server() -> None:
     page = openapi.document(most_line_bytes=1 << 20)
-    assert page["components"]["schemas"]["InputSpec"]["properties"]["maxLineBytes"] == {
+    field = page["components"]["schemas"]["InputSpec"]["properties"]["maxLineBytes"]
+    assert field.pop("description")
+    assert field == {
         "type": "integer",
         "minimum": 1024,
         "maximum": 1 << 20,

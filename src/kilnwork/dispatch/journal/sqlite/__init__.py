@@ -1,4 +1,5 @@
 """The journal in SQLite: tables and statements in `.sql` files, one thread that writes.
 
-Used by the composition roots, which open a `journal.Journal`, and by who reads (`queries`).
+Used by the code that assembles a dispatcher, which opens a `journal.Journal`, and by readers
+(`queries`).
 """

@@ -1,17 +1,18 @@
-"""Commits in groups: a thread that writes to SQLite, one transaction at a time.
+"""A thread that commits to SQLite, one transaction at a time.
 
-Used by the journal. The owner is called on its loop when a
-transaction is on disk; what gathers meanwhile is the next one. Knows no table.
+Used by the journal. The owner is called on its event loop when a transaction is on disk; what it
+has gathered meanwhile is the next one. Knows no table.
 
-The write-ahead log has to be copied into the file now and then, which takes tens of milliseconds.
-Another thread does it while commits go on; only what came meanwhile is copied between two of them,
-and then the log can begin again (sqlite.org/wal.html, "Avoiding Excessively Large WAL Files").
+The write-ahead log must be copied into the file from time to time (a checkpoint), which takes tens
+of milliseconds. Another thread does it while commits go on; only what arrived meanwhile is copied
+between two commits, and then the log can start over (sqlite.org/wal.html, "Avoiding Excessively
+Large WAL Files").
 
-A commit that makes the log longer has the file system write down the new length as well, which
-takes as long again (fdatasync(2): "metadata needed to retrieve the data"). Zeros that are there
-before make it a file that is overwritten, as it is by itself once the log has begun again. No
-reader sees them: frames count up to the first whose salt is not that of the header
-(sqlite.org/walformat.html, section 4).
+A commit that makes the log longer forces the file system to write the new length as well, which
+takes as long again (fdatasync(2): "metadata needed to retrieve the data"). So the log is extended
+with zeros in advance, which makes it a file that is overwritten, as it is anyway once it has
+started over. No reader sees the zeros: frames count up to the first whose salt is not that of the
+header (sqlite.org/walformat.html, section 4).
 """
 
 import contextlib
@@ -53,14 +54,18 @@ class _Work(NamedTuple):
 
 
 class Preallocation:
-    """The log of the database file `path`; only for the thread that writes there."""
+    """Extends the log of the database file `path` in advance; only for the thread that writes
+    there.
+    """
 
     def __init__(self, path: Path) -> None:
         self._log = f"{path}-wal"
         self._end = 0
 
     def extend(self, pages: int) -> None:
-        """The log has so many pages now. A full disk is noticed by the commit."""
+        """Make room beyond `pages`, the current length of the log. Errors of a full disk are left
+        to the commit.
+        """
         used = pages * FRAME_BYTES
         if used + STEP_BYTES // 2 <= self._end:
             return
@@ -78,7 +83,7 @@ class Preallocation:
 
 
 def free_space_problem(path: Path) -> str | None:
-    """What is wrong with the room on the disk of a file, when its log cannot become longer."""
+    """Return why the log cannot become longer, such as a full disk, or None."""
     found = os.statvfs(path.parent)
     if found.f_bavail * found.f_frsize >= STEP_BYTES:
         return None
@@ -86,10 +91,10 @@ def free_space_problem(path: Path) -> str | None:
 
 
 class Committer:
-    """The thread of one `connection` that writes to the file `path`.
+    """The thread that writes to the file `path` by `connection`.
 
-    `retry_s`: between tries of a commit that the disk refused, full or failing. `log_pages`: as
-    `LOG_PAGES`. `refused`: why the disk refuses the commit at hand, None while it does not.
+    `retry_s`: interval between tries of a commit that the disk refused. `log_pages`: as
+    `LOG_PAGES`. `refused`: why the disk refuses the current commit, or None.
     """
 
     def __init__(
@@ -115,27 +120,32 @@ class Committer:
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing is written at the moment, or soon will not be; None when all is well."""
+        """Return why nothing is written at the moment, or soon will not be; or None."""
         return self.refused or free_space_problem(self._path)
 
     def start(self, call_soon: CallSoon, *, on_failure: Callable[[BaseException], None]) -> None:
-        """Start the thread. `on_failure` is called, by `call_soon`, with what no retry mends."""
+        """Start the thread. `on_failure` is called, by `call_soon`, with errors that no retry can
+        mend.
+        """
         self._call_soon, self._on_failure = call_soon, on_failure
         self._thread = threading.Thread(target=self._write_all, name=self._path.stem, daemon=True)
         self._thread.start()
 
     @property
     def started(self) -> bool:
-        """Whether there is a thread."""
+        """Return whether the thread was started."""
         return self._thread is not None
 
     def put(self, commit: Callable[[], None], done: Callable[[], None]) -> None:
-        """Call `commit`, which is one transaction, in the thread; `done` is called when it is
-        on disk. Hand over one at a time."""
+        """Call `commit`, which is one transaction, in the thread, and then `done` when it is on
+        disk.
+
+        Hand over one at a time.
+        """
         self._work.put(_Work(commit, done))
 
     def close(self) -> None:
-        """Finish what was handed over; the connection can be closed then. Repeatable."""
+        """Finish the current commit; the connection can be closed then. Idempotent."""
         self._closing.set()
         if self._thread is not None:
             self._work.put(None)
@@ -157,7 +167,9 @@ class Committer:
             self._call_soon(lambda: self._on_failure(failure))
 
     def _commit_with_retries(self, commit: Callable[[], None]) -> bool:
-        """Commit; while the disk refuses, try again. False when closing before it could."""
+        """Commit, trying again while the disk refuses; return False if closed before it
+        succeeded.
+        """
         while True:
             try:
                 commit()
@@ -172,7 +184,7 @@ class Committer:
             return True
 
     def _logged(self, _: apsw.Connection, __: str, pages: int) -> int:
-        """SQLite calls this after each commit with the length of the log."""
+        """Note the length of the log; SQLite calls this after each commit."""
         self._pages = pages
         self._preallocation.extend(pages)
         return apsw.SQLITE_OK
@@ -196,7 +208,9 @@ class Committer:
             connection.close()
 
     def _copy(self, connection: apsw.Connection) -> None:
-        """As far as readers allow. What fails stays in the log, which is as durable."""
+        """Copy the log as far as readers allow. On errors it stays in the log, which is as
+        durable.
+        """
         try:
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.Error as error:

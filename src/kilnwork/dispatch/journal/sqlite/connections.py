@@ -1,6 +1,6 @@
-"""SQLite underneath the journal: connections, transactions, migrations, and what its errors mean.
+"""SQLite connections of the journal: opening, transactions, migrations, and the meaning of errors.
 
-Used by `journal` and `queries`. Knows no table but through `statements`.
+Used by `journal` and `queries`. Knows tables only through `statements`.
 """
 
 import os
@@ -21,8 +21,7 @@ _REMEDY = (
 
 
 def writing(path: Path) -> apsw.Connection:
-    """Open the connection that writes, to tables of the newest version. Raises
-    `JournalUnreadable`."""
+    """Open the connection that writes, and migrate its tables. Raises `JournalUnreadable`."""
     try:
         database_marker.check_content(path)
     except database_marker.ContentLost as error:
@@ -44,7 +43,7 @@ def writing(path: Path) -> apsw.Connection:
 
 
 def reading(path: Path) -> apsw.Connection:
-    """Open a connection that cannot write."""
+    """Open a read-only connection."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     connection.set_busy_timeout(5000)
     return connection
@@ -52,7 +51,7 @@ def reading(path: Path) -> apsw.Connection:
 
 @contextmanager
 def transaction(connection: apsw.Connection) -> Iterator[apsw.Cursor]:
-    """Write all that is done in the context, or nothing."""
+    """Commit everything done in the context, or nothing."""
     cursor = connection.cursor()
     cursor.execute("BEGIN IMMEDIATE")
     try:
@@ -65,7 +64,7 @@ def transaction(connection: apsw.Connection) -> Iterator[apsw.Cursor]:
 
 
 def readable_error(path: Path, error: apsw.Error) -> errors.JournalUnreadable | None:
-    """Return what SQLite finds wrong with the file itself, None when it is something else."""
+    """Return the error as `JournalUnreadable` if it is about the file itself, else None."""
     if isinstance(error, apsw.NotADBError):
         return errors.JournalUnreadable(
             f"{path} is no journal of kilnwork; {_REMEDY.format(path.name)}"
@@ -77,7 +76,7 @@ def readable_error(path: Path, error: apsw.Error) -> errors.JournalUnreadable | 
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Whatever SQLite finds wrong with the file at `path` becomes `JournalUnreadable`."""
+    """Turn SQLite's errors about the file at `path` into `JournalUnreadable`."""
     try:
         yield
     except apsw.Error as error:
@@ -88,7 +87,8 @@ def readable(path: Path) -> Iterator[None]:
 
 
 def _make_private(path: Path) -> None:
-    """The journal holds arguments and results: for its owner only, whatever the umask.
+    """Make the journal readable for its owner only, whatever the umask: it holds arguments and
+    results.
 
     SQLite gives the files beside it the same mode.
     """
@@ -98,7 +98,7 @@ def _make_private(path: Path) -> None:
 
 
 def _migrate(connection: apsw.Connection, path: Path) -> None:
-    """Bring the tables to the newest version; each step is one transaction."""
+    """Migrate the tables to the newest version; each step is one transaction."""
     version = int(connection.pragma("user_version"))
     if version > len(statements.MIGRATIONS):
         raise errors.JournalUnreadable(

@@ -1,10 +1,10 @@
-"""The journal: SQLite, one writing connection, which commits in groups on a thread of its own.
+"""The journal: SQLite, with one writing connection that commits in groups on a thread of its own.
 
-Used by the hub: it hands over the rows of one batch at a time and is called on its own loop when
-they are on disk; what gathers meanwhile is the next batch. Each opening raises the epoch; the epoch
-is checked inside every transaction, so that a dispatcher that lost the journal can write nothing.
-An OS lock on a file next to it keeps a second process out in the first place. Not for reading: that
-is `queries`, over connections that cannot write.
+Used by the hub, which hands over the rows of one batch at a time and is called on its event loop
+when they are on disk; what it has gathered meanwhile is the next batch. Each opening raises the
+epoch, which is checked inside every transaction, so that a dispatcher that lost the journal can
+write nothing. An OS lock on a file beside it keeps a second process out in the first place. Reading
+is done by `queries`, over read-only connections.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ ROWS_AT_ONCE = 1024
 
 
 class _MultiRow:
-    """A statement with one row of values, for any number of rows in few steps.
+    """A statement with one row of values, executed for any number of rows in few steps.
 
     `flat`: the values of all rows, one row after the other.
     """
@@ -50,7 +50,7 @@ class _MultiRow:
         self._texts = [(many, text.format(",".join([row] * many))) for many in PARTS]
 
     def run(self, cursor: apsw.Cursor, flat: Sequence[rows.Value]) -> list[Any]:
-        """Execute it for all rows; return what the statement returns, as tuples."""
+        """Execute the statement for all rows; return what it returns, as tuples."""
         at, end = 0, len(flat)
         returned: list[Any] = []
         for many, text in self._texts:
@@ -61,7 +61,7 @@ class _MultiRow:
         return returned
 
     def count(self, flat: Sequence[rows.Value]) -> int:
-        """Return how many rows these are."""
+        """Return the number of rows."""
         return len(flat) // self._width
 
 
@@ -77,22 +77,24 @@ _FORGET_ROWS = _MultiRow(_SQL["forget_rows"])
 
 @functools.cache
 def _repeated(name: str) -> _MultiRow | None:
-    """A participant's statement for many rows in one step, None if it has no row to repeat."""
+    """Return a participant's statement for many rows in one step, or None if it has no row to
+    repeat.
+    """
     return _MultiRow(_SQL[name]) if "VALUES (" in _SQL[name] else None
 
 
 class Identity(NamedTuple):
-    """Which journal it is: a UUID that its copies share; and how often it was taken over."""
+    """Identifies a journal: a UUID, which copies share, and how often it was taken over."""
 
     uid: str
     epoch: int
 
 
 class Journal:
-    """One journal file and its lock: a `port.Store`.
+    """One journal file and its lock. Implements `port.Store`.
 
-    `retry_s`: between tries of a commit that the disk refused, full or failing. `sync_delay_s`
-    makes every commit slower, as a cloud disk would; for measuring only.
+    `retry_s`: interval between tries of a commit that the disk refused. `sync_delay_s` makes every
+    commit slower, as a cloud disk would; for measurements only.
     """
 
     reader: queries.Queries
@@ -109,17 +111,17 @@ class Journal:
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing is kept at the moment, None when all is well."""
+        """Return why nothing can be stored at the moment, or None."""
         return None if self._committer is None else self._committer.trouble
 
     @property
     def refused(self) -> str | None:
-        """Why the disk has refused what is being written, None while it has not; without a look at
-        the disk."""
+        """Return why the disk has refused the current write, or None; does not access the disk."""
         return None if self._committer is None else self._committer.refused
 
     def identify(self) -> Identity:
-        """Which journal this is, without taking it over; made if it is not there.
+        """Return the identity of the journal without taking it over; create it if it does not
+        exist.
 
         Raises `JournalLocked` or `JournalUnreadable`.
         """
@@ -137,7 +139,9 @@ class Journal:
             self._lock.release()
 
     def open(self, *, lease_s: float = 0.0) -> port.Opened:
-        """Lock, migrate, raise the epoch. Raises `JournalLocked` or `JournalUnreadable`."""
+        """Lock and migrate the journal, and raise the epoch. Raises `JournalLocked` or
+        `JournalUnreadable`.
+        """
         self._take_lock()
         try:
             self._connection = connection = connections.writing(self.path)
@@ -167,7 +171,7 @@ class Journal:
         self._opened.start(call_soon, on_failure=on_failure)
 
     def used_bytes(self) -> int:
-        """See `port.Store`."""
+        """Return the bytes in use on disk; see `port.Store`."""
         with contextlib.closing(connections.reading(self.path)) as connection:
             pages, free, size = (
                 int(connection.pragma(name))
@@ -183,7 +187,7 @@ class Journal:
         )
 
     def close(self) -> None:
-        """Finish what was handed over, then release file and lock; repeatable."""
+        """Finish the current batch, then release file and lock. Idempotent."""
         self._closing.set()
         if self._committer is not None:
             self._committer.close()
@@ -223,7 +227,7 @@ class Journal:
 
 
 def _write(connection: apsw.Connection, cursor: apsw.Cursor, batch: rows.Rows) -> None:
-    """All that a batch changes, and how many tasks there are then."""
+    """Write all changes of a batch, and the resulting counts of tasks."""
     single: tuple[tuple[str, Sequence[tuple[rows.Value, ...]]], ...] = (
         ("insert_worker", batch.workers),
         ("insert_template", batch.templates),
@@ -250,7 +254,7 @@ def _write(connection: apsw.Connection, cursor: apsw.Cursor, batch: rows.Rows) -
 
 
 def _write_tasks(connection: apsw.Connection, cursor: apsw.Cursor, batch: rows.Rows) -> bool:
-    """Write rows of tasks, new ones first; False when not all of them were accepted."""
+    """Write rows of tasks, new ones first; return False if not all were accepted."""
     before = connection.total_changes()
     expected = len(batch.inserts) + len(batch.updates)
     _INSERT_CALLS.run(cursor, batch.calls)
@@ -269,9 +273,9 @@ def _write_tasks(connection: apsw.Connection, cursor: apsw.Cursor, batch: rows.R
 def _count_moves(
     cursor: apsw.Cursor, batch: rows.Rows, *, all_written: bool
 ) -> Counter[rows.CountKey]:
-    """By how many the counts change with what was written of tasks.
+    """Return by how much the counts change with the written rows of tasks.
 
-    Of what was not accepted (an id that is taken, a run that has ended) nothing is counted.
+    Rows that were not accepted (a duplicate id, a run that has ended) are not counted.
     """
     moves = batch.moves
     if not all_written:
@@ -285,7 +289,7 @@ def _count_moves(
 
 
 def _forget(cursor: apsw.Cursor, batch: rows.Rows) -> Counter[rows.CountKey]:
-    """Delete tasks, and what else has their rows; return as what they were counted."""
+    """Delete tasks and everything that belongs to their rows; return how they were counted."""
     found = _ROWS_OF_TASKS.run(cursor, batch.forgotten)
     newest = dict(found)
     counted = rows.counts_of(_COUNTED_ROWS.run(cursor, [*batch.dropped, *newest.values()]))

@@ -1,6 +1,6 @@
-"""The journal's SQL, read from the `.sql` files next to this module.
+"""The journal's SQL, read from the `.sql` files beside this module.
 
-Used by `journal`, `connections` and `queries`. `QUERIES` holds statements by name, `MIGRATIONS`
+Used by `journal`, `connections` and `queries`. `QUERIES` holds statements by name, `MIGRATIONS` the
 scripts in order.
 """
 
@@ -39,7 +39,7 @@ _DIRECTORY = resources.files("kilnwork.dispatch.journal.sqlite") / "sql"
 
 
 def parse(text: str) -> dict[str, str]:
-    """Statements by the name in the `-- name:` line above each."""
+    """Return statements by the name in the `-- name:` line above each."""
     parts = _NAME.split(text)
     return {
         name: body.strip().rstrip(";") for name, body in zip(parts[1::2], parts[2::2], strict=True)
@@ -47,10 +47,10 @@ def parse(text: str) -> dict[str, str]:
 
 
 def compact(statement: str) -> tuple[str, str]:
-    """Its last row of `?`, after which constants may follow, and the statement with `{}` for that.
+    """Return the statement's last row of `?`, and the statement with `{}` in its place.
 
-    Without comments and white space, so that as many rows as possible fit a statement that is kept
-    prepared.
+    Constants may follow the `?`. Comments and white space are removed, so that as many rows as
+    possible fit a statement that is kept prepared.
     """
     statement = _COMMENT.sub("", statement)
     last = list(_ROW.finditer(statement))[-1]
@@ -59,7 +59,7 @@ def compact(statement: str) -> tuple[str, str]:
 
 
 def _row(width: int, *constants: object) -> str:
-    """A row of so many `?`, and constants."""
+    """Return a row of `width` times `?`, and constants."""
     return f"({', '.join([*'?' * width, *map(_literal, constants)])})"
 
 
@@ -68,7 +68,9 @@ def _literal(constant: object) -> str:
 
 
 def _pieces() -> dict[str, str]:
-    """What stands in braces: columns of a task, in the order in which `task_rows` makes values."""
+    """Return the texts for names in braces: task columns, in the order in which `task_rows` makes
+    values.
+    """
     changing = [column.name for column in task_rows.CHANGING]
     new_call, constants = task_rows.NEW_CALL, task_rows.CALL_CONSTANTS
     chosen = ", ".join(f"{column.select} AS {column.name}" for column in task_rows.COLUMNS)
@@ -93,13 +95,13 @@ def _pieces() -> dict[str, str]:
 
 
 def _assigned(columns: Sequence[codec.Column]) -> str:
-    """All but the first, which says which row it is."""
+    """Return assignments for all columns but the first, which identifies the row."""
     numbered = enumerate(columns[1:], 2)
     return ", ".join(f"{column.name} = v.column{number}" for number, column in numbered)
 
 
 def read(text: str, pieces: Mapping[str, str]) -> dict[str, str]:
-    """The statements of a file, with these pieces for what it has in braces."""
+    """Return the statements of a file, with names in braces replaced by these pieces."""
     return parse(_BRACES.sub(lambda found: pieces[found.group(1)], text))
 
 

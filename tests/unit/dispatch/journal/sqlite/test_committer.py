@@ -51,7 +51,7 @@ class Written:
             reader.close()
 
 
-def test_the_log_begins_again_while_commits_go_on(tmp_path: Path) -> None:
+def test_log_starts_over_while_commits_go_on(tmp_path: Path) -> None:
     written = Written(tmp_path / "some.db")
     longest = 0
     for n in range(1500):
@@ -62,7 +62,7 @@ def test_the_log_begins_again_while_commits_go_on(tmp_path: Path) -> None:
     assert not written.log.exists()
 
 
-def test_a_reader_that_stays_keeps_nothing_from_being_written(tmp_path: Path) -> None:
+def test_long_reader_does_not_block_commits(tmp_path: Path) -> None:
     written = Written(tmp_path / "some.db", log_pages=10)
     reader = apsw.Connection(str(tmp_path / "some.db"))
     reader.execute("BEGIN")
@@ -74,7 +74,7 @@ def test_a_reader_that_stays_keeps_nothing_from_being_written(tmp_path: Path) ->
     assert written.close() == 100
 
 
-def test_what_the_disk_refuses_is_tried_again(tmp_path: Path) -> None:
+def test_refused_commit_is_retried(tmp_path: Path) -> None:
     written = Written(tmp_path / "some.db")
     tries = itertools.count(1)
 
@@ -89,7 +89,7 @@ def test_what_the_disk_refuses_is_tried_again(tmp_path: Path) -> None:
     assert written.close() == 1
 
 
-def test_closing_waits_for_no_disk_that_refuses(tmp_path: Path) -> None:
+def test_close_does_not_wait_for_a_disk_that_refuses(tmp_path: Path) -> None:
     written = Written(tmp_path / "some.db", retry_s=60)
 
     def commit() -> None:
@@ -99,7 +99,7 @@ def test_closing_waits_for_no_disk_that_refuses(tmp_path: Path) -> None:
     assert written.close() == 0
 
 
-def test_what_no_repetition_mends_is_reported(tmp_path: Path) -> None:
+def test_error_that_no_retry_mends_is_reported(tmp_path: Path) -> None:
     written = Written(tmp_path / "some.db")
 
     def commit() -> None:
@@ -122,7 +122,7 @@ def test_small_commits_do_not_make_the_log_longer(tmp_path: Path) -> None:
     assert written.close() == 100
 
 
-def test_room_ahead_is_nothing_to_who_comes_after_a_crash(tmp_path: Path) -> None:
+def test_preallocated_log_is_ignored_after_a_crash(tmp_path: Path) -> None:
     written = Written(tmp_path / "some.db")
     for n in range(20):
         written.put(lambda n=n: written.insert(n))  # type: ignore[misc]
@@ -138,7 +138,7 @@ def test_room_ahead_is_nothing_to_who_comes_after_a_crash(tmp_path: Path) -> Non
     assert written.close() == 20
 
 
-def test_a_log_that_cannot_be_made_longer_does_not_matter(tmp_path: Path) -> None:
+def test_failed_preallocation_is_ignored(tmp_path: Path) -> None:
     room = committer.Preallocation(tmp_path / "nothing.db")
     room.extend(1)
     assert list(tmp_path.iterdir()) == []

@@ -45,14 +45,14 @@ def test_a_newer_journal_is_refused(tmp_path: Path) -> None:
         connections.writing(path)
 
 
-def test_what_is_no_journal_is_named_with_the_remedy(tmp_path: Path) -> None:
+def test_file_that_is_no_journal_is_named_with_the_remedy(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     path.write_bytes(b"x" * 4096)
     with pytest.raises(errors.JournalUnreadable, match="is no journal of kilnwork; nothing was"):
         connections.writing(path)
 
 
-def test_other_errors_of_sqlite_stay_what_they_are(tmp_path: Path) -> None:
+def test_other_sqlite_errors_are_unchanged(tmp_path: Path) -> None:
     assert connections.readable_error(tmp_path, apsw.BusyError("locked")) is None
     with pytest.raises(apsw.BusyError), connections.readable(tmp_path):
         raise apsw.BusyError("locked")

@@ -12,18 +12,18 @@ def test_statements_are_found_by_name() -> None:
     assert statements.parse(text) == {"one": "-- what it is\nSELECT 1", "two_more": "SELECT\n  2"}
 
 
-def test_the_last_row_of_marks_is_repeated() -> None:
+def test_last_row_of_placeholders_is_repeated() -> None:
     found = statements.compact("INSERT INTO t -- why\n  SELECT (?) VALUES (?, ?,  ?)")
     assert found == ("(?,?,?)", "INSERT INTO t SELECT (?) VALUES {}")
 
 
-def test_pieces_stand_in_braces() -> None:
+def test_names_in_braces_are_replaced() -> None:
     assert statements.read("-- name: a\nSELECT {x}", {"x": "1 + 1"}) == {"a": "SELECT 1 + 1"}
     with pytest.raises(KeyError):
         statements.read("-- name: a\nSELECT {y}", {"x": "1"})
 
 
-def test_nothing_is_left_in_braces() -> None:
+def test_no_name_in_braces_is_left() -> None:
     assert [name for name, text in statements.QUERIES.items() if "{" in text] == []
 
 

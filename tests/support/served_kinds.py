@@ -1,0 +1,11 @@
+"""The kinds that the embedded API server of `kiln up` serves: Kubernetes' and ours."""
+
+from kilnwork.cli import embedded_kinds
+from kilnwork.controlplane.apiserver import catalog, definitions
+
+CATALOG = catalog.Catalog(embedded_kinds.EXTENSIONS.kinds)
+for _kind in embedded_kinds.EXTENSIONS.kinds:
+    CATALOG.define(_kind.name, definitions.served_by(_kind.definition))
+SERVED = CATALOG.served
+kind_of = CATALOG.of
+find = CATALOG.find
