@@ -51,8 +51,8 @@ def test_namespace_is_default_unless_given(query: bytes, namespace: str) -> None
         (b"a=", lambda given: given.text("a"), "a=: give a value, or leave it out"),
         (b"a=", lambda given: given.flag("a"), "a=: give a value, or leave it out"),
         (b"a=", lambda given: given.number("a", least=0, most=9), "a=: give a value"),
-        (b"a=green", lambda given: given.word("a", _Color), "a=green: known are red, blue"),
-        (b"a=1&b=2", lambda given: given.only("a"), "'b': known here are namespace, a"),
+        (b"a=green", lambda given: given.choice("a", _Color), "a=green: known are red, blue"),
+        (b"a=1&b=2", lambda given: given.check_known("a"), "'b': known here are namespace, a"),
     ],
 )
 def test_invalid_parameter_is_refused_by_name(
