@@ -281,10 +281,10 @@ def elsewhere(store: local.LocalStore, story: str, *, number: int = errno.EOPNOT
     program = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from support import no_links\n"
+        "from support import no_hard_links\n"
         "from kilnwork.data import errors\n"
         "from kilnwork.data.stores import local, local_resumable, port, resumable\n"
-        f"no_links.forbid({number})\n"
+        f"no_hard_links.forbid({number})\n"
         "store = local.LocalStore(Path(sys.argv[1]))\n" + story
     )
     tests = str(Path(__file__).parents[3])
