@@ -81,7 +81,7 @@ async def delete_all(kubeconfig: Path, kind: resource.Resource) -> None:
                 await kube.raw("DELETE", kind.base("default"), query={"gracePeriodSeconds": "0"})
 
 
-async def bare(kubeconfig: Path, bodies: list[meta.JsonObject]) -> float:
+async def send_encoded(kubeconfig: Path, bodies: list[meta.JsonObject]) -> float:
     """The floor: as many requests in flight, encoded beforehand, their responses dropped."""
     settings = config.load(kubeconfig)
     context = tls.context(settings)
@@ -106,7 +106,7 @@ def creates(running: cluster.Cluster, count: int, repeat: int) -> Iterator[Figur
     rates, floors, each, cpu = [], [], [], []
     bodies = [pod(n) for n in range(count)]
     for _ in range(repeat):
-        floors.append(count / asyncio.run(bare(running.kubeconfig, bodies)))
+        floors.append(count / asyncio.run(send_encoded(running.kubeconfig, bodies)))
         asyncio.run(delete_all(running.kubeconfig, resource.PODS))
         used = time.process_time()
         seconds, waits = asyncio.run(create_all(running.kubeconfig, resource.PODS, bodies))

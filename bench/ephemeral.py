@@ -255,11 +255,11 @@ async def many(server: up_support.UpServer) -> Iterator[Figure]:
         seen = Reports(kube)
         following = asyncio.create_task(seen.follow())
         began = time.perf_counter()
-        states.append(held(server))
+        states.append(server_usage(server))
         for part in range(4):
             bodies = [task(f"many-{part}-{number}", name) for number in range(MANY // 4)]
             rates.append(MANY // 4 / await pods.run_all(kube, kinds.TASKS, bodies))
-            states.append(held(server))
+            states.append(server_usage(server))
             print(f"  {part + 1} of 4: {rates[-1]:.1f}/s", states[-1], flush=True)
         took = time.perf_counter() - began
         following.cancel()
@@ -287,7 +287,7 @@ async def many(server: up_support.UpServer) -> Iterator[Figure]:
     )  # fmt: skip
 
 
-def held(server: up_support.UpServer) -> dict[str, float]:
+def server_usage(server: up_support.UpServer) -> dict[str, float]:
     """Return memory, CPU seconds and database sizes of `kiln up` so far."""
     assert server.process is not None
     home = Path(f"/proc/{server.process.pid}")

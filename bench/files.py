@@ -46,19 +46,19 @@ CHUNK_BYTES = 1 << 18
 STATUS_BYTES = 256 << 10
 
 
-def line(n: int) -> str:
+def sample_line(n: int) -> str:
     """Return a line of the sample: a small sum."""
     value1, value2 = n * 7919 % 99991, n * 104729 % 999983
     numbers = f'"value1": {value1}, "value2": {value2}'
     return f'{{ "id": "{n}", {numbers}, "op": "{"+-*/"[n & 3]}", "pad": "{"abcdef"[: n % 7]}" }}\n'
 
 
-def written(path: Path, lines: int) -> Path:
+def write_sample(path: Path, lines: int) -> Path:
     """Write a file of small sums, always the same."""
     with path.open("wb", buffering=BLOCK_BYTES) as file:
         for first in range(0, lines, 20_000):
             numbers = range(first, min(first + 20_000, lines))
-            file.write("".join(map(line, numbers)).encode())
+            file.write("".join(map(sample_line, numbers)).encode())
     return path
 
 
@@ -131,7 +131,7 @@ class Home:
 
 def uploads(directory: Path, repeat: int) -> Iterator[Figure]:
     """Measure a large file: sent, indexed, written and synced, beside the same without an index."""
-    file = written(directory / "large.jsonl", LARGE_LINES)
+    file = write_sample(directory / "large.jsonl", LARGE_LINES)
     size = file.stat().st_size / MB
     rates: dict[bool, list[float]] = {False: [], True: []}
     floor, growth = [], 0.0
@@ -164,7 +164,7 @@ def uploads(directory: Path, repeat: int) -> Iterator[Figure]:
 
 def indexes(directory: Path, repeat: int) -> Iterator[Figure]:
     """Measure indexing an existing file; the floor finds the same positions and adds nothing up."""
-    file = written(directory / "large.jsonl", LARGE_LINES)
+    file = write_sample(directory / "large.jsonl", LARGE_LINES)
     size = file.stat().st_size / MB
     spec = filejobs.FileJobSpec()
 
@@ -208,11 +208,11 @@ def sample(directory: Path, repeat: int) -> Iterator[Figure]:
     """Measure 1.25 million lines computed on two slots, beside one process that computes line by
     line.
     """
-    file = written(directory / "sample.jsonl", SAMPLE_LINES)
+    file = write_sample(directory / "sample.jsonl", SAMPLE_LINES)
     query = "mapper=calculator&itemsPerPart=50000"
     alone, mapped, whole, spent = [], [], [], []
     with Home(directory) as home:
-        warm = written(directory / "warm.jsonl", 1_000)
+        warm = write_sample(directory / "warm.jsonl", 1_000)
         document = home.run(warm, "mapper=calculator&itemsPerPart=100")
         processes = machine.tree(home.pid)
         for _ in range(repeat):
@@ -254,10 +254,10 @@ def _children_s() -> float:
 
 def many_parts(directory: Path, repeat: int) -> Iterator[Figure]:
     """Measure 10,000 parts of one line: the cost of a part, and the size of documents."""
-    file = written(directory / "parts.jsonl", filejobs.MAX_PARTS)
+    file = write_sample(directory / "parts.jsonl", filejobs.MAX_PARTS)
     seconds, largest = [], 0
     with Home(directory) as home:
-        home.run(written(directory / "warm.jsonl", 1_000), "mapper=identity&itemsPerPart=100")
+        home.run(write_sample(directory / "warm.jsonl", 1_000), "mapper=identity&itemsPerPart=100")
         for _ in range(max(1, repeat // 3)):
             began = time.perf_counter()
             document = home.run(file, "mapper=identity&itemsPerPart=1")
@@ -296,7 +296,7 @@ def requests(directory: Path, repeat: int) -> Iterator[Figure]:
         for _ in range(repeat):
             for method, request in asked.items():
                 for port, into in ((bare.port, floors), (home.port, found)):
-                    load = loading.many(port, request, connections=CONNECTIONS, seconds=LOAD_S)
+                    load = loading.send_many(port, request, connections=CONNECTIONS, seconds=LOAD_S)
                     into[method].append(load)
     for method, name, least in (
         ("GET", "GET of a job", 15_000),
@@ -323,23 +323,23 @@ def merges(directory: Path, repeat: int) -> Iterator[Figure]:
     Outputs of 60 parts stay where they are; those of 600 are below the size limit for that, so they
     are copied and synced.
     """
-    file = written(directory / "large.jsonl", LARGE_LINES)
+    file = write_sample(directory / "large.jsonl", LARGE_LINES)
     for lines, name in (
         (100_000, "merge of 60 parts, in place"),
         (10_000, "merge of 600 parts, copied and synced"),
     ):
-        rates, floor = _merged(directory / str(lines), file, lines=lines, repeat=repeat)
+        rates, floor = _measure_merge(directory / str(lines), file, lines=lines, repeat=repeat)
         gate = Gate(at_least=400)
         yield Figure(name, machine.median(rates), "MB/s", machine.median(floor), gate)
 
 
-def _merged(
+def _measure_merge(
     directory: Path, file: Path, *, lines: int, repeat: int
 ) -> tuple[list[float], list[float]]:
     """Return MB/s of the merge and of the floor. `lines`: of a part."""
     root = directory / "store"
     store = local.LocalStore(root)
-    manifest = _mapped(store, file, lines=lines)
+    manifest = _map_parts(store, file, lines=lines)
     sources = [root / f"out/{each.number}-1-1.ndjson" for each in manifest.parts]
     size = manifest.bytes / MB
     rates, floor = [], []
@@ -352,8 +352,8 @@ def _merged(
             run=run,
         )
         began = time.perf_counter()
-        reduce.reduce_parts(
-            work, attempt=1, make_watch=lambda _: _on_progress, clock=clock.SystemClock()
+        reduce.reduced(
+            work, attempt=1, watched=lambda _: _ignore_progress, clock=clock.SystemClock()
         )
         rates.append(size / (time.perf_counter() - began))
         result = commit_records.find(store, reduce.PART, run)
@@ -363,7 +363,7 @@ def _merged(
     return rates, floor
 
 
-def _mapped(store: local.LocalStore, file: Path, *, lines: int) -> filejobs.Manifest:
+def _map_parts(store: local.LocalStore, file: Path, *, lines: int) -> filejobs.Manifest:
     """Map parts whose outputs equal their inputs."""
     taker = intake.Intake(filejobs.FileJobSpec(items_per_part=lines))
     with file.open("rb") as source, store.writer("input") as out:
@@ -383,11 +383,11 @@ def _mapped(store: local.LocalStore, file: Path, *, lines: int) -> filejobs.Mani
             run=1,
             mapper=filejobs.Mapper(builtin="identity"),
         )
-        part.map_part(work, attempt=1, on_progress=_on_progress, clock=clock.SystemClock())
+        part.mapped(work, attempt=1, passed=_ignore_progress, clock=clock.SystemClock())
     return manifest
 
 
-def _on_progress(_: int) -> None:
+def _ignore_progress(_: int) -> None:
     """Drop progress reports."""
 
 

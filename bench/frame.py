@@ -19,7 +19,7 @@ Shape = Callable[[], Iterator[Figure]]
 HERE = Path(__file__).resolve().parent
 
 
-def settled(shape: Shape, patience: machine.Patience, *, again: bool) -> list[Figure]:
+def measure_shape(shape: Shape, patience: machine.Patience, *, again: bool) -> list[Figure]:
     """Return the figures of one shape; `again`: repeat while other processes disturb it and
     patience lasts.
     """
@@ -27,7 +27,7 @@ def settled(shape: Shape, patience: machine.Patience, *, again: bool) -> list[Fi
     least = float("inf")
     while True:
         patience.wait_until_quiet()
-        strangers = machine.Strangers()
+        strangers = machine.OtherProcesses()
         taken = list(shape())
         others = strangers.percent()
         for figure in taken:
@@ -45,7 +45,7 @@ def measure(
     facts, taken = machine.facts(), []
     patience = machine.Patience(options.wait)
     for shape in _chosen(shapes, options.only or ""):
-        found = settled(shape, patience, again=again)
+        found = measure_shape(shape, patience, again=again)
         print("\n".join(figures.table(found).splitlines()[1:]), flush=True)
         taken += found
     facts["quiet"] = all(figure.more["others %"] < machine.QUIET_PERCENT for figure in taken)

@@ -53,7 +53,7 @@ def gang(name: str) -> meta.JsonObject:
     }
 
 
-def bare(name: str) -> meta.JsonObject:
+def bare_pod(name: str) -> meta.JsonObject:
     """Return a Pod as large as a worker."""
     spec = kube_sets.template(CPU)["spec"]
     spec["containers"][0] |= {"image": image.name(), "command": ["sleep", "600"]}
@@ -104,7 +104,7 @@ async def times(kubeconfig: Path, repeat: int) -> Figure:
     async with kube_client.Client(kube_config.load(kubeconfig)) as kube:
         bench = Bench(kube)
         for number in range(repeat + 1):
-            bodies = [bare(f"bare-{number}-{one}") for one in range(WORKERS)]
+            bodies = [bare_pod(f"bare-{number}-{one}") for one in range(WORKERS)]
             alone.append(await bench.start(resource.PODS, bodies, selector="bench=bare"))
             name = f"gang-{number}"
             selector = f"kilnwork.dev/set={name}"

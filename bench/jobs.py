@@ -76,7 +76,7 @@ def config(name: str, expression: str) -> meta.JsonObject:
     }
 
 
-def bare(name: str) -> meta.JsonObject:
+def bare_object(name: str) -> meta.JsonObject:
     """Return an object that no controller acts on, as long as a Job."""
     return {"metadata": {"name": name}, "data": {"spec": "x" * 200}}
 
@@ -167,7 +167,7 @@ async def delete_all(
 async def bare_rates(kube: kube_client.Client, count: int, word: str) -> tuple[float, float]:
     """Measure bare objects created a second, and created and deleted a second."""
     names = [f"bare-{word}-{n}" for n in range(count)]
-    created = await create_all(kube, resource.CONFIG_MAPS, map(bare, names))
+    created = await create_all(kube, resource.CONFIG_MAPS, map(bare_object, names))
     deleted = await delete_all(kube, resource.CONFIG_MAPS, names)
     return count / created, count / (created + deleted)
 
@@ -269,17 +269,19 @@ async def ticks(server: up_support.UpServer, count: int) -> list[Figure]:
         await run_all(kube, [job("warm")])
         bodies = (config(f"idle-{n}", "H H H 1 1 ? *") for n in range(count))
         await create_all(kube, kinds.JOB_CONFIGS, bodies)
-        await settled(manager)
-        idle = await share(manager, IDLE_S)
+        await wait_until_idle(manager)
+        idle = await cpu_percent(manager, IDLE_S)
         names = [f"idle-{n}" for n in range(count)]
         await delete_all(kube, kinds.JOB_CONFIGS, names)
         every = max(1, count // 1_000)
         bodies = (config(f"tick-{n}", f"H H/{every} * * * * *") for n in range(count))
         await create_all(kube, kinds.JOB_CONFIGS, bodies)
         async with following(kube) as seen, following(kube, resource.CONFIG_MAPS) as others:
-            await settled(manager)
+            await wait_until_idle(manager)
             since = time.time()
-            busy, sent = await asyncio.gather(share(manager, TICKS_S), create_one_by_one(kube))
+            busy, sent = await asyncio.gather(
+                cpu_percent(manager, TICKS_S), create_one_by_one(kube)
+            )
         late = sorted(at - tick_of(name) for name, at in seen.there.items() if at > since)
     p99 = machine.percentile(late, 99) * 1e3
     beside = [others.there[name] - at for name, at in sent.items() if name in others.there]
@@ -306,7 +308,7 @@ async def create_one_by_one(kube: kube_client.Client) -> dict[str, float]:
         await asyncio.sleep(0.1)
         name = f"beside-{len(sent)}"
         sent[name] = time.time()
-        await kube.create(resource.CONFIG_MAPS, bare(name), NS)
+        await kube.create(resource.CONFIG_MAPS, bare_object(name), NS)
     return sent
 
 
@@ -315,18 +317,18 @@ def tick_of(name: str) -> int:
     return int(name.rpartition("-")[2])
 
 
-async def share(pids: set[int], seconds: float) -> float:
+async def cpu_percent(pids: set[int], seconds: float) -> float:
     """Return the CPU that these processes use, in percent of a core."""
     began, before = time.monotonic(), machine.cpu_s(pids)
     await asyncio.sleep(seconds)
     return 100 * (machine.cpu_s(pids) - before) / (time.monotonic() - began)
 
 
-async def settled(pids: set[int]) -> None:
+async def wait_until_idle(pids: set[int]) -> None:
     """Wait until these processes have finished their work."""
     last = float("inf")
     for _ in range(30):
-        found = await share(pids, 2.0)
+        found = await cpu_percent(pids, 2.0)
         if found > last * 0.9 and found < 50:
             return
         last = found
@@ -366,7 +368,7 @@ async def steps(server: up_support.UpServer, directory: Path) -> list[Figure]:
             gaps = []
             for number in range(STEPS):
                 names = [f"{kind.kind.lower()}-{number}-{part}" for part in ("first", "second")]
-                gaps.append(await gap(kube, kind, names, notes=directory / names[0]))
+                gaps.append(await delay_between(kube, kind, names, notes=directory / names[0]))
             more = {"p50 ms": round(statistics.median(gaps) * 1e3, 1)}
             p99 = machine.percentile(gaps, 99) * 1e3
             what = f"{kind.kind} → Job that depends on it, p99"
@@ -374,7 +376,7 @@ async def steps(server: up_support.UpServer, directory: Path) -> list[Figure]:
     return figures
 
 
-async def gap(
+async def delay_between(
     kube: kube_client.Client, kind: resource.Resource, names: list[str], *, notes: Path
 ) -> float:
     """Return the seconds from the call of the first to the call of the second, which waits for

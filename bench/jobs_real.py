@@ -187,24 +187,24 @@ async def indexes(world: World, repeat: int) -> list[Figure]:
         warm.append(await world.run(kinds.JOBS, [work]))
         pods.append(await world.run(kinds.JOBS, [world.pod_job(f"pods-{n}", INDEXES)]))
     return [
-        *pair(f"Job of {INDEXES} indexes, on one warm worker", warm, theirs),
-        *pair(f"Job of {INDEXES} indexes that are Pods", pods, theirs),
+        *compare(f"Job of {INDEXES} indexes, on one warm worker", warm, theirs),
+        *compare(f"Job of {INDEXES} indexes that are Pods", pods, theirs),
     ]
 
 
-def pair(what: str, ours: list[Run], theirs: list[Run]) -> Iterator[Figure]:
+def compare(what: str, ours: list[Run], theirs: list[Run]) -> Iterator[Figure]:
     """Return seconds and writes of ours and of Kubernetes' own kind."""
     took, floor = seconds(ours), seconds(theirs)
     more = {"beside": "an indexed batch Job"}
     yield Figure(f"{what}, created → finished", took, "s", floor, more=more)
-    yield written(f"{what}: API writes", ours, theirs)
+    yield write_targets(f"{what}: API writes", ours, theirs)
 
 
 def seconds(runs: list[Run]) -> float:
     return statistics.median(run.took for run in runs)
 
 
-def written(what: str, ours: list[Run], theirs: list[Run]) -> Figure:
+def write_targets(what: str, ours: list[Run], theirs: list[Run]) -> Figure:
     """Return the writes of a Job, and their targets in the last run."""
     mine, floor = (statistics.median(run.writes for run in runs) for runs in (ours, theirs))
     more = {"ours": dict(ours[-1].written), "theirs": dict(theirs[-1].written)}
@@ -232,7 +232,7 @@ async def rates(world: World, repeat: int) -> list[Figure]:
     each, floor = SMALL_JOBS / seconds(few), SMALL_JOBS / seconds(theirs)
     return [
         Figure(f"{what}, created → finished", each, "/s", floor, more=more),
-        written(f"{what}: API writes of each", few, theirs),
+        write_targets(f"{what}: API writes of each", few, theirs),
         Figure(
             f"{JOBS} Jobs of one call, created → finished",
             JOBS / seconds(many),

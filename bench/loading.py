@@ -154,7 +154,7 @@ class _Connection(asyncio.Protocol):
             self.over.set_exception(error)
 
 
-def many(port: int, request: Callable[[], bytes], *, connections: int, seconds: float) -> Load:
+def send_many(port: int, request: Callable[[], bytes], *, connections: int, seconds: float) -> Load:
     """Send requests on so many connections, one at a time on each."""
     load = Load()
 

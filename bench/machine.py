@@ -111,7 +111,7 @@ def memory_mib(pids: Iterable[int]) -> tuple[float, float]:
     return round(rss / 1024, 1), round(pss / 1024, 1)
 
 
-class Strangers:
+class OtherProcesses:
     """CPU use of processes outside this process's tree, in percent of one core.
 
     Kernel threads, disk write-back among them, count as others. So does a descendant that ended
@@ -163,7 +163,7 @@ class Patience:
         used up.
         """
         while not self.over:
-            strangers = Strangers()
+            strangers = OtherProcesses()
             time.sleep(for_s)
             if strangers.percent() < QUIET_PERCENT:
                 return True

@@ -142,7 +142,7 @@ def medians(rounds: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def lacking(name: str) -> str | None:
+def missing_requirement(name: str) -> str | None:
     """Return why this system cannot be measured here, or ""."""
     program, remedy = SYSTEMS[name].needs or (None, "")
     if program is not None and shutil.which(program) is None:
@@ -150,7 +150,7 @@ def lacking(name: str) -> str | None:
     return None
 
 
-def ours(scratch: Path) -> dict[str, Run]:
+def measure_kilnwork(scratch: Path) -> dict[str, Run]:
     """Return kilnwork volatile and durable."""
     script, python = HERE / "peer" / "on_kilnwork.py", Path(sys.executable)
     durable = ["--durable", str(scratch)]
@@ -160,7 +160,7 @@ def ours(scratch: Path) -> dict[str, Run]:
     }
 
 
-def behind(taken: dict[str, dict[str, Any]]) -> list[str]:
+def lost_shapes(taken: dict[str, dict[str, Any]]) -> list[str]:
     """Return the shapes in which a rival is ahead of kilnwork, durable or not."""
     return [
         f"{rival} is ahead of {own} in {shape}: {theirs:.4g} against {taken[own][shape]:.4g}"
@@ -190,9 +190,9 @@ def table(taken: dict[str, dict[str, Any]]) -> str:
 
 def runs(options: argparse.Namespace, names: list[str], scratch: Path) -> dict[str, Run]:
     """Return kilnwork and each system that is available here."""
-    found = ours(scratch)
+    found = measure_kilnwork(scratch)
     for name in names:
-        if reason := lacking(name):
+        if reason := missing_requirement(name):
             print(f"skipping {name}: {reason}", flush=True)
             continue
         try:
@@ -243,7 +243,7 @@ def main() -> int:
     options.json.parent.mkdir(parents=True, exist_ok=True)
     document = {"machine": facts, "systems": taken}
     options.json.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
-    missed = behind(taken)
+    missed = lost_shapes(taken)
     for line in missed:
         print(line, file=sys.stderr)
     return 1 if missed and not options.no_gates else 0

@@ -80,7 +80,7 @@ def measure(count: int) -> dict[str, float]:
     }
 
 
-def computed() -> dict[str, int]:
+def cpu_ticks() -> dict[str, int]:
     """Return the CPU ticks of each process of this sandbox, by pid and command."""
     found = {}
     for directory in Path("/proc").glob("[0-9]*"):
@@ -94,9 +94,9 @@ def computed() -> dict[str, int]:
 
 def cpu_of_round_trips(count: int) -> list[tuple[str, float]]:
     """Return the microseconds of CPU for each round trip, by process, the largest first."""
-    before = computed()
+    before = cpu_ticks()
     round_trips(count)
-    used = {name: ticks - before.get(name, ticks) for name, ticks in computed().items()}
+    used = {name: ticks - before.get(name, ticks) for name, ticks in cpu_ticks().items()}
     each = [(name, ticks / machine.TICKS / count * 1e6) for name, ticks in used.items() if ticks]
     return sorted(each, key=lambda one: -one[1])[:SHOWN]
 

@@ -160,11 +160,11 @@ def started(argv: list[str]) -> tuple[float, subprocess.Popen[str]]:
     process = subprocess.Popen(
         [sys.executable, *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    said(process, "first")
+    wait_for_word(process, "first")
     return time.perf_counter() - began, process
 
 
-def said(process: subprocess.Popen[str], word: str) -> None:
+def wait_for_word(process: subprocess.Popen[str], word: str) -> None:
     """Wait until the process has printed `word`."""
     if process.stdout is None or (line := process.stdout.readline().strip()) != word:
         raise AssertionError(f"expected {word!r}, it said {line!r}")
@@ -205,7 +205,7 @@ def memory() -> Iterator[Figure]:
     ):
         _, process = started(argv)
         if name == "kiln":
-            said(process, "idle")
+            wait_for_word(process, "idle")
         time.sleep(2)
         pids = machine.tree(process.pid)
         held[name] = (*machine.memory_mib(pids), len(pids))

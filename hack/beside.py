@@ -100,7 +100,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
     codes = {suite: suite.wait() for suite in suites}
-    _tell(codes)
+    _print_reports(codes)
     if signals:
         return 128 + signals[0]
     return 1 if any(codes.values()) else 0
@@ -113,7 +113,7 @@ def _named(text: str) -> tuple[str, str]:
     return name, command
 
 
-def _tell(codes: dict[Suite, int]) -> None:
+def _print_reports(codes: dict[Suite, int]) -> None:
     """Print what each suite reported after its tests, then one line for each."""
     ordered = sorted(codes, key=lambda suite: codes[suite] != 0)
     for suite in ordered:

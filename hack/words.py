@@ -95,7 +95,7 @@ def files(below: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
             yield path, (ROOT / path).read_text(encoding="utf-8")
 
 
-def over(words: Words, uses: Iterable[Use]) -> tuple[list[str], list[str]]:
+def over_limits(words: Words, uses: Iterable[Use]) -> tuple[list[str], list[str]]:
     """Return lines to print: of what is over its limit, and of limits that can be lowered."""
     by_limit: dict[str, list[Use]] = {prefix: [] for prefix in [*words.limits, ""]}
     for use in uses:
@@ -139,7 +139,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _print_counts(words)
         return 0
     uses = [use for path, text in files(given.path) for use in words.uses(path, text)]
-    lines, lower = (list(map(_shown, uses)), list[str]()) if given.path else over(words, uses)
+    lines, lower = (
+        (list(map(_shown, uses)), list[str]()) if given.path else over_limits(words, uses)
+    )
     for line in lines + lower:
         print(line)
     return 1 if lines and not given.path else 0

@@ -153,7 +153,7 @@ def main(peer: Peer) -> None:
 
 def measure(peer: Peer, calls: int) -> dict[str, Any]:
     """Measure everything, lightest first, so that memory at rest is not memory after load."""
-    report, strangers = Report(), machine.Strangers()
+    report, strangers = Report(), machine.OtherProcesses()
     report.take(lambda: idle(peer))
     peer.burst([(number, "") for number in range(100)])
     strangers.start()

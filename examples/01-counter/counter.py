@@ -1,11 +1,11 @@
-"""Counts to a limit: every task makes the next, with the Kubernetes API and nothing else.
+"""Counts to a limit: every task creates the next, with only the Kubernetes API.
 
 Reads TASK_NAME and TASK_NAMESPACE, gets that Task and the TaskObject it names. If count has reached
 limit it ends. Otherwise it creates the TaskObject `<task>-output` with count + 1, and the Task
 `task-<count + 1>` that runs this program on it.
 
 Two things make it safe to run twice, which any task may be after a crash: names are derived from
-the count, and "already exists" is success. While the API server is away it tries again.
+the count, and "already exists" is success. While the API server is down it tries again.
 """
 
 import http.client
@@ -21,7 +21,7 @@ PATIENCE_S = 60.0
 
 
 class Cluster:
-    """The API server that KUBECONFIG names, over one connection that is kept open."""
+    """The API server of KUBECONFIG, over one connection that is kept open."""
 
     def __init__(self, kubeconfig: str) -> None:
         with open(kubeconfig, encoding="utf-8") as file:
@@ -33,7 +33,7 @@ class Cluster:
         self.connection: http.client.HTTPSConnection | None = None
 
     def call(self, method: str, path: str, body: dict | None = None) -> dict:
-        """One request, repeated while the server is away; 409 on a create counts as done."""
+        """Send one request, repeated while the server is down; 409 on a create counts as done."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:

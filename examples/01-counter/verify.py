@@ -21,7 +21,9 @@ def kiln(*arguments: str) -> dict:
 
 
 def look(*, spawned: bool) -> dict[str, dict]:
-    """Tasks by name, each with at least `state`: objects, or the journal's spawned ones."""
+    """Return the Tasks by name, each with at least `state`: objects, or spawned ones of the
+    journal.
+    """
     if spawned:
         return {task["name"]: task for task in kiln("get", "tasks", "--spawned")["items"]}
     items = kiln("get", "tasks")["items"]
@@ -29,7 +31,9 @@ def look(*, spawned: bool) -> dict[str, dict]:
 
 
 def settle(last: str, *, spawned: bool, deadline: float) -> dict[str, dict]:
-    """The counter's tasks, once `last` is over, one has failed, or time is up."""
+    """Wait until `last` has finished, a task has failed, or time is up; return the counter's
+    tasks.
+    """
     prefix, shown = last.rstrip("0123456789"), -1
     while True:
         tasks = {n: t for n, t in look(spawned=spawned).items() if n.startswith(prefix)}
@@ -49,7 +53,7 @@ the server was started without `--workdir examples/01-counter`."""
 
 
 def listed(names: list[str]) -> str:
-    """The first few, in the order of their numbers."""
+    """Return the first few names, in the order of their numbers."""
     some = sorted(names, key=lambda name: int(name.rpartition("-")[2]))[:3]
     return ", ".join(some) + (", …" if len(names) > len(some) else "")
 
@@ -83,7 +87,7 @@ def main() -> None:
 
 
 def final(options: argparse.Namespace, last: dict) -> list[str]:
-    """What is wrong with the count at the end."""
+    """Return what is wrong with the final count."""
     if options.spawned:
         count = last.get("result", {}).get("value", {}).get("count")
     else:

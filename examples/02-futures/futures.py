@@ -9,7 +9,7 @@ import kilnwork as kiln
 
 @kiln.task
 def primes(first: int, last: int) -> int:
-    """How many primes there are from `first` up to, not including, `last`."""
+    """Count the primes from `first` up to, not including, `last`."""
     return sum(all(n % d for d in range(2, math.isqrt(n) + 1)) for n in range(max(2, first), last))
 
 
@@ -20,7 +20,7 @@ def add(*counts: int) -> int:
 
 @kiln.task(retries=5, retry_on=ConnectionError, retry_delay=0)
 def fetch(number: int) -> int:
-    """Fails now and then, as networks do; succeeds at its third attempt."""
+    """Fail now and then, as networks do; succeed at the third attempt."""
     if kiln.context().attempt < 3:
         raise ConnectionError(f"no response for {number}")
     return number

@@ -15,7 +15,7 @@ PARTS = 16
 
 @kiln.task
 def count(part: kiln.Part) -> dict[str, int]:
-    """The words of one part. A part is read line by line where the task runs."""
+    """Count the words of one part, which is read line by line where the task runs."""
     counts: collections.Counter[str] = collections.Counter()
     for line in part:
         counts.update(line.split())
@@ -24,7 +24,7 @@ def count(part: kiln.Part) -> dict[str, int]:
 
 @kiln.task
 def total(counts: list[dict[str, int]]) -> dict[str, int]:
-    """All counts in one."""
+    """Add all counts up."""
     result: collections.Counter[str] = collections.Counter()
     for each in counts:
         result.update(each)
@@ -33,12 +33,12 @@ def total(counts: list[dict[str, int]]) -> dict[str, int]:
 
 @kiln.task
 def mapreduce(parts: list[kiln.Part]) -> kiln.Future[dict[str, int]]:
-    """Returns a future, so it is over at once; its result is that of `total`."""
+    """Return a future, so that this task ends at once; its result is that of `total`."""
     return total.submit(count.map(parts))
 
 
 def generate(path: Path) -> dict[str, int]:
-    """A text of known counts, the same in every run."""
+    """Write a text of known counts, the same in every run."""
     chance = random.Random(20261121)
     lines = [chance.choices(WORDS, k=chance.randint(0, 12)) for _ in range(LINES)]
     path.write_text("".join(" ".join(words) + "\n" for words in lines))

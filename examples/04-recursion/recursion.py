@@ -1,4 +1,4 @@
-"""Tasks that wait for the tasks they make, a thousand deep. Run it with `python recursion.py`."""
+"""Tasks that wait for the tasks they submit, a thousand deep. Run it with `python recursion.py`."""
 
 import sys
 
@@ -9,13 +9,13 @@ DEPTH = 1_000
 
 @kiln.task
 def depth(left: int) -> int:
-    """Each level waits for the next one: with two slots, 998 of them wait without one."""
+    """Wait for the next level: with two slots, 998 levels wait without one."""
     return depth.submit(left - 1).result() + 1 if left else 0
 
 
 @kiln.task
 def fibonacci(n: int) -> int:
-    """The textbook's tree: two children at each node, waited for at once."""
+    """Compute the textbook's tree: two children at each node, waited for at once."""
     if n < 2:
         return n
     return sum(kiln.gather(fibonacci.submit(n - 1), fibonacci.submit(n - 2)).result())

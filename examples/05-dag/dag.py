@@ -27,7 +27,7 @@ def combine(left: list[int], right: list[float]) -> float:
 
 @kiln.task(accept_failures=True)
 def combine_what_there_is(left: list[int], right: list[float] | Exception) -> float:
-    """Runs even if an input has failed, and is given the exception in its place."""
+    """Run even if an input has failed, with the exception in its place."""
     return float(sum(left)) if isinstance(right, Exception) else combine(left, right)
 
 

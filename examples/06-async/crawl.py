@@ -10,13 +10,15 @@ PAGES = 40
 
 @kiln.task
 async def fetch(page: int) -> list[int]:
-    """An async function is a task as well; it has an event loop of its own."""
+    """Fetch a page: an async function is a task as well, with an event loop of its own."""
     await asyncio.sleep(0.01)
     return [link for link in (2 * page, 2 * page + 1) if link <= PAGES]
 
 
 async def crawl() -> list[int]:
-    """All pages that page 1 leads to, each fetched once, as soon as a link to it is known."""
+    """Return all pages that page 1 leads to, each fetched once, as soon as a link to it is
+    known.
+    """
     known, pending = {1}, {fetch.submit(1)}
     while pending:
         found: set[int] = set()

@@ -1,4 +1,4 @@
-"""Python functions in Pods of their own, beside others on warm workers; needs a `kiln up`."""
+"""Python functions in Pods of their own, and others on warm workers; needs a `kiln up`."""
 
 import platform
 

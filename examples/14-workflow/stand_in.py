@@ -1,4 +1,4 @@
-"""In the place of Argo: runs the one container of each Workflow here, and says how it fared."""
+"""Plays Argo: runs the one container of each Workflow here, and writes its status."""
 
 import base64
 import contextlib

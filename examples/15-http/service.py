@@ -1,4 +1,4 @@
-"""A service: counts the words of a text, and takes its time. Prints its port."""
+"""A slow service that counts the words of a text. Prints its port."""
 
 import json
 import time
@@ -23,7 +23,7 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(200, {"state": "done", "words": count})
 
     def do_POST(self) -> None:
-        """Accept the work, and say where to ask for its result."""
+        """Accept the work, and respond with the URL of its result."""
         if self.headers["Authorization"] != "Bearer let-me-in":
             self.reply(401, {"error": "who are you?"})
             return

@@ -1,4 +1,6 @@
-"""A function: greets at once, or after a while by callback. Listens on $PORT, as Knative wants."""
+"""A function that greets at once, or after a while by callback. Listens on $PORT, as Knative
+requires.
+"""
 
 import json
 import os

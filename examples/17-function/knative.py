@@ -1,8 +1,8 @@
-"""In the place of Knative Serving: runs the one container of each Service here, as a process.
+"""Plays Knative Serving: runs the one container of each Service here, as a process.
 
-The controller tries whether it can be started, says in the status of the Service what Knative
-would, and scales it to zero. The activator, on a port for each Service, starts it when a request
-comes, and holds requests until it listens.
+The controller tries to start it, writes the status of the Service as Knative would, and scales it
+to zero. The activator, on a port for each Service, starts it when a request comes, and holds
+requests until it listens.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ Message = MutableMapping[str, Any]
 
 
 class Revision:
-    """What a Service runs: a process, or none while no request needs it."""
+    """The process of a Service, or none while no request needs it."""
 
     def __init__(self, name: str, command: list[str]) -> None:
         self.name, self.command = name, command
@@ -45,7 +45,9 @@ class Revision:
         self.port = self._reserved.getsockname()[1]
 
     async def start(self) -> None:
-        """Start it if it does not run, and wait until it listens. Raises OSError, TimeoutError."""
+        """Start the process unless it runs, and wait until it listens. Raises OSError,
+        TimeoutError.
+        """
         async with self._starting:
             if self._process is None or self._process.returncode is not None:
                 print(f"start of {self.name}", flush=True)
@@ -72,7 +74,7 @@ class Revision:
 
 
 class Activator(uvicorn.Server):
-    """The way to one Service: an ASGI application that passes requests on."""
+    """The proxy of one Service: an ASGI application that passes requests on."""
 
     def __init__(self, revision: Revision) -> None:
         super().__init__(
@@ -84,7 +86,7 @@ class Activator(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """There are several servers in this process: `main` deals with signals."""
+        """Capture no signals: several servers run in this process, and `main` handles signals."""
         yield
 
     async def pass_on(
@@ -120,14 +122,14 @@ class Activator(uvicorn.Server):
 
 
 class Knative:
-    """The controller, and what it has started."""
+    """The controller, and the processes that it has started."""
 
     def __init__(self, api: aiohttp.ClientSession, tasks: asyncio.TaskGroup) -> None:
         self.api, self.tasks = api, tasks
         self.activators: dict[str, Activator] = {}
 
     async def reconcile(self, service: dict[str, Any]) -> None:
-        """Try a new Service, and say how that was."""
+        """Try to start a new Service, and write its status."""
         name = service["metadata"]["name"]
         if name in self.activators:
             return
@@ -148,7 +150,9 @@ class Knative:
     async def say(
         self, service: dict[str, Any], state: str, reason: str, message: str, **more: str
     ) -> None:
-        """As Knative does: the configuration has the cause, and the route that it lacks one."""
+        """Write conditions as Knative does: the configuration has the cause, and the route that it
+        lacks one.
+        """
         name, missing = service["metadata"]["name"], ""
         if state != "True":
             missing = f'Configuration "{name}" does not have any ready Revision.'
@@ -167,7 +171,7 @@ class Knative:
                 response.raise_for_status()
 
     async def run(self) -> None:
-        """Follow Services until this is cancelled; then nothing of them runs any more."""
+        """Follow Services until cancelled; then stop all processes."""
         try:
             while True:  # a server ends a watch now and then
                 async with self.api.get(f"{SERVICES}?watch=1") as response:

@@ -1,4 +1,4 @@
-"""Submits Jobs of what `kiln deploy weather_jobs.py` has deployed, and waits for their results."""
+"""Runs Jobs that `kiln deploy weather_jobs.py` has deployed, and waits for their results."""
 
 import datetime
 

@@ -9,7 +9,7 @@ STATIONS = ["bern", "geneva", "zurich"]
 
 
 def summary(results: list[dict[str, float]]) -> dict[str, float]:
-    """The warmest and the coldest of all stations."""
+    """Return the warmest and the coldest of all stations."""
     degrees = [one["degrees"] for one in results]
     return {"warmest": max(degrees), "coldest": min(degrees)}
 

@@ -15,13 +15,13 @@ BAD_EVERY = 997
 
 
 def invoice(row: dict[str, str]) -> dict[str, Any]:
-    """One row; a price that is no number raises, and the row is reported."""
+    """Map one row; a price that is not a number raises, and the row is reported."""
     cents = int(row["quantity"]) * round(float(row["price"]) * 100)
     return {"id": int(row["id"]), "customer": row["customer"], "cents": cents}
 
 
 def generate(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
-    """A file of known orders, the same in every run: what must come out, and the bad rows."""
+    """Write a file of known orders, the same in every run, with bad rows."""
     chance = random.Random(20261121)
     good: list[dict[str, Any]] = []
     bad: list[int] = []

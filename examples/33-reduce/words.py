@@ -1,4 +1,4 @@
-"""A mapper and a reducer: the words of a line, and of all lines."""
+"""A mapper and a reducer that count the words of a text."""
 
 import collections
 import json
@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 
 def count(line: str) -> dict[str, int]:
-    """The words of one line."""
+    """Count the words of one line."""
     return dict(collections.Counter(line.split()))
 
 
 def total(results: Iterable[str]) -> dict[str, int]:
-    """All counts in one, the most frequent words first. Results of a text are lines."""
+    """Add all counts up, the most frequent words first. Results of a text are lines."""
     result: collections.Counter[str] = collections.Counter()
     for line in results:
         result.update(json.loads(line))

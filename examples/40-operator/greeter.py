@@ -1,6 +1,6 @@
 """An operator: each Greeting gets a ConfigMap of its name, with the text of its greeting.
 
-Speaks plain HTTP, so that it needs no client library. Run it with KUBECONFIG set; it follows the
+Uses plain HTTP, so that it needs no client library. Run it with KUBECONFIG set; it follows the
 namespace `default` until it is terminated.
 """
 
@@ -41,7 +41,7 @@ class Kubernetes:
 
 
 def reconcile(kube: Kubernetes, greeting: dict[str, Any]) -> None:
-    """Apply the ConfigMap of a greeting; it goes when its owner goes."""
+    """Apply the ConfigMap of a greeting; it is deleted with its owner."""
     metadata = greeting["metadata"]
     owner = {key: greeting[key] for key in ("apiVersion", "kind")}
     owner |= {key: metadata[key] for key in ("name", "uid")}

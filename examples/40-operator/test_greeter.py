@@ -20,7 +20,7 @@ TEXT_OF_ADA = "/api/v1/namespaces/default/configmaps/ada"
 
 @pytest.fixture
 def kube(kiln_kubernetes: KubernetesServer) -> Iterator[KubernetesServer]:
-    """The API server with our definition, and the operator running."""
+    """Run an API server with our definition, and the operator."""
     kiln_kubernetes.install(HERE / "crd.yaml")
     environment = os.environ | {"KUBECONFIG": str(kiln_kubernetes.kubeconfig)}
     operator = subprocess.Popen([sys.executable, HERE / "greeter.py"], env=environment)
@@ -61,7 +61,7 @@ def text(kube: KubernetesServer) -> Any:
 
 
 def eventually(found: Callable[[], Any], *, timeout_s: float = 30.0) -> Any:
-    """What `found` returns as soon as that is true; the operator takes its time."""
+    """Return the result of `found` as soon as it is true; the operator takes its time."""
     ends = time.monotonic() + timeout_s
     while not (value := found()) and time.monotonic() < ends:
         time.sleep(0.02)

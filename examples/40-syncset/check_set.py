@@ -1,4 +1,4 @@
-"""Check a set that is over; `kiln get syncset -o json` comes on standard input."""
+"""Check a finished set; `kiln get syncset -o json` comes on standard input."""
 
 import collections
 import csv

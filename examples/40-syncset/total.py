@@ -1,4 +1,4 @@
-"""Add the shards up. A book is in one shard, since the shards are made by it."""
+"""Add the shards up. Each book is in one shard, since shards are divided by book."""
 
 import json
 import os

@@ -1,4 +1,6 @@
-"""Declares the set, runs its flow in this process, and then on a server, which must agree."""
+"""Declares the set, runs its flow in this process and then on a server, and compares the
+results.
+"""
 
 from pathlib import Path
 

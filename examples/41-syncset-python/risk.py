@@ -1,4 +1,4 @@
-"""The risk of a portfolio: plain functions on files. Workers get this module sent along."""
+"""The risk of a portfolio: plain functions on files. This module is sent to the workers."""
 
 import collections
 from typing import Any
@@ -31,5 +31,5 @@ def alert(total: Document) -> str:
 
 
 def file(total: Document) -> str:
-    """Return what is kept of a day on which nothing happened."""
+    """Return the record of a day without alerts."""
     return f"{len(total['books'])} books, none above the limit"

@@ -1,6 +1,7 @@
-"""A step that drives: it spawns tasks over shards with ordinary futures, and decides by results.
+"""A step that drives: it spawns tasks over shards with ordinary futures, and decides by their
+results.
 
-The set has one step. It has a worker of its own, and what it spawns runs on the group.
+The set has one step. The step has its own worker, and its spawned tasks run on the group.
 """
 
 from pathlib import Path
@@ -25,7 +26,7 @@ def count(shard: kiln.Shard, above: int) -> int:
 
 
 def drive(trades: dict[str, Any]) -> dict[str, Any]:
-    """Find an amount that a tenth of all trades are above, in rounds that are not known before."""
+    """Find an amount that a tenth of all trades exceed, in rounds that are not known beforehand."""
     snapshot = kiln.Snapshot(trades)
     coarse = snapshot.shards()  # one for each file
     amount, name = max(future.result() for future in largest.map(coarse))

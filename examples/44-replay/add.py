@@ -1,4 +1,4 @@
-"""Add up the orders of a shard, and leave a line that says that this has happened."""
+"""Add up the orders of a shard, and leave a line as a record of this call."""
 
 import json
 import os

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
         TooManyFailed,
         VariableMissing,
     )
-    from kilnwork.sdk.finding import future, retry
     from kilnwork.sdk.futures import Future, Futures
     from kilnwork.sdk.job_functions import JobFunction, job
     from kilnwork.sdk.job_runs import DeployedJob, JobRun
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
     from kilnwork.sdk.streams import Stream
     from kilnwork.sdk.sync_sets import SyncSet
     from kilnwork.sdk.task import Task
+    from kilnwork.sdk.task_lookup import future, retry
     from kilnwork.sdk.templates import TemplateTask, external, function, http, manifest, workflow
     from kilnwork.sdk.values import Ref, get, put, split
     from kilnwork.sdk.waiting import (
@@ -105,7 +105,7 @@ _HOMES = {
         "TooManyFailed",
         "VariableMissing",
     ),
-    "kilnwork.sdk.finding": (
+    "kilnwork.sdk.task_lookup": (
         "future",
         "retry",
     ),

@@ -94,7 +94,7 @@ async def test_expired_token_is_refused_and_a_rotated_file_is_read(
         assert (await _who(other))["username"] == f"system:serviceaccount:{namespace}:default"
 
 
-def _plugin(directory: Path, **status: str) -> config.Exec:
+def _plugin(directory: Path, **status: str) -> config.ExecPlugin:
     """Write a credential plugin that prints `status`, and the expired token at its first run."""
     program, ran = directory / "log-in", directory / "ran"
     response = {"apiVersion": config.EXEC_VERSIONS[0], "kind": "ExecCredential"}
@@ -106,7 +106,7 @@ def _plugin(directory: Path, **status: str) -> config.Exec:
         f"ran.touch()\nprint(json.dumps({response!r} | {{'status': status}}))\n"
     )
     program.chmod(0o700)
-    return config.Exec(
+    return config.ExecPlugin(
         command=str(program), api_version=config.EXEC_VERSIONS[0], interactive="Never"
     )
 

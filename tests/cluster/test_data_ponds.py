@@ -43,7 +43,7 @@ def test_snapshot_is_on_every_node_and_visible_to_pods(
     manager, kube, here = world.manager, world.kube, ("-n", namespace)
     manager.allow_drivers(namespace)
     ponds.write_files(tmp_path / "lake", FILES)
-    (tmp_path / "lake/d").chmod(0o700)  # the agent reads what root may
+    (tmp_path / "lake/d").chmod(0o700)  # the agent reads as root
     pond = tmp_path / "pond"
     kube.apply(_pond(namespace, source=tmp_path / "lake", path=pond))
     kube.kiln("wait", "datapond/lake", *here, "--for", "condition=Ready", "--timeout", "100s")

@@ -187,7 +187,7 @@ def test_worker_pod_deleted(kube: kube_cluster.Kube, load: kube_load.Load, way: 
     load.check(losses=True)
 
     def replaced() -> bool:
-        """Under its own name, or another one if that is still taken by the Pod that ends."""
+        """True once a new Pod exists, with the same name or another if the ending Pod has it."""
         pods = load.pod_uids()
         return len(pods) == len(before) and before[victim] not in pods.values()
 

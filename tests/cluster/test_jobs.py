@@ -112,7 +112,7 @@ def test_jobs_of_a_config_start_in_order_of_creation(world: World) -> None:
     )  # fmt: skip
     http, path = world.manager.kube.http, f"{GROUP}/{world.namespace}/jobs"
     names = [f"line-{number:02}" for number in range(40)]
-    for name in names:  # faster than what is done for each: they overtake each other on the way
+    for name in names:  # faster than they are processed, so they could overtake each other
         made = {"apiVersion": "kilnwork.dev/v1alpha1", "kind": "Job", "metadata": {"name": name}}
         http.post(path, {**made, "spec": {"configName": "line"}}).ok()
     ran = {name: world.phase(name, "Succeeded")["result"]["value"] for name in names}

@@ -94,7 +94,7 @@ def test_other_options_are_accepted_by_the_api_server(manager: kube_manager.Mana
         ("--only-in", "default", "--only-in", "kube-public", "--drivers-in", "default"),
         ("--toleration", "a=b:NoSchedule", "--node-selector", "a=b", "--cpu", "2", "-o", "json"),
     )
-    for options in choices:  # a namespace that is there already: what a dry run makes is not
+    for options in choices:  # an existing namespace: a dry run creates none
         made = manager.kube.kiln("install", "-n", "kube-public", *options).stdout
         manager.kube.kubectl("apply", "--dry-run=server", "-f", "-", stdin=made)
 

@@ -52,7 +52,7 @@ def test_tasks_of_a_lost_node_end_elsewhere(kube: kube_cluster.Kube, load: kube_
     victim = _worker_on(kube, load.namespace, lost)
     load.start(12, seconds=3)
     load.wait_running(4)
-    # A worker runs tasks before its kubelet has said that its Pod is Ready, and the node controller
+    # A worker runs tasks before its kubelet reports that its Pod is Ready, and the node controller
     # takes Ready only from what has it: cut off before, the Pod would never name its node.
     waiting.wait_until(lambda: _is_ready(kube, load.namespace, victim), what="its Pod is Ready")
     with kube.lost(lost):

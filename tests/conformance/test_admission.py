@@ -23,7 +23,7 @@ def pods(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/pods"
 
 
-def test_pods_are_filled_in(admin: Http, pods: str) -> None:
+def test_pod_gets_defaults(admin: Http, pods: str) -> None:
     """Policies, grace, account; Pending; of the class that their resources make."""
     made = admin.post(pods, pod()).ok()
     spec, container = made["spec"], made["spec"]["containers"][0]
@@ -44,7 +44,7 @@ def test_pods_are_filled_in(admin: Http, pods: str) -> None:
     ("image", "policy"),
     [("b", "Always"), ("b:latest", "Always"), ("b:1", "IfNotPresent"), ("h:5/b", "Always")],
 )
-def test_the_pull_policy_comes_from_the_tag(
+def test_pull_policy_depends_on_the_image_tag(
     admin: Http, pods: str, image: str, policy: str
 ) -> None:
     """Without a tag it is `latest`."""
@@ -61,14 +61,16 @@ def test_the_pull_policy_comes_from_the_tag(
         ({}, "BestEffort"),
     ],
 )
-def test_the_class_of_a_pod(admin: Http, pods: str, resources: Any, class_: str) -> None:
+def test_qos_class_depends_on_resources(
+    admin: Http, pods: str, resources: Any, class_: str
+) -> None:
     """Limits are requests too where those are not given."""
     body = pod(containers=[{"name": "a", "image": "b", "resources": resources}])
     made = admin.post(pods, body, dryRun="All").ok()
     assert made["status"]["qosClass"] == class_
 
 
-def test_an_account_must_be_there(admin: Http, pods: str, namespace: str) -> None:
+def test_missing_service_account_is_forbidden(admin: Http, pods: str, namespace: str) -> None:
     done = admin.post(pods, pod(serviceAccountName="unknown"))
     assert done.status == 403
     assert done.message == (
@@ -115,13 +117,13 @@ def test_an_account_must_be_there(admin: Http, pods: str, namespace: str) -> Non
     ],
     ids=["none", "twice", "image", "restart", "mount", "deadline"],
 )
-def test_pods_are_judged(admin: Http, pods: str, spec: Any, text: str) -> None:
+def test_invalid_pods_are_rejected(admin: Http, pods: str, spec: Any, text: str) -> None:
     done = admin.post(pods, pod(**spec))
     assert done.status == 422
     assert done.message == f'Pod "p" is invalid: {text}'
 
 
-def test_what_of_a_pod_may_change(admin: Http, pods: str) -> None:
+def test_only_few_pod_fields_can_change(admin: Http, pods: str) -> None:
     """Images and the deadline; nothing else of its spec."""
     admin.post(pods, pod()).ok()
     image = [{"op": "replace", "path": "/spec/containers/0/image", "value": "c:1"}]
@@ -137,7 +139,7 @@ def test_what_of_a_pod_may_change(admin: Http, pods: str) -> None:
     )
 
 
-def test_secrets(admin: Http, namespace: str) -> None:
+def test_secrets_are_defaulted_and_validated(admin: Http, namespace: str) -> None:
     """stringData becomes data; the type is fixed; types have keys that they need."""
     path = f"/api/v1/namespaces/{namespace}/secrets"
     made = admin.post(path, {"metadata": {"name": "s"}, "stringData": {"k": "v"}}).ok()
@@ -155,7 +157,7 @@ def test_secrets(admin: Http, namespace: str) -> None:
     ]
 
 
-def test_our_kinds_are_filled_in_and_judged(admin: Http, namespace: str) -> None:
+def test_our_kinds_are_defaulted_and_validated(admin: Http, namespace: str) -> None:
     """By the schema and the CEL rules of their definitions, on any server."""
     path = f"/apis/kilnwork.dev/v1alpha1/namespaces/{namespace}/tasks"
 
@@ -209,7 +211,7 @@ def rules(admin: Http) -> Iterator[str]:
     admin.delete(f"{CRDS}/things.{group}")
 
 
-def test_rules_in_cel_are_held(admin: Http, rules: str) -> None:
+def test_cel_rules_are_enforced(admin: Http, rules: str) -> None:
     """422 with the message of the rule, at the place that it is written at."""
     body = {
         "apiVersion": f"{rules}/v1",

@@ -31,7 +31,7 @@ def owners(obj: Any) -> dict[tuple[str, str], Any]:
     return {(e["manager"], e["operation"]): e["fieldsV1"] for e in entries}
 
 
-def test_apply_makes_what_is_not_there(admin: kube_servers.Http, path: str) -> None:
+def test_apply_creates_missing_object(admin: kube_servers.Http, path: str) -> None:
     """201; the applier owns what it named, and nothing else."""
     made = apply(admin, path, config_map({"a": "1", "b": "2"}))
     assert made.status == 201
@@ -46,14 +46,14 @@ def test_apply_makes_what_is_not_there(admin: kube_servers.Http, path: str) -> N
     }
 
 
-def test_the_same_again_is_not_written(admin: kube_servers.Http, path: str) -> None:
+def test_repeated_apply_writes_nothing(admin: kube_servers.Http, path: str) -> None:
     first = apply(admin, path, config_map({"a": "1"})).ok()
     again = apply(admin, path, config_map({"a": "1"}))
     assert again.status == 200
     assert again.json == first
 
 
-def test_another_value_is_a_conflict(admin: kube_servers.Http, path: str) -> None:
+def test_different_value_is_a_conflict_unless_forced(admin: kube_servers.Http, path: str) -> None:
     """409 with a cause for each field; force takes it over."""
     apply(admin, path, config_map({"a": "1", "b": "2"})).ok()
     refused = apply(admin, path, config_map({"a": "9"}), "two")
@@ -85,7 +85,7 @@ def test_several_conflicts_are_listed(admin: kube_servers.Http, path: str) -> No
     )
 
 
-def test_the_same_value_is_shared(admin: kube_servers.Http, path: str) -> None:
+def test_equal_value_has_two_owners(admin: kube_servers.Http, path: str) -> None:
     """Both own it, and it stays until both have let it go."""
     apply(admin, path, config_map({"a": "1"})).ok()
     both = apply(admin, path, config_map({"a": "1", "b": "2"}), "two").ok()
@@ -97,7 +97,7 @@ def test_the_same_value_is_shared(admin: kube_servers.Http, path: str) -> None:
     assert ("one", "Apply") not in owners(gone)
 
 
-def test_what_is_named_no_more_goes(admin: kube_servers.Http, path: str) -> None:
+def test_omitted_field_is_removed(admin: kube_servers.Http, path: str) -> None:
     """Also the map around it, when that is empty then."""
     apply(admin, path, config_map({"a": "1", "b": "2"}, labels={"x": "y"})).ok()
     less = apply(admin, path, config_map({"a": "1"})).ok()
@@ -105,7 +105,7 @@ def test_what_is_named_no_more_goes(admin: kube_servers.Http, path: str) -> None
     assert "labels" not in less["metadata"]
 
 
-def test_updates_own_what_they_change(admin: kube_servers.Http, path: str) -> None:
+def test_update_owns_the_fields_it_changes(admin: kube_servers.Http, path: str) -> None:
     """And take it from the applier without a conflict; the applier meets one."""
     apply(admin, path, config_map({"a": "1", "b": "2"})).ok()
     changed = admin.patch(path, {"data": {"a": "z"}}, fieldManager="ed").ok()
@@ -118,7 +118,7 @@ def test_updates_own_what_they_change(admin: kube_servers.Http, path: str) -> No
     assert refused.message == ('Apply failed with 1 conflict: conflict with "ed" using v1: .data.a')
 
 
-def test_creation_is_tracked(admin: kube_servers.Http, path: str) -> None:
+def test_creator_owns_the_fields_of_new_object(admin: kube_servers.Http, path: str) -> None:
     """A created object belongs to its creator, named by fieldManager or by the program."""
     collection = path.removesuffix("/a")
     named = admin.post(collection, config_map({"a": "1"}), fieldManager="maker").ok()
@@ -128,9 +128,7 @@ def test_creation_is_tracked(admin: kube_servers.Http, path: str) -> None:
     assert owners(admin.post(collection, body, headers=headers).ok()).keys() == {("prog", "Update")}
 
 
-def test_an_object_without_owners_gets_one_at_the_first_apply(
-    admin: kube_servers.Http, path: str
-) -> None:
+def test_first_apply_adds_owner_to_untracked_object(admin: kube_servers.Http, path: str) -> None:
     """`before-first-apply` owns what was there."""
     collection = path.removesuffix("/a")
     admin.post(collection, config_map({"a": "1"})).ok()
@@ -145,7 +143,7 @@ def test_an_object_without_owners_gets_one_at_the_first_apply(
     }
 
 
-def test_options_of_apply(admin: kube_servers.Http, path: str) -> None:
+def test_apply_options_are_validated(admin: kube_servers.Http, path: str) -> None:
     """A manager is needed; force is for apply only."""
     nameless = admin.patch(path, config_map(), form=APPLY)
     assert nameless.status == 422
@@ -199,7 +197,7 @@ def test_options_of_apply(admin: kube_servers.Http, path: str) -> None:
     ],
     ids=["nothing", "kind", "managers", "name", "unknown", "type"],
 )
-def test_what_cannot_be_applied(
+def test_config_of_wrong_type_is_rejected(
     admin: kube_servers.Http, path: str, body: Any, status: int, text: str
 ) -> None:
     """Unknown fields and wrong types are 500: the object does not fit the schema."""
@@ -207,7 +205,7 @@ def test_what_cannot_be_applied(
     assert (done.status, done.message) == (status, text)
 
 
-def test_a_name_may_be_left_to_the_path(admin: kube_servers.Http, path: str) -> None:
+def test_name_may_be_omitted_for_existing_object(admin: kube_servers.Http, path: str) -> None:
     """Of an object that is there; a new one needs it. YAML is taken."""
     text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {}\ndata: {a: b}\n"
     assert apply(admin, path, text).status == 400
@@ -215,7 +213,7 @@ def test_a_name_may_be_left_to_the_path(admin: kube_servers.Http, path: str) -> 
     assert apply(admin, path, text).ok()["data"] == {"a": "b"}
 
 
-def test_versions_and_uids_are_demands(admin: kube_servers.Http, path: str) -> None:
+def test_version_and_uid_are_preconditions(admin: kube_servers.Http, path: str) -> None:
     ghost = apply(admin, path, config_map(uid="x"))
     assert ghost.status == 409
     assert ghost.message.endswith(
@@ -225,7 +223,7 @@ def test_versions_and_uids_are_demands(admin: kube_servers.Http, path: str) -> N
     assert apply(admin, path, config_map({"a": "2"}, resourceVersion="1")).status == 409
 
 
-def test_a_dry_apply_keeps_nothing(admin: kube_servers.Http, path: str) -> None:
+def test_dry_run_apply_stores_nothing(admin: kube_servers.Http, path: str) -> None:
     assert apply(admin, path, config_map({"a": "1"}), dryRun="All").status == 201
     assert admin.get(path).status == 404
     apply(admin, path, config_map({"a": "1"})).ok()
@@ -263,7 +261,7 @@ def test_lists_merge_by_their_keys(admin: kube_servers.Http, namespace: str) -> 
     ]
 
 
-def test_the_status_has_its_own_entries(admin: kube_servers.Http, namespace: str) -> None:
+def test_status_apply_has_separate_entries(admin: kube_servers.Http, namespace: str) -> None:
     """With the subresource; conditions merge by type, and go when they are named no more."""
     path = f"/api/v1/namespaces/{namespace}/pods/p"
     apply(admin, path, pod({"name": "a", "image": "x"}, nodeSelector={"no": "where"})).ok()
@@ -286,7 +284,7 @@ def test_the_status_has_its_own_entries(admin: kube_servers.Http, namespace: str
     assert types == ["x/Two"]
 
 
-def test_custom_kinds_are_applied(admin: kube_servers.Http, namespace: str) -> None:
+def test_custom_kinds_can_be_applied(admin: kube_servers.Http, namespace: str) -> None:
     """By the lists of their schemas; unknown fields are refused."""
     path = f"/apis/kilnwork.dev/v1alpha1/namespaces/{namespace}/tasks/t"
 
@@ -316,7 +314,7 @@ def test_custom_kinds_are_applied(admin: kube_servers.Http, namespace: str) -> N
     assert unknown.message.endswith(".spec.foo: field not declared in schema")
 
 
-def test_kubectl_applies_server_side(
+def test_kubectl_apply_server_side_reports_conflicts(
     kubectl: kube_servers.Kubectl, admin: kube_servers.Http, path: str
 ) -> None:
     """`kubectl apply --server-side` says serverside-applied, and tells of conflicts."""
@@ -330,7 +328,7 @@ def test_kubectl_applies_server_side(
     assert admin.get(path).json["data"] == {"a": "1"}
 
 
-def test_kubectl_applies_client_side(
+def test_kubectl_client_side_apply_can_migrate(
     kubectl: kube_servers.Kubectl, admin: kube_servers.Http, path: str
 ) -> None:
     """As ever; a later server-side apply takes the fields over from it."""

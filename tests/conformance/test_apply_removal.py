@@ -204,7 +204,7 @@ def _step(
     return admin.patch(path, _kit(spec), form=APPLY, fieldManager=who)
 
 
-def _play(admin: kube_servers.Http, namespace: str, story: str) -> kube_servers.Response:
+def _run_steps(admin: kube_servers.Http, namespace: str, story: str) -> kube_servers.Response:
     path = f"/apis/{GROUP}/v1/namespaces/{namespace}/kits/k"
     *before, last = STORIES[story]
     for who, spec in before:
@@ -214,8 +214,10 @@ def _play(admin: kube_servers.Http, namespace: str, story: str) -> kube_servers.
 
 @pytest.mark.usefixtures("kits")
 @pytest.mark.parametrize("story", EXPECTED)
-def test_what_goes_with_its_owner(admin: kube_servers.Http, namespace: str, story: str) -> None:
-    found = _play(admin, namespace, story).ok()
+def test_fields_removed_with_their_owner(
+    admin: kube_servers.Http, namespace: str, story: str
+) -> None:
+    found = _run_steps(admin, namespace, story).ok()
     assert (found.get("spec") or {}) == EXPECTED[story]
 
 
@@ -225,4 +227,4 @@ def test_nothing_that_is_left_is_refused(
     admin: kube_servers.Http, namespace: str, story: str
 ) -> None:
     """A list or map that has nothing left becomes null, which its schema does not allow."""
-    assert _play(admin, namespace, story).status == 422
+    assert _run_steps(admin, namespace, story).status == 422

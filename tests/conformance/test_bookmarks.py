@@ -21,7 +21,7 @@ SELECTIONS: dict[str, dict[str, str]] = {
 }
 
 
-def shown(change: kube_servers.Change) -> tuple[str, str, str]:
+def summarize(change: kube_servers.Change) -> tuple[str, str, str]:
     return change.type, change.name, change.object["metadata"]["resourceVersion"]
 
 
@@ -53,7 +53,7 @@ class Writer:
                 time.sleep(self._random.choice((0, 0, self._random.uniform(0, 0.02))))
 
 
-def follow(
+def follow_with_watches(
     server: kube_servers.Server,
     path: str,
     start: str,
@@ -79,24 +79,26 @@ def follow(
                         continue
                     if change.name == LAST:
                         return seen
-                    seen.append(shown(change))
+                    seen.append(summarize(change))
     raise AssertionError(f"{LAST} was not seen within {DEADLINE_S} s; {len(seen)} others were")
 
 
-def history(http: kube_servers.Http, path: str, start: str, selection: dict[str, str]) -> Seen:
+def history_of_one_watch(
+    http: kube_servers.Http, path: str, start: str, selection: dict[str, str]
+) -> Seen:
     """All changes before that of `LAST`, by one watch."""
     seen: Seen = []
     query: dict[str, Any] = {**selection, "resourceVersion": start}
     with http.watch(path, **query) as watch:
         while (change := watch.next()).name != LAST:
-            seen.append(shown(change))
+            seen.append(summarize(change))
     return seen
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.usefixtures("history")
 @pytest.mark.parametrize("seed", range(2))
-def test_short_watches_miss_nothing(
+def test_short_watches_miss_no_change(
     server: kube_servers.Server, admin: kube_servers.Http, namespace: str, seed: int
 ) -> None:
     """With and without bookmarks, of everything and of what a label selects."""
@@ -109,7 +111,14 @@ def test_short_watches_miss_nothing(
         for what, bookmarks in cases:
             selection = SELECTIONS[what]
             followers.append(
-                pool.submit(follow, server, path, start, bookmarks=bookmarks, selection=selection)
+                pool.submit(
+                    follow_with_watches,
+                    server,
+                    path,
+                    start,
+                    bookmarks=bookmarks,
+                    selection=selection,
+                )
             )
             time.sleep(0.13)  # so that they do not end together
         for running in [pool.submit(writer.run) for writer in writers]:
@@ -117,7 +126,7 @@ def test_short_watches_miss_nothing(
         admin.post(path, {"metadata": {"name": LAST, "labels": {"x": "a"}}}).ok()
         found = [follower.result() for follower in followers]
     for what, selection in SELECTIONS.items():
-        whole = history(admin, path, start, selection)
+        whole = history_of_one_watch(admin, path, start, selection)
         assert len(whole) > 20
         for (other, bookmarks), seen in zip(cases, found, strict=True):
             if other == what:

@@ -91,13 +91,13 @@ def definition(group: str, **spec: Any) -> dict[str, Any]:
     }
 
 
-def established(admin: kube_servers.Http, name: str) -> bool:
+def is_established(admin: kube_servers.Http, name: str) -> bool:
     found = admin.get(f"{CRDS}/{name}").json
     conditions = (found.get("status") or {}).get("conditions") or ()
     return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
 
-def discovered(admin: kube_servers.Http, group: str, versions: set[str]) -> bool:
+def is_discovered(admin: kube_servers.Http, group: str, versions: set[str]) -> bool:
     """In every document of discovery; clients and the controller of namespaces look there."""
     if group not in {one["name"] for one in admin.get("/apis").ok()["groups"]}:
         return False
@@ -126,11 +126,13 @@ def define(admin: kube_servers.Http) -> Iterator[Define]:
         name = body["metadata"]["name"]
         admin.post(CRDS, body).ok()
         made.append(name)
-        waiting.wait_until(lambda: established(admin, name), what=f"{name} is established")
+        waiting.wait_until(lambda: is_established(admin, name), what=f"{name} is established")
         served = f"/apis/{group}/{body['spec']['versions'][0]['name']}/widgets"
         waiting.wait_until(lambda: admin.get(served).status == 200, what=f"{served} is served")
         names = {one["name"] for one in body["spec"]["versions"]}
-        waiting.wait_until(lambda: discovered(admin, group, names), what=f"{group} is discovered")
+        waiting.wait_until(
+            lambda: is_discovered(admin, group, names), what=f"{group} is discovered"
+        )
         return group
 
     yield make
@@ -163,7 +165,7 @@ def widget(path: str, name: str, **spec: Any) -> dict[str, Any]:
 # --- definitions --------------------------------------------------------------------------------
 
 
-def test_names_are_filled_in_and_accepted(admin: kube_servers.Http, group: str) -> None:
+def test_names_are_defaulted_and_accepted(admin: kube_servers.Http, group: str) -> None:
     """singular, listKind and conversion; the status says that it is established, and why."""
     found = admin.get(f"{CRDS}/widgets.{group}").json
     names = {
@@ -238,30 +240,30 @@ def test_names_stay_with_the_first_definition(admin: kube_servers.Http, group: s
         "kind": "Gadget",
         "listKind": "GadgetList",
     }
-    assert established(admin, f"widgets.{group}")
+    assert is_established(admin, f"widgets.{group}")
     admin.delete(f"{CRDS}/widgets.{group}").ok()
-    waiting.wait_until(lambda: established(admin, name), what="the name is free")
+    waiting.wait_until(lambda: is_established(admin, name), what="the name is free")
     assert conditions()["NamesAccepted"]["status"] == "True"
     assert status()["acceptedNames"]["shortNames"] == ["wd"]
     admin.delete(f"{CRDS}/{name}").ok()
 
 
-def test_what_is_established_is_served_without_a_name_that_it_does_not_get(
+def test_established_definition_is_served_without_refused_name(
     admin: kube_servers.Http, group: str
 ) -> None:
     """A change of its short names to those of another is refused; all else goes on."""
     body = definition(group, names={"kind": "Gadget", "plural": "gadgets", "shortNames": ["gd"]})
     name = body["metadata"]["name"]
     admin.post(CRDS, body).ok()
-    waiting.wait_until(lambda: established(admin, name), what="gadgets are established")
+    waiting.wait_until(lambda: is_established(admin, name), what="gadgets are established")
     admin.patch(f"{CRDS}/{name}", {"spec": {"names": {"shortNames": ["wd"]}}}).ok()
 
-    def accepted() -> list[str]:
+    def accepted_statuses() -> list[str]:
         found = admin.get(f"{CRDS}/{name}").json["status"]["conditions"]
         return [c["status"] for c in found if c["type"] == "NamesAccepted"]
 
-    waiting.wait_until(lambda: accepted() == ["False"], what="the short name is refused")
-    assert established(admin, name)
+    waiting.wait_until(lambda: accepted_statuses() == ["False"], what="the short name is refused")
+    assert is_established(admin, name)
     assert admin.get(f"{CRDS}/{name}").json["status"]["acceptedNames"]["shortNames"] == ["gd"]
     served = admin.get(f"/apis/{group}/v1").ok()["resources"]
     assert {r["name"]: r.get("shortNames") for r in served if "/" not in r["name"]} == {
@@ -302,7 +304,7 @@ def test_what_is_established_is_served_without_a_name_that_it_does_not_get(
     ],
     ids=["schema", "scope", "types"],
 )
-def test_definitions_are_judged(
+def test_invalid_definitions_are_rejected(
     admin: kube_servers.Http, spec: dict[str, Any], causes: list[str]
 ) -> None:
     body = definition("bad.test", **spec)
@@ -314,7 +316,7 @@ def test_definitions_are_judged(
     )
 
 
-def test_a_definition_is_named_for_what_it_defines(admin: kube_servers.Http) -> None:
+def test_definition_name_must_be_plural_and_group(admin: kube_servers.Http) -> None:
     body = definition("bad.test")
     body["metadata"]["name"] = "wrong"
     assert admin.post(CRDS, body).message == (
@@ -323,7 +325,7 @@ def test_a_definition_is_named_for_what_it_defines(admin: kube_servers.Http) -> 
     )
 
 
-def test_one_version_is_stored(admin: kube_servers.Http) -> None:
+def test_exactly_one_version_must_be_stored(admin: kube_servers.Http) -> None:
     """Neither none nor two."""
     body = definition("bad.test", versions=[version(storage=False)])
     done = admin.post(CRDS, body)
@@ -339,7 +341,7 @@ def test_one_version_is_stored(admin: kube_servers.Http) -> None:
         ({"group": "x.y"}, "spec.group"),
     ],
 )
-def test_what_is_established_stays(
+def test_identity_of_established_definition_cannot_change(
     admin: kube_servers.Http, group: str, change: Any, field: str
 ) -> None:
     """kind, scope and group are fixed."""
@@ -349,7 +351,7 @@ def test_what_is_established_stays(
     assert "field is immutable" in done.message
 
 
-def test_discovery_names_the_new_kind(admin: kube_servers.Http, group: str) -> None:
+def test_discovery_lists_the_new_kind(admin: kube_servers.Http, group: str) -> None:
     """With its subresources; the plain list has another order of verbs than of built-in kinds."""
     found = admin.get(f"/apis/{group}/v1").ok()["resources"]
     assert [(r["name"], r["kind"], r["namespaced"]) for r in found] == [
@@ -373,7 +375,7 @@ def test_discovery_names_the_new_kind(admin: kube_servers.Http, group: str) -> N
     assert group in [g["name"] for g in admin.get("/apis").json["groups"]]
 
 
-def test_kinds_of_the_cluster(admin: kube_servers.Http, define: Define) -> None:
+def test_cluster_scoped_custom_kind_is_served(admin: kube_servers.Http, define: Define) -> None:
     group = define(scope="Cluster")
     path = f"/apis/{group}/v1/widgets"
     made = admin.post(path, widget(path, "a", size=1)).ok()
@@ -381,7 +383,7 @@ def test_kinds_of_the_cluster(admin: kube_servers.Http, define: Define) -> None:
     assert admin.get(f"{path}/a").status == 200
 
 
-def test_a_definition_takes_its_objects_with_it(
+def test_deletion_of_definition_deletes_its_objects(
     admin: kube_servers.Http, group: str, widgets: str
 ) -> None:
     """The response shows the clean-up's finalizer; the objects go first; then there is no path."""
@@ -407,7 +409,7 @@ def test_a_definition_takes_its_objects_with_it(
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground", "Orphan"])
-def test_deleting_a_definition_marks_it_whatever_the_policy(
+def test_deleted_definition_is_marked_with_every_policy(
     admin: kube_servers.Http, group: str, widgets: str, policy: str
 ) -> None:
     """The response has the condition and the finalizer; a trial run shows the same."""
@@ -438,7 +440,7 @@ def test_deleting_a_definition_marks_it_whatever_the_policy(
     waiting.wait_until(lambda: admin.get(path).status == 404, what="the definition is gone")
 
 
-def test_a_definition_that_is_being_deleted_takes_no_new_objects(
+def test_terminating_definition_accepts_no_new_objects(
     admin: kube_servers.Http, group: str, widgets: str
 ) -> None:
     """Those that are there may be changed, to let them go; discovery says which verbs are left."""
@@ -474,7 +476,9 @@ def test_a_definition_that_is_being_deleted_takes_no_new_objects(
 # --- objects ------------------------------------------------------------------------------------
 
 
-def test_defaults_come_in_and_unknown_fields_go(admin: kube_servers.Http, widgets: str) -> None:
+def test_defaults_are_filled_in_and_unknown_fields_pruned(
+    admin: kube_servers.Http, widgets: str
+) -> None:
     """With a warning for what is pruned; generation begins with 1."""
     made = admin.post(widgets, widget(widgets, "a", size=1, unknown=3))
     assert made.ok()["spec"] == {"size": 1, "color": "red"}
@@ -482,7 +486,7 @@ def test_defaults_come_in_and_unknown_fields_go(admin: kube_servers.Http, widget
     assert made.json["metadata"]["generation"] == 1
 
 
-def test_unknown_fields_may_be_refused(admin: kube_servers.Http, widgets: str) -> None:
+def test_strict_validation_rejects_unknown_fields(admin: kube_servers.Http, widgets: str) -> None:
     done = admin.post(widgets, widget(widgets, "a", size=1, unknown=3), fieldValidation="Strict")
     assert done.status == 400
     assert done.message == (
@@ -491,7 +495,7 @@ def test_unknown_fields_may_be_refused(admin: kube_servers.Http, widgets: str) -
     )
 
 
-def test_what_a_schema_leaves_open_is_kept(admin: kube_servers.Http, widgets: str) -> None:
+def test_open_parts_of_a_schema_are_kept(admin: kube_servers.Http, widgets: str) -> None:
     """nullable, preserved and int-or-string fields."""
     spec = {"size": 1, "odd": None, "either": "a", "any": {"x": None, "y": [1, {"z": "q"}]}}
     made = admin.post(widgets, widget(widgets, "a", **spec)).ok()
@@ -528,7 +532,7 @@ def test_what_a_schema_leaves_open_is_kept(admin: kube_servers.Http, widgets: st
     ],
     ids=["minimum", "required", "type", "enum", "set", "map"],
 )
-def test_objects_are_judged_by_the_schema(
+def test_objects_are_validated_by_the_schema(
     admin: kube_servers.Http, widgets: str, spec: dict[str, Any], text: str
 ) -> None:
     """422 in the words of the OpenAPI validator."""
@@ -540,7 +544,7 @@ def test_objects_are_judged_by_the_schema(
     assert done.json["details"]["group"] == group
 
 
-def test_the_type_of_an_object_is_named(admin: kube_servers.Http, widgets: str) -> None:
+def test_object_of_another_kind_is_rejected(admin: kube_servers.Http, widgets: str) -> None:
     """Another kind is 422, another version 400."""
     kind = admin.post(widgets, {**widget(widgets, "c", size=1), "kind": "Foo"})
     assert kind.status == 422
@@ -554,14 +558,14 @@ def test_the_type_of_an_object_is_named(admin: kube_servers.Http, widgets: str) 
     )
 
 
-def test_a_kind_is_required(admin: kube_servers.Http, widgets: str) -> None:
+def test_missing_kind_is_a_bad_request(admin: kube_servers.Http, widgets: str) -> None:
     """400, unlike for built-in kinds."""
     done = admin.post(widgets, {"metadata": {"name": "c"}, "spec": {"size": 1}})
     assert done.status == 400
     assert "Object 'Kind' is missing in" in done.message
 
 
-def test_updates_need_a_version(admin: kube_servers.Http, widgets: str) -> None:
+def test_update_requires_resource_version(admin: kube_servers.Http, widgets: str) -> None:
     admin.post(widgets, widget(widgets, "a", size=1)).ok()
     done = admin.put(f"{widgets}/a", widget(widgets, "a", size=2))
     assert done.status == 422
@@ -572,7 +576,7 @@ def test_updates_need_a_version(admin: kube_servers.Http, widgets: str) -> None:
     )
 
 
-def test_patches_are_judged(admin: kube_servers.Http, widgets: str) -> None:
+def test_patched_objects_are_validated(admin: kube_servers.Http, widgets: str) -> None:
     admin.post(widgets, widget(widgets, "a", size=1)).ok()
     assert admin.patch(f"{widgets}/a", {"spec": {"size": 0}}).status == 422
     assert admin.patch(f"{widgets}/a", {"spec": {"foo": 0}}).warnings == [
@@ -585,7 +589,7 @@ def test_patches_are_judged(admin: kube_servers.Http, widgets: str) -> None:
     assert removed["spec"]["color"] == "red"
 
 
-def test_columns_of_a_definition(admin: kube_servers.Http, widgets: str) -> None:
+def test_table_has_columns_of_the_definition(admin: kube_servers.Http, widgets: str) -> None:
     """Name, then those of the definition; no Age unless it is asked for."""
     admin.post(widgets, widget(widgets, "a", size=3, odd="x")).ok()
     table = admin.get(widgets, headers={"Accept": TABLE}).ok()
@@ -600,14 +604,14 @@ def test_columns_of_a_definition(admin: kube_servers.Http, widgets: str) -> None
     )
 
 
-def test_watches_of_users_kinds(admin: kube_servers.Http, widgets: str) -> None:
+def test_custom_kind_can_be_watched(admin: kube_servers.Http, widgets: str) -> None:
     with admin.watch(widgets) as watch:
         admin.post(widgets, widget(widgets, "a", size=1)).ok()
         admin.delete(f"{widgets}/a").ok()
         assert watch.take(2) == [("ADDED", "a"), ("DELETED", "a")]
 
 
-def test_namespaces_and_owners_hold_for_users_kinds(
+def test_custom_objects_have_namespaces_and_owners(
     admin: kube_servers.Http, widgets: str, namespace: str
 ) -> None:
     """Dependents of a Widget may be orphaned; a Widget goes with its namespace."""
@@ -626,7 +630,7 @@ def test_namespaces_and_owners_hold_for_users_kinds(
     )
 
 
-def test_a_dependent_waits_for_the_kind_of_its_owner(
+def test_dependent_waits_for_the_kind_of_its_owner(
     admin: kube_servers.Http, namespace: str
 ) -> None:
     """It is unknown whether the owner is there until its kind is served; then it is not."""
@@ -647,7 +651,7 @@ def test_a_dependent_waits_for_the_kind_of_its_owner(
 # --- status and scale ---------------------------------------------------------------------------
 
 
-def test_status_and_spec_are_apart(admin: kube_servers.Http, widgets: str) -> None:
+def test_status_and_spec_are_written_separately(admin: kube_servers.Http, widgets: str) -> None:
     """Each path writes its own; metadata belongs to the main one; generation counts the spec."""
     made = widget(widgets, "a", size=1) | {"status": {"phase": "x"}}
     assert "status" not in admin.post(widgets, made).ok()
@@ -688,7 +692,7 @@ def test_scale_reads_and_writes_replicas(admin: kube_servers.Http, widgets: str)
     assert admin.put(f"{widgets}/a/scale", scale).status == 409
 
 
-def test_scale_is_judged(admin: kube_servers.Http, widgets: str) -> None:
+def test_invalid_scale_is_rejected(admin: kube_servers.Http, widgets: str) -> None:
     """Below nothing is nothing; a kind without a number of replicas cannot be read as a Scale."""
     admin.post(widgets, widget(widgets, "a", size=1)).ok()
     negative = admin.patch(f"{widgets}/a/scale", {"spec": {"replicas": -1}})
@@ -704,7 +708,9 @@ def test_scale_is_judged(admin: kube_servers.Http, widgets: str) -> None:
 # --- several versions ---------------------------------------------------------------------------
 
 
-def test_two_versions_of_one_kind(admin: kube_servers.Http, define: Define, namespace: str) -> None:
+def test_two_versions_share_one_store(
+    admin: kube_servers.Http, define: Define, namespace: str
+) -> None:
     """One store, two names: apiVersion is that of the path; the newest is preferred."""
     group = define(versions=[version("v1"), version("v2", storage=False)])
     found = admin.get(f"/apis/{group}").ok()
@@ -723,7 +729,7 @@ def test_two_versions_of_one_kind(admin: kube_servers.Http, define: Define, name
         assert watch.next().object["apiVersion"] == f"{group}/v2"
 
 
-def test_an_upgrade_adds_a_version(
+def test_version_can_be_added_to_a_definition(
     admin: kube_servers.Http, group: str, widgets: str, namespace: str
 ) -> None:
     """Objects stay; a new storage version joins those in the status; the old must stay listed."""
@@ -745,7 +751,9 @@ def test_an_upgrade_adds_a_version(
     )
 
 
-def test_an_upgrade_of_the_schema(admin: kube_servers.Http, group: str, widgets: str) -> None:
+def test_changed_schema_applies_to_new_writes_only(
+    admin: kube_servers.Http, group: str, widgets: str
+) -> None:
     """New rules hold for new writes; what is stored is not judged again."""
     admin.post(widgets, widget(widgets, "a", size=1)).ok()
     stricter = version()
@@ -764,7 +772,7 @@ def test_an_upgrade_of_the_schema(admin: kube_servers.Http, group: str, widgets:
 
 
 @pytest.mark.parametrize("said", ["", "yes", "unapproved, a test"])
-def test_groups_of_kubernetes_take_a_word(admin: kube_servers.Http, said: str) -> None:
+def test_kubernetes_groups_need_an_approval_annotation(admin: kube_servers.Http, said: str) -> None:
     """An annotation with a URL, or a reason that begins with `unapproved` (KEP-1111)."""
     wanted = definition(f"{kube_servers.fresh_name('g')}.k8s.io")
     if said:
@@ -781,7 +789,7 @@ def test_groups_of_kubernetes_take_a_word(admin: kube_servers.Http, said: str) -
     ).replace('Invalid value: "yes": ', "")
 
 
-def test_patterns_are_of_re2(admin: kube_servers.Http) -> None:
+def test_patterns_must_be_valid_in_re2(admin: kube_servers.Http) -> None:
     """What only other engines read is refused, with the place and its own words."""
     wanted = definition(f"{kube_servers.fresh_name('g')}.test")
     schema = wanted["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
@@ -798,7 +806,7 @@ def test_patterns_are_of_re2(admin: kube_servers.Http) -> None:
     ) in done.message
 
 
-def test_short_names_and_categories_are_labels(admin: kube_servers.Http) -> None:
+def test_short_names_and_categories_must_be_labels(admin: kube_servers.Http) -> None:
     names = {"kind": "Widget", "plural": "widgets"}
     wanted = definition(
         f"{kube_servers.fresh_name('g')}.test",

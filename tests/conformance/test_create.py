@@ -19,9 +19,7 @@ def config_maps(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/configmaps"
 
 
-def test_the_server_names_and_numbers_what_is_made(
-    admin: kube_servers.Http, namespace: str
-) -> None:
+def test_create_returns_uid_version_and_timestamp(admin: kube_servers.Http, namespace: str) -> None:
     """201 with kind, apiVersion, uid, resourceVersion and creationTimestamp filled in."""
     made = admin.post(config_maps(namespace), {"metadata": {"name": "a"}, "data": {"x": "y"}})
     assert made.status == 201
@@ -36,7 +34,7 @@ def test_the_server_names_and_numbers_what_is_made(
     assert admin.get(f"{config_maps(namespace)}/a").json == made.json
 
 
-def test_a_taken_name_is_refused(admin: kube_servers.Http, namespace: str) -> None:
+def test_existing_name_is_a_conflict(admin: kube_servers.Http, namespace: str) -> None:
     """409 AlreadyExists names the resource."""
     body = {"metadata": {"name": "a"}}
     admin.post(config_maps(namespace), body).ok()
@@ -54,9 +52,7 @@ def test_a_taken_name_is_refused(admin: kube_servers.Http, namespace: str) -> No
     }
 
 
-def test_what_the_server_owns_is_not_taken_from_the_client(
-    admin: kube_servers.Http, namespace: str
-) -> None:
+def test_server_set_metadata_is_ignored(admin: kube_servers.Http, namespace: str) -> None:
     """uid, creationTimestamp, deletionTimestamp and its grace are dropped without a word."""
     given = {
         "name": "a",
@@ -72,14 +68,14 @@ def test_what_the_server_owns_is_not_taken_from_the_client(
     assert made.keys().isdisjoint({"deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"})
 
 
-def test_a_resource_version_is_refused(admin: kube_servers.Http, namespace: str) -> None:
+def test_resource_version_is_rejected(admin: kube_servers.Http, namespace: str) -> None:
     """500 without a reason: the store finds it."""
     made = admin.post(config_maps(namespace), {"metadata": {"name": "a", "resourceVersion": "5"}})
     assert made.status == 500
     assert made.message == "resourceVersion should not be set on objects to be created"
 
 
-def test_generate_name_draws_five_letters(admin: kube_servers.Http, namespace: str) -> None:
+def test_generate_name_appends_five_letters(admin: kube_servers.Http, namespace: str) -> None:
     """The prefix stays in the object beside the name."""
     drawn = set()
     for _ in range(5):
@@ -90,7 +86,9 @@ def test_generate_name_draws_five_letters(admin: kube_servers.Http, namespace: s
     assert all(re.fullmatch("g-[bcdfghjklmnpqrstvwxz2456789]{5}", name) for name in drawn)
 
 
-def test_generate_name_is_cut_to_63_characters(admin: kube_servers.Http, namespace: str) -> None:
+def test_generated_name_is_truncated_to_63_characters(
+    admin: kube_servers.Http, namespace: str
+) -> None:
     """58 characters of the prefix are used."""
     prefix = "p" * 80
     made = admin.post(config_maps(namespace), {"metadata": {"generateName": prefix}}).ok()
@@ -98,13 +96,13 @@ def test_generate_name_is_cut_to_63_characters(admin: kube_servers.Http, namespa
     assert len(made["metadata"]["name"]) == 63
 
 
-def test_a_name_beside_generate_name_wins(admin: kube_servers.Http, namespace: str) -> None:
+def test_name_overrides_generate_name(admin: kube_servers.Http, namespace: str) -> None:
     body = {"metadata": {"name": "a", "generateName": "g-"}}
     assert admin.post(config_maps(namespace), body).ok()["metadata"]["name"] == "a"
 
 
 @pytest.mark.parametrize("body", [{}, {"metadata": {}}, None], ids=["empty", "metadata", "null"])
-def test_a_name_is_required(admin: kube_servers.Http, namespace: str, body: Any) -> None:
+def test_missing_name_is_invalid(admin: kube_servers.Http, namespace: str, body: Any) -> None:
     """422 with one cause, at metadata.name; `null` is as good as an empty object."""
     made = admin.post(config_maps(namespace), json.dumps(body))
     assert made.status == 422
@@ -120,7 +118,7 @@ def test_a_name_is_required(admin: kube_servers.Http, namespace: str, body: Any)
     }
 
 
-def test_a_bad_name_is_refused(admin: kube_servers.Http, namespace: str) -> None:
+def test_malformed_name_is_invalid(admin: kube_servers.Http, namespace: str) -> None:
     """422; text, details and cause say the same."""
     made = admin.post(config_maps(namespace), {"metadata": {"name": "A_b"}})
     assert made.status == 422
@@ -133,7 +131,7 @@ def test_a_bad_name_is_refused(admin: kube_servers.Http, namespace: str) -> None
     }
 
 
-def test_labels_are_judged(admin: kube_servers.Http, namespace: str) -> None:
+def test_malformed_labels_are_invalid(admin: kube_servers.Http, namespace: str) -> None:
     """Key and value each have a cause at metadata.labels."""
     made = admin.post(config_maps(namespace), {"metadata": {"name": "c", "labels": {"-a": "b c"}}})
     assert made.status == 422
@@ -150,7 +148,7 @@ def test_labels_are_judged(admin: kube_servers.Http, namespace: str) -> None:
     )
 
 
-def test_finalizers_are_qualified(admin: kube_servers.Http, namespace: str) -> None:
+def test_unqualified_finalizer_is_invalid(admin: kube_servers.Http, namespace: str) -> None:
     """A finalizer without a domain is refused by core kinds, at its place in the list."""
     made = admin.post(
         config_maps(namespace), {"metadata": {"name": "c", "finalizers": ["nodomain"]}}
@@ -166,7 +164,7 @@ def test_finalizers_are_qualified(admin: kube_servers.Http, namespace: str) -> N
     ]
 
 
-def test_owner_references_are_complete(admin: kube_servers.Http, namespace: str) -> None:
+def test_incomplete_owner_reference_is_invalid(admin: kube_servers.Http, namespace: str) -> None:
     """The causes do not say which of several references is meant."""
     owner = {"apiVersion": "v1", "kind": "ConfigMap"}
     made = admin.post(
@@ -179,7 +177,7 @@ def test_owner_references_are_complete(admin: kube_servers.Http, namespace: str)
     ]
 
 
-def test_keys_of_config_maps_are_judged(admin: kube_servers.Http, namespace: str) -> None:
+def test_malformed_config_map_keys_are_invalid(admin: kube_servers.Http, namespace: str) -> None:
     """In `data` and, when the same key is in `binaryData`, as a duplicate."""
     bad = admin.post(config_maps(namespace), {"metadata": {"name": "c"}, "data": {"a b": "x"}})
     assert bad.message == (
@@ -247,7 +245,7 @@ def test_keys_of_config_maps_are_judged(admin: kube_servers.Http, namespace: str
     ],
     ids=["number", "list", "name", "label", "metadata", "text in a list", "item of a list"],
 )
-def test_wrong_types_are_refused(
+def test_wrong_types_are_bad_requests(
     admin: kube_servers.Http, namespace: str, body: Any, text: str
 ) -> None:
     """400 in the words of Go's JSON decoder."""
@@ -272,7 +270,7 @@ def test_wrong_types_are_refused(
     ],
     ids=["kind", "version"],
 )
-def test_another_kind_is_refused(
+def test_body_of_another_kind_is_a_bad_request(
     admin: kube_servers.Http, namespace: str, body: Any, begin: str
 ) -> None:
     """400 says what was found and what the path takes."""
@@ -291,7 +289,7 @@ def test_the_namespace_of_body_and_path_must_agree(
     )
 
 
-def test_a_namespace_that_is_not_there(admin: kube_servers.Http) -> None:
+def test_missing_namespace_is_not_found(admin: kube_servers.Http) -> None:
     """404 of the namespace, not of the resource."""
     made = admin.post(config_maps("no-such-namespace"), {"metadata": {"name": "c"}})
     assert made.status == 404
@@ -299,14 +297,14 @@ def test_a_namespace_that_is_not_there(admin: kube_servers.Http) -> None:
     assert made.json["details"] == {"name": "no-such-namespace", "kind": "namespaces"}
 
 
-def test_yaml_is_taken(admin: kube_servers.Http, namespace: str) -> None:
+def test_yaml_body_is_accepted(admin: kube_servers.Http, namespace: str) -> None:
     """application/yaml, with a response in JSON."""
     headers = {"Content-Type": "application/yaml"}
     made = admin.post(config_maps(namespace), "metadata: {name: from-yaml}\n", headers=headers)
     assert made.ok()["metadata"]["name"] == "from-yaml"
 
 
-def test_dry_run_checks_and_keeps_nothing(admin: kube_servers.Http, namespace: str) -> None:
+def test_dry_run_validates_and_stores_nothing(admin: kube_servers.Http, namespace: str) -> None:
     """201 with a uid and without a resourceVersion; names are drawn; conflicts are found."""
     path = config_maps(namespace)
     made = admin.post(path, {"metadata": {"generateName": "d-"}}, dryRun="All")
@@ -339,7 +337,7 @@ def test_dry_run_checks_and_keeps_nothing(admin: kube_servers.Http, namespace: s
     ],
     ids=["dryRun", "fieldValidation", "fieldManager"],
 )
-def test_options_are_judged(
+def test_create_options_are_validated(
     admin: kube_servers.Http, namespace: str, query: dict[str, str], text: str
 ) -> None:
     made = admin.post(config_maps(namespace), {"metadata": {"name": "a"}}, **query)
@@ -366,14 +364,14 @@ def test_unknown_fields_are_dropped_with_a_warning(
     ]
 
 
-def test_unknown_fields_may_be_ignored(admin: kube_servers.Http, namespace: str) -> None:
+def test_unknown_fields_can_be_ignored(admin: kube_servers.Http, namespace: str) -> None:
     made = admin.post(config_maps(namespace), UNKNOWN, fieldValidation="Ignore")
     assert made.status == 201
     assert "dat" not in made.json
     assert made.warnings == []
 
 
-def test_unknown_fields_may_be_refused(admin: kube_servers.Http, namespace: str) -> None:
+def test_strict_validation_rejects_unknown_fields(admin: kube_servers.Http, namespace: str) -> None:
     made = admin.post(config_maps(namespace), UNKNOWN, fieldValidation="Strict")
     assert made.status == 400
     begin, _, listed = made.message.partition("strict decoding error: ")
@@ -384,7 +382,7 @@ def test_unknown_fields_may_be_refused(admin: kube_servers.Http, namespace: str)
     ]
 
 
-def test_unknown_fields_deep_in_a_pod(admin: kube_servers.Http, namespace: str) -> None:
+def test_unknown_fields_in_lists_have_positions(admin: kube_servers.Http, namespace: str) -> None:
     """Paths go through lists by position."""
     container = {"name": "a", "image": "b", "foo": 1, "env": [{"name": "x", "valu": "y"}]}
     pod = {"metadata": {"name": "d"}, "spec": {"containers": [container], "bar": {"a": 1}}}
@@ -403,7 +401,7 @@ def test_unknown_fields_deep_in_a_pod(admin: kube_servers.Http, namespace: str) 
 DOUBLED = '{"metadata":{"name":"d"},"data":{"a":"b","a":"c"},"data":{}}'
 
 
-def test_doubled_fields_are_warned_of(admin: kube_servers.Http, namespace: str) -> None:
+def test_duplicate_fields_give_warnings(admin: kube_servers.Http, namespace: str) -> None:
     """The last one counts; objects given twice are merged."""
     made = admin.post(config_maps(namespace), DOUBLED)
     assert made.status == 201
@@ -414,7 +412,9 @@ def test_doubled_fields_are_warned_of(admin: kube_servers.Http, namespace: str) 
     ]
 
 
-def test_doubled_fields_may_be_refused(admin: kube_servers.Http, namespace: str) -> None:
+def test_strict_validation_rejects_duplicate_fields(
+    admin: kube_servers.Http, namespace: str
+) -> None:
     made = admin.post(config_maps(namespace), DOUBLED, fieldValidation="Strict")
     assert made.status == 400
     assert made.message == (
@@ -423,7 +423,7 @@ def test_doubled_fields_may_be_refused(admin: kube_servers.Http, namespace: str)
     )
 
 
-def test_names_of_fields_are_exact(admin: kube_servers.Http, namespace: str) -> None:
+def test_field_names_are_case_sensitive(admin: kube_servers.Http, namespace: str) -> None:
     """Another case is another field."""
     made = admin.post(config_maps(namespace), {"Metadata": {"name": "d"}}, fieldValidation="Strict")
     assert made.status == 400

@@ -11,48 +11,52 @@ Make = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def maps(namespace: str) -> str:
+def config_maps_path(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/configmaps"
 
 
 @pytest.fixture
-def make(admin: kube_servers.Http, maps: str) -> Make:
+def make(admin: kube_servers.Http, config_maps_path: str) -> Make:
     def made(name: str, **metadata: Any) -> dict[str, Any]:
         body = {"metadata": {"name": name, **metadata}}
-        found: dict[str, Any] = admin.post(maps, body).ok()
+        found: dict[str, Any] = admin.post(config_maps_path, body).ok()
         return found
 
     return made
 
 
-def test_the_response_is_a_status_with_the_uid(
-    admin: kube_servers.Http, maps: str, make: Make
+def test_delete_returns_status_with_uid(
+    admin: kube_servers.Http, config_maps_path: str, make: Make
 ) -> None:
     """Of an object that is gone; then 404."""
     uid = make("a")["metadata"]["uid"]
-    assert admin.delete(f"{maps}/a").ok() == {
+    assert admin.delete(f"{config_maps_path}/a").ok() == {
         "kind": "Status",
         "apiVersion": "v1",
         "metadata": {},
         "status": "Success",
         "details": {"name": "a", "kind": "configmaps", "uid": uid},
     }
-    again = admin.delete(f"{maps}/a")
+    again = admin.delete(f"{config_maps_path}/a")
     assert again.status == 404
     assert again.message == 'configmaps "a" not found'
 
 
-def test_a_dry_delete_deletes_nothing(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_dry_run_deletes_nothing(
+    admin: kube_servers.Http, config_maps_path: str, make: Make
+) -> None:
     make("a")
-    assert admin.delete(f"{maps}/a", dryRun="All").ok()["status"] == "Success"
-    assert admin.delete(f"{maps}/a", {"dryRun": ["All"]}).ok()["status"] == "Success"
-    assert admin.get(f"{maps}/a").status == 200
+    assert admin.delete(f"{config_maps_path}/a", dryRun="All").ok()["status"] == "Success"
+    assert admin.delete(f"{config_maps_path}/a", {"dryRun": ["All"]}).ok()["status"] == "Success"
+    assert admin.get(f"{config_maps_path}/a").status == 200
 
 
-def test_preconditions_are_held(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_preconditions_are_checked(
+    admin: kube_servers.Http, config_maps_path: str, make: Make
+) -> None:
     """409; the text names the kind, not the resource."""
     found = make("a")["metadata"]
-    other = admin.delete(f"{maps}/a", {"preconditions": {"uid": "x"}})
+    other = admin.delete(f"{config_maps_path}/a", {"preconditions": {"uid": "x"}})
     assert other.status == 409
     assert other.message == (
         'Operation cannot be fulfilled on ConfigMap "a": the UID in the precondition (x) does not '
@@ -60,7 +64,7 @@ def test_preconditions_are_held(admin: kube_servers.Http, maps: str, make: Make)
         "recreated"
     )
     assert other.json["details"] == {"name": "a", "kind": "ConfigMap"}
-    old = admin.delete(f"{maps}/a", {"preconditions": {"resourceVersion": "1"}})
+    old = admin.delete(f"{config_maps_path}/a", {"preconditions": {"resourceVersion": "1"}})
     assert old.status == 409
     assert old.message == (
         'Operation cannot be fulfilled on ConfigMap "a": the ResourceVersion in the precondition '
@@ -68,7 +72,7 @@ def test_preconditions_are_held(admin: kube_servers.Http, maps: str, make: Make)
         "object might have been modified"
     )
     right = {"uid": found["uid"], "resourceVersion": found["resourceVersion"]}
-    admin.delete(f"{maps}/a", {"preconditions": right}).ok()
+    admin.delete(f"{config_maps_path}/a", {"preconditions": right}).ok()
 
 
 @pytest.mark.parametrize(
@@ -95,20 +99,22 @@ def test_preconditions_are_held(admin: kube_servers.Http, maps: str, make: Make)
     ],
     ids=["policy", "both", "dryRun"],
 )
-def test_options_are_judged(
-    admin: kube_servers.Http, maps: str, make: Make, body: Any, text: str
+def test_delete_options_are_validated(
+    admin: kube_servers.Http, config_maps_path: str, make: Make, body: Any, text: str
 ) -> None:
     make("a")
-    done = admin.delete(f"{maps}/a", body)
+    done = admin.delete(f"{config_maps_path}/a", body)
     assert done.status == 422
     assert done.message == f'DeleteOptions.meta.k8s.io "" is invalid: {text}'
 
 
-def test_options_in_the_query_are_judged(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_query_options_are_validated(
+    admin: kube_servers.Http, config_maps_path: str, make: Make
+) -> None:
     make("a")
-    done = admin.delete(f"{maps}/a", propagationPolicy="Bad")
+    done = admin.delete(f"{config_maps_path}/a", propagationPolicy="Bad")
     assert done.status == 422
-    assert admin.delete(f"{maps}/a", dryRun="x").status == 422
+    assert admin.delete(f"{config_maps_path}/a", dryRun="x").status == 422
 
 
 @pytest.mark.parametrize(
@@ -126,80 +132,86 @@ def test_options_in_the_query_are_judged(admin: kube_servers.Http, maps: str, ma
     ],
     ids=["kind", "cut", "type"],
 )
-def test_options_that_cannot_be_read(
-    admin: kube_servers.Http, maps: str, make: Make, body: Any, text: str
+def test_unreadable_options_are_an_error(
+    admin: kube_servers.Http, config_maps_path: str, make: Make, body: Any, text: str
 ) -> None:
     make("a")
-    done = admin.delete(f"{maps}/a", body)
+    done = admin.delete(f"{config_maps_path}/a", body)
     assert (done.status, done.message) == (500, text)
-    assert admin.get(f"{maps}/a").status == 200
+    assert admin.get(f"{config_maps_path}/a").status == 200
 
 
 # --- finalizers ---------------------------------------------------------------------------------
 
 
-def test_finalizers_hold_an_object(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_object_with_finalizers_is_only_marked(
+    admin: kube_servers.Http, config_maps_path: str, make: Make
+) -> None:
     """The response is the object as marked; a second delete changes nothing."""
     make("a", finalizers=["a.b/c"])
-    marked = admin.delete(f"{maps}/a").ok()
+    marked = admin.delete(f"{config_maps_path}/a").ok()
     assert marked["kind"] == "ConfigMap"
     assert marked["metadata"]["deletionTimestamp"]
     assert marked["metadata"]["deletionGracePeriodSeconds"] == 0
-    assert admin.delete(f"{maps}/a").ok() == marked
-    taken = admin.post(maps, {"metadata": {"name": "a"}})
+    assert admin.delete(f"{config_maps_path}/a").ok() == marked
+    taken = admin.post(config_maps_path, {"metadata": {"name": "a"}})
     assert taken.status == 409
     assert taken.message == 'object is being deleted: configmaps "a" already exists'
 
 
-def test_an_object_that_goes_may_still_change(
-    admin: kube_servers.Http, maps: str, make: Make
+def test_deleted_object_with_finalizer_can_change(
+    admin: kube_servers.Http, config_maps_path: str, make: Make
 ) -> None:
     """But gets no new finalizers and stays marked."""
     make("a", finalizers=["a.b/c"])
-    marked = admin.delete(f"{maps}/a").ok()["metadata"]["deletionTimestamp"]
-    more = admin.patch(f"{maps}/a", {"metadata": {"finalizers": ["a.b/c", "x.y/z"]}})
+    marked = admin.delete(f"{config_maps_path}/a").ok()["metadata"]["deletionTimestamp"]
+    more = admin.patch(f"{config_maps_path}/a", {"metadata": {"finalizers": ["a.b/c", "x.y/z"]}})
     assert more.status == 422
     assert more.message == (
         'ConfigMap "a" is invalid: metadata.finalizers: Forbidden: no new finalizers can be added '
         'if the object is being deleted, found new finalizers []string{"x.y/z"}'
     )
-    revived = admin.patch(f"{maps}/a", {"metadata": {"deletionTimestamp": None}}).ok()
+    revived = admin.patch(f"{config_maps_path}/a", {"metadata": {"deletionTimestamp": None}}).ok()
     assert revived["metadata"]["deletionTimestamp"] == marked
-    assert admin.patch(f"{maps}/a", {"data": {"a": "b"}}).ok()["data"] == {"a": "b"}
+    assert admin.patch(f"{config_maps_path}/a", {"data": {"a": "b"}}).ok()["data"] == {"a": "b"}
 
 
-def test_without_finalizers_it_goes(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_removal_of_last_finalizer_removes_object(
+    admin: kube_servers.Http, config_maps_path: str, make: Make
+) -> None:
     """With the write that takes the last one: 200 with the last state, then 404."""
     version = make("a", finalizers=["a.b/c", "a.b/d"])["metadata"]["resourceVersion"]
-    admin.delete(f"{maps}/a").ok()
-    admin.patch(f"{maps}/a", {"metadata": {"finalizers": ["a.b/d"]}}).ok()
-    last = admin.patch(f"{maps}/a", {"metadata": {"finalizers": None}})
+    admin.delete(f"{config_maps_path}/a").ok()
+    admin.patch(f"{config_maps_path}/a", {"metadata": {"finalizers": ["a.b/d"]}}).ok()
+    last = admin.patch(f"{config_maps_path}/a", {"metadata": {"finalizers": None}})
     assert last.status == 200
     assert "finalizers" not in last.json["metadata"]
-    assert admin.get(f"{maps}/a").status == 404
-    with admin.watch(maps, resourceVersion=version) as watch:
+    assert admin.get(f"{config_maps_path}/a").status == 404
+    with admin.watch(config_maps_path, resourceVersion=version) as watch:
         assert watch.take(3) == [("MODIFIED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
 
 
 # --- collections --------------------------------------------------------------------------------
 
 
-def test_a_collection_is_deleted_by_labels(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_collection_is_deleted_by_labels(
+    admin: kube_servers.Http, config_maps_path: str, make: Make
+) -> None:
     """The response lists what was deleted."""
     for name in ("a", "b"):
         make(name, labels={"c": "1"})
     make("z")
-    dry = admin.delete(maps, labelSelector="c=1", dryRun="All").ok()
+    dry = admin.delete(config_maps_path, labelSelector="c=1", dryRun="All").ok()
     assert [i["metadata"]["name"] for i in dry["items"]] == ["a", "b"]
-    done = admin.delete(maps, labelSelector="c=1").ok()
+    done = admin.delete(config_maps_path, labelSelector="c=1").ok()
     assert done["kind"] == "ConfigMapList"
     assert [i["metadata"]["name"] for i in done["items"]] == ["a", "b"]
-    assert admin.get(f"{maps}/a").status == 404
-    assert admin.get(f"{maps}/z").status == 200
-    assert admin.delete(maps, labelSelector="c=1").ok()["items"] == []
+    assert admin.get(f"{config_maps_path}/a").status == 404
+    assert admin.get(f"{config_maps_path}/z").status == 200
+    assert admin.delete(config_maps_path, labelSelector="c=1").ok()["items"] == []
 
 
-def test_collections_are_deleted_in_one_namespace(admin: kube_servers.Http) -> None:
+def test_collection_is_deleted_in_one_namespace(admin: kube_servers.Http) -> None:
     assert admin.delete("/api/v1/configmaps", labelSelector="c=1").status == 405
     assert admin.delete("/api/v1/namespaces", labelSelector="c=none").status == 405
 
@@ -217,7 +229,7 @@ def pods(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/pods"
 
 
-def test_a_pod_without_a_node_goes_at_once(admin: kube_servers.Http, pods: str) -> None:
+def test_unbound_pod_is_removed_at_once(admin: kube_servers.Http, pods: str) -> None:
     """The response is the Pod, with no grace left."""
     admin.post(pods, pod("p", nodeSelector={"no": "where"})).ok()
     gone = admin.delete(f"{pods}/p").ok()
@@ -227,7 +239,7 @@ def test_a_pod_without_a_node_goes_at_once(admin: kube_servers.Http, pods: str) 
     assert admin.get(f"{pods}/p").status == 404
 
 
-def test_a_pod_on_a_node_has_grace(admin: kube_servers.Http, pods: str) -> None:
+def test_bound_pod_has_grace_period(admin: kube_servers.Http, pods: str) -> None:
     """Its own or that of the options; it may be shortened and not prolonged."""
     admin.post(pods, pod("p", nodeName="no-such-node")).ok()
     first = admin.delete(f"{pods}/p").ok()["metadata"]
@@ -244,7 +256,7 @@ def test_a_pod_on_a_node_has_grace(admin: kube_servers.Http, pods: str) -> None:
     assert admin.get(f"{pods}/p").status == 404
 
 
-def test_a_pod_brings_its_own_grace(admin: kube_servers.Http, pods: str) -> None:
+def test_grace_period_comes_from_the_pod(admin: kube_servers.Http, pods: str) -> None:
     """terminationGracePeriodSeconds."""
     admin.post(pods, pod("p", nodeName="no-such-node", terminationGracePeriodSeconds=7)).ok()
     marked = admin.delete(f"{pods}/p").ok()["metadata"]
@@ -252,7 +264,7 @@ def test_a_pod_brings_its_own_grace(admin: kube_servers.Http, pods: str) -> None
     admin.delete(f"{pods}/p", gracePeriodSeconds=0).ok()
 
 
-def test_an_eviction_deletes(admin: kube_servers.Http, pods: str) -> None:
+def test_eviction_deletes_the_pod(admin: kube_servers.Http, pods: str) -> None:
     """201 Success; another name in the body is refused, a Pod that is not there is 404."""
     admin.post(pods, pod("p", nodeSelector={"no": "where"})).ok()
 
@@ -267,7 +279,7 @@ def test_an_eviction_deletes(admin: kube_servers.Http, pods: str) -> None:
     assert evict("none", "none").message == 'pods "none" not found'
 
 
-def test_a_binding_puts_a_pod_on_a_node(admin: kube_servers.Http, pods: str) -> None:
+def test_binding_assigns_pod_to_node(admin: kube_servers.Http, pods: str) -> None:
     admin.post(pods, pod("p", schedulerName="unknown")).ok()
 
     def bind(name: str) -> kube_servers.Response:

@@ -57,7 +57,7 @@ def by_name(response: kube_servers.Response, path: str) -> dict[str, Any]:
         ("/apis/kilnwork.dev/v1alpha1", "taskclusters", "TaskCluster", ["ktc"], True),
     ],
 )
-def test_resources(
+def test_resources_have_names_scope_and_verbs(
     admin: kube_servers.Http,
     path: str,
     name: str,
@@ -77,7 +77,7 @@ def test_resources(
     assert sorted(found["verbs"]) == WRITE
 
 
-def test_namespaces_go_one_by_one(admin: kube_servers.Http) -> None:
+def test_namespaces_cannot_be_deleted_as_collection(admin: kube_servers.Http) -> None:
     found = resources(admin, "/api/v1")["namespaces"]
     assert sorted(found["verbs"]) == [verb for verb in WRITE if verb != "deletecollection"]
     assert found["shortNames"] == ["ns"]
@@ -99,7 +99,9 @@ def test_namespaces_go_one_by_one(admin: kube_servers.Http) -> None:
         ("serviceaccounts/token", ["create"], "TokenRequest"),
     ],
 )
-def test_subresources(admin: kube_servers.Http, name: str, verbs: list[str], kind: str) -> None:
+def test_subresources_name_the_kind_of_their_body(
+    admin: kube_servers.Http, name: str, verbs: list[str], kind: str
+) -> None:
     """With the kind of their body, and its group where that is another one."""
     found = resources(admin, "/api/v1")[name]
     assert (sorted(found["verbs"]), found["kind"], found["singularName"]) == (verbs, kind, "")
@@ -122,13 +124,15 @@ def test_subresources(admin: kube_servers.Http, name: str, verbs: list[str], kin
         ),
     ],
 )
-def test_reviews(admin: kube_servers.Http, group: str, expected: dict[str, bool]) -> None:
+def test_reviews_are_discovered(
+    admin: kube_servers.Http, group: str, expected: dict[str, bool]
+) -> None:
     found = resources(admin, f"/apis/{group}/v1")
     assert {name: one["namespaced"] for name, one in found.items()} == expected
     assert all(one["verbs"] == ["create"] for one in found.values())
 
 
-def test_groups(admin: kube_servers.Http) -> None:
+def test_groups_are_discovered(admin: kube_servers.Http) -> None:
     found = admin.get("/apis").ok()
     assert (found["kind"], found["apiVersion"]) == ("APIGroupList", "v1")
     groups = {group["name"]: group for group in found["groups"]}
@@ -143,14 +147,14 @@ def test_groups(admin: kube_servers.Http) -> None:
     assert alone == {"kind": "APIGroup", "apiVersion": "v1", **groups["kilnwork.dev"]}
 
 
-def test_versions_of_the_core(admin: kube_servers.Http) -> None:
+def test_core_versions_are_discovered(admin: kube_servers.Http) -> None:
     found = admin.get("/api").ok()
     assert (found["kind"], found["versions"]) == ("APIVersions", ["v1"])
     assert found["serverAddressByClientCIDRs"][0]["clientCIDR"] == "0.0.0.0/0"
     assert admin.get("/api/").ok() == found
 
 
-def test_aggregated(admin: kube_servers.Http) -> None:
+def test_aggregated_discovery_has_two_documents(admin: kube_servers.Http) -> None:
     """All of it in two documents (KEP-3352), for who accepts that."""
     for path, group in (("/api", None), ("/apis", "kilnwork.dev")):
         response = admin.get(path, headers={"Accept": KUBECTL})
@@ -179,10 +183,10 @@ def test_aggregated(admin: kube_servers.Http) -> None:
         assert some["categories"] == (["kiln"] if group else ["all"])
 
 
-def test_aggregated_and_plain_say_the_same(admin: kube_servers.Http) -> None:
+def test_aggregated_and_plain_discovery_agree(admin: kube_servers.Http) -> None:
     """Of every group that both know, once no other test defines a kind in between."""
 
-    def same() -> bool:
+    def is_same() -> bool:
         found = admin.get("/apis", headers={"Accept": AGGREGATED}).ok()["items"]
         plain = {group["name"] for group in admin.get("/apis").ok()["groups"]}
         if plain != {item["metadata"]["name"] for item in found}:
@@ -198,27 +202,27 @@ def test_aggregated_and_plain_say_the_same(admin: kube_servers.Http) -> None:
                     return False
         return True
 
-    waiting.wait_until(same, what="both say the same")
+    waiting.wait_until(is_same, what="both say the same")
 
 
-def is_kept(http: kube_servers.Http, path: str) -> bool:
+def is_cached(http: kube_servers.Http, path: str) -> bool:
     """Unless another test defines a kind just now."""
     tag = http.get(path, headers={"Accept": AGGREGATED}).headers["ETag"]
     again = http.get(path, headers={"Accept": AGGREGATED, "If-None-Match": tag})
     return (again.status, again.body, again.headers["ETag"]) == (304, b"", tag)
 
 
-def test_clients_keep_aggregated_discovery(admin: kube_servers.Http) -> None:
+def test_aggregated_discovery_has_an_etag(admin: kube_servers.Http) -> None:
     """By an ETag: 304 for who has it already."""
     for path in ("/api", "/apis"):
         response = admin.get(path, headers={"Accept": AGGREGATED})
         assert response.headers["ETag"].startswith('"')
         assert response.headers["Vary"] == "Accept"
-        waiting.wait_until(partial(is_kept, admin, path), what=f"{path} is kept")
+        waiting.wait_until(partial(is_cached, admin, path), what=f"{path} is kept")
         other = admin.get(path, headers={"Accept": AGGREGATED, "If-None-Match": '"else"'})
         assert other.status == 200
 
 
-def test_plain_discovery_by_default(admin: kube_servers.Http) -> None:
+def test_plain_discovery_is_the_default(admin: kube_servers.Http) -> None:
     """For everybody who does not ask for the other."""
     assert admin.get("/apis", headers={"Accept": "application/json"}).ok()["kind"] == "APIGroupList"

@@ -65,7 +65,7 @@ def numbers(definition: None, namespace: str) -> str:
     return f"/apis/duplicates.example.com/v1/namespaces/{namespace}/numbers"
 
 
-def warned(response: kube_servers.Response) -> list[str]:
+def warnings_of(response: kube_servers.Response) -> list[str]:
     """The texts of its warnings; it must be a success."""
     response.ok()
     return [text.removeprefix('299 - "')[:-1].replace('\\"', '"') for text in response.warnings]
@@ -89,7 +89,7 @@ def number(name: str, spec: str, **metadata: Any) -> str:
         ('"spec":{"a":1,"\\u0061":2}', ["spec.a"], {"a": 2}),
     ],
 )
-def test_in_custom_objects(
+def test_duplicates_in_custom_objects(
     admin: kube_servers.Http, numbers: str, spec: str, paths: list[str], kept: dict[str, Any]
 ) -> None:
     """The last one counts, of maps too."""
@@ -104,13 +104,13 @@ def test_in_custom_objects(
     ignored = admin.send(
         "POST", numbers, body, headers=JSON, fieldValidation="Ignore", dryRun="All"
     )
-    assert warned(ignored) == []
+    assert warnings_of(ignored) == []
     made = admin.send("POST", numbers, body, headers=JSON, fieldValidation="Warn")
-    assert warned(made) == texts
+    assert warnings_of(made) == texts
     assert made.json["spec"] == kept
 
 
-def test_in_yaml(admin: kube_servers.Http, config_maps: str) -> None:
+def test_duplicates_in_yaml(admin: kube_servers.Http, config_maps: str) -> None:
     """Lines, as go-yaml tells them; the last one counts."""
     body = (
         "kind: ConfigMap\napiVersion: v1\nmetadata:\n  name: twice\n  labels:\n    x: '1'\n"
@@ -129,11 +129,11 @@ def test_in_yaml(admin: kube_servers.Http, config_maps: str) -> None:
         + ', unknown field "foo"',
     )
     made = admin.send("POST", config_maps, body, headers=YAML)
-    assert warned(made) == [*lines, 'unknown field "foo"']
+    assert warnings_of(made) == [*lines, 'unknown field "foo"']
     assert made.json["data"] == {"b": "1"}
 
 
-def test_in_yaml_of_one_line(admin: kube_servers.Http, numbers: str) -> None:
+def test_duplicates_in_one_line_yaml(admin: kube_servers.Http, numbers: str) -> None:
     """Also of custom objects; numbers as keys are other keys than texts."""
     body = (
         "{kind: Number, apiVersion: duplicates.example.com/v1, metadata: {name: twice}, "
@@ -148,11 +148,11 @@ def test_in_yaml_of_one_line(admin: kube_servers.Http, numbers: str) -> None:
         ),
     )
     made = admin.send("POST", numbers, body, headers=YAML)
-    assert warned(made) == ['line 1: key "a" already set in map']
+    assert warnings_of(made) == ['line 1: key "a" already set in map']
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
-def test_in_apply_patches(admin: kube_servers.Http, config_maps: str, form: str) -> None:
+def test_duplicates_in_apply_patches(admin: kube_servers.Http, config_maps: str, form: str) -> None:
     body = {
         "json": (
             '{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"p"},'
@@ -174,14 +174,14 @@ def test_in_apply_patches(admin: kube_servers.Http, config_maps: str, form: str)
             f"  {text}"
         ),
     )
-    assert warned(admin.send("PATCH", path, body, fieldValidation="Ignore", **query)) == []
+    assert warnings_of(admin.send("PATCH", path, body, fieldValidation="Ignore", **query)) == []
     made = admin.send("PATCH", path, body, **query)
-    assert warned(made) == [text]
+    assert warnings_of(made) == [text]
     assert made.json["data"] == {"a": "2"}
 
 
 @pytest.mark.parametrize("field", ["data", "spec"])
-def test_in_merge_patches(
+def test_duplicates_in_merge_patches(
     admin: kube_servers.Http, config_maps: str, numbers: str, field: str
 ) -> None:
     """Here the last one counts for built-in kinds too."""
@@ -194,7 +194,7 @@ def test_in_merge_patches(
     assert strict.status == 422
     assert strict.message.endswith(f'strict decoding error: duplicate field "{field}"')
     done = admin.send("PATCH", f"{where}/m", body, headers=MERGE)
-    assert warned(done) == [f'duplicate field "{field}"']
+    assert warnings_of(done) == [f'duplicate field "{field}"']
     assert done.json[field] == {"b": "1"}
 
 
@@ -215,7 +215,9 @@ POSTED = {
 
 
 @pytest.mark.parametrize("kind", POSTED)
-def test_in_what_is_not_kept(admin: kube_servers.Http, namespace: str, kind: str) -> None:
+def test_duplicates_in_bodies_that_are_not_stored(
+    admin: kube_servers.Http, namespace: str, kind: str
+) -> None:
     path, version, spec, field = POSTED[kind]
     path = path.format(namespace)
     body = f'{{"kind":"{kind}","apiVersion":"{version}","spec":{{{spec}}}}}'
@@ -228,10 +230,10 @@ def test_in_what_is_not_kept(admin: kube_servers.Http, namespace: str, kind: str
         ),
     )
     made = admin.send("POST", path, body, headers=JSON)
-    assert warned(made) == [f'duplicate field "spec.{field}"']
+    assert warnings_of(made) == [f'duplicate field "spec.{field}"']
 
 
-def test_in_scales(admin: kube_servers.Http, numbers: str, namespace: str) -> None:
+def test_duplicates_in_scales(admin: kube_servers.Http, numbers: str, namespace: str) -> None:
     """Warned of; the status alike."""
     admin.send("POST", numbers, number("s", '"spec":{"replicas":1}'), headers=JSON).ok()
     scale = (
@@ -239,11 +241,11 @@ def test_in_scales(admin: kube_servers.Http, numbers: str, namespace: str) -> No
         f'"namespace":"{namespace}"}},"spec":{{"replicas":2,"replicas":3}}}}'
     )
     done = admin.send("PUT", f"{numbers}/s/scale", scale, headers=JSON)
-    assert warned(done) == ['duplicate field "spec.replicas"']
+    assert warnings_of(done) == ['duplicate field "spec.replicas"']
     assert done.json["spec"] == {"replicas": 3}
     strict = admin.send("PUT", f"{numbers}/s/scale", scale, headers=JSON, fieldValidation="Strict")
     assert strict.status == 400
     version = admin.get(f"{numbers}/s").json["metadata"]["resourceVersion"]
     body = number("s", '"status":{"a":1,"a":2}', resourceVersion=version)
     done = admin.send("PUT", f"{numbers}/s/status", body, headers=JSON)
-    assert warned(done) == ['duplicate field "status.a"']
+    assert warnings_of(done) == ['duplicate field "status.a"']

@@ -11,12 +11,12 @@ LIST = "spec.ephemeralContainers"
 NOT_ALLOWED = "Forbidden: cannot be set for an Ephemeral Container"
 
 
-def more(name: str, **fields: Any) -> dict[str, Any]:
+def debug_container(name: str, **fields: Any) -> dict[str, Any]:
     """An ephemeral container."""
     return {"name": name, "image": "label", "command": ["true"], **fields}
 
 
-def added(*containers: dict[str, Any]) -> dict[str, Any]:
+def patch_adding(*containers: dict[str, Any]) -> dict[str, Any]:
     """As kubectl debug sends it."""
     order = [{"name": container["name"]} for container in containers]
     return {
@@ -39,7 +39,7 @@ def path(admin: kube_servers.Http, namespace: str) -> str:
 
 
 @pytest.fixture
-def below(path: str) -> str:
+def subresource_path(path: str) -> str:
     """The subresource."""
     return f"{path}/ephemeralcontainers"
 
@@ -54,7 +54,7 @@ def causes(refused: kube_servers.Response) -> list[tuple[str, str]]:
     return sorted((c["field"], c["message"]) for c in refused.json["details"]["causes"])
 
 
-def test_the_subresource_is_discovered(admin: kube_servers.Http) -> None:
+def test_subresource_is_discovered(admin: kube_servers.Http) -> None:
     listed = admin.get("/api/v1").ok()["resources"]
     entry = next(r for r in listed if r["name"] == "pods/ephemeralcontainers")
     assert entry == {
@@ -66,17 +66,19 @@ def test_the_subresource_is_discovered(admin: kube_servers.Http) -> None:
     }
 
 
-def test_it_reads_as_the_pod(admin: kube_servers.Http, path: str, below: str) -> None:
-    assert admin.get(below).ok() == admin.get(path).ok()
+def test_get_returns_the_pod(admin: kube_servers.Http, path: str, subresource_path: str) -> None:
+    assert admin.get(subresource_path).ok() == admin.get(path).ok()
     assert admin.get(f"{path}-not/ephemeralcontainers").status == 404
-    assert admin.post(below, {}).status == 405
-    assert admin.delete(below).status == 405
+    assert admin.post(subresource_path, {}).status == 405
+    assert admin.delete(subresource_path).status == 405
 
 
-def test_defaults_are_those_of_containers(admin: kube_servers.Http, below: str) -> None:
+def test_new_container_gets_defaults(admin: kube_servers.Http, subresource_path: str) -> None:
     variable = {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
-    tagged = more("tagged", image="label:v1", env=[variable])
-    pod = admin.patch(below, added(more("plain"), tagged), form=STRATEGIC).ok()
+    tagged = debug_container("tagged", image="label:v1", env=[variable])
+    pod = admin.patch(
+        subresource_path, patch_adding(debug_container("plain"), tagged), form=STRATEGIC
+    ).ok()
     plain, tagged = pod["spec"]["ephemeralContainers"]
     assert plain == {
         "name": "plain",
@@ -92,48 +94,55 @@ def test_defaults_are_those_of_containers(admin: kube_servers.Http, below: str) 
 
 
 @pytest.mark.parametrize("form", [STRATEGIC, MERGE, JSON_PATCH])
-def test_each_patch_adds(admin: kube_servers.Http, below: str, form: str) -> None:
-    admin.patch(below, added(more("first")), form=STRATEGIC).ok()
-    first = admin.get(below).ok()["spec"]["ephemeralContainers"][0]
+def test_patch_adds_a_container(admin: kube_servers.Http, subresource_path: str, form: str) -> None:
+    admin.patch(subresource_path, patch_adding(debug_container("first")), form=STRATEGIC).ok()
+    first = admin.get(subresource_path).ok()["spec"]["ephemeralContainers"][0]
     bodies: dict[str, Any] = {
-        STRATEGIC: {"spec": {"ephemeralContainers": [more("second")]}},
-        MERGE: {"spec": {"ephemeralContainers": [first, more("second")]}},
-        JSON_PATCH: [{"op": "add", "path": "/spec/ephemeralContainers/-", "value": more("second")}],
+        STRATEGIC: {"spec": {"ephemeralContainers": [debug_container("second")]}},
+        MERGE: {"spec": {"ephemeralContainers": [first, debug_container("second")]}},
+        JSON_PATCH: [
+            {"op": "add", "path": "/spec/ephemeralContainers/-", "value": debug_container("second")}
+        ],
     }
-    assert sorted(names(admin.patch(below, bodies[form], form=form).ok())) == ["first", "second"]
+    assert sorted(names(admin.patch(subresource_path, bodies[form], form=form).ok())) == [
+        "first",
+        "second",
+    ]
 
 
-def test_a_put_adds_and_may_leave_defaults_out(admin: kube_servers.Http, below: str) -> None:
-    pod = admin.get(below).ok()
-    pod["spec"]["ephemeralContainers"] = [more("first")]
-    first = admin.put(below, pod).ok()
+def test_put_adds_container_without_defaults(
+    admin: kube_servers.Http, subresource_path: str
+) -> None:
+    pod = admin.get(subresource_path).ok()
+    pod["spec"]["ephemeralContainers"] = [debug_container("first")]
+    first = admin.put(subresource_path, pod).ok()
     assert first["metadata"]["generation"] == pod["metadata"]["generation"] + 1
     pod = {**first, "spec": {**first["spec"]}}
-    pod["spec"]["ephemeralContainers"] = [more("first"), more("second")]
-    assert names(admin.put(below, pod).ok()) == ["first", "second"]
+    pod["spec"]["ephemeralContainers"] = [debug_container("first"), debug_container("second")]
+    assert names(admin.put(subresource_path, pod).ok()) == ["first", "second"]
 
 
-def test_an_applied_list_adds(admin: kube_servers.Http, below: str) -> None:
+def test_apply_adds_a_container(admin: kube_servers.Http, subresource_path: str) -> None:
     body = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "p"},
-        "spec": {"ephemeralContainers": [more("first")]},
+        "spec": {"ephemeralContainers": [debug_container("first")]},
     }
-    done = admin.patch(below, body, form=APPLY, fieldManager="me").ok()
+    done = admin.patch(subresource_path, body, form=APPLY, fieldManager="me").ok()
     assert names(done) == ["first"]
     entry = next(e for e in done["metadata"]["managedFields"] if e["manager"] == "me")
     assert (entry["operation"], entry["subresource"]) == ("Apply", "ephemeralcontainers")
 
 
-def test_the_rest_of_the_pod_stays(admin: kube_servers.Http, below: str) -> None:
-    before = admin.get(below).ok()
+def test_other_pod_fields_are_unchanged(admin: kube_servers.Http, subresource_path: str) -> None:
+    before = admin.get(subresource_path).ok()
     done = admin.patch(
-        below,
+        subresource_path,
         {
             "metadata": {"labels": {"a": "c"}, "annotations": {"x": "y"}},
             "spec": {
-                "ephemeralContainers": [more("e")],
+                "ephemeralContainers": [debug_container("e")],
                 "activeDeadlineSeconds": 5,
                 "containers": [{"name": "main", "image": "other"}],
             },
@@ -148,9 +157,13 @@ def test_the_rest_of_the_pod_stays(admin: kube_servers.Http, below: str) -> None
     assert done["status"] == before["status"]
 
 
-def test_its_writer_owns_the_container(admin: kube_servers.Http, below: str) -> None:
+def test_writer_owns_the_container(admin: kube_servers.Http, subresource_path: str) -> None:
     done = admin.patch(
-        below, added(more("e")), form=STRATEGIC, fieldManager="debugger", dryRun="All"
+        subresource_path,
+        patch_adding(debug_container("e")),
+        form=STRATEGIC,
+        fieldManager="debugger",
+        dryRun="All",
     ).ok()
     entry = next(e for e in done["metadata"]["managedFields"] if e["manager"] == "debugger")
     assert (entry["operation"], entry["subresource"]) == ("Update", "ephemeralcontainers")
@@ -165,13 +178,21 @@ def test_its_writer_owns_the_container(admin: kube_servers.Http, below: str) -> 
         "f:terminationMessagePath",
         "f:terminationMessagePolicy",
     }
-    assert names(admin.get(below).ok()) == []  # it was a dry run
+    assert names(admin.get(subresource_path).ok()) == []  # it was a dry run
 
 
-def test_none_is_removed_or_changed(admin: kube_servers.Http, below: str) -> None:
-    admin.patch(below, added(more("a"), more("b")), form=STRATEGIC).ok()
-    body = {"spec": {"ephemeralContainers": [more("b", command=["false"]), more("c")]}}
-    found = causes(admin.patch(below, body))
+def test_containers_cannot_be_removed_or_changed(
+    admin: kube_servers.Http, subresource_path: str
+) -> None:
+    admin.patch(
+        subresource_path, patch_adding(debug_container("a"), debug_container("b")), form=STRATEGIC
+    ).ok()
+    body = {
+        "spec": {
+            "ephemeralContainers": [debug_container("b", command=["false"]), debug_container("c")]
+        }
+    }
+    found = causes(admin.patch(subresource_path, body))
     assert [field for field, _ in found] == [LIST, LIST]
     assert found[0][1].startswith(
         'Forbidden: existing ephemeral containers "a" may not be removed\n'
@@ -179,31 +200,35 @@ def test_none_is_removed_or_changed(admin: kube_servers.Http, below: str) -> Non
     assert found[1][1].startswith(
         'Forbidden: existing ephemeral containers "b" may not be changed\n'
     )
-    gone = admin.patch(below, {"spec": {"ephemeralContainers": None}})
+    gone = admin.patch(subresource_path, {"spec": {"ephemeralContainers": None}})
     assert len(causes(gone)) == 2
-    assert names(admin.get(below).ok()) == ["a", "b"]
+    assert names(admin.get(subresource_path).ok()) == ["a", "b"]
 
 
-def test_their_order_is_free(admin: kube_servers.Http, below: str) -> None:
-    pod = admin.patch(below, added(more("a"), more("b")), form=STRATEGIC).ok()
+def test_containers_can_be_reordered(admin: kube_servers.Http, subresource_path: str) -> None:
+    pod = admin.patch(
+        subresource_path, patch_adding(debug_container("a"), debug_container("b")), form=STRATEGIC
+    ).ok()
     pod["spec"]["ephemeralContainers"].reverse()
-    assert names(admin.put(below, pod).ok()) == ["b", "a"]
+    assert names(admin.put(subresource_path, pod).ok()) == ["b", "a"]
 
 
-def test_the_main_path_adds_none(admin: kube_servers.Http, path: str) -> None:
-    refused = admin.patch(path, {"spec": {"ephemeralContainers": [more("e")]}})
+def test_main_path_cannot_add_containers(admin: kube_servers.Http, path: str) -> None:
+    refused = admin.patch(path, {"spec": {"ephemeralContainers": [debug_container("e")]}})
     [(field, message)] = causes(refused)
     assert field == "spec"
     assert message.startswith("Forbidden: pod updates may not change fields other than ")
 
 
-def test_a_pod_that_has_some_is_updated_as_any_other(
-    admin: kube_servers.Http, path: str, below: str
+def test_pod_with_ephemeral_containers_can_be_updated(
+    admin: kube_servers.Http, path: str, subresource_path: str
 ) -> None:
-    admin.patch(below, added(more("e")), form=STRATEGIC).ok()
+    admin.patch(subresource_path, patch_adding(debug_container("e")), form=STRATEGIC).ok()
     done = admin.patch(path, {"metadata": {"labels": {"a": "c"}}}).ok()
     assert (names(done), done["metadata"]["labels"]) == (["e"], {"a": "c"})
-    again = admin.put(path, done | {"spec": done["spec"] | {"ephemeralContainers": [more("e")]}})
+    again = admin.put(
+        path, done | {"spec": done["spec"] | {"ephemeralContainers": [debug_container("e")]}}
+    )
     assert names(again.ok()) == ["e"]
 
 
@@ -225,107 +250,151 @@ PROBE = {"exec": {"command": ["true"]}}
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_for_services_is_refused(
-    admin: kube_servers.Http, below: str, field: str, value: Any
+def test_service_fields_are_rejected(
+    admin: kube_servers.Http, subresource_path: str, field: str, value: Any
 ) -> None:
-    refused = admin.patch(below, added(more("e", **{field: value})), form=STRATEGIC)
+    refused = admin.patch(
+        subresource_path, patch_adding(debug_container("e", **{field: value})), form=STRATEGIC
+    )
     assert (f"{LIST}[0].{field}", NOT_ALLOWED) in causes(refused)
 
 
 @pytest.mark.parametrize("field", ["subPath", "subPathExpr"])
-def test_a_part_of_a_volume_is_not_mounted(
-    admin: kube_servers.Http, below: str, field: str
+def test_sub_path_mounts_are_rejected(
+    admin: kube_servers.Http, subresource_path: str, field: str
 ) -> None:
     mount = {"name": "shared", "mountPath": "/shared", field: "part"}
-    refused = admin.patch(below, added(more("e", volumeMounts=[mount])), form=STRATEGIC)
+    refused = admin.patch(
+        subresource_path, patch_adding(debug_container("e", volumeMounts=[mount])), form=STRATEGIC
+    )
     assert causes(refused) == [(f"{LIST}[0].volumeMounts[0].{field}", NOT_ALLOWED)]
 
 
 @pytest.mark.parametrize(
     ("container", "field", "message"),
     [
-        (more("main"), "name", 'Duplicate value: "main"'),
-        (more("init"), "name", 'Duplicate value: "init"'),
-        (more("e", image=""), "image", "Required value"),
+        (debug_container("main"), "name", 'Duplicate value: "main"'),
+        (debug_container("init"), "name", 'Duplicate value: "init"'),
+        (debug_container("e", image=""), "image", "Required value"),
         (
-            more("e", image=" x"),
+            debug_container("e", image=" x"),
             "image",
             'Invalid value: " x": must not have leading or trailing whitespace',
         ),
-        (more("e", targetContainerName="other"), "targetContainerName", 'Not found: "other"'),
         (
-            more("e", volumeMounts=[{"name": "other", "mountPath": "/x"}]),
+            debug_container("e", targetContainerName="other"),
+            "targetContainerName",
+            'Not found: "other"',
+        ),
+        (
+            debug_container("e", volumeMounts=[{"name": "other", "mountPath": "/x"}]),
             "volumeMounts[0].name",
             'Not found: "other"',
         ),
         (
-            more("e", env=[{"name": "", "value": "x"}]),
+            debug_container("e", env=[{"name": "", "value": "x"}]),
             "env[0].name",
             "Required value",
         ),
     ],
     ids=["main", "init", "no-image", "blank", "target", "mount", "env"],
 )
-def test_one_that_makes_no_sense_is_refused(
-    admin: kube_servers.Http, below: str, container: dict[str, Any], field: str, message: str
+def test_invalid_container_is_rejected(
+    admin: kube_servers.Http,
+    subresource_path: str,
+    container: dict[str, Any],
+    field: str,
+    message: str,
 ) -> None:
-    refused = admin.patch(below, added(container), form=STRATEGIC)
+    refused = admin.patch(subresource_path, patch_adding(container), form=STRATEGIC)
     assert causes(refused) == [(f"{LIST}[0].{field}", message)]
 
 
-def test_a_name_is_a_label(admin: kube_servers.Http, below: str) -> None:
-    refused = admin.patch(below, added(more("No")), form=STRATEGIC)
+def test_name_must_be_a_label(admin: kube_servers.Http, subresource_path: str) -> None:
+    refused = admin.patch(subresource_path, patch_adding(debug_container("No")), form=STRATEGIC)
     [(field, message)] = causes(refused)
     assert field == f"{LIST}[0].name"
     assert message.startswith('Invalid value: "No": a lowercase RFC 1123 label must consist of ')
 
 
-def test_two_of_one_name_are_refused(admin: kube_servers.Http, below: str) -> None:
-    refused = admin.patch(below, {"spec": {"ephemeralContainers": [more("e"), more("e")]}})
+def test_duplicate_names_are_rejected(admin: kube_servers.Http, subresource_path: str) -> None:
+    refused = admin.patch(
+        subresource_path,
+        {"spec": {"ephemeralContainers": [debug_container("e"), debug_container("e")]}},
+    )
     assert (f"{LIST}[1].name", 'Duplicate value: "e"') in causes(refused)
 
 
-def test_a_target_is_a_container_of_the_pod(admin: kube_servers.Http, below: str) -> None:
-    both = (more("a", targetContainerName="main"), more("b", targetContainerName="init"))
+def test_target_must_be_a_container_of_the_pod(
+    admin: kube_servers.Http, subresource_path: str
+) -> None:
+    both = (
+        debug_container("a", targetContainerName="main"),
+        debug_container("b", targetContainerName="init"),
+    )
     mount = {"name": "shared", "mountPath": "/shared"}
-    done = admin.patch(below, added(*both, more("c", volumeMounts=[mount])), form=STRATEGIC).ok()
+    done = admin.patch(
+        subresource_path,
+        patch_adding(*both, debug_container("c", volumeMounts=[mount])),
+        form=STRATEGIC,
+    ).ok()
     assert names(done) == ["a", "b", "c"]
-    refused = admin.patch(below, added(more("d", targetContainerName="a")), form=STRATEGIC)
+    refused = admin.patch(
+        subresource_path,
+        patch_adding(debug_container("d", targetContainerName="a")),
+        form=STRATEGIC,
+    )
     found = [message for field, message in causes(refused) if "targetContainerName" in field]
     assert found == ['Not found: "a"']
 
 
-def test_an_older_version_conflicts(admin: kube_servers.Http, path: str, below: str) -> None:
+def test_old_resource_version_is_a_conflict(
+    admin: kube_servers.Http, path: str, subresource_path: str
+) -> None:
     old = admin.get(path).ok()
     admin.patch(path, {"metadata": {"labels": {"a": "c"}}}).ok()
-    old["spec"]["ephemeralContainers"] = [more("e")]
-    refused = admin.put(below, old)
+    old["spec"]["ephemeralContainers"] = [debug_container("e")]
+    refused = admin.put(subresource_path, old)
     assert (refused.status, refused.reason) == (409, "Conflict")
     version = {"metadata": {"resourceVersion": old["metadata"]["resourceVersion"]}}
-    assert admin.patch(below, {**added(more("e")), **version}, form=STRATEGIC).status == 409
+    assert (
+        admin.patch(
+            subresource_path, {**patch_adding(debug_container("e")), **version}, form=STRATEGIC
+        ).status
+        == 409
+    )
     other = {"metadata": {"uid": "00000000-0000-0000-0000-000000000000"}}
-    assert admin.patch(below, {**added(more("e")), **other}, form=STRATEGIC).status == 422
-    assert names(admin.get(below).ok()) == []
+    assert (
+        admin.patch(
+            subresource_path, {**patch_adding(debug_container("e")), **other}, form=STRATEGIC
+        ).status
+        == 422
+    )
+    assert names(admin.get(subresource_path).ok()) == []
 
 
-def test_an_unknown_field_is_warned_of_or_refused(admin: kube_servers.Http, below: str) -> None:
-    body = added(more("e", nonsense=1))
-    refused = admin.patch(below, body, form=STRATEGIC, fieldValidation="Strict")
+def test_unknown_field_gives_warning_or_error(
+    admin: kube_servers.Http, subresource_path: str
+) -> None:
+    body = patch_adding(debug_container("e", nonsense=1))
+    refused = admin.patch(subresource_path, body, form=STRATEGIC, fieldValidation="Strict")
     assert refused.status in (400, 422)
     assert f'unknown field "{LIST}[0].nonsense"' in refused.message
-    done = admin.patch(below, body, form=STRATEGIC)
+    done = admin.patch(subresource_path, body, form=STRATEGIC)
     [warning] = [text for text in done.warnings if "nonsense" in text]
     assert f'unknown field \\"{LIST}[0].nonsense\\"' in warning
     assert "nonsense" not in done.ok()["spec"]["ephemeralContainers"][0]
 
 
-def test_a_wrong_type_is_refused(admin: kube_servers.Http, below: str) -> None:
-    refused = admin.patch(below, {"spec": {"ephemeralContainers": [more("e", command="true")]}})
+def test_wrong_type_is_rejected(admin: kube_servers.Http, subresource_path: str) -> None:
+    refused = admin.patch(
+        subresource_path, {"spec": {"ephemeralContainers": [debug_container("e", command="true")]}}
+    )
     assert refused.status == 422
 
 
-def test_it_is_a_right_of_its_own(
-    admin: kube_servers.Http, namespace: str, path: str, below: str
+def test_subresource_needs_its_own_permission(
+    admin: kube_servers.Http, namespace: str, path: str, subresource_path: str
 ) -> None:
     role: dict[str, Any] = {
         "metadata": {"name": "pods"},
@@ -341,24 +410,27 @@ def test_it_is_a_right_of_its_own(
     admin.post(f"{rbac}/rolebindings", binding).ok()
     jane = admin.impersonating("jane")
     waiting.wait_until(lambda: jane.get(path).status == 200, what="the role holds")
-    refused = jane.patch(below, added(more("e")), form=STRATEGIC)
+    refused = jane.patch(subresource_path, patch_adding(debug_container("e")), form=STRATEGIC)
     assert refused.status == 403
     assert 'cannot patch resource "pods/ephemeralcontainers"' in refused.message
     role["rules"][0]["resources"] = ["pods/ephemeralcontainers"]
     admin.put(f"{rbac}/roles/pods", role).ok()
     waiting.wait_until(
-        lambda: jane.patch(below, added(more("e")), form=STRATEGIC).status == 200,
+        lambda: (
+            jane.patch(subresource_path, patch_adding(debug_container("e")), form=STRATEGIC).status
+            == 200
+        ),
         what="the right holds",
     )
     assert names(admin.get(path).ok()) == ["e"]
 
 
-def test_kubectl_debug_adds_one(
-    admin: kube_servers.Http, kubectl: kube_servers.Kubectl, below: str
+def test_kubectl_debug_adds_a_container(
+    admin: kube_servers.Http, kubectl: kube_servers.Kubectl, subresource_path: str
 ) -> None:
     kubectl("debug", "p", "--image=label:v1", "--container=first", "--target=main", "--", "true")
     kubectl("debug", "p", "--image=label:v1", "--container=second", "--env=A=b", "--", "false")
-    first, second = admin.get(below).ok()["spec"]["ephemeralContainers"]
+    first, second = admin.get(subresource_path).ok()["spec"]["ephemeralContainers"]
     assert (first["name"], first["targetContainerName"], first["command"]) == (
         "first",
         "main",

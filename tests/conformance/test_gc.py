@@ -11,19 +11,19 @@ Make = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def maps(namespace: str) -> str:
+def config_maps_path(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/configmaps"
 
 
 @pytest.fixture
-def make(admin: kube_servers.Http, maps: str) -> Make:
+def make(admin: kube_servers.Http, config_maps_path: str) -> Make:
     """Makes a ConfigMap; `owner` is the one that it depends on."""
 
     def made(name: str, owner: Any = None, **metadata: Any) -> dict[str, Any]:
         if owner is not None:
             metadata["ownerReferences"] = [reference(owner, **metadata.pop("reference", {}))]
         body = {"metadata": {"name": name, **metadata}}
-        found: dict[str, Any] = admin.post(maps, body).ok()
+        found: dict[str, Any] = admin.post(config_maps_path, body).ok()
         return found
 
     return made
@@ -40,99 +40,115 @@ def reference(owner: Any, **more: Any) -> dict[str, Any]:
     }
 
 
-def gone(admin: kube_servers.Http, path: str) -> None:
+def wait_until_gone(admin: kube_servers.Http, path: str) -> None:
     """The collector may stand still for half a minute while other tests delete kinds."""
     waiting.wait_until(lambda: admin.get(path).status == 404, what=f"{path} is gone", timeout_s=90)
 
 
-def test_dependents_go_after_their_owner(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_background_deletion_deletes_dependents(
+    admin: kube_servers.Http, config_maps_path: str, make: Make
+) -> None:
     """Background is the default: the owner is gone at once."""
     make("d", make("o"))
-    assert admin.delete(f"{maps}/o").ok()["status"] == "Success"
-    assert admin.get(f"{maps}/o").status == 404
-    gone(admin, f"{maps}/d")
+    assert admin.delete(f"{config_maps_path}/o").ok()["status"] == "Success"
+    assert admin.get(f"{config_maps_path}/o").status == 404
+    wait_until_gone(admin, f"{config_maps_path}/d")
 
 
-def test_dependents_of_dependents_go(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_dependents_of_dependents_are_deleted(
+    admin: kube_servers.Http, config_maps_path: str, make: Make
+) -> None:
     make("c", make("b", make("a")))
-    admin.delete(f"{maps}/a", propagationPolicy="Background").ok()
-    gone(admin, f"{maps}/b")
-    gone(admin, f"{maps}/c")
+    admin.delete(f"{config_maps_path}/a", propagationPolicy="Background").ok()
+    wait_until_gone(admin, f"{config_maps_path}/b")
+    wait_until_gone(admin, f"{config_maps_path}/c")
 
 
-def test_orphans_stay(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_orphaned_dependents_are_kept(
+    admin: kube_servers.Http, config_maps_path: str, make: Make
+) -> None:
     """The owner waits with the finalizer `orphan` until no object refers to it."""
     make("d", make("o"))
-    marked = admin.delete(f"{maps}/o", {"propagationPolicy": "Orphan"}).ok()
+    marked = admin.delete(f"{config_maps_path}/o", {"propagationPolicy": "Orphan"}).ok()
     assert marked["metadata"]["finalizers"] == ["orphan"]
-    gone(admin, f"{maps}/o")
-    assert "ownerReferences" not in admin.get(f"{maps}/d").json["metadata"]
+    wait_until_gone(admin, f"{config_maps_path}/o")
+    assert "ownerReferences" not in admin.get(f"{config_maps_path}/d").json["metadata"]
 
 
-def test_orphan_dependents_is_the_old_way(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_orphan_dependents_option_is_supported(
+    admin: kube_servers.Http, config_maps_path: str, make: Make
+) -> None:
     make("d", make("o"))
-    admin.delete(f"{maps}/o", {"orphanDependents": True}).ok()
-    gone(admin, f"{maps}/o")
-    assert admin.get(f"{maps}/d").status == 200
+    admin.delete(f"{config_maps_path}/o", {"orphanDependents": True}).ok()
+    wait_until_gone(admin, f"{config_maps_path}/o")
+    assert admin.get(f"{config_maps_path}/d").status == 200
 
 
-def test_a_foreground_owner_waits(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_foreground_owner_waits_for_blocking_dependents(
+    admin: kube_servers.Http, config_maps_path: str, make: Make
+) -> None:
     """For dependents that block it, until these are gone themselves."""
     owner = make("o")
     make("d", owner, reference={"blockOwnerDeletion": True}, finalizers=["a.b/c"])
-    marked = admin.delete(f"{maps}/o", propagationPolicy="Foreground").ok()
+    marked = admin.delete(f"{config_maps_path}/o", propagationPolicy="Foreground").ok()
     assert marked["metadata"]["finalizers"] == ["foregroundDeletion"]
     waiting.wait_until(
-        lambda: "deletionTimestamp" in admin.get(f"{maps}/d").json["metadata"],
+        lambda: "deletionTimestamp" in admin.get(f"{config_maps_path}/d").json["metadata"],
         what="the dependent is being deleted",
         timeout_s=90,
     )
-    assert admin.get(f"{maps}/o").status == 200
-    admin.patch(f"{maps}/d", {"metadata": {"finalizers": None}}).ok()
-    gone(admin, f"{maps}/d")
-    gone(admin, f"{maps}/o")
+    assert admin.get(f"{config_maps_path}/o").status == 200
+    admin.patch(f"{config_maps_path}/d", {"metadata": {"finalizers": None}}).ok()
+    wait_until_gone(admin, f"{config_maps_path}/d")
+    wait_until_gone(admin, f"{config_maps_path}/o")
 
 
-def test_dependents_that_do_not_block(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_non_blocking_dependents_are_not_waited_for(
+    admin: kube_servers.Http, config_maps_path: str, make: Make
+) -> None:
     make("d", make("o"), finalizers=["a.b/c"])
-    admin.delete(f"{maps}/o", propagationPolicy="Foreground").ok()
-    gone(admin, f"{maps}/o")
+    admin.delete(f"{config_maps_path}/o", propagationPolicy="Foreground").ok()
+    wait_until_gone(admin, f"{config_maps_path}/o")
     waiting.wait_until(
-        lambda: "deletionTimestamp" in admin.get(f"{maps}/d").json["metadata"],
+        lambda: "deletionTimestamp" in admin.get(f"{config_maps_path}/d").json["metadata"],
         what="the dependent is being deleted",
         timeout_s=90,
     )
-    admin.patch(f"{maps}/d", {"metadata": {"finalizers": None}}).ok()
+    admin.patch(f"{config_maps_path}/d", {"metadata": {"finalizers": None}}).ok()
 
 
-def test_one_living_owner_is_enough(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_dependent_with_one_existing_owner_is_kept(
+    admin: kube_servers.Http, config_maps_path: str, make: Make
+) -> None:
     """The reference to the one that is gone is taken out."""
     one, two = make("one"), make("two")
     references = [reference(one), reference(two)]
     make("d", ownerReferences=references)
-    admin.delete(f"{maps}/one").ok()
+    admin.delete(f"{config_maps_path}/one").ok()
     waiting.wait_until(
-        lambda: len(admin.get(f"{maps}/d").json["metadata"]["ownerReferences"]) == 1,
+        lambda: len(admin.get(f"{config_maps_path}/d").json["metadata"]["ownerReferences"]) == 1,
         what="the dead owner is forgotten",
         timeout_s=90,
     )
-    admin.delete(f"{maps}/two").ok()
-    gone(admin, f"{maps}/d")
+    admin.delete(f"{config_maps_path}/two").ok()
+    wait_until_gone(admin, f"{config_maps_path}/d")
 
 
-def test_an_owner_that_never_was(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_dependent_of_nonexistent_owner_is_deleted(
+    admin: kube_servers.Http, config_maps_path: str, make: Make
+) -> None:
     """The dependent goes, whether name or uid do not fit."""
     absent = {"metadata": {"name": "none", "uid": "11111111-1111-1111-1111-111111111111"}}
     make("d", absent)
-    gone(admin, f"{maps}/d")
+    wait_until_gone(admin, f"{config_maps_path}/d")
     other = make("o")
     other["metadata"]["uid"] = "11111111-1111-1111-1111-111111111112"
     make("e", other)
-    gone(admin, f"{maps}/e")
-    assert admin.get(f"{maps}/o").status == 200
+    wait_until_gone(admin, f"{config_maps_path}/e")
+    assert admin.get(f"{config_maps_path}/o").status == 200
 
 
-def deleting(admin: kube_servers.Http, path: str) -> None:
+def wait_until_deleting(admin: kube_servers.Http, path: str) -> None:
     waiting.wait_until(
         lambda: "deletionTimestamp" in admin.get(path).ok()["metadata"],
         what=f"{path} is being deleted",
@@ -140,75 +156,83 @@ def deleting(admin: kube_servers.Http, path: str) -> None:
     )
 
 
-def test_an_orphan_that_blocks_stays(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_blocking_orphan_is_kept(
+    admin: kube_servers.Http, config_maps_path: str, make: Make
+) -> None:
     """Whether it blocks matters to foreground deletion alone."""
     make("d", make("o"), reference={"blockOwnerDeletion": True})
-    admin.delete(f"{maps}/o", propagationPolicy="Orphan").ok()
-    gone(admin, f"{maps}/o")
-    found = admin.get(f"{maps}/d").ok()["metadata"]
+    admin.delete(f"{config_maps_path}/o", propagationPolicy="Orphan").ok()
+    wait_until_gone(admin, f"{config_maps_path}/o")
+    found = admin.get(f"{config_maps_path}/d").ok()["metadata"]
     assert "ownerReferences" not in found
     assert "deletionTimestamp" not in found
 
 
-def test_dependents_go_though_the_owner_is_held(
-    admin: kube_servers.Http, maps: str, make: Make
+def test_dependents_are_deleted_while_owner_has_finalizer(
+    admin: kube_servers.Http, config_maps_path: str, make: Make
 ) -> None:
     """Those too that do not block: they do not wait for the finalizer of another."""
     owner = make("o", finalizers=["a.b/c"])
     make("d", owner)
     make("e", owner, reference={"blockOwnerDeletion": True})
-    admin.delete(f"{maps}/o", propagationPolicy="Foreground").ok()
-    gone(admin, f"{maps}/d")
-    gone(admin, f"{maps}/e")
-    assert admin.get(f"{maps}/o").ok()["metadata"]["deletionTimestamp"]
-    admin.patch(f"{maps}/o", {"metadata": {"finalizers": None}}).ok()
+    admin.delete(f"{config_maps_path}/o", propagationPolicy="Foreground").ok()
+    wait_until_gone(admin, f"{config_maps_path}/d")
+    wait_until_gone(admin, f"{config_maps_path}/e")
+    assert admin.get(f"{config_maps_path}/o").ok()["metadata"]["deletionTimestamp"]
+    admin.patch(f"{config_maps_path}/o", {"metadata": {"finalizers": None}}).ok()
 
 
 @pytest.mark.parametrize(
     "freed", [None, "blockOwnerDeletion"], ids=["without the owner", "no longer blocking"]
 )
-def test_a_dependent_lets_its_owner_go(
-    admin: kube_servers.Http, maps: str, make: Make, freed: str | None
+def test_owner_is_removed_when_dependent_unblocks(
+    admin: kube_servers.Http, config_maps_path: str, make: Make, freed: str | None
 ) -> None:
     """When its reference is taken out, or blocks no more."""
     owner = make("o")
     make("d", owner, reference={"blockOwnerDeletion": True}, finalizers=["a.b/c"])
-    admin.delete(f"{maps}/o", propagationPolicy="Foreground").ok()
-    deleting(admin, f"{maps}/d")
+    admin.delete(f"{config_maps_path}/o", propagationPolicy="Foreground").ok()
+    wait_until_deleting(admin, f"{config_maps_path}/d")
     references = [reference(owner, **{freed: False})] if freed else None
-    admin.patch(f"{maps}/d", {"metadata": {"ownerReferences": references}}).ok()
-    gone(admin, f"{maps}/o")
-    admin.patch(f"{maps}/d", {"metadata": {"finalizers": None}}).ok()
+    admin.patch(f"{config_maps_path}/d", {"metadata": {"ownerReferences": references}}).ok()
+    wait_until_gone(admin, f"{config_maps_path}/o")
+    admin.patch(f"{config_maps_path}/d", {"metadata": {"finalizers": None}}).ok()
 
 
-def test_its_own_owner_waits_for_itself(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_object_owning_itself_waits_in_foreground_deletion(
+    admin: kube_servers.Http, config_maps_path: str, make: Make
+) -> None:
     """In foreground deletion, for ever; another policy lets it go."""
     itself = make("o")
     references = [reference(itself, blockOwnerDeletion=True)]
-    admin.patch(f"{maps}/o", {"metadata": {"ownerReferences": references}}).ok()
+    admin.patch(f"{config_maps_path}/o", {"metadata": {"ownerReferences": references}}).ok()
     make("d", make("p"))
-    admin.delete(f"{maps}/o", propagationPolicy="Foreground").ok()
-    admin.delete(f"{maps}/p").ok()
-    gone(admin, f"{maps}/d")  # the collector has come by
-    assert admin.get(f"{maps}/o").ok()["metadata"]["finalizers"] == ["foregroundDeletion"]
-    admin.delete(f"{maps}/o", propagationPolicy="Background").ok()
-    gone(admin, f"{maps}/o")
+    admin.delete(f"{config_maps_path}/o", propagationPolicy="Foreground").ok()
+    admin.delete(f"{config_maps_path}/p").ok()
+    wait_until_gone(admin, f"{config_maps_path}/d")  # the collector has come by
+    assert admin.get(f"{config_maps_path}/o").ok()["metadata"]["finalizers"] == [
+        "foregroundDeletion"
+    ]
+    admin.delete(f"{config_maps_path}/o", propagationPolicy="Background").ok()
+    wait_until_gone(admin, f"{config_maps_path}/o")
 
 
-def test_a_circle_of_owners_goes(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_cycle_of_owners_is_deleted(
+    admin: kube_servers.Http, config_maps_path: str, make: Make
+) -> None:
     made = [make(f"c{i}") for i in range(4)]
     for i, owner in enumerate(made):
         references = [reference(owner, blockOwnerDeletion=True)]
-        path = f"{maps}/c{(i + 1) % len(made)}"
+        path = f"{config_maps_path}/c{(i + 1) % len(made)}"
         admin.patch(path, {"metadata": {"ownerReferences": references}}).ok()
-    admin.delete(f"{maps}/c0", propagationPolicy="Foreground").ok()
+    admin.delete(f"{config_maps_path}/c0", propagationPolicy="Foreground").ok()
     for i in range(len(made)):
-        gone(admin, f"{maps}/c{i}")
+        wait_until_gone(admin, f"{config_maps_path}/c{i}")
 
 
 @pytest.mark.parametrize("kind", ["namespaces", "clusterroles"])
-def test_what_is_in_no_namespace_has_no_owner_in_one(
-    admin: kube_servers.Http, maps: str, make: Make, kind: str
+def test_cluster_scoped_dependent_ignores_namespaced_owner(
+    admin: kube_servers.Http, config_maps_path: str, make: Make, kind: str
 ) -> None:
     """It stays, though the owner lives, goes, or never was."""
     owner = make("o")
@@ -223,8 +247,8 @@ def test_what_is_in_no_namespace_has_no_owner_in_one(
     admin.post(collections[kind], {"metadata": {"name": name, "ownerReferences": references}}).ok()
     try:
         make("d", owner)
-        admin.delete(f"{maps}/o").ok()
-        gone(admin, f"{maps}/d")
+        admin.delete(f"{config_maps_path}/o").ok()
+        wait_until_gone(admin, f"{config_maps_path}/d")
         found = admin.get(path).ok()["metadata"]
         assert "deletionTimestamp" not in found
         assert len(found["ownerReferences"]) == 2
@@ -232,21 +256,21 @@ def test_what_is_in_no_namespace_has_no_owner_in_one(
         admin.delete(path)
 
 
-def test_an_owner_of_an_unknown_kind_stops_all(
-    admin: kube_servers.Http, maps: str, make: Make
+def test_owner_of_unknown_kind_prevents_collection(
+    admin: kube_servers.Http, config_maps_path: str, make: Make
 ) -> None:
     """Neither the dependent goes, nor its reference to an owner that is gone."""
     unknown = {"apiVersion": "absent.kiln.test/v1", "kind": "N", "name": "n", "uid": "1"}
     make("d", ownerReferences=[reference(make("o")), reference(make("p")), unknown])
     make("e", make("q"))
     for owner in ("o", "p", "q"):
-        admin.delete(f"{maps}/{owner}").ok()
-    gone(admin, f"{maps}/e")
-    assert len(admin.get(f"{maps}/d").ok()["metadata"]["ownerReferences"]) == 3
+        admin.delete(f"{config_maps_path}/{owner}").ok()
+    wait_until_gone(admin, f"{config_maps_path}/e")
+    assert len(admin.get(f"{config_maps_path}/d").ok()["metadata"]["ownerReferences"]) == 3
 
 
-def test_kube_events_have_no_owners(
-    admin: kube_servers.Http, namespace: str, maps: str, make: Make
+def test_owners_of_kube_events_are_ignored(
+    admin: kube_servers.Http, namespace: str, config_maps_path: str, make: Make
 ) -> None:
     owner = make("o")
     make("d", owner)
@@ -256,15 +280,17 @@ def test_kube_events_have_no_owners(
         "involvedObject": {"kind": "ConfigMap", "name": "o", "namespace": namespace},
     }
     admin.post(events, event).ok()
-    admin.delete(f"{maps}/o").ok()
-    gone(admin, f"{maps}/d")
+    admin.delete(f"{config_maps_path}/o").ok()
+    wait_until_gone(admin, f"{config_maps_path}/d")
     assert admin.get(f"{events}/e").status == 200
 
 
-def test_two_controllers_are_refused(admin: kube_servers.Http, maps: str, make: Make) -> None:
+def test_two_controllers_are_rejected(
+    admin: kube_servers.Http, config_maps_path: str, make: Make
+) -> None:
     one, two = make("one"), make("two")
     references = [reference(one, controller=True), reference(two, controller=True)]
-    done = admin.post(maps, {"metadata": {"name": "d", "ownerReferences": references}})
+    done = admin.post(config_maps_path, {"metadata": {"name": "d", "ownerReferences": references}})
     assert done.status == 422
     assert (
         "Only one reference can have Controller set to true. Found "
@@ -272,13 +298,13 @@ def test_two_controllers_are_refused(admin: kube_servers.Http, maps: str, make: 
     ) in done.message
 
 
-def test_kubectl_cascades(
-    kubectl: kube_servers.Kubectl, admin: kube_servers.Http, maps: str, make: Make
+def test_kubectl_delete_cascades(
+    kubectl: kube_servers.Kubectl, admin: kube_servers.Http, config_maps_path: str, make: Make
 ) -> None:
     """--cascade=orphan and foreground, which waits."""
     make("d", make("o"))
     kubectl("delete", "configmap", "o", "--cascade=orphan")
-    assert admin.get(f"{maps}/d").status == 200
+    assert admin.get(f"{config_maps_path}/d").status == 200
     make("e", make("p"), reference={"blockOwnerDeletion": True})
     kubectl("delete", "configmap", "p", "--cascade=foreground")
-    assert admin.get(f"{maps}/e").status == 404
+    assert admin.get(f"{config_maps_path}/e").status == 404

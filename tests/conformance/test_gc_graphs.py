@@ -21,7 +21,7 @@ def second_namespace(admin: kube_servers.Http, namespaces_made: list[str]) -> st
 
 @pytest.mark.parametrize("first", range(0, 40, 10))
 @pytest.mark.timeout(600)
-def test_graphs_settle_as_the_model_says(
+def test_owner_graphs_settle_as_in_the_model(
     admin: kube_servers.Http, namespace: str, second_namespace: str, first: int
 ) -> None:
     """All policies, finalizers, several owners, owners that are none, circles."""
@@ -29,7 +29,7 @@ def test_graphs_settle_as_the_model_says(
         gc_graphs.play(admin, seed, (namespace, second_namespace))
 
 
-def test_a_dependent_that_was_in_foreground_deletion(
+def test_former_foreground_dependent_counts_as_cycle(
     admin: kube_servers.Http, namespace: str, second_namespace: str
 ) -> None:
     """Graph 2122: it is still taken for one that closes a circle."""
@@ -38,7 +38,9 @@ def test_a_dependent_that_was_in_foreground_deletion(
 
 
 @pytest.mark.timeout(600)
-def test_a_new_graph(admin: kube_servers.Http, namespace: str, second_namespace: str) -> None:
+def test_random_owner_graph_settles_as_in_the_model(
+    admin: kube_servers.Http, namespace: str, second_namespace: str
+) -> None:
     """Its seed is in the failure."""
     print(f"seed {_FRESH}")
     played = gc_graphs.play(admin, _FRESH, (namespace, second_namespace))

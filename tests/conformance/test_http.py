@@ -21,7 +21,7 @@ def status(code: int, reason: str, message: str, **more: Any) -> dict[str, Any]:
     return {**found, "message": message, "reason": reason, **more, "code": code}
 
 
-def test_an_object_that_is_not_there(admin: kube_servers.Http, namespace: str) -> None:
+def test_missing_object_returns_status(admin: kube_servers.Http, namespace: str) -> None:
     """The Status in its order of fields, with a line end."""
     response = admin.get(f"{CONFIG_MAPS.format(namespace)}/x")
     assert response.body == (
@@ -49,7 +49,7 @@ def test_an_object_that_is_not_there(admin: kube_servers.Http, namespace: str) -
         ("POST", "{}/" + ROOT_CA + "/../../pods/x/log"),
     ],
 )
-def test_methods_that_a_path_does_not_have(
+def test_unsupported_methods_are_not_allowed(
     admin: kube_servers.Http, namespace: str, method: str, path: str
 ) -> None:
     target = path.format(CONFIG_MAPS.format(namespace)).replace(f"{ROOT_CA}/../../", "../")
@@ -59,7 +59,7 @@ def test_methods_that_a_path_does_not_have(
     assert response.json == status(405, "MethodNotAllowed", NOT_ALLOWED, details={})
 
 
-def test_head_is_no_way_to_read_objects(admin: kube_servers.Http, namespace: str) -> None:
+def test_head_is_not_allowed_for_objects(admin: kube_servers.Http, namespace: str) -> None:
     """405 without a body, for lists, objects and what is not there."""
     for path in ("", f"/{ROOT_CA}", "/x"):
         response = admin.send("HEAD", CONFIG_MAPS.format(namespace) + path)
@@ -79,7 +79,9 @@ def test_head_is_no_way_to_read_objects(admin: kube_servers.Http, namespace: str
         "/apis/rbac.authorization.k8s.io/v1/nothings",
     ],
 )
-def test_paths_of_no_resource(admin: kube_servers.Http, namespace: str, path: str) -> None:
+def test_unknown_resource_path_is_not_found(
+    admin: kube_servers.Http, namespace: str, path: str
+) -> None:
     """404 with empty details in groups that are built in."""
     response = admin.get(path.format(namespace))
     assert response.json == status(404, "NotFound", NOT_FOUND, details={})
@@ -97,7 +99,7 @@ def test_paths_of_no_resource(admin: kube_servers.Http, namespace: str, path: st
         "/apis/kilnwork.dev/v1alpha1/nothings",
     ],
 )
-def test_paths_of_no_api(admin: kube_servers.Http, path: str) -> None:
+def test_unknown_api_path_is_plain_text_not_found(admin: kube_servers.Http, path: str) -> None:
     """Plain text from the router, where no group claims the path."""
     response = admin.get(path)
     assert (response.status, response.body) == (404, b"404 page not found\n")
@@ -105,7 +107,9 @@ def test_paths_of_no_api(admin: kube_servers.Http, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", [CONFIG_MAPS, f"{CONFIG_MAPS}/{ROOT_CA}", f"{CONFIG_MAPS}/none"])
-def test_media_types_of_built_in_kinds(admin: kube_servers.Http, namespace: str, path: str) -> None:
+def test_unsupported_accept_for_built_in_kinds(
+    admin: kube_servers.Http, namespace: str, path: str
+) -> None:
     """406 before anything else is looked at, in words of the router."""
     response = admin.get(path.format(namespace), headers={"Accept": "text/html"})
     assert (response.status, response.reason) == (406, "NotAcceptable")
@@ -114,7 +118,7 @@ def test_media_types_of_built_in_kinds(admin: kube_servers.Http, namespace: str,
     assert response.json["details"] == {}
 
 
-def test_media_types_of_custom_kinds(admin: kube_servers.Http, namespace: str) -> None:
+def test_unsupported_accept_for_custom_kinds(admin: kube_servers.Http, namespace: str) -> None:
     response = admin.get(TASKS.format(namespace), headers={"Accept": "text/html"})
     assert (response.status, response.reason) == (406, "NotAcceptable")
     assert response.message.startswith(
@@ -123,7 +127,9 @@ def test_media_types_of_custom_kinds(admin: kube_servers.Http, namespace: str) -
 
 
 @pytest.mark.parametrize("form", ["as=Table;v=v9;g=meta.k8s.io", "as=Nothing;v=v1;g=meta.k8s.io"])
-def test_unknown_forms(admin: kube_servers.Http, namespace: str, form: str) -> None:
+def test_unknown_formats_are_not_acceptable(
+    admin: kube_servers.Http, namespace: str, form: str
+) -> None:
     """406, unless something else is taken too."""
     path = CONFIG_MAPS.format(namespace)
     response = admin.get(path, headers={"Accept": f"application/json;{form}"})
@@ -145,7 +151,7 @@ def test_unknown_forms(admin: kube_servers.Http, namespace: str, form: str) -> N
     ],
 )
 @pytest.mark.parametrize("path", [f"{CONFIG_MAPS}/{ROOT_CA}", CONFIG_MAPS, f"{TASKS}/none"])
-def test_json_or_yaml(
+def test_response_is_json_or_yaml_as_accepted(
     admin: kube_servers.Http, namespace: str, path: str, accept: str, media: str
 ) -> None:
     """As the client likes, for objects, lists and refusals; the same document in both."""
@@ -171,7 +177,7 @@ def test_json_or_yaml(
         ({"pretty": "no"}, "curl/8.0", False),
     ],
 )
-def test_people_get_indented_json(
+def test_curl_and_browsers_get_indented_json(
     admin: kube_servers.Http, namespace: str, query: dict[str, str], agent: str, *, indented: bool
 ) -> None:
     """By `pretty`, else by the user agent; refusals too."""
@@ -181,7 +187,7 @@ def test_people_get_indented_json(
         assert response.body.startswith(b'{\n  "' if indented else b'{"')
 
 
-def test_large_responses_are_compressed_for_who_takes_it(
+def test_large_responses_are_compressed_if_accepted(
     admin: kube_servers.Http, namespace: str
 ) -> None:
     path = CONFIG_MAPS.format(namespace)
@@ -204,7 +210,7 @@ def test_responses_are_not_to_be_cached(admin: kube_servers.Http, namespace: str
         assert response.headers["Cache-Control"] == "no-cache, private"
 
 
-def test_bodies_have_a_limit(admin: kube_servers.Http, namespace: str) -> None:
+def test_request_body_size_is_limited(admin: kube_servers.Http, namespace: str) -> None:
     """3 MiB of request; what a kind allows is less."""
     body = {"metadata": {"name": "big"}, "data": {"a": "x" * (4 << 20)}}
     response = admin.post(CONFIG_MAPS.format(namespace), body)
@@ -216,7 +222,9 @@ def test_bodies_have_a_limit(admin: kube_servers.Http, namespace: str) -> None:
     ("verb", "kind"),
     [("POST", "Create"), ("PUT", "Update"), ("PATCH", "Patch"), ("DELETE", "Delete")],
 )
-def test_options_of_writes(admin: kube_servers.Http, namespace: str, verb: str, kind: str) -> None:
+def test_invalid_write_options_are_listed(
+    admin: kube_servers.Http, namespace: str, verb: str, kind: str
+) -> None:
     """422 that names the options, and says every reason."""
     path = CONFIG_MAPS.format(namespace) + ("" if verb == "POST" else f"/{ROOT_CA}")
     headers = {"Content-Type": kube_servers.MERGE} if verb == "PATCH" else None
@@ -232,7 +240,7 @@ def test_options_of_writes(admin: kube_servers.Http, namespace: str, verb: str, 
     )
 
 
-def test_all_that_is_wrong_with_options(admin: kube_servers.Http, namespace: str) -> None:
+def test_all_problems_of_options_are_listed(admin: kube_servers.Http, namespace: str) -> None:
     known = '"", "Ignore", "Strict", "Warn"'
     query = {"dryRun": "Some", "fieldManager": "x" * 129, "fieldValidation": "Maybe"}
     response = admin.post(CONFIG_MAPS.format(namespace), {"metadata": {"name": "x"}}, **query)
@@ -243,7 +251,7 @@ def test_all_that_is_wrong_with_options(admin: kube_servers.Http, namespace: str
     ]
 
 
-def test_health(server: kube_servers.Server) -> None:
+def test_health_paths_need_no_credential(server: kube_servers.Server) -> None:
     """Any client may ask how the server is."""
     with server.bearer(None) as anonymous:
         for path in ("/healthz", "/readyz", "/livez"):
@@ -253,14 +261,14 @@ def test_health(server: kube_servers.Server) -> None:
         assert anonymous.get("/version").ok()["major"] == "1"
 
 
-def test_an_unknown_token(server: kube_servers.Server) -> None:
+def test_unknown_token_is_unauthorized(server: kube_servers.Server) -> None:
     """401, and nothing is said about why."""
     with server.bearer("nonsense") as anonymous:
         response = anonymous.get("/api/v1/pods")
         assert response.json == status(401, "Unauthorized", "Unauthorized")
 
 
-def test_an_anonymous_user(server: kube_servers.Server) -> None:
+def test_anonymous_user_is_forbidden(server: kube_servers.Server) -> None:
     """Who shows nothing is `system:anonymous`, and may do nothing."""
     with server.bearer(None) as anonymous:
         listed = anonymous.get("/api/v1/namespaces/default/pods")
@@ -279,14 +287,14 @@ def test_an_anonymous_user(server: kube_servers.Server) -> None:
         )
 
 
-def test_the_root_names_the_paths(admin: kube_servers.Http) -> None:
+def test_root_lists_the_paths(admin: kube_servers.Http) -> None:
     paths = admin.get("/").ok()["paths"]
     wanted = {"/api", "/api/v1", "/apis", "/apis/", "/apis/rbac.authorization.k8s.io/v1"}
     assert wanted | {"/healthz", "/openapi/v2", "/openapi/v3", "/version"} <= set(paths)
     assert paths == sorted(paths)
 
 
-def test_one_connection_for_many_requests(admin: kube_servers.Http, namespace: str) -> None:
+def test_connection_is_reused_after_errors(admin: kube_servers.Http, namespace: str) -> None:
     """Refusals do not close it either."""
     connection = admin.connect()
     try:
@@ -301,14 +309,14 @@ def test_one_connection_for_many_requests(admin: kube_servers.Http, namespace: s
 
 
 @pytest.mark.parametrize("query", ["limit=1;x=2", "labelSelector=%zz", "labelSelector=%f"])
-def test_broken_pairs_of_a_query_are_passed_over(
+def test_malformed_query_pairs_are_ignored(
     admin: kube_servers.Http, namespace: str, query: str
 ) -> None:
     listed = admin.get(f"{CONFIG_MAPS.format(namespace)}?{query}").ok()
     assert [item["metadata"]["name"] for item in listed["items"]] == [ROOT_CA]
 
 
-def test_names_that_cannot_be(admin: kube_servers.Http, namespace: str) -> None:
+def test_impossible_names_are_rejected(admin: kube_servers.Http, namespace: str) -> None:
     """What leads elsewhere in a path is refused; what is only no name is not found."""
     response = admin.get(f"{CONFIG_MAPS.format(namespace)}/..")
     assert (response.status, response.message) == (
@@ -319,7 +327,7 @@ def test_names_that_cannot_be(admin: kube_servers.Http, namespace: str) -> None:
     assert response.message == 'configmaps "UPPER_x" not found'
 
 
-def test_namespaces_that_are_not_there(admin: kube_servers.Http) -> None:
+def test_missing_namespace_is_empty_and_read_only(admin: kube_servers.Http) -> None:
     """Nothing is in them, and nothing can be put there."""
     path = CONFIG_MAPS.format("nope")
     assert admin.get(path).ok()["items"] == []
@@ -330,7 +338,7 @@ def test_namespaces_that_are_not_there(admin: kube_servers.Http) -> None:
     assert response.json == status(404, "NotFound", message, details=details)
 
 
-def test_bodies_in_pieces(admin: kube_servers.Http, namespace: str) -> None:
+def test_chunked_body_is_accepted(admin: kube_servers.Http, namespace: str) -> None:
     """With a transfer encoding instead of a length."""
     connection = admin.connect()
     try:
@@ -344,7 +352,7 @@ def test_bodies_in_pieces(admin: kube_servers.Http, namespace: str) -> None:
         connection.close()
 
 
-def test_bodies_in_protobuf(admin: kube_servers.Http, namespace: str) -> None:
+def test_protobuf_body_is_accepted(admin: kube_servers.Http, namespace: str) -> None:
     """As typed Go clients send them, who take JSON back."""
 
     def field(number: int, value: bytes) -> bytes:

@@ -115,7 +115,7 @@ def contains(whole: Any, part: Any) -> bool:
         ),
     ],
 )
-def test_what_the_definition_forbids_is_refused(
+def test_invalid_jobs_are_rejected(
     admin: kube_servers.Http, namespace: str, kind: str, spec: Any, field: str
 ) -> None:
     refused = create(admin, namespace, body(kind, spec))
@@ -127,7 +127,7 @@ def test_what_the_definition_forbids_is_refused(
 @pytest.mark.parametrize(
     ("kind", "spec", "longest"), [("Job", BEFORE, 63), ("JobConfig", CONFIG, 49)]
 )
-def test_names_leave_room_for_what_is_made_of_them(
+def test_job_names_leave_room_for_generated_names(
     admin: kube_servers.Http, namespace: str, kind: str, spec: Any, longest: int
 ) -> None:
     create(admin, namespace, body(kind, spec, "x" * longest)).ok()
@@ -153,7 +153,7 @@ def test_names_leave_room_for_what_is_made_of_them(
         ({"template": {"parallelism": {"withCount": 3}}}, "only parallelism.maxInFlight"),
     ],
 )
-def test_what_a_job_is_made_of_cannot_be_changed(
+def test_job_template_cannot_change(
     admin: kube_servers.Http, namespace: str, change: Any, why: str
 ) -> None:
     create(admin, namespace, body("Job", BEFORE)).ok()
@@ -166,7 +166,7 @@ def test_what_a_job_is_made_of_cannot_be_changed(
     }
 
 
-def test_what_may_be_changed_of_a_job(admin: kube_servers.Http, namespace: str) -> None:
+def test_mutable_job_fields_can_change(admin: kube_servers.Http, namespace: str) -> None:
     create(admin, namespace, body("Job", BEFORE)).ok()
     change = {
         "run": 3,
@@ -180,7 +180,9 @@ def test_what_may_be_changed_of_a_job(admin: kube_servers.Http, namespace: str) 
     assert contains(changed["spec"], change)
 
 
-def test_rules_are_cheap_enough_for_many_keys(admin: kube_servers.Http, namespace: str) -> None:
+def test_rules_stay_within_cost_limit_for_many_keys(
+    admin: kube_servers.Http, namespace: str
+) -> None:
     """A server gives the rules of an object a budget for each write."""
     keys = [f"{number:05}-{'k' * 24}" for number in range(8_000)]
     job = {"template": {**TEMPLATE, "parallelism": {"withKeys": keys}}}
@@ -191,9 +193,7 @@ def test_rules_are_cheap_enough_for_many_keys(admin: kube_servers.Http, namespac
     assert admin.patch(path, {"spec": fewer}, form=MERGE).status == 422
 
 
-def test_a_job_gets_the_template_of_its_config_once(
-    admin: kube_servers.Http, namespace: str
-) -> None:
+def test_job_gets_template_of_its_config_once(admin: kube_servers.Http, namespace: str) -> None:
     """What the manager does: the name of the JobConfig goes, what it says comes."""
     own = {"configName": "a", "template": {"taskTemplate": {"command": ["own"]}}}
     create(admin, namespace, body("Job", own)).ok()

@@ -38,7 +38,7 @@ spec:
 
 
 @pytest.fixture
-def filled(kubectl: kube_servers.Kubectl) -> kube_servers.Kubectl:
+def kubectl_with_objects(kubectl: kube_servers.Kubectl) -> kube_servers.Kubectl:
     """kubectl in a namespace with two ConfigMaps, a Task and a Pod that is never bound."""
     kubectl("create", "-f", "-", stdin=THINGS)
     return kubectl
@@ -49,87 +49,99 @@ def table(text: str) -> list[list[str]]:
     return [re.split(r" {2,}", line.strip()) for line in text.splitlines()]
 
 
-def test_get_by_kind_and_name(filled: kube_servers.Kubectl) -> None:
+def test_kubectl_get_by_kind_and_name(kubectl_with_objects: kube_servers.Kubectl) -> None:
     """Under every name that discovery gives; several kinds at once."""
     for name in ("configmaps", "configmap", "cm", "configmaps.v1."):
-        assert table(filled("get", name, "a"))[1][:2] == ["a", "1"]
+        assert table(kubectl_with_objects("get", name, "a"))[1][:2] == ["a", "1"]
     for name in ("tasks", "task", "ktask", "tasks.kilnwork.dev", "tasks.v1alpha1.kilnwork.dev"):
-        assert table(filled("get", name))[1][0] == "t"
-    assert table(filled("get", "cm/a", "task/t", "--no-headers", "-o", "name")) == [
+        assert table(kubectl_with_objects("get", name))[1][0] == "t"
+    assert table(kubectl_with_objects("get", "cm/a", "task/t", "--no-headers", "-o", "name")) == [
         ["configmap/a"],
         ["task.kilnwork.dev/t"],
     ]
-    assert "task.kilnwork.dev/t" in filled("get", "kiln", "-o", "name")
-    assert filled("get", "all", "-o", "name").splitlines() == ["pod/p"]
+    assert "task.kilnwork.dev/t" in kubectl_with_objects("get", "kiln", "-o", "name")
+    assert kubectl_with_objects("get", "all", "-o", "name").splitlines() == ["pod/p"]
 
 
-def test_columns(filled: kube_servers.Kubectl) -> None:
+def test_kubectl_get_columns(kubectl_with_objects: kube_servers.Kubectl) -> None:
     """Narrow, wide, with labels, with namespaces, sorted."""
-    narrow = table(filled("get", "pods"))
+    narrow = table(kubectl_with_objects("get", "pods"))
     assert narrow[0] == ["NAME", "READY", "STATUS", "RESTARTS", "AGE"]
     assert narrow[1][:4] == ["p", "0/1", "Pending", "0"]
-    wide = table(filled("get", "pods", "-o", "wide"))[0]
+    wide = table(kubectl_with_objects("get", "pods", "-o", "wide"))[0]
     assert wide[5:] == ["IP", "NODE", "NOMINATED NODE", "READINESS GATES"]
-    labelled = table(filled("get", "cm", "-L", "app", "a", "b"))
+    labelled = table(kubectl_with_objects("get", "cm", "-L", "app", "a", "b"))
     assert labelled[0] == ["NAME", "DATA", "AGE", "APP"]
     assert [row[3] for row in labelled[1:]] == ["z", "x"]
-    assert "NAMESPACE" in filled("get", "cm", "-A").splitlines()[0]
-    by_value = filled("get", "cm", "-l", "app", "--sort-by=.data.k", "-o", "name")
+    assert "NAMESPACE" in kubectl_with_objects("get", "cm", "-A").splitlines()[0]
+    by_value = kubectl_with_objects("get", "cm", "-l", "app", "--sort-by=.data.k", "-o", "name")
     assert by_value.split() == ["configmap/a", "configmap/b"]
 
 
-def test_selectors_and_pages(filled: kube_servers.Kubectl) -> None:
+def test_kubectl_get_with_selectors_and_pages(kubectl_with_objects: kube_servers.Kubectl) -> None:
     """By label and field, in pages that kubectl puts together."""
-    assert filled("get", "cm", "-l", "app=x", "-o", "name") == "configmap/b\n"
-    assert filled("get", "cm", "-l", "app in (x,z),app!=x", "-o", "name") == "configmap/a\n"
-    assert filled("get", "cm", "--field-selector=metadata.name=b", "-o", "name") == "configmap/b\n"
-    assert filled("get", "pods", "--field-selector=spec.nodeName!=", "-o", "name") == ""
-    every = filled("get", "cm", "--chunk-size=1", "-o", "name").split()
+    assert kubectl_with_objects("get", "cm", "-l", "app=x", "-o", "name") == "configmap/b\n"
+    assert (
+        kubectl_with_objects("get", "cm", "-l", "app in (x,z),app!=x", "-o", "name")
+        == "configmap/a\n"
+    )
+    assert (
+        kubectl_with_objects("get", "cm", "--field-selector=metadata.name=b", "-o", "name")
+        == "configmap/b\n"
+    )
+    assert (
+        kubectl_with_objects("get", "pods", "--field-selector=spec.nodeName!=", "-o", "name") == ""
+    )
+    every = kubectl_with_objects("get", "cm", "--chunk-size=1", "-o", "name").split()
     assert every == ["configmap/a", "configmap/b", "configmap/kube-root-ca.crt"]
-    said = filled.refused("get", "cm", "--field-selector=data.k=one")
+    said = kubectl_with_objects.refused("get", "cm", "--field-selector=data.k=one")
     assert '"data.k" is not a known field selector: only "metadata.name"' in said
-    assert "unable to parse requirement" in filled.refused("get", "cm", "-l", "a in (b")
+    assert "unable to parse requirement" in kubectl_with_objects.refused(
+        "get", "cm", "-l", "a in (b"
+    )
 
 
-def test_documents(filled: kube_servers.Kubectl) -> None:
+def test_kubectl_get_output_formats(kubectl_with_objects: kube_servers.Kubectl) -> None:
     """JSON, YAML, JSONPath, templates, columns of one's own."""
-    one = json.loads(filled("get", "cm", "a", "-o", "json"))
+    one = json.loads(kubectl_with_objects("get", "cm", "a", "-o", "json"))
     assert (one["kind"], one["data"]) == ("ConfigMap", {"k": "one"})
-    many = json.loads(filled("get", "cm", "-o", "json"))
+    many = json.loads(kubectl_with_objects("get", "cm", "-o", "json"))
     assert (many["kind"], {item["kind"] for item in many["items"]}) == ("List", {"ConfigMap"})
-    assert "kind: ConfigMap" in filled("get", "cm", "a", "-o", "yaml")
-    assert filled("get", "cm", "a", "-o", "jsonpath={.data.k}") == "one"
-    assert filled("get", "cm", "a", "-o", "go-template={{.metadata.name}}") == "a"
-    shown = filled("get", "cm", "a", "-o", "custom-columns=N:.metadata.name,V:.data.k")
+    assert "kind: ConfigMap" in kubectl_with_objects("get", "cm", "a", "-o", "yaml")
+    assert kubectl_with_objects("get", "cm", "a", "-o", "jsonpath={.data.k}") == "one"
+    assert kubectl_with_objects("get", "cm", "a", "-o", "go-template={{.metadata.name}}") == "a"
+    shown = kubectl_with_objects(
+        "get", "cm", "a", "-o", "custom-columns=N:.metadata.name,V:.data.k"
+    )
     assert table(shown) == [["N", "V"], ["a", "one"]]
 
 
-def test_what_is_not_there(filled: kube_servers.Kubectl) -> None:
-    assert filled.refused("get", "cm", "z") == (
+def test_kubectl_get_of_missing_objects(kubectl_with_objects: kube_servers.Kubectl) -> None:
+    assert kubectl_with_objects.refused("get", "cm", "z") == (
         'Error from server (NotFound): configmaps "z" not found\n'
     )
-    assert filled.refused("get", "nothings") == (
+    assert kubectl_with_objects.refused("get", "nothings") == (
         'error: the server doesn\'t have a resource type "nothings"\n'
     )
-    assert filled("get", "cm", "z", "--ignore-not-found") == ""
-    done = filled.run("get", "secrets")
+    assert kubectl_with_objects("get", "cm", "z", "--ignore-not-found") == ""
+    done = kubectl_with_objects.run("get", "secrets")
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.startswith("No resources found in ")
 
 
-def test_describe(filled: kube_servers.Kubectl) -> None:
+def test_kubectl_describe(kubectl_with_objects: kube_servers.Kubectl) -> None:
     """Of built-in kinds in kubectl's own form, of others as it comes."""
-    said = filled("describe", "configmap", "a")
+    said = kubectl_with_objects("describe", "configmap", "a")
     assert re.search(r"^Annotations:\s+note: hello$", said, re.MULTILINE)
-    said = filled("describe", "pod", "p")
+    said = kubectl_with_objects("describe", "pod", "p")
     assert re.search(r"^Status:\s+Pending$", said, re.MULTILINE)
     assert re.search(r"^QoS Class:\s+BestEffort$", said, re.MULTILINE)
-    said = filled("describe", "task", "t")
+    said = kubectl_with_objects("describe", "task", "t")
     assert re.search(r"^API Version:\s+kilnwork.dev/v1alpha1$", said, re.MULTILINE)
     assert "Cluster Name:" in said
 
 
-def test_explain(kubectl: kube_servers.Kubectl) -> None:
+def test_kubectl_explain(kubectl: kube_servers.Kubectl) -> None:
     """From OpenAPI, down to a field, of built-in and of custom kinds."""
     said = kubectl("explain", "pod.spec.containers.image")
     assert "FIELD: image <string>" in said
@@ -143,7 +155,7 @@ def test_explain(kubectl: kube_servers.Kubectl) -> None:
     assert "FIELD: rules <[]PolicyRule>" in kubectl("explain", "clusterrole.rules")
 
 
-def test_api_resources(kubectl: kube_servers.Kubectl) -> None:
+def test_kubectl_api_resources(kubectl: kube_servers.Kubectl) -> None:
     """Everything, with short names, groups and verbs."""
     listed = {row[0]: row for row in table(kubectl("api-resources", "--no-headers", "-o", "wide"))}
     assert listed["pods"][1:5] == ["po", "v1", "true", "Pod"]
@@ -165,7 +177,7 @@ def test_api_resources(kubectl: kube_servers.Kubectl) -> None:
     assert {"v1", "kilnwork.dev/v1alpha1", "rbac.authorization.k8s.io/v1"} <= set(versions)
 
 
-def test_raw(kubectl: kube_servers.Kubectl) -> None:
+def test_kubectl_get_raw(kubectl: kube_servers.Kubectl) -> None:
     assert kubectl("get", "--raw", "/healthz") == "ok"
     assert json.loads(kubectl("get", "--raw", "/api/v1"))["groupVersion"] == "v1"
     said = kubectl.refused("get", "--raw", "/nowhere")
@@ -174,7 +186,7 @@ def test_raw(kubectl: kube_servers.Kubectl) -> None:
     )
 
 
-def test_version(kubectl: kube_servers.Kubectl) -> None:
+def test_kubectl_version(kubectl: kube_servers.Kubectl) -> None:
     """Of client and server, close enough for kubectl not to warn."""
     done = kubectl.run("version")
     assert done.returncode == 0
@@ -182,7 +194,7 @@ def test_version(kubectl: kube_servers.Kubectl) -> None:
     assert "WARNING" not in done.stderr
 
 
-def test_rights(kubectl: kube_servers.Kubectl) -> None:
+def test_kubectl_auth(kubectl: kube_servers.Kubectl) -> None:
     """One's own and those of others; who one is."""
     assert kubectl("auth", "can-i", "delete", "pods") == "yes\n"
     done = kubectl.run("auth", "can-i", "delete", "pods", "--as=joe")
@@ -193,26 +205,33 @@ def test_rights(kubectl: kube_servers.Kubectl) -> None:
     assert "joe" in kubectl("auth", "whoami", "--as=joe", "-o", "jsonpath={.status.userInfo}")
 
 
-def test_wait(filled: kube_servers.Kubectl) -> None:
+def test_kubectl_wait(kubectl_with_objects: kube_servers.Kubectl) -> None:
     """Until a field has a value, a condition holds, or all is gone."""
-    waited = filled("wait", "pod/p", "--for=jsonpath={.status.phase}=Pending", "--timeout=10s")
+    waited = kubectl_with_objects(
+        "wait", "pod/p", "--for=jsonpath={.status.phase}=Pending", "--timeout=10s"
+    )
     assert waited == "pod/p condition met\n"
     condition = '{"status":{"conditions":[{"type":"Ready","status":"True"}]}}'
     waiting = threading.Thread(
-        target=filled, args=("wait", "pod/p", "--for=condition=Ready", "--timeout=20s")
+        target=kubectl_with_objects,
+        args=("wait", "pod/p", "--for=condition=Ready", "--timeout=20s"),
     )
     waiting.start()
-    filled("patch", "pod", "p", "--subresource=status", "--type=merge", "-p", condition)
+    kubectl_with_objects(
+        "patch", "pod", "p", "--subresource=status", "--type=merge", "-p", condition
+    )
     waiting.join(20)
     assert not waiting.is_alive()
-    filled("delete", "pod", "p", "--wait=false", "--grace-period=0", "--force")
-    filled("wait", "pod/p", "--for=delete", "--timeout=10s")
-    said = filled.refused("wait", "cm/a", "--for=jsonpath={.data.k}=other", "--timeout=1s")
+    kubectl_with_objects("delete", "pod", "p", "--wait=false", "--grace-period=0", "--force")
+    kubectl_with_objects("wait", "pod/p", "--for=delete", "--timeout=10s")
+    said = kubectl_with_objects.refused(
+        "wait", "cm/a", "--for=jsonpath={.data.k}=other", "--timeout=1s"
+    )
     assert "timed out waiting for the condition on configmaps/a" in said
 
 
-def test_watch(
-    filled: kube_servers.Kubectl,
+def test_kubectl_get_watch(
+    kubectl_with_objects: kube_servers.Kubectl,
     kubectl_program: Path,
     server: kube_servers.Server,
     namespace: str,
@@ -227,13 +246,15 @@ def test_watch(
         rows = [re.split(r" {2,}", watching.stdout.readline().strip()) for _ in range(3)]
         assert rows[0][:3] == ["EVENT", "NAME", "DATA"]
         assert [row[:2] for row in rows[1:]] == [["ADDED", "a"], ["ADDED", "b"]]
-        filled("patch", "cm", "a", "-p", '{"data":{"more":"x"}}')
+        kubectl_with_objects("patch", "cm", "a", "-p", '{"data":{"more":"x"}}')
         changed = re.split(r" {2,}", watching.stdout.readline().strip())
         assert changed[:3] == ["MODIFIED", "a", "2"]
         watching.terminate()
 
 
-def test_events(filled: kube_servers.Kubectl, admin: kube_servers.Http, namespace: str) -> None:
+def test_kubectl_events(
+    kubectl_with_objects: kube_servers.Kubectl, admin: kube_servers.Http, namespace: str
+) -> None:
     """Of one object, and in `describe`."""
     uid = admin.get(f"/api/v1/namespaces/{namespace}/configmaps/a").ok()["metadata"]["uid"]
     about = {"kind": "ConfigMap", "name": "a", "namespace": namespace, "uid": uid}
@@ -249,9 +270,9 @@ def test_events(filled: kube_servers.Kubectl, admin: kube_servers.Http, namespac
         "lastTimestamp": "2020-01-01T00:00:00Z",
     }
     admin.post(f"/api/v1/namespaces/{namespace}/events", event).ok()
-    rows = table(filled("events", "--for", "configmap/a"))
+    rows = table(kubectl_with_objects("events", "--for", "configmap/a"))
     assert rows[0] == ["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
     assert rows[1][1:] == ["Normal", "Looked", "ConfigMap/a", "looked at it"]
-    assert "looked at it" in filled("describe", "cm", "a")
-    rows = table(filled("get", "events", "--field-selector=reason=Looked"))
+    assert "looked at it" in kubectl_with_objects("describe", "cm", "a")
+    rows = table(kubectl_with_objects("get", "events", "--field-selector=reason=Looked"))
     assert rows[1][1:] == ["Normal", "Looked", "configmap/a", "looked at it"]

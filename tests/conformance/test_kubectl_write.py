@@ -10,7 +10,7 @@ Http = kube_servers.Http
 Kubectl = kube_servers.Kubectl
 
 
-def test_create_label_annotate_delete(kubectl: Kubectl, namespace: str) -> None:
+def test_kubectl_create_label_annotate_delete(kubectl: Kubectl, namespace: str) -> None:
     assert kubectl("create", "configmap", "a", "--from-literal=x=y") == "configmap/a created\n"
     refused = kubectl.refused("create", "configmap", "a")
     assert refused == ('error: failed to create configmap: configmaps "a" already exists\n')
@@ -30,7 +30,7 @@ def test_create_label_annotate_delete(kubectl: Kubectl, namespace: str) -> None:
     )
 
 
-def test_all_kinds_of_patch(kubectl: Kubectl) -> None:
+def test_kubectl_patch_types(kubectl: Kubectl) -> None:
     """--type merge, json and strategic."""
     kubectl("create", "configmap", "a", "--from-literal=x=y")
 
@@ -50,7 +50,9 @@ def test_all_kinds_of_patch(kubectl: Kubectl) -> None:
     assert same == "configmap/a patched (no change)\n"
 
 
-def test_apply_keeps_what_others_have_set(kubectl: Kubectl, admin: Http, namespace: str) -> None:
+def test_kubectl_apply_keeps_fields_of_other_clients(
+    kubectl: Kubectl, admin: Http, namespace: str
+) -> None:
     """A three-way merge against the last applied."""
     manifest = (
         "apiVersion: v1\nkind: Pod\nmetadata: {name: p, labels: {a: '1'}}\nspec:\n"
@@ -67,7 +69,7 @@ def test_apply_keeps_what_others_have_set(kubectl: Kubectl, admin: Http, namespa
     assert kubectl("diff", "-f", "-", stdin=changed) == ""
 
 
-def test_apply_of_several_objects(kubectl: Kubectl) -> None:
+def test_kubectl_apply_of_several_objects(kubectl: Kubectl) -> None:
     """In the order given; delete by the same file."""
     manifest = (
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\n"
@@ -80,7 +82,7 @@ def test_apply_of_several_objects(kubectl: Kubectl) -> None:
     assert gone.count("deleted") == 2
 
 
-def test_unknown_fields(kubectl: Kubectl) -> None:
+def test_kubectl_rejects_unknown_fields(kubectl: Kubectl) -> None:
     """kubectl asks the server for strict reading."""
     manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndat: {a: b}\n"
     refused = kubectl.refused("apply", "-f", "-", stdin=manifest)
@@ -90,14 +92,14 @@ def test_unknown_fields(kubectl: Kubectl) -> None:
     assert 'Warning: unknown field "dat"' in warned.stderr
 
 
-def test_dry_runs(kubectl: Kubectl) -> None:
+def test_kubectl_dry_run(kubectl: Kubectl) -> None:
     manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
     done = kubectl("apply", "--dry-run=server", "-f", "-", stdin=manifest)
     assert done == "configmap/a created (server dry run)\n"
     assert kubectl("get", "configmap", "a", "--ignore-not-found") == ""
 
 
-def test_replace(kubectl: Kubectl) -> None:
+def test_kubectl_replace(kubectl: Kubectl) -> None:
     """With the version that was read; --force deletes first."""
     kubectl("create", "configmap", "a", "--from-literal=x=y")
     found = kubectl("get", "configmap", "a", "-o", "json")
@@ -106,7 +108,7 @@ def test_replace(kubectl: Kubectl) -> None:
     assert "the object has been modified" in kubectl.refused("replace", "-f", "-", stdin=changed)
 
 
-def test_run_and_wait(kubectl: Kubectl, admin: Http, namespace: str) -> None:
+def test_kubectl_run_and_wait(kubectl: Kubectl, admin: Http, namespace: str) -> None:
     """A Pod by name; waiting for its condition and for its end."""
     overrides = '{"spec":{"nodeSelector":{"no":"where"}}}'
     done = kubectl("run", "p", "--image=x:1", f"--overrides={overrides}")
@@ -120,7 +122,7 @@ def test_run_and_wait(kubectl: Kubectl, admin: Http, namespace: str) -> None:
     assert kubectl("get", "pods", "-o", "name") == ""
 
 
-def test_rights_by_commands(kubectl: Kubectl, namespace: str) -> None:
+def test_kubectl_rbac_commands(kubectl: Kubectl, namespace: str) -> None:
     """create role, rolebinding, auth can-i, auth reconcile."""
     kubectl("create", "role", "r", "--verb=get,list", "--resource=configmaps")
     kubectl("create", "rolebinding", "b", "--role=r", "--user=joe")
@@ -137,7 +139,7 @@ def test_rights_by_commands(kubectl: Kubectl, namespace: str) -> None:
     )
 
 
-def test_a_kind_of_ones_own(kubectl: Kubectl) -> None:
+def test_kubectl_uses_a_custom_kind(kubectl: Kubectl) -> None:
     """apply a definition, wait for it, use it by its short name, explain it, delete it."""
     group = f"{kube_servers.fresh_name('k')}.test"
     definition = f"""
@@ -196,14 +198,16 @@ NO_MATCHES = 'no matches for kind "Nope" in version "example.com/v1"'
         ("delete", "-f", "-"),
     ],
 )
-def test_a_kind_that_is_not_served(kubectl: kube_servers.Kubectl, command: tuple[str, ...]) -> None:
+def test_kubectl_reports_unserved_kind(
+    kubectl: kube_servers.Kubectl, command: tuple[str, ...]
+) -> None:
     """kubectl says so, and not that the server's documents cannot be read."""
     said = kubectl.refused(*command, stdin=UNKNOWN)
     assert NO_MATCHES in said
     assert "openapi" not in said
 
 
-def test_kinds_that_are_not_served_beside_others(kubectl: kube_servers.Kubectl) -> None:
+def test_kubectl_applies_served_kinds_beside_unserved_ones(kubectl: kube_servers.Kubectl) -> None:
     known = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: known}\ndata: {a: '1'}\n"
     done = kubectl.run("apply", "-f", "-", stdin=UNKNOWN + known)
     assert done.returncode == 1

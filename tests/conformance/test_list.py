@@ -38,7 +38,7 @@ def names(listed: Any) -> list[str]:
     return [i["metadata"]["name"] for i in listed["items"] if i["metadata"]["name"][0] == "c"]
 
 
-def refused(response: kube_servers.Response) -> list[str]:
+def causes_of(response: kube_servers.Response) -> list[str]:
     found = response.json
     assert (response.status, found["reason"]) == (422, "Invalid")
     assert {k: found["details"].get(k) for k in ("name", "group", "kind")} == {
@@ -50,7 +50,7 @@ def refused(response: kube_servers.Response) -> list[str]:
     return [f"{cause['field']}: {cause['message']}" for cause in found["details"]["causes"]]
 
 
-def test_pages_show_one_moment(admin: kube_servers.Http, path: str) -> None:
+def test_pages_show_one_snapshot(admin: kube_servers.Http, path: str) -> None:
     """The first page's resourceVersion holds for all; what is made in between is not seen."""
     first = admin.get(path, limit=2).ok()
     assert names(first) == ["c0", "c1"]
@@ -69,7 +69,7 @@ def test_pages_show_one_moment(admin: kube_servers.Http, path: str) -> None:
     assert names(admin.get(path).ok()) == ["c0", "c1", "c1a", "c2", "c4"]
 
 
-def test_remaining_items_are_not_counted_under_a_selector(
+def test_remaining_item_count_is_omitted_with_a_selector(
     admin: kube_servers.Http, path: str
 ) -> None:
     """Its count would be of what does not match, too."""
@@ -79,7 +79,7 @@ def test_remaining_items_are_not_counted_under_a_selector(
     assert names(page) == ["c0"]
 
 
-def test_pages_of_a_selector_hold_what_matches(admin: kube_servers.Http, path: str) -> None:
+def test_pages_with_a_selector_are_full(admin: kube_servers.Http, path: str) -> None:
     """A page is full although others lie between."""
     first = admin.get(path, limit=2, labelSelector="n in (0,3,4)").ok()
     assert names(first) == ["c0", "c3"]
@@ -88,7 +88,7 @@ def test_pages_of_a_selector_hold_what_matches(admin: kube_servers.Http, path: s
     assert names(rest) == ["c4"]
 
 
-def test_version_0_is_listed_from_memory(admin: kube_servers.Http, path: str) -> None:
+def test_version_0_ignores_the_limit(admin: kube_servers.Http, path: str) -> None:
     """With all there is, whatever the limit: what client-go lists first."""
     for match in ({}, {"resourceVersionMatch": "NotOlderThan"}):
         listed = admin.get(path, limit=1, resourceVersion="0", **match).ok()
@@ -97,14 +97,14 @@ def test_version_0_is_listed_from_memory(admin: kube_servers.Http, path: str) ->
         assert len(listed["items"]) != 1
 
 
-def test_one_object_of_the_future(admin: kube_servers.Http, path: str) -> None:
+def test_get_with_future_version_times_out(admin: kube_servers.Http, path: str) -> None:
     """A GET may name a version too, and is 504 until that is reached."""
     assert admin.get(f"{path}/c0", resourceVersion="0").ok()["metadata"]["name"] == "c0"
     response = admin.get(f"{path}/c0", resourceVersion=TOO_NEW)
     assert (response.status, response.reason) == (504, "Timeout")
 
 
-def test_a_negative_limit_is_none(admin: kube_servers.Http, path: str) -> None:
+def test_negative_limit_means_no_limit(admin: kube_servers.Http, path: str) -> None:
     assert len(names(admin.get(path, limit=-1).ok())) == 5
 
 
@@ -120,7 +120,7 @@ def test_a_negative_limit_is_none(admin: kube_servers.Http, path: str) -> None:
         ),
     ],
 )
-def test_a_corrupt_token_is_a_bad_request(
+def test_corrupt_continue_token_is_a_bad_request(
     admin: kube_servers.Http, namespace: str, token: str, why: str
 ) -> None:
     response = admin.get(CONFIG_MAPS.format(namespace), **{"continue": token})
@@ -128,7 +128,7 @@ def test_a_corrupt_token_is_a_bad_request(
     assert response.message == f"invalid continue token: continue key is not valid: {why}"
 
 
-def test_continue_brings_its_own_version(admin: kube_servers.Http, path: str) -> None:
+def test_continue_excludes_resource_version(admin: kube_servers.Http, path: str) -> None:
     first = admin.get(path, limit=1).ok()["metadata"]
     both = {"continue": first["continue"], "resourceVersion": first["resourceVersion"]}
     response = admin.get(path, **both)
@@ -136,7 +136,7 @@ def test_continue_brings_its_own_version(admin: kube_servers.Http, path: str) ->
     assert response.message == "specifying resource version is not allowed when using continue"
 
 
-def test_an_exact_version_shows_the_past(admin: kube_servers.Http, path: str) -> None:
+def test_exact_version_lists_earlier_state(admin: kube_servers.Http, path: str) -> None:
     """So does any version with a limit; without both the response is at least that new."""
     then = admin.get(path).ok()["metadata"]["resourceVersion"]
     admin.delete(f"{path}/c0").ok()
@@ -152,7 +152,7 @@ def test_an_exact_version_shows_the_past(admin: kube_servers.Http, path: str) ->
 
 
 @pytest.mark.parametrize("match", [{}, {"resourceVersionMatch": "NotOlderThan"}])
-def test_a_version_of_the_future_times_out(
+def test_list_with_future_version_times_out(
     admin: kube_servers.Http, namespace: str, match: dict[str, str]
 ) -> None:
     """504 with a cause that clients look for; they ask again."""
@@ -166,7 +166,7 @@ def test_a_version_of_the_future_times_out(
 
 
 @pytest.mark.parametrize("version", ["x", "-1", "1.5"])
-def test_a_version_that_is_no_number_is_a_bad_request(
+def test_non_numeric_version_is_a_bad_request(
     admin: kube_servers.Http, path: str, version: str
 ) -> None:
     """In the words of Go's parser."""
@@ -203,22 +203,22 @@ def test_a_version_that_is_no_number_is_a_bad_request(
         ),
     ],
 )
-def test_options_that_exclude_each_other(
+def test_contradictory_list_options_are_invalid(
     admin: kube_servers.Http, path: str, query: dict[str, str], causes: list[str]
 ) -> None:
-    shown = refused(admin.get(path, **query))
+    shown = causes_of(admin.get(path, **query))
     assert shown == [f"resourceVersionMatch: {cause}" for cause in causes]
 
 
-def test_initial_events_are_for_watches(admin: kube_servers.Http, path: str) -> None:
-    assert refused(admin.get(path, sendInitialEvents="true")) == [
+def test_send_initial_events_is_invalid_for_lists(admin: kube_servers.Http, path: str) -> None:
+    assert causes_of(admin.get(path, sendInitialEvents="true")) == [
         "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list"
     ]
 
 
 @pytest.mark.parametrize("name", ["limit", "timeoutSeconds"])
 @pytest.mark.parametrize("value", ["x", "", "1.5"])
-def test_options_that_are_no_number(
+def test_non_numeric_options_are_bad_requests(
     admin: kube_servers.Http, namespace: str, name: str, value: str
 ) -> None:
     """400 in the words of Go's parser."""
@@ -227,9 +227,7 @@ def test_options_that_are_no_number(
     assert response.message == f'strconv.ParseInt: parsing "{value}": invalid syntax'
 
 
-def test_items_of_built_in_kinds_come_without_their_type(
-    admin: kube_servers.Http, path: str
-) -> None:
+def test_list_items_of_built_in_kinds_have_no_type(admin: kube_servers.Http, path: str) -> None:
     """Those of custom kinds come with it, and their lists always have a `continue`."""
     listed = admin.get(path).ok()
     custom = "kilnwork.dev" in path
@@ -240,7 +238,7 @@ def test_items_of_built_in_kinds_come_without_their_type(
     assert listed["metadata"].get("continue") == ("" if custom else None)
 
 
-def test_lists_are_in_order_of_namespace_and_name(admin: kube_servers.Http, path: str) -> None:
+def test_lists_are_ordered_by_namespace_and_name(admin: kube_servers.Http, path: str) -> None:
     """Also across namespaces, page by page."""
     for i in range(5):
         admin.patch(f"{path}/c{i}", {"metadata": {"labels": {"ordered": "yes"}}}).ok()
@@ -258,7 +256,7 @@ def test_lists_are_in_order_of_namespace_and_name(admin: kube_servers.Http, path
     assert ours == ["c0", "c1", "c2", "c3", "c4"]
 
 
-def test_metadata_only(admin: kube_servers.Http, path: str) -> None:
+def test_metadata_only_objects_and_lists(admin: kube_servers.Http, path: str) -> None:
     """PartialObjectMetadata of one, PartialObjectMetadataList of many, whichever is asked."""
     one = admin.get(f"{path}/c1", headers={"Accept": kube_servers.PARTIAL}).ok()
     assert (one["kind"], one["apiVersion"]) == ("PartialObjectMetadata", "meta.k8s.io/v1")
@@ -270,7 +268,9 @@ def test_metadata_only(admin: kube_servers.Http, path: str) -> None:
     assert all("data" not in item and "spec" not in item for item in many["items"])
 
 
-def test_metadata_of_one_is_no_list_of_metadata(admin: kube_servers.Http, namespace: str) -> None:
+def test_partial_object_and_list_are_not_interchangeable(
+    admin: kube_servers.Http, namespace: str
+) -> None:
     """Nor the other way round: 406 that says what it is."""
     path = CONFIG_MAPS.format(namespace)
     for target, form, name, why in (
@@ -286,7 +286,7 @@ def test_metadata_of_one_is_no_list_of_metadata(admin: kube_servers.Http, namesp
         )
 
 
-def test_deleting_a_collection_returns_what_it_deleted(admin: kube_servers.Http, path: str) -> None:
+def test_delete_collection_returns_deleted_objects(admin: kube_servers.Http, path: str) -> None:
     """Selectors hold; the others stay."""
     gone = admin.delete(path, labelSelector="n in (1,2)").ok()
     assert names(gone) == ["c1", "c2"]
@@ -298,7 +298,7 @@ def test_deleting_a_collection_returns_what_it_deleted(admin: kube_servers.Http,
     assert names(admin.get(path).ok()) == ["c4"]
 
 
-def test_one_object_by_a_field(admin: kube_servers.Http, path: str) -> None:
+def test_metadata_name_selects_one_object(admin: kube_servers.Http, path: str) -> None:
     """`metadata.name` selects on every kind."""
     assert names(admin.get(path, fieldSelector="metadata.name=c2").ok()) == ["c2"]
     assert json.loads(admin.get(path, fieldSelector="metadata.name=c9").body)["items"] == []

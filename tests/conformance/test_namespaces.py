@@ -10,11 +10,13 @@ from support import kube_servers, waiting
 NAMESPACES = "/api/v1/namespaces"
 
 
-def gone(admin: kube_servers.Http, path: str) -> None:
+def wait_until_gone(admin: kube_servers.Http, path: str) -> None:
     waiting.wait_until(lambda: admin.get(path).status == 404, what=f"{path} is gone", timeout_s=90)
 
 
-def test_a_namespace_is_filled(admin: kube_servers.Http, namespace: str) -> None:
+def test_new_namespace_has_account_and_root_certificate(
+    admin: kube_servers.Http, namespace: str
+) -> None:
     """A label with its name, phase Active, an account `default` and the root certificate."""
     found = admin.get(f"{NAMESPACES}/{namespace}").ok()
     assert found["metadata"]["labels"] == {"kubernetes.io/metadata.name": namespace}
@@ -25,13 +27,13 @@ def test_a_namespace_is_filled(admin: kube_servers.Http, namespace: str) -> None
     assert "BEGIN CERTIFICATE" in admin.get(root).json["data"]["ca.crt"]
 
 
-def test_what_a_namespace_holds_comes_back(admin: kube_servers.Http, namespace: str) -> None:
+def test_default_objects_are_created_again(admin: kube_servers.Http, namespace: str) -> None:
     """The account and the certificate are made again."""
     for path in ("serviceaccounts/default", "configmaps/kube-root-ca.crt"):
-        _comes_back(admin, f"{NAMESPACES}/{namespace}/{path}")
+        _wait_until_created_again(admin, f"{NAMESPACES}/{namespace}/{path}")
 
 
-def _comes_back(admin: kube_servers.Http, url: str) -> None:
+def _wait_until_created_again(admin: kube_servers.Http, url: str) -> None:
     def uid() -> str | None:
         found = admin.get(url)
         return str(found.json["metadata"]["uid"]) if found.status == 200 else None
@@ -63,13 +65,13 @@ def _comes_back(admin: kube_servers.Http, url: str) -> None:
         ),
     ],
 )
-def test_names_are_labels(admin: kube_servers.Http, name: str, text: str) -> None:
+def test_namespace_name_must_be_a_label(admin: kube_servers.Http, name: str, text: str) -> None:
     done = admin.post(NAMESPACES, {"metadata": {"name": name}})
     assert (done.status, done.message) == (422, text)
 
 
 @pytest.fixture
-def ending(admin: kube_servers.Http) -> Iterator[str]:
+def terminating_namespace(admin: kube_servers.Http) -> Iterator[str]:
     """A namespace that is being deleted and held by a ConfigMap `held` with a finalizer."""
     name = kube_servers.fresh_name("ending")
     admin.post(NAMESPACES, {"metadata": {"name": name}}).ok()
@@ -80,61 +82,69 @@ def ending(admin: kube_servers.Http) -> Iterator[str]:
     admin.patch(f"{NAMESPACES}/{name}/configmaps/held", {"metadata": {"finalizers": None}})
 
 
-def test_an_ending_namespace_is_marked(admin: kube_servers.Http, ending: str) -> None:
+def test_deleted_namespace_is_terminating(
+    admin: kube_servers.Http, terminating_namespace: str
+) -> None:
     """Terminating, without a grace period; a second delete is the same."""
-    found = admin.get(f"{NAMESPACES}/{ending}").ok()
+    found = admin.get(f"{NAMESPACES}/{terminating_namespace}").ok()
     assert found["status"]["phase"] == "Terminating"
     assert found["metadata"]["deletionTimestamp"]
     assert "deletionGracePeriodSeconds" not in found["metadata"]
-    assert admin.delete(f"{NAMESPACES}/{ending}").status == 200
+    assert admin.delete(f"{NAMESPACES}/{terminating_namespace}").status == 200
 
 
-def test_an_ending_namespace_takes_nothing_new(admin: kube_servers.Http, ending: str) -> None:
-    done = admin.post(f"{NAMESPACES}/{ending}/configmaps", {"metadata": {"name": "new"}})
+def test_terminating_namespace_accepts_no_new_objects(
+    admin: kube_servers.Http, terminating_namespace: str
+) -> None:
+    done = admin.post(
+        f"{NAMESPACES}/{terminating_namespace}/configmaps", {"metadata": {"name": "new"}}
+    )
     assert done.status == 403
     assert done.reason == "Forbidden"
     assert done.message == (
-        f'configmaps "new" is forbidden: unable to create new content in namespace {ending} '
-        "because it is being terminated"
+        'configmaps "new" is forbidden: unable to create new content in namespace '
+        f"{terminating_namespace} because it is being terminated"
     )
     assert done.json["details"]["causes"] == [
         {
             "reason": "NamespaceTerminating",
-            "message": f"namespace {ending} is being terminated",
+            "message": f"namespace {terminating_namespace} is being terminated",
             "field": "metadata.namespace",
         }
     ]
 
 
-def test_what_is_in_an_ending_namespace_may_change(admin: kube_servers.Http, ending: str) -> None:
+def test_objects_in_terminating_namespace_can_change(
+    admin: kube_servers.Http, terminating_namespace: str
+) -> None:
     """So that finalizers can do their work."""
-    path = f"{NAMESPACES}/{ending}/configmaps/held"
+    path = f"{NAMESPACES}/{terminating_namespace}/configmaps/held"
     assert admin.patch(path, {"data": {"a": "b"}}).ok()["data"] == {"a": "b"}
 
 
-def test_an_empty_namespace_goes(admin: kube_servers.Http, ending: str) -> None:
-    path = f"{NAMESPACES}/{ending}/configmaps/held"
+def test_empty_namespace_is_removed(admin: kube_servers.Http, terminating_namespace: str) -> None:
+    path = f"{NAMESPACES}/{terminating_namespace}/configmaps/held"
     waiting.wait_until(
         lambda: "deletionTimestamp" in admin.get(path).json["metadata"],
         what="its content is being deleted",
         timeout_s=90,
     )
     admin.patch(path, {"metadata": {"finalizers": None}}).ok()
-    gone(admin, f"{NAMESPACES}/{ending}")
+    wait_until_gone(admin, f"{NAMESPACES}/{terminating_namespace}")
 
 
-def test_a_name_may_be_had_again(admin: kube_servers.Http) -> None:
+def test_name_of_removed_namespace_can_be_reused(admin: kube_servers.Http) -> None:
     name = kube_servers.fresh_name("again")
     admin.post(NAMESPACES, {"metadata": {"name": name}}).ok()
     admin.post(f"{NAMESPACES}/{name}/configmaps", {"metadata": {"name": "a"}}).ok()
     admin.delete(f"{NAMESPACES}/{name}").ok()
-    gone(admin, f"{NAMESPACES}/{name}")
+    wait_until_gone(admin, f"{NAMESPACES}/{name}")
     admin.post(NAMESPACES, {"metadata": {"name": name}}).ok()
     assert admin.get(f"{NAMESPACES}/{name}/configmaps/a").status == 404
     admin.delete(f"{NAMESPACES}/{name}").ok()
 
 
-def test_finalize_lets_a_namespace_go(admin: kube_servers.Http) -> None:
+def test_finalize_removes_spec_finalizers(admin: kube_servers.Http) -> None:
     """Its own finalizers are written through /finalize alone."""
     name = kube_servers.fresh_name("final")
     admin.post(
@@ -153,7 +163,7 @@ def test_finalize_lets_a_namespace_go(admin: kube_servers.Http) -> None:
         f"{NAMESPACES}/{name}/finalize", {"metadata": {"name": name}, "spec": {"finalizers": []}}
     )
     assert done.status == 200
-    gone(admin, f"{NAMESPACES}/{name}")
+    wait_until_gone(admin, f"{NAMESPACES}/{name}")
 
 
 def conditions(admin: kube_servers.Http, name: str) -> dict[str, tuple[str, str, str]]:
@@ -162,7 +172,7 @@ def conditions(admin: kube_servers.Http, name: str) -> dict[str, tuple[str, str,
     return {c["type"]: (c["status"], c["reason"], c["message"]) for c in found}
 
 
-def test_an_ending_namespace_says_what_holds_it(admin: kube_servers.Http) -> None:
+def test_terminating_namespace_has_conditions(admin: kube_servers.Http) -> None:
     """How many objects of which kinds, and which finalizers; what is well says that too."""
     name = kube_servers.fresh_name("ending")
     admin.post(NAMESPACES, {"metadata": {"name": name}}).ok()
@@ -230,26 +240,26 @@ def test_an_ending_namespace_says_what_holds_it(admin: kube_servers.Http) -> Non
     finally:
         for path in held:
             admin.patch(path, {"metadata": {"finalizers": None}})
-    gone(admin, root)
+    wait_until_gone(admin, root)
 
 
 @pytest.mark.parametrize(
     "spec", [{"finalizers": []}, {}, None], ids=["no finalizers", "empty", "no spec"]
 )
-def test_finalize_does_not_wait_for_content(
-    admin: kube_servers.Http, ending: str, spec: dict[str, Any] | None
+def test_finalize_removes_namespace_with_content(
+    admin: kube_servers.Http, terminating_namespace: str, spec: dict[str, Any] | None
 ) -> None:
     """The namespace goes at once; what is left in it is found again in the next of its name."""
-    root = f"{NAMESPACES}/{ending}"
-    body = {"metadata": {"name": ending}, **({} if spec is None else {"spec": spec})}
+    root = f"{NAMESPACES}/{terminating_namespace}"
+    body = {"metadata": {"name": terminating_namespace}, **({} if spec is None else {"spec": spec})}
     response = admin.put(f"{root}/finalize", body).ok()
-    assert response["metadata"]["name"] == ending
+    assert response["metadata"]["name"] == terminating_namespace
     assert not response["spec"].get("finalizers")
     assert admin.get(root).status == 404
     assert admin.get(f"{root}/configmaps/held").status == 200
 
 
-def test_finalize_before_a_deletion(admin: kube_servers.Http) -> None:
+def test_finalize_before_deletion_keeps_content(admin: kube_servers.Http) -> None:
     """Nothing is deleted with a namespace that says so; its second deletion removes it."""
     name = kube_servers.fresh_name("final")
     root = f"{NAMESPACES}/{name}"
@@ -266,7 +276,7 @@ def test_finalize_before_a_deletion(admin: kube_servers.Http) -> None:
     admin.delete(f"{root}/configmaps/a").ok()
 
 
-def test_finalize_leaves_other_finalizers(admin: kube_servers.Http) -> None:
+def test_finalize_keeps_metadata_finalizers(admin: kube_servers.Http) -> None:
     """Those of its metadata hold a namespace as any object."""
     name = kube_servers.fresh_name("final")
     root = f"{NAMESPACES}/{name}"
@@ -280,9 +290,11 @@ def test_finalize_leaves_other_finalizers(admin: kube_servers.Http) -> None:
     assert admin.get(root).status == 404
 
 
-def test_another_delete_changes_nothing(admin: kube_servers.Http, ending: str) -> None:
+def test_second_delete_changes_nothing(
+    admin: kube_servers.Http, terminating_namespace: str
+) -> None:
     """Neither finalizers nor times."""
-    root = f"{NAMESPACES}/{ending}"
+    root = f"{NAMESPACES}/{terminating_namespace}"
     before = admin.get(root).ok()["metadata"]
     after = admin.delete(root, propagationPolicy="Foreground").ok()["metadata"]
     assert after.get("finalizers") == before.get("finalizers")
@@ -290,19 +302,19 @@ def test_another_delete_changes_nothing(admin: kube_servers.Http, ending: str) -
 
 
 @pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
-def test_the_first_namespaces_stay(admin: kube_servers.Http, name: str) -> None:
+def test_initial_namespaces_cannot_be_deleted(admin: kube_servers.Http, name: str) -> None:
     done = admin.delete(f"{NAMESPACES}/{name}")
     assert done.status == 403
     assert done.message == (f'namespaces "{name}" is forbidden: this namespace may not be deleted')
 
 
-def test_a_dry_delete_keeps_a_namespace(admin: kube_servers.Http, namespace: str) -> None:
+def test_dry_run_delete_keeps_the_namespace(admin: kube_servers.Http, namespace: str) -> None:
     shown: Any = admin.delete(f"{NAMESPACES}/{namespace}", dryRun="All").ok()
     assert shown["status"]["phase"] == "Terminating"
     assert admin.get(f"{NAMESPACES}/{namespace}").json["status"]["phase"] == "Active"
 
 
-def test_labels_of_a_namespace(admin: kube_servers.Http, namespace: str) -> None:
+def test_name_label_is_restored(admin: kube_servers.Http, namespace: str) -> None:
     """Its own name among them comes back."""
     path = f"{NAMESPACES}/{namespace}"
     done = admin.patch(path, {"metadata": {"labels": {"kubernetes.io/metadata.name": None}}})

@@ -38,7 +38,7 @@ def test_every_group_has_a_document(admin: kube_servers.Http, name: str) -> None
         assert target in known
 
 
-def test_documents_are_kept_by_their_hash(admin: kube_servers.Http) -> None:
+def test_documents_are_cached_by_hash(admin: kube_servers.Http) -> None:
     """For ever; another hash leads to the right one; without one there is an ETag."""
     url = admin.get("/openapi/v3").json["paths"][KILN]["serverRelativeURL"]
     response = admin.get(url)
@@ -52,7 +52,7 @@ def test_documents_are_kept_by_their_hash(admin: kube_servers.Http) -> None:
     assert (again.status, again.body) == (304, b"")
 
 
-def test_unknown_groups(admin: kube_servers.Http) -> None:
+def test_unknown_group_has_no_document(admin: kube_servers.Http) -> None:
     assert admin.get("/openapi/v3/apis/nope.example.com/v1").status == 404
     assert admin.get("/openapi").status == 404
 
@@ -71,7 +71,7 @@ def test_unknown_groups(admin: kube_servers.Http) -> None:
         (KILN, "dev.kilnwork.v1alpha1.TaskList", ("kilnwork.dev", "v1alpha1", "TaskList")),
     ],
 )
-def test_types_say_which_kind_they_are_of(
+def test_types_name_their_kind(
     admin: kube_servers.Http, name: str, type_: str, kind: tuple[str, str, str]
 ) -> None:
     """By which `kubectl explain` finds them."""
@@ -80,7 +80,7 @@ def test_types_say_which_kind_they_are_of(
     assert {"apiVersion", "kind", "metadata"} <= set(found["properties"])
 
 
-def test_metadata_of_a_custom_kind(admin: kube_servers.Http) -> None:
+def test_custom_kind_has_metadata_type(admin: kube_servers.Http) -> None:
     found = schemas(admin, KILN)
     target = found["dev.kilnwork.v1alpha1.Task"]["properties"]["metadata"]["allOf"]
     assert target == [{"$ref": f"#/components/schemas/{META}.ObjectMeta"}]
@@ -106,7 +106,9 @@ def test_built_in_kinds_are_described(admin: kube_servers.Http) -> None:
         (KILN, f"/{KILN}/namespaces/{{namespace}}/tasks/{{name}}"),
     ],
 )
-def test_what_a_patch_takes(admin: kube_servers.Http, name: str, path: str) -> None:
+def test_patch_operation_has_parameters_and_types(
+    admin: kube_servers.Http, name: str, path: str
+) -> None:
     """Where clients look whether fieldValidation and dryRun are known, and which patches."""
     patch = group(admin, name)["paths"][path]["patch"]
     parameters = {parameter["name"] for parameter in patch["parameters"]}
@@ -122,7 +124,7 @@ def test_what_a_patch_takes(admin: kube_servers.Http, name: str, path: str) -> N
     )
 
 
-def test_v2(admin: kube_servers.Http) -> None:
+def test_v2_describes_all_types(admin: kube_servers.Http) -> None:
     """Still there, for old clients, with the same types in its own words."""
     response = admin.get("/openapi/v2")
     found = response.ok()
@@ -135,15 +137,15 @@ def test_v2(admin: kube_servers.Http) -> None:
     assert "/api/v1/namespaces/{namespace}/configmaps/{name}" in found["paths"]
 
 
-def test_v2_is_kept(admin: kube_servers.Http) -> None:
+def test_v2_has_an_etag(admin: kube_servers.Http) -> None:
     """By an ETag; another one when another test has defined a kind meanwhile."""
 
-    def kept() -> bool:
+    def is_cached() -> bool:
         tag = admin.get("/openapi/v2").headers["ETag"]
         again = admin.get("/openapi/v2", headers={"If-None-Match": tag})
         return (again.status, again.body) == (304, b"")
 
-    waiting.wait_until(kept, what="it is kept")
+    waiting.wait_until(is_cached, what="it is kept")
 
 
 PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
@@ -159,12 +161,12 @@ PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
         ("application/yaml, */*;q=0.1", "application/json"),
     ],
 )
-def test_v2_in_the_form_that_is_asked_for(
+def test_v2_is_json_or_protobuf_as_accepted(
     admin: kube_servers.Http, accept: str, media_type: str
 ) -> None:
     """kubectl takes protobuf only. The ETag is the same in all forms."""
 
-    def same() -> bool:
+    def is_same() -> bool:
         response = admin.get("/openapi/v2", headers={"Accept": accept})
         assert (response.status, response.headers["Content-Type"]) == (200, media_type)
         assert response.headers["Vary"].startswith("Accept")
@@ -172,8 +174,8 @@ def test_v2_in_the_form_that_is_asked_for(
         again = admin.get("/openapi/v2", headers={"Accept": accept, "If-None-Match": tag})
         return response.headers["ETag"] == tag and (again.status, again.body) == (304, b"")
 
-    waiting.wait_until(same, what="no other test defines a kind meanwhile")
+    waiting.wait_until(is_same, what="no other test defines a kind meanwhile")
 
 
-def test_v2_in_no_other_form(admin: kube_servers.Http) -> None:
+def test_v2_in_another_format_is_not_acceptable(admin: kube_servers.Http) -> None:
     assert admin.get("/openapi/v2", headers={"Accept": "application/yaml"}).status == 406

@@ -54,14 +54,14 @@ def test_merge_adds_changes_and_removes(admin: kube_servers.Http, path: str) -> 
     ],
     ids=["cut", "nothing", "list", "text", "null"],
 )
-def test_merge_takes_objects_only(
+def test_merge_patch_must_be_an_object(
     admin: kube_servers.Http, path: str, body: str, text: str
 ) -> None:
     done = admin.patch(path, body)
     assert (done.status, done.message) == (400, text)
 
 
-def test_merge_into_a_wrong_type(admin: kube_servers.Http, path: str) -> None:
+def test_merge_to_wrong_type_is_invalid(admin: kube_servers.Http, path: str) -> None:
     """422 without a name or kind; the cause is at `patch` and shows the whole object."""
     done = admin.patch(path, {"data": {"n": 5}})
     assert done.status == 422
@@ -73,7 +73,9 @@ def test_merge_into_a_wrong_type(admin: kube_servers.Http, path: str) -> None:
     assert [c["field"] for c in done.json["details"]["causes"]] == ["patch"]
 
 
-def test_merge_of_unknown_fields(admin: kube_servers.Http, path: str) -> None:
+def test_merge_of_unknown_fields_gives_warning_or_error(
+    admin: kube_servers.Http, path: str
+) -> None:
     """A warning and no write, or 422 when strict."""
     version = admin.get(path).json["metadata"]["resourceVersion"]
     warned = admin.patch(path, {"dat": {"q": 5}})
@@ -109,7 +111,7 @@ def test_merge_of_unknown_fields(admin: kube_servers.Http, path: str) -> None:
     ],
     ids=["name", "namespace", "uid", "version"],
 )
-def test_merge_into_identity(
+def test_merge_cannot_change_identity(
     admin: kube_servers.Http, path: str, metadata: Any, status: int, text: str
 ) -> None:
     """What names the object may not change; a version is a demand."""
@@ -117,7 +119,7 @@ def test_merge_into_identity(
     assert (done.status, done.message) == (status, text)
 
 
-def test_merge_into_kind(admin: kube_servers.Http, path: str) -> None:
+def test_merge_cannot_change_kind(admin: kube_servers.Http, path: str) -> None:
     """422 at `patch`."""
     for change in ({"kind": "Secret"}, {"apiVersion": "v2"}):
         done = admin.patch(path, change)
@@ -125,7 +127,7 @@ def test_merge_into_kind(admin: kube_servers.Http, path: str) -> None:
         assert [c["field"] for c in done.json["details"]["causes"]] == ["patch"]
 
 
-def test_patch_of_nothing(admin: kube_servers.Http, path: str) -> None:
+def test_patch_of_missing_object_or_collection(admin: kube_servers.Http, path: str) -> None:
     """404 for an object that is not there, 405 for a collection."""
     missing = path.removesuffix("/a")
     assert admin.patch(f"{missing}/nosuch", {}).message == 'configmaps "nosuch" not found'
@@ -133,12 +135,12 @@ def test_patch_of_nothing(admin: kube_servers.Http, path: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["application/json", "application/yaml", "text/plain"])
-def test_other_media_types(admin: kube_servers.Http, path: str, form: str) -> None:
+def test_unknown_patch_type_is_unsupported(admin: kube_servers.Http, path: str, form: str) -> None:
     done = admin.patch(path, {}, form=form)
     assert (done.status, done.reason) == (415, "UnsupportedMediaType")
 
 
-def test_a_dry_patch_keeps_nothing(admin: kube_servers.Http, path: str) -> None:
+def test_dry_run_patch_stores_nothing(admin: kube_servers.Http, path: str) -> None:
     before = admin.get(path).json
     done = admin.patch(path, {"data": {"dry": "1"}}, dryRun="All").ok()
     assert done["data"] == {"n": "2", "dry": "1"}
@@ -148,7 +150,7 @@ def test_a_dry_patch_keeps_nothing(admin: kube_servers.Http, path: str) -> None:
 # --- JSON patch (RFC 6902) ----------------------------------------------------------------------
 
 
-def test_json_patch_does_all_operations_in_order(admin: kube_servers.Http, path: str) -> None:
+def test_json_patch_applies_operations_in_order(admin: kube_servers.Http, path: str) -> None:
     done = admin.patch(
         path,
         [
@@ -164,7 +166,7 @@ def test_json_patch_does_all_operations_in_order(admin: kube_servers.Http, path:
     assert done["data"] == {"c": "1", "n": "3"}
 
 
-def test_json_patch_in_lists(admin: kube_servers.Http, path: str) -> None:
+def test_json_patch_positions_in_lists(admin: kube_servers.Http, path: str) -> None:
     """`-` and -1 stand for the end; positions in front shift the rest."""
 
     def finalizers(*operations: Any) -> Any:
@@ -184,7 +186,7 @@ def test_json_patch_in_lists(admin: kube_servers.Http, path: str) -> None:
     assert finalizers({"op": "remove", "path": where}) is None
 
 
-def test_json_patch_escapes(admin: kube_servers.Http, path: str) -> None:
+def test_json_patch_path_escapes(admin: kube_servers.Http, path: str) -> None:
     """~1 is a slash, ~0 a tilde."""
     done = admin.patch(
         path,
@@ -216,7 +218,7 @@ def test_json_patch_escapes(admin: kube_servers.Http, path: str) -> None:
     ],
     ids=json.dumps,
 )
-def test_json_patch_that_does_not_apply(
+def test_inapplicable_json_patch_is_invalid(
     admin: kube_servers.Http, path: str, operation: Any
 ) -> None:
     """422 with a text that does not say why, and no details."""
@@ -230,7 +232,7 @@ def test_json_patch_that_does_not_apply(
     assert admin.get(path).json["metadata"]["resourceVersion"] == version
 
 
-def test_json_patch_replaces_what_is_not_there(admin: kube_servers.Http, path: str) -> None:
+def test_json_patch_replace_adds_missing_field(admin: kube_servers.Http, path: str) -> None:
     """Unlike RFC 6902 §4.3, a missing field of an object is added."""
     done = admin.patch(
         path, [{"op": "replace", "path": "/data/new", "value": "1"}], form=JSON_PATCH
@@ -259,19 +261,21 @@ def test_json_patch_replaces_what_is_not_there(admin: kube_servers.Http, path: s
     ],
     ids=["object", "number", "cut"],
 )
-def test_json_patch_is_a_list_of_operations(
+def test_json_patch_must_be_a_list_of_operations(
     admin: kube_servers.Http, path: str, body: str, text: str
 ) -> None:
     done = admin.patch(path, body, form=JSON_PATCH)
     assert (done.status, done.message) == (400, text)
 
 
-def test_an_empty_json_patch(admin: kube_servers.Http, path: str) -> None:
+def test_empty_json_patch_changes_nothing(admin: kube_servers.Http, path: str) -> None:
     before = admin.get(path).json
     assert admin.patch(path, [], form=JSON_PATCH).ok() == before
 
 
-def test_json_patch_of_unknown_fields(admin: kube_servers.Http, path: str) -> None:
+def test_json_patch_with_unknown_fields_gives_warning_or_error(
+    admin: kube_servers.Http, path: str
+) -> None:
     """Judged like those of a body, and the patch itself as well."""
     operation = {"op": "add", "path": "/foo", "value": "w"}
     assert admin.patch(path, [operation], form=JSON_PATCH).warnings == [
@@ -286,7 +290,7 @@ def test_json_patch_of_unknown_fields(admin: kube_servers.Http, path: str) -> No
     )
 
 
-def test_json_patch_has_10000_operations_at_most(admin: kube_servers.Http, path: str) -> None:
+def test_json_patch_is_limited_to_10000_operations(admin: kube_servers.Http, path: str) -> None:
     operations = [{"op": "test", "path": "/data/n", "value": "2"}] * 10001
     done = admin.patch(path, operations, form=JSON_PATCH)
     assert done.status == 413
@@ -312,7 +316,7 @@ def pod(admin: kube_servers.Http, namespace: str) -> str:
     return f"{collection}/p"
 
 
-def test_strategic_merges_lists_by_key(admin: kube_servers.Http, pod: str) -> None:
+def test_strategic_merge_merges_lists_by_key(admin: kube_servers.Http, pod: str) -> None:
     """containers by name; the order stays."""
     done = admin.patch(
         pod, {"spec": {"containers": [{"name": "b", "image": "z"}]}}, form=STRATEGIC
@@ -323,7 +327,7 @@ def test_strategic_merges_lists_by_key(admin: kube_servers.Http, pod: str) -> No
     ]
 
 
-def test_merge_replaces_lists(admin: kube_servers.Http, pod: str) -> None:
+def test_merge_patch_replaces_lists(admin: kube_servers.Http, pod: str) -> None:
     """A merge patch of one container drops the other, which a Pod refuses."""
     done = admin.patch(pod, {"spec": {"containers": [{"name": "b", "image": "z"}]}}, form=MERGE)
     assert done.status == 422
@@ -332,7 +336,7 @@ def test_merge_replaces_lists(admin: kube_servers.Http, pod: str) -> None:
     )
 
 
-def test_strategic_merges_conditions_by_type(admin: kube_servers.Http, pod: str) -> None:
+def test_strategic_merge_merges_conditions_by_type(admin: kube_servers.Http, pod: str) -> None:
     def types(form: str, type_: str) -> list[str]:
         condition = {"type": type_, "status": "True"}
         done = admin.patch(f"{pod}/status", {"status": {"conditions": [condition]}}, form=form)
@@ -343,7 +347,7 @@ def test_strategic_merges_conditions_by_type(admin: kube_servers.Http, pod: str)
     assert types(MERGE, "x/Three") == ["x/Three"]
 
 
-def test_strategic_directives(admin: kube_servers.Http, pod: str) -> None:
+def test_strategic_merge_directives(admin: kube_servers.Http, pod: str) -> None:
     """$patch: delete and replace, $deleteFromPrimitiveList."""
     admin.patch(
         pod, {"metadata": {"labels": {"a": "1", "b": "2"}, "finalizers": ["a.b/c", "a.b/d"]}}
@@ -365,7 +369,9 @@ def test_strategic_directives(admin: kube_servers.Http, pod: str) -> None:
     admin.patch(pod, {"metadata": {"finalizers": None}}).ok()
 
 
-def test_strategic_is_not_for_custom_kinds(admin: kube_servers.Http, namespace: str) -> None:
+def test_strategic_merge_of_custom_kind_is_unsupported(
+    admin: kube_servers.Http, namespace: str
+) -> None:
     path = f"/apis/kilnwork.dev/v1alpha1/namespaces/{namespace}/taskobjects"
     admin.post(
         path,

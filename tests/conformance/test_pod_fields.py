@@ -14,7 +14,7 @@ def pod(name: str, **spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": {"containers": containers, **spec}}
 
 
-def test_ephemeral_containers_are_not_created_with_the_pod(
+def test_ephemeral_containers_are_rejected_on_create(
     admin: kube_servers.Http, namespace: str
 ) -> None:
     more = {"name": "e", "image": "label"}
@@ -28,9 +28,7 @@ def test_ephemeral_containers_are_not_created_with_the_pod(
     )
 
 
-def test_scheduling_gates_hold_a_pod_and_can_only_be_taken_away(
-    admin: kube_servers.Http, namespace: str
-) -> None:
+def test_scheduling_gates_can_only_be_removed(admin: kube_servers.Http, namespace: str) -> None:
     path = f"/api/v1/namespaces/{namespace}/pods/gated"
     admin.post(f"/api/v1/namespaces/{namespace}/pods", pod("gated", schedulingGates=[GATE])).ok()
     other = {"name": "example.com/other"}
@@ -63,7 +61,7 @@ def limited(name: str, memory: object, requests: object = None) -> dict[str, Any
         ({}, FORM), ("--1", SUFFIX), ("1e", SUFFIX), ("1Ki1", SUFFIX),
     ],
 )  # fmt: skip
-def test_what_is_no_quantity_is_refused(
+def test_malformed_quantity_is_rejected(
     admin: kube_servers.Http, namespace: str, memory: object, text: str
 ) -> None:
     refused = admin.post(f"/api/v1/namespaces/{namespace}/pods", limited("p", memory))
@@ -71,7 +69,7 @@ def test_what_is_no_quantity_is_refused(
     assert (refused.status, refused.json["message"]) == (400, expected)
 
 
-def test_every_way_to_write_a_quantity_is_taken(admin: kube_servers.Http, namespace: str) -> None:
+def test_every_quantity_format_is_accepted(admin: kube_servers.Http, namespace: str) -> None:
     path = f"/api/v1/namespaces/{namespace}/pods"
     for i, memory in enumerate(
         (1.5, "0.5", ".5", "5.", " 1", "1000m", "100u", "5n", "10e3", "1E+2", "+1Gi", "e3", None)
@@ -90,7 +88,7 @@ def test_every_way_to_write_a_quantity_is_taken(admin: kube_servers.Http, namesp
     ],
     ids=["overhead", "volume", "init container", "divisor"],
 )  # fmt: skip
-def test_quantities_are_checked_wherever_they_stand(
+def test_quantities_are_checked_in_every_field(
     admin: kube_servers.Http, namespace: str, spec: dict[str, Any]
 ) -> None:
     refused = admin.post(f"/api/v1/namespaces/{namespace}/pods", pod("p", **spec))
@@ -104,7 +102,7 @@ def test_quantities_are_checked_wherever_they_stand(
         ({"memory": "2Mi"}, "requests", '"2Mi": must be less than or equal to memory limit of 1Mi'),
     ],
 )
-def test_amounts_that_cannot_be_had(
+def test_impossible_amounts_are_rejected(
     admin: kube_servers.Http, namespace: str, requests: dict[str, str], field: str, text: str
 ) -> None:
     made = limited("p", "1Mi", requests)

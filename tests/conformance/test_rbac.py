@@ -94,7 +94,7 @@ def until_allowed(http: kube_servers.Http, path: str) -> None:
         ),
     ],
 )
-def test_refusals_name_all_that_was_asked(
+def test_forbidden_message_names_verb_and_resource(
     joe: kube_servers.Http, namespace: str, method: str, path: str, subject: str, cannot: str
 ) -> None:
     """403 before anything is looked up or read."""
@@ -109,7 +109,7 @@ def test_refusals_name_all_that_was_asked(
     assert done.json["details"] == details
 
 
-def test_refusals_of_groups_and_of_the_cluster(joe: kube_servers.Http, namespace: str) -> None:
+def test_forbidden_message_names_group_and_scope(joe: kube_servers.Http, namespace: str) -> None:
     """The group is part of the resource's name; without a namespace it is `the cluster scope`."""
     lease = joe.get(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/x")
     assert lease.message == (
@@ -135,7 +135,7 @@ def test_refusals_of_groups_and_of_the_cluster(joe: kube_servers.Http, namespace
 # --- roles --------------------------------------------------------------------------------------
 
 
-def test_a_role_gives_what_it_says(
+def test_role_allows_its_rules(
     admin: kube_servers.Http, joe: kube_servers.Http, roles: str, namespace: str
 ) -> None:
     """Verbs, resources, names; nothing elsewhere."""
@@ -151,7 +151,7 @@ def test_a_role_gives_what_it_says(
     assert joe.get("/api/v1/namespaces/default/configmaps/a").status == 403
 
 
-def test_a_name_in_a_selector_counts(
+def test_name_selector_matches_resource_names(
     admin: kube_servers.Http, joe: kube_servers.Http, roles: str, namespace: str
 ) -> None:
     """So that one object may be watched by a user who may see only that."""
@@ -164,7 +164,7 @@ def test_a_name_in_a_selector_counts(
     assert joe.get(path).status == 403
 
 
-def test_subresources_are_apart(
+def test_subresources_need_their_own_rule(
     admin: kube_servers.Http, joe: kube_servers.Http, roles: str, namespace: str
 ) -> None:
     """`pods` does not mean `pods/log`; `*` means all."""
@@ -177,7 +177,7 @@ def test_subresources_are_apart(
     assert joe.get(log).status == 404
 
 
-def test_rights_end_with_their_binding(
+def test_permissions_end_with_their_binding(
     admin: kube_servers.Http, joe: kube_servers.Http, roles: str, namespace: str
 ) -> None:
     path = f"/api/v1/namespaces/{namespace}/configmaps"
@@ -188,7 +188,7 @@ def test_rights_end_with_their_binding(
     waiting.wait_until(lambda: joe.get(path).status == 403, what="the right is gone")
 
 
-def test_the_roles_that_are_there(
+def test_default_cluster_roles_exist(
     admin: kube_servers.Http, joe: kube_servers.Http, roles: str, namespace: str
 ) -> None:
     """view does not show Secrets; edit does; both are objects."""
@@ -222,7 +222,7 @@ def cluster_role(admin: kube_servers.Http) -> Iterator[str]:
     admin.delete(f"{RBAC}/clusterroles/{name}")
 
 
-def test_cluster_roles_hold_everywhere(
+def test_bound_cluster_role_applies_everywhere(
     admin: kube_servers.Http, cluster_role: str, namespace: str
 ) -> None:
     """Across the cluster, in each namespace and for paths of no resource."""
@@ -236,7 +236,7 @@ def test_cluster_roles_hold_everywhere(
     assert ann.get("/api/v1/namespaces").status == 403
 
 
-def test_a_cluster_role_bound_in_a_namespace_holds_there(
+def test_cluster_role_bound_in_a_namespace_applies_there(
     admin: kube_servers.Http, joe: kube_servers.Http, roles: str, namespace: str
 ) -> None:
     name = kube_servers.fresh_name("c")
@@ -248,7 +248,7 @@ def test_a_cluster_role_bound_in_a_namespace_holds_there(
     admin.delete(f"{RBAC}/clusterroles/{name}").ok()
 
 
-def test_roles_are_put_together_by_labels(
+def test_aggregated_role_includes_selected_roles(
     admin: kube_servers.Http, joe: kube_servers.Http, roles: str, namespace: str
 ) -> None:
     """An aggregationRule: the parts hold for every user who is bound to the whole."""
@@ -265,7 +265,7 @@ def test_roles_are_put_together_by_labels(
         admin.delete(f"{RBAC}/clusterroles/{one}").ok()
 
 
-def test_the_rules_of_an_aggregated_role_are_written_into_it(admin: kube_servers.Http) -> None:
+def test_aggregated_rules_are_written_into_the_role(admin: kube_servers.Http) -> None:
     name = kube_servers.fresh_name("c")
     selectors = [{"matchLabels": {name: "x"}}]
     whole = {**role(name), "aggregationRule": {"clusterRoleSelectors": selectors}}
@@ -282,7 +282,7 @@ def test_the_rules_of_an_aggregated_role_are_written_into_it(admin: kube_servers
 # --- giving rights ------------------------------------------------------------------------------
 
 
-def test_no_user_makes_roles_beyond_their_own(
+def test_role_with_permissions_the_user_lacks_is_forbidden(
     admin: kube_servers.Http, joe: kube_servers.Http, roles: str
 ) -> None:
     """403 lists what is missing, a line for each resource."""
@@ -304,7 +304,7 @@ def test_no_user_makes_roles_beyond_their_own(
     assert changed.message.endswith('\n{APIGroups:["*"], Resources:["*"], Verbs:["*"]}')
 
 
-def test_no_user_binds_roles_beyond_their_own(
+def test_binding_a_role_the_user_lacks_is_forbidden(
     admin: kube_servers.Http, joe: kube_servers.Http, roles: str
 ) -> None:
     """Unless they may `bind`; 404 for a role that is not there, with the wrong resource."""
@@ -332,7 +332,7 @@ def test_no_user_binds_roles_beyond_their_own(
     )
 
 
-def test_who_may_escalate_may_give_anything(
+def test_escalate_verb_allows_any_role(
     admin: kube_servers.Http, joe: kube_servers.Http, roles: str
 ) -> None:
     """The verb `escalate` on roles."""
@@ -341,7 +341,7 @@ def test_who_may_escalate_may_give_anything(
     joe.post(f"{roles}/roles", role("more", rule("secrets", "get"))).ok()
 
 
-def test_only_who_may_everything_gathers_rules(admin: kube_servers.Http) -> None:
+def test_aggregation_rule_needs_all_permissions(admin: kube_servers.Http) -> None:
     """An aggregationRule could pick up anything, now or later: 403 on create and on change."""
     name = kube_servers.fresh_name("c")
     manage = rule("clusterroles", "create", "get", "patch", group=GROUP)
@@ -400,14 +400,14 @@ def test_only_who_may_everything_gathers_rules(admin: kube_servers.Http) -> None
     ],
     ids=["role", "binding"],
 )
-def test_roles_and_bindings_are_judged(
+def test_invalid_roles_and_bindings_are_rejected(
     admin: kube_servers.Http, roles: str, plural: str, body: Any, text: str
 ) -> None:
     done = admin.post(f"{roles}/{plural}", body)
     assert (done.status, done.message) == (422, text)
 
 
-def test_cluster_roles_are_judged(admin: kube_servers.Http) -> None:
+def test_invalid_cluster_roles_are_rejected(admin: kube_servers.Http) -> None:
     """A rule is about resources or about paths; a binding of the cluster wants a ClusterRole."""
     both = {
         "nonResourceURLs": ["/x"],
@@ -431,7 +431,7 @@ def test_cluster_roles_are_judged(admin: kube_servers.Http) -> None:
 # --- acting as others ---------------------------------------------------------------------------
 
 
-def test_who_acts_as_another_has_the_rights_of_the_other(
+def test_impersonation_uses_permissions_of_the_other_user(
     admin: kube_servers.Http, namespace: str
 ) -> None:
     """Groups given; those of an account are known."""
@@ -463,14 +463,14 @@ def test_who_acts_as_another_has_the_rights_of_the_other(
     ]
 
 
-def test_groups_need_a_user(admin: kube_servers.Http, namespace: str) -> None:
+def test_impersonated_groups_need_a_user(admin: kube_servers.Http, namespace: str) -> None:
     """500: no user to put into the group."""
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     assert admin.acting(Impersonate_Group="g").get(path).status == 500
     assert admin.acting(Impersonate_Uid="x").get(path).status == 500
 
 
-def test_acting_needs_a_right(
+def test_impersonation_needs_permission(
     admin: kube_servers.Http, server: kube_servers.Server, namespace: str
 ) -> None:
     """The verb `impersonate`, for the user and for each group."""
@@ -486,7 +486,7 @@ def test_acting_needs_a_right(
     )
 
 
-def test_who_may_act_as_users_may_not_act_as_accounts(
+def test_impersonating_accounts_needs_separate_permission(
     admin: kube_servers.Http, server: kube_servers.Server, namespace: str
 ) -> None:
     """A service account is asked for as such, in its namespace."""

@@ -21,7 +21,7 @@ def review(http: kube_servers.Http, path: str, spec: Any) -> Any:
     return response.json
 
 
-def wrong(response: kube_servers.Response) -> str:
+def cause_of(response: kube_servers.Response) -> str:
     assert (response.status, response.reason) == (422, "Invalid")
     assert response.json["details"]["group"] == "authorization.k8s.io"
     [cause] = response.json["details"]["causes"]
@@ -35,7 +35,7 @@ def pods(namespace: str) -> dict[str, Any]:
     return {"resourceAttributes": {"verb": "get", "resource": "pods", "namespace": namespace}}
 
 
-def test_what_i_may_do(admin: kube_servers.Http, namespace: str) -> None:
+def test_self_subject_access_review(admin: kube_servers.Http, namespace: str) -> None:
     """An administrator everything, a stranger nothing."""
     path = f"{AUTHORIZATION}/selfsubjectaccessreviews"
     found = review(admin, path, pods(namespace))
@@ -52,7 +52,9 @@ def test_what_i_may_do(admin: kube_servers.Http, namespace: str) -> None:
     assert status["reason"].startswith("RBAC: allowed by ")
 
 
-def test_why_i_may(admin: kube_servers.Http, namespace: str) -> None:
+def test_access_review_reason_names_binding_and_role(
+    admin: kube_servers.Http, namespace: str
+) -> None:
     """The reason names the binding and the role."""
     path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
     rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]
@@ -79,7 +81,7 @@ def test_why_i_may(admin: kube_servers.Http, namespace: str) -> None:
     }
 
 
-def test_what_others_may_do(admin: kube_servers.Http, namespace: str) -> None:
+def test_subject_access_review(admin: kube_servers.Http, namespace: str) -> None:
     """By name and groups; only who may ask gets an response."""
     path = f"{AUTHORIZATION}/subjectaccessreviews"
     asked = {"user": "joe", "groups": ["system:masters"], **pods(namespace)}
@@ -92,17 +94,17 @@ def test_what_others_may_do(admin: kube_servers.Http, namespace: str) -> None:
     )
 
 
-def test_what_others_may_do_in_one_namespace(admin: kube_servers.Http, namespace: str) -> None:
+def test_local_subject_access_review(admin: kube_servers.Http, namespace: str) -> None:
     path = f"{AUTHORIZATION}/namespaces/{namespace}/localsubjectaccessreviews"
     found = review(admin, path, {"user": "joe", **pods(namespace)})
     assert found["metadata"]["namespace"] == namespace
     assert found["status"] == {"allowed": False}
     other = admin.post(path, {"spec": {"user": "joe", **pods("default")}})
-    assert wrong(other) == (
+    assert cause_of(other) == (
         'spec.resourceAttributes.namespace: Invalid value: "default": must match metadata.namespace'
     )
     asked = {"user": "joe", "nonResourceAttributes": {"path": "/", "verb": "get"}}
-    assert wrong(admin.post(path, {"spec": asked})) == (
+    assert cause_of(admin.post(path, {"spec": asked})) == (
         "spec.nonResourceAttributes: Invalid value: authorization.NonResourceAttributes"
         '{Path:"/", Verb:"get"}: disallowed on this kind of request'
     )
@@ -131,13 +133,13 @@ def test_what_others_may_do_in_one_namespace(admin: kube_servers.Http, namespace
         ),
     ],
 )
-def test_questions_that_ask_nothing(
+def test_empty_reviews_are_rejected(
     admin: kube_servers.Http, plural: str, spec: dict[str, Any], expected: str
 ) -> None:
-    assert wrong(admin.post(f"{AUTHORIZATION}/{plural}", {"spec": spec})) == expected
+    assert cause_of(admin.post(f"{AUTHORIZATION}/{plural}", {"spec": spec})) == expected
 
 
-def test_all_that_i_may_do(admin: kube_servers.Http, namespace: str) -> None:
+def test_self_subject_rules_review(admin: kube_servers.Http, namespace: str) -> None:
     """As `kubectl auth can-i --list` shows it."""
     path = f"{AUTHORIZATION}/selfsubjectrulesreviews"
     everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
@@ -158,7 +160,7 @@ def test_all_that_i_may_do(admin: kube_servers.Http, namespace: str) -> None:
     assert (nowhere.status, nowhere.message) == (400, "no namespace on request")
 
 
-def test_who_i_am(admin: kube_servers.Http) -> None:
+def test_self_subject_review(admin: kube_servers.Http) -> None:
     """As `kubectl auth whoami` shows it."""
     path = f"{AUTHENTICATION}/selfsubjectreviews"
     found = admin.post(path, {}).ok()
@@ -168,7 +170,7 @@ def test_who_i_am(admin: kube_servers.Http) -> None:
     assert joe["status"]["userInfo"] == {"username": "joe", "groups": ["g1", EVERYBODY]}
 
 
-def test_whose_a_token_is(admin: kube_servers.Http, namespace: str) -> None:
+def test_token_review_returns_the_user(admin: kube_servers.Http, namespace: str) -> None:
     """For the audience of the API server unless another is named."""
     accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
     uid = admin.get(accounts).ok()["metadata"]["uid"]
@@ -190,7 +192,7 @@ def test_whose_a_token_is(admin: kube_servers.Http, namespace: str) -> None:
     assert "invalid bearer token" in other["error"]
 
 
-def test_tokens_of_no_account(admin: kube_servers.Http) -> None:
+def test_token_review_of_invalid_token(admin: kube_servers.Http) -> None:
     """An error in the status; no token is a bad request."""
     path = f"{AUTHENTICATION}/tokenreviews"
     assert review(admin, path, {"token": "garbage"})["status"] == {
@@ -204,7 +206,7 @@ def test_tokens_of_no_account(admin: kube_servers.Http) -> None:
     )
 
 
-def test_reviews_are_not_kept(admin: kube_servers.Http) -> None:
+def test_reviews_are_not_stored(admin: kube_servers.Http) -> None:
     path = f"{AUTHORIZATION}/subjectaccessreviews"
     assert admin.get(path).status == 405
     assert admin.get(f"{path}/x").status == 404

@@ -31,7 +31,7 @@ def serve_widgets(admin: kube_servers.Http) -> None:
 
 
 @pytest.fixture(scope="module")
-def both(
+def both_servers(
     server: kube_servers.Server,
     admin: kube_servers.Http,
     tmp_path_factory: pytest.TempPathFactory,
@@ -48,27 +48,29 @@ def both(
 
 @pytest.mark.usefixtures("history")
 @pytest.mark.parametrize("seed", range(FIRST, LAST))
-def test_a_story(both: list[kube_servers.Http], namespace: str, seed: int) -> None:
+def test_story_is_the_same_on_both_servers(
+    both_servers: list[kube_servers.Http], namespace: str, seed: int
+) -> None:
     """Step by step, until the two are no longer in the same state."""
     root = f"/api/v1/namespaces/{namespace}"
-    for admin in both:
+    for admin in both_servers:
         admin.post("/api/v1/namespaces", {"metadata": {"name": namespace}})
         for made in (f"{root}/serviceaccounts/default", f"{root}/configmaps/kube-root-ca.crt"):
-            waiting.wait_until(_is_there(admin, made), what=f"{made} is made")
-    players = [story_players.Player(admin, namespace) for admin in both]
+            waiting.wait_until(_exists(admin, made), what=f"{made} is made")
+    players = [story_players.Player(admin, namespace) for admin in both_servers]
     kind = KINDS[seed % len(KINDS)]
     for step in stories.Writer(seed, kind).story(STEPS):
         responses = [player.play(step) for player in players]
-        assert all(_is_no_fault(response) for response in responses), stories.shown(step)
+        assert all(_is_no_internal_error(response) for response in responses), stories.shown(step)
         if len({response["status"] < 300 for response in responses}) > 1 and kind.ours:
             return  # rules that ours checks by itself, and a cluster by an admission policy
         shown = story_players.comparable(responses, kind)
         assert shown[0] == shown[-1], stories.shown(step)
 
 
-def _is_there(admin: kube_servers.Http, path: str) -> Any:
+def _exists(admin: kube_servers.Http, path: str) -> Any:
     return lambda: admin.get(path).status == 200
 
 
-def _is_no_fault(response: dict[str, Any]) -> bool:
+def _is_no_internal_error(response: dict[str, Any]) -> bool:
     return "see the server's log" not in json.dumps(response["body"])

@@ -62,7 +62,7 @@ def labelled(admin: kube_servers.Http) -> str:
         (" x = 1 , suite ", "a"),
     ],
 )
-def test_labels_select(
+def test_label_selector_operators(
     admin: kube_servers.Http, labelled: str, selector: str, expected: str
 ) -> None:
     """Every operator; an absent key is not equal to anything."""
@@ -90,7 +90,7 @@ def test_labels_select(
     ],
 )
 @pytest.mark.parametrize("path", [CONFIG_MAPS, TASKS])
-def test_label_selectors_that_cannot_be_read(
+def test_malformed_label_selectors_are_bad_requests(
     admin: kube_servers.Http, path: str, selector: str, message: str
 ) -> None:
     """400 in the words of the parser, for lists and for watches."""
@@ -111,7 +111,7 @@ def test_label_selectors_that_cannot_be_read(
         ("metadata.name=a=b", "invalid field selector: unescaped character in value: 61"),
     ],
 )
-def test_field_selectors_that_cannot_be_read(
+def test_malformed_field_selectors_are_bad_requests(
     admin: kube_servers.Http, selector: str, message: str
 ) -> None:
     response = admin.get(CONFIG_MAPS.format("default"), fieldSelector=selector)
@@ -133,7 +133,7 @@ def test_field_selectors_that_cannot_be_read(
         (TASKS, "field label not supported: data.a"),
     ],
 )
-def test_fields_that_cannot_be_selected(
+def test_unsupported_field_selectors_are_bad_requests(
     admin: kube_servers.Http, path: str, message: str | None
 ) -> None:
     """Kinds with fields of their own say it in other words than the rest."""
@@ -144,7 +144,7 @@ def test_fields_that_cannot_be_selected(
     assert (response.status, response.reason, response.message) == (400, "BadRequest", message)
 
 
-def test_fields_of_pods(admin: kube_servers.Http, namespace: str) -> None:
+def test_field_selectors_of_pods(admin: kube_servers.Http, namespace: str) -> None:
     """Node, phase, restart policy and the rest, equal or not, several at once."""
     path = PODS.format(namespace)
     for name, policy in (("a", "Never"), ("b", "Always")):
@@ -169,7 +169,7 @@ def test_fields_of_pods(admin: kube_servers.Http, namespace: str) -> None:
         assert names(admin.get(path, fieldSelector=selector).ok()) == expected, selector
 
 
-def test_fields_of_events(admin: kube_servers.Http, namespace: str) -> None:
+def test_field_selectors_of_events(admin: kube_servers.Http, namespace: str) -> None:
     path = f"/api/v1/namespaces/{namespace}/events"
     for name, about in (("e1", "x"), ("e2", "y")):
         event = {
@@ -193,7 +193,9 @@ def test_fields_of_events(admin: kube_servers.Http, namespace: str) -> None:
         assert names(admin.get(path, fieldSelector=selector).ok()) == expected, selector
 
 
-def test_fields_of_secrets_and_namespaces(admin: kube_servers.Http, namespace: str) -> None:
+def test_field_selectors_of_secrets_and_namespaces(
+    admin: kube_servers.Http, namespace: str
+) -> None:
     """A Secret by its type, a Namespace by its phase."""
     path = f"/api/v1/namespaces/{namespace}/secrets"
     admin.post(path, {"metadata": {"name": "s"}, "type": "example.com/x"}).ok()
@@ -204,7 +206,7 @@ def test_fields_of_secrets_and_namespaces(admin: kube_servers.Http, namespace: s
     assert namespace in names(active)
 
 
-def test_selectable_fields_of_a_custom_kind(admin: kube_servers.Http, namespace: str) -> None:
+def test_field_selectors_of_a_custom_kind(admin: kube_servers.Http, namespace: str) -> None:
     """Those that its definition names (KEP-4358)."""
     path = TASKS.format(namespace)
     for name, cluster in (("t1", "one"), ("t2", "two")):

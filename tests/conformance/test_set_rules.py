@@ -94,7 +94,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("changes", ADMITTED.values(), ids=ADMITTED)
-def test_sets_that_are_admitted(
+def test_valid_sync_sets_are_admitted(
     admin: kube_servers.Http, path: str, changes: dict[str, Any]
 ) -> None:
     sent = sync_set(**changes)
@@ -104,7 +104,7 @@ def test_sets_that_are_admitted(
 
 
 @pytest.mark.parametrize(("changes", "wanted"), REFUSED.values(), ids=REFUSED)
-def test_sets_that_are_refused(
+def test_invalid_sync_sets_are_rejected(
     admin: kube_servers.Http, path: str, changes: dict[str, Any], wanted: str
 ) -> None:
     done = admin.post(path, sync_set(**changes), dryRun="All")
@@ -112,7 +112,7 @@ def test_sets_that_are_refused(
     assert wanted in done.message
 
 
-def test_names_that_would_be_too_long(admin: kube_servers.Http, path: str) -> None:
+def test_names_leave_room_for_pod_names(admin: kube_servers.Http, path: str) -> None:
     """The longest is that of a Pod: set, generation, group and number."""
     admin.post(path, sync_set("r" * 44), dryRun="All").ok()
     long = admin.post(path, sync_set("r" * 45), dryRun="All")
@@ -123,7 +123,7 @@ def test_names_that_would_be_too_long(admin: kube_servers.Http, path: str) -> No
     assert "metadata.name" in dotted.message
 
 
-def test_what_may_change_within_a_generation(admin: kube_servers.Http, path: str) -> None:
+def test_mutable_fields_within_a_generation(admin: kube_servers.Http, path: str) -> None:
     admin.post(path, sync_set()).ok()
     one = f"{path}/risk"
     elastic = copy.deepcopy(SPEC["resources"])
@@ -160,7 +160,9 @@ def test_what_may_change_within_a_generation(admin: kube_servers.Http, path: str
     assert "may only rise" in lower.message
 
 
-def test_priority_is_frozen_when_the_flow_has_begun(admin: kube_servers.Http, path: str) -> None:
+def test_priority_cannot_change_after_the_flow_has_begun(
+    admin: kube_servers.Http, path: str
+) -> None:
     """Its tasks have it by then. A new generation has one of its own."""
     admin.post(path, sync_set()).ok()
     one = f"{path}/risk"
@@ -176,7 +178,7 @@ def test_priority_is_frozen_when_the_flow_has_begun(admin: kube_servers.Http, pa
     admin.patch(one, {"spec": {"priority": 8}}).ok()
 
 
-def test_ponds(admin: kube_servers.Http, namespace: str) -> None:
+def test_data_ponds_are_validated(admin: kube_servers.Http, namespace: str) -> None:
     path = f"/apis/kilnwork.dev/v1alpha1/namespaces/{namespace}/dataponds"
 
     def made(**spec: Any) -> kube_servers.Response:

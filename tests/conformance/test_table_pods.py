@@ -143,7 +143,7 @@ INITS = [{"name": "first", "image": "i"}, {"name": "second", "image": "i"}]
         ),
     ],
 )
-def test_the_status_of_pods(
+def test_status_cell_of_pods(
     admin: kube_servers.Http,
     namespace: str,
     inits: list[dict[str, Any]],
@@ -158,7 +158,7 @@ def test_the_status_of_pods(
     assert (name, ready, word, restarts) == ("p", *expected, "0")
 
 
-def test_restarts_addresses_and_gates_of_pods(admin: kube_servers.Http, namespace: str) -> None:
+def test_restarts_address_and_gate_cells_of_pods(admin: kube_servers.Http, namespace: str) -> None:
     """How often and when last; where; which gates are open."""
     path = PODS.format(namespace)
     admin.post(path, pod("p", readinessGates=[{"conditionType": "x.y/z"}])).ok()
@@ -176,7 +176,9 @@ def test_restarts_addresses_and_gates_of_pods(admin: kube_servers.Http, namespac
     assert shown[5:] == ["192.0.2.7", "<none>", "<none>", "1/1"]
 
 
-def test_pods_that_are_over_say_so(admin: kube_servers.Http, namespace: str) -> None:
+def test_rows_of_finished_pods_have_completed_condition(
+    admin: kube_servers.Http, namespace: str
+) -> None:
     path = PODS.format(namespace)
     admin.post(path, pod("p")).ok()
     assert "conditions" not in table(admin, path)["rows"][0]

@@ -104,7 +104,9 @@ def columns(shown: Any) -> list[str]:
         (KILN + "jobconfigs", "|".join(COLUMNS_OF_JOB_CONFIGS)),
     ],
 )
-def test_columns(admin: kube_servers.Http, namespace: str, path: str, expected: str) -> None:
+def test_columns_of_every_kind(
+    admin: kube_servers.Http, namespace: str, path: str, expected: str
+) -> None:
     """Of every kind, in order, narrow and wide."""
     shown = table(admin, path.format(namespace))
     assert (shown["kind"], shown["apiVersion"]) == ("Table", "meta.k8s.io/v1")
@@ -217,7 +219,7 @@ def test_cells_of_events(admin: kube_servers.Http, namespace: str) -> None:
     assert rest == ["Warning", "Looked", "pod/p", "", "c, i", "x", then, 7, "new"]
 
 
-def test_what_comes_with_a_row(admin: kube_servers.Http, namespace: str) -> None:
+def test_include_object_selects_the_row_object(admin: kube_servers.Http, namespace: str) -> None:
     """Metadata by default, all of it or nothing if asked; anything else is refused."""
     path = CORE.format(namespace) + "configmaps"
     whole = admin.get(f"{path}/kube-root-ca.crt").ok()
@@ -240,7 +242,7 @@ def test_what_comes_with_a_row(admin: kube_servers.Http, namespace: str) -> None
 
 
 @pytest.mark.usefixtures("history")
-def test_tables_have_pages(admin: kube_servers.Http, namespace: str) -> None:
+def test_tables_are_paged(admin: kube_servers.Http, namespace: str) -> None:
     path = CORE.format(namespace) + "configmaps"
     admin.post(path, {"metadata": {"name": "zz"}}).ok()
     first = table(admin, path, limit=1)
@@ -250,7 +252,7 @@ def test_tables_have_pages(admin: kube_servers.Http, namespace: str) -> None:
     assert [row["cells"][0] for row in rest["rows"]] == ["zz"]
 
 
-def test_no_rows(admin: kube_servers.Http, namespace: str) -> None:
+def test_empty_table_has_no_rows(admin: kube_servers.Http, namespace: str) -> None:
     shown = table(admin, CORE.format(namespace) + "pods")
     assert shown["rows"] == []
     assert shown["columnDefinitions"]
@@ -272,7 +274,9 @@ def test_cells_of_a_custom_kind(admin: kube_servers.Http, namespace: str) -> Non
 
 
 @pytest.mark.parametrize("verb", ["POST", "PUT", "PATCH"])
-def test_writes_return_a_table_too(admin: kube_servers.Http, namespace: str, verb: str) -> None:
+def test_writes_return_a_table_if_accepted(
+    admin: kube_servers.Http, namespace: str, verb: str
+) -> None:
     """A client that accepts one gets one, but not after a DELETE."""
     path = CORE.format(namespace) + "configmaps"
     headers = {"Accept": kube_servers.TABLE, "Content-Type": "application/json"}

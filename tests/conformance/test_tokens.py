@@ -24,7 +24,7 @@ def account(admin: Http, namespace: str) -> str:
 
 
 @pytest.fixture
-def maps(namespace: str) -> str:
+def config_maps_path(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/configmaps"
 
 
@@ -36,7 +36,7 @@ def claims(token: str) -> Any:
     return json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
 
 
-def refused(server: kube_servers.Server, token: str, path: str) -> None:
+def wait_until_unauthorized(server: kube_servers.Server, token: str, path: str) -> None:
     """The real server remembers tokens for some ten seconds."""
     waiting.wait_until(
         lambda: server.bearer(token).get(path).status == 401,
@@ -44,8 +44,8 @@ def refused(server: kube_servers.Server, token: str, path: str) -> None:
     )
 
 
-def test_a_token_says_whose_it_is(
-    admin: Http, server: kube_servers.Server, account: str, maps: str, namespace: str
+def test_token_request_returns_readable_token(
+    admin: Http, server: kube_servers.Server, account: str, config_maps_path: str, namespace: str
 ) -> None:
     """201 with the token, its end, and the audience that was chosen; its claims are readable."""
     response = ask(admin, account, expirationSeconds=600)
@@ -64,7 +64,7 @@ def test_a_token_says_whose_it_is(
         "serviceaccount": {"name": "u", "uid": uid},
     }
     http = server.bearer(found["status"]["token"])
-    waiting.wait_until(lambda: http.get(maps).status == 200, what="the token is taken")
+    waiting.wait_until(lambda: http.get(config_maps_path).status == 200, what="the token is taken")
 
 
 @pytest.mark.parametrize(
@@ -99,12 +99,14 @@ def test_a_token_says_whose_it_is(
     ],
     ids=["short", "long", "gone", "kind"],
 )
-def test_requests_are_judged(admin: Http, account: str, spec: Any, status: int, text: str) -> None:
+def test_invalid_token_requests_are_rejected(
+    admin: Http, account: str, spec: Any, status: int, text: str
+) -> None:
     done = ask(admin, account, **spec)
     assert (done.status, done.message) == (status, text)
 
 
-def test_a_token_of_no_account(admin: Http, account: str) -> None:
+def test_token_request_of_missing_account_is_not_found(admin: Http, account: str) -> None:
     """404; another name in the body is 422."""
     missing = ask(admin, account.replace("/u", "/none"))
     assert missing.message == 'serviceaccounts "none" not found'
@@ -117,17 +119,17 @@ def test_a_token_of_no_account(admin: Http, account: str) -> None:
     )
 
 
-def test_an_audience_is_held(
-    admin: Http, server: kube_servers.Server, account: str, maps: str
+def test_token_for_another_audience_is_unauthorized(
+    admin: Http, server: kube_servers.Server, account: str, config_maps_path: str
 ) -> None:
     """A token for others is none here."""
     found = ask(admin, account, audiences=["x"]).ok()
     assert claims(found["status"]["token"])["aud"] == ["x"]
-    assert server.bearer(found["status"]["token"]).get(maps).status == 401
+    assert server.bearer(found["status"]["token"]).get(config_maps_path).status == 401
 
 
-def test_a_bound_token_ends_with_its_object(
-    admin: Http, server: kube_servers.Server, account: str, maps: str, namespace: str
+def test_bound_token_is_invalid_without_its_object(
+    admin: Http, server: kube_servers.Server, account: str, config_maps_path: str, namespace: str
 ) -> None:
     secrets = f"/api/v1/namespaces/{namespace}/secrets"
     made = admin.post(secrets, {"metadata": {"name": "s"}}).ok()["metadata"]
@@ -139,25 +141,25 @@ def test_a_bound_token_ends_with_its_object(
     token = found["status"]["token"]
     assert claims(token)["kubernetes.io"]["secret"] == {"name": "s", "uid": made["uid"]}
     http = server.bearer(token)
-    waiting.wait_until(lambda: http.get(maps).status == 200, what="the token is taken")
+    waiting.wait_until(lambda: http.get(config_maps_path).status == 200, what="the token is taken")
     admin.delete(f"{secrets}/s").ok()
-    refused(server, token, maps)
+    wait_until_unauthorized(server, token, config_maps_path)
 
 
-def test_a_token_ends_with_its_account(
-    admin: Http, server: kube_servers.Server, account: str, maps: str
+def test_token_is_invalid_after_deletion_of_its_account(
+    admin: Http, server: kube_servers.Server, account: str, config_maps_path: str
 ) -> None:
     """Another account of that name does not revive it."""
     token = ask(admin, account).ok()["status"]["token"]
     http = server.bearer(token)
-    waiting.wait_until(lambda: http.get(maps).status == 200, what="the token is taken")
+    waiting.wait_until(lambda: http.get(config_maps_path).status == 200, what="the token is taken")
     admin.delete(account).ok()
     admin.post(account.removesuffix("/u"), {"metadata": {"name": "u"}}).ok()
-    refused(server, token, maps)
+    wait_until_unauthorized(server, token, config_maps_path)
 
 
 @pytest.mark.timeout(240)
-def test_a_token_ends_a_minute_after_a_deletion(
+def test_token_is_invalid_a_minute_after_a_deletion(
     admin: Http, server: kube_servers.Server, account: str, namespace: str
 ) -> None:
     """Of the account, and of what it is bound to, though a finalizer holds these for longer."""
@@ -176,7 +178,7 @@ def test_a_token_ends_a_minute_after_a_deletion(
     admin.patch(account, {"metadata": {"finalizers": ["kiln.test/hold"]}}).ok()
     review = "/apis/authentication.k8s.io/v1/tokenreviews"
 
-    def valid(token: str) -> bool:
+    def is_valid(token: str) -> bool:
         done = admin.post(review, {"spec": {"token": token}}).ok()
         return bool(done["status"].get("authenticated"))
 
@@ -190,40 +192,42 @@ def test_a_token_ends_a_minute_after_a_deletion(
         # The account last: while it is there, each token ends for a reason of its own.
         for path in paths[1:]:
             admin.delete(path, gracePeriodSeconds=0).ok()
-        assert all(map(valid, tokens))
+        assert all(map(is_valid, tokens))
         waiting.wait_until(
-            lambda: not any(map(valid, tokens[1:])),
+            lambda: not any(map(is_valid, tokens[1:])),
             what="tokens end with what they are bound to",
             timeout_s=100,
             every_s=1,
         )
-        assert valid(tokens[0])
+        assert is_valid(tokens[0])
     finally:
         for path in paths:
             admin.patch(path, {"metadata": {"finalizers": None}})
 
 
 @pytest.mark.timeout(240)
-def test_a_token_ends_a_minute_after_its_account(admin: Http, account: str) -> None:
+def test_token_is_invalid_a_minute_after_its_account(admin: Http, account: str) -> None:
     """Though a finalizer holds the account."""
     review = "/apis/authentication.k8s.io/v1/tokenreviews"
     token = ask(admin, account).ok()["status"]["token"]
 
-    def valid() -> bool:
+    def is_valid() -> bool:
         done = admin.post(review, {"spec": {"token": token}}).ok()
         return bool(done["status"].get("authenticated"))
 
     admin.patch(account, {"metadata": {"finalizers": ["kiln.test/hold"]}}).ok()
     try:
         admin.delete(account).ok()
-        assert valid()
-        waiting.wait_until(lambda: not valid(), what="the token ends", timeout_s=100, every_s=1)
+        assert is_valid()
+        waiting.wait_until(lambda: not is_valid(), what="the token ends", timeout_s=100, every_s=1)
         assert admin.get(account).status == 200
     finally:
         admin.patch(account, {"metadata": {"finalizers": None}})
 
 
-def test_a_pod_of_another_account_binds_no_token(admin: Http, account: str, namespace: str) -> None:
+def test_token_cannot_be_bound_to_pod_of_another_account(
+    admin: Http, account: str, namespace: str
+) -> None:
     pod = {
         "metadata": {"name": "p"},
         "spec": {"containers": [{"name": "c", "image": "x"}]},
@@ -240,8 +244,8 @@ def test_a_pod_of_another_account_binds_no_token(admin: Http, account: str, name
     )
 
 
-def test_a_changed_token_is_refused(
-    admin: Http, server: kube_servers.Server, account: str, maps: str
+def test_modified_token_is_unauthorized(
+    admin: Http, server: kube_servers.Server, account: str, config_maps_path: str
 ) -> None:
     """401 with nothing but the word."""
     token = ask(admin, account).ok()["status"]["token"]
@@ -249,16 +253,16 @@ def test_a_changed_token_is_refused(
     other = claims(token) | {"sub": "system:serviceaccount:kube-system:default"}
     forged = base64.urlsafe_b64encode(json.dumps(other).encode()).rstrip(b"=").decode()
     for wrong in (f"{head}.{forged}.{signature}", f"{head}.{body}.", "x"):
-        done = server.bearer(wrong).get(maps)
+        done = server.bearer(wrong).get(config_maps_path)
         assert (done.status, done.message, done.reason) == (401, "Unauthorized", "Unauthorized")
 
 
-def test_kubectl_makes_tokens(
-    kubectl: kube_servers.Kubectl, server: kube_servers.Server, account: str, maps: str
+def test_kubectl_create_token(
+    kubectl: kube_servers.Kubectl, server: kube_servers.Server, account: str, config_maps_path: str
 ) -> None:
     """`kubectl create token`."""
     token = kubectl("create", "token", "u", "--duration=15m").strip()
     said = claims(token)
     assert said["exp"] - said["iat"] == 900
     http = server.bearer(token)
-    waiting.wait_until(lambda: http.get(maps).status == 200, what="the token is taken")
+    waiting.wait_until(lambda: http.get(config_maps_path).status == 200, what="the token is taken")

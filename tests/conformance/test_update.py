@@ -20,7 +20,7 @@ def path(admin: kube_servers.Http, namespace: str) -> str:
     return f"{collection}/a"
 
 
-def test_replace_without_a_version(admin: kube_servers.Http, path: str) -> None:
+def test_replace_without_version_overwrites(admin: kube_servers.Http, path: str) -> None:
     """Built-in kinds take it: the last writer wins; what is not sent goes."""
     before = admin.get(path).json["metadata"]
     done = admin.put(path, {"metadata": {"name": "a"}, "data": {"z": "1"}}).ok()
@@ -29,7 +29,7 @@ def test_replace_without_a_version(admin: kube_servers.Http, path: str) -> None:
     assert int(done["metadata"]["resourceVersion"]) > int(before["resourceVersion"])
 
 
-def test_replace_with_an_old_version(admin: kube_servers.Http, path: str) -> None:
+def test_replace_with_old_version_is_a_conflict(admin: kube_servers.Http, path: str) -> None:
     """409 Conflict, with the text that clients look for."""
     old = admin.get(path).json
     admin.put(path, old | {"data": {"x": "z"}}).ok()
@@ -47,7 +47,7 @@ def test_replace_with_an_old_version(admin: kube_servers.Http, path: str) -> Non
     }
 
 
-def test_nothing_changed_is_not_written(admin: kube_servers.Http, path: str) -> None:
+def test_unchanged_object_is_not_written(admin: kube_servers.Http, path: str) -> None:
     """The resourceVersion stays, for update and patch."""
     before = admin.get(path).json
     version = before["metadata"]["resourceVersion"]
@@ -56,7 +56,9 @@ def test_nothing_changed_is_not_written(admin: kube_servers.Http, path: str) -> 
     assert patched["metadata"]["resourceVersion"] == version
 
 
-def test_of_many_at_once_one_wins(admin: kube_servers.Http, path: str, server: Any) -> None:
+def test_one_of_many_concurrent_updates_succeeds(
+    admin: kube_servers.Http, path: str, server: Any
+) -> None:
     """All others of the same version get 409, none is lost in silence."""
     before = admin.get(path).json
 
@@ -92,7 +94,7 @@ def test_of_many_at_once_one_wins(admin: kube_servers.Http, path: str, server: A
     ],
     ids=["name", "no-name", "namespace", "version"],
 )
-def test_what_does_not_fit_the_path(
+def test_body_that_contradicts_the_path_is_a_bad_request(
     admin: kube_servers.Http, path: str, metadata: Any, status: int, text: str
 ) -> None:
     """400, except for a version that is no number: 500."""
@@ -100,7 +102,7 @@ def test_what_does_not_fit_the_path(
     assert (done.status, done.message) == (status, text)
 
 
-def test_another_uid_is_a_conflict(admin: kube_servers.Http, path: str) -> None:
+def test_other_uid_is_a_conflict(admin: kube_servers.Http, path: str) -> None:
     """409: the client means an object that is no more."""
     done = admin.put(path, {"metadata": {"name": "a", "uid": "x"}})
     assert done.status == 409
@@ -111,14 +113,16 @@ def test_another_uid_is_a_conflict(admin: kube_servers.Http, path: str) -> None:
 
 
 @pytest.mark.parametrize("metadata", [{}, {"resourceVersion": "5"}], ids=["plain", "version"])
-def test_what_is_not_there_is_not_made(admin: kube_servers.Http, path: str, metadata: Any) -> None:
+def test_update_of_missing_object_is_not_found(
+    admin: kube_servers.Http, path: str, metadata: Any
+) -> None:
     new = path.removesuffix("/a") + "/new"
     done = admin.put(new, {"metadata": {"name": "new", **metadata}})
     assert done.status == 404
     assert done.message == 'configmaps "new" not found'
 
 
-def test_some_kinds_are_made_by_an_update(admin: kube_servers.Http, namespace: str) -> None:
+def test_update_creates_objects_of_some_kinds(admin: kube_servers.Http, namespace: str) -> None:
     """Leases allow it: 201; the next one needs the version."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/l"
     made = admin.put(path, {"metadata": {"name": "l"}, "spec": {"holderIdentity": "a"}})
@@ -133,7 +137,7 @@ def test_some_kinds_are_made_by_an_update(admin: kube_servers.Http, namespace: s
     assert admin.put(path, made.json).status == 200
 
 
-def test_an_update_creates_again_what_was_deleted(admin: kube_servers.Http, namespace: str) -> None:
+def test_update_recreates_deleted_object(admin: kube_servers.Http, namespace: str) -> None:
     """The version that the sender knew is no matter then."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/l"
     known = admin.put(path, {"metadata": {"name": "l"}, "spec": {"holderIdentity": "a"}}).json
@@ -144,7 +148,7 @@ def test_an_update_creates_again_what_was_deleted(admin: kube_servers.Http, name
     assert made.json["metadata"]["resourceVersion"] != known["metadata"]["resourceVersion"]
 
 
-def test_what_the_server_owns_stays(admin: kube_servers.Http, path: str) -> None:
+def test_server_set_metadata_is_restored(admin: kube_servers.Http, path: str) -> None:
     """creationTimestamp and generation are put back without a word."""
     before = admin.get(path).json["metadata"]
     given = {"name": "a", "creationTimestamp": "2020-01-01T00:00:00Z", "generation": 5}
@@ -152,7 +156,7 @@ def test_what_the_server_owns_stays(admin: kube_servers.Http, path: str) -> None
     assert done["creationTimestamp"] == before["creationTimestamp"]
 
 
-def test_an_update_deletes_nothing(admin: kube_servers.Http, path: str) -> None:
+def test_deletion_timestamp_in_update_is_rejected(admin: kube_servers.Http, path: str) -> None:
     """A deletionTimestamp is refused, by two rules with the same text."""
     given = {"name": "a", "deletionTimestamp": "2020-01-01T00:00:00Z"}
     done = admin.put(path, {"metadata": given})
@@ -163,7 +167,7 @@ def test_an_update_deletes_nothing(admin: kube_servers.Http, path: str) -> None:
     )
 
 
-def test_immutable_config_maps(admin: kube_servers.Http, namespace: str) -> None:
+def test_immutable_config_map_cannot_change(admin: kube_servers.Http, namespace: str) -> None:
     """Neither the data nor the mark may change; labels may."""
     collection = f"/api/v1/namespaces/{namespace}/configmaps"
     admin.post(collection, {"metadata": {"name": "im"}, "immutable": True, "data": {"a": "b"}}).ok()
@@ -179,7 +183,7 @@ def test_immutable_config_maps(admin: kube_servers.Http, namespace: str) -> None
     admin.patch(f"{collection}/im", {"metadata": {"labels": {"a": "b"}}}).ok()
 
 
-def test_a_dry_update_keeps_nothing(admin: kube_servers.Http, path: str) -> None:
+def test_dry_run_update_stores_nothing(admin: kube_servers.Http, path: str) -> None:
     """200 with the new content and the old version."""
     before = admin.get(path).json
     done = admin.put(path, before | {"data": {"dry": "1"}}, dryRun="All").ok()
@@ -188,7 +192,7 @@ def test_a_dry_update_keeps_nothing(admin: kube_servers.Http, path: str) -> None
     assert admin.get(path).json == before
 
 
-def test_options_of_an_update_are_judged(admin: kube_servers.Http, path: str) -> None:
+def test_update_options_are_validated(admin: kube_servers.Http, path: str) -> None:
     """422 of kind UpdateOptions; PatchOptions for a patch."""
     put = admin.put(path, {"metadata": {"name": "a"}}, dryRun="x")
     assert put.message == (
@@ -202,7 +206,7 @@ def test_options_of_an_update_are_judged(admin: kube_servers.Http, path: str) ->
     )
 
 
-def test_roles_of_bindings_are_fixed(admin: kube_servers.Http, namespace: str) -> None:
+def test_role_of_a_binding_cannot_change(admin: kube_servers.Http, namespace: str) -> None:
     """roleRef may not change."""
     path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings"
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"}

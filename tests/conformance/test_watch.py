@@ -22,7 +22,7 @@ NOT_FOR_WATCH = "resourceVersionMatch is forbidden for watch unless sendInitialE
 NEEDS_MATCH = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
 
 
-class Things:
+class Collection:
     """A collection of a built-in or a custom kind."""
 
     def __init__(self, http: kube_servers.Http, path: str) -> None:
@@ -54,9 +54,9 @@ class Things:
 
 
 @pytest.fixture(params=["built-in", "custom"])
-def things(request: pytest.FixtureRequest, admin: kube_servers.Http, namespace: str) -> Things:
+def things(request: pytest.FixtureRequest, admin: kube_servers.Http, namespace: str) -> Collection:
     path = CONFIG_MAPS if request.param == "built-in" else TASKS
-    return Things(admin, path.format(namespace))
+    return Collection(admin, path.format(namespace))
 
 
 def causes(response: kube_servers.Response) -> list[str]:
@@ -65,7 +65,7 @@ def causes(response: kube_servers.Response) -> list[str]:
     return [f"{cause['field']}: {cause['message']}" for cause in response.json["details"]["causes"]]
 
 
-def test_changes_follow_a_list(things: Things) -> None:
+def test_watch_continues_after_a_list(things: Collection) -> None:
     """From its resourceVersion on, each with the version of the write; objects have their type."""
     things.make("a")
     with things.watch(resourceVersion=things.version()) as watch:
@@ -83,7 +83,9 @@ def test_changes_follow_a_list(things: Things) -> None:
 
 
 @pytest.mark.parametrize("query", [{}, {"resourceVersion": "0"}])
-def test_without_a_version_all_there_is_comes_first(things: Things, query: dict[str, str]) -> None:
+def test_watch_without_version_sends_existing_objects_first(
+    things: Collection, query: dict[str, str]
+) -> None:
     things.make("a")
     things.make("b")
     with things.watch(**query) as watch:
@@ -92,7 +94,7 @@ def test_without_a_version_all_there_is_comes_first(things: Things, query: dict[
         assert watch.take(1) == [("DELETED", "a")]
 
 
-def test_a_watch_goes_on_where_another_ended(things: Things) -> None:
+def test_watch_resumes_where_another_ended(things: Collection) -> None:
     """Nothing is missed and nothing comes twice."""
     with things.watch() as watch:
         things.make("a")
@@ -103,7 +105,7 @@ def test_a_watch_goes_on_where_another_ended(things: Things) -> None:
         assert watch.take(2) == [("ADDED", "b"), ("DELETED", "a")]
 
 
-def test_selected_changes_are_sent_as_the_selector_sees_them(things: Things) -> None:
+def test_selector_turns_changes_into_added_and_deleted(things: Collection) -> None:
     """What begins to match is ADDED, what no longer matches is DELETED, in its last state."""
     things.make("a", x="no")
     with things.watch(resourceVersion=things.version(), labelSelector="x=yes") as watch:
@@ -120,7 +122,7 @@ def test_selected_changes_are_sent_as_the_selector_sees_them(things: Things) -> 
     assert versions == sorted(set(versions))
 
 
-def test_one_object_is_watched_by_its_name(things: Things) -> None:
+def test_watch_of_one_object_by_name(things: Collection) -> None:
     """As `kubectl get NAME --watch` does."""
     things.make("a")
     with things.watch(fieldSelector="metadata.name=a") as watch:
@@ -129,21 +131,21 @@ def test_one_object_is_watched_by_its_name(things: Things) -> None:
         assert watch.take(2) == [("ADDED", "a"), ("DELETED", "a")]
 
 
-def test_time_is_over(things: Things) -> None:
+def test_timeout_ends_the_stream(things: Collection) -> None:
     """The stream ends, with nothing said."""
     things.make("a")
     with things.watch(timeoutSeconds="1") as watch:
         assert [(change.type, change.name) for change in watch.rest()] == [("ADDED", "a")]
 
 
-def test_the_head_comes_before_the_first_change(things: Things) -> None:
+def test_response_starts_before_the_first_change(things: Collection) -> None:
     """A client knows at once that its watch is open."""
     with things.watch(resourceVersion=things.version()) as watch:
         assert watch.headers["Content-Type"] == "application/json"
         assert watch.headers["Transfer-Encoding"] == "chunked"
 
 
-def test_initial_events_end_with_a_bookmark(things: Things) -> None:
+def test_initial_events_end_with_a_bookmark(things: Collection) -> None:
     """Which says so in an annotation, and has the version from which on changes come."""
     things.make("a")
     now = things.version()
@@ -162,7 +164,7 @@ def test_initial_events_end_with_a_bookmark(things: Things) -> None:
         assert watch.take(1) == [("ADDED", "b")]
 
 
-def test_no_initial_events(things: Things) -> None:
+def test_without_initial_events_watch_starts_now(things: Collection) -> None:
     """`false` begins at now, whatever there is, and marks nothing."""
     things.make("a")
     query = {**INITIAL, "sendInitialEvents": "false"}
@@ -172,7 +174,9 @@ def test_no_initial_events(things: Things) -> None:
 
 
 @pytest.mark.parametrize("version", [{}, {"resourceVersion": "0"}])
-def test_no_initial_events_and_no_version(things: Things, version: dict[str, str]) -> None:
+def test_without_initial_events_and_version_watch_starts_now(
+    things: Collection, version: dict[str, str]
+) -> None:
     """Begins at now too, and tells nothing of what was before."""
     things.make("a")
     things.label("a", x="1")
@@ -182,7 +186,7 @@ def test_no_initial_events_and_no_version(things: Things, version: dict[str, str
         assert watch.take(1) == [("ADDED", "b")]
 
 
-def test_initial_events_of_the_future(things: Things) -> None:
+def test_initial_events_of_future_version_give_error(things: Collection) -> None:
     """An ERROR, after some seconds at most."""
     with things.watch(**INITIAL, resourceVersion=FUTURE) as watch:
         [change] = watch.rest()
@@ -190,7 +194,7 @@ def test_initial_events_of_the_future(things: Things) -> None:
     assert change.object["message"].startswith(f"Timeout: Too large resource version: {FUTURE}, ")
 
 
-def test_initial_events_without_bookmarks(things: Things) -> None:
+def test_initial_events_without_bookmarks_have_no_end_mark(things: Collection) -> None:
     """No client can see where they end."""
     things.make("a")
     query = {k: v for k, v in INITIAL.items() if k != "allowWatchBookmarks"}
@@ -198,7 +202,7 @@ def test_initial_events_without_bookmarks(things: Things) -> None:
         assert [change.type for change in watch.rest()] == ["ADDED"]
 
 
-def test_bookmarks_only_for_who_takes_them(things: Things) -> None:
+def test_bookmarks_are_sent_only_if_allowed(things: Collection) -> None:
     """They may come at any time, or never, and say only up to where all has been sent."""
     things.make("a")
     version = things.version()
@@ -212,7 +216,7 @@ def test_bookmarks_only_for_who_takes_them(things: Things) -> None:
             assert int(mark.object["metadata"]["resourceVersion"]) >= int(version)
 
 
-def test_versions_that_are_forgotten(things: Things) -> None:
+def test_expired_version_gives_error_event(things: Collection) -> None:
     """200, then one ERROR with a 410 in it: clients list again."""
     things.make("a")
     things.http.server.forget()
@@ -224,7 +228,7 @@ def test_versions_that_are_forgotten(things: Things) -> None:
     assert error["message"].startswith("too old resource version: 1 (")
 
 
-def test_lists_that_are_forgotten(things: Things) -> None:
+def test_expired_list_version_is_gone(things: Collection) -> None:
     """A list of a moment that is no longer kept is 410; so are pages, which bring a way on."""
     for name in ("a", "b", "c"):
         things.make(name)
@@ -247,7 +251,7 @@ def test_lists_that_are_forgotten(things: Things) -> None:
     assert [item["metadata"]["name"] for item in rest["items"]] == ["c", "d"]
 
 
-def test_a_version_of_the_future_is_waited_for(things: Things) -> None:
+def test_a_version_of_the_future_is_waited_for(things: Collection) -> None:
     """The watch opens and says nothing."""
     with things.watch(resourceVersion=FUTURE, timeoutSeconds="1") as watch:
         assert watch.rest() == []
@@ -267,14 +271,14 @@ def test_a_version_of_the_future_is_waited_for(things: Things) -> None:
         ),
     ],
 )
-def test_options_that_exclude_each_other(
-    things: Things, query: dict[str, str], expected: list[str]
+def test_contradictory_watch_options_are_invalid(
+    things: Collection, query: dict[str, str], expected: list[str]
 ) -> None:
     shown = causes(things.http.get(things.path, watch="1", **query))
     assert shown == [f"resourceVersionMatch: {cause}" for cause in expected]
 
 
-def test_watches_are_json_only(things: Things) -> None:
+def test_watches_are_json_only(things: Collection) -> None:
     headers = {"Accept": "application/yaml"}
     response = things.http.get(things.path, watch="1", headers=headers)
     assert response.status == 406
@@ -284,11 +288,11 @@ def test_watches_are_json_only(things: Things) -> None:
 
 
 @pytest.mark.parametrize("value", ["0", "false", "False"])
-def test_what_is_no_watch(things: Things, value: str) -> None:
+def test_invalid_watch_requests_are_rejected(things: Collection, value: str) -> None:
     assert things.http.get(things.path, watch=value).ok()["kind"] == f"{things.kind}List"
 
 
-def test_tables_are_watched(things: Things) -> None:
+def test_watch_sends_tables(things: Collection) -> None:
     """Each change is a Table of one row; only the first says what the columns are."""
     things.make("a")
     with things.http.watch(
@@ -304,7 +308,7 @@ def test_tables_are_watched(things: Things) -> None:
     assert not second.object["columnDefinitions"]
 
 
-def test_metadata_is_watched(things: Things) -> None:
+def test_watch_sends_partial_metadata(things: Collection) -> None:
     """With PartialObjectMetadata, as controllers of owners do."""
     things.make("a")
     headers = {"Accept": kube_servers.PARTIAL}
@@ -322,7 +326,7 @@ def test_metadata_is_watched(things: Things) -> None:
     assert mark.object["apiVersion"] == "meta.k8s.io/v1"
 
 
-def test_across_namespaces(things: Things) -> None:
+def test_watch_across_namespaces(things: Collection) -> None:
     everywhere = things.path.split("/namespaces/")[0] + "/" + things.path.rpartition("/")[2]
     mine = f"metadata.namespace={things.path.split('/')[-2]},{OURS}"
     with things.http.watch(everywhere, fieldSelector=mine) as watch:
@@ -330,7 +334,7 @@ def test_across_namespaces(things: Things) -> None:
         assert watch.take(1) == [("ADDED", "a")]
 
 
-def test_many_watchers_see_the_same(things: Things) -> None:
+def test_many_watchers_see_the_same_changes(things: Collection) -> None:
     start = things.version()
     with contextlib.ExitStack() as stack:
         watches = [stack.enter_context(things.watch(resourceVersion=start)) for _ in range(5)]

@@ -1,4 +1,4 @@
-"""What the tests of the contract of executors take: a world with each of the subjects."""
+"""The `world` fixture of the executor contract: one world for each executor under test."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,6 @@
-"""Who has access to the manager: the API server asked directly and asked over HTTP say the same."""
+"""Access to the manager: the embedded API server, called directly and over HTTP, decides the
+same.
+"""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -38,7 +40,7 @@ def access(
 
 
 async def reader_token(kube: client.Client, *audiences: str) -> str:
-    """Of an account that may look at the namespace."""
+    """Return a token of a service account that may read the namespace."""
     await kube.create(resource.SERVICE_ACCOUNTS, {"metadata": {"name": "r", "namespace": NS}})
     binding = {
         "metadata": {"name": "r", "namespace": NS},
@@ -47,13 +49,13 @@ async def reader_token(kube: client.Client, *audiences: str) -> str:
     }
     await kube.create(resource.ROLE_BINDINGS, binding)
     spec = {"audiences": audiences} if audiences else {}
-    asked = {"kind": "TokenRequest", "spec": spec}
-    made = await kube.create_sub(resource.SERVICE_ACCOUNTS, "r", "token", asked, NS)
+    body = {"kind": "TokenRequest", "spec": spec}
+    made = await kube.create_sub(resource.SERVICE_ACCOUNTS, "r", "token", body, NS)
     return str(made["status"]["token"])
 
 
 @pytest.mark.parametrize("audiences", [(), (manager.AUDIENCE,)])
-async def test_a_token_for_the_api_server_or_for_us_names_its_account(
+async def test_token_of_service_account_authenticates_that_account(
     access: ports.Access, kube: client.Client, audiences: tuple[str, ...]
 ) -> None:
     user = await access.token_user(await reader_token(kube, *audiences))
@@ -61,12 +63,14 @@ async def test_a_token_for_the_api_server_or_for_us_names_its_account(
     assert user.name == f"system:serviceaccount:{NS}:r"
 
 
-async def test_other_tokens_name_nobody(access: ports.Access, kube: client.Client) -> None:
+async def test_unknown_token_or_audience_authenticates_no_user(
+    access: ports.Access, kube: client.Client
+) -> None:
     assert await access.token_user("wrong") is None
-    assert await access.token_user(await reader_token(kube, "somebody-else")) is None
+    assert await access.token_user(await reader_token(kube, "another-audience")) is None
 
 
-async def test_the_token_of_an_attempt_names_its_pod_and_is_good_for_nothing_else(
+async def test_attempt_token_names_its_pod_and_has_no_other_audience(
     access: ports.Access, kube: client.Client
 ) -> None:
     await kube.create(resource.SERVICE_ACCOUNTS, {"metadata": {"name": "s", "namespace": NS}})
@@ -75,10 +79,10 @@ async def test_the_token_of_an_attempt_names_its_pod_and_is_good_for_nothing_els
     pod = {"metadata": {"name": "p", "namespace": NS}, "spec": spec}
     made = await kube.create(resource.PODS, pod)
     bound = {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": made["metadata"]["uid"]}
-    asked_for = {"audiences": [manager.ATTEMPT_AUDIENCE], "boundObjectRef": bound}
-    asked = {"kind": "TokenRequest", "spec": asked_for}
-    answer = await kube.create_sub(resource.SERVICE_ACCOUNTS, "s", "token", asked, NS)
-    token = str(answer["status"]["token"])
+    spec_of_token = {"audiences": [manager.ATTEMPT_AUDIENCE], "boundObjectRef": bound}
+    body = {"kind": "TokenRequest", "spec": spec_of_token}
+    response = await kube.create_sub(resource.SERVICE_ACCOUNTS, "s", "token", body, NS)
+    token = str(response["status"]["token"])
     user = await access.token_user(token, audience=manager.ATTEMPT_AUDIENCE)
     assert user is not None
     facts = dict(user.extra)
@@ -89,7 +93,7 @@ async def test_the_token_of_an_attempt_names_its_pod_and_is_good_for_nothing_els
     assert other is None
 
 
-async def test_a_request_is_of_the_token_that_it_shows(
+async def test_request_is_authenticated_by_its_bearer_token(
     access: ports.Access, plane: cluster.ControlPlane
 ) -> None:
     token = (plane.data_dir / "token").read_text().strip()
@@ -107,7 +111,7 @@ async def test_a_request_is_of_the_token_that_it_shows(
     assert await name() is None
 
 
-async def test_rights_are_those_of_rbac_in_the_words_of_kubernetes(
+async def test_refusal_follows_rbac_and_reads_as_that_of_kubernetes(
     access: ports.Access, kube: client.Client
 ) -> None:
     user = await access.token_user(await reader_token(kube))

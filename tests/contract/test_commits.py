@@ -1,4 +1,6 @@
-"""Commit records in every kind of store: of all who end a part's run, the first wins for all."""
+"""Commit records in every kind of store: the first writer of the record of a part's run wins for
+all.
+"""
 
 import threading
 from collections.abc import Iterator
@@ -37,14 +39,14 @@ def a_commit(part: int = 1, run: int = 1, *, attempt: int = 1) -> filejobs.Commi
     )
 
 
-def test_a_record_is_read_as_it_was_written(store: port.Store) -> None:
+def test_commit_record_round_trips(store: port.Store) -> None:
     assert commit_records.find(store, 1, 1) is None
     assert commit_records.publish(store, a_commit()) == a_commit()
     assert commit_records.find(store, 1, 1) == a_commit()
     assert store.head("commits/1-1")
 
 
-def test_the_first_commit_wins_and_the_others_are_told_which(store: port.Store) -> None:
+def test_first_commit_wins_and_later_ones_get_it_returned(store: port.Store) -> None:
     first = commit_records.publish(store, a_commit(attempt=2))
     assert commit_records.publish(store, a_commit(attempt=1)) == first
     assert commit_records.publish(store, a_commit(attempt=3)) == first
@@ -52,19 +54,19 @@ def test_the_first_commit_wins_and_the_others_are_told_which(store: port.Store) 
     assert commit_records.find(store, 1, 1) == first
 
 
-def test_each_run_has_its_own(store: port.Store) -> None:
+def test_each_run_of_a_part_has_its_own_record(store: port.Store) -> None:
     commit_records.publish(store, a_commit(run=1))
     commit_records.publish(store, a_commit(run=2))
     commit_records.publish(store, a_commit(part=10, run=1))
     commit_records.publish(store, a_commit(part=0, run=1))
-    store.put("commits/notes.txt", b"somebody's")
+    store.put("commits/notes.txt", b"no record")
     assert sorted(commit_records.list_runs(store)) == [(0, 1), (1, 1), (1, 2), (10, 1)]
     found = commit_records.read_latest(store)
     assert list(found) == [0, 1, 10]
     assert {part: commit.run for part, commit in found.items()} == {0: 1, 1: 2, 10: 1}
 
 
-def test_after_giving_up_nobody_wins(store: port.Store) -> None:
+def test_failed_part_accepts_no_later_commit(store: port.Store) -> None:
     ended = commit_records.fail_part(
         store, 1, 1, outcome=filejobs.PartOutcome.CANCELLED, message="cancelled by alice", at=7.0
     )
@@ -77,7 +79,7 @@ def test_after_giving_up_nobody_wins(store: port.Store) -> None:
     assert won == a_commit(2)
 
 
-def test_of_twelve_at_once_all_hear_of_the_same(store: port.Store) -> None:
+def test_twelve_concurrent_commits_all_get_the_same_record(store: port.Store) -> None:
     gate = threading.Barrier(12)
 
     def end(attempt: int) -> filejobs.Commit:
@@ -89,12 +91,12 @@ def test_of_twelve_at_once_all_hear_of_the_same(store: port.Store) -> None:
         return commit_records.publish(store, a_commit(3, attempt=attempt))
 
     with futures.ThreadPoolExecutor(12) as pool:
-        told = list(pool.map(end, range(12)))
-    assert told == [commit_records.find(store, 3, 1)] * 12
+        results = list(pool.map(end, range(12)))
+    assert results == [commit_records.find(store, 3, 1)] * 12
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b'{"part": 1}', b"null"])
-def test_a_damaged_record_is_told(store: port.Store, raw: bytes) -> None:
+def test_damaged_record_raises_object_damaged(store: port.Store, raw: bytes) -> None:
     store.put("commits/1-1", raw)
     with pytest.raises(errors.ObjectDamaged, match="redrive"):
         commit_records.find(store, 1, 1)
@@ -102,7 +104,7 @@ def test_a_damaged_record_is_told(store: port.Store, raw: bytes) -> None:
         commit_records.read_latest(store)
 
 
-def test_a_record_under_another_name_is_told(store: port.Store) -> None:
+def test_record_under_the_name_of_another_part_raises_object_damaged(store: port.Store) -> None:
     commit_records.publish(store, a_commit(1))
     store.put("commits/2-1", port.read_all(store, "commits/1-1"))
     with pytest.raises(errors.ObjectDamaged, match="part 1, run 1"):

@@ -70,7 +70,9 @@ def start(path: Path) -> journal.Journal:
 
 
 class Operations(RuleBasedStateMachine):
-    """Batches of whatever may be written, kills in between, and ids that are taken."""
+    """Random batches of all that may be written, crashes in between, and ids that are in use
+    already.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,10 +123,11 @@ class Operations(RuleBasedStateMachine):
         self.add(number, task)
 
     def next_run(self, number: int) -> int:
-        """Of a task that goes on the same id comes again, which is not accepted.
+        """Return the run number of a submission.
 
-        Nor does it while its end is not written: the machine goes by what the journal has of the
-        run before (`reruns._is_under_way`).
+        A submission for an unfinished task repeats its run and is not accepted. The same holds
+        while its end is unwritten: the machine goes by what the journal has of the earlier run
+        (`reruns._is_under_way`).
         """
         known = self.live.get(number)
         if known is None:
@@ -162,7 +165,9 @@ class Operations(RuleBasedStateMachine):
             task, row = self.live[number], None
             if not (task.stored and task.state in FINAL):
                 continue
-            if task in self.unwritten.dirty:  # as the machine does with an end that nobody needs
+            if (
+                task in self.unwritten.dirty
+            ):  # as the machine does: an outcome that is deleted is not written
                 del self.unwritten.dirty[task]
                 row = task.row if task.run == 1 else None
             self.unwritten.forgotten[task.id] = row
@@ -176,7 +181,7 @@ class Operations(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """What is not written is lost, and memory is what the journal has."""
+        """Lose everything unwritten, and restore memory from the journal."""
         self.store.close()
         self.store = start(self.path)
         self.unwritten, self.live = instructions.Batch(), {}
@@ -214,7 +219,7 @@ TestOperations.settings = settings(max_examples=40, stateful_step_count=30, dead
 
 
 def some_tasks() -> tuple[records.Template, list[records.Task]]:
-    """Two calls, one of which has ended, and a Task object."""
+    """Return two calls, one of which has ended, and a Task object."""
     template = records.Template(1, CLUSTER, a_spec("f"))
     calls = [
         records.Task(
@@ -228,7 +233,7 @@ def some_tasks() -> tuple[records.Template, list[records.Task]]:
     return template, [*calls, lifecycle.new_run(3, submission, CLUSTER)]
 
 
-def test_a_store_in_memory_counts_too() -> None:
+def test_memory_store_counts_tasks_by_function_and_state() -> None:
     store = memory_store.MemoryStore()
     store.open()
     template, tasks = some_tasks()
@@ -242,8 +247,8 @@ def test_a_store_in_memory_counts_too() -> None:
     assert store.reader.counts("other") == []
 
 
-def test_a_journal_of_an_earlier_version_is_counted_once(tmp_path: Path) -> None:
-    """Also one whose specs another version wrote, or nobody can read."""
+def test_migration_counts_the_tasks_of_an_older_journal(tmp_path: Path) -> None:
+    """Specs of another version, or that cannot be decoded, are counted too."""
     path = tmp_path / "journal.db"
     store = start(path)
     template, tasks = some_tasks()
@@ -269,10 +274,10 @@ def counted_rows(connection: apsw.Connection) -> Any:
 
 
 @pytest.mark.parametrize("state", [S.RUNNING, S.FAILED, S.PENDING])
-def test_few_in_a_state_are_found_below_many_others(
+def test_rare_state_is_found_within_one_page_of_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: api_task.State
 ) -> None:
-    """In one page, by an index."""
+    """An index of states finds them; a scan would read more rows than a page may."""
     monkeypatch.setattr(queries, "PAGE_ROWS", 5)
     store = start(tmp_path / "journal.db")
     template = records.Template(1, CLUSTER, a_spec("f"))

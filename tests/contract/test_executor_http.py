@@ -1,8 +1,7 @@
-"""What every executor keeps to, of executor http, which is no part of the manager: of requests
-and of functions.
+"""The contract of the http executor, which runs outside of the manager, for requests and functions.
 
-`test_executors` has it too, with requests that may be repeated. Here are those that may not, many
-at once, and executors that end at any moment.
+`test_executors` runs the common contract with requests that may be repeated. Here are requests that
+may not, many at once, and executors that die at any moment.
 """
 
 import asyncio
@@ -42,7 +41,7 @@ POST = {"method": "POST", "headers": [{"name": "X-Task", "value": "${task.name}"
 @pytest.mark.parametrize(
     ("zone", "function"), [({}, False), ({"zone": "a"}, False), ({"zone": "a"}, True)]
 )
-async def test_a_manager_that_ends_at_any_moment_sends_nothing_twice(
+async def test_manager_restarts_send_no_request_twice(
     site: http_test_server.HttpServer, zone: dict[str, str], *, function: bool
 ) -> None:
     async with http_executors.running(short_paths.directory(), lease_s=20.0, renew_s=0.3) as world:
@@ -58,7 +57,7 @@ async def test_a_manager_that_ends_at_any_moment_sends_nothing_twice(
         assert sent(site) == {view.name: 1 for view in views}
 
 
-async def test_an_executor_that_ends_at_any_moment_sends_nothing_twice(
+async def test_executor_deaths_send_no_unrepeatable_request_twice(
     site: http_test_server.HttpServer,
 ) -> None:
     async with http_executors.running(short_paths.directory(), **LEASES) as world:
@@ -79,7 +78,7 @@ async def test_an_executor_that_ends_at_any_moment_sends_nothing_twice(
         assert sum(view.state == "Success" for view in views) >= 40
 
 
-async def test_repeatable_requests_all_succeed_however_many_executors_end(
+async def test_repeatable_requests_succeed_despite_executor_deaths(
     site: http_test_server.HttpServer,
 ) -> None:
     async with http_executors.running(short_paths.directory(), **LEASES) as world:
@@ -94,7 +93,7 @@ async def test_repeatable_requests_all_succeed_however_many_executors_end(
 
 
 @pytest.mark.parametrize("function", [False, True])
-async def test_kills_at_any_moment_leave_no_connection(
+async def test_killed_requests_leave_no_open_connection(
     site: http_test_server.HttpServer, *, function: bool
 ) -> None:
     async with http_executors.running(short_paths.directory(), lease_s=20.0) as world:
@@ -109,7 +108,7 @@ async def test_kills_at_any_moment_leave_no_connection(
         assert max(sent(site).values(), default=1) == 1
 
 
-async def test_killed_before_anybody_had_it_nothing_is_sent(
+async def test_task_killed_before_an_executor_has_it_sends_no_request(
     site: http_test_server.HttpServer,
 ) -> None:
     async with http_executors.running(short_paths.directory(), lease_s=20.0) as world:
@@ -123,7 +122,9 @@ async def test_killed_before_anybody_had_it_nothing_is_sent(
         assert site.requests == []
 
 
-async def test_a_failure_is_tried_again_as_retry_says(site: http_test_server.HttpServer) -> None:
+async def test_rejected_response_is_retried_up_to_max_attempts(
+    site: http_test_server.HttpServer,
+) -> None:
     async with http_executors.running(short_paths.directory(), lease_s=20.0) as world:
         await world.executor()
         spec = {"retry": {"maxAttempts": 3, "delaySeconds": 0.05, "jitter": 0}}
@@ -132,7 +133,7 @@ async def test_a_failure_is_tried_again_as_retry_says(site: http_test_server.Htt
         assert len(site.requests) == 3
 
 
-async def test_a_new_run_is_a_new_request(site: http_test_server.HttpServer) -> None:
+async def test_new_run_sends_a_new_request(site: http_test_server.HttpServer) -> None:
     async with http_executors.running(short_paths.directory(), lease_s=20.0) as world:
         await world.executor()
         view = await world.runs(f"{site.base}/nowhere", request=POST)

@@ -1,8 +1,9 @@
-"""What every executor keeps to: each attempt starts once, ends as it ended, and leaves nothing.
+"""The contract of every executor: each attempt starts once, reports its outcome, and leaves
+nothing.
 
-One suite for all, with the real driver, hub and journal; `support.executor_contract` says what is
-under test, and where a test does not apply. Asserted is the world: programs write down that they
-were started.
+One suite for all executors, with the real driver, hub and journal; `support.executor_contract`
+lists the subjects, and the tests that do not apply to one. The tests assert the state of the world:
+programs write down that they were started.
 """
 
 import asyncio
@@ -19,12 +20,12 @@ from support import (
     waiting,
 )
 
-AGAIN_AT_ONCE = '[ "$KILN_ATTEMPT" != 1 ] || sleep 300'
+FIRST_ATTEMPT_SLEEPS = '[ "$KILN_ATTEMPT" != 1 ] || sleep 300'
 NO_DELAY = api_task.Retry(max_losses=3, delay_seconds=0.05, jitter=0)
 
 
-async def only(world: executor_world.World) -> str:
-    """Wait for an object; its name, since it is the only one."""
+async def wait_for_only_object(world: executor_world.World) -> str:
+    """Wait until one object exists, and return its name."""
 
     async def look() -> list[str]:
         return await world.subject.objects()
@@ -34,7 +35,7 @@ async def only(world: executor_world.World) -> str:
 
 
 @pytest.mark.parametrize(("then", "state"), [("exit 0", "Success"), ("exit 3", "Failed")])
-async def test_it_runs_once_and_its_end_is_the_tasks(
+async def test_task_runs_once_and_takes_the_outcome_of_its_program(
     world: executor_world.World, then: str, state: str
 ) -> None:
     reason = world.subject.failed if state == "Failed" else "Succeeded"
@@ -46,7 +47,9 @@ async def test_it_runs_once_and_its_end_is_the_tasks(
     await world.wait_until_clean()
 
 
-async def test_where_it_ran_is_known_afterwards(world: executor_world.World) -> None:
+async def test_node_of_a_finished_task_is_known_after_a_restart(
+    world: executor_world.World,
+) -> None:
     task = await world.submit("sleep 0.5")
     running = await world.wait_for_state(task, "Running", "Started")
     await world.wait_for_state(task, "Success")
@@ -55,7 +58,7 @@ async def test_where_it_ran_is_known_afterwards(world: executor_world.World) -> 
     assert bool(running.node) is world.subject.knows_programs
 
 
-async def test_creating_twice_starts_it_once(world: executor_world.World) -> None:
+async def test_repeated_ensure_starts_the_attempt_once(world: executor_world.World) -> None:
     task = await world.submit("sleep 300")
     await world.wait_for_state(task, "Running")
     await world.wait_until_started(task)
@@ -68,7 +71,7 @@ async def test_creating_twice_starts_it_once(world: executor_world.World) -> Non
     assert world.starts(task) == [1]
 
 
-async def test_a_failure_is_tried_again_under_another_name(world: executor_world.World) -> None:
+async def test_failed_attempt_is_retried_as_a_new_object(world: executor_world.World) -> None:
     task = await world.submit(
         '[ "$KILN_ATTEMPT" = 2 ]', retry=api_task.Retry(max_attempts=2, delay_seconds=0.05)
     )
@@ -78,13 +81,13 @@ async def test_a_failure_is_tried_again_under_another_name(world: executor_world
     await world.wait_until_clean()
 
 
-async def test_created_but_not_recorded_is_adopted(world: executor_world.World) -> None:
+async def test_object_created_before_a_crash_is_adopted(world: executor_world.World) -> None:
     await world.end()
     await world.start(cut_at=100)
     gate = world.directory / "gate"
     task = await world.submit(f"until [ -e {gate} ]; do sleep 0.02; done")
     await world.wait_until_started(task)
-    await world.end()  # whatever it has recorded by now; the steps below go through all of it
+    await world.end()  # at any point: test_manager_cut_off_at_any_step… tries each
     gate.touch()
     await world.start()
     view = await world.wait_for_state(task, "Success", "Succeeded")
@@ -93,7 +96,9 @@ async def test_created_but_not_recorded_is_adopted(world: executor_world.World) 
     await world.wait_until_clean()
 
 
-async def test_what_ends_while_no_manager_is_there_counts(world: executor_world.World) -> None:
+async def test_outcome_reached_while_the_manager_is_down_counts(
+    world: executor_world.World,
+) -> None:
     gate = world.directory / "gate"
     task = await world.submit(f"until [ -e {gate} ]; do sleep 0.02; done; exit 4")
     await world.wait_for_state(task, "Running")
@@ -108,7 +113,9 @@ async def test_what_ends_while_no_manager_is_there_counts(world: executor_world.
     await world.wait_until_clean()
 
 
-async def test_killed_before_it_was_created_it_never_starts(world: executor_world.World) -> None:
+async def test_task_killed_before_its_object_exists_never_starts(
+    world: executor_world.World,
+) -> None:
     await world.subject.absent(now=True)
     task = await world.submit()
     state, reason, _ = world.subject.waits
@@ -122,7 +129,7 @@ async def test_killed_before_it_was_created_it_never_starts(world: executor_worl
     await world.wait_until_clean()
 
 
-async def test_killed_while_it_runs_it_is_proved_to_be_gone(world: executor_world.World) -> None:
+async def test_killed_running_task_is_proved_to_have_stopped(world: executor_world.World) -> None:
     task = await world.submit("sleep 300")
     await world.wait_until_started(task)
     await world.kill(task)
@@ -132,10 +139,10 @@ async def test_killed_while_it_runs_it_is_proved_to_be_gone(world: executor_worl
     await world.wait_until_clean()
 
 
-async def test_an_end_before_the_deletion_counts_over_the_kill(
+async def test_success_before_the_deletion_counts_over_the_kill(
     world: executor_world.World,
 ) -> None:
-    """The manager is away while it ends, and is told to kill it before it sees that."""
+    """The program ends while the API is away, and the kill comes before the manager sees that."""
     gate = world.directory / "gate"
     task = await world.submit(f"until [ -e {gate} ]; do sleep 0.02; done")
     await world.wait_for_state(task, "Running")
@@ -151,7 +158,9 @@ async def test_an_end_before_the_deletion_counts_over_the_kill(
     await world.wait_until_clean()
 
 
-async def test_an_end_after_the_deletion_does_not_count(world: executor_world.World) -> None:
+async def test_success_after_the_deletion_leaves_the_task_killed(
+    world: executor_world.World,
+) -> None:
     task = await world.submit("trap 'exit 0' TERM; while :; do sleep 0.05; done")
     await world.wait_until_started(task)
     await world.kill(task)
@@ -160,7 +169,7 @@ async def test_an_end_after_the_deletion_does_not_count(world: executor_world.Wo
     await world.wait_until_clean()
 
 
-async def test_who_ignores_the_kill_runs_no_more_when_it_is_killed(
+async def test_program_that_ignores_sigterm_is_gone_when_its_task_is_killed(
     world: executor_world.World,
 ) -> None:
     timeouts = api_task.Timeouts(kill_grace_seconds=1)
@@ -176,7 +185,9 @@ async def test_who_ignores_the_kill_runs_no_more_when_it_is_killed(
     await world.wait_until_clean()
 
 
-async def test_what_runs_too_long_is_ended_and_has_failed(world: executor_world.World) -> None:
+async def test_attempt_over_its_running_timeout_is_ended_and_fails(
+    world: executor_world.World,
+) -> None:
     timeouts = api_task.Timeouts(running_seconds=0.5, kill_grace_seconds=1)
     task = await world.submit("sleep 300", timeouts=timeouts)
     view = await world.wait_for_state(task, "Failed", "TimedOut")
@@ -184,7 +195,7 @@ async def test_what_runs_too_long_is_ended_and_has_failed(world: executor_world.
     await world.wait_until_clean()
 
 
-async def test_a_new_run_has_objects_of_its_own(world: executor_world.World) -> None:
+async def test_new_run_has_its_own_objects(world: executor_world.World) -> None:
     task = await world.submit('[ "$KILN_RUN" = 2 ]')
     await world.wait_for_state(task, "Failed", world.subject.failed)
     await world.hub.retry(task)
@@ -195,27 +206,32 @@ async def test_a_new_run_has_objects_of_its_own(world: executor_world.World) -> 
     await world.wait_until_clean()
 
 
-def second(world: executor_world.World, view: model.TaskView) -> int:
-    """Number of the second attempt that started: a worker that is going loses some unstarted."""
+def second_start(world: executor_world.World, view: model.TaskView) -> int:
+    """Return the number of the second attempt that started.
+
+    It is not always 2: a worker that is leaving loses some attempts before they start.
+    """
     return view.attempt if world.subject.place() else 2
 
 
 @pytest.mark.parametrize("how", ["held", "by force"])
-async def test_deleted_by_a_stranger_it_is_lost_and_tried_again(
+async def test_object_deleted_by_another_client_is_a_loss_and_retried(
     world: executor_world.World, how: str
 ) -> None:
-    task = await world.submit(AGAIN_AT_ONCE, retry=NO_DELAY)
+    task = await world.submit(FIRST_ATTEMPT_SLEEPS, retry=NO_DELAY)
     await world.wait_until_started(task)
     await world.wait_for_state(task, "Running")
-    first = await only(world)
+    first = await wait_for_only_object(world)
     await world.subject.remove(first, by_force=how == "by force")
     view = await world.wait_for_state(task, "Success")
     assert (view.losses, view.failures) == (1, 0)
-    assert world.starts(task) == [1, second(world, view)]
+    assert world.starts(task) == [1, second_start(world, view)]
     await world.wait_until_clean()
 
 
-async def test_deleted_again_and_again_it_is_lost_too_often(world: executor_world.World) -> None:
+async def test_repeated_deletions_fail_the_task_as_lost_too_often(
+    world: executor_world.World,
+) -> None:
     retry = api_task.Retry(max_losses=1, delay_seconds=0.05)
     task = await world.submit("sleep 300", retry=retry)
     for count in (1, 2):
@@ -224,23 +240,25 @@ async def test_deleted_again_and_again_it_is_lost_too_often(world: executor_worl
         for name in await world.subject.objects():
             await world.subject.remove(name, by_force=not world.subject.graceful_counts)
     view = await world.wait_for_state(task, "Failed", "LostTooOften")
-    assert (world.starts(task), view.losses) == ([1, second(world, view)], 2)
+    assert (world.starts(task), view.losses) == ([1, second_start(world, view)], 2)
     await world.wait_until_clean()
 
 
-async def test_deleted_while_no_manager_is_there_it_is_lost(world: executor_world.World) -> None:
-    task = await world.submit(AGAIN_AT_ONCE, retry=NO_DELAY)
+async def test_object_deleted_while_the_manager_is_down_is_a_loss(
+    world: executor_world.World,
+) -> None:
+    task = await world.submit(FIRST_ATTEMPT_SLEEPS, retry=NO_DELAY)
     await world.wait_for_state(task, "Running")
     await world.end()
-    await world.subject.remove(await only(world), by_force=True)
+    await world.subject.remove(await wait_for_only_object(world), by_force=True)
     await world.start()
     view = await world.wait_for_state(task, "Success")
     assert view.losses == 1
-    assert world.starts(task) == [1, second(world, view)]
+    assert world.starts(task) == [1, second_start(world, view)]
     await world.wait_until_clean()
 
 
-async def test_a_strangers_object_of_its_name_fails_it_and_stays(
+async def test_foreign_object_of_the_same_name_fails_the_task_and_stays(
     world: executor_world.World,
 ) -> None:
     await world.subject.absent(now=True)
@@ -255,7 +273,9 @@ async def test_a_strangers_object_of_its_name_fails_it_and_stays(
     assert await world.subject.is_unchanged(name)
 
 
-async def test_a_kill_leaves_a_strangers_object_alone(world: executor_world.World) -> None:
+async def test_kill_leaves_a_foreign_object_of_the_same_name_alone(
+    world: executor_world.World,
+) -> None:
     await world.subject.absent(now=True)
     task = await world.submit()
     await world.wait_for_state(task, "Staging", "ExecutorUnavailable")
@@ -267,12 +287,14 @@ async def test_a_kill_leaves_a_strangers_object_alone(world: executor_world.Worl
     assert await world.subject.is_unchanged(name)
 
 
-async def test_without_its_api_it_waits_and_says_so_then_runs(world: executor_world.World) -> None:
+async def test_task_waits_with_a_reason_until_its_api_is_available(
+    world: executor_world.World,
+) -> None:
     await world.subject.absent(now=True)
     task = await world.submit()
-    state, reason, says = world.subject.waits
+    state, reason, message = world.subject.waits
     view = await world.wait_for_state(task, state, reason)
-    assert says in view.message
+    assert message in view.message
     assert world.starts(task) == []
     await world.subject.absent(now=False)
     view = await world.wait_for_state(task, "Success")
@@ -280,7 +302,7 @@ async def test_without_its_api_it_waits_and_says_so_then_runs(world: executor_wo
     assert world.starts(task) == [1]
 
 
-async def test_what_its_api_does_not_tell_is_neither_lost_nor_over(
+async def test_attempt_is_not_lost_while_its_api_is_unavailable(
     world: executor_world.World,
 ) -> None:
     task = await world.submit("sleep 300")
@@ -298,16 +320,16 @@ async def test_what_its_api_does_not_tell_is_neither_lost_nor_over(
     await world.wait_until_clean()
 
 
-async def test_a_manager_without_the_executor_keeps_its_tasks_waiting(
+async def test_manager_without_the_executor_keeps_its_tasks_waiting(
     world: executor_world.World,
 ) -> None:
     await world.end()
     await world.start_without_executors()
     try:
         task = await world.submit()
-        state, reason, says = world.subject.without
+        state, reason, message = world.subject.without
         view = await world.wait_for_state(task, state, reason)
-        assert says in view.message
+        assert message in view.message
     finally:
         await world.end_hub()
     assert world.starts(task) == []
@@ -324,7 +346,7 @@ STORIES = {
 
 
 @pytest.mark.parametrize("story", STORIES)
-async def test_cut_off_at_any_step_each_attempt_starts_once(
+async def test_manager_cut_off_at_any_step_starts_each_attempt_once(
     world: executor_world.World, story: str
 ) -> None:
     then, state, starts = STORIES[story]
@@ -335,7 +357,7 @@ async def test_cut_off_at_any_step_each_attempt_starts_once(
         retry = api_task.Retry(max_attempts=2, delay_seconds=0.01)
         gate = world.directory / f"gate-{step}"
         task = await world.submit(then.format(gate=gate), retry=retry)
-        cut = await cut_or_over(world, task, kill=story == "kill", gate=gate)
+        cut = await wait_until_cut_off_or_done(world, task, kill=story == "kill", gate=gate)
         seen.update(world.steps.names)
         await world.end()
         gate.touch()
@@ -359,9 +381,13 @@ async def test_cut_off_at_any_step_each_attempt_starts_once(
     assert seen >= {f"{when} {step}" for step in passed for when in ("before", "after")}, seen
 
 
-async def cut_or_over(world: executor_world.World, task: Any, *, kill: bool, gate: Path) -> bool:
-    """Wait until the life is cut off, or all is done; True in the first case. Programs wait for
-    the gate, so that their start is seen before their end, however late that is."""
+async def wait_until_cut_off_or_done(
+    world: executor_world.World, task: Any, *, kill: bool, gate: Path
+) -> bool:
+    """Wait until the manager is cut off (return True), or nothing is left to do (return False).
+
+    Programs wait for the gate, so that their start is seen before their end, however late that is.
+    """
     killed = False
 
     async def look() -> bool:

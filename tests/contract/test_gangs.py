@@ -1,7 +1,7 @@
-"""What every backend of gangs keeps: all or none, nothing held after the wait, who lacks what.
+"""The contract of every gang backend: all or none, nothing held after a timeout, exact reasons.
 
-One suite for `local` and `pods`, on a real API server with its scheduler; what only one of them has
-(the gate, data at the gate) is below.
+One suite for `local` and `pods`, on a real API server with its scheduler. Tests of features that
+only `pods` has (the gate, data at the gate) are below.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from kilnwork.api import kinds, reasons, resource, sync_set
 from kilnwork.controllers.gangs import port
 from support import controller_world, gang_world, waiting
 
-BOTH = ("local", "pods")
+BACKENDS = ("local", "pods")
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ async def gangs(tmp_path: Path) -> AsyncIterator[gang_world.GangWorld]:
         yield found
 
 
-@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize("kind", BACKENDS)
 async def test_gang_is_ready_when_every_worker_is_connected(
     gangs: gang_world.GangWorld, kind: str
 ) -> None:
@@ -52,8 +52,10 @@ async def test_gang_is_ready_when_every_worker_is_connected(
     assert {name: one.ready for name, one in state.groups.items()} == {"worker": 2, "solver": 1}
 
 
-@pytest.mark.parametrize("kind", BOTH)
-async def test_asking_again_writes_nothing(gangs: gang_world.GangWorld, kind: str) -> None:
+@pytest.mark.parametrize("kind", BACKENDS)
+async def test_repeated_ensure_of_a_ready_gang_writes_nothing(
+    gangs: gang_world.GangWorld, kind: str
+) -> None:
     await gangs.node("a")
     backend, wanted = gangs.backend(kind), gangs.spec()
 
@@ -63,14 +65,14 @@ async def test_asking_again_writes_nothing(gangs: gang_world.GangWorld, kind: st
     await gangs.until(backend, wanted, all_bound, what="all Pods have a node")
     await gangs.connect()
     await gangs.until(backend, wanted, lambda s: s.ready, what="ready")
-    before = await _versions(gangs)
+    before = await _object_versions(gangs)
     for _ in range(3):
         assert (await gangs.backend(kind).ensure(wanted)).ready
-    assert await _versions(gangs) == before
+    assert await _object_versions(gangs) == before
 
 
-@pytest.mark.parametrize("kind", BOTH)
-async def test_gang_without_room_says_who_lacks_what(
+@pytest.mark.parametrize("kind", BACKENDS)
+async def test_gang_without_room_names_the_group_and_the_missing_resource(
     gangs: gang_world.GangWorld, kind: str
 ) -> None:
     await gangs.node("a", cpu="2")
@@ -82,8 +84,10 @@ async def test_gang_without_room_says_who_lacks_what(
     assert "group worker" in state.message
 
 
-@pytest.mark.parametrize("kind", BOTH)
-async def test_nothing_is_held_after_the_wait(gangs: gang_world.GangWorld, kind: str) -> None:
+@pytest.mark.parametrize("kind", BACKENDS)
+async def test_gang_that_timed_out_releases_its_pods_and_starts_again(
+    gangs: gang_world.GangWorld, kind: str
+) -> None:
     await gangs.node("a", cpu="4")
     time = gang_world.ShiftedClock()
     backend = gangs.backend(kind, time)
@@ -111,10 +115,8 @@ async def test_nothing_is_held_after_the_wait(gangs: gang_world.GangWorld, kind:
     await gangs.until(backend, wanted, all_bound, what="all start again")
 
 
-@pytest.mark.parametrize("kind", BOTH)
-async def test_gang_that_may_not_wait_again_times_out(
-    gangs: gang_world.GangWorld, kind: str
-) -> None:
+@pytest.mark.parametrize("kind", BACKENDS)
+async def test_gang_without_requeue_times_out(gangs: gang_world.GangWorld, kind: str) -> None:
     await gangs.node("a", cpu="1")
     time = gang_world.ShiftedClock()
     backend, wanted = gangs.backend(kind, time), gangs.spec(requeue=False)
@@ -125,8 +127,10 @@ async def test_gang_that_may_not_wait_again_times_out(
     assert "Insufficient cpu" in state.message
 
 
-@pytest.mark.parametrize("kind", BOTH)
-async def test_release_leaves_nothing(gangs: gang_world.GangWorld, kind: str) -> None:
+@pytest.mark.parametrize("kind", BACKENDS)
+async def test_release_removes_all_pods_and_clusters(
+    gangs: gang_world.GangWorld, kind: str
+) -> None:
     await gangs.node("a")
     backend, wanted = gangs.backend(kind), gangs.spec()
 
@@ -144,8 +148,8 @@ async def test_release_leaves_nothing(gangs: gang_world.GangWorld, kind: str) ->
     assert await gangs.clusters() == []
 
 
-@pytest.mark.parametrize("kind", BOTH)
-async def test_groups_of_the_generation_that_is_kept_stay(
+@pytest.mark.parametrize("kind", BACKENDS)
+async def test_release_keeps_the_groups_of_the_excepted_generation(
     gangs: gang_world.GangWorld, kind: str
 ) -> None:
     await gangs.node("a")
@@ -165,16 +169,20 @@ async def test_groups_of_the_generation_that_is_kept_stay(
     assert await gangs.clusters() == ["risk-g2-worker"]
 
 
-@pytest.mark.parametrize("kind", BOTH)
-async def test_name_that_somebody_else_has_is_told(gangs: gang_world.GangWorld, kind: str) -> None:
+@pytest.mark.parametrize("kind", BACKENDS)
+async def test_cluster_name_in_use_by_another_owner_is_refused(
+    gangs: gang_world.GangWorld, kind: str
+) -> None:
     await gangs.world.cluster("risk-g1-worker", replicas=0)
     state = await gangs.backend(kind).ensure(gangs.spec())
     assert state.reason == reasons.SetReason.OBJECT_REFUSED
     assert "TaskCluster risk-g1-worker exists and does not belong to this SyncSet" in state.message
 
 
-@pytest.mark.parametrize("kind", BOTH)
-async def test_min_of_a_group_is_enough(gangs: gang_world.GangWorld, kind: str) -> None:
+@pytest.mark.parametrize("kind", BACKENDS)
+async def test_gang_is_ready_with_the_minimum_of_its_group(
+    gangs: gang_world.GangWorld, kind: str
+) -> None:
     await gangs.node("a", cpu="2")
     backend, wanted = gangs.backend(kind), gangs.spec(gang_world.group(replicas=3, min=2))
 
@@ -188,8 +196,8 @@ async def test_min_of_a_group_is_enough(gangs: gang_world.GangWorld, kind: str) 
     assert state.groups["worker"].ready == 2
 
 
-@pytest.mark.parametrize("kind", BOTH)
-async def test_worker_that_ends_breaks_a_group_that_fails(
+@pytest.mark.parametrize("kind", BACKENDS)
+async def test_failed_worker_breaks_a_group_that_fails_on_loss(
     gangs: gang_world.GangWorld, kind: str
 ) -> None:
     await gangs.node("a")
@@ -207,11 +215,13 @@ async def test_worker_that_ends_breaks_a_group_that_fails(
     assert "Pod risk-g1-worker-0 failed: Evicted" in state.broken
 
 
-@pytest.mark.parametrize("kind", BOTH)
-async def test_manager_that_dies_at_any_request_finds_its_place_again(
+@pytest.mark.parametrize("kind", BACKENDS)
+async def test_manager_that_dies_at_any_request_completes_the_gang(
     gangs: gang_world.GangWorld, kind: str
 ) -> None:
-    """The manager dies after every request that writes, the first time; then there is a new one."""
+    """The manager dies after each writing request, the first time it makes it; then a new one
+    starts.
+    """
     await gangs.node("a")
     wanted = gangs.spec(gang_world.group(), gang_world.group("solver", 1))
     dying = gang_world.CrashingClient(gangs.kube)
@@ -229,8 +239,8 @@ async def test_manager_that_dies_at_any_request_finds_its_place_again(
     assert (await gangs.backend(kind).ensure(wanted)).ready
 
 
-async def _versions(gangs: gang_world.GangWorld) -> dict[str, object]:
-    """What says whether somebody wrote to a Pod, or to the spec of a TaskCluster."""
+async def _object_versions(gangs: gang_world.GangWorld) -> dict[str, object]:
+    """Return numbers that change when a Pod, or the spec of a TaskCluster, is written."""
     clusters = await gangs.kube.list(kinds.TASK_CLUSTERS, controller_world.NS, type=dict)
     pods = await gangs.pods()
     return {
@@ -243,7 +253,7 @@ async def _versions(gangs: gang_world.GangWorld) -> dict[str, object]:
 
 
 async def test_pods_of_a_gang_without_room_hold_nothing(gangs: gang_world.GangWorld) -> None:
-    """Not even those that there would be room for."""
+    """Even the Pods that there would be room for stay unbound."""
     await gangs.node("a", cpu="2")
     backend = gangs.backend("pods")
     wanted = gangs.spec(gang_world.group(replicas=3), gang_world.group("solver", 1, cpu="500m"))
@@ -266,7 +276,7 @@ async def test_pods_of_a_gang_without_room_hold_nothing(gangs: gang_world.GangWo
     await gangs.until(backend, wanted, all_bound, what="all Pods have a node")
 
 
-async def test_two_gangs_never_share_what_is_enough_for_one(
+async def test_two_gangs_never_split_room_for_one(
     gangs: gang_world.GangWorld,
 ) -> None:
     await gangs.node("a", cpu="3")
@@ -291,7 +301,7 @@ async def test_two_gangs_never_share_what_is_enough_for_one(
 
 
 async def test_workers_wait_at_the_gate_for_their_data(gangs: gang_world.GangWorld) -> None:
-    """Where data leads: the node that holds most of it is filled first, and no other is used."""
+    """With order `lead`, the node with most of the data is filled first, and no other is used."""
     await gangs.node("a")
     await gangs.node("b")
     await gangs.node("without-agent", cpu="64")
@@ -309,8 +319,8 @@ async def test_workers_wait_at_the_gate_for_their_data(gangs: gang_world.GangWor
     assert state.nodes == {"b"}
     assert "2 workers wait at the gate until the data is on b" in state.message
     assert await gangs.bound() == {}
-    there = msgspec.structs.replace(data, ready=frozenset({"b"}))
-    wanted = msgspec.structs.replace(wanted, data=there)
+    delivered = msgspec.structs.replace(data, ready=frozenset({"b"}))
+    wanted = msgspec.structs.replace(wanted, data=delivered)
 
     async def all_bound(_: port.GangState) -> bool:
         return list((await gangs.bound()).values()) == ["b", "b"]
@@ -337,8 +347,10 @@ async def test_data_follows_workers_to_nodes_with_an_agent(gangs: gang_world.Gan
 
 
 async def test_replacement_waits_for_its_data(gangs: gang_world.GangWorld) -> None:
-    """While the flow runs, a Pod that takes the place of another stays at its gate until its node
-    has the data, and holds up no other."""
+    """While the flow runs, a replacement Pod stays at its gate until its node has the data.
+
+    It holds up no other Pod.
+    """
     await gangs.node("a", cpu="1")
     await gangs.node("b", cpu="1")
     held = port.DataPlaces(
@@ -361,22 +373,22 @@ async def test_replacement_waits_for_its_data(gangs: gang_world.GangWorld) -> No
     )
     assert state.groups["worker"].gated == 1
     assert sorted((await gangs.bound()).values()) == ["b"]
-    there = msgspec.structs.replace(held, ready=frozenset({"b", "c"}))
+    delivered = msgspec.structs.replace(held, ready=frozenset({"b", "c"}))
 
     async def replaced(_: port.GangState) -> bool:
         return sorted((await gangs.bound()).values()) == ["b", "c"]
 
-    wanted = msgspec.structs.replace(wanted, data=there)
+    wanted = msgspec.structs.replace(wanted, data=delivered)
     await gangs.until(backend, wanted, replaced, what="the replacement is next to the data")
 
 
-def shared(replicas: int = 2) -> port.GroupSpec:
-    """A group that shares four portions of its data."""
+def group_with_portions(replicas: int = 2) -> port.GroupSpec:
+    """Return a group whose workers divide four portions of its data."""
     return gang_world.group(replicas=replicas, portions=4)
 
 
-async def _told(gangs: gang_world.GangWorld) -> dict[str, set[int]]:
-    """Portions by Pod, of those that tell some."""
+async def _portions_by_pod(gangs: gang_world.GangWorld) -> dict[str, set[int]]:
+    """Return the portions by Pod name, for Pods that have the annotation."""
     return {
         name: {int(one) for one in text.split(",")}
         for name, pod in (await gangs.pods()).items()
@@ -384,13 +396,13 @@ async def _told(gangs: gang_world.GangWorld) -> dict[str, set[int]]:
     }
 
 
-async def test_workers_share_portions_and_go_where_theirs_are(
+async def test_workers_divide_portions_and_are_placed_where_theirs_are(
     gangs: gang_world.GangWorld,
 ) -> None:
     await gangs.node("a", cpu="1")
     await gangs.node("b", cpu="1")
     data = port.DataPlaces(lead=True, nodes=frozenset({"a", "b"}), path="/pond/r")
-    backend, wanted = gangs.backend("pods"), gangs.spec(shared(), data=data)
+    backend, wanted = gangs.backend("pods"), gangs.spec(group_with_portions(), data=data)
     state = await gangs.until(
         backend, wanted, lambda s: s.reason == reasons.SetReason.WAITING_FOR_DATA, what="a wait"
     )
@@ -400,22 +412,22 @@ async def test_workers_share_portions_and_go_where_theirs_are(
     wanted = msgspec.structs.replace(wanted, data=msgspec.structs.replace(data, held=half))
     assert (await backend.ensure(wanted)).reason == reasons.SetReason.WAITING_FOR_DATA
     assert await gangs.bound() == {}
-    there = msgspec.structs.replace(data, held=state.portions)
-    wanted = msgspec.structs.replace(wanted, data=there)
+    delivered = msgspec.structs.replace(data, held=state.portions)
+    wanted = msgspec.structs.replace(wanted, data=delivered)
 
     async def all_bound(_: port.GangState) -> bool:
         return len(await gangs.bound()) == 2
 
     await gangs.until(backend, wanted, all_bound, what="both have a node")
-    told = await _told(gangs)
-    assert {node: told[pod] for pod, node in (await gangs.bound()).items()} == found
+    portions = await _portions_by_pod(gangs)
+    assert {node: portions[pod] for pod, node in (await gangs.bound()).items()} == found
 
 
 async def test_portions_stay_on_nodes_that_fetch_them(gangs: gang_world.GangWorld) -> None:
-    """Whichever node is to be filled first meanwhile."""
+    """They stay even when another node is to be filled first meanwhile."""
     await gangs.node("a", cpu="1")
     await gangs.node("b", cpu="1")
-    near = msgspec.structs.replace(shared(), near=sync_set.NearMode.PREFERRED)
+    near = msgspec.structs.replace(group_with_portions(), near=sync_set.NearMode.PREFERRED)
     data = port.DataPlaces(lead=True, nodes=frozenset({"a", "b"}), path="/pond/r")
     backend, wanted = gangs.backend("pods"), gangs.spec(near, data=data)
     state = await gangs.until(
@@ -433,7 +445,7 @@ async def test_manager_that_dies_at_any_request_leaves_each_portion_with_one_wor
 ) -> None:
     await gangs.node("a")
     data = port.DataPlaces(nodes=frozenset({"a"}), path="/pond/r")
-    wanted = gangs.spec(shared(replicas=3), data=data)
+    wanted = gangs.spec(group_with_portions(replicas=3), data=data)
     dying = gang_world.CrashingClient(gangs.kube)
 
     async def all_bound() -> bool:
@@ -444,5 +456,5 @@ async def test_manager_that_dies_at_any_request_leaves_each_portion_with_one_wor
         return len(await gangs.bound()) == 3
 
     await waiting.wait_until_async(all_bound, what="all Pods have a node")
-    told = await _told(gangs)
-    assert sorted(one for has in told.values() for one in has) == [0, 1, 2, 3]
+    portions = await _portions_by_pod(gangs)
+    assert sorted(one for has in portions.values() for one in has) == [0, 1, 2, 3]

@@ -1,6 +1,7 @@
-"""What every journal promises: what was accepted is there, one writer, finality, fencing by epoch.
+"""The contract of every journal: accepted tasks are durable, one writer, final states, fencing by
+epoch.
 
-Runs on SQLite now; a second implementation must pass the same.
+SQLite is the only one now; a second implementation must pass the same suite.
 """
 
 import asyncio
@@ -34,13 +35,13 @@ from kilnwork.dispatch.hub import hub
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import clock, ids
 
-class Nobody:
+class RefuseAll:
     async def verify(self, namespace, cluster, credential):
         return False
 
 async def main(directory):
     dispatcher = hub.Hub(
-        journal.Journal(directory / "journal.db"), clock=clock.SystemClock(), verifier=Nobody(),
+        journal.Journal(directory / "journal.db"), clock=clock.SystemClock(), verifier=RefuseAll(),
         logs_dir=directory / "logs", entropy=ids.system_entropy(),
     )
     await dispatcher.start(directory / "run" / "s")
@@ -70,7 +71,7 @@ def a_record(number: int = 1, *, run: int = 1) -> records.Task:
 
 
 def write(store: journal.Journal, batch: instructions.Batch) -> BaseException | None:
-    """Write one batch and wait; the error when the journal failed."""
+    """Write one batch and wait; return the error if the journal failed."""
     ended = threading.Event()
     failures: list[BaseException] = []
 
@@ -84,7 +85,7 @@ def write(store: journal.Journal, batch: instructions.Batch) -> BaseException | 
     return failures[0] if failures else None
 
 
-def test_what_is_written_is_read_as_it_was(tmp_path: Path) -> None:
+def test_written_task_and_attempts_are_read_unchanged(tmp_path: Path) -> None:
     store = journal.Journal(tmp_path / "journal.db")
     store.open()
     worker = records.Worker(
@@ -117,7 +118,7 @@ def test_what_is_written_is_read_as_it_was(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_journal_is_known_by_a_uuid_that_stays(tmp_path: Path) -> None:
+def test_journal_uid_stays_across_openings(tmp_path: Path) -> None:
     path, other = tmp_path / "journal.db", tmp_path / "other" / "journal.db"
     first = journal.Journal(path).identify()
     assert first.epoch == 0
@@ -132,7 +133,7 @@ def test_a_journal_is_known_by_a_uuid_that_stays(tmp_path: Path) -> None:
     assert journal.Journal(path).identify().uid != first.uid
 
 
-def test_a_journal_remembers_the_longest_lease_that_was_granted(tmp_path: Path) -> None:
+def test_journal_remembers_the_longest_lease_granted(tmp_path: Path) -> None:
     found = []
     for lease_s in (10.0, 92.0, 10.0):
         store = journal.Journal(tmp_path / "journal.db")
@@ -141,7 +142,7 @@ def test_a_journal_remembers_the_longest_lease_that_was_granted(tmp_path: Path) 
     assert found == [10.0, 92.0, 92.0]
 
 
-def test_a_final_state_is_not_overwritten(tmp_path: Path) -> None:
+def test_final_state_is_not_overwritten(tmp_path: Path) -> None:
     store = journal.Journal(tmp_path / "journal.db")
     store.open()
     task = a_record()
@@ -169,7 +170,7 @@ def test_each_opening_raises_the_epoch(tmp_path: Path) -> None:
     assert seen == [1, 2, 3]
 
 
-def test_a_stale_epoch_can_write_nothing(tmp_path: Path) -> None:
+def test_write_with_a_stale_epoch_is_refused(tmp_path: Path) -> None:
     store = journal.Journal(tmp_path / "journal.db")
     store.open()
     other = sqlite3.connect(tmp_path / "journal.db")
@@ -184,7 +185,7 @@ def test_a_stale_epoch_can_write_nothing(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_second_process_is_refused_by_name(tmp_path: Path) -> None:
+def test_second_opening_is_refused_with_the_holder_pid(tmp_path: Path) -> None:
     store = journal.Journal(tmp_path / "journal.db")
     store.open()
     with pytest.raises(errors.JournalLocked, match=f"in use by process {os.getpid()}"):
@@ -195,7 +196,7 @@ def test_a_second_process_is_refused_by_name(tmp_path: Path) -> None:
     again.close()
 
 
-def test_a_lock_file_left_behind_locks_nothing(tmp_path: Path) -> None:
+def test_stale_lock_file_does_not_lock_the_journal(tmp_path: Path) -> None:
     (tmp_path / "journal.lock").write_text("4711\n")
     store = journal.Journal(tmp_path / "journal.db")
     store.open()
@@ -203,16 +204,18 @@ def test_a_lock_file_left_behind_locks_nothing(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_file_that_is_no_journal_is_named(tmp_path: Path) -> None:
+def test_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
     (tmp_path / "journal.db").write_bytes(b"not a database, but long enough to be one" * 100)
     with pytest.raises(errors.JournalUnreadable, match="is no journal"):
         journal.Journal(tmp_path / "journal.db").open()
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, 4096, 8192, -4096])
-def test_a_journal_that_lost_its_content_is_refused(tmp_path: Path, size: int) -> None:
-    """Emptied or cut off, it is no first start; what is left is not touched. Negative: so much is
-    missing at the end."""
+def test_truncated_journal_is_refused_and_left_untouched(tmp_path: Path, size: int) -> None:
+    """An emptied or truncated journal is not taken for a first start, and its bytes stay untouched.
+
+    A negative size is the number of bytes missing at the end.
+    """
     path = tmp_path / "journal.db"
     made = journal.Journal(path)
     made.open()
@@ -230,8 +233,8 @@ def test_a_journal_that_lost_its_content_is_refused(tmp_path: Path, size: int) -
     made.close()
 
 
-def test_a_log_is_not_lost_with_its_journal(tmp_path: Path) -> None:
-    """SQLite would remove it; without a mark of ours as well, as an older kilnwork leaves it."""
+def test_empty_journal_beside_a_wal_is_refused_and_the_wal_kept(tmp_path: Path) -> None:
+    """SQLite would remove the WAL. No mark of ours is there either, as with an older kilnwork."""
     path, log = tmp_path / "journal.db", tmp_path / "journal.db-wal"
     path.touch()
     log.write_bytes(b"some pages")
@@ -240,8 +243,8 @@ def test_a_log_is_not_lost_with_its_journal(tmp_path: Path) -> None:
     assert log.read_bytes() == b"some pages"
 
 
-def test_a_start_that_was_cut_short_is_a_first_one(tmp_path: Path) -> None:
-    """Before there was any table, the file was empty too."""
+def test_empty_file_of_an_interrupted_first_start_is_initialized(tmp_path: Path) -> None:
+    """The file of a first start is empty until the first table is created."""
     (tmp_path / "journal.db").touch()
     made = journal.Journal(tmp_path / "journal.db")
     made.open()
@@ -250,7 +253,7 @@ def test_a_start_that_was_cut_short_is_a_first_one(tmp_path: Path) -> None:
         assert connection.pragma("user_version") > 0
 
 
-def test_a_journal_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+def test_journal_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     with contextlib.closing(apsw.Connection(str(tmp_path / "journal.db"))) as connection:
         connection.pragma("user_version", 99)
     with pytest.raises(errors.JournalUnreadable, match="version 99"):
@@ -263,7 +266,7 @@ def test_migrations_are_numbered_without_a_gap() -> None:
     assert numbers == list(range(1, len(statements.MIGRATIONS) + 1))
 
 
-def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
+def test_write_waits_while_the_disk_is_full(tmp_path: Path) -> None:
     store = journal.Journal(tmp_path / "journal.db", retry_s=0.01)
     store.open()
     connection = store._connection
@@ -273,7 +276,7 @@ def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
     store.start(lambda call: call(), on_failure=lambda error: None)
     many = {a_record(number): None for number in range(1, 200)}
     store.write(instructions.Batch(dirty=many), lambda _: ended.set())
-    waiting.wait_until(lambda: store.trouble, what="the journal says what it suffers from")
+    waiting.wait_until(lambda: store.trouble, what="the journal reports its trouble")
     assert not ended.is_set()
     connection.pragma("max_page_count", 1_000_000)
     assert ended.wait(30)
@@ -302,7 +305,7 @@ def test_sigkill_loses_no_acknowledged_submit(tmp_path: Path, after: int) -> Non
     assert set(whole) <= kept
 
 
-async def test_commits_end_in_order(tmp_path: Path) -> None:
+async def test_commit_callbacks_are_called_in_order(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
     store = journal.Journal(tmp_path / "journal.db")
     store.open()
@@ -324,7 +327,7 @@ async def test_commits_end_in_order(tmp_path: Path) -> None:
     store.close()
 
 
-def test_templates_that_nothing_uses_go_at_the_next_opening(tmp_path: Path) -> None:
+def test_unused_templates_are_removed_at_the_next_opening(tmp_path: Path) -> None:
     store = journal.Journal(tmp_path / "journal.db")
     store.open()
     cluster = records.Cluster(("ns", "default"))
@@ -346,8 +349,8 @@ def test_templates_that_nothing_uses_go_at_the_next_opening(tmp_path: Path) -> N
     again.close()
 
 
-def test_only_short_arguments_are_in_the_row_of_a_call(tmp_path: Path) -> None:
-    """Longer ones come with it, go with it, and are not there without it."""
+def test_only_short_arguments_are_stored_in_the_row_of_a_call(tmp_path: Path) -> None:
+    """Longer ones have a row of their own, which is written and deleted with that of the call."""
     store = journal.Journal(tmp_path / "journal.db")
     store.open()
     template = records.Template(1, records.Cluster(("ns", "default")), api_task.TaskSpec())
@@ -360,7 +363,7 @@ def test_only_short_arguments_are_in_the_row_of_a_call(tmp_path: Path) -> None:
 
     short, long = b"a" * task_rows.MAX_ROW_ARGUMENTS, b"b" * (task_rows.MAX_ROW_ARGUMENTS + 1)
     first, second = call(1, short, row=1), call(2, long, row=2)
-    not_kept = call(2, b"c" * 200, row=3)  # somebody else's task has its id
+    not_kept = call(2, b"c" * 200, row=3)  # the task of row 2 has its id
     batch = instructions.Batch(
         dirty={first: None, second: None, not_kept: None}, templates=[template]
     )
@@ -381,7 +384,7 @@ def test_only_short_arguments_are_in_the_row_of_a_call(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_journal_of_version_2_equals_a_fresh_one(tmp_path: Path) -> None:
+def test_journal_migrated_from_version_2_equals_a_fresh_one(tmp_path: Path) -> None:
     def schema(path: Path) -> list[tuple[str, str]]:
         with contextlib.closing(apsw.Connection(str(path))) as connection:
             statement = "SELECT name, sql FROM sqlite_schema ORDER BY name"

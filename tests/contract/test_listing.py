@@ -1,4 +1,4 @@
-"""Lists of both stores: filters, pages, and a bound on what one page looks at."""
+"""Lists of both stores: filters, pages, and a bound on the rows that one page reads."""
 
 import threading
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ def declared(number: int, **spec: Any) -> records.Task:
 
 @pytest.fixture(params=["journal", "volatile"])
 def reader(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[port.Reader]:
-    """Rows 1 to 6: see the first lines."""
+    """Yield the reader of a store with rows 1 to 6 (see the first lines of the body)."""
     add, sub, far = template(1, "m:add"), template(2, "m:sub"), template(3, "m:add", OTHER)
     parent = attempts.AttemptRef(PARENT, 1, 1)
     tasks = [
@@ -60,18 +60,18 @@ def reader(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[port.Read
         declared(5, call=api_task.Call(function="m:add")),
         call(6, add, state=S.FAILED, finished=2.0),
     ]
-    kept: port.Store = memory_store.MemoryStore()
+    store: port.Store = memory_store.MemoryStore()
     if request.param == "journal":
-        kept = journal.Journal(tmp_path / "journal.db")
-    kept.open()
-    kept.start(lambda call: call(), on_failure=lambda error: None)
+        store = journal.Journal(tmp_path / "journal.db")
+    store.open()
+    store.start(lambda call: call(), on_failure=lambda error: None)
     ended = threading.Event()
     finals = [task for task in tasks if task.state.final]
     batch = instructions.Batch(dirty=dict.fromkeys(tasks), templates=[add, sub, far], finals=finals)
-    kept.write(batch, lambda _: ended.set())
+    store.write(batch, lambda _: ended.set())
     assert ended.wait(30)
-    yield kept.reader
-    kept.close()
+    yield store.reader
+    store.close()
 
 
 def numbers(views: list[model.TaskView]) -> list[int]:
@@ -91,9 +91,11 @@ def numbers(views: list[model.TaskView]) -> list[int]:
         ({"function": "m:nothing"}, []),
     ],
 )
-def test_filters(reader: port.Reader, wanted: dict[str, Any], found: list[int]) -> None:
-    views, more = reader.tasks("ns", wanted=model.TaskQuery(**wanted))
-    assert (numbers(views), more) == (found, None)
+def test_filters_select_tasks_of_a_namespace(
+    reader: port.Reader, wanted: dict[str, Any], found: list[int]
+) -> None:
+    views, cursor = reader.tasks("ns", wanted=model.TaskQuery(**wanted))
+    assert (numbers(views), cursor) == (found, None)
     assert all(view.function == wanted.get("function", view.function) for view in views)
 
 
@@ -106,21 +108,23 @@ def test_filters(reader: port.Reader, wanted: dict[str, Any], found: list[int]) 
         ({"function": "m:add"}, [6, 5, 3, 1]),
     ],
 )
-def test_of_all_namespaces(reader: port.Reader, wanted: dict[str, Any], found: list[int]) -> None:
-    views, more = reader.tasks(None, wanted=model.TaskQuery(**wanted))
-    assert (numbers(views), more) == (found, None)
+def test_list_without_namespace_covers_all_namespaces(
+    reader: port.Reader, wanted: dict[str, Any], found: list[int]
+) -> None:
+    views, cursor = reader.tasks(None, wanted=model.TaskQuery(**wanted))
+    assert (numbers(views), cursor) == (found, None)
 
 
-def test_pages_end_where_the_rows_end(reader: port.Reader) -> None:
-    first, more = reader.tasks("ns", limit=2)
-    assert (numbers(first), more) == ([6, 5], 5)
-    rest, more = reader.tasks("ns", limit=3, below=more)
-    assert (numbers(rest), more) == ([4, 2, 1], None)
+def test_last_page_has_no_continuation(reader: port.Reader) -> None:
+    first, cursor = reader.tasks("ns", limit=2)
+    assert (numbers(first), cursor) == ([6, 5], 5)
+    rest, cursor = reader.tasks("ns", limit=3, below=cursor)
+    assert (numbers(rest), cursor) == ([4, 2, 1], None)
     assert reader.tasks("ns", below=1) == ([], None)
 
 
 @pytest.mark.parametrize("reader", ["journal"], indirect=True)
-def test_a_page_looks_at_so_many_rows_and_no_more(
+def test_page_reads_at_most_page_rows_rows(
     reader: port.Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queries, "PAGE_ROWS", 2)
@@ -134,10 +138,10 @@ def test_a_page_looks_at_so_many_rows_and_no_more(
 
 
 @pytest.mark.parametrize("reader", ["journal"], indirect=True)
-def test_what_is_not_over_is_found_without_a_look_at_what_is(
+def test_unfinished_tasks_are_found_without_reading_finished_rows(
     reader: port.Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Task 6 is over: the first page begins below it."""
+    """Task 6 is finished: the first page begins below it."""
     monkeypatch.setattr(queries, "PAGE_ROWS", 3)
     wanted = model.TaskQuery(state=S.PENDING)
     first, below = reader.tasks("ns", wanted=wanted)
@@ -159,9 +163,9 @@ def test_what_is_not_over_is_found_without_a_look_at_what_is(
         ("other", "000000", [3]),
     ],
 )
-def test_ids_by_their_beginning_or_end(
+def test_abbreviated_ids_match_by_beginning_or_end(
     reader: queries.Queries, namespace: str, digits: str, found: list[int]
 ) -> None:
-    """All of these begin with zeros."""
+    """All of these ids begin with zeros."""
     got = reader.abbreviated(namespace, digits, limit=2)
     assert [int.from_bytes(one, "big") for one in got] == found

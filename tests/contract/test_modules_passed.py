@@ -1,6 +1,6 @@
-"""How many modules a task passes: from `submit()` to its slot, from the POST to its journal row.
+"""The number of modules that a task passes: from `submit()` to its slot, from the POST to its row.
 
-See `support.module_trace` for what counts. In the dispatcher the figures may only fall; those of
+See `support.module_trace` for what counts. The figures of the dispatcher may only fall; those of
 the whole path are printed (`pytest -s`).
 """
 
@@ -44,7 +44,7 @@ if __name__ == "__main__":
 """
 
 
-def _check(modules: dict[str, list[str]], most: int) -> None:
+def _assert_at_most(modules: dict[str, list[str]], most: int) -> None:
     shown = "\n".join(f"{name}: {', '.join(functions)}" for name, functions in modules.items())
     ours = [name for name in modules if name.startswith("dispatch.")]
     print(f"{len(modules)} modules, {len(ours)} of them of the dispatcher:\n{shown}")
@@ -52,7 +52,7 @@ def _check(modules: dict[str, list[str]], most: int) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_modules_from_submit_to_the_slot(tmp_path: Path) -> None:
+def test_number_of_modules_from_submit_to_the_slot(tmp_path: Path) -> None:
     program = tmp_path / "driver.py"
     program.write_text(DRIVER)
     subprocess.run(
@@ -65,7 +65,7 @@ def test_modules_from_submit_to_the_slot(tmp_path: Path) -> None:
     [sent] = [one.at for one in found if (one.module, one.function) == links]
     on_path = [one for one in found if one.pid != dispatcher or one.at <= sent]
     received = ("worker.slot_session", "SlotSession.received")
-    _check(module_trace.until(on_path, *received), FROM_LINK_TO_SLOT)
+    _assert_at_most(module_trace.until(on_path, *received), FROM_LINK_TO_SLOT)
 
 
 async def _create(server: up_server.UpServer, name: str) -> None:
@@ -84,7 +84,7 @@ async def _create(server: up_server.UpServer, name: str) -> None:
 
 
 @pytest.mark.timeout(200)
-def test_modules_from_the_post_of_a_task_to_its_row(tmp_path: Path) -> None:
+def test_number_of_modules_from_the_post_of_a_task_to_its_row(tmp_path: Path) -> None:
     variables = module_trace.prepare(tmp_path)
     server = up_server.UpServer(
         short_paths.directory() / "data", workdir=tmp_path, variables=variables
@@ -109,4 +109,4 @@ def test_modules_from_the_post_of_a_task_to_its_row(tmp_path: Path) -> None:
     found = module_trace.passed(tmp_path)
     beside = "kilnwork.dispatch.hub.delivery"  # makes frames while the journal writes the row
     on_path = [one for one in found if one.module != beside]
-    _check(module_trace.until(on_path, *written), FROM_HUB_TO_ROW)
+    _assert_at_most(module_trace.until(on_path, *written), FROM_HUB_TO_ROW)

@@ -1,4 +1,6 @@
-"""A new field of a task is added in three places: submitted, written, restored and viewed."""
+"""A new field of a task is added in three places; it is then submitted, stored, restored and
+viewed.
+"""
 
 import os
 import shutil
@@ -110,7 +112,7 @@ print("submitted, stored, restored, viewed")
 """
 
 
-def test_a_new_field_of_a_task_is_added_in_three_places(tmp_path: Path) -> None:
+def test_new_field_of_a_task_is_added_in_three_places(tmp_path: Path) -> None:
     copy = tmp_path / "kilnwork"
     shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     for name, (line, added) in PLACES.items():

@@ -1,4 +1,4 @@
-"""What every store of files promises (`data.stores.port`), whatever keeps the objects."""
+"""The contract of every object store (`data.stores.port`)."""
 
 import contextlib
 import os
@@ -41,14 +41,14 @@ def write(store: port.Store, key: str, content: bytes, *, create: bool = False) 
         return new.commit()
 
 
-def test_what_is_put_is_there(store: port.Store) -> None:
+def test_put_object_is_read_back(store: port.Store) -> None:
     facts = store.put("some/key.json", b"{}")
     assert facts == store.head("some/key.json")
     assert (facts.key, facts.bytes) == ("some/key.json", 2)
     assert content_of(store, "some/key.json") == b"{}"
 
 
-def test_what_is_not_there_is_missing(store: port.Store) -> None:
+def test_missing_object_raises_object_missing(store: port.Store) -> None:
     store.put("b/c", b"")
     for key in ("a", "b", "b/c/d", "b/d"):
         with pytest.raises(errors.ObjectMissing, match=key):
@@ -57,7 +57,7 @@ def test_what_is_not_there_is_missing(store: port.Store) -> None:
             store.read(key)
 
 
-def test_an_empty_object_is_an_object(store: port.Store) -> None:
+def test_empty_object_exists(store: port.Store) -> None:
     assert store.put("none", b"").bytes == 0
     with store.writer("nothing") as new:
         new.commit()
@@ -68,7 +68,7 @@ def test_an_empty_object_is_an_object(store: port.Store) -> None:
 @pytest.mark.parametrize(
     "key", ["", "/a", "a/", "a//b", "../a", "a/../b", ".a", "a/.lock", "a b", "ä", "a\n", "x" * 201]
 )
-def test_a_key_that_some_store_would_not_take_is_refused(store: port.Store, key: str) -> None:
+def test_key_that_is_not_portable_is_refused(store: port.Store, key: str) -> None:
     with pytest.raises(errors.BadKey):
         store.put(key, b"")
     for read in (store.head, store.read, store.writer, lambda key: store.delete([key])):
@@ -79,7 +79,7 @@ def test_a_key_that_some_store_would_not_take_is_refused(store: port.Store, key:
 # conditions
 
 
-def test_create_only_takes_the_first(store: port.Store) -> None:
+def test_conditional_create_keeps_the_first_object(store: port.Store) -> None:
     store.put("commits/1-1", b"first", create=True)
     with pytest.raises(errors.ObjectExists, match="commits/1-1"):
         store.put("commits/1-1", b"second", create=True)
@@ -89,20 +89,20 @@ def test_create_only_takes_the_first(store: port.Store) -> None:
     assert keys_of(store) == ["commits/1-1"]
 
 
-def test_create_only_of_the_same_content_takes_the_first_all_the_same(store: port.Store) -> None:
+def test_conditional_create_of_equal_content_is_refused(store: port.Store) -> None:
     store.put("lock", b"same", create=True)
     with pytest.raises(errors.ObjectExists):
         store.put("lock", b"same", create=True)
 
 
-def test_a_deleted_object_can_be_created(store: port.Store) -> None:
+def test_deleted_object_can_be_created_again(store: port.Store) -> None:
     store.put("a", b"1", create=True)
     store.delete(["a"])
     store.put("a", b"2", create=True)
     assert content_of(store, "a") == b"2"
 
 
-def test_a_put_without_conditions_replaces(store: port.Store) -> None:
+def test_unconditional_put_replaces_the_object(store: port.Store) -> None:
     old = store.put("a", b"1")
     new = store.put("a", b"2")
     assert old.etag != new.etag
@@ -110,7 +110,7 @@ def test_a_put_without_conditions_replaces(store: port.Store) -> None:
     assert write(store, "a", b"3").etag not in (old.etag, new.etag)
 
 
-def test_compare_and_swap_takes_the_etag_of_now(store: port.Store) -> None:
+def test_conditional_put_requires_the_current_etag(store: port.Store) -> None:
     first = store.put("job.json", b"1")
     second = store.put("job.json", b"2", if_match=first.etag)
     with pytest.raises(errors.ObjectChanged, match=r"job\.json"):
@@ -121,7 +121,7 @@ def test_compare_and_swap_takes_the_etag_of_now(store: port.Store) -> None:
         store.put("job.json", b"4", if_match=second.etag)
 
 
-def test_compare_and_swap_of_nothing_fails(store: port.Store) -> None:
+def test_conditional_put_of_a_missing_object_fails(store: port.Store) -> None:
     old = store.put("job.json", b"1")
     store.delete(["job.json"])
     for key in ("job.json", "never"):
@@ -131,7 +131,7 @@ def test_compare_and_swap_of_nothing_fails(store: port.Store) -> None:
 
 
 def race(story: Callable[[int], object], *, count: int) -> list[object]:
-    """All at once; what each returned, or its StoreError."""
+    """Call `story` in that many threads at once; return each result, or its StoreError."""
     gate = threading.Barrier(count)
 
     def run(number: int) -> object:
@@ -146,7 +146,7 @@ def race(story: Callable[[int], object], *, count: int) -> list[object]:
 
 
 @pytest.mark.parametrize("by", ["put", "writer"])
-def test_of_twenty_who_create_one_wins(store: port.Store, by: str) -> None:
+def test_one_of_twenty_concurrent_creators_wins(store: port.Store, by: str) -> None:
     def create(number: int) -> bytes:
         content = b"by %d" % number
         if by == "put":
@@ -161,7 +161,7 @@ def test_of_twenty_who_create_one_wins(store: port.Store, by: str) -> None:
     assert sum(isinstance(each, errors.ObjectExists) for each in ended) == 19
 
 
-def test_no_swap_is_lost_among_eight(store: port.Store) -> None:
+def test_concurrent_conditional_puts_lose_no_update(store: port.Store) -> None:
     store.put("count", b"0")
 
     def add(_: int) -> None:
@@ -183,7 +183,7 @@ def test_no_swap_is_lost_among_eight(store: port.Store) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, LARGE])
-def test_ranges_are_slices(store: port.Store, size: int) -> None:
+def test_range_reads_equal_slices(store: port.Store, size: int) -> None:
     content = random.Random(size).randbytes(size)
     facts = write(store, "input", content)
     assert facts.bytes == size
@@ -203,7 +203,7 @@ def test_ranges_are_slices(store: port.Store, size: int) -> None:
         assert b"".join(pieces) == content[start:end], (start, end)
 
 
-def test_a_reading_goes_on_when_the_object_is_deleted(store: port.Store) -> None:
+def test_open_read_continues_after_the_object_is_deleted(store: port.Store) -> None:
     content = os.urandom(3 << 20)
     write(store, "result", content)
     with store.read("result") as reading:
@@ -213,7 +213,7 @@ def test_a_reading_goes_on_when_the_object_is_deleted(store: port.Store) -> None
         assert found + b"".join(pieces) == content
 
 
-def test_a_reading_that_is_left_early_holds_nothing(store: port.Store) -> None:
+def test_read_that_is_left_early_releases_its_connection(store: port.Store) -> None:
     write(store, "result", bytes(LARGE))
     for _ in range(50):
         with store.read("result") as reading:
@@ -225,7 +225,7 @@ def test_a_reading_that_is_left_early_holds_nothing(store: port.Store) -> None:
 # objects in pieces
 
 
-def test_nobody_sees_what_is_not_committed(store: port.Store) -> None:
+def test_uncommitted_object_is_invisible(store: port.Store) -> None:
     with store.writer("out/1-1-1.ndjson") as new:
         new.write(b"x" * 100_000)
         with pytest.raises(errors.ObjectMissing):
@@ -237,7 +237,7 @@ def test_nobody_sees_what_is_not_committed(store: port.Store) -> None:
     assert keys_of(store) == ["out/1-1-1.ndjson"]
 
 
-def test_what_is_left_or_aborted_never_was(store: port.Store) -> None:
+def test_abandoned_or_aborted_writer_leaves_no_object(store: port.Store) -> None:
     store.put("kept", b"old")
     for key in ("kept", "new"):
         with store.writer(key) as new:
@@ -253,7 +253,7 @@ def test_what_is_left_or_aborted_never_was(store: port.Store) -> None:
     assert content_of(store, "kept") == b"old"
 
 
-def test_a_writer_may_reuse_its_buffer(store: port.Store) -> None:
+def test_caller_may_reuse_the_buffer_of_a_write(store: port.Store) -> None:
     buffer = bytearray(b"one")
     with store.writer("a") as new:
         new.write(buffer)
@@ -267,7 +267,7 @@ def test_a_writer_may_reuse_its_buffer(store: port.Store) -> None:
 # listing and deleting
 
 
-def test_lists_are_in_the_order_of_keys(store: port.Store) -> None:
+def test_list_is_ordered_by_key(store: port.Store) -> None:
     for key in reversed(KEYS):
         store.put(key, key.encode())
     assert keys_of(store) == sorted(KEYS)
@@ -275,7 +275,7 @@ def test_lists_are_in_the_order_of_keys(store: port.Store) -> None:
     assert next(store.list("b/c-10")) == store.head("b/c-10-1")
 
 
-def test_lists_are_of_a_prefix_and_after_a_key(store: port.Store) -> None:
+def test_list_honours_prefix_and_after(store: port.Store) -> None:
     for key in KEYS:
         store.put(key, b"")
     for prefix in ("", "a", "b", "b/", "b/c", "b/c-1", "b/c/", "z/y/x", "q", "b/c-1-1"):
@@ -285,13 +285,13 @@ def test_lists_are_of_a_prefix_and_after_a_key(store: port.Store) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["/", "../", "/etc/", "a/../", "a//", "./a"])
-def test_nothing_is_listed_that_is_elsewhere(store: port.Store, prefix: str) -> None:
+def test_list_of_a_prefix_outside_the_store_is_refused(store: port.Store, prefix: str) -> None:
     for look in (store.list, store.directories):
         with pytest.raises(errors.BadKey):
             list(look(prefix))
 
 
-def test_long_lists_are_whole(store: port.Store) -> None:
+def test_long_list_is_complete(store: port.Store) -> None:
     wanted = sorted(f"commits/{number}-1" for number in range(1, 2501))
     with futures.ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda key: store.put(key, b""), wanted))
@@ -301,7 +301,7 @@ def test_long_lists_are_whole(store: port.Store) -> None:
     assert keys_of(store) == [key for key in wanted if not key.startswith("commits/1")]
 
 
-def test_directories_are_the_next_names(store: port.Store) -> None:
+def test_directories_are_the_next_path_segments(store: port.Store) -> None:
     for key in KEYS:
         store.put(key, b"")
     assert list(store.directories()) == ["b", "z"]
@@ -314,7 +314,7 @@ def test_directories_are_the_next_names(store: port.Store) -> None:
     assert list(store.directories()) == ["b"]
 
 
-def test_deleting_may_be_repeated(store: port.Store) -> None:
+def test_delete_is_idempotent(store: port.Store) -> None:
     for key in KEYS:
         store.put(key, b"")
     store.delete(["a", "b/c/d", "never", "no/such/directory"])
@@ -327,7 +327,7 @@ def test_deleting_may_be_repeated(store: port.Store) -> None:
     assert content_of(store, "a") == b"again"
 
 
-def test_directories_come_and_go_while_others_write_in_them(store: port.Store) -> None:
+def test_concurrent_writes_and_deletes_in_one_directory_succeed(store: port.Store) -> None:
     def story(number: int) -> None:
         for turn in range(20):
             key = f"x/y/{number}-{turn}"
@@ -339,7 +339,7 @@ def test_directories_come_and_go_while_others_write_in_them(store: port.Store) -
     assert keys_of(store) == []
 
 
-def test_a_url_opens_the_same_store(store: port.Store) -> None:
+def test_url_opens_the_same_store(store: port.Store) -> None:
     store.put("ns/job/a", b"1")
     assert content_of(object_stores.reopen(store), "ns/job/a") == b"1"
     assert content_of(object_stores.reopen(store, "ns", "job"), "a") == b"1"

@@ -1,4 +1,4 @@
-"""A run that is over in the journal, and the run after it: the same task with fresh budgets."""
+"""The run after one that has ended in the journal: the same task with fresh retry budgets."""
 
 import random
 import threading
@@ -24,7 +24,7 @@ ARGUMENTS = attempts.Payload(attempts.JSON, b"[[1],{}]")
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Iterator[port.Store]:
+def store(tmp_path: Path) -> Iterator[port.Store]:
     made = journal.Journal(tmp_path / "journal.db")
     made.open()
 
@@ -38,16 +38,16 @@ def kept(tmp_path: Path) -> Iterator[port.Store]:
 
 
 @pytest.fixture
-def world() -> machine.Machine:
+def dispatcher() -> machine.Machine:
     mem = memory.Memory(lease_s=10.0, entropy=random.Random(0))
     mem.task_rows = iter(range(100, 200))  # type: ignore[assignment]
     mem.template_rows = iter(range(100, 200))  # type: ignore[assignment]
     return machine.Machine(mem)
 
 
-def write(kept: port.Store, batch: instructions.Batch) -> None:
+def write(store: port.Store, batch: instructions.Batch) -> None:
     ended = threading.Event()
-    kept.write(batch, lambda _: ended.set())
+    store.write(batch, lambda _: ended.set())
     assert ended.wait(30)
 
 
@@ -62,48 +62,52 @@ def a_call(number: int, **facts: Any) -> records.Task:
     )  # fmt: skip
 
 
-def end(task: records.Task, state: api_task.State = api_task.State.FAILED) -> None:
+def finish(task: records.Task, state: api_task.State = api_task.State.FAILED) -> None:
     task.state, task.reason, task.message = state, "Raised", "ValueError: bad"
     task.attempt, task.failures, task.finished, task.stopped = 1, 1, 103.0, True
 
 
-def keep(kept: port.Store, task: records.Task) -> None:
+def write_task(store: port.Store, task: records.Task) -> None:
     finals = [task] if task.state.final else []
-    write(kept, instructions.Batch(dirty={task: None}, finals=finals))
+    write(store, instructions.Batch(dirty={task: None}, finals=finals))
 
 
-def again(kept: port.Store, world: machine.Machine, task: ids.TaskId) -> records.Task:
-    row = kept.reader.task_row(task)
+def rerun(store: port.Store, dispatcher: machine.Machine, task: ids.TaskId) -> records.Task:
+    row = store.reader.task_row(task)
     assert row is not None
-    values = kept.reader.values("ns", row.needed)
-    world.handle(restore.rerun(row, values), NOW)
-    return world.memory.tasks[task]
+    values = store.reader.values("ns", row.needed)
+    dispatcher.handle(restore.rerun(row, values), NOW)
+    return dispatcher.memory.tasks[task]
 
 
-def test_a_call_runs_again_as_it_was(kept: port.Store, world: machine.Machine) -> None:
+def test_rerun_of_a_call_keeps_its_arguments_and_key(
+    store: port.Store, dispatcher: machine.Machine
+) -> None:
     one = a_call(1, child_key="=k", source=b"d" * 16)
-    end(one)
-    keep(kept, one)
-    task = again(kept, world, one.id)
+    finish(one)
+    write_task(store, one)
+    task = rerun(store, dispatcher, one.id)
     assert (task.run, task.attempt, task.failures, task.state) == (2, 0, 0, "Pending")
     assert (task.arguments, task.spec, task.source) == (ARGUMENTS, ADD, b"d" * 16)
-    assert world.memory.keys["ns", "=k"] is task, "whoever submits with the key finds this run"
-    write(kept, world.take(NOW))
-    row = kept.reader.task_row(one.id)
+    assert dispatcher.memory.keys["ns", "=k"] is task, "a submission with the key finds this run"
+    write(store, dispatcher.take(NOW))
+    row = store.reader.task_row(one.id)
     assert row is not None
     assert (row.run, row.state, row.argument_payload) == (2, "Pending", ARGUMENTS)
-    assert kept.reader.view(row).function == "sums:add"
+    assert store.reader.view(row).function == "sums:add"
 
 
-def test_inputs_are_taken_as_they_ended(kept: port.Store, world: machine.Machine) -> None:
+def test_rerun_uses_the_recorded_values_of_its_inputs(
+    store: port.Store, dispatcher: machine.Machine
+) -> None:
     given = a_call(1)
-    end(given, api_task.State.SUCCESS)
+    finish(given, api_task.State.SUCCESS)
     given.result = attempts.Payload(attempts.JSON, b"5")
-    keep(kept, given)
+    write_task(store, given)
     one = a_call(2, needs=(given.id,))
-    end(one)
-    keep(kept, one)
-    task = again(kept, world, one.id)
+    finish(one)
+    write_task(store, one)
+    task = rerun(store, dispatcher, one.id)
     assert (task.unmet, task.needs) == (0, (given.id,))
     assert task.values is not None
     assert task.values[given.id] == calls.Value(
@@ -111,48 +115,52 @@ def test_inputs_are_taken_as_they_ended(kept: port.Store, world: machine.Machine
     )
 
 
-def test_a_command_runs_again_as_it_was(kept: port.Store, world: machine.Machine) -> None:
+def test_rerun_of_a_command_keeps_its_spec_and_inputs(
+    store: port.Store, dispatcher: machine.Machine
+) -> None:
     spec = api_task.TaskSpec(command=("true",), cluster_name="small")
     submission = model.Submission(
         task=an_id(1), namespace="ns", name="t", spec=spec, inputs=b"{}", declared=False
     )
     one = lifecycle.new_run(1, submission, CLUSTER)
     one.created = one.pending_since = 100.0
-    end(one, api_task.State.KILLED)
-    keep(kept, one)
-    task = again(kept, world, one.id)
+    finish(one, api_task.State.KILLED)
+    write_task(store, one)
+    task = rerun(store, dispatcher, one.id)
     assert (task.run, task.spec, task.inputs, task.name) == (2, spec, b"{}", "t")
     assert task.cluster.key == ("ns", "small")
 
 
-def test_a_child_that_runs_again_does_not_count_twice(
-    kept: port.Store, world: machine.Machine
+def test_rerun_of_a_child_is_counted_once_by_its_parent(
+    store: port.Store, dispatcher: machine.Machine
 ) -> None:
     parent = attempts.AttemptRef(an_id(1), 1, 1)
-    keep(kept, a_call(1))
+    write_task(store, a_call(1))
     child = a_call(2, parent=parent, child_key="sums:add#1")
-    end(child)
-    keep(kept, child)
-    task = again(kept, world, child.id)
+    finish(child)
+    write_task(store, child)
+    task = rerun(store, dispatcher, child.id)
     assert task.parent == parent
-    assert task.siblings is None, "the parent's counts stay as they were"
-    write(kept, world.take(NOW))
-    row = kept.reader.task_row(parent.task)
+    assert task.siblings is None, "the counts of the parent are unchanged"
+    write(store, dispatcher.take(NOW))
+    row = store.reader.task_row(parent.task)
     assert row is not None
-    assert kept.reader.view(row).children == api_task.ChildCounts(total=1, failed=1)
+    assert store.reader.view(row).children == api_task.ChildCounts(total=1, failed=1)
 
 
-def test_twice_at_once_is_refused(kept: port.Store, world: machine.Machine) -> None:
+def test_second_rerun_of_the_same_task_is_refused(
+    store: port.Store, dispatcher: machine.Machine
+) -> None:
     one = a_call(1)
-    end(one)
-    keep(kept, one)
-    again(kept, world, one.id)
+    finish(one)
+    write_task(store, one)
+    rerun(store, dispatcher, one.id)
     with pytest.raises(errors.RunRefused, match="run 2 of it has been started already"):
-        again(kept, world, one.id)
+        rerun(store, dispatcher, one.id)
 
 
 @pytest.mark.parametrize(
-    ("state", "force", "words"),
+    ("state", "force", "message"),
     [
         ("Running", True, "is Running, not over"),
         ("Success", False, "kiln retry --force"),
@@ -161,22 +169,22 @@ def test_twice_at_once_is_refused(kept: port.Store, world: machine.Machine) -> N
         ("Killed", False, ""),
     ],
 )
-def test_who_may_run_again(
-    kept: port.Store,
+def test_rerun_is_refused_unless_the_task_ended_or_force_is_given(
+    store: port.Store,
     state: str,
     force: bool,  # noqa: FBT001
-    words: str,
+    message: str,
 ) -> None:
     one = a_call(1)
     if state == "Running":
         one.state = api_task.State.RUNNING
     else:
-        end(one, api_task.State(state))
-    keep(kept, one)
-    refusal = restore.rerun_refusal(kept.reader.task_row(one.id), force=force)
-    assert bool(refusal) == bool(words)
-    assert words in refusal
+        finish(one, api_task.State(state))
+    write_task(store, one)
+    refusal = restore.rerun_refusal(store.reader.task_row(one.id), force=force)
+    assert bool(refusal) == bool(message)
+    assert message in refusal
 
 
-def test_an_unknown_task_does_not_run_again() -> None:
+def test_rerun_of_an_unknown_task_is_refused() -> None:
     assert "does not know" in restore.rerun_refusal(None, force=True)

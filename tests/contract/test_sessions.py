@@ -1,4 +1,4 @@
-"""What tasks mean is the same in a real session and in an inline one."""
+"""The meaning of tasks is the same in a real session and in an inline one."""
 
 import asyncio
 import itertools
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("session")
 
 
 class Refused(Exception):
-    """Takes other arguments than it passes on."""
+    """An error whose constructor takes other arguments than it passes to its base class."""
 
     def __init__(self, host: str, *, port: int) -> None:
         super().__init__(f"{host}:{port} refused")
@@ -61,18 +61,18 @@ def sleeps(seconds: float) -> float:
 
 
 @kiln.task
-async def sleeps_softly(seconds: float) -> float:
+async def sleeps_async(seconds: float) -> float:
     await asyncio.sleep(seconds)
     return seconds
 
 
 @kiln.task
-def up_to(n: int) -> Iterator[int]:
+def counts(n: int) -> Iterator[int]:
     yield from range(n)
 
 
 @kiln.task
-async def slowly_up_to(n: int) -> AsyncIterator[int]:
+async def counts_async(n: int) -> AsyncIterator[int]:
     for number in range(n):
         await asyncio.sleep(0.001)
         yield number
@@ -89,12 +89,12 @@ def delegates(n: int) -> kiln.Future[int]:
 
 
 @kiln.task
-def depth(left: int) -> int:
-    return depth.submit(left - 1).result() + 1 if left else 0
+def nests(left: int) -> int:
+    return nests.submit(left - 1).result() + 1 if left else 0
 
 
 @kiln.task
-async def waits_softly(n: int) -> list[int]:
+async def waits_async(n: int) -> list[int]:
     return list(await asyncio.gather(*(half.submit(2 * each) for each in range(n))))
 
 
@@ -104,7 +104,7 @@ def maps(n: int) -> int:
 
 
 @kiln.task(accept_failures=True)
-def judges(value: Any) -> str:
+def describes(value: Any) -> str:
     return f"{type(value).__name__}: {value}"
 
 
@@ -113,7 +113,7 @@ def hides_a_lock() -> Any:
     return {"deep": [threading.Lock()]}
 
 
-def test_values_go_there_and_back() -> None:
+def test_arguments_and_results_round_trip() -> None:
     assert add.submit(1, 2, 3).result(30) == 6
     assert add.submit(*add.map([1, 2], [3, 4])).result(30) == 10
     assert kiln.task(sum).submit([add.submit(1), add.submit(2)]).result(30) == 3
@@ -121,7 +121,7 @@ def test_values_go_there_and_back() -> None:
     assert kiln.task(lambda x: x * local["n"]).submit(7).result(30) == 21
 
 
-def test_errors_come_back_as_themselves() -> None:
+def test_exception_of_a_task_keeps_its_type_and_attributes() -> None:
     with pytest.raises(Refused) as caught:
         refuses.submit().result(30)
     assert (str(caught.value), caught.value.port) == ("host:80 refused", 80)
@@ -130,12 +130,12 @@ def test_errors_come_back_as_themselves() -> None:
     assert "in refuses" in remote
 
 
-def test_a_result_that_cannot_be_sent_is_named() -> None:
+def test_unpicklable_result_is_named_by_its_path() -> None:
     with pytest.raises(kiln.NotPicklable, match=r"^result\['deep'\]\[0\]: TypeError"):
         hides_a_lock.submit().result(30)
 
 
-def test_retries() -> None:
+def test_exceptions_of_retry_on_are_retried() -> None:
     assert flaky.submit(2, ConnectionError).result(30) == 3
     with pytest.raises(ConnectionError):
         flaky.submit(4, ConnectionError).result(30)
@@ -144,37 +144,37 @@ def test_retries() -> None:
     assert flaky.options(retry_on=ValueError).submit(1, ValueError).result(30) == 2
 
 
-def test_timeouts() -> None:
+def test_task_over_its_timeout_raises_task_timed_out() -> None:
     assert sleeps.options(timeout=60).submit(0.001).result(30) == 0.001
     with pytest.raises(kiln.TaskTimedOut):
         sleeps.submit(20).result(30)
-    assert sleeps_softly.submit(0.01).result(30) == 0.01
+    assert sleeps_async.submit(0.01).result(30) == 0.01
 
 
-def test_failed_inputs() -> None:
+def test_failed_input_fails_a_task_that_does_not_accept_failures() -> None:
     error = add.submit(add.submit(half.submit(3))).exception(30)
     assert isinstance(error, kiln.InputFailed)
     assert isinstance(error.__cause__, ValueError), "of a chain of failures the first one counts"
-    assert judges.submit(half.submit(3)).result(30) == "ValueError: 3 is odd"
-    assert judges.submit(half.submit(4)).result(30) == "int: 2"
+    assert describes.submit(half.submit(3)).result(30) == "ValueError: 3 is odd"
+    assert describes.submit(half.submit(4)).result(30) == "int: 2"
 
 
-def test_delegation_and_waiting() -> None:
+def test_tasks_may_return_futures_and_wait_for_children() -> None:
     assert delegates.submit(8).result(30) == 4
     with pytest.raises(ValueError, match="7 is odd"):
         delegates.submit(7).result(30)
-    assert depth.submit(60).result(30) == 60
-    assert waits_softly.submit(4).result(30) == [0, 1, 2, 3]
+    assert nests.submit(60).result(30) == 60
+    assert waits_async.submit(4).result(30) == [0, 1, 2, 3]
     assert maps.submit(10).result(30) == 45
 
 
-def test_generators() -> None:
-    assert list(up_to.submit(4)) == list(slowly_up_to.submit(4)) == [0, 1, 2, 3]
-    assert up_to.submit(3).result(30) == [0, 1, 2]
-    assert kiln.task(sum).submit(up_to.submit(5)).result(30) == 10
+def test_generator_task_yields_its_values() -> None:
+    assert list(counts.submit(4)) == list(counts_async.submit(4)) == [0, 1, 2, 3]
+    assert counts.submit(3).result(30) == [0, 1, 2]
+    assert kiln.task(sum).submit(counts.submit(5)).result(30) == 10
 
 
-def test_several_results() -> None:
+def test_task_with_several_results_has_a_future_for_each() -> None:
     quotient, rest = divide.submit(17, 5)
     assert (quotient.result(30), rest.result(30)) == (3, 2)
     assert add.submit(quotient, rest).result(30) == 5
@@ -182,7 +182,7 @@ def test_several_results() -> None:
         kiln.task(returns=3)(lambda: (1, 2)).submit()[0].result(30)
 
 
-def test_keys() -> None:
+def test_calls_with_one_key_are_one_task() -> None:
     first = add.options(key="mine").submit(1)
     assert add.options(key="mine").submit(1).id == first.id
     assert isinstance(add.options(key="mine").submit(2).exception(30), kiln.KeyTaken)
@@ -190,7 +190,7 @@ def test_keys() -> None:
     assert kiln.future(first.id).result(30) == 1
 
 
-def test_cancelling_what_has_not_started() -> None:
+def test_waiting_task_is_cancelled() -> None:
     before = sleeps.options(timeout=60).submit(60)
     waiting = add.submit(add.submit(before))
     assert waiting.cancel()
@@ -201,7 +201,7 @@ def test_cancelling_what_has_not_started() -> None:
     assert before.cancel()
 
 
-def test_maps_with_limits() -> None:
+def test_map_honours_max_in_flight_and_max_failed() -> None:
     mapped = half.map(range(0, 100, 2), max_in_flight=4)
     assert [future.result(30) for future in mapped] == list(range(50))
     with pytest.raises(kiln.TooManyFailed, match="after 3 failed calls") as caught:
@@ -209,7 +209,7 @@ def test_maps_with_limits() -> None:
     assert isinstance(caught.value.__cause__, ValueError)
 
 
-def test_waiting_for_many() -> None:
+def test_wait_as_completed_and_gather() -> None:
     futures = [half.submit(n) for n in range(6)]
     done, not_done = kiln.wait(futures, timeout=30)
     assert (len(done), len(not_done)) == (6, 0)
@@ -219,7 +219,7 @@ def test_waiting_for_many() -> None:
         kiln.gather(half.submit(2), half.submit(1)).result(30)
 
 
-def test_large_values() -> None:
+def test_large_arguments_and_results_round_trip() -> None:
     text = "x" * 300_000
     assert kiln.task(len).submit(text).result(30) == 300_000
     assert kiln.task(str.upper).submit(text).result(30) == text.upper()
@@ -227,9 +227,9 @@ def test_large_values() -> None:
     assert kiln.task(sum).submit(held).result(30) == sum(range(50_000))
 
 
-async def test_in_an_event_loop() -> None:
+async def test_futures_are_awaitable() -> None:
     assert await asyncio.wait_for(add.submit(1, 2), 30) == 3
     assert await asyncio.gather(*half.map([0, 2, 4])) == [0, 1, 2]
     got = [await future async for future in kiln.as_completed(half.map([2, 4]))]
     assert sorted(got) == [1, 2]
-    assert [value async for value in up_to.submit(3)] == [0, 1, 2]
+    assert [value async for value in counts.submit(3)] == [0, 1, 2]

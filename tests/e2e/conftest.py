@@ -1,4 +1,4 @@
-"""What tests/e2e share."""
+"""Fixtures that the tests in tests/e2e share."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,9 @@ from support import waiting
 
 @pytest.fixture
 def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """In the environment of all that this test starts; nothing of it may be left."""
+    """Yield a mark in the environment of all processes that the test starts; none of them may be
+    left at the end.
+    """
     value = ids.new_uid()
     monkeypatch.setenv("KILN_TEST_MARK", value)
     found = f"KILN_TEST_MARK={value}"

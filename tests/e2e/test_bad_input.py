@@ -1,4 +1,4 @@
-"""What a person gets wrong: a clear error with a remedy, an exit code, nothing half done."""
+"""Mistakes of users: a clear error with a remedy, an exit code, and no partial effect."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from support import waiting
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
-    """One for all: every test has names of its own."""
+    """Yield a server for all tests of the module: each test uses its own names."""
     with up_support.serving(tmp_path_factory.mktemp("up")) as server:
         yield server
 
@@ -28,7 +28,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer
         ({"command": ["true"], "killTimestamp": "tomorrow"}, "spec.killTimestamp", "date-time"),
     ],
 )
-def test_a_bad_field_is_named_with_its_path(
+def test_invalid_field_is_reported_with_its_path(
     up: up_support.UpServer, spec: dict[str, object], path: str, remedy: str
 ) -> None:
     task = {
@@ -44,13 +44,13 @@ def test_a_bad_field_is_named_with_its_path(
     assert up.kiln("get", "task", "bad", check=False).returncode == exits.Exit.NOT_FOUND
 
 
-def test_a_name_too_long_for_labels_and_hosts_still_runs(up: up_support.UpServer) -> None:
+def test_name_too_long_for_labels_and_hosts_still_runs(up: up_support.UpServer) -> None:
     name = ".".join(["a" * 60] * 4)
     done = up.kiln("run", "--name", name, "--watch", "--", "sh", "-c", 'echo "$TASK_NAME"')
     assert name in done.stdout
 
 
-def test_a_result_that_is_not_json_fails_the_task(up: up_support.UpServer) -> None:
+def test_result_that_is_not_json_fails_the_task(up: up_support.UpServer) -> None:
     done = up.kiln(
         "run", "--name", "r", "--watch", "--", "sh", "-c", 'echo no > "$KILN_OUTPUT"', check=False
     )
@@ -59,14 +59,14 @@ def test_a_result_that_is_not_json_fails_the_task(up: up_support.UpServer) -> No
     assert (status["state"], status["reason"]) == ("Failed", "InvalidResult")
 
 
-def test_the_exit_code_of_a_command_comes_through(up: up_support.UpServer) -> None:
+def test_exit_code_of_the_command_is_returned(up: up_support.UpServer) -> None:
     done = up.kiln("run", "--name", "e", "--watch", "--", "sh", "-c", "exit 3", check=False)
     assert done.returncode == 3
     status = up.get("tasks", "e")["status"]
     assert (status["state"], status["reason"], status["exitCode"]) == ("Failed", "NonZeroExit", 3)
 
 
-def test_a_command_that_does_not_exist_says_where_it_was_looked_for(
+def test_missing_command_error_names_the_search_path(
     up: up_support.UpServer,
 ) -> None:
     done = up.kiln("run", "--name", "n", "--watch", "--", "no-such-program", check=False)
@@ -77,13 +77,13 @@ def test_a_command_that_does_not_exist_says_where_it_was_looked_for(
     assert "PATH" in status["message"]
 
 
-def test_a_stale_lock_does_not_keep_a_server_from_starting(up: up_support.UpServer) -> None:
+def test_server_starts_despite_a_stale_lock(up: up_support.UpServer) -> None:
     up.kill()
     up.start()
     assert up.kiln("run", "--watch", "--", "true").returncode == 0
 
 
-def test_cancel_ends_even_what_ignores_sigterm(up: up_support.UpServer) -> None:
+def test_cancel_ends_a_command_that_ignores_sigterm(up: up_support.UpServer) -> None:
     script = "trap '' TERM; (setsid sleep 987 &) ; sleep 986"
     up.kiln(
         "apply",

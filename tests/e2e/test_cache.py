@@ -1,4 +1,4 @@
-"""Results that are used again: across programs, inside tasks, no longer than they may, and seen."""
+"""Reused results: across programs, inside tasks, no longer than allowed, and visible."""
 
 import sqlite3
 import subprocess
@@ -53,7 +53,7 @@ def _lines(log: Path) -> list[str]:
     return log.read_text().split() if log.exists() else []
 
 
-def test_a_second_program_gets_the_results_of_the_first(tmp_path: Path) -> None:
+def test_second_program_gets_the_results_of_the_first(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with kiln.start(tmp_path / "journal", slots=2):
         assert kiln.gather(*double.map(range(20), [str(log)] * 20)).result(60) == [
@@ -114,7 +114,7 @@ if __name__ == "__main__":
 """
 
 
-def test_another_body_is_another_function_wherever_it_stands(tmp_path: Path) -> None:
+def test_changed_body_is_another_function_in_any_place(tmp_path: Path) -> None:
     log = tmp_path / "log"
     program = tmp_path / "program.py"
 
@@ -137,9 +137,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpSe
         yield made
 
 
-def test_a_result_that_was_used_again_is_seen_as_such(
-    server: up_support.UpServer, tmp_path: Path
-) -> None:
+def test_reused_result_is_marked(server: up_support.UpServer, tmp_path: Path) -> None:
     log = str(tmp_path / "log")
     with kiln.connect(server.data):
         first = double.submit(1, log)
@@ -153,7 +151,7 @@ def test_a_result_that_was_used_again_is_seen_as_such(
     assert server.kiln("result", second.id).stdout.strip() == "2"
 
 
-def test_what_is_forgotten_is_not_used(tmp_path: Path) -> None:
+def test_deleted_result_is_not_used(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with kiln.start(tmp_path / "journal", slots=1):
         assert double.submit(1, str(log)).result(30) == 2
@@ -169,12 +167,12 @@ def test_what_is_forgotten_is_not_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("age", ["7", "7w", "-1d", "d", 0, -1, True, "1.5h", "०d"])
-def test_an_age_that_is_none_is_refused(age: Any) -> None:
+def test_invalid_age_is_rejected(age: Any) -> None:
     with pytest.raises(kiln.BadOption, match="cache="):
         kiln.task(cache=age)(lambda: None)
 
 
-def test_a_generator_has_nothing_to_use_again() -> None:
+def test_generator_results_are_not_reused() -> None:
     @kiln.task(cache="1d")
     def many() -> Iterator[int]:
         yield 1

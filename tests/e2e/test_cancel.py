@@ -1,4 +1,4 @@
-"""Cancelling a task with and without what it has spawned."""
+"""Cancelling a task with and without its children."""
 
 import time
 from pathlib import Path
@@ -24,7 +24,7 @@ def spawn(path: str, note: str) -> None:
 
 
 @pytest.mark.parametrize("recursive", [True, False])
-def test_children_are_cancelled_unless_told_otherwise(tmp_path: Path, *, recursive: bool) -> None:
+def test_children_are_cancelled_by_default(tmp_path: Path, *, recursive: bool) -> None:
     gate, note = tmp_path / "gate", tmp_path / "note"
     with kiln.start(slots=2):
         parent = spawn.submit(str(gate), str(note))

@@ -1,4 +1,4 @@
-"""Tasks that print more than is kept: nothing is counted twice, and what is missing is told."""
+"""Tasks that print more than is kept: nothing is counted twice, and what is missing is reported."""
 
 import os
 import re
@@ -13,7 +13,9 @@ pytestmark = pytest.mark.timeout(120)
 LINE = b"x" * 99 + b"\n"
 BLOCKS = 1500
 BLOCK = LINE * 1000
-TOLD = re.compile(rb"\n?\[kilnwork: (?:the first )?(\d+) bytes of (?:the log|output)[^\]]*\]\n")
+LOSS_NOTICE = re.compile(
+    rb"\n?\[kilnwork: (?:the first )?(\d+) bytes of (?:the log|output)[^\]]*\]\n"
+)
 
 
 @kiln.task
@@ -24,7 +26,7 @@ def chatty() -> int:
     return os.getpid()
 
 
-def test_what_a_call_prints_is_there_or_its_loss_is_told(tmp_path: Path) -> None:
+def test_output_of_a_call_is_kept_or_its_loss_reported(tmp_path: Path) -> None:
     """150 MB, of which the last 8 to 16 MiB are kept."""
     with kiln.start(tmp_path, slots=1):
         future = chatty.submit()
@@ -35,9 +37,9 @@ def test_what_a_call_prints_is_there_or_its_loss_is_told(tmp_path: Path) -> None
         rotated = directory / "1-1.log.rotated"
     gone = (int(rotated.read_text()) - 1) * (8 << 20) if rotated.exists() else 0
     assert text.endswith(b"x\nthe last line\n")
-    told = [int(count) for count in TOLD.findall(text)]
-    kept = len(TOLD.sub(b"", text))
+    lost = [int(count) for count in LOSS_NOTICE.findall(text)]
+    kept = len(LOSS_NOTICE.sub(b"", text))
     total = BLOCKS * len(BLOCK) + len("the last line\n")
-    assert kept + sum(told) <= total
+    assert kept + sum(lost) <= total
     if not gone:
-        assert kept + sum(told) == total
+        assert kept + sum(lost) == total

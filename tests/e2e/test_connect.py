@@ -1,4 +1,4 @@
-"""`kiln.connect()` to a `kiln up`: found in every way, refused in words, seen by the commands."""
+"""`kiln.connect()` to a `kiln up`: ways to find it, errors, and calls as the commands show them."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpSe
 
 @pytest.fixture(autouse=True)
 def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No server but the one that a test names."""
+    """Let the environment name no server."""
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
 
@@ -57,14 +57,16 @@ def endpoints(server: up_support.UpServer) -> dict[str, str]:
     return found
 
 
-def test_by_environment(server: up_support.UpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connect_by_environment(
+    server: up_support.UpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KUBECONFIG", str(server.data / "kubeconfig"))
     with kiln.connect() as session:
         assert (session.namespace, session.cluster) == ("default", "default")
         assert double.submit(1).result(30) == 2
 
 
-def test_by_the_default_directory(
+def test_connect_by_the_default_directory(
     server: up_support.UpServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "kilnwork").symlink_to(server.data)
@@ -73,7 +75,7 @@ def test_by_the_default_directory(
         assert double.submit(1).result(30) == 2
 
 
-def test_by_directory_kubeconfig_and_url(
+def test_connect_by_directory_kubeconfig_and_url(
     server: up_support.UpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = endpoints(server)
@@ -89,7 +91,7 @@ def test_by_directory_kubeconfig_and_url(
             assert double.submit(1).result(30) == 2
 
 
-def test_a_result_is_found_again_by_id(server: up_support.UpServer) -> None:
+def test_result_is_found_again_by_id(server: up_support.UpServer) -> None:
     with kiln.connect(server.data):
         future = double.submit(21)
         assert future.result(30) == 42
@@ -109,14 +111,14 @@ def test_a_result_is_found_again_by_id(server: up_support.UpServer) -> None:
         ({"namespace": "../x"}, "does not exist"),
     ],
 )
-def test_what_is_not_there_is_answered_with_what_is(
+def test_missing_namespace_or_cluster_error_lists_the_existing(
     server: up_support.UpServer, options: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(errors.ConfigurationError, match=words):
         kiln.connect(server.data, **options)
 
 
-def test_without_any_server() -> None:
+def test_connect_without_a_server_fails() -> None:
     with pytest.raises(errors.ConfigurationError, match=r"`kiln up`, or do without: kiln\.start"):
         kiln.connect()
     with pytest.raises(errors.ConfigurationError, match="there is no /no/such"):
@@ -125,7 +127,7 @@ def test_without_any_server() -> None:
         kiln.connect("https://kiln.example:7443")
 
 
-def test_a_url_of_another_server_is_refused(
+def test_url_of_another_server_is_refused(
     server: up_support.UpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(server.data / "kubeconfig"))
@@ -133,9 +135,7 @@ def test_a_url_of_another_server_is_refused(
         kiln.connect("https://kiln.example:7443")
 
 
-def test_a_server_that_does_not_answer_is_named(
-    server: up_support.UpServer, tmp_path: Path
-) -> None:
+def test_unreachable_server_is_named(server: up_support.UpServer, tmp_path: Path) -> None:
     known = endpoints(server)
     stopped = {**known, "http": "http://127.0.0.1:1", "kubernetes": "https://127.0.0.1:2"}
     (tmp_path / "endpoints.json").write_text(json.dumps(stopped))
@@ -155,7 +155,7 @@ metadata: {name: driver}
 ---
 apiVersion: v1
 kind: ServiceAccount
-metadata: {name: nobody}
+metadata: {name: stranger}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -165,25 +165,27 @@ subjects: [{kind: ServiceAccount, name: driver, namespace: default}]
 """
 
 
-def test_rights_are_those_to_make_tasks(server: up_support.UpServer, tmp_path: Path) -> None:
+def test_driver_needs_the_rights_to_create_tasks(
+    server: up_support.UpServer, tmp_path: Path
+) -> None:
     server.kiln("apply", "-f", "-", stdin=ROLE)
     whole = (server.data / "kubeconfig").read_text()
     token = (server.data / "token").read_text().strip()
     made = {}
-    for name in ("driver", "nobody"):
+    for name in ("driver", "stranger"):
         made[name] = tmp_path / f"{name}.kubeconfig"
         minted = server.kiln("token", name).stdout.strip()
         made[name].write_text(whole.replace(token, minted))
     with kiln.connect(made["driver"]):
         assert double.submit(4).result(30) == 8
     with pytest.raises(errors.ConfigurationError, match="cannot create resource"):
-        kiln.connect(made["nobody"])
-    made["nobody"].write_text(whole.replace(token, "wrong"))
+        kiln.connect(made["stranger"])
+    made["stranger"].write_text(whole.replace(token, "wrong"))
     with pytest.raises(errors.ConfigurationError, match="does not accept the token"):
-        kiln.connect(made["nobody"])
+        kiln.connect(made["stranger"])
 
 
-def test_the_commands_know_calls(server: up_support.UpServer, tmp_path: Path) -> None:
+def test_commands_accept_calls(server: up_support.UpServer, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with kiln.connect(server.data):
         good, bad = double.submit(7), fail.submit(str(gate))
@@ -233,7 +235,7 @@ def test_filters_reach_far_into_the_list(server: up_support.UpServer) -> None:
     with kiln.connect(server.data):
         wanted = double.submit(1000)
         kiln.gather(*(spawn.submit(0) for _ in range(30))).result(30)
-        by_function = server.kiln("tasks", "--function", "nobody:knows", check=False)
+        by_function = server.kiln("tasks", "--function", "unknown:function", check=False)
         assert "nothing found" in by_function.stderr
         function = f"{double.__module__}:double"
         found = server.kiln("tasks", "--function", function, "--all", "-o", "json").stdout
@@ -273,7 +275,7 @@ spec:
 """
 
 
-def test_a_task_object_may_be_a_call(server: up_support.UpServer) -> None:
+def test_task_object_may_be_a_call(server: up_support.UpServer) -> None:
     server.kiln("apply", "-f", "-", stdin=DECLARED)
     server.kiln("wait", "parsed", "broken", "nowhere", "--for=final", "--timeout", "50s")
     status = server.get("tasks", "parsed")["status"]
@@ -304,7 +306,7 @@ def test_ids_of_calls_are_completed(server: up_support.UpServer) -> None:
     asked = {"COMP_WORDS": f"kiln why {future.id[:-4]}", "COMP_CWORD": "2"}
 
     def offered() -> list[str]:
-        """After a second it would rather offer nothing: one may press Tab again."""
+        """Return the completions; none if reading them takes more than a second: call again."""
         return subprocess.run(
             [up_support.KILN],
             capture_output=True,

@@ -22,7 +22,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpSe
 
 @pytest.fixture(autouse=True)
 def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """On a machine that does not see the server's sockets and directories."""
+    """Hide the server's sockets and directories, as on another machine."""
     for name in ("KUBECONFIG", "KILN_TOKEN", "KILN_TOKEN_FILE", "KILN_CA_FILE"):
         monkeypatch.delenv(name, raising=False)
     far.hide_server(monkeypatch, tmp_path)
@@ -30,11 +30,11 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture(params=["tls", "plain"])
 def place(request: pytest.FixtureRequest, server: up_support.UpServer) -> Path:
-    """A kubeconfig means TLS, the data directory plain http."""
+    """Return a place to connect to: a kubeconfig means TLS, the data directory plain http."""
     return server.data / "kubeconfig" if request.param == "tls" else server.data
 
 
-def test_calls_and_values_of_any_size(place: Path) -> None:
+def test_calls_and_values_of_any_size_work(place: Path) -> None:
     with kiln.connect(place) as session:
         assert [f.result(timeout=30) for f in [far.double.submit(n) for n in range(300)]] == [
             2 * n for n in range(300)
@@ -46,7 +46,9 @@ def test_calls_and_values_of_any_size(place: Path) -> None:
     assert not directory.exists()
 
 
-def test_by_url_with_a_token(server: up_support.UpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connect_by_url_with_a_token(
+    server: up_support.UpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     endpoints = json.loads((server.data / "endpoints.json").read_text())
     monkeypatch.setenv("KILN_TOKEN_FILE", str(server.data / "token"))
     monkeypatch.setenv("KILN_CA_FILE", str(server.data / "pki" / "ca.crt"))
@@ -54,7 +56,7 @@ def test_by_url_with_a_token(server: up_support.UpServer, monkeypatch: pytest.Mo
         assert far.double.submit(4).result(timeout=30) == 8
 
 
-def test_a_url_of_somebody_else_is_not_trusted(
+def test_url_with_an_untrusted_certificate_is_refused(
     server: up_support.UpServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     endpoints = json.loads((server.data / "endpoints.json").read_text())
@@ -66,14 +68,16 @@ def test_a_url_of_somebody_else_is_not_trusted(
         kiln.connect(endpoints["kubernetes"])
 
 
-def test_a_token_that_is_none(server: up_support.UpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_token_is_refused(
+    server: up_support.UpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     endpoints = json.loads((server.data / "endpoints.json").read_text())
     monkeypatch.setenv("KILN_TOKEN", "nonsense")
     with pytest.raises(errors.ConfigurationError, match="does not accept the token"):
         kiln.connect(endpoints["http"])
 
 
-def test_a_token_is_not_sent_over_plain_http(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_is_not_sent_over_plain_http(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KILN_TOKEN", "secret")
     with pytest.raises(errors.ConfigurationError, match="not sent over plain http"):
         kiln.connect("http://manager.example:7444")
@@ -92,7 +96,7 @@ subjects: [{kind: ServiceAccount, name: kilnwork-driver, namespace: default}]
 """
 
 
-def test_a_client_certificate_takes_the_driver_account(
+def test_client_certificate_takes_the_driver_account(
     server: up_support.UpServer, tmp_path: Path
 ) -> None:
     pki = server.data / "pki"
@@ -119,7 +123,7 @@ def test_a_client_certificate_takes_the_driver_account(
         assert far.length.submit(os.urandom(far.LARGE)).result(timeout=30) == far.LARGE
 
 
-def test_the_server_may_go_and_come_back(tmp_path: Path) -> None:
+def test_program_continues_after_a_server_restart(tmp_path: Path) -> None:
     made = up_support.UpServer(tmp_path / "data", workdir=tmp_path, slots=1)
     made.start()
     with kiln.connect(made.data / "kubeconfig"):

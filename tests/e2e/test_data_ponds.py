@@ -1,5 +1,6 @@
-"""A DataPond on `kiln up`: from the object to the files that a run sees, and to nothing fetched
-again."""
+"""A DataPond on `kiln up`: from the object to the files that a run reads, without fetching
+twice.
+"""
 
 import json
 import os
@@ -87,13 +88,13 @@ def _run(up: up_support.UpServer, lease: str) -> Path:
 
 
 def _node(up: up_support.UpServer) -> dict[str, Any]:
-    answer = json.loads(up.kiln("data", "lake", "-o", "json").stdout)
-    found: dict[str, Any] = answer["ponds"]["lake"][0]
+    response = json.loads(up.kiln("data", "lake", "-o", "json").stdout)
+    found: dict[str, Any] = response["ponds"]["lake"][0]
     return found
 
 
 def _agent(up: up_support.UpServer) -> int:
-    """Pid of the agent of this server."""
+    """Return the pid of the agent of this server."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -108,7 +109,7 @@ def _agent(up: up_support.UpServer) -> int:
     raise AssertionError("there is no agent")
 
 
-def test_a_directory_is_on_the_node_and_is_not_read_again(up: up_support.UpServer) -> None:
+def test_directory_is_on_the_node_and_is_not_read_again(up: up_support.UpServer) -> None:
     said = up.kiln("data", "lake", "--fetch", "disk", "--lease", "one").stdout
     counted = _node(up)["counters"]["fetchedSource"]
 
@@ -121,7 +122,7 @@ def test_a_directory_is_on_the_node_and_is_not_read_again(up: up_support.UpServe
     assert _node(up)["counters"]["fetchedSource"] == counted
 
 
-def test_an_http_source_is_read_with_its_secret(
+def test_http_source_is_read_with_its_secret(
     up: up_support.UpServer, lake: file_server.FileServer
 ) -> None:
     paths = [f"--path={path}" for path in FILES]
@@ -140,7 +141,7 @@ def test_an_http_source_is_read_with_its_secret(
 
 
 def _file_job(up: up_support.UpServer, *, namespace: str = "default") -> str:
-    """One of three parts, on an input above what the journal keeps."""
+    """Create a file job with three parts and an input that is larger than the journal keeps."""
     work = up.workdir / "work.txt"
     work.write_text("".join(f"{n:07}\n" for n in range(30_000)))
     arguments = ["--mapper", "identity", "--format", "text", "--items-per-part", "10000"]
@@ -171,7 +172,7 @@ def test_files_of_a_file_job_are_a_source(up: up_support.UpServer) -> None:
     assert ponds.read_files(_run(up, "input") / "input") == {"input.txt": work}
 
 
-def test_file_jobs_of_other_namespaces_are_none_of_ours(up: up_support.UpServer) -> None:
+def test_file_jobs_of_other_namespaces_are_refused(up: up_support.UpServer) -> None:
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}
     up.kiln("apply", "-f", "-", stdin=json.dumps(manifest))
     cluster = {
@@ -189,7 +190,7 @@ def test_file_jobs_of_other_namespaces_are_none_of_ours(up: up_support.UpServer)
     assert f"there is no file job '{job}' in namespace default" in done.stderr
 
 
-def test_a_killed_agent_comes_back_with_what_it_had(up: up_support.UpServer) -> None:
+def test_killed_agent_restarts_with_its_data(up: up_support.UpServer) -> None:
     up.kiln("data", "lake", "--fetch", "disk", "--lease", "kept")
     os.kill(_agent(up), signal.SIGKILL)
 
@@ -202,7 +203,7 @@ def test_a_killed_agent_comes_back_with_what_it_had(up: up_support.UpServer) -> 
     assert "fetchedSource" not in _node(up)["counters"]
 
 
-def test_what_is_released_is_gone(up: up_support.UpServer) -> None:
+def test_released_data_is_deleted(up: up_support.UpServer) -> None:
     up.kiln("data", "lake", "--fetch", "disk", "--lease", "short")
     assert _run(up, "short").is_dir()
 
@@ -213,7 +214,7 @@ def test_what_is_released_is_gone(up: up_support.UpServer) -> None:
     assert "there is no lease" in again.stderr
 
 
-def test_status_and_tables_say_what_is_there(up: up_support.UpServer) -> None:
+def test_status_and_tables_list_the_data(up: up_support.UpServer) -> None:
     up.kiln("data", "lake", "--fetch", "disk", "--lease", "shown")
     digest = ponds.manifest_of(FILES).digest
 
@@ -230,18 +231,18 @@ def test_status_and_tables_say_what_is_there(up: up_support.UpServer) -> None:
     assert up.kiln("data").stdout.splitlines()[1].split()[:3] == ["lake", _node(up)["node"], "true"]
 
 
-def test_why_says_how_a_pond_is(up: up_support.UpServer) -> None:
+def test_why_explains_the_state_of_a_pond(up: up_support.UpServer) -> None:
     up.kiln("wait", "datapond/lake", "--timeout", "60s")
     good = up.kiln("why", "datapond/lake").stdout
     assert good.startswith("DataPond lake is ready: 1 of 1 node has an agent that reports, with ")
 
-    nobody = _pond_of("nobody", nodeSelector={"zone": "none"})
-    up.kiln("apply", "-f", "-", stdin=json.dumps(nobody))
-    up.kiln("wait", "datapond/nobody", "--for=condition=Ready=False", "--timeout", "60s")
-    why = up.kiln("why", "datapond/nobody").stdout
-    assert why.startswith("DataPond nobody is not ready (NoNodes): spec.nodeSelector selects")
+    nowhere = _pond_of("nowhere", nodeSelector={"zone": "none"})
+    up.kiln("apply", "-f", "-", stdin=json.dumps(nowhere))
+    up.kiln("wait", "datapond/nowhere", "--for=condition=Ready=False", "--timeout", "60s")
+    why = up.kiln("why", "datapond/nowhere").stdout
+    assert why.startswith("DataPond nowhere is not ready (NoNodes): spec.nodeSelector selects")
 
-    late = up.kiln("wait", "datapond/nobody", "--timeout", "0s", check=False)
+    late = up.kiln("wait", "datapond/nowhere", "--timeout", "0s", check=False)
     assert late.returncode == exits.Exit.TIMED_OUT
 
 
@@ -289,7 +290,7 @@ def test_bad_input_is_refused_with_the_reason(
         ({"speed": 1}, "speed"),
     ],
 )
-def test_ponds_that_cannot_be_are_refused(
+def test_invalid_ponds_are_rejected(
     up: up_support.UpServer, spec: dict[str, Any], why: str
 ) -> None:
     pond = _pond_of("bad", **spec)
@@ -300,7 +301,7 @@ def test_ponds_that_cannot_be_are_refused(
     assert why in done.stderr
 
 
-def test_a_deleted_pond_takes_its_data_along(up: up_support.UpServer, files: Path) -> None:
+def test_deleting_a_pond_deletes_its_data(up: up_support.UpServer, files: Path) -> None:
     pond = _pond_of("short", sources=[{"name": "disk", "uri": files.as_uri()}])
     up.kiln("apply", "-f", "-", stdin=json.dumps(pond))
     up.kiln("data", "short", "--fetch", "disk")
@@ -315,7 +316,7 @@ def test_a_deleted_pond_takes_its_data_along(up: up_support.UpServer, files: Pat
 
 
 def test_two_namespaces_have_no_directory_in_common(up: up_support.UpServer, files: Path) -> None:
-    """The second is refused by name, and gets nothing of what the first has."""
+    """The second pond is refused with the directory's name, and gets no data of the first."""
     path, source = str(up.data / "common"), {"name": "disk", "uri": files.as_uri()}
     first = _pond_of("first", path=path, sources=[source])
     second = _pond_of("second", path=path)
@@ -337,7 +338,7 @@ def test_two_namespaces_have_no_directory_in_common(up: up_support.UpServer, fil
 
 
 def _set(name: str, pond: str, job: str, command: str) -> dict[str, Any]:
-    """A SyncSet with a step for each part of a file job."""
+    """Return a SyncSet with a step for each part of a file job."""
     source = {"files": job, "path": "parts"}
     snapshot = {"name": "rows", "from": source, "shard": {"by": "files"}}
     return {
@@ -369,8 +370,8 @@ def _set(name: str, pond: str, job: str, command: str) -> dict[str, Any]:
     }
 
 
-def test_a_set_works_on_the_parts_of_a_file_job_and_holds_its_pond(up: up_support.UpServer) -> None:
-    """What runs on a pond that is deleted runs to its end; then the pond is gone."""
+def test_set_reads_parts_of_a_file_job_and_keeps_its_pond(up: up_support.UpServer) -> None:
+    """A run on a deleted pond continues to its end; then the pond is removed."""
     gate = up.workdir / "gate"
     wait = f"until [ -e {gate} ]; do sleep 0.05; done"
     command = f"{wait}; cat $KILN_DATA/rows/*.ndjson | wc -l > $KILN_OUTPUT"

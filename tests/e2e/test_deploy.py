@@ -1,4 +1,4 @@
-"""`kiln deploy` and the jobs that it makes, as Python submits and follows them, under `kiln up`."""
+"""`kiln deploy` under `kiln up`, and its jobs as Python submits and follows them."""
 
 import datetime
 import importlib
@@ -93,7 +93,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpSe
 
 @pytest.fixture
 def jobs(server: up_support.UpServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The module in a program that is connected."""
+    """Yield the module in a connected program."""
     monkeypatch.syspath_prepend(str(server.workdir))
     with kiln.connect(server.data):
         yield importlib.import_module(MODULE)
@@ -107,7 +107,7 @@ def version(server: up_support.UpServer, name: str) -> str:
 # Deploying
 
 
-def test_second_time_changes_nothing(server: up_support.UpServer) -> None:
+def test_second_deploy_changes_nothing(server: up_support.UpServer) -> None:
     before = version(server, "report")
     done = server.kiln("deploy", MODULE).stdout.splitlines()
     assert done == [
@@ -150,7 +150,7 @@ def test_changes_are_shown_and_made(server: up_support.UpServer) -> None:
     }
 
 
-def test_file_goes_along_and_a_changed_one_runs(
+def test_file_is_uploaded_and_a_changed_one_runs(
     server: up_support.UpServer, tmp_path: Path
 ) -> None:
     file = tmp_path / "sent_along.py"
@@ -163,7 +163,7 @@ def test_file_goes_along_and_a_changed_one_runs(
             assert kiln.job("answer").submit().result(PATIENCE_S) == number
 
 
-def test_prune_deletes_what_is_declared_no_more(server: up_support.UpServer) -> None:
+def test_prune_deletes_undeclared_configs(server: up_support.UpServer) -> None:
     one = "import kilnwork as kiln\n\n\n@kiln.job\ndef {}() -> None: ...\n"
     file = server.workdir / "pruned.py"
     file.write_text(one.format("stays") + one.format("goes"))
@@ -188,7 +188,7 @@ def test_prune_deletes_what_is_declared_no_more(server: up_support.UpServer) -> 
     assert done.stdout == "jobconfig.kilnwork.dev/stays pruned\n"
 
 
-def test_what_others_have_set_stays_or_is_taken_by_force(server: up_support.UpServer) -> None:
+def test_fields_of_other_clients_are_kept_unless_forced(server: up_support.UpServer) -> None:
     file = server.workdir / "shared.py"
     head = "import kilnwork as kiln\n\n\n"
     file.write_text(head + '@kiln.job(schedule="0 0 1 1 *")\ndef shared() -> None: ...\n')
@@ -204,7 +204,7 @@ def test_what_others_have_set_stays_or_is_taken_by_force(server: up_support.UpSe
     assert schedule["cron"]["expression"] == "0 0 1 1 *"
 
 
-def test_what_the_module_leaves_out_is_taken_away(server: up_support.UpServer) -> None:
+def test_fields_omitted_by_the_module_are_removed(server: up_support.UpServer) -> None:
     file = server.workdir / "lessened.py"
     text = "import kilnwork as kiln\n\n\n@kiln.job({})\ndef lessened() -> None: ...\n"
     file.write_text(text.format("schedule='@daily', missed_runs='All', retries=3, parallel=2"))
@@ -223,7 +223,7 @@ def test_manifests_need_no_server(server: up_support.UpServer) -> None:
     assert applied.count("(dry run)") == 7
 
 
-def test_what_cannot_be_deployed_has_its_exit_code(server: up_support.UpServer) -> None:
+def test_failed_deploy_has_its_exit_code(server: up_support.UpServer) -> None:
     (server.workdir / "broken.py").write_text("import kilnwork as kiln\n\nx = kiln.jobb\n")
     done = server.kiln("deploy", "broken.py", check=False)
     assert done.returncode == 2
@@ -322,14 +322,16 @@ def test_unknown_jobs_options_and_values_are_refused(
     assert names() <= before  # older ones may go meanwhile, for the limits of their history
 
 
-def test_deleted_job_is_missed(server: up_support.UpServer, jobs: Any, tmp_path: Path) -> None:
+def test_deleted_job_raises_an_error(
+    server: up_support.UpServer, jobs: Any, tmp_path: Path
+) -> None:
     run = jobs.sleeps.submit(str(tmp_path / "log"))
     server.kubectl("delete", "kjob", run.name)
     with pytest.raises(kiln.JobFailed, match="not there any more"):
         run.result(PATIENCE_S)
 
 
-def test_session_without_a_server_says_what_to_do() -> None:
+def test_session_without_a_server_is_refused_with_a_remedy() -> None:
     with kiln.start(slots=1), pytest.raises(kiln.ConfigurationError, match=r"kiln\.connect\(\)"):
         kiln.job("report").submit()
 

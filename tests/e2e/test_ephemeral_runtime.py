@@ -67,7 +67,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpSe
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[up_support.UpServer]:
-    """A server that may be killed."""
+    """Yield a server that the test may kill."""
     yield from serve(tmp_path)
 
 
@@ -89,7 +89,7 @@ def appears(path: Path) -> None:
 
 
 def pods(server: up_support.UpServer) -> list[dict[str, Any]]:
-    """The worker Pods of the cluster."""
+    """Return the worker Pods of the cluster."""
     found: list[dict[str, Any]] = server.core("pods")["items"]
     return [p for p in found if p["metadata"]["annotations"].get("kilnwork.dev/cluster") == "eph"]
 
@@ -100,7 +100,7 @@ def containers(pod: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def processes(wanted: Callable[[bytes], bool]) -> list[int]:
-    """Processes whose initial environment is wanted."""
+    """Return the processes whose initial environment satisfies `wanted`."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
@@ -157,7 +157,7 @@ ENDS: dict[str, tuple[dict[str, Any], str, str, int | None]] = {
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_its_end_is_judged_as_of_any_container(server: up_support.UpServer, name: str) -> None:
+def test_exit_is_judged_like_that_of_any_container(server: up_support.UpServer, name: str) -> None:
     spec, state, reason, code = ENDS[name]
     apply(server, task(f"end-{name}", "", **spec))
     after = ended(server, f"end-{name}")
@@ -165,7 +165,7 @@ def test_its_end_is_judged_as_of_any_container(server: up_support.UpServer, name
 
 
 @pytest.mark.parametrize("trap", ["trap 'exit 0' TERM", "trap '' TERM"])
-def test_a_kill_is_proved(server: up_support.UpServer, trap: str) -> None:
+def test_kill_is_confirmed(server: up_support.UpServer, trap: str) -> None:
     name = "gentle" if "exit" in trap else "stubborn"
     there = server.workdir / f"{name}-runs"
     script = f"{trap}; touch {there}; while :; do sleep 0.05; done"
@@ -180,7 +180,7 @@ def test_a_kill_is_proved(server: up_support.UpServer, trap: str) -> None:
 
 
 @pytest.mark.parametrize("of", ["eph", "default"])
-def test_an_image_is_a_label_here_and_the_task_says_so(
+def test_image_is_only_a_label_and_the_task_reports_it(
     server: up_support.UpServer, of: str
 ) -> None:
     apply(server, task(f"image-{of}", "true", image="busybox", clusterName=of))
@@ -191,7 +191,9 @@ def test_an_image_is_a_label_here_and_the_task_says_so(
     assert "busybox" in ignored[0]["message"]
 
 
-def test_a_label_of_a_spawned_command_is_told_in_the_response(server: up_support.UpServer) -> None:
+def test_image_of_a_spawned_command_is_reported_in_the_response(
+    server: up_support.UpServer,
+) -> None:
     apply(server, task("label", "true", image="busybox", clusterName="default"))
     assert ended(server, "label")["state"] == "Success"  # it waits until the workers are known
     child = '{"spec": {"image": "busybox", "command": ["sh", "-c", "echo 4 > $KILN_OUTPUT"]}}'
@@ -215,7 +217,7 @@ def test_python_calls_run_in_the_worker(server: up_support.UpServer) -> None:
     assert ended(server, "call")["result"]["value"] == 3
 
 
-def test_what_runs_while_the_manager_is_killed_goes_on(
+def test_running_attempts_survive_a_killed_manager(
     own: up_support.UpServer, tmp_path: Path
 ) -> None:
     before, go = tmp_path / "before", tmp_path / "go"
@@ -236,7 +238,7 @@ def test_what_runs_while_the_manager_is_killed_goes_on(
     assert (tmp_path / "starts").read_text() == "start\n"
 
 
-def test_a_worker_that_stops_waits_for_no_manager(own: up_support.UpServer, tmp_path: Path) -> None:
+def test_worker_that_stops_waits_for_no_manager(own: up_support.UpServer, tmp_path: Path) -> None:
     """`kiln up` ends its controllers before its Pods."""
     starts = tmp_path / "starts"
     apply(own, task("stopped", f'echo >> {starts}; [ "$KILN_ATTEMPT" != 1 ] || exec sleep 600'))
@@ -250,7 +252,7 @@ def test_a_worker_that_stops_waits_for_no_manager(own: up_support.UpServer, tmp_
     assert worker["lastState"]["terminated"]["exitCode"] == 0, worker  # 137: killed in the end
 
 
-def test_with_a_killed_worker_its_containers_end_and_run_again(
+def test_killed_worker_ends_its_containers_which_run_again(
     own: up_support.UpServer, tmp_path: Path
 ) -> None:
     pids = tmp_path / "pids"
@@ -268,7 +270,7 @@ def test_with_a_killed_worker_its_containers_end_and_run_again(
 
 
 def _is_agent(pid: int, command: str) -> bool:
-    """The agent of the cluster's worker, whose parent is the node's shim."""
+    """Return whether this is the agent of the cluster's worker, whose parent is the node's shim."""
     if "-m kilnwork.worker" not in command:
         return False
     environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
@@ -303,7 +305,7 @@ def test_pods_are_replaced_before_they_have_too_many(own: up_support.UpServer) -
     waiting.wait_until(lambda: len(pods(own)) == 2, what="two Pods are left", timeout_s=30)
 
 
-def test_the_counter_runs_on_it_unchanged(tmp_path: Path) -> None:
+def test_counter_runs_on_it_unchanged(tmp_path: Path) -> None:
     """With the rights of the TaskCluster's service account, and through the socket alone."""
     example = pages.ROOT / "examples" / "01-counter"
     server = up_support.UpServer(tmp_path / "data", workdir=example)

@@ -1,4 +1,4 @@
-"""The examples in both homes: each checks itself, so what is asserted here is that it says ok."""
+"""The examples in both homes. Each checks itself, so the tests assert that it prints ok."""
 
 import concurrent.futures
 import os
@@ -27,7 +27,7 @@ def name(script: Path) -> str:
 
 
 def run(script: Path, *arguments: str, environment: dict[str, str], directory: Path) -> str:
-    """Run an example as its README says; what it prints. It must end well."""
+    """Run an example as its README says and return its output. It must succeed."""
     done = subprocess.run(
         [sys.executable, str(script), *arguments],
         capture_output=True,
@@ -41,7 +41,7 @@ def run(script: Path, *arguments: str, environment: dict[str, str], directory: P
     return done.stdout
 
 
-def test_these_are_all() -> None:
+def test_list_covers_all_examples() -> None:
     assert [name(script) for script in SCRIPTS] == [
         "02-futures",
         "03-map-reduce",
@@ -82,7 +82,7 @@ def test_these_are_all() -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=name)
-def test_an_example_runs_on_this_machine_and_leaves_nothing(script: Path, tmp_path: Path) -> None:
+def test_example_runs_on_this_machine_and_leaves_nothing(script: Path, tmp_path: Path) -> None:
     mark = f"KILN_TEST_MARK={ids.new_uid()}"
     environment = {**os.environ, **dict([mark.split("=")])}
     assert run(script, environment=environment, directory=tmp_path).endswith("ok\n")
@@ -95,7 +95,7 @@ def test_an_example_runs_on_this_machine_and_leaves_nothing(script: Path, tmp_pa
 class Shared:
     """One `kiln up` for all examples that need a server, started with the programs of the counter.
 
-    Each of them tidies up or has names of its own. `times`: seconds that each has taken.
+    Each example tidies up or has names of its own. `times`: seconds that each has taken.
     """
 
     def __init__(self, server: up_support.UpServer, directory: Path) -> None:
@@ -130,14 +130,16 @@ class Shared:
         return done.stderr if code else done.stdout
 
     def names(self, plural: str, *prefixes: str) -> set[str]:
-        """Of the objects that there are, those that begin so."""
+        """Return the names of existing objects with these prefixes."""
         found = {one["metadata"]["name"] for one in self._server.get(plural)["items"]}
         return {name for name in found if name.startswith(prefixes or "")}
 
 
 @pytest.mark.timeout(600)
 def test_all_examples_run_on_one_server(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    """As they are: with `kiln up` in one terminal, the counter in another, the rest in a third."""
+    """Runs them as documented: `kiln up` in one terminal, the counter in another, the rest in a
+    third.
+    """
     home = shutil.copytree(EXAMPLES / COUNTER, tmp_path / "home")
     with (
         up_support.serving(home, slots=2) as server,
@@ -163,7 +165,7 @@ def test_all_examples_run_on_one_server(tmp_path: Path, subtests: pytest.Subtest
 
 
 def _count(shared: Shared) -> None:
-    """Every line of the counter's README that a person would copy."""
+    """Run every line of the counter's README that a user would copy."""
     shared.kiln("apply -f cluster.yaml")
     assert "51 tasks are missing: task-0" in shared.verify("--timeout", "1", code=1)
     if shutil.which("curl"):
@@ -180,7 +182,7 @@ def _count(shared: Shared) -> None:
         shared.kiln(f"delete {plural} {' '.join(shared.names(plural, 'task-'))}")
 
 
-def test_the_test_of_an_operator_runs_as_that_of_any_project(tmp_path: Path) -> None:
+def test_of_an_operator_runs_as_that_of_any_project(tmp_path: Path) -> None:
     there = shutil.copytree(EXAMPLES / "40-operator", tmp_path / "project")
     alone = ["-p", "no:asyncio", "-p", "no:cacheprovider", "-W", "error"]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""File jobs on a full disk: refused or failed with the reason, and redone once there is room."""
+"""File jobs on a full disk: refused or failed with the reason, and repeated once there is room."""
 
 import contextlib
 import http.client
@@ -44,7 +44,7 @@ def ask(
     *,
     chunked: bool = False,
 ) -> tuple[int, Any]:
-    """Status and body, decoded if it is JSON; `body` may be an iterator, sent in chunks."""
+    """Return status and body, decoded if it is JSON; `body` may be an iterator, sent in chunks."""
     place = parse.urlsplit(json.loads((server.data / "endpoints.json").read_text())["http"])
     token = (server.data / "token").read_text().strip()
     connection = http.client.HTTPConnection(place.netloc, timeout=20)
@@ -52,16 +52,16 @@ def ask(
     try:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has said why
             connection.request(method, path, body, headers, encode_chunked=chunked)
-        answer = connection.getresponse()
-        raw = answer.read()
+        response = connection.getresponse()
+        raw = response.read()
     finally:
         connection.close()
-    decoded = answer.headers["Content-Type"] in ("application/json", "application/problem+json")
-    return answer.status, json.loads(raw) if decoded else raw
+    decoded = response.headers["Content-Type"] in ("application/json", "application/problem+json")
+    return response.status, json.loads(raw) if decoded else raw
 
 
 def lines(count: int) -> Iterator[bytes]:
-    """In pieces of about 1 MB."""
+    """Yield lines in pieces of about 1 MB."""
     while count > 0:
         yield LINE * min(count, 1000)
         count -= 1000
@@ -87,7 +87,7 @@ def ended(server: up_support.UpServer, name: str) -> Any:
     return waiting.wait_until(look, what="the job is over")
 
 
-def test_what_does_not_fit_is_refused_and_leaves_nothing(server: up_support.UpServer) -> None:
+def test_oversized_upload_is_refused_and_leaves_nothing(server: up_support.UpServer) -> None:
     count = DISK_MIB * 1100
     for body, chunked in ((LINE * count, False), (lines(count), True)):
         status, problem = ask(server, "POST", "/jobs", body, chunked=chunked)
@@ -98,7 +98,7 @@ def test_what_does_not_fit_is_refused_and_leaves_nothing(server: up_support.UpSe
     assert ask(server, "POST", "/jobs", lines(10), chunked=True)[0] == 202
 
 
-def test_a_job_without_room_fails_and_is_redone(server: up_support.UpServer) -> None:
+def test_job_without_room_fails_and_is_redone(server: up_support.UpServer) -> None:
     content = b"".join(lines(12_000))
     where = "/jobs?" + parse.urlencode({"spec": json.dumps(SPEC)})
     status, made = ask(server, "POST", where, content)

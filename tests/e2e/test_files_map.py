@@ -20,7 +20,7 @@ def numbers(path: Path) -> None:
 
 
 def dies_once(record: dict[str, Any]) -> int:
-    """Kills its slot in the middle of the file, once."""
+    """Kill the slot in the middle of the file, once."""
     note = Path(os.environ["KILN_TEST_NOTE"])
     if record["id"] == LINES // 2 and not note.exists():
         note.touch()
@@ -28,7 +28,7 @@ def dies_once(record: dict[str, Any]) -> int:
     return int(record["id"])
 
 
-def test_a_slot_that_is_killed_leaves_no_gap(tmp_path: Path, monkeypatch: Any) -> None:
+def test_slot_that_is_killed_leaves_no_gap(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("KILN_TEST_NOTE", str(tmp_path / "note"))
     numbers(tmp_path / "in.jsonl")
     with kiln.start(slots=2):
@@ -38,15 +38,15 @@ def test_a_slot_that_is_killed_leaves_no_gap(tmp_path: Path, monkeypatch: Any) -
 
 
 def wait_for(record: dict[str, Any]) -> int:
-    """Holds its part until somebody opens the gate."""
+    """Hold the part until the gate file exists."""
     gate = Path(os.environ["KILN_TEST_NOTE"])
     waiting.wait_until(gate.exists, what="the gate opens")
     return int(record["id"])
 
 
 @pytest.mark.filterwarnings("ignore:calls of this session that are not over:RuntimeWarning")
-def test_what_was_indexed_is_what_is_mapped(tmp_path: Path, monkeypatch: Any) -> None:
-    """A file that is overwritten meanwhile gives an error, never another file's results."""
+def test_mapped_content_is_the_indexed_content(tmp_path: Path, monkeypatch: Any) -> None:
+    """A file that is overwritten in the meantime causes an error, never another file's results."""
     gate, path = tmp_path / "gate", tmp_path / "in.jsonl"
     monkeypatch.setenv("KILN_TEST_NOTE", str(gate))
     numbers(path)

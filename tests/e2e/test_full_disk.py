@@ -1,4 +1,4 @@
-"""Tasks on a full disk: the journal keeps its room, and what is missing is named."""
+"""Tasks on a full disk: the journal keeps its space, and lost output is reported."""
 
 import os
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def free_bytes(directory: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
-def test_output_and_results_leave_room_and_say_what_is_missing(
+def test_full_disk_limits_output_and_results_with_a_notice(
     server: up_support.UpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(server.data / "kubeconfig"))

@@ -1,7 +1,7 @@
-"""Manifests that others have written, as Tasks: of Furiko's proposal for executors, and Hera's.
+"""Manifests of other projects as Tasks: of Furiko's proposal for executors, and Hera's.
 
-`support/proposal` has that of each executor word for word, from Furiko's issue 63: what a task
-template holds there is `spec` of a Task here. What each test adds is the world that they name.
+`support/proposal` has the manifest of each executor verbatim, from Furiko's issue 63: the content
+of a task template there is `spec` of a Task here. Each test adds what its manifest refers to.
 """
 
 import json
@@ -60,7 +60,7 @@ def proposed(executor: str) -> dict[str, Any]:
 
 
 def apply(server: up_server.UpServer, name: str, spec: Any, *, check: bool = True) -> str:
-    """Create a Task; what `kiln apply` says on standard error."""
+    """Create a Task and return the standard error of `kiln apply`."""
     task = {"apiVersion": "kilnwork.dev/v1alpha1", "kind": "Task", "metadata": {"name": name}}
     return server.kiln(
         "apply", "-f", "-", stdin=json.dumps({**task, "spec": spec}), check=check
@@ -73,7 +73,7 @@ def status(server: up_server.UpServer, name: str) -> dict[str, Any]:
 
 
 async def ends(server: up_server.UpServer, name: str) -> dict[str, Any]:
-    """Wait until a task is over; its status."""
+    """Wait until a task has finished and return its status."""
 
     def look() -> dict[str, Any]:
         seen = status(server, name)
@@ -85,7 +85,7 @@ async def ends(server: up_server.UpServer, name: str) -> dict[str, Any]:
 async def test_pod_runs_once_a_job_has_put_its_options_in(
     server: up_server.UpServer, admin: client.Client
 ) -> None:
-    """Options are those of a JobConfig: a Task by itself has none, and says so."""
+    """Options belong to a JobConfig: a Task by itself has none, and reports that."""
     refused = apply(server, "pod", proposed("pod"), check=False)
     for name in OPTIONS:
         assert f"has ${{{name}}}, which is no variable" in refused
@@ -126,7 +126,7 @@ async def test_workflow_runs_in_both_of_its_forms_and_as_hera_writes_it(
 
 
 class Handler(BaseHTTPRequestHandler):
-    """my-service: gives what is in `jobs`, and keeps what it was asked."""
+    """Service my-service: returns `jobs`, and records its requests."""
 
     jobs: ClassVar[Any] = [1, 2]
     seen: ClassVar[list[dict[str, Any]]] = []
@@ -146,7 +146,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def service(server: up_server.UpServer) -> Iterator[type[Handler]]:
-    """Run my-service, and an executor to which its name is known."""
+    """Run my-service, and an executor that can resolve its name."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as serving:
         thread = threading.Thread(target=serving.serve_forever, daemon=True)
         thread.start()
@@ -167,7 +167,7 @@ def service(server: up_server.UpServer) -> Iterator[type[Handler]]:
             assert executor.wait(60) == 0
 
 
-async def test_http_is_sent_as_it_stands(
+async def test_http_request_is_sent_unchanged(
     server: up_server.UpServer, service: type[Handler]
 ) -> None:
     apply(server, "request", proposed("http"))
@@ -180,7 +180,7 @@ async def test_http_is_sent_as_it_stands(
     assert got["headers"]["Content-Type"] == "application/json"
     assert json.loads(got["body"]) == {"mydata": {"field": 1}}
 
-    service.jobs = None  # resultJsonPath decides: an answer without jobs is no success
+    service.jobs = None  # resultJsonPath decides: a response without jobs is no success
     apply(server, "no-jobs", proposed("http"))
     seen = await ends(server, "no-jobs")
     assert (seen["state"], seen["reason"]) == ("Failed", "ResponseRejected")

@@ -1,4 +1,4 @@
-"""`kiln up` and `kiln executor http`, as a user starts them, against a service on uvicorn."""
+"""`kiln up` and `kiln executor http` as a user starts them, with a service on uvicorn."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ stringData: {token: mine-alone}
 
 
 class Service:
-    """What users request: says who called, holds requests, and calls back."""
+    """Service that reports the caller, holds requests, and calls back."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -144,7 +144,7 @@ def says(server: up_server.UpServer, name: str, state: str, reason: str = "") ->
     return found
 
 
-def test_a_task_waits_for_an_executor_and_is_sent_with_its_secret(
+def test_task_waits_for_an_executor_and_is_sent_with_its_secret(
     server: up_server.UpServer, service: Service
 ) -> None:
     secret = {"name": "X-Token", "_secretRef": {"name": "service", "key": "token"}}
@@ -200,7 +200,7 @@ def test_python_submits_requests_with_results_of_functions(
         assert {one["x-name"] for one in service.seen[-2:]} == {"a", "b"}
 
 
-def test_a_large_result_comes_back_whole(
+def test_large_result_comes_back_whole(
     server: up_server.UpServer, service: Service, tmp_path: Path
 ) -> None:
     with executor(server):
@@ -210,7 +210,7 @@ def test_a_large_result_comes_back_whole(
     assert (tmp_path / "out").read_bytes() == b"x" * 300_000
 
 
-def test_the_api_server_is_out_of_reach(server: up_server.UpServer) -> None:
+def test_api_server_is_out_of_reach(server: up_server.UpServer) -> None:
     with executor(server):
         create(server, "inside", f"{server.http}/v1/endpoints")
         seen = says(server, "inside", "Failed")
@@ -218,7 +218,7 @@ def test_the_api_server_is_out_of_reach(server: up_server.UpServer) -> None:
         assert "API server" in seen["message"]
 
 
-def test_an_executor_that_is_killed_loses_only_what_may_not_be_repeated(
+def test_killed_executor_loses_only_unrepeatable_requests(
     server: up_server.UpServer, service: Service
 ) -> None:
     service.gate.clear()
@@ -240,11 +240,12 @@ def test_an_executor_that_is_killed_loses_only_what_may_not_be_repeated(
         assert says(server, "once", "Failed")["reason"] == "ExecutorLost"
 
 
-def test_an_executor_that_was_away_for_too_long_reports_nothing(
+def test_executor_that_was_away_for_too_long_reports_nothing(
     server: up_server.UpServer, service: Service
 ) -> None:
-    """It is stopped for longer than its lease: somebody else sends the request again, and what it
-    says when it goes on is refused."""
+    """It is stopped for longer than its lease: another executor sends the request again, and the
+    first one's report is refused.
+    """
     service.gate.clear()
     with executor(server, "--name", "away") as first:
         create(server, "fenced", f"http://127.0.0.1:{service.port}/held")
@@ -267,7 +268,7 @@ def test_an_executor_that_was_away_for_too_long_reports_nothing(
     assert (seen["losses"], seen["podName"]) == (1, "here")
 
 
-def test_a_callback_comes_to_the_server(server: up_server.UpServer, service: Service) -> None:
+def test_callback_reaches_the_server(server: up_server.UpServer, service: Service) -> None:
     with executor(server, "--slots", "1"):
         create(
             server,
@@ -286,7 +287,7 @@ def test_a_callback_comes_to_the_server(server: up_server.UpServer, service: Ser
         assert post(url, b'{"answer": 43}') == 410
 
 
-def test_a_kill_reaches_the_service(server: up_server.UpServer, service: Service) -> None:
+def test_kill_reaches_the_service(server: up_server.UpServer, service: Service) -> None:
     service.gate.clear()
     with executor(server):
         create(server, "killed", f"http://127.0.0.1:{service.port}/held")
@@ -298,7 +299,7 @@ def test_a_kill_reaches_the_service(server: up_server.UpServer, service: Service
         assert stopped["status"] == "True"
 
 
-def test_a_deleted_task_leaves_no_request(server: up_server.UpServer, service: Service) -> None:
+def test_deleted_task_leaves_no_request(server: up_server.UpServer, service: Service) -> None:
     service.gate.clear()
     with executor(server):
         create(server, "deleted", f"http://127.0.0.1:{service.port}/held")

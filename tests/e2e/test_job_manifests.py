@@ -1,7 +1,8 @@
-"""The manifests in Furiko's fields and in ours, each run on the embedded server as it is.
+"""Manifests in Furiko's fields and in kilnwork's, each run unchanged on the embedded server.
 
-tests/conformance/test_jobs.py has every server accept them; here their Jobs run, and print what
-they should. What reaches a service or a package that is not here is only accepted: see `NOT_HERE`.
+tests/conformance/test_jobs.py checks that every server accepts them; here their Jobs run and print
+the expected text. Manifests that need a missing service or package are only accepted: see
+`NOT_HERE`.
 """
 
 import datetime
@@ -48,7 +49,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpSe
 
 
 def job_of(manifest: dict[str, Any]) -> dict[str, Any]:
-    """The Job to make: the manifest itself under its name, or one of its JobConfig."""
+    """Return the Job to create: the manifest itself under its name, or one of its JobConfig."""
     title = job_manifests.title(manifest)
     name = f"run-{title}"
     if manifest["kind"] == "Job":
@@ -59,7 +60,7 @@ def job_of(manifest: dict[str, Any]) -> dict[str, Any]:
     return {**manifest, "kind": "Job", "metadata": {"name": name}, "spec": spec}
 
 
-def test_all_are_run_or_named() -> None:
+def test_all_manifests_are_run_or_listed() -> None:
     assert {job_manifests.title(one) for one in job_manifests.all_manifests()} == {
         *PRINTED,
         *NOT_HERE,
@@ -71,7 +72,7 @@ def test_all_are_run_or_named() -> None:
     [one for one in job_manifests.all_manifests() if job_manifests.title(one) in PRINTED],
     ids=job_manifests.title,
 )
-def test_job_of_a_manifest_prints_what_it_should(
+def test_job_of_a_manifest_prints_the_expected_text(
     server: up_support.UpServer, manifest: dict[str, Any]
 ) -> None:
     job = job_of(manifest)
@@ -100,7 +101,7 @@ def test_job_of_a_manifest_prints_what_it_should(
 
 
 def wait_and_hasten(server: up_support.UpServer, job: dict[str, Any]) -> dict[str, Any]:
-    """See that a Job of the future waits; return one whose time is now."""
+    """Check that a Job of the future waits; return one whose time has come."""
     server.kiln("apply", "-f", "-", stdin=json.dumps(job))
     name = job["metadata"]["name"]
     waiting.wait_until(
@@ -123,7 +124,7 @@ def phase(server: up_support.UpServer, name: str) -> str:
 
 
 def ran(status: dict[str, Any], task: str) -> bool:
-    """Whether a task has succeeded."""
+    """Return whether a task has succeeded."""
     return any(
         one["name"] == task and one["status"].get("result") == "Succeeded"
         for one in status["tasks"]

@@ -1,4 +1,4 @@
-"""Jobs and JobConfigs under `kiln up`, as objects that users make: what becomes of them."""
+"""Jobs and JobConfigs under `kiln up`, as objects that users create."""
 
 import json
 import time
@@ -29,7 +29,7 @@ def apply(server: up_support.UpServer, *objects: dict[str, Any]) -> None:
 
 
 def job(name: str, *argv: str, **spec: Any) -> dict[str, Any]:
-    """A Job; `template`: more of its template."""
+    """Return a Job; `template`: more of its template."""
     template = {"taskTemplate": {"command": list(argv)}, **spec.pop("template", {})}
     return {
         "apiVersion": "kilnwork.dev/v1alpha1",
@@ -40,14 +40,14 @@ def job(name: str, *argv: str, **spec: Any) -> dict[str, Any]:
 
 
 def run(name: str, config: str, **spec: Any) -> dict[str, Any]:
-    """A Job of a JobConfig."""
+    """Return a Job of a JobConfig."""
     made = job(name)
     made["spec"] = {"configName": config, **spec}
     return made
 
 
 def config(name: str, *argv: str, policy: str = "Allow", **spec: Any) -> dict[str, Any]:
-    """A JobConfig; `template`: more of its template, `concurrency`: more of that."""
+    """Return a JobConfig; `template`: more of its template, `concurrency`: more of that."""
     template = {"taskTemplate": {"command": list(argv)}, **spec.pop("template", {})}
     concurrency = {"policy": policy, **spec.pop("concurrency", {})}
     return {
@@ -59,7 +59,7 @@ def config(name: str, *argv: str, policy: str = "Allow", **spec: Any) -> dict[st
 
 
 def status(server: up_support.UpServer, name: str, kind: str = "jobs") -> dict[str, Any]:
-    """The status of an object, empty before it has one."""
+    """Return the status of an object, empty before it has one."""
     return dict(server.get(kind, name).get("status") or {})
 
 
@@ -70,7 +70,7 @@ def wait_for(
     *,
     kind: str = "jobs",
 ) -> dict[str, Any]:
-    """Wait until that holds of a status; return it."""
+    """Wait until `what` is true of the status and return it."""
     waiting.wait_until(
         lambda: what(status(server, name, kind)),
         what=f"{kind} {name}: {status(server, name, kind)}",
@@ -80,7 +80,7 @@ def wait_for(
 
 
 def wait_phase(server: up_support.UpServer, name: str, *phases: str) -> dict[str, Any]:
-    """Wait for one of these phases; another end fails at once."""
+    """Wait for one of these phases and return the status; another final phase fails at once."""
 
     def reached(found: dict[str, Any]) -> bool:
         phase = found.get("phase")
@@ -148,7 +148,7 @@ def test_first_success_ends_the_others(server: up_support.UpServer) -> None:
     assert wait_phase(server, "any", "Succeeded")["indexes"]["succeeded"] == 1
 
 
-def test_some_may_fail(server: up_support.UpServer) -> None:
+def test_job_tolerates_failed_indexes(server: up_support.UpServer) -> None:
     argv = ("sh", "-c", "[ ${task.index_num} -lt 8 ]")
     parallelism = {"withCount": 10, "completionStrategy": {"maxFailed": "20%"}}
     apply(server, job("some", *argv, template={"parallelism": parallelism}))
@@ -166,7 +166,7 @@ def test_retries_are_per_index(server: up_support.UpServer, tmp_path: Path) -> N
     assert found["createdTasks"] == 6
 
 
-def test_what_is_tried_again_is_said(server: up_support.UpServer) -> None:
+def test_retried_indexes_are_reported(server: up_support.UpServer) -> None:
     argv = ("sh", "-c", "[ ${task.index_num} != 1 ]")
     retry = {"maxAttempts": 2, "delaySeconds": 600}
     apply(server, job("waiting", *argv, template={"retry": retry, "parallelism": {"withCount": 2}}))
@@ -188,7 +188,7 @@ def test_finalizer_gets_the_results_in_order(server: up_support.UpServer) -> Non
     assert wait_phase(server, "sum", "Succeeded")["result"]["value"] == [0, 10, 20, 30]
 
 
-def test_kill_ends_what_runs(server: up_support.UpServer, tmp_path: Path) -> None:
+def test_kill_ends_running_tasks(server: up_support.UpServer, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     argv = ("sh", "-c", f"echo $$ >> {pids}; exec sleep 300")
     template = {"parallelism": {"withCount": 2}, "timeouts": {"killGraceSeconds": 1}}
@@ -201,7 +201,7 @@ def test_kill_ends_what_runs(server: up_support.UpServer, tmp_path: Path) -> Non
     assert {c["type"]: c["status"] for c in found["conditions"]}["Stopped"] == "True"
 
 
-def test_deleted_job_ends_what_runs(server: up_support.UpServer, tmp_path: Path) -> None:
+def test_deleting_a_job_ends_its_tasks(server: up_support.UpServer, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     template = {"timeouts": {"killGraceSeconds": 1}}
     apply(server, job("gone", "sh", "-c", f"echo $$ >> {pids}; exec sleep 300", template=template))
@@ -212,7 +212,7 @@ def test_deleted_job_ends_what_runs(server: up_support.UpServer, tmp_path: Path)
     )
 
 
-def test_higher_run_does_again_what_failed(server: up_support.UpServer, tmp_path: Path) -> None:
+def test_higher_run_repeats_failed_indexes(server: up_support.UpServer, tmp_path: Path) -> None:
     log, gate = tmp_path / "log", tmp_path / "gate"
     argv = (
         "sh",
@@ -232,7 +232,7 @@ def test_higher_run_does_again_what_failed(server: up_support.UpServer, tmp_path
     assert sorted(set(lines(log))) == ["0", "1", "2", "3"]
 
 
-def test_it_is_deleted_when_its_time_is_up(server: up_support.UpServer) -> None:
+def test_job_is_deleted_after_its_time_to_live(server: up_support.UpServer) -> None:
     apply(server, job("short-lived", "true", ttlSecondsAfterFinished=1))
     waiting.wait_until(
         lambda: "short-lived" not in server.kubectl("get", "kjob", "-o", "name").stdout,
@@ -249,7 +249,7 @@ def test_it_is_deleted_when_its_time_is_up(server: up_support.UpServer) -> None:
         ({"dependsOn": [{"name": "bad"}]}, "dependsOn"),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_invalid_jobs_are_rejected(
     server: up_support.UpServer, spec: dict[str, Any], text: str
 ) -> None:
     made = job("bad", "true", **spec)
@@ -272,7 +272,7 @@ def test_dependency_is_waited_for(server: up_support.UpServer, tmp_path: Path) -
     assert lines(log) == ["before", "after"]
 
 
-def test_message_says_what_it_waits_for_now(server: up_support.UpServer) -> None:
+def test_message_names_the_current_wait(server: up_support.UpServer) -> None:
     apply(server, job("behind", "true", dependsOn=[{"name": "ahead"}]))
     wait_for(server, "behind", lambda s: "Job ahead does not exist" in s.get("message", ""))
     apply(server, job("ahead", "sleep", "300", template={"timeouts": {"killGraceSeconds": 1}}))
@@ -280,7 +280,7 @@ def test_message_says_what_it_waits_for_now(server: up_support.UpServer) -> None
     server.kubectl("delete", "kjob", "ahead", "behind")
 
 
-def test_failed_dependency_fails_it(server: up_support.UpServer) -> None:
+def test_failed_dependency_fails_the_job(server: up_support.UpServer) -> None:
     apply(
         server,
         job("bad-base", "false"),
@@ -331,15 +331,15 @@ def test_indexes_of_a_list_that_a_job_returns(server: up_support.UpServer, tmp_p
     log = tmp_path / "log"
     listed = {"parallelism": {"withResultOf": {"job": "numbers", "path": "$.results"}}}
     apply(server, job("of-numbers", *append(log, "${task.index_item}"), template=listed))
-    told = wait_for(server, "of-numbers", lambda s: s.get("reason") == "WaitingForDependency")
-    assert told["message"] == "Job numbers does not exist in namespace default"
+    status = wait_for(server, "of-numbers", lambda s: s.get("reason") == "WaitingForDependency")
+    assert status["message"] == "Job numbers does not exist in namespace default"
     prints = ("sh", "-c", "echo ${task.index_num} > $KILN_OUTPUT")
     apply(server, job("numbers", *prints, template={"parallelism": {"withCount": 3}, **LIST_JOB}))
     assert wait_phase(server, "of-numbers", "Succeeded")["indexes"]["total"] == 3
     assert sorted(lines(log)) == ["0", "1", "2"]
 
 
-def test_list_of_a_job_without_a_result(server: up_support.UpServer) -> None:
+def test_list_of_a_job_without_a_result_fails(server: up_support.UpServer) -> None:
     listed = {"parallelism": {"withResultOf": {"job": "many"}}}
     apply(
         server,
@@ -355,17 +355,17 @@ def test_cluster_may_come_later(server: up_support.UpServer) -> None:
     made = job("without-cluster", "true")
     made["spec"]["template"]["taskTemplate"]["clusterName"] = "late"
     apply(server, made)
-    told = wait_for(
+    status = wait_for(
         server, "without-cluster", lambda status: status.get("reason") == "WaitingForCluster"
     )
-    assert told["message"] == "TaskCluster late does not exist in namespace default"
+    assert status["message"] == "TaskCluster late does not exist in namespace default"
     cluster = {"kind": "TaskCluster", "metadata": {"name": "late"}, "spec": {"replicas": 1}}
     apply(server, {"apiVersion": "kilnwork.dev/v1alpha1", **cluster})
     wait_phase(server, "without-cluster", "Succeeded")
     server.kubectl("delete", "taskcluster", "late")
 
 
-def test_start_after(server: up_support.UpServer) -> None:
+def test_job_starts_after_its_start_time(server: up_support.UpServer) -> None:
     at, far = (
         datetime.fromtimestamp(time.time() + after_s, UTC).isoformat(timespec="seconds")
         for after_s in (6, 3600)
@@ -408,7 +408,7 @@ spec:
 @pytest.mark.parametrize(
     ("field", "tool"), [("on", "kiln"), ('"on"', "kiln"), ("phases", "kiln"), ("phases", "kubectl")]
 )
-def test_phases_of_a_hook_in_each_form(
+def test_hook_phases_in_each_form_run(
     server: up_support.UpServer, tmp_path: Path, field: str, tool: str
 ) -> None:
     log, name = tmp_path / "log", f"hook-{tool}-{len(field)}"
@@ -442,7 +442,7 @@ def test_field_without_effect_is_warned_of(server: up_support.UpServer) -> None:
         assert "nothing of a task is removed by force" in ignored[0]["message"]
 
 
-def test_deleted_job_with_the_finalizer_of_a_stranger(
+def test_deleted_job_waits_for_a_foreign_finalizer(
     server: up_support.UpServer, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
@@ -457,15 +457,15 @@ def test_deleted_job_with_the_finalizer_of_a_stranger(
     assert found["message"] == "its object was deleted"
     assert found.get("runningTasks", 0) == 0
     assert lines(log) == ["begin", "end"]
-    told = server.kiln("why", "job/kept").stdout
-    assert "It is being deleted, and stays until example.com/audit is removed." in told
+    sentence = server.kiln("why", "job/kept").stdout
+    assert "It is being deleted, and stays until example.com/audit is removed." in sentence
     patch = json.dumps({"metadata": {"finalizers": None}})
     server.kubectl("patch", "job.kilnwork.dev/kept", "--type=merge", "-p", patch)
     gone = server.kubectl("get", "job.kilnwork.dev/kept", check=False)
     assert gone.returncode != 0
 
 
-def test_options_as_json_schema(server: up_support.UpServer) -> None:
+def test_options_are_printed_as_json_schema(server: up_support.UpServer) -> None:
     options = [{"type": "Select", "name": "city", "select": {"values": ["oslo", "lima"]}}]
     apply(server, config("form", "true", option={"options": options}))
     schema = json.loads(server.kiln("run-job", "form", "--options-schema").stdout)
@@ -478,7 +478,7 @@ def test_options_as_json_schema(server: up_support.UpServer) -> None:
 
 
 def steps(prefix: str, log: Path, *, load: str = "true", **spec: Any) -> list[dict[str, Any]]:
-    """Two JobConfigs of each second, the second of which depends on the first."""
+    """Return two JobConfigs that run each second, the second of which depends on the first."""
     schedule: dict[str, Any] = {"schedule": {"cron": {"expression": "* * * * * * *"}}}
     needs: dict[str, Any] = {"dependsOn": [{"kind": "JobConfig", "name": f"{prefix}-load"}]}
     writes = ("sh", "-c", f"{load} && echo load=${{job.scheduled_time}} >> {log}")
@@ -546,10 +546,10 @@ def test_job_waits_for_the_first_job_of_a_config(server: up_support.UpServer) ->
     needs: dict[str, Any] = {"dependsOn": [{"kind": "JobConfig", "name": "by-hand"}]}
     apply(server, config("after-hand", "true", **needs))
     apply(server, run("waits-for-hand", "after-hand"))
-    told = wait_for(server, "waits-for-hand", lambda s: s.get("reason") == "WaitingForDependency")
-    assert told["message"] == "JobConfig by-hand does not exist in namespace default"
+    status = wait_for(server, "waits-for-hand", lambda s: s.get("reason") == "WaitingForDependency")
+    assert status["message"] == "JobConfig by-hand does not exist in namespace default"
     apply(server, config("by-hand", "true"))
-    told = wait_for(server, "waits-for-hand", lambda s: "has no Job" in s.get("message", ""))
+    status = wait_for(server, "waits-for-hand", lambda s: "has no Job" in s.get("message", ""))
     assert "kiln run-job by-hand" in server.kiln("why", "job/waits-for-hand").stdout
     apply(server, run("by-hand-1", "by-hand"))
     wait_phase(server, "waits-for-hand", "Succeeded")
@@ -557,7 +557,7 @@ def test_job_waits_for_the_first_job_of_a_config(server: up_support.UpServer) ->
     wait_phase(server, "at-once", "Succeeded")
 
 
-def test_jobconfigs_that_wait_for_each_other(server: up_support.UpServer) -> None:
+def test_jobconfigs_that_wait_for_each_other_fail(server: up_support.UpServer) -> None:
     def needs(name: str) -> dict[str, Any]:
         return {"dependsOn": [{"kind": "JobConfig", "name": name}]}
 
@@ -566,8 +566,8 @@ def test_jobconfigs_that_wait_for_each_other(server: up_support.UpServer) -> Non
     apply(server, config("round-2", "true", **needs("round-1")))
     for name in ("round-1", "round-2"):
         wait_for(server, name, lambda s: s.get("state") == "Invalid", kind="jobconfigs")
-    told = server.kiln("why", "jobconfig/round-1").stdout
-    assert "JobConfigs wait for each other: round-1 -> round-2 -> round-1" in told
+    sentence = server.kiln("why", "jobconfig/round-1").stdout
+    assert "JobConfigs wait for each other: round-1 -> round-2 -> round-1" in sentence
     apply(server, config("round-2", "true"))
     for name in ("round-1", "round-2"):
         wait_for(server, name, lambda s: s.get("state") == "Ready", kind="jobconfigs")
@@ -585,7 +585,7 @@ def test_job_of_a_config_has_its_template_and_options(
         server,
         config("greet", *append(log, "${option.who}-${option.loud}"), option={"options": options}),
         run("greet-ada", "greet", optionValues="who: Ada\nloud: true\n"),
-        run("greet-nobody", "greet"),
+        run("greet-unset", "greet"),
         run("greet-typo", "greet", optionValues={"who": "Ada", "load": True}),
     )
     wait_phase(server, "greet-ada", "Succeeded")
@@ -593,11 +593,11 @@ def test_job_of_a_config_has_its_template_and_options(
     made = server.get("jobs", "greet-ada")
     assert "configName" not in made["spec"]
     assert made["metadata"]["ownerReferences"][0]["name"] == "greet"
-    assert "who" in wait_phase(server, "greet-nobody", "AdmissionError")["message"]
+    assert "who" in wait_phase(server, "greet-unset", "AdmissionError")["message"]
     assert "load" in wait_phase(server, "greet-typo", "AdmissionError")["message"]
 
 
-def test_job_that_could_not_be_used_is_looked_at_anew_in_a_higher_run(
+def test_invalid_job_is_checked_again_in_a_higher_run(
     server: up_support.UpServer,
 ) -> None:
     strict = {"type": "String", "name": "who", "required": True}
@@ -627,7 +627,7 @@ def test_enqueue_keeps_the_order(server: up_support.UpServer, tmp_path: Path) ->
     assert lines(log) == [f"turn-{number}" for number in range(5)]
 
 
-def test_forbid_refuses_a_second(server: up_support.UpServer) -> None:
+def test_forbid_refuses_a_second_job(server: up_support.UpServer) -> None:
     apply(server, config("alone", "sleep", "300", policy="Forbid"), run("alone-1", "alone"))
     wait_phase(server, "alone-1", "Running")
     apply(server, run("alone-2", "alone"))
@@ -644,7 +644,7 @@ def test_forbid_refuses_a_second(server: up_support.UpServer) -> None:
     )
 
 
-def test_replace_kills_the_older(server: up_support.UpServer) -> None:
+def test_replace_kills_the_older_job(server: up_support.UpServer) -> None:
     template = {"timeouts": {"killGraceSeconds": 1}}
     argv = ("sh", "-c", "[ ${job.name} = newer ] || exec sleep 300")
     apply(server, config("newest", *argv, policy="Replace", template=template))
@@ -689,10 +689,10 @@ def test_schedule_makes_one_job_for_each_tick(server: up_support.UpServer, tmp_p
 
 
 def clash(server: up_support.UpServer, name: str, log: Path, *, lead_s: int) -> int:
-    """Enable a schedule the names of whose next two ticks are taken in so many seconds; return the
-    first of these ticks. 0: the machine was slower than that.
+    """Enable a schedule whose next two ticks, `lead_s` from now, already have Jobs of their names.
 
-    By a stranger that was there before, and by a backfill, which is no tick of the schedule.
+    Returns the first of these ticks, or 0 if the machine was too slow. One of the Jobs is foreign,
+    the other made by a backfill, which is no tick of the schedule.
     """
     schedule = {"cron": {"expression": "* * * * * * *"}, "disabled": True}
     apply(server, config(name, *append(log, "${job.name}"), schedule=schedule))
@@ -732,7 +732,7 @@ def test_ticks_whose_names_are_taken_are_dropped(
     server.kubectl("delete", "kjc", name)
 
 
-def test_invalid_config_says_so_and_harms_no_other(server: up_support.UpServer) -> None:
+def test_invalid_config_is_reported_and_affects_no_other(server: up_support.UpServer) -> None:
     bad = config("not-cron", "true", schedule={"cron": {"expression": "61 * * * *"}})
     done = server.kiln("apply", "-f", "-", stdin=json.dumps(bad), check=False)
     assert done.returncode != 0

@@ -1,4 +1,4 @@
-"""File jobs by HTTP alone, as a program in any language would have them, from `kiln up`."""
+"""File jobs over plain HTTP, as a program in any language uses them, on `kiln up`."""
 
 import http.client
 import json
@@ -46,8 +46,8 @@ def _ask(
     connection, shown = _connect(server)
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     connection.request(method, path, body, {**shown, **named})
-    answer = connection.getresponse()
-    reply = Reply(answer.status, answer.read())
+    response = connection.getresponse()
+    reply = Reply(response.status, response.read())
     connection.close()
     return reply
 
@@ -58,7 +58,7 @@ def _made(server: up_server.UpServer, query: str) -> str:
     return str(made.json["id"])
 
 
-def test_from_a_file_to_its_result(server: up_server.UpServer) -> None:
+def test_file_upload_gives_its_result(server: up_server.UpServer) -> None:
     job = _made(server, "itemsPerPart=100")
     done = _ask(server, "GET", f"/jobs/{job}?wait=30").json
     assert (done["status"], done["completions"], done["succeeded"]) == ("Complete", 31, 31)
@@ -86,7 +86,7 @@ def test_metrics_count_jobs_by_phase(server: up_server.UpServer) -> None:
         assert _ask(server, "DELETE", f"/jobs/{job}").status < 300
 
 
-def test_watching_a_job_that_was_paused(server: up_server.UpServer) -> None:
+def test_watch_of_a_paused_job_reports_changes(server: up_server.UpServer) -> None:
     job = _made(server, "itemsPerPart=100&suspend=true&name=watched")
     connection, shown = _connect(server)
     connection.request("GET", "/jobs/watched/watch", headers=shown)
@@ -105,7 +105,7 @@ def test_watching_a_job_that_was_paused(server: up_server.UpServer) -> None:
     assert json.loads(seen.rstrip().splitlines()[-1].removeprefix("data: "))["status"] == "Complete"
 
 
-def test_cancelled_and_redriven(server: up_server.UpServer) -> None:
+def test_cancelled_job_can_be_redriven(server: up_server.UpServer) -> None:
     job = _made(server, "itemsPerPart=100&suspend=true")
     assert _ask(server, "POST", f"/jobs/{job}/cancel").status == 202
     assert _ask(server, "GET", f"/jobs/{job}?wait=30").json["phase"] == "Cancelled"
@@ -119,7 +119,7 @@ def test_cancelled_and_redriven(server: up_server.UpServer) -> None:
     assert _ask(server, "GET", f"/jobs/{job}").status == 404
 
 
-def test_a_key_lasts_over_a_restart(server: up_server.UpServer) -> None:
+def test_idempotency_key_survives_a_restart(server: up_server.UpServer) -> None:
     first = _ask(server, "POST", "/jobs?suspend=true", LINES, Idempotency_Key="k").json["id"]
     server.kill()
     server.start()
@@ -129,7 +129,7 @@ def test_a_key_lasts_over_a_restart(server: up_server.UpServer) -> None:
     assert other.status == 422
 
 
-def test_an_upload_goes_on_after_a_kill(server: up_server.UpServer) -> None:
+def test_upload_continues_after_a_kill(server: up_server.UpServer) -> None:
     begun = _ask(server, "POST", "/files", LINES[:50_000], Upload_Complete="?0").json
     server.kill()
     server.start()

@@ -1,7 +1,7 @@
-"""What the page /jobs/openapi.json promises is kept: it is tried by schemathesis on a real server.
+"""The server behaves as /jobs/openapi.json says, checked by schemathesis.
 
-`make test-openapi` installs that (dependency group `openapi`) beside our own environment and names
-it in KILN_SCHEMATHESIS; where there is none the test is skipped.
+`make test-openapi` installs schemathesis (dependency group `openapi`) in an environment of its own
+and names it in KILN_SCHEMATHESIS; without it the test is skipped.
 """
 
 import os
@@ -28,7 +28,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_server.UpSer
 @pytest.mark.schemathesis
 @pytest.mark.timeout(SECONDS * 5)
 @pytest.mark.skipif(not PROGRAM, reason="KILN_SCHEMATHESIS names no program: make test-openapi")
-def test_the_page_holds(server: up_server.UpServer, tmp_path: Path) -> None:
+def test_server_matches_the_openapi_document(server: up_server.UpServer, tmp_path: Path) -> None:
     seed = os.environ.get("KILN_SEED") or str(secrets.randbelow(1 << 32))
     print(f"KILN_SEED={seed}")
     token = (server.data / "token").read_text().strip()

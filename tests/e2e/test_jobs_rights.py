@@ -1,4 +1,4 @@
-"""Who may do what with file jobs, by the roles that every namespace has."""
+"""Rights on file jobs, by the roles that every namespace has."""
 
 import json
 import urllib.error
@@ -31,8 +31,8 @@ def _status(
         server.http + path, body, {"Authorization": f"Bearer {token}"}, method=method
     )
     try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
-            return int(answer.status)
+        with urllib.request.urlopen(request, timeout=20) as response:
+            return int(response.status)
     except urllib.error.HTTPError as error:
         return int(json.loads(error.read())["status"])
 
@@ -49,7 +49,7 @@ def _status(
         ("GET", "/jobs?namespace=kube-system", None, 403, 403),
     ],
 )
-def test_roles(
+def test_roles_limit_the_jobs_api(
     server: up_server.UpServer,
     method: str,
     path: str,
@@ -62,5 +62,5 @@ def test_roles(
     assert found == (viewer, editor)
 
 
-def test_nobody(server: up_server.UpServer) -> None:
+def test_anonymous_client_has_no_access(server: up_server.UpServer) -> None:
     assert _status(server, "GET", "/jobs", "nonsense") == 401

@@ -1,4 +1,4 @@
-"""Plain kubectl against `kiln up`: what a person types without knowing our command."""
+"""Plain kubectl against `kiln up`, for users who do not know the `kiln` command."""
 
 import json
 import shutil
@@ -28,7 +28,7 @@ spec:
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
-    """One for all: every test has names of its own."""
+    """Yield a server for all tests of the module: each test uses its own names."""
     with up_support.serving(tmp_path_factory.mktemp("up")) as server:
         yield server
 
@@ -78,7 +78,7 @@ def test_logs_of_a_worker_pod_show_what_its_tasks_print(
     )
 
 
-def test_a_pod_runs_as_a_process_and_is_deleted(up: up_support.UpServer) -> None:
+def test_pod_runs_as_a_process_and_is_deleted(up: up_support.UpServer) -> None:
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -97,7 +97,7 @@ def test_a_pod_runs_as_a_process_and_is_deleted(up: up_support.UpServer) -> None
     assert "NotFound" in up.kubectl("get", "pod", "p", check=False).stderr
 
 
-def test_a_service_account_may_do_only_what_its_role_says(
+def test_service_account_may_do_only_what_its_role_says(
     up: up_support.UpServer, task: str, name: str
 ) -> None:
     up.kubectl("create", "serviceaccount", "reader")

@@ -1,4 +1,4 @@
-"""`kiln logs` of tasks that run elsewhere than in slots: while they run, and what is kept then."""
+"""`kiln logs` of tasks that do not run in slots: while they run, and afterwards."""
 
 import contextlib
 import json
@@ -50,7 +50,7 @@ def in_pod(*commands: list[str], **pod: Any) -> dict[str, Any]:
 def following(
     server: up_support.UpServer, name: str, out: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """`kiln logs -f`, which writes to a file; ended at the latest when this is left."""
+    """Run `kiln logs -f` with its output in a file; end it at the latest on exit."""
     with out.open("wb") as file:
         process = subprocess.Popen(
             [up_support.KILN, "logs", "-f", name],
@@ -68,7 +68,7 @@ def comes(out: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("runs_in", ["pod", "ephemeral container"])
-def test_output_comes_while_it_runs_and_stays_the_same_when_it_is_over(
+def test_live_output_equals_the_stored_output(
     server: up_support.UpServer, tmp_path: Path, runs_in: str
 ) -> None:
     gate, out = tmp_path / "gate", tmp_path / "out"
@@ -109,7 +109,9 @@ def test_lines_of_several_containers_begin_with_their_names(
     assert server.kiln("logs", "several").stdout.splitlines() == lines
 
 
-def test_what_a_pod_waits_for_is_said_instead(server: up_support.UpServer, tmp_path: Path) -> None:
+def test_waiting_pod_reports_its_reason_instead_of_output(
+    server: up_support.UpServer, tmp_path: Path
+) -> None:
     apply(server, "waits", in_pod(["true"], nodeSelector={"is-not": "there"}))
     waiting.wait_until(
         lambda: server.get("tasks", "waits").get("status", {}).get("reason") == "Unschedulable",

@@ -18,7 +18,7 @@ MARKER = "# cell\n"
 
 
 def cells() -> Iterator[tuple[str, str | None]]:
-    """The cells of the page, each with the output that is stated below it."""
+    """Yield the cells of the page, each with the output that is stated below it."""
     cell: str | None = None
     for language, body in pages.steps(PAGE.read_text()):
         if cell is not None:
@@ -30,7 +30,7 @@ def cells() -> Iterator[tuple[str, str | None]]:
 
 
 def notebook(sources: list[str]) -> dict[str, Any]:
-    """A notebook of code cells, in the format of .ipynb files (nbformat 4.5)."""
+    """Return a notebook of code cells, in the format of .ipynb files (nbformat 4.5)."""
     made: list[dict[str, Any]] = [
         {
             "cell_type": "code",
@@ -46,14 +46,14 @@ def notebook(sources: list[str]) -> dict[str, Any]:
 
 
 def output(cell: dict[str, Any]) -> str:
-    """What a reader sees below a cell: printed text, then its value."""
+    """Return what a reader sees below a cell: printed text, then its value."""
     printed = ["".join(each.get("text", [])) for each in cell["outputs"]]
     values = ["".join(each["data"]["text/plain"]) for each in cell["outputs"] if "data" in each]
     return "".join([*printed, *values]).strip()
 
 
 @pytest.mark.timeout(150)
-def test_every_cell_gives_what_the_page_says(tmp_path: Path) -> None:
+def test_every_cell_gives_the_documented_output(tmp_path: Path) -> None:
     written = list(cells())
     assert sum(stated is not None for _, stated in written) >= 7
     path = tmp_path / "page.ipynb"

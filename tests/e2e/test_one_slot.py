@@ -1,6 +1,6 @@
-"""Tasks that wait for many children on a single slot: none of the ways to wait keeps it.
+"""Tasks that wait for many children on a single slot: no way of waiting blocks it.
 
-And what a home with a single TaskCluster says of others.
+Also the errors of a home with a single TaskCluster about others.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -55,7 +55,7 @@ def by_gathers_as_completed(made: Sequence[kiln.Future[int]]) -> int:
 @pytest.mark.parametrize(
     "wait", [by_get, by_gather, by_wait, by_first_exception, by_gathers_as_completed]
 )
-def test_a_parent_gets_all_of_its_children(count: int, wait: Wait) -> None:
+def test_parent_gets_all_of_its_children(count: int, wait: Wait) -> None:
     assert parent.submit(count, wait).result(timeout=30) == sum(range(count))
 
 
@@ -64,7 +64,7 @@ def elsewhere() -> int:
     return child.options(cluster="gpu").submit(1).result()
 
 
-def test_a_cluster_that_a_home_cannot_have_is_refused() -> None:
+def test_unknown_cluster_of_a_home_is_refused() -> None:
     with pytest.raises(kiln.BadOption, match=r"cluster='gpu': .* kiln.connect\(\)"):
         child.options(cluster="gpu").submit(1)
     with pytest.raises(kiln.BadOption, match="cluster='gpu'"):

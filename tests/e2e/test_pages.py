@@ -1,8 +1,8 @@
-"""README, tutorials and how-tos by hand: their files, their commands, and what they say is printed.
+"""README, tutorials and how-tos, followed step by step: files, commands and stated output.
 
-Two pages have tests of their own, with more to check: first-tasks in test_tutorial.py and
-migrate-from-aksjobscheduler in test_walkthrough.py. Those that need a Kubernetes cluster are in
-tests/cluster/test_pages.py. That each page is read somewhere is the last test here.
+Two pages have tests of their own, with more checks: first-tasks in test_tutorial.py and
+migrate-from-aksjobscheduler in test_walkthrough.py. Pages that need a Kubernetes cluster are in
+tests/cluster/test_pages.py. The last test here checks that each page is covered.
 """
 
 import shutil
@@ -32,17 +32,17 @@ TUTORIALS = [
 
 
 def take_readme(reader: page_reader.Reader) -> None:
-    """The program of the README counts the words of the README."""
+    """Use the README as the file whose words its program counts."""
     shutil.copy(pages.ROOT / "README.md", reader.directory)
 
 
 def count_words(reader: page_reader.Reader, printed: str) -> None:
-    """Count what the program of the README has counted."""
+    """Check the count that the program of the README printed."""
     assert int(printed) == len((reader.directory / "README.md").read_text().split())
 
 
 def use_directory(reader: page_reader.Reader, name: str) -> None:
-    """Be a program that keeps its calls in a directory."""
+    """Write a program that keeps its calls in a directory."""
     program = f"import kilnwork as kiln\nwith kiln.start({name!r}): pass\n"
     subprocess.run([sys.executable, "-c", program], cwd=reader.directory, check=True, timeout=60)
 
@@ -64,7 +64,7 @@ README = page_reader.Page(
 
 
 def serve_requests(reader: page_reader.Reader) -> None:
-    """Make the log of a web server."""
+    """Write the log of a web server."""
     lines = (f'10.0.0.{n % 7} - - "GET / HTTP/1.1" 200\n' for n in range(1000))
     (reader.directory / "access.log").write_text("".join(lines))
 
@@ -106,7 +106,7 @@ TROUBLESHOOT = page_reader.Page(
 
 
 def start_program(reader: page_reader.Reader, *argv: str) -> None:
-    """Start the executor that the page has left running in another terminal."""
+    """Start the executor that the page leaves running in another terminal."""
     reader.cleanup.close()
     program = subprocess.Popen(argv, cwd=reader.directory, env=dict(reader.environment))
     reader.cleanup.enter_context(program)
@@ -172,7 +172,7 @@ ELSEWHERE = {
 @pytest.mark.parametrize(
     "page", PAGES, ids=lambda page: page.path.stem if isinstance(page, page_reader.Page) else None
 )
-def test_files_and_commands_do_what_the_page_says(
+def test_files_and_commands_of_the_page_work(
     up: up_support.UpServer, page: page_reader.Page
 ) -> None:
     mark = f"KILN_TEST_MARK={ids.new_uid()}"

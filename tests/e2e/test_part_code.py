@@ -1,4 +1,4 @@
-"""A mapper whose code comes in a blob: slots find it, and what it keeps lasts from part to part."""
+"""A mapper whose code is in a blob: slots load it, and its module state lasts across parts."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from support import local_parts
 map_part = kiln.task(part.run)
 
 
-def test_a_function_in_a_blob_maps_parts(tmp_path: Path) -> None:
+def test_function_in_a_blob_maps_parts(tmp_path: Path) -> None:
     seen: list[int] = []
 
     def counted(record: dict[str, int]) -> Any:

@@ -41,7 +41,7 @@ def in_a_pod(number: int) -> int:
 
 @kiln.task(pod={"metadata": {"labels": {"nested": "yes"}}, "spec": {}})
 def nested(number: int) -> list[Any]:
-    """Calls of both kinds, and of its own kind."""
+    """Return results of calls of both kinds, and of this function's own kind."""
     print("attempt", kiln.context().attempt)
     deeper = in_a_pod.submit(number)
     return [on_a_worker.submit(deeper).result(), deeper.result(), os.environ["TASK_NAME"]]
@@ -61,7 +61,7 @@ def fail(seen: str) -> None:
 
 @kiln.task(pod={})
 def stay(seen: str) -> None:
-    """Say that it runs, and how it is asked to stop."""
+    """Record that the function runs, and how it is asked to stop."""
     path = Path(seen, str(kiln.context().attempt))
     path.write_text("runs")
     try:
@@ -88,7 +88,7 @@ def die(code: int) -> None:
 
 
 def pods(server: up_support.UpServer, **labels: str) -> list[dict[str, Any]]:
-    """Pods of calls, and no workers."""
+    """Return the Pods of calls, without workers."""
     wanted = {"kilnwork.dev/executor": "pod", **labels}
     return [
         pod
@@ -98,7 +98,7 @@ def pods(server: up_support.UpServer, **labels: str) -> list[dict[str, Any]]:
 
 
 def listed(server: up_support.UpServer, future: kiln.Future[Any]) -> dict[str, Any]:
-    """What `kiln tasks` says of it."""
+    """Return the `kiln tasks` document of the future's task."""
     found = json.loads(server.kiln("tasks", "-o", "json").stdout)["items"]
     (task,) = [task for task in found if task["id"] == future.id]
     return dict(task)
@@ -126,7 +126,7 @@ def test_calls_of_pods_workers_and_drivers_mix(server: up_support.UpServer) -> N
 
 
 @pytest.mark.usefixtures("session")
-def test_what_it_raises_is_raised_after_its_retries(tmp_path: Path) -> None:
+def test_exception_is_raised_after_all_retries(tmp_path: Path) -> None:
     with pytest.raises(LookupError, match="no, 2") as caught:
         fail.options(retries=1).submit(str(tmp_path)).result(PATIENCE_S)
     assert "raise LookupError" in str(caught.value.__cause__)
@@ -148,10 +148,10 @@ def test_cancel_ends_its_pod(server: up_support.UpServer, tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("session")
-def test_a_timeout_ends_an_attempt_and_another_follows(
+def test_timeout_ends_an_attempt_and_another_follows(
     server: up_support.UpServer, tmp_path: Path
 ) -> None:
-    """It counts from the start of the container, perhaps before the function has begun."""
+    """The timeout counts from the start of the container, perhaps before the function has begun."""
     future = stay.options(timeout=1, retries=1, retry_delay=0).submit(str(tmp_path))
     with pytest.raises(kiln.TaskTimedOut):
         future.result(PATIENCE_S)
@@ -159,7 +159,7 @@ def test_a_timeout_ends_an_attempt_and_another_follows(
 
 
 @pytest.mark.usefixtures("session")
-def test_a_process_that_dies_fails_or_is_lost(tmp_path: Path) -> None:
+def test_process_that_dies_fails_or_is_lost(tmp_path: Path) -> None:
     with pytest.raises(kiln.TaskError, match="exited 3"):
         die.submit(3).result(PATIENCE_S)
     with pytest.raises(kiln.TaskError, match="lost 2 times, maxLosses is 1"):
@@ -167,14 +167,14 @@ def test_a_process_that_dies_fails_or_is_lost(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("session")
-def test_what_the_api_server_refuses_says_why() -> None:
+def test_refused_pod_reports_the_reason() -> None:
     bad = {"spec": {"containers": [{"volumeMounts": [{"name": "no", "mountPath": "/x"}]}]}}
     future = in_a_pod.options(pod=bad).submit(1)
     with pytest.raises(kiln.TaskError, match="volumeMounts"):
         future.result(PATIENCE_S)
 
 
-def test_a_task_may_have_a_call_in_a_pod(server: up_support.UpServer) -> None:
+def test_task_may_have_a_call_in_a_pod(server: up_support.UpServer) -> None:
     spec = {"call": {"function": "operator:add", "args": [1, 2]}, "pod": {"spec": {}}}
     manifest = {
         "apiVersion": "kilnwork.dev/v1alpha1",
@@ -193,7 +193,7 @@ def test_a_task_may_have_a_call_in_a_pod(server: up_support.UpServer) -> None:
     assert "give either" in refused.stderr
 
 
-def test_a_start_has_no_pods_and_says_so() -> None:
+def test_home_refuses_pod_calls() -> None:
     with kiln.start(slots=1):
         with pytest.raises(kiln.BadOption, match=r"pod=.*kiln\.start\(\) has no Pods.*connect"):
             in_a_pod.submit(1)
@@ -202,7 +202,7 @@ def test_a_start_has_no_pods_and_says_so() -> None:
         assert on_a_worker.submit(1).result(PATIENCE_S) == 2
 
 
-def test_it_goes_on_while_the_server_is_killed(tmp_path: Path) -> None:
+def test_pod_call_continues_while_the_server_is_killed(tmp_path: Path) -> None:
     seen, go = tmp_path / "seen", tmp_path / "go"
     with up_support.serving(tmp_path, slots=1) as own:
         with kiln.connect(own.data / "kubeconfig"):

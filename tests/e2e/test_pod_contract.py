@@ -80,12 +80,12 @@ def state(seen: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def running(server: up_support.UpServer, name: str, path: Path) -> None:
-    """Wait until the task has made that file."""
+    """Wait until the task has created that file."""
     waiting.wait_until(path.exists, what=f"{name} runs", timeout_s=60)
 
 
 def sidecar_of(server: up_support.UpServer, name: str) -> int:
-    """The process of the sidecar of a task, as this machine numbers it."""
+    """Return the pid of the sidecar of a task on this machine."""
     mark = f"KILN_TASK_ID={server.get('tasks', name)['metadata']['uid']}".encode()
 
     def find() -> int:
@@ -97,7 +97,7 @@ def sidecar_of(server: up_support.UpServer, name: str) -> int:
     return waiting.wait_until(find, what=f"{name} has a sidecar")
 
 
-def test_a_pod_has_inputs_children_progress_and_a_result(server: up_support.UpServer) -> None:
+def test_pod_has_inputs_children_progress_and_a_result(server: up_support.UpServer) -> None:
     data = {"apiVersion": "kilnwork.dev/v1alpha1", "kind": "TaskObject"}
     thing = {**data, "metadata": {"name": "numbers"}, "data": {"first": 22}}
     seen = server.workdir / "seen"
@@ -147,7 +147,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str, str]] = {
 }  # fmt: skip
 
 
-def test_what_is_no_result_fails_the_task_and_says_why(server: up_support.UpServer) -> None:
+def test_invalid_result_fails_the_task_with_the_reason(server: up_support.UpServer) -> None:
     bad = [
         task(f"bad-{name}", container(script), retry={"maxLosses": 0}, **spec)
         for name, (script, spec, _, _) in BAD.items()
@@ -159,7 +159,7 @@ def test_what_is_no_result_fails_the_task_and_says_why(server: up_support.UpServ
         assert said in after["message"]
 
 
-def test_results_of_any_size_come_whole(server: up_support.UpServer) -> None:
+def test_results_of_any_size_arrive_complete(server: up_support.UpServer) -> None:
     def write(size: int) -> str:
         text = f'head -c {size - 2} /dev/zero | tr "\\0" 7'
         return f"(printf '\"'; {text}; printf '\"') > $KILN_OUTPUT"
@@ -205,7 +205,7 @@ def test_any_container_writes_and_the_pod_decides(server: up_support.UpServer) -
     assert ended(server, "init")["result"]["value"] == 5
 
 
-def test_a_template_may_say_that_it_needs_no_sidecar(server: up_support.UpServer) -> None:
+def test_template_can_disable_the_sidecar(server: up_support.UpServer) -> None:
     off = {"annotations": {"kilnwork.dev/sidecar": "false"}}
     apply(server, task("plain", container('echo "<$KILN_SOCKET$KILN_OUTPUT>"'), metadata=off))
     after = ended(server, "plain")
@@ -213,7 +213,7 @@ def test_a_template_may_say_that_it_needs_no_sidecar(server: up_support.UpServer
     assert server.kiln("logs", "plain").stdout == "<>\n"
 
 
-def test_a_sidecar_that_is_killed_comes_back_and_knows_its_children(
+def test_killed_sidecar_restarts_and_knows_its_children(
     server: up_support.UpServer,
 ) -> None:
     before, go = server.workdir / "before", server.workdir / "go"
@@ -238,7 +238,7 @@ def test_a_sidecar_that_is_killed_comes_back_and_knows_its_children(
     assert after["children"]["total"] == 2
 
 
-def test_a_result_that_is_lost_with_its_sidecar_is_a_loss(server: up_support.UpServer) -> None:
+def test_result_that_is_lost_with_its_sidecar_is_a_loss(server: up_support.UpServer) -> None:
     before, go = server.workdir / "lost-before", server.workdir / "lost-go"
     script = f"""
         echo $KILN_ATTEMPT > $KILN_OUTPUT; touch {before}
@@ -255,14 +255,14 @@ def test_a_result_that_is_lost_with_its_sidecar_is_a_loss(server: up_support.UpS
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[up_support.UpServer]:
-    """A server that may be killed."""
+    """Yield a server that the test may kill."""
     with up_support.serving(tmp_path, slots=1) as made:
         (tmp_path / "call.py").write_text(CALL)
         yield made
 
 
-def test_a_pod_ends_while_the_server_is_away(own: up_support.UpServer, tmp_path: Path) -> None:
-    """All of it: sockets wait for the dispatcher, and the result waits in the status of the Pod."""
+def test_pod_ends_while_the_server_is_away(own: up_support.UpServer, tmp_path: Path) -> None:
+    """Sockets wait for the dispatcher, and the result waits in the status of the Pod."""
     before, go, over = (tmp_path / name for name in ("before", "go", "over"))
     script = f"""
         set -e

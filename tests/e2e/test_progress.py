@@ -1,4 +1,4 @@
-"""`progress=True` in a whole program: on a terminal, in a pipe, in a notebook."""
+"""`progress=True` in a whole program: in a terminal, in a pipe, in a notebook."""
 
 import json
 import os
@@ -28,7 +28,7 @@ print("over")
 """
 
 
-def test_a_terminal_shows_how_far_it_is(tmp_path: Path) -> None:
+def test_terminal_shows_progress(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     shown = terminal.Terminal([sys.executable, str(program)], dict(os.environ))
@@ -39,7 +39,7 @@ def test_a_terminal_shows_how_far_it_is(tmp_path: Path) -> None:
     assert "1 failed" in shown.shown
 
 
-def test_a_pipe_shows_nothing(tmp_path: Path) -> None:
+def test_pipe_shows_nothing(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     done = subprocess.run(
@@ -48,7 +48,7 @@ def test_a_pipe_shows_nothing(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "over\n", "")
 
 
-def test_a_notebook_shows_how_far_it_is(tmp_path: Path) -> None:
+def test_notebook_shows_progress(tmp_path: Path) -> None:
     cell: dict[str, object] = {
         "cell_type": "code",
         "id": "one",

@@ -1,4 +1,4 @@
-"""`kiln prune --data DIRECTORY`: what is over in the directory of a `kiln.start(DIRECTORY)`."""
+"""`kiln prune --data DIRECTORY`: finished tasks in the directory of a `kiln.start(DIRECTORY)`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +24,7 @@ def directory(tmp_path: Path, mark: str) -> Iterator[Path]:
 
 
 def make_older(directory: Path) -> None:
-    """What is over ended an hour ago: nothing is pruned within its first minute."""
+    """Set the end of finished tasks an hour back: nothing is pruned within its first minute."""
     connection = apsw.Connection(str(directory / "journal.db"))
     connection.execute("UPDATE task SET created = created - 3600, finished = finished - 3600")
     connection.close()
@@ -44,7 +44,7 @@ def left(capfd: pytest.CaptureFixture[str], directory: Path) -> list[str]:
     return capfd.readouterr().out.split()
 
 
-def test_a_directory_that_no_process_serves_is_pruned(
+def test_directory_that_no_process_serves_is_pruned(
     directory: Path, mark: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with kiln.start(directory, slots=1):
@@ -62,7 +62,7 @@ def test_a_directory_that_no_process_serves_is_pruned(
     assert left(capfd, directory) == []
 
 
-def test_a_directory_is_pruned_while_a_program_has_it(
+def test_directory_is_pruned_while_a_program_has_it(
     directory: Path, mark: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with kiln.start(directory, slots=1):

@@ -1,4 +1,4 @@
-"""SyncSets that Python builds, on `kiln up`: code that goes along, and what a run can be told."""
+"""SyncSets built in Python, on `kiln up`: uploaded code, and operations on a run."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def lines(shard: dict[str, Any], start: int = 0) -> int:
 
 
 def wait_for(path: str) -> str:
-    """Return when a file is there."""
+    """Return when a file exists."""
     while not os.path.exists(path):  # noqa: PTH110 - it is pickled by value
         time.sleep(0.02)
     return path
@@ -53,7 +53,7 @@ def running(run: kiln.SetRun) -> None:
     )
 
 
-def test_code_goes_along_and_a_second_submit_is_the_next_generation(
+def test_code_is_uploaded_and_second_submit_makes_a_generation(
     server: up_server.UpServer, session: Any
 ) -> None:
     server.kiln("apply", "-f", "-", stdin=POND)
@@ -74,7 +74,7 @@ def test_code_goes_along_and_a_second_submit_is_the_next_generation(
     assert run.result() == again.result()  # what a run has seen of itself it keeps
 
 
-def test_what_failed_of_a_run_runs_again(session: Any, tmp_path: Path) -> None:
+def test_failed_part_of_a_run_runs_again(session: Any, tmp_path: Path) -> None:
     mended, ran = tmp_path / "mended", tmp_path / "ran"
 
     def price(number: int, *, mended: str, ran: str) -> int:
@@ -99,7 +99,7 @@ def test_what_failed_of_a_run_runs_again(session: Any, tmp_path: Path) -> None:
         run.retry()
 
 
-def test_a_result_that_is_too_long_for_the_status_is_read_from_the_manager(
+def test_result_that_is_too_long_for_the_status_is_read_from_the_manager(
     server: up_server.UpServer, session: Any
 ) -> None:
     ss = kiln.SyncSet("long")
@@ -112,7 +112,7 @@ def test_a_result_that_is_too_long_for_the_status_is_read_from_the_manager(
     assert json.loads(server.kiln("result", "syncset/long").stdout) == run.result()
 
 
-def test_a_run_is_paused_scaled_and_killed(session: Any, tmp_path: Path) -> None:
+def test_run_is_paused_scaled_and_killed(session: Any, tmp_path: Path) -> None:
     door = tmp_path / "door"
     run = waiting_set(door, replicas=1, most=2).submit()
     running(run)
@@ -139,7 +139,7 @@ def test_a_run_is_paused_scaled_and_killed(session: Any, tmp_path: Path) -> None
     assert run.status().phase == sync_set.Phase.SUCCEEDED
 
 
-def test_how_a_run_ended_badly_is_raised(
+def test_failed_run_raises_its_error(
     server: up_server.UpServer, session: Any, tmp_path: Path
 ) -> None:
     door = tmp_path / "door"

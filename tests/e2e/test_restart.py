@@ -1,4 +1,4 @@
-"""A server that stops, crashes and comes back: tasks, results, numbers and ports stay."""
+"""A server that stops, crashes and restarts: tasks, results, numbers and ports are kept."""
 
 import json
 import signal
@@ -19,7 +19,7 @@ def running(server: up_support.UpServer, name: str) -> None:
     waiting.wait_until(lambda: status(server, name).get("state") == "Running", what=f"{name} runs")
 
 
-def test_a_crash_of_the_server_interrupts_no_task(up: up_support.UpServer) -> None:
+def test_crash_of_the_server_interrupts_no_task(up: up_support.UpServer) -> None:
     script = 'sleep 3; echo "\\"done\\"" > "$KILN_OUTPUT"; echo printed'
     up.kiln("run", "--name", "t", "--", "sh", "-c", script)
     running(up, "t")
@@ -44,7 +44,7 @@ def test_stopping_the_server_in_order_is_charged_to_no_task(up: up_support.UpSer
     assert (after["state"], after["attempts"], after.get("losses", 0)) == ("Success", 2, 1)
 
 
-def test_numbers_ports_and_objects_go_on_after_a_restart(up: up_support.UpServer) -> None:
+def test_numbers_ports_and_objects_survive_a_restart(up: up_support.UpServer) -> None:
     up.kiln("run", "--name", "t", "--watch", "--", "true")
     before = up.get("tasks", "t")
     endpoints = json.loads((up.data / "endpoints.json").read_text())
@@ -81,8 +81,8 @@ def test_closing_the_terminal_stops_the_server_in_order(up: up_support.UpServer)
     assert up.leftovers() == {}
 
 
-def test_a_crash_of_the_server_starts_no_pod_twice(up: up_support.UpServer) -> None:
-    """However far its attempt was: declared only, created, running, over."""
+def test_crash_of_the_server_starts_no_pod_twice(up: up_support.UpServer) -> None:
+    """At every stage of its attempt: only declared, created, running, finished."""
     starts = up.workdir / "starts"
     names = [f"p{number}" for number in range(4)]
     for number, name in enumerate(names):
@@ -108,15 +108,15 @@ def test_a_crash_of_the_server_starts_no_pod_twice(up: up_support.UpServer) -> N
 
 
 def held_pods(server: up_support.UpServer) -> list[str]:
-    """Names of Pods with finalizers."""
+    """Return the names of Pods with finalizers."""
     listed = json.loads(server.kiln("get", "pods", "-o", "json").stdout)
     return [p["metadata"]["name"] for p in listed["items"] if p["metadata"].get("finalizers")]
 
 
-def test_a_job_goes_on_waiting_for_that_of_a_jobconfig(
+def test_job_still_waits_for_a_jobconfig_after_a_restart(
     up: up_support.UpServer, tmp_path: Path
 ) -> None:
-    """What was chosen is in no memory: the one that takes over chooses the same."""
+    """The choice is not in memory: the new server chooses the same Job."""
     gate, log = tmp_path / "gate", tmp_path / "log"
     waits = f"until [ -e {gate} ]; do sleep 0.1; done; echo load >> {log}"
     needs = {"dependsOn": [{"kind": "JobConfig", "name": "load"}]}
@@ -134,8 +134,8 @@ def test_a_job_goes_on_waiting_for_that_of_a_jobconfig(
     def message() -> str:
         return str((up.get("jobs", "use-1").get("status") or {}).get("message"))
 
-    told = "Job load-1 of JobConfig load is not over yet"
-    waiting.wait_until(lambda: message() == told, what="it waits", timeout_s=30)
+    expected = "Job load-1 of JobConfig load is not over yet"
+    waiting.wait_until(lambda: message() == expected, what="it waits", timeout_s=30)
     up.kill()
     up.start()
     up.kiln("run-job", "load", "--name", "load-2")

@@ -1,6 +1,6 @@
-"""What failed runs again with what depends on it, and what succeeded is reused: `retry --failed`.
+"""`retry --failed`: failed tasks run again with their dependents, and succeeded ones are reused.
 
-Attempts are counted in the journal, as it is on disk.
+Attempts are counted in the journal on disk.
 """
 
 import json
@@ -29,7 +29,7 @@ def directory(tmp_path: Path, mark: str) -> Iterator[Path]:
 
 @kiln.task
 def leaf(number: int, gate: str) -> int:
-    """Fails as 7 until the gate is open."""
+    """Fail for number 7 until the gate is open."""
     if number == 7 and not Path(gate).exists():
         raise ValueError("bad leaf")
     return number
@@ -42,7 +42,7 @@ def add(first: int, second: int) -> int:
 
 @kiln.task
 def total(first: int, count: int, gate: str) -> int:
-    """A parent: each leaf is its child."""
+    """Return the sum of the leaves, each of which is a child."""
     return sum(kiln.gather(*leaf.map(range(first, first + count), [gate] * count)).result())
 
 
@@ -58,7 +58,9 @@ def delegated(gate: str) -> "kiln.Future[int]":
 
 
 def attempts(directory: Path) -> Counter[str]:
-    """How many runs of each function have started: each of these tasks has one attempt at most."""
+    """Return how many runs of each function have started; each of these tasks has at most one
+    attempt.
+    """
     connection = apsw.Connection(str(directory / "journal.db"), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         rows = connection.execute(
@@ -75,7 +77,9 @@ def counted(directory: Path, before: Counter[str]) -> dict[str, int]:
 
 
 @pytest.mark.timeout(400)
-def test_of_ten_thousand_children_one_runs_again(directory: Path, tmp_path: Path) -> None:
+def test_only_the_failed_one_of_ten_thousand_children_runs_again(
+    directory: Path, tmp_path: Path
+) -> None:
     gate = tmp_path / "gate"
     with kiln.start(directory, slots=2):
         future = grand_total.submit(10, WIDE // 10, str(gate))
@@ -92,7 +96,7 @@ def test_of_ten_thousand_children_one_runs_again(directory: Path, tmp_path: Path
 
 
 @pytest.mark.timeout(400)
-def test_of_ten_thousand_inputs_one_runs_again(directory: Path, tmp_path: Path) -> None:
+def test_only_the_path_of_the_failed_input_runs_again(directory: Path, tmp_path: Path) -> None:
     """A tree of sums over 5,000 leaves, by futures as arguments: the path to the root runs again,
     whichever task of it is named."""
     gate, count = tmp_path / "gate", WIDE // 2
@@ -112,7 +116,7 @@ def test_of_ten_thousand_inputs_one_runs_again(directory: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("start", [leaf, total])
-def test_without_a_journal_it_is_the_same(tmp_path: Path, start: "kiln.Task[..., int]") -> None:
+def test_retry_works_in_a_volatile_home(tmp_path: Path, start: "kiln.Task[..., int]") -> None:
     gate = tmp_path / "gate"
     with kiln.start(slots=2):
         future = total.submit(0, 20, str(gate)) if start is total else leaf.submit(7, str(gate))
@@ -124,7 +128,7 @@ def test_without_a_journal_it_is_the_same(tmp_path: Path, start: "kiln.Task[...,
         assert kiln.future(future.id).result(60) == expected
 
 
-def test_what_was_delegated_to_runs_again(directory: Path, tmp_path: Path) -> None:
+def test_delegate_runs_again(directory: Path, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with kiln.start(directory, slots=1):
         future = delegated.submit(str(gate))
@@ -135,7 +139,7 @@ def test_what_was_delegated_to_runs_again(directory: Path, tmp_path: Path) -> No
         assert counted(directory, before) == {"leaf": 1, "delegated": 1}
 
 
-def test_a_call_with_a_key_runs_again_in_the_next_session(directory: Path, tmp_path: Path) -> None:
+def test_call_with_a_key_runs_again_in_the_next_session(directory: Path, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
 
     def program() -> "kiln.Future[int]":
@@ -157,7 +161,7 @@ def test_a_call_with_a_key_runs_again_in_the_next_session(directory: Path, tmp_p
         assert counted(directory, before) == {"leaf": 1, "total": 1, "add": 1}
 
 
-def test_a_dispatcher_that_is_killed_goes_on_with_it(directory: Path, tmp_path: Path) -> None:
+def test_killed_dispatcher_continues_the_retry(directory: Path, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with kiln.start(directory, slots=2):
         future = grand_total.submit(5, 40, str(gate))
@@ -176,7 +180,7 @@ def _dispatcher(directory: Path) -> int:
     return int(json.loads((directory / "endpoints.json").read_text())["dispatcher"]["pid"])
 
 
-def test_what_cannot_run_again_is_refused(directory: Path, tmp_path: Path) -> None:
+def test_impossible_retry_is_refused(directory: Path, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with kiln.start(directory, slots=1):
         well = leaf.submit(1, str(gate))
@@ -188,7 +192,7 @@ def test_what_cannot_run_again_is_refused(directory: Path, tmp_path: Path) -> No
             kiln.retry("01a20fd1-9066-723a-800b-0b6e0265b8d9")
 
 
-def test_a_gather_runs_again_what_failed_of_it(directory: Path, tmp_path: Path) -> None:
+def test_gather_runs_its_failed_calls_again(directory: Path, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with kiln.start(directory, slots=2):
         both = kiln.gather(leaf.submit(7, str(gate)), leaf.submit(1, str(gate)))
@@ -197,10 +201,10 @@ def test_a_gather_runs_again_what_failed_of_it(directory: Path, tmp_path: Path) 
         assert both.retry().result(30) == [7, 1]
 
 
-def test_the_command_line_reaches_a_directory(
+def test_command_line_reaches_a_directory(
     directory: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Also while somebody serves it."""
+    """Also while a process serves it."""
     gate = tmp_path / "gate"
 
     def run(*words: str) -> str:
@@ -233,7 +237,7 @@ def test_the_command_line_reaches_a_directory(
     assert main.main(["why", "--data", str(tmp_path / "nowhere"), "x"]) == 4
 
 
-def test_a_task_retries_what_it_has_spawned(directory: Path, tmp_path: Path) -> None:
+def test_task_retries_its_children(directory: Path, tmp_path: Path) -> None:
     with kiln.start(directory, slots=1):
         assert tries_again.submit(str(tmp_path / "gate")).result(60) == 7
 

@@ -1,4 +1,6 @@
-"""TaskClusters that grow and shrink while they work: nothing is lost, nothing runs twice for it."""
+"""TaskClusters that grow and shrink while they work: no task is lost or runs twice because of
+it.
+"""
 
 import functools
 import json
@@ -26,14 +28,14 @@ spec: {replicas: 2, slotsPerWorker: 1}
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
-    """One for all: every test has a TaskCluster of its own."""
+    """Yield a server for all tests of the module: each test has its own TaskCluster."""
     with up_support.serving(tmp_path_factory.mktemp("up")) as server:
         yield server
 
 
 @pytest.fixture
 def name(up: up_support.UpServer, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A TaskCluster of two workers with one slot each, which are connected."""
+    """Yield the name of a TaskCluster with two connected workers of one slot each."""
     found = str(request.node.name).removeprefix("test_").replace("_", "-")[:30].strip("-")
     up.kiln("apply", "-f", "-", stdin=CLUSTER.replace("THIS", found))
     up.kiln("wait", f"taskcluster/{found}", "--for=condition=Ready", "--timeout", "60s")
@@ -43,12 +45,12 @@ def name(up: up_support.UpServer, request: pytest.FixtureRequest) -> Iterator[st
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Path:
-    """Tasks of `_run` end when this is there."""
+    """Return the file whose creation ends the tasks of `_run`."""
     return tmp_path / "gate"
 
 
 def _run(up: up_support.UpServer, cluster: str, task: str, gate: Path | None = None) -> None:
-    """A task that ends when the gate is there, or at once without one."""
+    """Create a task that ends when the gate exists, or at once without one."""
     script = "true" if gate is None else f"while [ ! -e {gate} ]; do sleep 0.1; done"
     up.kiln("run", "--cluster", cluster, "--name", task, "--", "sh", "-c", script)
 
@@ -66,13 +68,15 @@ def _runs(up: up_support.UpServer, *tasks: str) -> None:
 
 
 def _waits(up: up_support.UpServer, task: str) -> None:
-    """Its state is written half a second after it came, unless it has started by then."""
+    """Wait until the task's state is written: half a second after creation, unless it has
+    started.
+    """
     waiting.wait_until(
         lambda: _status(up, task).get("state") == "Pending", what=f"{task} is pending"
     )
 
 
-def test_busy_workers_finish_what_they_have(up: up_support.UpServer, name: str, gate: Path) -> None:
+def test_busy_workers_finish_their_tasks(up: up_support.UpServer, name: str, gate: Path) -> None:
     first, second, later = f"{name}-first", f"{name}-second", f"{name}-later"
     _run(up, name, first, gate)
     _run(up, name, second, gate.with_name("second"))
@@ -96,26 +100,26 @@ def test_busy_workers_finish_what_they_have(up: up_support.UpServer, name: str, 
 
 
 def _pods(up: up_support.UpServer, cluster: str) -> list[str]:
-    """Names of its worker Pods that are not being deleted."""
+    """Return the names of the cluster's worker Pods that are not being deleted."""
     items = json.loads(up.kiln("get", "pods", "-o", "json").stdout)["items"]
     found = [p["metadata"] for p in items if p["metadata"]["name"].startswith(f"{cluster}-")]
     return [metadata["name"] for metadata in found if "deletionTimestamp" not in metadata]
 
 
-def test_the_idle_worker_goes_first(up: up_support.UpServer, name: str, gate: Path) -> None:
+def test_idle_worker_goes_first(up: up_support.UpServer, name: str, gate: Path) -> None:
     task = f"{name}-task"
     _run(up, name, task, gate)
     _runs(up, task)
     holder = _status(up, task)["podName"]
     up.kiln("scale", name, "--replicas", "1", "--wait", "--timeout", "30s")
     assert _pods(up, name) == [holder]
-    assert _status(up, task)["state"] == "Running", "nobody waited for it"
+    assert _status(up, task)["state"] == "Running", "no worker waited for it"
     gate.touch()
     up.kiln("wait", task, "--timeout", "30s")
     assert _status(up, task)["attempts"] == 1
 
 
-def test_what_waits_says_why_and_who_asks_in_vain_what_there_is(
+def test_waiting_tasks_and_missing_clusters_are_explained(
     up: up_support.UpServer, name: str, gate: Path
 ) -> None:
     task = f"{name}-task"
@@ -151,7 +155,7 @@ def test_kubectl_and_autoscalers_see_a_scale(up: up_support.UpServer, name: str)
     )
 
 
-def test_a_deleted_cluster_drains(up: up_support.UpServer, name: str, gate: Path) -> None:
+def test_deleted_cluster_drains(up: up_support.UpServer, name: str, gate: Path) -> None:
     running, waits = f"{name}-running", f"{name}-waits"
     for task in (f"{running}-0", f"{running}-1"):
         _run(up, name, task, gate)
@@ -170,9 +174,7 @@ def test_a_deleted_cluster_drains(up: up_support.UpServer, name: str, gate: Path
         assert (status["state"], status["attempts"]) == ("Success", 1)
 
 
-def test_the_end_of_the_time_to_drain_stops_what_runs(
-    up: up_support.UpServer, name: str, gate: Path
-) -> None:
+def test_drain_timeout_stops_running_tasks(up: up_support.UpServer, name: str, gate: Path) -> None:
     task = f"{name}-task"
     _run(up, name, task, gate)
     _runs(up, task)
@@ -186,7 +188,7 @@ def test_the_end_of_the_time_to_drain_stops_what_runs(
     )
 
 
-def test_a_namespace_that_is_deleted_waits_for_no_drain(up: up_support.UpServer) -> None:
+def test_namespace_that_is_deleted_waits_for_no_drain(up: up_support.UpServer) -> None:
     space = "goes-at-once"
     made = f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {space}}}}}"
     up.kiln("apply", "-f", "-", stdin=made)
@@ -201,7 +203,7 @@ def test_a_namespace_that_is_deleted_waits_for_no_drain(up: up_support.UpServer)
 def test_outdated_workers_are_replaced_while_the_queue_is_full(
     up: up_support.UpServer, name: str, tmp_path: Path
 ) -> None:
-    """Nothing ends but what the worker runs that drains, and others wait all the time."""
+    """Only the task on the draining worker ends, and others wait all the time."""
     script = f'cd {tmp_path}; echo "${{GREETING-old}}" > "$TASK_NAME"; '
     script += 'while [ ! -e "end-$TASK_NAME" ]; do sleep 0.1; done'
     task = "{{apiVersion: kilnwork.dev/v1alpha1, kind: Task, metadata: {{name: {}}}, spec: {}}}"

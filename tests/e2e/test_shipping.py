@@ -1,4 +1,4 @@
-"""Code that a `kiln up` does not have goes along with the session: directories, modules, files."""
+"""Code that a `kiln up` does not have is uploaded with the session: directories, modules, files."""
 
 import importlib
 import sys
@@ -40,8 +40,7 @@ def parent(name):
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory that is imported from here and that no worker sees: it is gone before they
-    run."""
+    """Yield a directory that is importable here and deleted before workers run."""
     directory = tmp_path / "project"
     (directory / "lib_of_ours").mkdir(parents=True)
     (directory / "program_of_ours.py").write_text(PROGRAM)
@@ -58,7 +57,7 @@ def program() -> Any:
     return importlib.import_module("program_of_ours")
 
 
-def test_a_directory_goes_along(server: up_support.UpServer, project: Path) -> None:
+def test_directory_is_uploaded(server: up_support.UpServer, project: Path) -> None:
     ours = program()
     with kiln.connect(server.data, working_dir=project):
         project.rename(project.with_name("gone"))
@@ -66,7 +65,7 @@ def test_a_directory_goes_along(server: up_support.UpServer, project: Path) -> N
         assert ours.parent.submit("in.txt").result(30) == ("a b\nc\n\nd e f\n", 6)
 
 
-def test_a_data_directory_in_the_directory_stays(server: up_support.UpServer) -> None:
+def test_data_directory_inside_is_not_uploaded(server: up_support.UpServer) -> None:
     with (
         pytest.warns(UserWarning, match=f"{server.data} is a data directory of kiln"),
         kiln.connect(server.data, working_dir=server.data.parent) as opened,
@@ -74,7 +73,7 @@ def test_a_data_directory_in_the_directory_stays(server: up_support.UpServer) ->
         assert opened.environment is not None
 
 
-def test_another_version_is_another_program(server: up_support.UpServer, project: Path) -> None:
+def test_changed_code_is_another_environment(server: up_support.UpServer, project: Path) -> None:
     ours = program()
     with kiln.connect(server.data, working_dir=project):
         assert ours.parent.submit("in.txt").result(30)[1] == 6
@@ -83,7 +82,7 @@ def test_another_version_is_another_program(server: up_support.UpServer, project
         assert ours.parent.submit("in.txt").result(30)[1] == 206
 
 
-def test_modules_go_along(server: up_support.UpServer, project: Path) -> None:
+def test_modules_are_uploaded(server: up_support.UpServer, project: Path) -> None:
     ours = program()
     with kiln.connect(server.data, modules=["lib_of_ours", "program_of_ours"]):
         parts = kiln.split(project / "in.txt", 3)
@@ -91,10 +90,10 @@ def test_modules_go_along(server: up_support.UpServer, project: Path) -> None:
         assert sum(kiln.get(ours.count.map(parts), timeout=20)) == 6
 
 
-def test_without_it_the_error_says_what_to_do(server: up_support.UpServer, project: Path) -> None:
+def test_missing_module_error_has_a_remedy(server: up_support.UpServer, project: Path) -> None:
     ours = program()
-    with kiln.connect(server.data), pytest.raises(ModuleNotFoundError) as told:
+    with kiln.connect(server.data), pytest.raises(ModuleNotFoundError) as raised:
         ours.count.submit(["x"]).result(30)
-    assert "lib_of_ours" in str(told.value)
-    (note,) = told.value.__notes__
+    assert "lib_of_ours" in str(raised.value)
+    (note,) = raised.value.__notes__
     assert "kiln.connect(…, working_dir='.')" in note

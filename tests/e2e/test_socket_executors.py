@@ -1,4 +1,4 @@
-"""A program on a worker spawns a task of each executor by its socket, and gets their results."""
+"""A program on a worker spawns a task of each executor through its socket, and gets the results."""
 
 import contextlib
 import http.server
@@ -50,7 +50,7 @@ executor.run("doubler", double)
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """A service that responds to anything."""
+    """Service that responds to any request."""
 
     def do_GET(self) -> None:
         body = b'{"answer": 42}'
@@ -66,7 +66,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def serving() -> Iterator[int]:
-    """Such a service; its port."""
+    """Run the service and yield its port."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -80,7 +80,7 @@ def serving() -> Iterator[int]:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[up_server.UpServer]:
-    """A server, the controller of Books, an executor of requests, and a program of a user."""
+    """Yield a server, the controller of Books, an executor of requests, and a user's program."""
     commands = [
         [sys.executable, str(BOOKS / "printer.py")],
         [up_server.KILN, "executor", "http", "--allow", "127.0.0.0/8"],
@@ -108,7 +108,7 @@ def port() -> Iterator[int]:
         yield made
 
 
-def test_a_worker_spawns_a_task_of_each_executor(server: up_server.UpServer, port: int) -> None:
+def test_worker_spawns_a_task_of_each_executor(server: up_server.UpServer, port: int) -> None:
     request = {"method": "GET", "url": f"http://127.0.0.1:{port}/"}
     book = {
         "apiVersion": "my.custom.domain/v1alpha1",
@@ -155,7 +155,7 @@ def test_a_worker_spawns_a_task_of_each_executor(server: up_server.UpServer, por
 
 
 def parent(specs: dict[str, Any]) -> dict[str, Any]:
-    """A Task that runs PROGRAM with these specs as input."""
+    """Return a Task that runs PROGRAM with these specs as input."""
     metadata = {"apiVersion": "kilnwork.dev/v1alpha1", "metadata": {"name": "parent"}}
     return {
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""`kiln.start()`: dispatcher and slots on this machine, and what is left of them: nothing."""
+"""`kiln.start()`: dispatcher and slots on this machine, without leftovers."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from support import driver_program, waiting
 
 @pytest.fixture(autouse=True)
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where volatile homes keep what they have; empty afterwards."""
+    """Yield the directory of volatile homes; it is empty afterwards."""
     directory = Path(tempfile.mkdtemp(prefix="kt-"))  # short enough for sockets, unlike tmp_path
     monkeypatch.setattr(tempfile, "tempdir", str(directory))
     monkeypatch.setenv("TMPDIR", str(directory))
@@ -51,7 +51,7 @@ def sleep(note: str) -> None:
 
 @kiln.task(max_losses=3)
 def outlive(directory: str) -> int:
-    """Kills its worker the first time."""
+    """Kill the worker the first time."""
     first = Path(directory) / "first"
     if not first.exists():
         first.touch()
@@ -81,7 +81,7 @@ def started(mark: str, what: str) -> list[int]:
     return sorted(p for p in processes.find_marked(mark) if what in _command(p))
 
 
-def test_a_session_runs_tasks_and_leaves_nothing(mark: str, scratch: Path) -> None:
+def test_session_runs_tasks_and_leaves_nothing(mark: str, scratch: Path) -> None:
     with kiln.start(slots=2) as session:
         assert session.namespace == "default"
         assert [f.result(30) for f in [double.submit(n) for n in range(5)]] == [0, 2, 4, 6, 8]
@@ -98,7 +98,7 @@ def test_a_session_runs_tasks_and_leaves_nothing(mark: str, scratch: Path) -> No
         double.submit(1)
 
 
-def test_leaving_ends_what_runs_at_once(mark: str, tmp_path: Path) -> None:
+def test_leaving_the_session_ends_running_tasks(mark: str, tmp_path: Path) -> None:
     note = tmp_path / "note"
     session = kiln.start(slots=1)
     future = sleep.submit(str(note))
@@ -112,7 +112,7 @@ def test_leaving_ends_what_runs_at_once(mark: str, tmp_path: Path) -> None:
         future.result(1)
 
 
-def test_an_error_or_a_cancelled_call_is_no_reason_to_warn(mark: str, tmp_path: Path) -> None:
+def test_errors_and_cancelled_calls_cause_no_warning(mark: str, tmp_path: Path) -> None:
     note = tmp_path / "note"
 
     def fail() -> None:
@@ -127,14 +127,14 @@ def test_an_error_or_a_cancelled_call_is_no_reason_to_warn(mark: str, tmp_path: 
     assert processes.find_marked(mark) == set()
 
 
-def test_two_sessions_side_by_side(mark: str) -> None:
+def test_two_sessions_run_in_parallel(mark: str) -> None:
     with kiln.start(slots=1), kiln.start(slots=1):
         assert len(started(mark, "kilnwork.dispatch")) == 2
         assert double.submit(1).result(30) == 2
     assert processes.find_marked(mark) == set()
 
 
-def test_a_session_in_a_running_loop(mark: str) -> None:
+def test_session_works_in_a_running_loop(mark: str) -> None:
     async def program() -> list[int]:
         async with kiln.start(slots=1):
             return await kiln.gather(*(double.submit(n) for n in range(3)))
@@ -142,7 +142,7 @@ def test_a_session_in_a_running_loop(mark: str) -> None:
     assert asyncio.run(program()) == [0, 2, 4]
 
 
-def test_a_session_in_another_thread(mark: str) -> None:
+def test_session_works_in_another_thread(mark: str) -> None:
     found: list[int] = []
 
     def program() -> None:
@@ -155,20 +155,18 @@ def test_a_session_in_another_thread(mark: str) -> None:
     assert found == [8]
 
 
-def test_what_tasks_print_is_shown(mark: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_of_tasks_is_shown(mark: str, capsys: pytest.CaptureFixture[str]) -> None:
     with kiln.start(slots=1):
         say.submit("hello from a task").result(30)
     assert capsys.readouterr().out == "hello from a task\n"
 
 
-def test_a_worker_that_dies_is_started_again(mark: str, tmp_path: Path) -> None:
+def test_worker_that_dies_is_started_again(mark: str, tmp_path: Path) -> None:
     with kiln.start(slots=1):
         assert outlive.submit(str(tmp_path)).result(40)
 
 
-def test_a_dispatcher_in_memory_that_dies_takes_the_session_along(
-    mark: str, tmp_path: Path
-) -> None:
+def test_death_of_a_volatile_dispatcher_ends_the_session(mark: str, tmp_path: Path) -> None:
     with kiln.start(slots=1):
         assert double.submit(1).result(30) == 2
         future = sleep.submit(str(tmp_path / "note"))
@@ -186,7 +184,7 @@ def test_a_dispatcher_in_memory_that_dies_takes_the_session_along(
         ({"working_dir": "/no/such"}, "is no directory"),
     ],
 )
-def test_what_cannot_be_is_refused(options: dict[str, object], words: str) -> None:
+def test_invalid_arguments_are_rejected(options: dict[str, object], words: str) -> None:
     with pytest.raises(errors.ConfigurationError, match=words):
         kiln.start(**options)  # type: ignore[arg-type]
 
@@ -214,7 +212,7 @@ def program(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[driver_p
 
 
 @pytest.mark.parametrize("program", [KILLED], indirect=True)
-def test_everything_ends_with_a_driver_that_is_killed(program: driver_program.Program) -> None:
+def test_killed_driver_ends_everything(program: driver_program.Program) -> None:
     program.start()
     assert program.line() == "ready"
     assert program.alive("kilnwork.worker")
@@ -223,7 +221,7 @@ def test_everything_ends_with_a_driver_that_is_killed(program: driver_program.Pr
 
 
 @pytest.mark.parametrize("program", [KILLED], indirect=True)
-def test_what_all_killed_at_once_have_left_is_swept_by_the_next(
+def test_next_session_removes_leftovers_of_killed_processes(
     program: driver_program.Program, scratch: Path
 ) -> None:
     program.start()
@@ -268,7 +266,7 @@ FORKED = """
 
 
 @pytest.mark.parametrize("program", [FORKED], indirect=True)
-def test_a_copy_of_the_driver_cannot_use_the_session_nor_keep_it_alive(
+def test_forked_driver_cannot_use_the_session_or_keep_it_alive(
     program: driver_program.Program,
 ) -> None:
     program.start()
@@ -295,7 +293,7 @@ LEFT_OPEN = """
 
 
 @pytest.mark.parametrize("program", [LEFT_OPEN], indirect=True)
-def test_a_session_that_nobody_closes_ends_with_the_program(
+def test_unclosed_session_ends_with_the_program(
     program: driver_program.Program,
 ) -> None:
     assert program.run() == "1\n"
@@ -303,7 +301,7 @@ def test_a_session_that_nobody_closes_ends_with_the_program(
 
 
 @pytest.mark.parametrize("program", [KILLED], indirect=True)
-def test_ctrl_c_reaches_the_driver_which_ends_the_rest(program: driver_program.Program) -> None:
+def test_ctrl_c_ends_the_driver_and_its_processes(program: driver_program.Program) -> None:
     program.start()
     assert program.line() == "ready"
     assert program.process is not None
@@ -321,7 +319,7 @@ CLOSED = """
 
     @kiln.task
     def one():
-        print("to nobody")
+        print("unread")
         return 1
 
     if __name__ == "__main__":
@@ -333,13 +331,15 @@ CLOSED = """
 
 
 @pytest.mark.parametrize("program", [CLOSED], indirect=True)
-def test_a_driver_without_standard_streams(program: driver_program.Program, tmp_path: Path) -> None:
+def test_driver_without_standard_streams_works(
+    program: driver_program.Program, tmp_path: Path
+) -> None:
     program.run(str(tmp_path / "found"))
     assert (tmp_path / "found").read_text() == "1"
     program.wait_gone()
 
 
-def test_a_directory_that_cannot_be_written_is_named(
+def test_directory_that_cannot_be_written_is_named(
     monkeypatch: pytest.MonkeyPatch, scratch: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(scratch / "gone"))
@@ -361,7 +361,7 @@ NESTED = """
 
 
 @pytest.mark.parametrize("program", [NESTED], indirect=True)
-def test_a_session_inside_a_task_is_refused(program: driver_program.Program) -> None:
+def test_session_inside_a_task_is_refused(program: driver_program.Program) -> None:
     assert "below `if __name__" in program.run()
     program.wait_gone()
 
@@ -383,7 +383,7 @@ FIRST = """
 
 
 @pytest.mark.parametrize("program", [FIRST], indirect=True)
-def test_the_first_result_comes_soon(program: driver_program.Program) -> None:
+def test_first_result_comes_soon(program: driver_program.Program) -> None:
     """The aim is 0.35 s on an idle machine (`make bench` measures that); here it may be busy."""
     assert min(float(program.run()) for _ in range(3)) < 10
 
@@ -403,6 +403,6 @@ OPENSSL = """
 
 
 @pytest.mark.parametrize("program", [OPENSSL], indirect=True)
-def test_driver_and_slot_go_without_openssl(program: driver_program.Program) -> None:
+def test_driver_and_slot_do_not_load_openssl(program: driver_program.Program) -> None:
     """Neither a function's blob nor a secret needs it; it is 0.6 MiB in each process."""
     assert program.run().strip() == "False"

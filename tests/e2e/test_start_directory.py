@@ -12,13 +12,15 @@ import pytest
 import kilnwork as kiln
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import errors, paths, processes
-from kilnwork.sdk import durable, home
+from kilnwork.sdk import durable_home, home
 from support import driver_program, waiting
 
 
 @pytest.fixture
 def directory(tmp_path: Path, mark: str) -> Iterator[Path]:
-    """For a journal; whatever is started for it has `mark`. Its sockets go when all have ended."""
+    """Yield a directory for a journal; its processes have `mark`, and its sockets are removed at
+    the end.
+    """
     path = tmp_path / "home"
     yield path
     waiting.wait_until(lambda: not processes.find_marked(mark), what="nothing is left")
@@ -32,7 +34,7 @@ def double(number: int) -> int:
 
 @kiln.task
 def until(path: str) -> str:
-    """Runs until a file is there."""
+    """Run until a file exists."""
     Path(f"{path}.begun").touch()
     while not Path(path).exists():
         time.sleep(0.02)
@@ -49,7 +51,7 @@ def worker(directory: Path) -> int:
     return int(found["worker"]["pid"])
 
 
-def test_a_result_is_found_again_by_id(directory: Path) -> None:
+def test_result_is_found_again_by_id(directory: Path) -> None:
     with kiln.start(directory, slots=1):
         future = double.submit(21)
         assert future.result(30) == 42
@@ -60,15 +62,13 @@ def test_a_result_is_found_again_by_id(directory: Path) -> None:
         assert kiln.future(future.id).result(30) == 42
 
 
-def test_a_driver_that_has_nothing_left_to_do_leaves_nothing_behind(
-    directory: Path, mark: str
-) -> None:
+def test_driver_without_remaining_work_leaves_no_process(directory: Path, mark: str) -> None:
     with kiln.start(directory, slots=1):
         assert double.submit(1).result(30) == 2
     waiting.wait_until(lambda: not processes.find_marked(mark), what="all have ended")
 
 
-def test_a_task_goes_on_without_its_driver(directory: Path, tmp_path: Path) -> None:
+def test_task_continues_without_its_driver(directory: Path, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with kiln.start(directory, slots=1):
         future = until.submit(str(gate))
@@ -81,7 +81,7 @@ def test_a_task_goes_on_without_its_driver(directory: Path, tmp_path: Path) -> N
         assert kiln.future(future.id).result(30) == "went on"
 
 
-def test_all_ends_when_what_was_left_running_has_ended(
+def test_processes_end_with_the_last_running_task(
     directory: Path, tmp_path: Path, mark: str
 ) -> None:
     gate = tmp_path / "gate"
@@ -95,7 +95,7 @@ def test_all_ends_when_what_was_left_running_has_ended(
         assert kiln.future(future.id).result(30) == "went on"
 
 
-def test_a_dispatcher_that_is_killed_is_started_again(directory: Path, tmp_path: Path) -> None:
+def test_dispatcher_that_is_killed_is_started_again(directory: Path, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with kiln.start(directory, slots=1):
         future = until.submit(str(gate))
@@ -108,7 +108,7 @@ def test_a_dispatcher_that_is_killed_is_started_again(directory: Path, tmp_path:
         assert double.submit(1).result(30) == 2
 
 
-def test_a_worker_that_is_killed_is_started_again(directory: Path, tmp_path: Path) -> None:
+def test_worker_that_is_killed_is_started_again(directory: Path, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with kiln.start(directory, slots=1):
         future = until.submit(str(gate))
@@ -120,7 +120,7 @@ def test_a_worker_that_is_killed_is_started_again(directory: Path, tmp_path: Pat
         assert future.result(30) == "went on"
 
 
-def test_a_second_session_of_the_directory_is_a_guest(directory: Path) -> None:
+def test_second_session_of_the_directory_is_a_guest(directory: Path) -> None:
     with kiln.start(directory, slots=1):
         pid = dispatcher(directory)
         with kiln.start(directory, slots=7), kiln.connect(directory):
@@ -129,10 +129,10 @@ def test_a_second_session_of_the_directory_is_a_guest(directory: Path) -> None:
         assert double.submit(3).result(30) == 6
 
 
-def test_a_guest_takes_over_when_the_owner_has_gone(
+def test_guest_takes_over_after_the_owner_has_ended(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(durable, "TAKE_OVER_S", 0.05)
+    monkeypatch.setattr(durable_home, "TAKE_OVER_S", 0.05)
     owner = kiln.start(directory, slots=1)
     with kiln.start(directory, slots=1):
         owner.close()
@@ -143,7 +143,7 @@ def test_a_guest_takes_over_when_the_owner_has_gone(
         assert double.submit(1).result(30) == 2
 
 
-def test_connect_needs_somebody_who_serves(directory: Path, mark: str) -> None:
+def test_connect_needs_a_serving_process(directory: Path, mark: str) -> None:
     with kiln.start(directory, slots=1):
         assert double.submit(1).result(30) == 2
     waiting.wait_until(lambda: not processes.find_marked(mark), what="all have ended")
@@ -155,29 +155,27 @@ def test_connect_needs_somebody_who_serves(directory: Path, mark: str) -> None:
         kiln.connect(directory.parent)
 
 
-def test_a_home_has_one_namespace_and_one_cluster(directory: Path) -> None:
+def test_home_has_one_namespace_and_one_cluster(directory: Path) -> None:
     with kiln.start(directory, slots=1):
-        assert double.submit(1).result(30) == 2  # its worker is connected, and told to leave
+        assert double.submit(1).result(30) == 2  # its worker is connected, and asked to leave
         with pytest.raises(errors.ConfigurationError, match="default with cluster default"):
             kiln.connect(directory, namespace="other")
 
 
-def test_the_directory_of_a_server_is_refused(tmp_path: Path) -> None:
+def test_directory_of_a_server_is_refused(tmp_path: Path) -> None:
     (tmp_path / "control.db").touch()
     with pytest.raises(errors.ConfigurationError, match=r"`kiln up`: use kiln\.connect"):
         kiln.start(tmp_path)
 
 
-def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+def test_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(errors.ConfigurationError, match="cannot be used"):
         kiln.start(tmp_path / "file" / "home")
 
 
-def test_a_directory_that_somebody_serves_is_refused_by_name(
-    directory: Path, tmp_path: Path
-) -> None:
-    """Also when the files are gone that say who minds it: its socket is not taken away."""
+def test_directory_served_by_another_process_is_refused(directory: Path, tmp_path: Path) -> None:
+    """Also if the files that name its process are gone: its socket is not removed."""
     with kiln.start(directory, slots=1):
         pid = dispatcher(directory)
         for name in ("owner.lock", "endpoints.json"):
@@ -189,7 +187,7 @@ def test_a_directory_that_somebody_serves_is_refused_by_name(
         assert double.submit(1).result(30) == 2
 
 
-def test_a_journal_that_somebody_has_is_refused_by_name(directory: Path) -> None:
+def test_journal_open_in_another_process_is_refused(directory: Path) -> None:
     directory.mkdir()
     held = journal.Journal(directory / "journal.db")
     held.open()
@@ -226,7 +224,7 @@ def program(tmp_path: Path) -> Iterator[driver_program.Program]:
     made.destroy()
 
 
-def test_what_a_killed_driver_has_left_running_is_adopted(
+def test_processes_of_a_killed_driver_are_adopted(
     program: driver_program.Program, directory: Path, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
@@ -242,10 +240,10 @@ def test_what_a_killed_driver_has_left_running_is_adopted(
     program.wait_gone()
 
 
-def test_a_dispatcher_that_nobody_wrote_down_is_adopted(
+def test_unrecorded_dispatcher_is_adopted(
     program: driver_program.Program, directory: Path, tmp_path: Path
 ) -> None:
-    """Its driver was killed just after it had started it in place of another that had ended."""
+    """Its driver was killed just after starting it in the place of an ended one."""
     gate = tmp_path / "gate"
     program.start(str(directory), str(gate))
     task = program.line()
@@ -262,7 +260,7 @@ def test_a_dispatcher_that_nobody_wrote_down_is_adopted(
     program.wait_gone()
 
 
-def test_a_dispatcher_without_driver_and_work_leaves_by_itself(
+def test_dispatcher_without_driver_and_work_ends(
     program: driver_program.Program, directory: Path, tmp_path: Path
 ) -> None:
     program.path.write_text(

@@ -18,14 +18,14 @@ PROGRAM = """
     import kilnwork as kiln
     from kilnwork.kit import locks, paths
     from kilnwork.endpoints import endpoint_files
-    from kilnwork.sdk import children, driver, durable, home
+    from kilnwork.sdk import child_processes, driver, durable_home, home
 
     STEPS = {
         "lock": (locks.OwnerLock, "take"),
         "blobs": (Path, "mkdir"),
         "token": (home, "write_token"),
         "socket": (home.Home, "_listen"),
-        "spawn": (children, "start"),
+        "spawn": (child_processes, "start"),
         "write": (endpoint_files, "write"),
         "link": (driver.Driver, "open"),
     }
@@ -50,7 +50,7 @@ PROGRAM = """
 """
 
 SOON_S = 20.0
-"""A dispatcher that nobody finds stays for 60 s; a busy machine needs some seconds to start one."""
+"""A dispatcher stays for 60 s without a driver; a busy machine needs some seconds to start one."""
 
 
 add = kiln.task(operator.add)
@@ -67,7 +67,7 @@ def killed_driver(tmp_path: Path, directory: Path, *step: str) -> None:
 
 
 def running(mark: str, module: str) -> list[int]:
-    """The processes of this test that were started as `module`, without those forked from them."""
+    """Return the processes of this test that were started as `module`, without their forks."""
     found = {}
     for pid in processes.find_marked(mark):
         try:
@@ -80,7 +80,7 @@ def running(mark: str, module: str) -> list[int]:
 
 
 def take_over(directory: Path, mark: str) -> None:
-    """What every driver after a killed one finds: a home that works, once, and soon."""
+    """Check what every driver after a killed one finds: one working home, soon."""
     began = time.monotonic()
     with kiln.start(directory, slots=1):
         assert add.submit(40, 2).result(30) == 42
@@ -109,17 +109,17 @@ def take_over(directory: Path, mark: str) -> None:
         for when in ("before", "after")
     ],
 )
-def test_the_next_driver_takes_over_after_a_kill(tmp_path: Path, mark: str, step: str) -> None:
+def test_next_driver_takes_over_after_a_kill(tmp_path: Path, mark: str, step: str) -> None:
     directory = tmp_path / "home"
     killed_driver(tmp_path, directory, *step.split())
     take_over(directory, mark)
 
 
 @pytest.mark.parametrize("step", ["spawn 1 after", "write 2 before", "write 2 after"])
-def test_the_next_driver_takes_over_once_those_left_have_started(
+def test_next_driver_takes_over_processes_that_are_starting(
     tmp_path: Path, mark: str, step: str
 ) -> None:
-    """They are found by what they are, not by how far they have come."""
+    """They are found by their identity, not by how far they have started."""
     directory = tmp_path / "home"
     killed_driver(tmp_path, directory, *step.split())
     made = database_marker.marker_path(directory / "journal.db")
@@ -127,9 +127,7 @@ def test_the_next_driver_takes_over_once_those_left_have_started(
     take_over(directory, mark)
 
 
-def test_drivers_that_are_killed_one_after_the_other_leave_one_home(
-    tmp_path: Path, mark: str
-) -> None:
+def test_successively_killed_drivers_leave_one_home(tmp_path: Path, mark: str) -> None:
     directory = tmp_path / "home"
     for step in ("spawn 1 after", "spawn 1 after", "spawn 2 after", "write 1 after"):
         killed_driver(tmp_path, directory, *step.split())

@@ -67,7 +67,7 @@ def server(tmp_path: Path) -> Iterator[up_server.UpServer]:
 
 
 def lake(server: up_server.UpServer, *, lines: int = 10) -> Path:
-    """A directory with four files of `lines` lines each."""
+    """Return a directory with four files of `lines` lines each."""
     directory = server.workdir / "lake" / "trades"
     directory.mkdir(parents=True, exist_ok=True)
     for number in range(4):
@@ -102,7 +102,7 @@ def wait_phase(
 
 
 def of_journal(server: up_server.UpServer, path: str) -> dict[str, Any]:
-    """A document of `/v1`, about tasks as the journal has them."""
+    """Return a document of `/v1` about tasks of the journal."""
     token = config.load(server.data / "kubeconfig").token
     url = f"{server.http}/v1/namespaces/default/{path}"
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
@@ -116,7 +116,7 @@ def conditions(found: dict[str, Any]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
-def test_flow_runs_on_pinned_data_when_all_are_there(
+def test_flow_starts_once_all_workers_and_data_are_ready(
     server: up_server.UpServer, backend: str
 ) -> None:
     """Statements 1 to 3: one object; no step before all workers and data; workers at the data."""
@@ -142,10 +142,12 @@ def test_flow_runs_on_pinned_data_when_all_are_there(
 
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
-def test_source_that_changes_changes_no_generation(
+def test_changed_source_does_not_change_a_generation(
     server: up_server.UpServer, backend: str
 ) -> None:
-    """Statement 4: all read the same, and so does a replay, whatever the source has by then."""
+    """Statement 4: all steps and replays read the same data, whatever the source contains by
+    then.
+    """
     flow = """
     do:
       - first: {command: [sh, -c, 'cat $KILN_DATA/trades/*.csv | wc -l > $KILN_OUTPUT']}
@@ -170,10 +172,12 @@ def test_source_that_changes_changes_no_generation(
 
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
-def test_other_number_of_workers_divides_the_same_data_anew(
+def test_other_number_of_workers_reshards_the_same_data(
     server: up_server.UpServer, backend: str
 ) -> None:
-    """Statement 5: as many shards as workers, of one digest; what the node has is not fetched."""
+    """Statement 5: as many shards as workers, of one digest; data on the node is not fetched
+    again.
+    """
     made = yaml.safe_load_all(SET.format(lake=lake(server), backend=backend, flow=FLOW))
     pond, declared = made
     declared["spec"]["data"]["snapshots"][0]["shard"] = {"by": "files", "group": "worker"}
@@ -191,15 +195,15 @@ def test_other_number_of_workers_divides_the_same_data_anew(
 
 
 def counters(server: up_server.UpServer) -> dict[str, int]:
-    """Bytes that the node has fetched, by where from."""
+    """Return the bytes that the node has fetched, by origin."""
     said = json.loads(server.kiln("data", "default", "-o", "json").stdout)
     [node] = said["ponds"]["default"]
     return {name: count for name, count in node["counters"].items() if name.startswith("fetched")}
 
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
-def test_set_owns_objects_that_are_no_pods(server: up_server.UpServer, backend: str) -> None:
-    """Statement 6: made before the flow begins, and gone with the set."""
+def test_set_owns_its_additional_objects(server: up_server.UpServer, backend: str) -> None:
+    """Statement 6: created before the flow starts, and deleted with the set."""
     made = yaml.safe_load_all(SET.format(lake=lake(server), backend=backend, flow=FLOW))
     pond, declared = made
     config_map = {
@@ -220,7 +224,7 @@ def test_set_owns_objects_that_are_no_pods(server: up_server.UpServer, backend: 
     )
 
 
-def test_set_is_paused_resumed_and_cancelled(server: up_server.UpServer) -> None:
+def test_set_is_suspended_resumed_and_cancelled(server: up_server.UpServer) -> None:
     flow = """
     do:
       - first: {command: [sh, -c, 'until [ -e go ]; do sleep 0.05; done']}
@@ -282,8 +286,10 @@ ONE_FAILS = """
 
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
-def test_what_failed_of_a_set_runs_again(server: up_server.UpServer, backend: str) -> None:
-    """One shard of 64 fails; mended, it runs again, and what comes after, on the same data."""
+def test_failed_shards_of_a_set_run_again(server: up_server.UpServer, backend: str) -> None:
+    """One of 64 shards fails; after the repair it and the later steps run again, on the same
+    data.
+    """
     apply(server, backend=backend, flow=ONE_FAILS)
 
     def others_are_over() -> bool:
@@ -331,7 +337,7 @@ def test_deleted_set_leaves_no_worker_and_no_data(server: up_server.UpServer) ->
 
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
-def test_server_that_is_killed_goes_on(server: up_server.UpServer, backend: str) -> None:
+def test_killed_server_continues_the_set(server: up_server.UpServer, backend: str) -> None:
     flow = """
     do:
       - first: {command: [sh, -c, 'echo x >> runs; echo 1 > $KILN_OUTPUT']}
@@ -391,7 +397,7 @@ def test_spec_is_frozen_within_a_generation(server: up_server.UpServer) -> None:
     assert "cannot be changed within a generation: raise spec.generation" in done.stderr
 
 
-def test_logs_of_steps(server: up_server.UpServer) -> None:
+def test_logs_of_steps_are_printed(server: up_server.UpServer) -> None:
     flow = """
     do:
       - price: {each: i, of: "[1, 2, 3]", command: [sh, -c, 'echo price of $KILN_TASK_ID']}
@@ -457,8 +463,8 @@ GROUP = (
 
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
-def test_what_a_set_writes_is_what_another_reads(server: up_server.UpServer, backend: str) -> None:
-    """Only of attempts that have succeeded, and only what is chosen; the reader may be first."""
+def test_output_of_a_set_is_input_of_another(server: up_server.UpServer, backend: str) -> None:
+    """Only chosen output of succeeded attempts; the reader may start first."""
     pond = SET.split("---")[0].format(lake=lake(server))
     sets = OUTPUTS.format(backend=backend, group=GROUP)
     server.kiln("apply", "-f", "-", stdin=f"{pond}---\n{sets}")
@@ -478,7 +484,7 @@ def test_what_a_set_writes_is_what_another_reads(server: up_server.UpServer, bac
 
 
 def spawns_on(_: int) -> str:
-    """Only the controller has another cluster for what it spawns."""
+    """Return the cluster of a child: only the controller's children run on another one."""
     return os.environ.get("KILN_SPAWN_CLUSTER", "its own")
 
 
@@ -487,8 +493,8 @@ def drive() -> dict[str, list[str]]:
     return {"driver": [spawns_on(0)], "spawned": [one.result() for one in spawned]}
 
 
-def test_function_that_drives_has_a_worker_of_its_own(server: up_server.UpServer) -> None:
-    """It waits there, and what it spawns runs on the workers of the set."""
+def test_controller_function_has_its_own_worker(server: up_server.UpServer) -> None:
+    """It waits there, and its children run on the workers of the set."""
     with kiln.SyncSet("driven") as ss:
         ss.group("worker", replicas=1)
         ss.call(drive).options(group=ss.controller())

@@ -65,13 +65,13 @@ def add(first: int, second: int) -> int:
 
 @kiln.task
 def titles() -> tuple[str, ...]:
-    """No JSON: a tuple travels as a pickle."""
+    """Return a tuple, which is stored as a pickle because JSON has none."""
     return ("a", "b")
 
 
 @kiln.task
 def twice() -> int:
-    """A task makes objects as its driver does."""
+    """Create objects from a task, as its driver does."""
     pages = print_book.submit(chapters=1, about="a child")
     more = print_book.submit(chapters=add.submit(pages, 1), about="a child of a child")
     return pages.result() + more.result()
@@ -83,11 +83,11 @@ def test_arguments_and_results_pass_between_functions_and_objects(session: kiln.
     assert pages.result() == 2
 
 
-def test_a_task_makes_objects_too(session: kiln.Session) -> None:
+def test_task_makes_objects_too(session: kiln.Session) -> None:
     assert twice.submit().result(PATIENCE_S) == 3
 
 
-def test_a_key_names_one_object_for_ever(session: kiln.Session) -> None:
+def test_key_identifies_one_object(session: kiln.Session) -> None:
     keyed = print_book.options(key="one-book", name="the-book")
     first = keyed.submit(chapters=1, about="k")
     assert keyed.submit(chapters=1, about="k").id == first.id
@@ -99,7 +99,7 @@ def test_a_key_names_one_object_for_ever(session: kiln.Session) -> None:
     assert first.result(PATIENCE_S) == 1
 
 
-def test_a_map_makes_an_object_of_each_item(session: kiln.Session) -> None:
+def test_map_makes_an_object_of_each_item(session: kiln.Session) -> None:
     items = [{"chapters": add.submit(n, 1), "about": "map"} for n in range(2)]
     items.append({"chapters": 4, "about": "map"})
     books = print_book.map(items, max_in_flight=2, key=lambda one: f"map {items.index(one)}")
@@ -107,7 +107,7 @@ def test_a_map_makes_an_object_of_each_item(session: kiln.Session) -> None:
     assert print_book.options(key="map 2").submit(**items[2]).id == books[2].id
 
 
-def test_what_fails_says_why(session: kiln.Session) -> None:
+def test_failure_has_its_reason(session: kiln.Session) -> None:
     with pytest.raises(TypeError, match="is no <class 'str'>"):
         kiln.manifest(BOOK, **RULES, result=str).submit(chapters=1, about="").result(PATIENCE_S)
     with pytest.raises(kiln.TaskFailed, match=r"spec\.chapters"):
@@ -138,7 +138,7 @@ def test_arguments_keep_their_types_and_cancelling_deletes_the_object(
     waiting.wait_until(lambda: not books(), what="that Book is gone")
 
 
-def test_it_outlives_the_manager(session: kiln.Session, server: up_support.UpServer) -> None:
+def test_object_outlives_the_manager(session: kiln.Session, server: up_support.UpServer) -> None:
     future = print_book.submit(chapters=add.submit(14, 1), about="restart")
     waiting.wait_until(
         lambda: "restart" in server.kiln("get", "books", "-o", "json").stdout,
@@ -159,7 +159,7 @@ OTHERS: dict[str, kiln.TemplateTask[Any]] = {
 }
 
 
-def test_a_start_refuses_every_executor_by_name() -> None:
+def test_home_refuses_every_other_executor() -> None:
     with kiln.start(slots=1):
         for name, template in OTHERS.items():
             with pytest.raises(kiln.BadOption) as raised:

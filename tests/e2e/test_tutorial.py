@@ -1,6 +1,6 @@
-"""The tutorial by hand: its own commands, in its order, with what it promises about them.
+"""The tutorial, followed step by step: its commands, in order, with their stated output.
 
-Also what docs/reference/server.md says of the data directory, since only a real server shows it.
+Also the contents of the data directory in docs/reference/server.md, which only a real server shows.
 """
 
 import subprocess
@@ -54,7 +54,7 @@ def shell(server: up_support.UpServer, command: str) -> str:
 
 
 def type_in(server: up_support.UpServer, command: str) -> None:
-    """Run it and hold its output against what is promised."""
+    """Run a command and compare its output with the page."""
     promised = [text for start, text in PROMISED.items() if command.startswith(start)]
     if command.split()[1] in LOOKS and promised:
         waiting.wait_until(
@@ -68,7 +68,9 @@ def type_in(server: up_support.UpServer, command: str) -> None:
 
 
 def break_it(server: up_support.UpServer) -> bool:
-    """Kill the server under the running task and start it; True if no lease can have ended."""
+    """Kill and restart the server under the running task; return True if no lease can have
+    expired.
+    """
     waiting.wait_until(
         lambda: server.get("tasks", "survivor").get("status", {}).get("state") == "Running",
         what="survivor runs",
@@ -81,7 +83,7 @@ def break_it(server: up_support.UpServer) -> bool:
 
 @pytest.mark.timeout(150)
 @pytest.mark.curl
-def test_every_command_does_what_the_page_says(up: up_support.UpServer) -> None:
+def test_every_command_of_the_page_works(up: up_support.UpServer) -> None:
     commands = pages.console(TUTORIAL.read_text())
     assert [c for c in commands if c in BEFOREHAND] == list(BEFOREHAND)
     for start in PROMISED:
@@ -97,7 +99,7 @@ def test_every_command_does_what_the_page_says(up: up_support.UpServer) -> None:
     assert not unnoticed or up.get("tasks", "survivor")["status"]["attempts"] == 1
 
 
-def test_the_data_directory_holds_what_the_reference_says(up: up_support.UpServer) -> None:
+def test_data_directory_matches_the_reference(up: up_support.UpServer) -> None:
     up.kiln("run", "--watch", "--", "echo", "hello")
     up.kiln("upload", str(pages.DOCS.parent / "README.md"), "--watch", "--", "cat")
     page = (pages.DOCS / "reference" / "server.md").read_text()

@@ -32,7 +32,7 @@ def half(record):
     return {"id": record["id"], "half": record["value1"] / 2}
 
 def unending(record):
-    """Its last record waits until somebody opens the gate."""
+    """Its last record waits until the gate file exists."""
     while record["id"] == "21" and not pathlib.Path(GATE + "-of-unending").exists():
         time.sleep(0.02)
     return record
@@ -44,7 +44,7 @@ def stuck(record):
     time.sleep(60)
 
 def gated(record):
-    """Fails until somebody opens the gate."""
+    """Fails until the gate file exists."""
     if record["id"] == "2" and not pathlib.Path(GATE).exists():
         raise files.FailPart("shut")
     return record["id"]
@@ -72,7 +72,7 @@ def phase(server: up_support.UpServer, job: str) -> str:
     return str(shown(server, job)["phase"])
 
 
-def test_a_pipe_of_gzip_becomes_one_ordered_result(server: up_support.UpServer) -> None:
+def test_pipe_of_gzip_becomes_one_ordered_result(server: up_support.UpServer) -> None:
     packed = gzip.compress(SAMPLE.read_bytes())
     done = subprocess.run(
         [up_support.KILN, "upload", "-", "--mapper", "calculator", "--items-per-part", "2",
@@ -83,7 +83,7 @@ def test_a_pipe_of_gzip_becomes_one_ordered_result(server: up_support.UpServer) 
     assert b"has succeeded: 21 of 21 records" in done.stderr
 
 
-def test_a_function_goes_along_and_bad_records_are_listed(
+def test_function_is_uploaded_and_bad_records_are_listed(
     server: up_support.UpServer, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.jsonl"
@@ -97,7 +97,7 @@ def test_a_function_goes_along_and_bad_records_are_listed(
     assert [entry.name for entry in tmp_path.iterdir()] == ["out.jsonl"]
 
 
-def test_a_directory_goes_along_without_the_tokens_in_it(server: up_support.UpServer) -> None:
+def test_directory_is_uploaded_without_its_tokens(server: up_support.UpServer) -> None:
     assert (server.data / "token").is_file()
     done = server.kiln("upload", str(SAMPLE), "--mapper", "mappers.py:beside", "-o", "-",
                        "--working-dir", str(server.data.parent))  # fmt: skip
@@ -107,7 +107,7 @@ def test_a_directory_goes_along_without_the_tokens_in_it(server: up_support.UpSe
     assert f"{server.data} is a data directory of kiln: it is not shipped" in done.stderr
 
 
-def test_a_program_maps_the_lines_of_a_text(server: up_support.UpServer, tmp_path: Path) -> None:
+def test_program_maps_the_lines_of_a_text(server: up_support.UpServer, tmp_path: Path) -> None:
     text = tmp_path / "a.log"
     text.write_text("".join(f"line {number}\n" for number in range(1000)))
     done = server.kiln("upload", str(text), "--items-per-part", "100", "-o", "-", "--",
@@ -115,7 +115,7 @@ def test_a_program_maps_the_lines_of_a_text(server: up_support.UpServer, tmp_pat
     assert done.stdout == text.read_text().upper()
 
 
-def test_the_job_is_shown_listed_and_explained(server: up_support.UpServer) -> None:
+def test_job_is_shown_listed_and_explained(server: up_support.UpServer) -> None:
     done = server.kiln("upload", str(SAMPLE), "--mapper", "identity", "--name", "shown",
                        "--items-per-part", "5", "--watch")  # fmt: skip
     job = job_of(done)
@@ -141,7 +141,7 @@ def test_the_job_is_shown_listed_and_explained(server: up_support.UpServer) -> N
     )
 
 
-def test_a_result_goes_through_links_and_into_devices(
+def test_result_follows_links_and_can_be_a_device(
     server: up_support.UpServer, tmp_path: Path
 ) -> None:
     (tmp_path / "link").symlink_to("out.jsonl")
@@ -159,15 +159,15 @@ def test_a_result_goes_through_links_and_into_devices(
 
 
 @pytest.mark.parametrize("size", [1, 9 * MIB], ids=["in one request", "in pieces"])
-def test_the_same_key_makes_one_job(server: up_support.UpServer, tmp_path: Path, size: int) -> None:
+def test_same_key_creates_one_job(server: up_support.UpServer, tmp_path: Path, size: int) -> None:
     file = tmp_path / "a.txt"
     file.write_bytes(b"a line\n" * (1 + size // 7))
     upload = ("upload", str(file), "--mapper", "identity", "--key", f"only-once-{size}")
     assert job_of(server.kiln(*upload)) == job_of(server.kiln(*upload))
 
 
-def test_a_pipe_outlives_the_server(server: up_support.UpServer) -> None:
-    """What was read from a pipe is kept until the server has it."""
+def test_pipe_outlives_the_server(server: up_support.UpServer) -> None:
+    """Data read from a pipe is kept until the server has it."""
     line = b"x" * 1023 + b"\n"
     with subprocess.Popen(
         [up_support.KILN, "upload", "-", "--format", "text", "--mapper", "identity", "-o", "-"],
@@ -185,7 +185,7 @@ def test_a_pipe_outlives_the_server(server: up_support.UpServer) -> None:
 
 
 def put(server: up_support.UpServer, path: str, data: bytes, **headers: str) -> Any:
-    """A raw request with the administrator's token: the headers of the answer."""
+    """Send a raw request with the administrator's token and return the headers of the response."""
     request = urllib.request.Request(
         server.http + path,
         data=data,
@@ -195,12 +195,12 @@ def put(server: up_support.UpServer, path: str, data: bytes, **headers: str) -> 
             **headers,
         },
     )
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        return answer.headers
+    with urllib.request.urlopen(request, timeout=10) as response:
+        return response.headers
 
 
 def begun(server: up_support.UpServer, data: bytes, *, size: int) -> str:
-    """An upload that broke off after some bytes: its id."""
+    """Start an upload, break it off after some bytes, and return its id."""
     made = put(server, "/files", b"", **{"Upload-Complete": "?0", "Upload-Length": str(size)})
     path = made["Location"].removeprefix(server.http)
     name = {"Upload-Offset": "0", "Upload-Complete": "?0"}
@@ -208,7 +208,7 @@ def begun(server: up_support.UpServer, data: bytes, *, size: int) -> str:
     return str(path.partition("?")[0].rpartition("/")[2])
 
 
-def test_an_upload_that_broke_off_goes_on(server: up_support.UpServer, tmp_path: Path) -> None:
+def test_interrupted_upload_continues(server: up_support.UpServer, tmp_path: Path) -> None:
     file = tmp_path / "big.txt"
     file.write_bytes(b"".join(b"%023d\n" % number for number in range(MIB)))  # 24 MiB
     upload = begun(server, file.read_bytes()[: 10 * MIB + 7], size=file.stat().st_size)
@@ -217,7 +217,7 @@ def test_an_upload_that_broke_off_goes_on(server: up_support.UpServer, tmp_path:
     assert out.read_bytes() == file.read_bytes()
 
 
-def test_uploads_that_broke_off_are_listed_and_deleted(server: up_support.UpServer) -> None:
+def test_interrupted_uploads_are_listed_and_deleted(server: up_support.UpServer) -> None:
     upload = begun(server, bytes(4 * MIB), size=9 * MIB)
     [line] = [
         each.split()
@@ -233,9 +233,7 @@ def test_uploads_that_broke_off_are_listed_and_deleted(server: up_support.UpServ
     server.kiln("delete", f"upload/{upload}", "--ignore-not-found")
 
 
-def test_another_file_is_not_taken_for_the_rest(
-    server: up_support.UpServer, tmp_path: Path
-) -> None:
+def test_resume_with_another_file_is_refused(server: up_support.UpServer, tmp_path: Path) -> None:
     file = tmp_path / "other.txt"
     file.write_text("one\ntwo\n")
     upload = begun(server, b"o" * 100, size=1000)
@@ -262,7 +260,7 @@ def test_ctrl_c_leaves_the_job_running(server: up_support.UpServer) -> None:
     assert server.kiln("wait", job, check=False).returncode == exits.Exit.TASK_FAILED
 
 
-def test_a_job_is_paused_changed_cancelled_redriven_and_deleted(
+def test_job_is_paused_changed_cancelled_redriven_and_deleted(
     server: up_support.UpServer,
 ) -> None:
     upload = ("upload", str(SAMPLE), "--mapper", "mappers.py:unending", "--items-per-part", "1")
@@ -314,8 +312,8 @@ def test_only_failed_parts_run_again(server: up_support.UpServer) -> None:
     assert runs == ["1", "2", *["1"] * 19]
 
 
-def test_tasks_of_a_job_are_like_all_others(server: up_support.UpServer) -> None:
-    """Listed, found by name and id, explained, with logs; but run again by their job alone."""
+def test_part_tasks_behave_like_other_tasks(server: up_support.UpServer) -> None:
+    """Listed, found by name and id, explained, with logs; but only their job runs them again."""
     upload = ("upload", str(SAMPLE), "--mapper", "mappers.py:half", "--items-per-part", "7",
               "--bad-records", "fail", "--retries", "1", "--watch")  # fmt: skip
     job = job_of(server.kiln(*upload, check=False))
@@ -349,8 +347,8 @@ def test_tasks_of_a_job_are_like_all_others(server: up_support.UpServer) -> None
     request = urllib.request.Request(
         f"{server.http}/metrics", headers={"Authorization": f"Bearer {token}"}
     )
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        samples = answer.read().decode()
+    with urllib.request.urlopen(request, timeout=30) as response:
+        samples = response.read().decode()
     assert 'kilnwork_file_jobs{namespace="default",phase="Failed"}' in samples
 
 
@@ -380,14 +378,14 @@ def test_tasks_of_a_job_are_like_all_others(server: up_support.UpServer) -> None
         ((str(SAMPLE), "--format", "json", "--mapper", "identity"), 1, "JSON array"),
     ],
 )
-def test_what_cannot_be_is_told(
+def test_invalid_arguments_are_explained(
     server: up_support.UpServer, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
     done = server.kiln("upload", *arguments, check=False)
     assert (done.returncode, said in done.stderr) == (code, True), done.stderr
 
 
-def test_a_dry_run_makes_nothing(server: up_support.UpServer) -> None:
+def test_dry_run_makes_nothing(server: up_support.UpServer) -> None:
     before = server.kiln("files", "-o", "name").stdout
     done = server.kiln("upload", "x.tsv.gz", "--mapper", "pkg.mod:f", "--dry-run", check=False)
     assert done.returncode == exits.Exit.USAGE  # there is no such file
@@ -398,7 +396,7 @@ def test_a_dry_run_makes_nothing(server: up_support.UpServer) -> None:
     assert server.kiln("files", "-o", "name").stdout == before
 
 
-def test_without_a_server_it_says_so(tmp_path: Path) -> None:
+def test_missing_server_is_reported(tmp_path: Path) -> None:
     environment = {**os.environ, "KUBECONFIG": str(tmp_path / "none")}
     done = subprocess.run(
         [up_support.KILN, "upload", str(SAMPLE), "--mapper", "identity"],

@@ -1,5 +1,7 @@
-"""Variables of tasks, also from Secrets: under `start`, `connect`, for calls and commands; what is
-secret is nowhere on disk, in no manifest and in no process list."""
+"""Variables of tasks, also from Secrets: under `start` and `connect`, for calls and commands.
+
+Secret values are in no file, manifest or process list.
+"""
 
 import os
 import subprocess
@@ -58,7 +60,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpSe
 
 @kiln.task(env={"PASSWORD": kiln.SecretKey("db", "password"), "MODE": "fast"})
 def with_secret() -> tuple[str | None, str | None, str]:
-    """Backwards: results are stored."""
+    """Return the values reversed, since results are stored."""
     child = subprocess.run(["printenv", "PASSWORD"], capture_output=True, text=True, check=False)
     own = os.environ.get("PASSWORD")
     return own and own[::-1], os.environ.get("MODE"), child.stdout.strip()[::-1]
@@ -71,7 +73,7 @@ def without() -> tuple[str | None, str | None]:
 
 @kiln.task(env={"MODE": "outer"})
 def outer() -> tuple[str | None, tuple[str | None, ...], str | None, str | None]:
-    """Its child runs in place, if it may."""
+    """Return the values of a child, which may run in place."""
     same = inner.submit().result()
     other = with_mode.submit().result()
     return os.environ.get("MODE"), other, same, os.environ.get("MODE")
@@ -104,7 +106,7 @@ def test_calls_get_the_values_of_secrets_and_leave_nothing(server: up_support.Up
     assert store <= {"control.db", "control.db-wal"}, store  # the Secret object itself
 
 
-def test_a_changed_secret_reaches_later_attempts(server: up_support.UpServer) -> None:
+def test_changed_secret_reaches_later_attempts(server: up_support.UpServer) -> None:
     with kiln.connect(server.data):
         changed = with_secret.options(env={"PASSWORD": kiln.SecretKey("db", "user")})
         assert changed.submit().result(60)[:2] == ("nna", None)
@@ -121,7 +123,7 @@ def test_a_changed_secret_reaches_later_attempts(server: up_support.UpServer) ->
         (kiln.SecretKey("noise", "bytes"), "key bytes of Secret noise is no text in UTF-8"),
     ],
 )
-def test_what_is_missing_fails_by_name(
+def test_missing_secret_fails_the_task_by_name(
     server: up_support.UpServer, key: kiln.SecretKey, message: str
 ) -> None:
     with kiln.connect(server.data):
@@ -147,7 +149,7 @@ def test_commands_get_the_values_of_secrets_and_config_maps(
     assert "variable PASSWORD: there is no Secret gone in namespace default" in said
 
 
-def test_containers_of_their_own_get_them_from_the_node(
+def test_pod_containers_get_values_from_the_node(
     server: up_support.UpServer, tmp_path: Path
 ) -> None:
     cluster = "{apiVersion: kilnwork.dev/v1alpha1, kind: TaskCluster, metadata: {name: apart}, "
@@ -165,7 +167,7 @@ def test_containers_of_their_own_get_them_from_the_node(
     assert "secretKeyRef" in pods
 
 
-def test_other_namespaces_have_their_own(server: up_support.UpServer, tmp_path: Path) -> None:
+def test_secrets_are_separate_per_namespace(server: up_support.UpServer, tmp_path: Path) -> None:
     here = ("-n", "elsewhere")
     space = "{apiVersion: v1, kind: Namespace, metadata: {name: elsewhere}}"
     server.kiln("apply", "-f", "-", stdin=space)
@@ -186,7 +188,7 @@ def test_other_namespaces_have_their_own(server: up_support.UpServer, tmp_path: 
         ("{name: A, valueFrom: {secretKeyRef: {name: a, key: a/b}}}", "secretKeyRef.key"),
     ],
 )
-def test_a_reference_that_cannot_be_is_refused(
+def test_invalid_reference_is_rejected(
     server: up_support.UpServer, tmp_path: Path, entry: str, message: str
 ) -> None:
     text = TASK.format(name="refused", directory=tmp_path).replace(
@@ -197,7 +199,7 @@ def test_a_reference_that_cannot_be_is_refused(
     assert message in refused.stderr
 
 
-def test_a_start_has_the_secrets_of_a_directory(tmp_path: Path) -> None:
+def test_home_reads_secrets_from_a_directory(tmp_path: Path) -> None:
     (tmp_path / "secrets" / "db").mkdir(parents=True)
     (tmp_path / "secrets" / "db" / "password").write_text(VALUE)
     with kiln.start(tmp_path / "journal", slots=1, secrets=tmp_path / "secrets"):
@@ -212,14 +214,14 @@ def test_a_start_has_the_secrets_of_a_directory(tmp_path: Path) -> None:
     assert _in_files(tmp_path / "journal") == []
 
 
-def test_a_start_without_secrets_refuses_them_by_name() -> None:
+def test_home_without_secrets_refuses_references_by_name() -> None:
     with kiln.start(slots=1):
         assert without.options(env={"MODE": "x"}).submit().result(60) == (None, "x")
         with pytest.raises(kiln.BadOption, match=r"kiln.start\(secrets=DIRECTORY\)"):
             with_secret.submit()
 
 
-def test_a_call_that_waits_for_its_values_can_be_cancelled(tmp_path: Path) -> None:
+def test_call_that_waits_for_its_values_can_be_cancelled(tmp_path: Path) -> None:
     secret = tmp_path / "secrets" / "db"
     secret.mkdir(parents=True)
     os.mkfifo(secret / "ignored")
@@ -241,6 +243,6 @@ def test_a_call_that_waits_for_its_values_can_be_cancelled(tmp_path: Path) -> No
         (["A"], "a dictionary of strings"),
     ],
 )
-def test_variables_that_cannot_be_are_refused(env: object, message: str) -> None:
+def test_invalid_variables_are_rejected(env: object, message: str) -> None:
     with pytest.raises(kiln.BadOption, match=message):
         kiln.task(env=env)(lambda: None)  # type: ignore[call-overload]

@@ -1,4 +1,4 @@
-"""What waits says why, and starts as soon as what it waited for is there."""
+"""Waiting tasks give the reason, and start as soon as it no longer applies."""
 
 import json
 import time
@@ -15,7 +15,7 @@ from support import waiting
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
-    """One for all: every test has names of its own."""
+    """Yield a server for all tests of the module: each test uses its own names."""
     with up_support.serving(tmp_path_factory.mktemp("up")) as server:
         yield server
 
@@ -31,7 +31,7 @@ def apply(server: up_support.UpServer, kind: str, name: str, **rest: Any) -> Non
 
 
 SOON_S = 5.0
-"""A second when nothing else runs; whoever looked only now and then would take longer."""
+"""A second when nothing else runs; a poller would take longer."""
 
 
 def status(server: up_support.UpServer, name: str) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def status(server: up_support.UpServer, name: str) -> dict[str, Any]:
 
 
 def waits_for(server: up_support.UpServer, name: str, reason: str, missing: str) -> None:
-    """The Task is Pending with this reason, and its message names what is missing."""
+    """Wait until the Task is Pending with this reason and its message names what is missing."""
     waiting.wait_until(
         lambda: status(server, name).get("reason") == reason,
         what=f"{name} says {reason}",
@@ -52,23 +52,23 @@ def waits_for(server: up_support.UpServer, name: str, reason: str, missing: str)
 
 
 def started(server: up_support.UpServer, name: str) -> float:
-    """When its first attempt began, to the microsecond, as the journal has it."""
+    """Return the start of its first attempt in the journal, in seconds with microseconds."""
     http = json.loads((server.data / "endpoints.json").read_text())["http"]
     token = (server.data / "token").read_text().strip()
     request = urllib.request.Request(
         f"{http}/v1/namespaces/default/tasks/{name}", headers={"Authorization": f"Bearer {token}"}
     )
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        return clock.parse_rfc3339(json.load(answer)["startTime"])
+    with urllib.request.urlopen(request, timeout=30) as response:
+        return clock.parse_rfc3339(json.load(response)["startTime"])
 
 
 def starts_soon(server: up_support.UpServer, name: str, created: float) -> None:
-    """It starts soon after `created`, taken when what it waited for was there."""
+    """Check that it starts soon after `created`, the time when the missing object was there."""
     waiting.wait_until(lambda: status(server, name).get("state") == "Success", what=f"{name} runs")
     assert started(server, name) - created <= SOON_S
 
 
-def test_a_missing_object_is_named_and_its_creation_starts_the_task(
+def test_missing_object_is_named_and_its_creation_starts_the_task(
     up: up_support.UpServer,
 ) -> None:
     script = 'cp "$KILN_INPUT" "$KILN_OUTPUT"'
@@ -80,7 +80,7 @@ def test_a_missing_object_is_named_and_its_creation_starts_the_task(
     assert status(up, "copies")["result"]["value"] == {"input": {"points": [[1, 2]]}}
 
 
-def test_a_missing_cluster_is_named(up: up_support.UpServer) -> None:
+def test_missing_cluster_is_named(up: up_support.UpServer) -> None:
     apply(up, "Task", "homeless", spec={"command": ["true"], "clusterName": "later"})
     waits_for(up, "homeless", "WaitingForCluster", "later")
     apply(up, "TaskCluster", "later", spec={"replicas": 1})
@@ -88,17 +88,17 @@ def test_a_missing_cluster_is_named(up: up_support.UpServer) -> None:
     starts_soon(up, "homeless", created)
 
 
-def test_a_missing_account_is_named(up: up_support.UpServer) -> None:
-    apply(up, "TaskCluster", "c", spec={"replicas": 1, "serviceAccountName": "nobody-yet"})
+def test_missing_account_is_named(up: up_support.UpServer) -> None:
+    apply(up, "TaskCluster", "c", spec={"replicas": 1, "serviceAccountName": "missing-account"})
     apply(up, "Task", "nameless", spec={"command": ["true"], "clusterName": "c"})
-    waits_for(up, "nameless", "WaitingForServiceAccount", "nobody-yet")
-    body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody-yet"}}
+    waits_for(up, "nameless", "WaitingForServiceAccount", "missing-account")
+    body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "missing-account"}}
     up.kiln("apply", "-f", "-", stdin=json.dumps(body))
     created = time.time()
     starts_soon(up, "nameless", created)
 
 
-def test_a_result_of_another_task_is_an_input(up: up_support.UpServer) -> None:
+def test_result_of_another_task_is_an_input(up: up_support.UpServer) -> None:
     inputs = [{"name": "a", "task": "first", "path": "$.value"}]
     command = ["sh", "-c", 'cp "$KILN_INPUT" "$KILN_OUTPUT"']
     apply(up, "Task", "second", spec={"command": command, "inputs": inputs})
@@ -118,7 +118,7 @@ def test_retries_follow_the_policy_and_are_counted(up: up_support.UpServer) -> N
     assert status(up, "flaky")["attempts"] == 3
 
 
-def test_a_running_timeout_fails_the_task(up: up_support.UpServer) -> None:
+def test_running_timeout_fails_the_task(up: up_support.UpServer) -> None:
     apply(
         up,
         "Task",
@@ -138,7 +138,7 @@ def test_deleting_a_running_task_ends_its_process(up: up_support.UpServer) -> No
     )
 
 
-def test_a_worker_pod_that_is_deleted_is_replaced_and_its_task_runs_again(
+def test_worker_pod_that_is_deleted_is_replaced_and_its_task_runs_again(
     up: up_support.UpServer,
 ) -> None:
     script = 'test "$KILN_ATTEMPT" -gt 1 || sleep 60'
@@ -155,7 +155,7 @@ def test_logs_outlive_the_worker(up: up_support.UpServer) -> None:
     assert up.kiln("logs", "logged").stdout == "one\ntwo\n"
 
 
-def test_a_deleted_cluster_fails_what_waits_for_it(up: up_support.UpServer) -> None:
+def test_deleted_cluster_fails_waiting_tasks(up: up_support.UpServer) -> None:
     apply(up, "TaskCluster", "going", spec={"replicas": 1, "drainSeconds": 1})
     apply(up, "Task", "orphan", spec={"command": ["sleep", "60"], "clusterName": "going"})
     waiting.wait_until(lambda: status(up, "orphan").get("state") == "Running", what="it runs")

@@ -1,6 +1,6 @@
-"""docs/how-to/migrate-from-aksjobscheduler.md by hand: the README of its system, line by line.
+"""docs/how-to/migrate-from-aksjobscheduler.md, followed step by step: the README of its system.
 
-Its curl commands are those of that README, but for address, file and id.
+The curl commands are those of that README, except for address, file and id.
 """
 
 import json
@@ -32,7 +32,9 @@ OLD_FIELDS = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
-    """With parts small enough for a test, by the source system's own variable."""
+    """Yield a server whose parts are small enough for a test, set by the source system's
+    variable.
+    """
     directory = tmp_path_factory.mktemp("walk")
     generate = [sys.executable, str(EXAMPLE / "generate.py"), str(LINES)]
     (directory / "sample_large_work.json").write_bytes(subprocess.check_output(generate))
@@ -42,7 +44,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpSe
 
 
 def shell(server: up_support.UpServer, command: str) -> str:
-    """What a command of the page prints, typed in the server's directory."""
+    """Return the output of a command of the page, run in the server's directory."""
     typed = command.replace("http://127.0.0.1:7444", server.http)
     done = subprocess.run(
         ["bash", "-c", typed], capture_output=True, text=True, env=server.environment,
@@ -53,17 +55,17 @@ def shell(server: up_support.UpServer, command: str) -> str:
 
 
 def commands(start: str) -> list[str]:
-    """Those of the page that begin so."""
+    """Return the commands of the page that begin with `start`."""
     return [command for command in COMMANDS if command.startswith(start)]
 
 
 def document(server: up_support.UpServer, job: str) -> Any:
-    """A job's own, as somebody without a token sees it."""
+    """Return a job's document, as a client without a token gets it."""
     return json.loads(shell(server, f"curl -sS {server.http}/jobs/{job}"))
 
 
 @pytest.mark.curl
-def test_the_readme_works_line_by_line(server: up_support.UpServer) -> None:
+def test_readme_commands_work_in_order(server: up_support.UpServer) -> None:
     [post] = commands("curl -X POST")
     job = shell(server, post)
     assert re.fullmatch(r"20\d\d-\d\d-\d+", job), "the id alone, as text"
@@ -91,7 +93,7 @@ def test_the_readme_works_line_by_line(server: up_support.UpServer) -> None:
 
 
 @pytest.mark.curl
-def test_nobody_without_a_token_runs_code(server: up_support.UpServer) -> None:
+def test_client_without_a_token_runs_no_code(server: up_support.UpServer) -> None:
     for what in ("mapper=identity", "command=id", "reducer=identity"):
         status = shell(
             server,
@@ -107,12 +109,12 @@ def test_nobody_without_a_token_runs_code(server: up_support.UpServer) -> None:
 
 
 @pytest.mark.curl
-def test_the_sample_is_byte_for_byte_that_of_the_source(server: up_support.UpServer) -> None:
+def test_sample_equals_that_of_the_source_project(server: up_support.UpServer) -> None:
     for script in ("curl.sh", "run.sh"):
         shell(server, f"{EXAMPLE / script} {server.http}")
 
 
-def test_a_page_that_a_browser_shows_posts_nothing(server: up_support.UpServer) -> None:
+def test_browser_page_cannot_post(server: up_support.UpServer) -> None:
     status = shell(
         server,
         "curl -sS -o /dev/null -w '%{http_code}' -H 'Origin: http://evil.example' "
@@ -121,13 +123,13 @@ def test_a_page_that_a_browser_shows_posts_nothing(server: up_support.UpServer) 
     assert status == "401"
 
 
-def test_over_tls_everybody_needs_a_token(server: up_support.UpServer) -> None:
+def test_tls_clients_need_a_token(server: up_support.UpServer) -> None:
     port = int(server.http.rpartition(":")[2]) - 1
     url = f"https://127.0.0.1:{port}/jobs"
     assert shell(server, f"curl -sSk -o /dev/null -w '%{{http_code}}' {url}") == "401"
 
 
-def test_every_command_of_the_page_was_typed() -> None:
+def test_every_command_of_the_page_was_run() -> None:
     known = (
         "curl -X POST", "curl http://127.0.0.1:7444/jobs/", "kiln", 'curl -H "Authorization',
         'curl "http://127.0.0.1:7444/jobs/',

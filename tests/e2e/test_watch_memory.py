@@ -1,4 +1,4 @@
-"""What `kiln up` holds while clients watch everything, and after they have left."""
+"""Memory of `kiln up` while clients watch everything, and after they have disconnected."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ PATH = "/api/v1/namespaces/default/configmaps"
 
 
 def resident_mib(pid: int) -> float:
-    """VmRSS of a process (proc_pid_status(5))."""
+    """Return VmRSS of a process (proc_pid_status(5))."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     [line] = [line for line in lines if line.startswith("VmRSS:")]
     return int(line.split()[1]) / 1024
@@ -29,18 +29,20 @@ def resident_mib(pid: int) -> float:
 async def make_config_maps(http: aiohttp.ClientSession) -> None:
     for number in range(CONFIG_MAPS):
         body = {"metadata": {"name": f"c{number}"}, "data": {"x": "y" * BYTES}}
-        async with http.post(PATH, json=body) as answer:
-            assert answer.status == 201, await answer.text()
+        async with http.post(PATH, json=body) as response:
+            assert response.status == 201, await response.text()
 
 
 async def watch_and_leave(http: aiohttp.ClientSession, pid: int) -> float:
-    """Open all watches, read the beginning of each, leave; gives the memory while all are open."""
+    """Open all watches, read the beginning of each, close them; return the memory while all were
+    open.
+    """
 
     async def opened() -> aiohttp.ClientResponse:
-        answer = await http.get("/api/v1/configmaps", params={"watch": "1"})
-        stack.callback(answer.close)
-        assert await answer.content.readany()
-        return answer
+        response = await http.get("/api/v1/configmaps", params={"watch": "1"})
+        stack.callback(response.close)
+        assert await response.content.readany()
+        return response
 
     with contextlib.ExitStack() as stack:
         for _ in range(WATCHES // OPENED_AT_ONCE):
@@ -49,7 +51,7 @@ async def watch_and_leave(http: aiohttp.ClientSession, pid: int) -> float:
 
 
 @pytest.mark.timeout(180)
-async def test_watches_that_are_over_leave_no_memory_behind(up: ups.UpServer) -> None:
+async def test_ended_watches_release_their_memory(up: ups.UpServer) -> None:
     settings = config.load(up.data / "kubeconfig")
     tls = ssl.create_default_context(cadata=settings.ca_data)
     session = aiohttp.ClientSession(

@@ -1,4 +1,4 @@
-"""Runs many seeds, for as long as wanted, and goes on where it stopped.
+"""Run many seeds, for as long as wanted, and resume from a state file.
 
     python -m tests.faults.campaign programs --seeds 1:1000 --state programs.jsonl --jobs 2
     python -m tests.faults.campaign programs --seeds 17 --keep   # repeat one, and keep its files
@@ -23,22 +23,22 @@ from support.sets import run as sets
 
 
 def one_program(seed: int, *, keep: bool) -> campaigns.Report:
-    """A random program under faults."""
+    """Run a random program under faults."""
     return dataclasses.asdict(programs.run(seed, keep=keep))
 
 
 def one_storm(seed: int, *, keep: bool) -> campaigns.Report:
-    """The same program under many more faults."""
+    """Run a random program under many more faults."""
     return dataclasses.asdict(programs.run(seed, storm=True, keep=keep))
 
 
 def one_load(seed: int, *, keep: bool) -> campaigns.Report:
-    """A mixed load on a server that is killed."""
+    """Run a mixed load on a server that is killed."""
     return dataclasses.asdict(mixed.run(seed, keep=keep))
 
 
 def one_set(seed: int, *, keep: bool) -> campaigns.Report:
-    """A SyncSet of 64 shards whose processes and data are troubled."""
+    """Run a SyncSet of 64 shards whose processes and data are disturbed."""
     return dataclasses.asdict(sets.run(seed, keep=keep))
 
 

@@ -1,4 +1,4 @@
-"""What campaigns compare with: they must see what is lost, repeated or out of order."""
+"""The checks that campaigns rely on: they must find lost, repeated and misordered events."""
 
 import json
 from pathlib import Path
@@ -35,20 +35,20 @@ def problems(*segments: load_watchers.Segment) -> list[str]:
     return load_watchers.problems(watcher, [writer])
 
 
-def test_a_watcher_that_saw_everything_has_no_problem() -> None:
+def test_watcher_with_all_events_has_no_problem() -> None:
     assert problems(load_watchers.Segment(4, {}, SEEN)) == []
 
 
 @pytest.mark.parametrize("lost", range(len(SEEN)))
-def test_an_event_that_was_not_sent_is_a_problem(lost: int) -> None:
+def test_missing_event_is_a_problem(lost: int) -> None:
     assert problems(load_watchers.Segment(4, {}, SEEN[:lost] + SEEN[lost + 1 :]))
 
 
-def test_an_event_that_was_sent_twice_is_a_problem() -> None:
+def test_repeated_event_is_a_problem() -> None:
     assert problems(load_watchers.Segment(4, {}, [*SEEN[:2], SEEN[1], *SEEN[2:]]))
 
 
-def test_a_list_stands_for_what_was_written_before_it() -> None:
+def test_list_replaces_the_events_before_it() -> None:
     first, second = (
         load_watchers.Segment(4, {}, SEEN[:1]),
         load_watchers.Segment(6, {"w0-1": "b"}, SEEN[2:]),
@@ -57,7 +57,7 @@ def test_a_list_stands_for_what_was_written_before_it() -> None:
     assert problems(first, load_watchers.Segment(6, {"w0-1": "b"}, SEEN[3:]))
 
 
-def line(at: int, kind: str, attempt: int = 1, task: str = "t") -> effects.Effect:
+def effect(at: int, kind: str, attempt: int = 1, task: str = "t") -> effects.Effect:
     return effects.Effect(at, kind, "c0", task, 1, attempt, 7)
 
 
@@ -71,16 +71,16 @@ CALL = nodes.Node("c0", "value", key="k")
 @pytest.mark.parametrize(
     ("found", "disturbed", "wrong"),
     [
-        ([line(0, "start"), line(1, "seen")], False, ""),
-        ([line(0, "start"), line(1, "start")], True, "was started twice"),
-        ([line(0, "start"), line(1, "start", 2)], True, ""),
-        ([line(0, "start"), line(1, "start", 2)], False, "though nothing was killed"),
-        ([line(0, "start", 2), line(1, "seen")], False, ""),
-        ([line(0, "start"), line(1, "seen"), line(2, "start", 2)], True, "after its result"),
-        ([line(0, "start"), line(1, "start", 1, "u")], True, "was several tasks"),
+        ([effect(0, "start"), effect(1, "seen")], False, ""),
+        ([effect(0, "start"), effect(1, "start")], True, "was started twice"),
+        ([effect(0, "start"), effect(1, "start", 2)], True, ""),
+        ([effect(0, "start"), effect(1, "start", 2)], False, "though nothing was killed"),
+        ([effect(0, "start", 2), effect(1, "seen")], False, ""),
+        ([effect(0, "start"), effect(1, "seen"), effect(2, "start", 2)], True, "after its result"),
+        ([effect(0, "start"), effect(1, "start", 1, "u")], True, "was several tasks"),
     ],
 )
-def test_what_runs_twice_without_a_reason_is_found(
+def test_call_that_starts_twice_without_a_loss_is_a_problem(
     found: list[effects.Effect], *, disturbed: bool, wrong: str
 ) -> None:
     problem = checks.twice(program(CALL), found, disturbed=disturbed)
@@ -88,13 +88,13 @@ def test_what_runs_twice_without_a_reason_is_found(
     assert bool(problem) is bool(wrong)
 
 
-def test_the_model_says_who_fails_because_of_whom() -> None:
+def test_model_traces_failed_inputs_to_their_root_errors() -> None:
     fails = nodes.Node("c0", "raise", how="Boom")
     inputs = (nodes.Input(ref="c0", nested=True),)
-    given_up = nodes.Node("c1", "value", inputs=inputs)
+    rejects = nodes.Node("c1", "value", inputs=inputs)
     accepts = nodes.Node("c2", "value", inputs=inputs, accept_failures=True)
     after = nodes.Node("c3", "value", inputs=(nodes.Input(ref="c1"),))
-    made = program(fails, given_up, accepts, after)
+    made = program(fails, rejects, accepts, after)
     found = oracle.outcomes(made)
     assert found["c0"] == [["error", "Boom", "boom c0/2"]]
     assert found["c1"] == found["c3"] == [oracle.INPUT_FAILED]
@@ -103,11 +103,11 @@ def test_the_model_says_who_fails_because_of_whom() -> None:
     assert oracle.roots(made, found) == {"c1": {"Boom"}, "c3": {"Boom"}}
 
 
-def test_a_seed_means_the_same_each_time() -> None:
+def test_generator_is_deterministic_for_a_seed() -> None:
     assert generator.program(17) == generator.program(17) != generator.program(18)
 
 
-def test_a_campaign_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_campaign_resumes_from_its_state_file(tmp_path: Path) -> None:
     ran: list[int] = []
 
     def one(seed: int) -> dict[str, Any]:
@@ -116,12 +116,12 @@ def test_a_campaign_goes_on_where_it_stopped(tmp_path: Path) -> None:
         return {"seed": seed, "kind": kind, "text": "", "seconds": 0.1}
 
     def run(seeds: str) -> int:
-        campaign = campaigns.Campaign(one, state=tmp_path / "state", say=said.append)
+        campaign = campaigns.Campaign(one, state=tmp_path / "state", say=messages.append)
         return campaign.run(campaigns.seeds_of(seeds), jobs=1)
 
-    said: list[str] = []
+    messages: list[str] = []
     assert run("1:2") == 1
-    assert "2 (hang)" in said[-1]
+    assert "2 (hang)" in messages[-1]
     assert run("1:2,4") == 0
     assert ran == [1, 2, 2, 4]
     lines = [json.loads(line) for line in (tmp_path / "state").read_text().splitlines()]
@@ -141,7 +141,7 @@ def test_a_campaign_goes_on_where_it_stopped(tmp_path: Path) -> None:
         ({"a": (1, 1)}, {}, [("a", 1), ("a", 1)], 1),
     ],
 )
-def test_shards_that_are_lost_or_repeated_are_seen(
+def test_lost_or_repeated_shards_are_problems(
     found: dict[str, tuple[int, int]],
     committed: dict[str, tuple[int, int]],
     starts: list[tuple[str, int]],

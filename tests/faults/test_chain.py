@@ -1,6 +1,7 @@
-"""SIGKILL at random points of the counter chain: it always ends at 50, and nothing is left.
+"""SIGKILL at random points of the counter chain: it always ends at 50, and no process is left.
 
-Seeded: the seed is printed, and KILN_FAULT_SEED repeats it. KILN_FAULT_RUNS says how many (4).
+Seeded: the seed is printed, and KILN_FAULT_SEED repeats it. KILN_FAULT_RUNS is the number of runs
+(4).
 """
 
 import os
@@ -41,47 +42,46 @@ def states(server: up_support.UpServer) -> dict[str, str]:
     return {t["metadata"]["name"]: t.get("status", {}).get("state", "") for t in items}
 
 
-def victims(server: up_support.UpServer, kind: str) -> list[int]:
-    """Pids that a blow of this kind may hit."""
+def pids_of(server: up_support.UpServer, kind: str) -> list[int]:
+    """Return the pids of agents, or of processes of tasks."""
     marks = {"agent": "kilnwork.worker", "task": "counter.py"}
     return [pid for pid, command in server.leftovers().items() if marks[kind] in command]
 
 
-def strike(server: up_support.UpServer, chance: random.Random, *kinds: str) -> str:
-    """SIGKILL the server (and start it again), an agent, or a task's process."""
-    kind = chance.choice(kinds)
+def kill_one(server: up_support.UpServer, rng: random.Random, *kinds: str) -> str:
+    """Send SIGKILL to the server (and restart it), an agent, or a task's process; return which."""
+    kind = rng.choice(kinds)
     if kind == "server":
         server.kill()
-        time.sleep(chance.uniform(0, 0.5))
+        time.sleep(rng.uniform(0, 0.5))
         server.start()
         return kind
-    found = victims(server, kind)
+    found = pids_of(server, kind)
     if not found:
         return f"{kind} (none)"
-    processes.signal_all([chance.choice(found)], signal.SIGKILL)
+    processes.signal_all([rng.choice(found)], signal.SIGKILL)
     return kind
 
 
 @pytest.mark.faults
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_chain_survives_any_kill(counter: up_support.UpServer, seed: int) -> None:
+def test_chain_completes_despite_random_kills(counter: up_support.UpServer, seed: int) -> None:
     print(f"seed {seed}: repeat with KILN_FAULT_SEED={seed}")
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     counter.kiln("apply", "-f", "cluster.yaml", "-f", "start.yaml")
-    blows: list[str] = []
-    for _ in range(chance.randint(3, 5)):
-        time.sleep(chance.uniform(0.2, 1.2))
-        # All that cost an attempt may meet the same task, where one takes long: not more of them
-        # than its maxLosses.
-        costly = len(blows) - blows.count("server") < LOSSES
-        blows.append(strike(counter, chance, "server", *["agent", "task"] * costly))
-    print("blows:", blows)
-    # A task that was lost after it made its child runs again, beside the rest of the chain: it may
-    # end after the last one.
+    kills: list[str] = []
+    for _ in range(rng.randint(3, 5)):
+        time.sleep(rng.uniform(0.2, 1.2))
+        # Kills of agents and tasks may all hit one slow task: no more of them than its maxLosses.
+        costly = len(kills) - kills.count("server") < LOSSES
+        kills.append(kill_one(counter, rng, "server", *["agent", "task"] * costly))
+    print("kills:", kills)
+    # A task that was lost after it submitted its child runs again, beside the rest of the chain,
+    # and may end after task-50.
     final = waiting.wait_until(
         lambda: "task-50" in (s := states(counter)) and not set(s.values()) - ENDED and s,
-        what=f"the chain ends after {blows}",
+        what=f"the chain ends after {kills}",
         timeout_s=180,
         every_s=0.3,
     )
@@ -93,7 +93,7 @@ def test_a_chain_survives_any_kill(counter: up_support.UpServer, seed: int) -> N
 
 @pytest.mark.faults
 @pytest.mark.timeout(150)
-def test_nothing_is_left_75_seconds_after_a_crash(counter: up_support.UpServer) -> None:
+def test_no_process_is_left_75_seconds_after_a_crash(counter: up_support.UpServer) -> None:
     counter.kiln("apply", "-f", "cluster.yaml")
     counter.kiln("run", "--cluster", "counter", "--", "sleep", "600")
     waiting.wait_until(

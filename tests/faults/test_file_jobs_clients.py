@@ -1,4 +1,4 @@
-"""Clients of file jobs that vanish, repeat themselves, or whose server is killed under them.
+"""Clients of file jobs that vanish, repeat their requests, or whose server is killed meanwhile.
 
 Seeded: the seed is printed, KILN_FAULT_SEED repeats it.
 """
@@ -46,13 +46,15 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_files.UpFiles
 
 
 @pytest.fixture
-def chance(request: pytest.FixtureRequest) -> random.Random:
+def rng(request: pytest.FixtureRequest) -> random.Random:
     print(f"seed {SEED}: repeat with KILN_FAULT_SEED={SEED}")
     return random.Random(f"{SEED} {request.node.name}")
 
 
-def sent(world: up_files.UpFiles, head: str, body: bytes, **headers: str) -> socket.socket:
-    """A connection on which so much of a request was sent."""
+def send_part_of_request(
+    world: up_files.UpFiles, head: str, body: bytes, **headers: str
+) -> socket.socket:
+    """Send the head of a request and this much of its body; return the open connection."""
     place = parse.urlsplit(world.server.http)
     assert place.hostname is not None
     assert place.port is not None
@@ -63,67 +65,71 @@ def sent(world: up_files.UpFiles, head: str, body: bytes, **headers: str) -> soc
     return made
 
 
-def form(data: bytes) -> bytes:
+def multipart_body(data: bytes) -> bytes:
     start = b'--xyz\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n'
     return start + data + b"\r\n--xyz--\r\n"
 
 
-def chunked(data: bytes) -> bytes:
+def chunked_body(data: bytes) -> bytes:
     pieces = (data[at : at + 70_000] for at in range(0, len(data), 70_000))
     return b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
 
 
-WAYS = {
+UPLOADS = {
     "raw": (LARGE, {"Content_Length": str(len(LARGE))}),
     "form": (
-        form(LARGE),
+        multipart_body(LARGE),
         {
-            "Content_Length": str(len(form(LARGE))),
+            "Content_Length": str(len(multipart_body(LARGE))),
             "Content_Type": "multipart/form-data; boundary=xyz",
         },
     ),
-    "chunked": (chunked(LARGE), {"Transfer_Encoding": "chunked"}),
+    "chunked": (chunked_body(LARGE), {"Transfer_Encoding": "chunked"}),
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_client_that_vanishes_anywhere_leaves_nothing(
-    world: up_files.UpFiles, chance: random.Random, way: str
+@pytest.mark.parametrize("upload", UPLOADS)
+def test_upload_of_a_vanished_client_leaves_no_files(
+    world: up_files.UpFiles, rng: random.Random, upload: str
 ) -> None:
-    body, headers = WAYS[way]
+    body, headers = UPLOADS[upload]
     jobs, before = world.jobs(), world.stored()
-    for cut in [0, len(body) - 1, *chance.sample(range(len(body)), 6)]:
-        with sent(world, "POST " + up_files.job_url(IDENTITY), body[:cut], **headers) as one:
-            if chance.random() < 0.5:  # else it is gone at once
+    for cut in [0, len(body) - 1, *rng.sample(range(len(body)), 6)]:
+        with send_part_of_request(
+            world, "POST " + up_files.job_url(IDENTITY), body[:cut], **headers
+        ) as one:
+            if rng.random() < 0.5:  # else the client vanishes at once
                 with contextlib.suppress(AssertionError):
                     waiting.wait_until(
-                        lambda: world.stored() != before, what="something", timeout_s=0.1
+                        lambda: world.stored() != before, what="a file appears", timeout_s=0.1
                     )
-            if chance.random() < 0.5:
+            if rng.random() < 0.5:
                 one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # RST
-        waiting.wait_until(lambda: world.stored() == before, what="nothing left")
+        waiting.wait_until(lambda: world.stored() == before, what="the files are removed")
     assert world.jobs() == jobs
-    with sent(world, "POST " + up_files.job_url(IDENTITY), body, **headers) as whole:
+    with send_part_of_request(
+        world, "POST " + up_files.job_url(IDENTITY), body, **headers
+    ) as whole:
         assert b" 202 " in whole.recv(200)
     [job] = set(world.jobs()) - set(jobs)
     world.ended(job)
     world.assert_sound(job, LARGE, up_files.ExpectedResult(LARGE, [], LARGE.count(b"\n")))
 
 
-def test_an_upload_in_many_pieces_goes_on_after_every_blow(
-    world: up_files.UpFiles, chance: random.Random
+def test_resumable_upload_continues_after_disconnects_and_kills(
+    world: up_files.UpFiles, rng: random.Random
 ) -> None:
-    """The client vanishes in the middle of pieces, and the server is killed twice."""
+    """The client vanishes in the middle of each piece, and the server is killed twice."""
     begun = world.ask("POST", "/files", b"", Upload_Complete="?0")
     path, jobs = begun.headers["location"], world.jobs()
-    cuts = sorted(chance.sample(range(1, len(LARGE)), 6))
-    killed = set(chance.sample(cuts, 2))
-    told = 0
+    cuts = sorted(rng.sample(range(1, len(LARGE)), 6))
+    killed = set(rng.sample(cuts, 2))
+    offset = 0
     for cut in cuts:
-        piece = {"Upload_Offset": str(told), "Upload_Complete": "?0"}
+        piece = {"Upload_Offset": str(offset), "Upload_Complete": "?0"}
         kind = {"Content_Type": "application/partial-upload", "Content_Length": str(len(LARGE))}
-        with sent(world, f"PATCH {path}", LARGE[told:cut], **piece, **kind):
-            time.sleep(chance.uniform(0, 0.05))
+        with send_part_of_request(world, f"PATCH {path}", LARGE[offset:cut], **piece, **kind):
+            time.sleep(rng.uniform(0, 0.05))
             if cut in killed:
                 world.server.kill()
         if cut in killed:
@@ -134,14 +140,14 @@ def test_an_upload_in_many_pieces_goes_on_after_every_blow(
             seen.append(int(world.ask("HEAD", path).headers["upload-offset"]))
             return seen[-2:-1] == seen[-1:]
 
-        waiting.wait_until(settled, what="what came is counted", every_s=0.1)  # most of the time
-        assert told <= offsets[-1] <= cut
-        told = offsets[-1]
+        waiting.wait_until(settled, what="the offset is stable", every_s=0.1)
+        assert offset <= offsets[-1] <= cut
+        offset = offsets[-1]
     name = path.partition("?")[0].rpartition("/")[2]
     early = world.ask("POST", f"/jobs?file={name}", json.dumps(IDENTITY).encode())
     assert early.status == 409
     assert world.jobs() == jobs
-    waiting.wait_until(lambda: completed(world, path, LARGE), what="all of it is there")
+    waiting.wait_until(lambda: complete_upload(world, path, LARGE), what="the upload is complete")
     made = world.ask("POST", f"/jobs?file={name}", json.dumps(IDENTITY).encode())
     job = made.json["id"]
     world.ended(job)
@@ -149,17 +155,20 @@ def test_an_upload_in_many_pieces_goes_on_after_every_blow(
     assert world.ask("DELETE", path).status == 204
 
 
-def completed(world: up_files.UpFiles, path: str, data: bytes) -> bool:
-    """Send the rest. False: a client that has vanished was not yet noticed, and came first."""
-    told = world.ask("HEAD", path).headers["upload-offset"]
-    last = {"Upload_Offset": told, "Upload_Complete": "?1"}
+def complete_upload(world: up_files.UpFiles, path: str, data: bytes) -> bool:
+    """Send the rest of the file, and return whether it was accepted.
+
+    It is refused (409) as long as the server takes the connection of a vanished client for open.
+    """
+    offset = world.ask("HEAD", path).headers["upload-offset"]
+    last = {"Upload_Offset": offset, "Upload_Complete": "?1"}
     kind = {"Content_Type": "application/partial-upload"}
-    status = world.ask("PATCH", path, data[int(told) :], **last, **kind).status
+    status = world.ask("PATCH", path, data[int(offset) :], **last, **kind).status
     assert status in (200, 409)
     return status == 200
 
 
-def test_what_was_never_finished_is_forgotten_by_age(world: up_files.UpFiles) -> None:
+def test_unfinished_upload_is_removed_after_a_day(world: up_files.UpFiles) -> None:
     begun = world.ask("POST", "/files", SMALL, Upload_Complete="?0")
     path = begun.headers["location"]
     name = path.partition("?")[0].rpartition("/")[2]
@@ -171,32 +180,33 @@ def test_what_was_never_finished_is_forgotten_by_age(world: up_files.UpFiles) ->
     os.utime(state.parent / "data" / "kept", (before, before))
     world.server.start()
     waiting.wait_until(
-        lambda: not [path for path in world.stored() if name in path], what="it is forgotten"
+        lambda: not [path for path in world.stored() if name in path], what="the upload is removed"
     )
     assert world.ask("HEAD", path).status == 404
 
 
 def remove_orphans(world: up_files.UpFiles) -> None:
-    """Inputs of a server that died before their job's row was written: swept after a day.
+    """Remove inputs of a server that died before it wrote the row of their job.
 
-    All jobs there are must be over."""
+    The server sweeps them after a day. All jobs must be finished.
+    """
     for orphan in world.directory.glob("default/*/input"):
         if not orphan.with_name("job.json").exists():
             assert orphan.read_bytes() == LARGE
             shutil.rmtree(orphan.parent)
 
 
-def test_a_server_killed_while_a_job_takes_a_file_has_one_job(
-    world: up_files.UpFiles, chance: random.Random
+def test_server_killed_while_a_job_takes_an_upload_has_one_job(
+    world: up_files.UpFiles, rng: random.Random
 ) -> None:
-    """The upload stays whole, and gives its bytes to one job without a copy."""
+    """The upload stays whole, and the job gets its bytes as a hard link, not a copy."""
     whole = world.ask("POST", "/files", LARGE)
     name, key = whole.json["id"], {"Idempotency_Key": "killed-by-reference"}
     spec = json.dumps(IDENTITY).encode()
     for _ in range(KILLS):
         length = {"Content_Length": str(len(spec))}
-        with sent(world, f"POST /jobs?file={name}", spec, **length, **key):
-            time.sleep(chance.uniform(0, 0.1))
+        with send_part_of_request(world, f"POST /jobs?file={name}", spec, **length, **key):
+            time.sleep(rng.uniform(0, 0.1))
             world.server.kill()
         world.server.start()
         assert world.ask("GET", f"/files/{name}").json["complete"]
@@ -214,24 +224,26 @@ def test_a_server_killed_while_a_job_takes_a_file_has_one_job(
 
 
 @pytest.mark.parametrize("data", [SMALL, LARGE], ids=["small", "large"])
-def test_the_same_upload_by_many_at_once_is_one_job(world: up_files.UpFiles, data: bytes) -> None:
+def test_concurrent_posts_with_one_idempotency_key_create_one_job(
+    world: up_files.UpFiles, data: bytes
+) -> None:
     key, jobs = f"many-{len(data)}", world.jobs()
     barrier = threading.Barrier(8)
 
     def post() -> up_files.Response:
         barrier.wait()
         while True:
-            answer = world.ask("POST", up_files.job_url(IDENTITY), data, Idempotency_Key=key)
-            if answer.status not in (409, 429):
-                return answer
+            response = world.ask("POST", up_files.job_url(IDENTITY), data, Idempotency_Key=key)
+            if response.status not in (409, 429):
+                return response
             time.sleep(0.02)
 
     with futures.ThreadPoolExecutor(8) as pool:
-        answers = [future.result() for future in [pool.submit(post) for _ in range(8)]]
-    assert {answer.status for answer in answers} == {202}
-    [job] = {answer.json["id"] for answer in answers}
+        responses = [future.result() for future in [pool.submit(post) for _ in range(8)]]
+    assert {response.status for response in responses} == {202}
+    [job] = {response.json["id"] for response in responses}
     assert set(world.jobs()) - set(jobs) == {job}
-    assert sorted("idempotency-replayed" in answer.headers for answer in answers) == [
+    assert sorted("idempotency-replayed" in response.headers for response in responses) == [
         False,
         *[True] * 7,
     ]
@@ -239,18 +251,20 @@ def test_the_same_upload_by_many_at_once_is_one_job(world: up_files.UpFiles, dat
     world.assert_sound(job, data, up_files.ExpectedResult(data, [], data.count(b"\n")))
 
 
-def test_a_server_killed_between_acceptance_and_answer_has_one_job(
-    world: up_files.UpFiles, chance: random.Random
+def test_server_killed_between_acceptance_and_response_has_one_job(
+    world: up_files.UpFiles, rng: random.Random
 ) -> None:
     accepted = 0
     made: list[tuple[str, bytes]] = []
     for number in range(KILLS):
-        data, jobs = chance.choice([SMALL, LARGE]), world.jobs()
+        data, jobs = rng.choice([SMALL, LARGE]), world.jobs()
         headers = {"Content_Length": str(len(data)), "Idempotency_Key": f"killed-{number}"}
-        with sent(world, "POST " + up_files.job_url(IDENTITY), data[:-1], **headers) as one:
-            time.sleep(chance.uniform(0.05, 0.1))  # it takes them in meanwhile
+        with send_part_of_request(
+            world, "POST " + up_files.job_url(IDENTITY), data[:-1], **headers
+        ) as one:
+            time.sleep(rng.uniform(0.05, 0.1))  # the server stores the body meanwhile
             one.sendall(data[-1:])
-            time.sleep(chance.choice([0, 0.002, 0.01, 0.03]) * chance.random())
+            time.sleep(rng.choice([0, 0.002, 0.01, 0.03]) * rng.random())
             world.server.kill()
         world.server.start()
         known = set(world.jobs()) - set(jobs)

@@ -1,4 +1,4 @@
-"""File jobs that are cancelled, deleted, paused and changed at random points, while things die.
+"""File jobs that are cancelled, deleted, paused and changed at random points, under kills.
 
 Seeded: the seed is printed, KILN_FAULT_SEED repeats one. KILN_FAULT_FILES_RUNS: longer.
 """
@@ -39,53 +39,53 @@ def world(started: file_faults.FaultFiles) -> file_faults.FaultFiles:
     return started
 
 
-def dice(seed: int) -> random.Random:
+def seeded_random(seed: int) -> random.Random:
     print(f"seed {seed}: repeat with KILN_FAULT_SEED={seed}")
     return random.Random(seed)
 
 
-def records(world: file_faults.FaultFiles, found: Any) -> dict[str, bytes]:
+def commit_records(world: file_faults.FaultFiles, found: Any) -> dict[str, bytes]:
     directory = world.directory / found["storageBlobPrefix"] / "commits"
     return {path.name: path.read_bytes() for path in directory.glob("[0-9]*")}
 
 
-def perhaps(world: file_faults.FaultFiles, chance: random.Random, *kinds: str) -> None:
-    kind = chance.choice([*kinds, ""])
+def kill_one_or_none(world: file_faults.FaultFiles, rng: random.Random, *kinds: str) -> None:
+    kind = rng.choice([*kinds, ""])
     if kind:
-        print("blow:", world.kill_one(kind, chance))
+        print("killed:", world.kill_one(kind, rng))
 
 
-def purged(world: file_faults.FaultFiles, directory: str) -> None:
-    """Wait until nothing is left of a job that was deleted."""
+def wait_until_purged(world: file_faults.FaultFiles, directory: str) -> None:
+    """Wait until all files of a deleted job are gone."""
     waiting.wait_until(
         lambda: not (world.directory / directory).exists(), what="its files are gone", timeout_s=60
     )
 
 
 def delete(world: file_faults.FaultFiles, job: str) -> None:
-    """Delete a job, and wait until nothing is left of it."""
+    """Delete a job, and wait until its files are gone."""
     directory = world.document(job)["storageBlobPrefix"]
     assert world.ask("DELETE", f"/jobs/{job}").status == 202
-    purged(world, directory)
+    wait_until_purged(world, directory)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_after_a_cancel_nothing_commits_and_a_redrive_makes_it_whole(
+def test_cancelled_job_commits_no_part_and_is_completed_by_a_redrive(
     world: file_faults.FaultFiles, tmp_path: Path, seed: int
 ) -> None:
-    chance, gate = dice(seed), tmp_path / "gate"
-    data = file_faults.held(file_faults.content(chance, LINES - 1), gate, LINES - 1)
-    whole = file_faults.by_one_process(data, reduced=False)
+    rng, gate = seeded_random(seed), tmp_path / "gate"
+    data = file_faults.held(file_faults.content(rng, LINES - 1), gate, LINES - 1)
+    expected = file_faults.by_one_process(data, reduced=False)
     job = world.post(data, SPEC)
-    world.wait_for_notes(chance.randrange(LINES * 3 // 4), job)
-    perhaps(world, chance, "slot", "agent")
-    told = world.act(job, "cancel")
-    assert told["phase"] in ("Cancelling", "Cancelled")
-    perhaps(world, chance, "server", file_faults.ALL, "working")
+    world.wait_for_notes(rng.randrange(LINES * 3 // 4), job)
+    kill_one_or_none(world, rng, "slot", "agent")
+    response = world.act(job, "cancel")
+    assert response["phase"] in ("Cancelling", "Cancelled")
+    kill_one_or_none(world, rng, "server", file_faults.ALL, "working")
     found = world.ended(job)
     assert (found["phase"], found["reason"]) == ("Cancelled", "Cancelled")
     assert not found.get("active")
-    ended, parts = records(world, found), world.parts(job)
+    ended, parts = commit_records(world, found), world.parts(job)
     good = [part for part in parts if part["state"] == "Succeeded"]
     assert {part["state"] for part in parts} <= {"Succeeded", "Cancelled"}
     assert world.result(job, "?partial=true") == b"".join(
@@ -96,29 +96,29 @@ def test_after_a_cancel_nothing_commits_and_a_redrive_makes_it_whole(
     assert world.ask("GET", f"/jobs/{job}/results").status == 409
     gate.touch()
     world.act(job, "redrive")
-    perhaps(world, chance, "slot", "server")
+    kill_one_or_none(world, rng, "slot", "server")
     world.ended(job)
-    world.assert_sound(job, data, whole)
-    after = records(world, found)
+    world.assert_sound(job, data, expected)
+    after = commit_records(world, found)
     assert {name: after[name] for name in ended} == ended
-    again = {part["part"] for part in world.parts(job) if part["run"] > 1}
-    assert again == {part["part"] for part in parts} - {part["part"] for part in good}
+    redone = {part["part"] for part in world.parts(job) if part["run"] > 1}
+    assert redone == {part["part"] for part in parts} - {part["part"] for part in good}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_of_a_deleted_job_nothing_is_left(world: file_faults.FaultFiles, seed: int) -> None:
-    chance = dice(seed)
-    job = world.post(file_faults.content(chance, LINES - 1), SPEC)
+def test_deleted_job_leaves_no_files_or_tasks(world: file_faults.FaultFiles, seed: int) -> None:
+    rng = seeded_random(seed)
+    job = world.post(file_faults.content(rng, LINES - 1), SPEC)
     directory = world.document(job)["storageBlobPrefix"]
-    world.wait_for_notes(chance.randrange(LINES), job)
-    perhaps(world, chance, "slot", "zygote")
+    world.wait_for_notes(rng.randrange(LINES), job)
+    kill_one_or_none(world, rng, "slot", "zygote")
     assert world.ask("DELETE", f"/jobs/{job}").status == 202
-    perhaps(world, chance, "server", file_faults.ALL, "agent")
+    kill_one_or_none(world, rng, "server", file_faults.ALL, "agent")
     assert world.ask("GET", f"/jobs/{job}").status == 404
     assert job not in world.jobs()
-    purged(world, directory)
+    wait_until_purged(world, directory)
     noted = len(world.noted())
-    other = world.post(b'{"n":1}\n', SPEC)  # behind whatever may still be queued
+    other = world.post(b'{"n":1}\n', SPEC)  # queued behind any task that may be left
     world.ended(other)
     assert len(world.noted()) == noted + 1
     assert not (world.directory / directory).exists(), list(
@@ -127,12 +127,12 @@ def test_of_a_deleted_job_nothing_is_left(world: file_faults.FaultFiles, seed: i
     delete(world, other)
 
 
-def test_pause_resume_and_parallelism_hold_while_things_die(
+def test_pause_resume_and_parallelism_hold_despite_kills(
     world: file_faults.FaultFiles, tmp_path: Path
 ) -> None:
-    chance, gate, last = dice(FIRST_SEED), tmp_path / "gate", tmp_path / "last"
-    data = file_faults.content(chance, LINES - 1)
-    data = file_faults.held(data, gate, *range(60, 70))  # of two parts, one for each slot
+    rng, gate, last = seeded_random(FIRST_SEED), tmp_path / "gate", tmp_path / "last"
+    data = file_faults.content(rng, LINES - 1)
+    data = file_faults.held(data, gate, *range(60, 70))  # in two parts, one for each slot
     data = file_faults.held(data, last, LINES - 1)
     job = world.post(data, {**SPEC, "suspend": True})
     assert world.document(job)["phase"] == "Paused"
@@ -145,30 +145,30 @@ def test_pause_resume_and_parallelism_hold_while_things_die(
         count: int = world.document(job)["progress"]["parts"]["running"]
         return count
 
-    world.kill_one("server", chance)
+    world.kill_one("server", rng)
     assert (world.document(job)["phase"], world.noted()) == ("Paused", [])
     change(b'{"suspend": false, "parallelism": 2}')
     world.wait_for_notes(20, job)
-    world.kill_one("working", chance)
+    world.kill_one("working", rng)
     world.act(job, "pause")
     gate.touch()
     waiting.wait_until(lambda: running() == 0, what="what ran has ended")
     assert world.document(job)["phase"] == "Paused"
     begun = {n // 5 for _, n in world.noted()}
-    world.kill_one("agent", chance)
-    world.kill_one("server", chance)
-    other = world.post(b'{"n":1}\n', SPEC)  # somebody works, but not on that job
+    world.kill_one("agent", rng)
+    world.kill_one("server", rng)
+    other = world.post(b'{"n":1}\n', SPEC)  # workers are up, but leave that job alone
     world.ended(other)
     world.assert_sound(other, b'{"n":1}\n', up_files.ExpectedResult(b'{"n":1,"square":1}\n', [], 1))
     late = {n // 5 for _, n in world.noted()} - begun
-    assert len(late) <= 2  # those that two slots had already; if they were lost, once more
+    assert len(late) <= 2  # parts that the two slots had already; again, if they were lost
     noted = len(world.noted())
     change(b'{"parallelism": 1}')
     world.act(job, "resume")
     for step in range(1, 4):
         world.wait_for_notes(noted + 10 * step, job)
         assert running() <= 1
-        world.kill_one("working", chance)
+        world.kill_one("working", rng)
     last.touch()
     change(b'{"parallelism": null}')
     waiting.wait_until(lambda: running() == 2 or world.over(job), what="both slots have a part")
@@ -176,14 +176,14 @@ def test_pause_resume_and_parallelism_hold_while_things_die(
     world.assert_sound(job, data, file_faults.by_one_process(data, reduced=False))
 
 
-def test_a_mapper_that_always_crashes_is_given_up_although_things_die(
+def test_mapper_that_always_crashes_fails_the_job_despite_kills(
     world: file_faults.FaultFiles,
 ) -> None:
-    chance = dice(FIRST_SEED)
+    rng = seeded_random(FIRST_SEED)
     spec = {**SPEC, "mapper": {"function": "fault_mappers:crashing"}, "maxCrashes": 4}
     job = world.post(b"".join(b'{"n":%d}\n' % n for n in range(1000)), spec)
     world.wait_for_notes(1, job)
-    world.kill_one("server", chance)
+    world.kill_one("server", rng)
     found = world.ended(job)
     assert (found["phase"], found["reason"]) == ("Failed", "MapperCrashes")
     assert "exit" in found["message"]
@@ -193,18 +193,18 @@ def test_a_mapper_that_always_crashes_is_given_up_although_things_die(
 
 
 @pytest.mark.parametrize("more", [0, -1], ids=["as-many", "one-more"])
-def test_bad_records_are_counted_once_although_things_die(
+def test_bad_records_are_counted_once_despite_kills(
     world: file_faults.FaultFiles, more: int
 ) -> None:
-    chance = dice(FIRST_SEED)
-    data = file_faults.content(chance, LINES - 1)
-    whole = file_faults.by_one_process(data, reduced=False)
-    job = world.post(data, {**SPEC, "maxFailedRecords": len(whole.bad) + more})
-    world.kill_at([30, 90, 150], chance, job)
+    rng = seeded_random(FIRST_SEED)
+    data = file_faults.content(rng, LINES - 1)
+    expected = file_faults.by_one_process(data, reduced=False)
+    job = world.post(data, {**SPEC, "maxFailedRecords": len(expected.bad) + more})
+    world.kill_at([30, 90, 150], rng, job)
     found = world.ended(job)
     if more == 0:
-        world.assert_sound(job, data, whole)
+        world.assert_sound(job, data, expected)
         return
     assert (found["phase"], found["reason"]) == ("Failed", "TooManyBadRecords")
-    assert str(len(whole.bad)) in found["message"]
+    assert str(len(expected.bad)) in found["message"]
     delete(world, job)

@@ -1,4 +1,4 @@
-"""Somebody meddles with what file jobs have stored, or kills and removes what they work with."""
+"""File jobs whose stored files are altered, or whose journal, workers or tasks are removed."""
 
 import json
 import os
@@ -37,30 +37,30 @@ def world(started: file_faults.FaultFiles) -> file_faults.FaultFiles:
     return started
 
 
-def gated(gate: Path, at: int) -> bytes:
-    """The same, but record `at` waits for a file."""
+def with_gate(gate: Path, at: int) -> bytes:
+    """Return PLAIN with one record, `at`, that waits for a file to exist."""
     return PLAIN.replace(
         b'{"n":%d}\n' % at, b'{"n":%d,"gate":%s}\n' % (at, json.dumps(str(gate)).encode())
     )
 
 
-def whole(result: bytes = PLAIN) -> up_files.ExpectedResult:
+def expected_result(result: bytes = PLAIN) -> up_files.ExpectedResult:
     return up_files.ExpectedResult(result, [], result.count(b"\n"))
 
 
-def done(world: file_faults.FaultFiles, job: str, count: int) -> None:
-    """Until so many parts have succeeded."""
+def wait_for_succeeded_parts(world: file_faults.FaultFiles, job: str, count: int) -> None:
+    """Wait until so many parts have succeeded."""
     waiting.wait_until(
         lambda: world.document(job)["progress"]["parts"]["succeeded"] == count,
         what=f"{count} parts are done",
     )
 
 
-def running(world: file_faults.FaultFiles, job: str) -> list[str]:
+def running_tasks(world: file_faults.FaultFiles, job: str) -> list[str]:
     return [part["task"] for part in world.parts(job) if part["state"] == "Running"]
 
 
-def test_an_input_that_was_altered_is_refused_with_the_reason(
+def test_altered_input_fails_its_part_with_the_reason(
     world: file_faults.FaultFiles,
 ) -> None:
     job = world.post(PLAIN, {**SPEC, "suspend": True})
@@ -78,38 +78,36 @@ def test_an_input_that_was_altered_is_refused_with_the_reason(
     stored.write_bytes(PLAIN)
     world.act(job, "redrive")
     world.ended(job)
-    world.assert_sound(job, PLAIN, whole())
+    world.assert_sound(job, PLAIN, expected_result())
     assert [part["run"] for part in world.parts(job)] == [1, 1, 2, 1]
 
 
-def test_outputs_that_were_altered_are_made_anew(
-    world: file_faults.FaultFiles, tmp_path: Path
-) -> None:
+def test_altered_outputs_are_made_again(world: file_faults.FaultFiles, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    data = gated(gate, COUNT - 1)
+    data = with_gate(gate, COUNT - 1)
     job = world.post(data, SPEC)
-    done(world, job, 3)
+    wait_for_succeeded_parts(world, job, 3)
     out = world.directory / world.document(job)["storageBlobPrefix"] / "out"
     [one], [two] = out.glob("1-1-*"), out.glob("2-1-*")
     one.unlink()
     two.write_bytes(two.read_bytes().replace(b"2001", b"2010"))
     gate.touch()
     world.ended(job)
-    world.assert_sound(job, data, whole())
+    world.assert_sound(job, data, expected_result())
     runs = [part["run"] for part in world.parts(job)]
     assert runs[2:] == [1, 1]
     assert min(runs[:2]) > 1
 
 
 @pytest.mark.parametrize("lost", ["journal.db", "workers", "tasks"])
-def test_what_a_job_works_with_may_be_lost(
+def test_job_completes_after_losing_its_journal_workers_or_task(
     world: file_faults.FaultFiles, tmp_path: Path, lost: str
 ) -> None:
-    """A journal with its jobs, all processes of the workers with their Pods, tasks of parts."""
+    """Lose the journal with its jobs, the worker Pods with all processes, or the task of a part."""
     gate = tmp_path / "gate"
-    data = gated(gate, 4001)
+    data = with_gate(gate, 4001)
     job = world.post(data, {**SPEC, "retry": {"maxAttempts": 3, "delaySeconds": 0.1}})
-    done(world, job, 3)
+    wait_for_succeeded_parts(world, job, 3)
     if lost.endswith(".db"):
         world.server.kill()
         processes.signal_all(world.server.leftovers(), signal.SIGKILL)
@@ -119,7 +117,7 @@ def test_what_a_job_works_with_may_be_lost(
     elif lost == "workers":
         world.server.kiln("delete", "pod", "--all")
     else:
-        [task] = waiting.wait_until(lambda: running(world, job), what="the last one runs")
+        [task] = waiting.wait_until(lambda: running_tasks(world, job), what="the last one runs")
         world.server.kiln("cancel", task)
         found = world.ended(job)
         assert (found["phase"], found["reason"]) == ("Failed", "PartsFailed")
@@ -127,25 +125,29 @@ def test_what_a_job_works_with_may_be_lost(
         world.act(job, "redrive")
     gate.touch()
     found = world.ended(job)
-    world.assert_sound(job, data, whole())
+    world.assert_sound(job, data, expected_result())
     runs = [part["run"] for part in world.parts(job)]
     assert [runs[0], runs[1], runs[3]] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("mapper", ["builtin", "command"])
-def test_odd_bytes_come_back_as_they_were(world: file_faults.FaultFiles, mapper: str) -> None:
-    """NUL, what is no UTF-8, lone CR, FF, NEL, U+2028, and a line of 16 MiB."""
+def test_unusual_bytes_are_returned_unchanged(world: file_faults.FaultFiles, mapper: str) -> None:
+    """NUL, invalid UTF-8, lone CR, FF, NEL, U+2028, and a line of 16 MiB."""
     lines = [b"\0\0\1", b"\xff\xfe\x80", b"a\rb\r\rc", b"\x0c\x1c\x1d", "\x85\u2028\u2029".encode(),
              b"x" * (16 << 20), b" ", b"last"]  # fmt: skip
     data = b"\n".join(lines)
-    does = {"builtin": {"builtin": "identity"}, "command": {"command": ["cat"]}}[mapper]
-    spec = {"mapper": does, "itemsPerPart": 3, "input": {"format": "text", "blank": "record"}}
+    mapper_spec = {"builtin": {"builtin": "identity"}, "command": {"command": ["cat"]}}[mapper]
+    spec = {
+        "mapper": mapper_spec,
+        "itemsPerPart": 3,
+        "input": {"format": "text", "blank": "record"},
+    }
     job = world.post(data, spec)
     world.ended(job)
     world.assert_sound(job, data, up_files.ExpectedResult(data + b"\n", [], len(lines)))
 
 
-def test_what_is_no_text_is_reported_as_it_was(world: file_faults.FaultFiles) -> None:
+def test_records_that_are_not_text_are_reported_unchanged(world: file_faults.FaultFiles) -> None:
     data = b'{"n":1}\n{"n":2\0}\n\xff\xfe\n{"n":4}\r\n\r{"n":5}\r\r\n'
     job = world.post(data, {**SPEC, "itemsPerPart": 2})
     world.ended(job)
@@ -156,23 +158,23 @@ def test_what_is_no_text_is_reported_as_it_was(world: file_faults.FaultFiles) ->
     assert bad[1]["base64"] == "//4="
 
 
-@pytest.mark.parametrize("data", [b"", b"\xef\xbb\xbf"], ids=["nothing", "mark"])
-def test_an_empty_file_is_refused_and_leaves_nothing(
+@pytest.mark.parametrize("data", [b"", b"\xef\xbb\xbf"], ids=["no-bytes", "byte-order-mark"])
+def test_empty_file_is_refused_and_leaves_no_files(
     world: file_faults.FaultFiles, data: bytes
 ) -> None:
     jobs, stored = world.jobs(), world.stored()
-    answer = world.ask("POST", up_files.job_url(SPEC), data)
-    assert answer.status == 400
-    assert "empty" in answer.json["detail"]
+    response = world.ask("POST", up_files.job_url(SPEC), data)
+    assert response.status == 400
+    assert "empty" in response.json["detail"]
     assert (world.jobs(), world.stored()) == (jobs, stored)
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.skipif("KILN_FAULT_FILES_RUNS" not in os.environ, reason="long: make test-faults")
-def test_ten_thousand_parts_survive(world: file_faults.FaultFiles) -> None:
-    chance = random.Random(1)
+def test_job_of_ten_thousand_parts_completes_despite_kills(world: file_faults.FaultFiles) -> None:
+    rng = random.Random(1)
     data = b"".join(b'{"n":%d}\n' % n for n in range(10_000))
     job = world.post(data, {**SPEC, "itemsPerPart": 1})
-    world.kill_at([1000, 3000, 5000, 7000, 9000], chance, job)
+    world.kill_at([1000, 3000, 5000, 7000, 9000], rng, job)
     world.ended(job, timeout_s=200)
-    world.assert_sound(job, data, whole(data))
+    world.assert_sound(job, data, expected_result(data))

@@ -1,4 +1,6 @@
-"""The disk is full for a while: the server says so, loses no task, and goes on afterwards."""
+"""A disk that is full for a while: the server reports it, loses no task, and continues
+afterwards.
+"""
 
 import json
 import urllib.error
@@ -27,22 +29,22 @@ def server(tmp_path: Path) -> Iterator[up_support.UpServer]:
 
 
 def readiness(server: up_support.UpServer) -> tuple[int, str]:
-    """Status and text of /readyz?verbose."""
+    """Return the status and text of /readyz?verbose."""
     http = json.loads((server.data / "endpoints.json").read_text())["http"]
     try:
-        with urllib.request.urlopen(f"{http}/readyz?verbose", timeout=5) as answer:
-            return answer.status, answer.read().decode()
+        with urllib.request.urlopen(f"{http}/readyz?verbose", timeout=5) as response:
+            return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
 
 
-def troubled(server: up_support.UpServer) -> str:
-    """What /readyz says of a journal that cannot be written, with 503; "" as long as it can."""
+def journal_trouble(server: up_support.UpServer) -> str:
+    """Return what a 503 of /readyz says of a journal that cannot be written; "" if it can be."""
     status, text = readiness(server)
     return text if status == 503 and "its journal" in text else ""
 
 
-def test_a_full_disk_is_said_and_survived(server: up_support.UpServer) -> None:
+def test_server_reports_a_full_disk_and_recovers(server: up_support.UpServer) -> None:
     gate = server.workdir / "gate"
     script = f"while ! test -e {gate}; do sleep 0.05; done"
     server.kiln("run", "--name", "t", "--", "sh", "-c", script)
@@ -52,7 +54,7 @@ def test_a_full_disk_is_said_and_survived(server: up_support.UpServer) -> None:
     ballast = server.data.parent / "ballast"
     small_disks.fill(ballast)
     gate.touch()
-    found = waiting.wait_until(lambda: troubled(server), what="readyz tells")
+    found = waiting.wait_until(lambda: journal_trouble(server), what="readyz reports the journal")
     assert "cannot write its journal" in found
     assert server.kiln("run", "--", "true", check=False).returncode == 1
     why = server.kiln("why", "t").stdout

@@ -1,6 +1,8 @@
-"""SIGKILL at random points of futures: results are right, nothing is lost, done twice or left.
+"""SIGKILL at random points of futures: results are right; no task is lost or done twice, and no
+process is left.
 
-Seeded: the seed is printed, KILN_FAULT_SEED repeats one; KILN_FAULT_FUTURES_RUNS: how many (12).
+Seeded: the seed is printed, KILN_FAULT_SEED repeats one; KILN_FAULT_FUTURES_RUNS is the number of
+runs (12).
 """
 
 import os
@@ -29,37 +31,39 @@ def home(tmp_path: Path) -> Iterator[fault_home.FaultHome]:
         made.destroy()
 
 
-def play(home: fault_home.FaultHome, chance: random.Random, tasks: int) -> list[str]:
-    """Two or three blows, each when so many tasks have begun as chance will have it."""
-    blows = []
-    for moment in sorted(chance.sample(range(tasks), chance.randint(2, 3))):
+def kill_at_random_moments(home: fault_home.FaultHome, rng: random.Random, tasks: int) -> list[str]:
+    """Kill two or three processes, each when a random number of tasks has begun; return their
+    kinds.
+    """
+    kills = []
+    for moment in sorted(rng.sample(range(tasks), rng.randint(2, 3))):
         waiting.wait_until(
-            lambda at=moment: ended(home) or len(home.noted()) >= at,  # type: ignore[misc]
+            lambda at=moment: has_ended(home) or len(home.noted()) >= at,  # type: ignore[misc]
             what=f"{moment} tasks have begun",
             timeout_s=60,
             every_s=0.002,
         )
-        time.sleep(chance.uniform(0, 0.03))
-        kind, pick = chance.choice([*fault_home.KINDS, fault_home.ALL]), chance.randrange(8)
-        if ended(home):
+        time.sleep(rng.uniform(0, 0.03))
+        kind, pick = rng.choice([*fault_home.KINDS, fault_home.ALL]), rng.randrange(8)
+        if has_ended(home):
             break
-        blows.append(kind if home.kill_one(kind, pick=pick) else f"{kind} (none)")
-    return blows
+        kills.append(kind if home.kill_one(kind, pick=pick) else f"{kind} (none)")
+    return kills
 
 
-def ended(home: fault_home.FaultHome) -> bool:
+def has_ended(home: fault_home.FaultHome) -> bool:
     return home.driver is None or home.driver.poll() is not None
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_futures_survive_any_kill(home: fault_home.FaultHome, seed: int) -> None:
-    chance = random.Random(seed)
+def test_futures_complete_despite_random_kills(home: fault_home.FaultHome, seed: int) -> None:
+    rng = random.Random(seed)
     shape = sorted(fault_driver.SHAPES)[seed % len(fault_driver.SHAPES)]
     print(f"seed {seed}, {shape}: repeat with KILN_FAULT_SEED={seed}")
     tasks = fault_driver.TASKS[shape]
     home.start(str(home.directory), shape)
-    blows = play(home, chance, tasks)
-    print("blows:", blows)
+    kills = kill_at_random_moments(home, rng, tasks)
+    print("kills:", kills)
     assert home.result() == fault_driver.RESULTS[shape]
     home.wait_until_gone(timeout_s=75)
-    home.assert_sound(tasks=tasks, losses=len(blows))
+    home.assert_sound(tasks=tasks, losses=len(kills))

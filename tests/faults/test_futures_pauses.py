@@ -1,6 +1,7 @@
-"""Processes of a home that stand still for longer than a lease, and go on: nothing ends twice.
+"""Processes of a home that are stopped for longer than a lease, and then continue: no task ends
+twice.
 
-Each takes more than ten seconds, since leases do: they run with `make test-faults` only.
+Each test takes more than ten seconds, since leases do: they run with `make test-faults` only.
 """
 
 import os
@@ -48,48 +49,48 @@ def pause(home: fault_home.FaultHome, *kinds: str) -> None:
 
 
 def finish(home: fault_home.FaultHome, *, losses: int) -> None:
-    """All is well at the end, at the price of that many losses a task at most."""
+    """Assert the result and a clean end, with at most that many losses of a task."""
     assert home.result(timeout_s=90) == fault_driver.RESULTS["slow"]
     home.wait_until_gone()
     home.assert_sound(tasks=2, losses=losses)
 
 
-def test_a_driver_that_slept_misses_nothing(home: fault_home.FaultHome) -> None:
+def test_paused_driver_misses_no_result(home: fault_home.FaultHome) -> None:
     pause(home, "driver")
     finish(home, losses=0)
     assert len(home.noted()) == 2
 
 
-def test_a_dispatcher_that_slept_counts_no_loss(home: fault_home.FaultHome) -> None:
-    pause(home, "dispatcher")  # nobody renews the lease: the agent ends its slots in time
+def test_paused_dispatcher_counts_no_loss(home: fault_home.FaultHome) -> None:
+    pause(home, "dispatcher")  # the lease is not renewed: the agent ends its slots in time
     finish(home, losses=0)
     assert len(home.noted()) <= 4
 
 
-def test_an_agent_that_slept_past_its_lease_costs_one_loss(home: fault_home.FaultHome) -> None:
+def test_agent_paused_past_its_lease_costs_one_loss(home: fault_home.FaultHome) -> None:
     pause(home, "agent")
     finish(home, losses=1)
 
 
-def test_slots_that_slept_past_a_lease_go_on(home: fault_home.FaultHome) -> None:
+def test_slots_paused_past_a_lease_continue(home: fault_home.FaultHome) -> None:
     pause(home, "slot")
     finish(home, losses=0)
     assert len(home.noted()) == 2
 
 
-def test_a_whole_worker_that_slept_past_its_lease_reports_in_vain(
+def test_late_reports_of_a_worker_paused_past_its_lease_are_ignored(
     home: fault_home.FaultHome,
 ) -> None:
     pause(home, "agent", "zygote", "slot")
     finish(home, losses=1)
 
 
-def test_all_that_slept_goes_on(home: fault_home.FaultHome) -> None:
+def test_home_paused_past_a_lease_continues(home: fault_home.FaultHome) -> None:
     pause(home, *fault_home.KINDS)
     finish(home, losses=1)
 
 
-def test_running_tasks_finish_without_their_driver_and_nothing_is_left(
+def test_running_tasks_finish_after_their_driver_is_killed(
     home: fault_home.FaultHome,
 ) -> None:
     assert home.driver is not None

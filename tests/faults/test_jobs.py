@@ -1,6 +1,7 @@
 """SIGKILL of `kiln up` while schedules make Jobs: no tick is lost, and none runs twice.
 
-Seeded: the seed is printed, KILN_FAULT_SEED repeats one. KILN_FAULT_JOBS_RUNS: how many (2).
+Seeded: the seed is printed, KILN_FAULT_SEED repeats one. KILN_FAULT_JOBS_RUNS is the number of runs
+(2).
 """
 
 import json
@@ -39,7 +40,9 @@ def server(tmp_path: Path) -> Iterator[up_support.UpServer]:
 
 
 def config(number: int, log: Path) -> dict[str, Any]:
-    """A JobConfig with a Job of two tasks each second or two; every missed tick is made up for."""
+    """Return a JobConfig with a Job of two tasks each second or two, which makes up for missed
+    ticks.
+    """
     line = "${job.name}/${task.index_num}/$KILN_RUN/$KILN_ATTEMPT"
     retry = {"maxAttempts": 1, "maxLosses": 50}
     template = {
@@ -62,14 +65,14 @@ def config(number: int, log: Path) -> dict[str, Any]:
     }
 
 
-def over(server: up_support.UpServer) -> bool:
-    """Whether no Job is under way."""
+def all_jobs_finished(server: up_support.UpServer) -> bool:
+    """Return whether there are Jobs, and all are finished."""
     phases = [one.get("status", {}).get("phase") for one in server.get("jobs")["items"]]
     final = {"Succeeded", "Failed", "Killed", "AdmissionError"}
     return bool(phases) and all(phase in final for phase in phases)
 
 
-def disable(server: up_support.UpServer, name: str) -> None:
+def disable_schedule(server: up_support.UpServer, name: str) -> None:
     """Disable a schedule, and wait until no tick of it is to come."""
     text = '{"spec": {"schedule": {"disabled": true}}}'
     server.kubectl("patch", "kjc", name, "--type", "merge", "-p", text)
@@ -82,30 +85,32 @@ def disable(server: up_support.UpServer, name: str) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_tick_runs_once_whatever_is_killed(
+def test_every_tick_runs_once_despite_kills(
     server: up_support.UpServer, tmp_path: Path, seed: int
 ) -> None:
     print(f"seed {seed}: repeat with KILN_FAULT_SEED={seed}")
-    chance, log = random.Random(seed), tmp_path / "log"
+    rng, log = random.Random(seed), tmp_path / "log"
     objects = [config(number, log) for number in range(CONFIGS)]
     server.kiln("apply", "-f", "-", stdin="\n---\n".join(map(json.dumps, objects)))
     for _ in range(KILLS):
-        time.sleep(chance.uniform(0.5, 2.5))
+        time.sleep(rng.uniform(0.5, 2.5))
         server.kill()
-        time.sleep(chance.choice((0.0, 0.0, 1.5)))
+        time.sleep(rng.choice((0.0, 0.0, 1.5)))
         server.start()
     for number in range(CONFIGS):
-        disable(server, f"tick-{number}")
-    waiting.wait_until(lambda: over(server), what="all Jobs are over", timeout_s=90)
+        disable_schedule(server, f"tick-{number}")
+    waiting.wait_until(lambda: all_jobs_finished(server), what="all Jobs are over", timeout_s=90)
     found = {one["metadata"]["name"]: one for one in server.get("jobs")["items"]}
     assert {one["status"]["phase"] for one in found.values()} == {"Succeeded"}, found
     for number in range(CONFIGS):
-        check_ticks(server, f"tick-{number}", set(found), step=1 + number % 2)
-    check_runs(log.read_text().split(), set(found))
+        assert_every_tick_has_a_job(server, f"tick-{number}", set(found), step=1 + number % 2)
+    assert_every_index_ran_once(log.read_text().split(), set(found))
 
 
-def check_ticks(server: up_support.UpServer, name: str, jobs: set[str], *, step: int) -> None:
-    """Each tick between the first and the last has a Job."""
+def assert_every_tick_has_a_job(
+    server: up_support.UpServer, name: str, jobs: set[str], *, step: int
+) -> None:
+    """Assert that each tick between the first and the last has a Job."""
     ticks = sorted(int(one.rpartition("-")[2]) for one in jobs if one.startswith(f"{name}-"))
     assert len(ticks) >= 2
     assert ticks == list(range(ticks[0], ticks[-1] + 1, step))
@@ -115,8 +120,8 @@ def check_ticks(server: up_support.UpServer, name: str, jobs: set[str], *, step:
     assert last == ticks[-1]
 
 
-def check_runs(lines: list[str], jobs: set[str]) -> None:
-    """Each index of each Job ran; twice only in another attempt, after a loss."""
+def assert_every_index_ran_once(lines: list[str], jobs: set[str]) -> None:
+    """Assert that each index of each Job ran; twice only in another attempt, after a loss."""
     assert {line.split("/")[0] for line in lines} == jobs
     assert {tuple(line.split("/")[:2]) for line in lines} == {
         (job, index) for job in jobs for index in ("0", "1")

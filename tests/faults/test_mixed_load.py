@@ -1,7 +1,7 @@
-"""A `kiln up` under everything at once, killed and paused meanwhile, loses and repeats nothing.
+"""A `kiln up` under a mixed load, killed and paused meanwhile, loses and repeats nothing.
 
-Each seed says what is written, asked for and killed, and when. One runs in the plain suite;
-KILN_FAULT_MIXED says how many, and `python -m tests.faults.campaign mixed` runs many.
+Each seed determines what is written, requested and killed, and when. One runs in the plain suite;
+KILN_FAULT_MIXED is the number of seeds, and `python -m tests.faults.campaign mixed` runs many.
 """
 
 import os
@@ -18,7 +18,7 @@ SEEDS = [FIRST_SEED] if "KILN_FAULT_SEED" in os.environ else range(FIRST_SEED, F
 @pytest.mark.faults
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_mixed_load_loses_and_repeats_nothing(seed: int) -> None:
+def test_mixed_load_loses_and_repeats_no_task(seed: int) -> None:
     report = run.run(seed)
     assert report.kind == "ok", (
         f"{report.kind} after {report.hits}: {report.text}\n"

@@ -1,7 +1,7 @@
-"""Random programs of the public Python API under kills and pauses come to what the model says.
+"""Random programs of the public Python API, under kills and pauses, match the model.
 
 Each seed is a program, its faults and their moments. A few run in the plain suite;
-KILN_FAULT_PROGRAMS says how many, and `python -m tests.faults.campaign` runs thousands.
+KILN_FAULT_PROGRAMS is the number of seeds, and `python -m tests.faults.campaign` runs thousands.
 """
 
 import os
@@ -18,7 +18,7 @@ SEEDS = [FIRST_SEED] if "KILN_FAULT_SEED" in os.environ else range(FIRST_SEED, F
 @pytest.mark.faults
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_random_program_comes_to_what_the_model_says(seed: int) -> None:
+def test_random_program_matches_the_model(seed: int) -> None:
     report = run.run(seed)
     assert report.kind == "ok", (
         f"{report.kind} after {report.hits}: {report.text}\n"

@@ -1,4 +1,4 @@
-"""Data of a SyncSet goes bad on `kiln up`: damaged blobs, a source that lies, a full disk."""
+"""Data of a SyncSet that goes bad: damaged blobs, a source with wrong content, a full disk."""
 
 import itertools
 import json
@@ -46,7 +46,7 @@ def apply_pond(
 
 
 def apply_set(server: up_support.UpServer) -> None:
-    """A flow that waits for the file `go`, and adds up all numbers."""
+    """Apply a SyncSet whose flow waits for the file `go`, and adds up all numbers."""
     snapshot = {
         "name": "trades",
         "from": {"source": "lake", "paths": sorted(FILES)},
@@ -63,10 +63,10 @@ def apply_set(server: up_support.UpServer) -> None:
     apply(server, "SyncSet", "risk", spec)
 
 
-def until(
+def wait_for_set(
     server: up_support.UpServer, holds: Callable[[dict[str, Any]], object], *, what: str
 ) -> dict[str, Any]:
-    """Wait until the status of the set is such; gives it."""
+    """Wait until the status of the set satisfies `holds`, and return it."""
 
     def found() -> dict[str, Any]:
         status: dict[str, Any] = server.get("syncsets", "risk").get("status") or {}
@@ -75,70 +75,72 @@ def until(
     return waiting.wait_until(found, what=what, timeout_s=60.0)
 
 
-def over(server: up_support.UpServer, generation: int = 1) -> dict[str, Any]:
-    return until(
+def wait_for_generation(server: up_support.UpServer, generation: int = 1) -> dict[str, Any]:
+    return wait_for_set(
         server,
         lambda status: status.get("phase") in FINAL and status["generation"] == generation,
         what=f"generation {generation} is over",
     )
 
 
-def succeed(server: up_support.UpServer) -> None:
-    """The first generation reads all data; its snapshot stays in the pond."""
+def run_first_generation(server: up_support.UpServer) -> None:
+    """Run the first generation, which reads all data; its snapshot stays in the pond."""
     (server.workdir / "go").touch()
-    status = over(server)
+    status = wait_for_generation(server)
     assert (status["phase"], status["result"]["value"]) == ("Succeeded", SUM), status
 
 
-def blob(server: up_support.UpServer, name: str) -> Path:
+def blob_file(server: up_support.UpServer, name: str) -> Path:
     digest = ponds.digest_of(FILES[name]).removeprefix("sha256:")
     return server.data / "ponds/default/default/blobs" / digest[:2] / digest
 
 
-def damage(server: up_support.UpServer) -> None:
-    """Flip a bit of one blob, and cut another one off."""
-    flipped, cut = blob(server, "t1.csv"), blob(server, "t2.csv")
+def damage_blobs(server: up_support.UpServer) -> None:
+    """Flip a bit of one blob, and truncate another."""
+    flipped, cut = blob_file(server, "t1.csv"), blob_file(server, "t2.csv")
     with flipped.open("r+b") as file:
         file.write(bytes([FILES["t1.csv"][0] ^ 1]))
     with cut.open("r+b") as file:
         file.truncate(1000)
 
 
-def quarantined(server: up_support.UpServer) -> int:
+def quarantined_count(server: up_support.UpServer) -> int:
     found = json.loads(server.kiln("data", "default", "-o", "json").stdout)
     count: int = found["ponds"]["default"][0]["counters"]["quarantined"]
     return count
 
 
-def test_damaged_blobs_are_set_aside_and_fetched_again(
+def test_damaged_blobs_are_quarantined_and_fetched_again(
     server: up_support.UpServer, lake: file_server.FileServer
 ) -> None:
     apply_pond(server, lake)
     apply_set(server)
-    succeed(server)
-    damage(server)
+    run_first_generation(server)
+    damage_blobs(server)
     lake.requests.clear()
 
     server.kiln("replay", "risk", "--generation", "1")
 
-    status = over(server, 2)
+    status = wait_for_generation(server, 2)
     assert (status["phase"], status["result"]["value"]) == ("Succeeded", SUM), status
     assert sorted(lake.gets) == ["t1.csv", "t2.csv"]
-    assert quarantined(server) == 2
+    assert quarantined_count(server) == 2
     aside = server.data / "ponds/default/default/quarantine"
-    names = {blob(server, "t1.csv").name, blob(server, "t2.csv").name}
+    names = {blob_file(server, "t1.csv").name, blob_file(server, "t2.csv").name}
     assert {path.name for path in aside.iterdir()} == names
 
 
 @pytest.mark.parametrize("reason", ["DataCorrupt", "SourceChanged"])
-def test_what_cannot_be_had_undamaged_fails_the_generation(
+def test_data_that_stays_damaged_fails_the_generation(
     server: up_support.UpServer, lake: file_server.FileServer, reason: str
 ) -> None:
-    """A source that sends something else each time, or something else the second time too."""
+    """The source sends other content at each request, or other content than in its first
+    manifest.
+    """
     apply_pond(server, lake)
     apply_set(server)
-    succeed(server)
-    damage(server)
+    run_first_generation(server)
+    damage_blobs(server)
     numbers = itertools.count()
     if reason == "DataCorrupt":
         lake.damage = lambda path, content: f"{next(numbers):06}".encode() + content[6:]
@@ -147,33 +149,33 @@ def test_what_cannot_be_had_undamaged_fails_the_generation(
 
     server.kiln("replay", "risk", "--generation", "1")
 
-    status = over(server, 2)
+    status = wait_for_generation(server, 2)
     assert (status["phase"], status["reason"]) == ("Failed", reason), status
     node, _, text = status["message"].partition(": ")
     assert (node.split()[0], text.split()[0] != "node") == ("node", True), status
-    said = server.kiln("why", "syncset/risk").stdout
-    assert f"SyncSet risk is Failed ({reason})" in said
+    message = server.kiln("why", "syncset/risk").stdout
+    assert f"SyncSet risk is Failed ({reason})" in message
 
 
-def test_a_flow_ends_when_its_data_is_found_corrupt(
+def test_running_flow_fails_when_its_data_is_found_corrupt(
     server: up_support.UpServer, lake: file_server.FileServer
 ) -> None:
-    """Found by another generation's delivery, or, as here, by a lease of somebody else."""
+    """The delivery of another generation may find it, or, as here, a lease of another client."""
     apply_pond(server, lake)
     apply_set(server)
-    until(server, lambda status: status.get("phase") == "Running", what="the flow runs")
-    damage(server)
+    wait_for_set(server, lambda status: status.get("phase") == "Running", what="the flow runs")
+    damage_blobs(server)
     numbers = itertools.count()
     lake.damage = lambda path, content: f"{next(numbers):06}".encode() + content[6:]
 
     paths = [f"--path={name}" for name in FILES]
     server.kiln("data", "default", "--fetch", "lake", *paths, "--lease", "other", check=False)
 
-    status = over(server)
+    status = wait_for_generation(server)
     assert (status["phase"], status["reason"]) == ("Failed", "DataCorrupt"), status
 
 
-def test_a_full_disk_is_said_and_the_set_goes_on_when_there_is_room(
+def test_set_reports_a_full_disk_and_continues_when_there_is_room(
     server: up_support.UpServer, lake: file_server.FileServer, tmp_path: Path
 ) -> None:
     lake.files = {**FILES, "t0.csv": b"0\n" * (1 << 20)}
@@ -185,12 +187,14 @@ def test_a_full_disk_is_said_and_the_set_goes_on_when_there_is_room(
             (server.workdir / "go").touch()
             apply_set(server)
 
-            status = until(server, lambda s: "disk" in s.get("message", ""), what="it is said")
+            status = wait_for_set(
+                server, lambda s: "disk" in s.get("message", ""), what="the message names the disk"
+            )
             assert status["phase"] == "Pending"
             assert "free some" in status["message"]
             assert "free some" in server.kiln("why", "syncset/risk").stdout
             ballast.unlink()
-            status = over(server)
+            status = wait_for_generation(server)
             assert (status["phase"], status["result"]["value"]) == ("Succeeded", SUM), status
         finally:
             server.kiln("delete", "syncset/risk", "datapond/default")

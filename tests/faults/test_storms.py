@@ -1,4 +1,4 @@
-"""Many tasks at once while a process dies again and again: each runs, and once unless it was lost.
+"""Many tasks while a process is killed repeatedly: each task runs, and again only after a loss.
 
 Seeded; with `make test-faults` only, since they keep the machine busy.
 """
@@ -38,8 +38,8 @@ def server(tmp_path: Path) -> Iterator[up_support.UpServer]:
         processes.signal_all(made.leftovers(), signal.SIGKILL)
 
 
-def apply(server: up_support.UpServer, *, losses: int) -> None:
-    """Declare all tasks; each notes that it ran, and gives its number."""
+def apply_tasks(server: up_support.UpServer, *, losses: int) -> None:
+    """Declare all tasks; each notes that it ran, and has its number as its result."""
     script = "echo x >> ran-$TASK_NAME; sleep 0.05; echo ${TASK_NAME#t-} > $KILN_OUTPUT"
     spec = {
         "command": ["sh", "-c", script],
@@ -50,7 +50,7 @@ def apply(server: up_support.UpServer, *, losses: int) -> None:
     server.kiln("apply", "-f", "-", stdin="\n---\n".join(map(json.dumps, tasks)))
 
 
-def all_ended(server: up_support.UpServer) -> dict[str, dict[str, Any]]:
+def wait_until_all_ended(server: up_support.UpServer) -> dict[str, dict[str, Any]]:
     def look() -> dict[str, dict[str, Any]]:
         found = {t["metadata"]["name"]: t.get("status", {}) for t in server.get("tasks")["items"]}
         ended = [s for s in found.values() if s.get("state") in {"Success", "Failed", "Killed"}]
@@ -59,16 +59,16 @@ def all_ended(server: up_support.UpServer) -> dict[str, dict[str, Any]]:
     return waiting.wait_until(look, what="all end", timeout_s=90, every_s=0.5)
 
 
-def test_a_server_that_dies_again_and_again_loses_and_repeats_nothing(
+def test_server_killed_repeatedly_loses_and_repeats_no_task(
     server: up_support.UpServer, tmp_path: Path
 ) -> None:
-    chance = random.Random(11)
-    apply(server, losses=0)
+    rng = random.Random(11)
+    apply_tasks(server, losses=0)
     for _ in range(5):
-        time.sleep(chance.uniform(0.05, 0.4))
+        time.sleep(rng.uniform(0.05, 0.4))
         server.kill()
         server.start()
-    found = all_ended(server)
+    found = wait_until_all_ended(server)
     assert {s["state"] for s in found.values()} == {"Success"}
     assert {(s["attempts"], s.get("losses", 0)) for s in found.values()} == {(1, 0)}
     for name, status in found.items():
@@ -76,16 +76,16 @@ def test_a_server_that_dies_again_and_again_loses_and_repeats_nothing(
         assert (tmp_path / f"ran-{name}").read_text() == "x\n"
 
 
-def test_agents_that_die_cost_only_what_they_ran(
+def test_killed_agents_cost_only_the_attempts_they_ran(
     server: up_support.UpServer, tmp_path: Path
 ) -> None:
-    chance = random.Random(3)
-    apply(server, losses=8)
+    rng = random.Random(3)
+    apply_tasks(server, losses=8)
     for _ in range(5):
-        time.sleep(chance.uniform(0.05, 0.3))
+        time.sleep(rng.uniform(0.05, 0.3))
         agents = [p for p, c in server.leftovers().items() if "kilnwork.worker" in c]
         processes.signal_all(agents, signal.SIGKILL)
-    found = all_ended(server)
+    found = wait_until_all_ended(server)
     assert {s["state"] for s in found.values()} == {"Success"}
     for name, status in found.items():
         assert str(status["result"]["value"]) == name.removeprefix("t-")

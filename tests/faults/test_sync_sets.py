@@ -1,7 +1,7 @@
-"""A SyncSet of 64 shards comes to what one process makes of it, whatever is killed or damaged.
+"""A SyncSet of 64 shards gives the result of one process, despite kills and damaged data.
 
-Each seed says what is hit, and when. Two run in the plain suite; KILN_FAULT_SETS says how many, and
-`python -m tests.faults.campaign sets` runs many, and goes on where it stopped.
+Each seed determines what is hit, and when. Two run in the plain suite; KILN_FAULT_SETS is the
+number of seeds, and `python -m tests.faults.campaign sets` runs many, and resumes where it stopped.
 """
 
 import os
@@ -18,8 +18,8 @@ SEEDS = [FIRST_SEED] if "KILN_FAULT_SEED" in os.environ else range(FIRST_SEED, F
 @pytest.mark.faults
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_set_under_faults_comes_to_what_one_process_makes_of_it(seed: int) -> None:
-    """Statement 7 of docs/decisions/0043-sync-sets.md; the seed says on which backend."""
+def test_set_under_faults_matches_the_result_of_one_process(seed: int) -> None:
+    """Statement 7 of docs/decisions/0043-sync-sets.md; the seed chooses the backend."""
     report = run.run(seed)
     assert report.kind == "ok", (
         f"{report.kind} after {report.hits}: {report.text}\n"

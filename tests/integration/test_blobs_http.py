@@ -137,7 +137,7 @@ _clients = futures.ThreadPoolExecutor(16, "client")
 """Not the threads of the server."""
 
 
-async def away(story: Callable[[], R]) -> R:
+async def in_thread(story: Callable[[], R]) -> R:
     """Run a blocking client in a thread."""
     return await asyncio.get_running_loop().run_in_executor(_clients, story)
 
@@ -153,14 +153,16 @@ def name_of(content: bytes) -> str:
 async def test_blob_is_stored_and_returned(world: World, size: int) -> None:
     content = os.urandom(size)
     path = f"/blobs/ns/{name_of(content)}"
-    status, _, _ = await away(lambda: world.ask("PUT", path, content, authorization="Bearer d"))
+    status, _, _ = await in_thread(
+        lambda: world.ask("PUT", path, content, authorization="Bearer d")
+    )
     assert status == 201
     assert world.kept.get(blobs.parse(name_of(content))) == content
-    got = await away(lambda: world.ask("GET", path, x_kiln_token="d"))
+    got = await in_thread(lambda: world.ask("GET", path, x_kiln_token="d"))
     assert got[:2] == (200, content)
-    headers = (await away(lambda: world.ask("HEAD", path, x_kiln_token="d")))[2]
+    headers = (await in_thread(lambda: world.ask("HEAD", path, x_kiln_token="d")))[2]
     assert headers["content-length"] == str(size)
-    assert (await away(lambda: world.ask("POST", path, b"", x_kiln_token="d")))[0] == 204
+    assert (await in_thread(lambda: world.ask("POST", path, b"", x_kiln_token="d")))[0] == 204
 
 
 ATTEMPT = "019aa0b2-0000-7000-8000-000000000000/1/"
@@ -192,14 +194,14 @@ async def test_access_depends_on_token_and_namespace(
     world: World, headers: dict[str, str], status: int
 ) -> None:
     path = f"/blobs/ns/{name_of(b'nothing')}"
-    assert (await away(lambda: world.ask("GET", path, **headers)))[0] == status
+    assert (await in_thread(lambda: world.ask("GET", path, **headers)))[0] == status
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "HEAD", "POST"])
 async def test_blob_of_another_namespace_is_not_found(world: World, method: str) -> None:
     path = f"/blobs/other/{name_of(b'x')}"
     body = b"x" if method == "PUT" else None
-    assert (await away(lambda: world.ask(method, path, body, x_kiln_token="d")))[0] == 401
+    assert (await in_thread(lambda: world.ask(method, path, body, x_kiln_token="d")))[0] == 401
     assert not (world.root / "other").exists()
 
 
@@ -219,12 +221,12 @@ async def test_blob_of_another_namespace_is_not_found(world: World, method: str)
 async def test_malformed_blob_names_are_refused(
     world: World, method: str, path: str, status: int
 ) -> None:
-    assert (await away(lambda: world.ask(method, path, x_kiln_token="d")))[0] == status
+    assert (await in_thread(lambda: world.ask(method, path, x_kiln_token="d")))[0] == status
 
 
 async def test_content_with_another_digest_is_not_kept(world: World) -> None:
     path = f"/blobs/ns/{name_of(b'this')}"
-    status, body, _ = await away(lambda: world.ask("PUT", path, b"that", x_kiln_token="d"))
+    status, body, _ = await in_thread(lambda: world.ask("PUT", path, b"that", x_kiln_token="d"))
     assert status == 400
     assert name_of(b"that") in body.decode()
     assert list(world.kept.entries()) == []
@@ -240,7 +242,7 @@ async def test_put_that_is_cut_off_leaves_no_file(world: World) -> None:
         connection.send("PUT", f"/blobs/ns/{name_of(content)}", head, body=(content[:-1],))
         connection.close()
 
-    await away(story)
+    await in_thread(story)
     async with asyncio.timeout(30):
         while not world.asked or any(p.is_file() for p in world.kept.directory.glob("*")):
             await asyncio.sleep(0.01)
@@ -273,7 +275,7 @@ async def test_many_blobs_are_renewed_at_once(world: World) -> None:
     for digest in digests:
         os.utime(world.kept.path(digest), (1, 1))
     store = world.cache()._store
-    await away(lambda: store.touch_all([*digests[:2], hashlib.sha256(b"none").digest()]))
+    await in_thread(lambda: store.touch_all([*digests[:2], hashlib.sha256(b"none").digest()]))
     times = [world.kept.path(digest).stat().st_mtime for digest in digests]
     assert [then > 1 for then in times] == [True, True, False]
 
@@ -284,12 +286,12 @@ async def test_many_blobs_are_renewed_at_once(world: World) -> None:
 @pytest.mark.parametrize("size", [0, 5, LARGE])
 async def test_cache_uploads_and_reads_blobs_of_others(world: World, size: int) -> None:
     content = os.urandom(size)
-    digest, _ = await away(lambda: world.cache("a").put([content]))
+    digest, _ = await in_thread(lambda: world.cache("a").put([content]))
     assert world.kept.get(digest) == content
     other = world.cache("b")
-    assert await away(lambda: bytes(other.get(digest))) == content
+    assert await in_thread(lambda: bytes(other.get(digest))) == content
     asked = len(world.asked)
-    assert await away(lambda: bytes(other.get(digest))) == content
+    assert await in_thread(lambda: bytes(other.get(digest))) == content
     assert len(world.asked) == asked
 
 
@@ -300,52 +302,52 @@ async def test_blob_written_in_pieces_is_uploaded(world: World) -> None:
             new.write(b"two")
             return new.commit()[0]
 
-    assert bytes(world.kept.get(await away(story))) == b"onetwo"
+    assert bytes(world.kept.get(await in_thread(story))) == b"onetwo"
 
 
 async def test_second_put_uploads_nothing(world: World) -> None:
     cache, content = world.cache(), os.urandom(LARGE)
     for _ in range(3):
-        await away(lambda: cache.put([content]))
+        await in_thread(lambda: cache.put([content]))
     assert world.asked == ["POST", "PUT"]
-    await away(lambda: world.cache("cache").put([content]))
+    await in_thread(lambda: world.cache("cache").put([content]))
     assert world.asked == ["POST", "PUT", "POST"]
 
 
 async def test_concurrent_misses_fetch_once(world: World) -> None:
     digest, _ = world.kept.put([os.urandom(LARGE)])
     caches = [world.cache() for _ in range(8)]
-    got = await asyncio.gather(*(away(lambda c=c: c.get(digest).nbytes) for c in caches))  # type: ignore[misc]
+    got = await asyncio.gather(*(in_thread(lambda c=c: c.get(digest).nbytes) for c in caches))  # type: ignore[misc]
     assert got == [LARGE] * 8
     assert world.asked == ["GET"]
 
 
 async def test_damaged_copy_is_fetched_again(world: World) -> None:
     cache, content = world.cache(), os.urandom(LARGE)
-    digest, _ = await away(lambda: cache.put([content]))
+    digest, _ = await in_thread(lambda: cache.put([content]))
     cache.path(digest).write_bytes(b"rubbish")
-    assert await away(lambda: bytes(world.cache().get(digest))) == content
+    assert await in_thread(lambda: bytes(world.cache().get(digest))) == content
 
 
 async def test_damage_at_the_manager_is_an_error(world: World) -> None:
     digest, _ = world.kept.put([b"good"])
     world.kept.path(digest).write_bytes(b"evil")
     with pytest.raises(errors.BlobDamaged, match="damaged at the manager"):
-        await away(lambda: world.cache().get(digest))
+        await in_thread(lambda: world.cache().get(digest))
 
 
 async def test_unknown_blob_is_missing(world: World) -> None:
     digest = hashlib.sha256(b"nothing").digest()
     with pytest.raises(errors.BlobMissing, match="the manager has no blob"):
-        await away(lambda: world.cache().get(digest))
-    assert await away(lambda: world.cache().touch(digest)) is False
+        await in_thread(lambda: world.cache().get(digest))
+    assert await in_thread(lambda: world.cache().touch(digest)) is False
 
 
 async def test_blob_that_the_manager_lost_is_uploaded_again(world: World) -> None:
-    await away(lambda: world.cache().put([b"mine"]))
+    await in_thread(lambda: world.cache().put([b"mine"]))
     digest = hashlib.sha256(b"mine").digest()
     world.kept.path(digest).unlink()
-    assert await away(lambda: world.cache().touch(digest)) is True
+    assert await in_thread(lambda: world.cache().touch(digest)) is True
     assert bytes(world.kept.get(digest)) == b"mine"
 
 
@@ -353,25 +355,25 @@ async def test_full_cache_evicts_the_least_recently_used_blob(world: World) -> N
     cache = world.cache(most_bytes=4 << 20)
     digests = []
     for age in range(8, 0, -1):
-        digest, _ = await away(lambda: cache.put([os.urandom(1 << 20)]))
+        digest, _ = await in_thread(lambda: cache.put([os.urandom(1 << 20)]))
         os.utime(cache.path(digest), (age * -100 + 1e9, age * -100 + 1e9))
         digests.append(digest)
     there = [cache.path(digest).exists() for digest in digests]
     assert there[-1]
     assert sum(there) <= 5
-    assert await away(lambda: cache.get(digests[0]).nbytes) == 1 << 20
+    assert await in_thread(lambda: cache.get(digests[0]).nbytes) == 1 << 20
 
 
 async def test_cache_waits_for_a_starting_manager(world: World) -> None:
     world.instead = [503, 502, 429]
-    digest, _ = await away(lambda: world.cache().put([b"x"]))
+    digest, _ = await in_thread(lambda: world.cache().put([b"x"]))
     assert bytes(world.kept.get(digest)) == b"x"
 
 
 async def test_unreachable_manager_is_named(world: World) -> None:
     await world.listener.stop(timeout_s=1)
     with pytest.raises(errors.BlobsUnreachable, match="is it running"):
-        await away(lambda: world.cache().put([b"x"]))
+        await in_thread(lambda: world.cache().put([b"x"]))
 
 
 async def test_cut_connections_are_opened_again(world: World) -> None:
@@ -393,21 +395,21 @@ def _got(world: World, wire: tcp_proxy.TcpProxy, digest: bytes, content: bytes) 
 
 
 async def test_expired_token_is_renewed_once(world: World) -> None:
-    await away(lambda: world.cache(caller=Caller("old", "d")).put([b"x"]))
+    await in_thread(lambda: world.cache(caller=Caller("old", "d")).put([b"x"]))
     assert world.asked == ["PUT", "PUT"]
     with pytest.raises(errors.BlobsRefused, match="Unauthorized"):
-        await away(lambda: world.cache(caller=Caller("old", "older")).put([b"y"]))
+        await in_thread(lambda: world.cache(caller=Caller("old", "older")).put([b"y"]))
 
 
 async def test_missing_right_is_named(world: World) -> None:
     with pytest.raises(errors.BlobsRefused, match="you may not create tasks"):
-        await away(lambda: world.cache(caller=Caller("f")).put([b"x"]))
+        await in_thread(lambda: world.cache(caller=Caller("f")).put([b"x"]))
 
 
 async def test_full_disk_is_an_error(world: World) -> None:
     world.instead = [507]
     with pytest.raises(errors.BlobNotWritten, match="a test says so"):
-        await away(lambda: world.cache().put([b"x"]))
+        await in_thread(lambda: world.cache().put([b"x"]))
 
 
 async def test_disk_space_is_reserved_for_the_journal(
@@ -418,7 +420,7 @@ async def test_disk_space_is_reserved_for_the_journal(
     monkeypatch.setattr(disk_checks, "SPARE_BYTES", free.f_blocks * free.f_frsize)
     monkeypatch.setattr(disk_checks, "_SPARE_PART", 1)
     with pytest.raises(errors.BlobNotWritten, match="which the journal needs"):
-        await away(lambda: world.cache().put([b"x"]))
+        await in_thread(lambda: world.cache().put([b"x"]))
     assert not list(world.kept.entries())
 
 
@@ -432,7 +434,7 @@ async def test_no_file_descriptor_is_left_open(world: World) -> None:
             os.close(cache.open(digest))
             cache._store.close()
 
-    await away(story)
+    await in_thread(story)
     async with asyncio.timeout(30):
         while len(os.listdir("/proc/self/fd")) > before + 6:  # noqa: PTH208  mappings hold one each
             await asyncio.sleep(0.01)

@@ -40,7 +40,7 @@ async def test_call_runs_and_returns_its_result(dispatcher: hub.Hub, tmp_path: P
         driver.template()
         item = driver.item(b"[[1,2],{}]", name="sum")
         driver.submit(item)
-        await driver.accepted(1)
+        await driver.wait_until_accepted(1)
         slot = await raw_peers.open_slot(worker)
         template = await slot.expect(messages.Template)
         assert template.spec == raw_peers.ADD
@@ -49,7 +49,7 @@ async def test_call_runs_and_returns_its_result(dispatcher: hub.Hub, tmp_path: P
             attempts.AttemptRef(item.task, 1, 1), template.number, item.arguments, "sum"
         )
         assert run == wanted
-        await slot.acknowledged(slot.succeed(run, b"3"))
+        await slot.wait_until_acknowledged(slot.succeed(run, b"3"))
         payload = attempts.Payload(attempts.JSON, b"3")
         success = calls.CallResult(1, api_task.State.SUCCESS, "Succeeded", "", payload)
         assert await driver.results(1) == {1: success}
@@ -146,7 +146,7 @@ async def test_agent_announces_only_requested_slots(dispatcher: hub.Hub, tmp_pat
                 await one.connect()
                 assert (await one.expect(messages.Refused)).reason == reason
                 await one.disconnect()
-        await slot.acknowledged(slot.succeed(run))
+        await slot.wait_until_acknowledged(slot.succeed(run))
         await slot.disconnect()
 
 
@@ -158,7 +158,7 @@ async def test_slot_reports_only_calls_that_it_was_given(
         driver.submit(driver.item())
         other = await raw_peers.open_slot(worker)
         await other.run()
-        await other.acknowledged(other.succeed(run, b'"stolen"'))
+        await other.wait_until_acknowledged(other.succeed(run, b'"stolen"'))
         slot.succeed(run, b'"earned"')
         results = await driver.results(1)
         assert results[1].payload == attempts.Payload(attempts.JSON, b'"earned"')
@@ -176,7 +176,7 @@ async def test_slot_reports_are_visible_in_views(dispatcher: hub.Hub, tmp_path: 
             messages.Log(run.ref, 0, b"hello\nworld\n"),
             messages.Progress(run.ref, 0.5, "half"),
         )
-        await slot.acknowledged(slot.serial)
+        await slot.wait_until_acknowledged(slot.serial)
         view = hubs.view(dispatcher, run.ref.task)
         assert (view.state, view.attempt) == (api_task.State.RUNNING, 1)
         assert view.progress is not None
@@ -185,7 +185,7 @@ async def test_slot_reports_are_visible_in_views(dispatcher: hub.Hub, tmp_path: 
         assert log.read_bytes() == b"hello\nworld\n"
         slot.say(messages.Yielded(run.ref, 0, run.arguments))
         assert await driver.expect(messages.Streamed) == messages.Streamed(1, 0, run.arguments)
-        await slot.acknowledged(slot.succeed(run))
+        await slot.wait_until_acknowledged(slot.succeed(run))
         await slot.disconnect()
 
 
@@ -194,8 +194,8 @@ async def test_reconnected_driver_finds_its_calls(dispatcher: hub.Hub, tmp_path:
         slot, run = await a_slot_at_work(tmp_path, worker, driver)
         items = [driver.item(), driver.item()]
         driver.submit(*items)
-        await driver.accepted(3)
-        await slot.acknowledged(slot.succeed(run, b"1"))
+        await driver.wait_until_accepted(3)
+        await slot.wait_until_acknowledged(slot.succeed(run, b"1"))
         await driver.disconnect()
         await driver.connect()
         await driver.expect(messages.Attached)
@@ -203,7 +203,7 @@ async def test_reconnected_driver_finds_its_calls(dispatcher: hub.Hub, tmp_path:
         driver.submit(*items, again=True)
         driver.say(messages.Watch((calls.Watched(10, run.ref.task),)))
         assert (await driver.results(1))[10].payload == attempts.Payload(attempts.JSON, b"1")
-        await driver.accepted(3)
+        await driver.wait_until_accepted(3)
         for _ in items:
             slot.succeed(await slot.run(), b"2")
         assert set(await driver.results(2)) == {2, 3}
@@ -233,7 +233,7 @@ async def test_key_names_one_call_for_ever(dispatcher: hub.Hub, tmp_path: Path) 
         driver.submit(driver.item(key="daily"))
         slot = await raw_peers.open_slot(worker)
         run = await slot.run()
-        await slot.acknowledged(slot.succeed(run, b"1"))
+        await slot.wait_until_acknowledged(slot.succeed(run, b"1"))
         async with a_driver(tmp_path) as second:
             second.template()
             second.submit(second.item(key="daily"), second.item(b"[[2],{}]", key="daily"))
@@ -328,7 +328,7 @@ async def test_driver_that_does_not_read_loses_only_its_link(
         large = b'"' + b"x" * 60_000 + b'"'
         for _ in items:
             last = slot.succeed(await slot.run(), large)
-        await slot.acknowledged(last)
+        await slot.wait_until_acknowledged(last)
         await driver.closed()
         await driver.connect()
         await driver.expect(messages.Attached)
@@ -346,7 +346,7 @@ async def test_full_backlog_delays_acceptance(tmp_path: Path) -> None:
     ):
         driver.template()
         driver.submit(*(driver.item() for _ in range(4)))
-        await driver.accepted(4)
+        await driver.wait_until_accepted(4)
         driver.submit(*(driver.item() for _ in range(4)))
         with pytest.raises(TimeoutError):
             await driver.expect(messages.Accepted, timeout_s=0.1)
@@ -354,7 +354,7 @@ async def test_full_backlog_delays_acceptance(tmp_path: Path) -> None:
             slot = await raw_peers.open_slot(worker)
             for _ in range(3):
                 slot.succeed(await slot.run(), seconds=1.0)
-            await driver.accepted(8)
+            await driver.wait_until_accepted(8)
             await slot.disconnect()
 
 

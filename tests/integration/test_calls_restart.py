@@ -43,7 +43,7 @@ async def test_running_calls_go_on_and_waiting_calls_run_after_restart(tmp_path:
         await peers.meet()
         first, second = driver.item(), driver.item(b"[[2],{}]", name="second")
         driver.submit(first, second)
-        await driver.accepted(2)
+        await driver.wait_until_accepted(2)
         await peers.open()
         run = await peers.slot.run()
         await peers.leave()
@@ -74,7 +74,9 @@ async def test_results_that_other_calls_need_are_found_after_restart(tmp_path: P
         waiting = driver.item(needs=(over.task, going.task))
         driver.submit(over, going, waiting)
         await peers.open()
-        await peers.slot.acknowledged(peers.slot.succeed(await peers.slot.run(), b"1", seconds=1))
+        await peers.slot.wait_until_acknowledged(
+            peers.slot.succeed(await peers.slot.run(), b"1", seconds=1)
+        )
         run = await peers.slot.run()
         assert run.ref.task == going.task
         peers.slot.running = [run.ref]
@@ -108,7 +110,7 @@ async def test_delegating_call_takes_the_outcome_after_restart(tmp_path: Path) -
             delegate=child.task,
         )  # fmt: skip
         peers.slot.say(messages.Template(1, raw_peers.ADD), messages.Submit((child,)))
-        await peers.slot.acknowledged(peers.slot.done(end))
+        await peers.slot.wait_until_acknowledged(peers.slot.done(end))
         run = await peers.slot.run()
         assert run.ref.task == child.task
         peers.slot.running = [run.ref]
@@ -133,9 +135,9 @@ async def test_key_is_remembered_after_restart(tmp_path: Path) -> None:
         pending, done = driver.item(key="pending"), driver.item(key="done")
         driver.submit(done)
         await peers.open()
-        await peers.slot.acknowledged(peers.slot.succeed(await peers.slot.run(), b"1"))
+        await peers.slot.wait_until_acknowledged(peers.slot.succeed(await peers.slot.run(), b"1"))
         driver.submit(pending)
-        await driver.accepted(pending.number)
+        await driver.wait_until_accepted(pending.number)
         await peers.leave()
     async with hubs.running(tmp_path):
         await driver.connect()
@@ -156,7 +158,7 @@ async def test_worker_that_is_not_back_yet_keeps_its_calls(tmp_path: Path) -> No
     async with hubs.running(tmp_path) as dispatcher:
         await peers.meet()
         peers.driver.submit(peers.driver.item())
-        await peers.driver.accepted(1)
+        await peers.driver.wait_until_accepted(1)
         await peers.open()
         run = await peers.slot.run()
         assert _holding(dispatcher) == [1]
@@ -169,7 +171,7 @@ async def test_worker_that_is_not_back_yet_keeps_its_calls(tmp_path: Path) -> No
         assert _holding(again) == [1]
         await raw_peers.connect(peers.slot)
         assert _holding(again) == [1]
-        await peers.slot.acknowledged(peers.slot.succeed(run, b"1"))
+        await peers.slot.wait_until_acknowledged(peers.slot.succeed(run, b"1"))
         assert _holding(again) == [0]
         await peers.leave()
 

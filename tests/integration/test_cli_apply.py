@@ -26,7 +26,7 @@ def kiln(
     return in_process_cli.kiln_of(server.data, monkeypatch, capfd)
 
 
-def written(directory: Path, *objects: dict[str, Any]) -> str:
+def write_manifests(directory: Path, *objects: dict[str, Any]) -> str:
     path = directory / "objects.yaml"
     path.write_text(yaml.safe_dump_all(objects))
     return str(path)
@@ -47,7 +47,7 @@ def config(name: str, *, command: str = "true", **spec: Any) -> dict[str, Any]:
     return made("JobConfig", name, concurrency={"policy": "Forbid"}, template=template, **spec)
 
 
-def default(type_: str, value: Any) -> dict[str, Any]:
+def option_with_default(type_: str, value: Any) -> dict[str, Any]:
     field = {type_.lower(): {"default": value}}
     return {"options": [{"type": type_, "name": "x", **field}]}
 
@@ -56,7 +56,7 @@ WRONG = {
     "cron": config("cron", schedule={"cron": {"expression": "61 2 * * *"}}),
     "zone": config("zone", schedule={"cron": {"expression": "0 2 * * *", "timezone": "Europe/X"}}),
     "variable": config("variable", command="${job.nmae}"),
-    "default": config("default", option=default("Int", "three")),
+    "default": config("default", option=option_with_default("Int", "three")),
     "number": config("number", successfulJobsHistoryLimit="three"),
     "policy": config("policy") | {"metadata": {"name": "Policy", "labels": {"a": "b c"}}},
     "job": made("Job", "job", template={"taskTemplate": {"command": ["${task.nmae}"]}}),
@@ -74,7 +74,7 @@ WRONG = {
 def test_error_text_equals_that_of_the_server(
     kiln: in_process_cli.Kiln, tmp_path: Path, name: str
 ) -> None:
-    file = written(tmp_path, WRONG[name])
+    file = write_manifests(tmp_path, WRONG[name])
     ours, servers = kiln("apply", "-f", file), kiln("apply", "-f", file, "--validate=false")
     assert ours.code == servers.code == exits.Exit.FAILED
     first, last = ours.err.splitlines()[:-1], ours.err.splitlines()[-1]
@@ -84,7 +84,9 @@ def test_error_text_equals_that_of_the_server(
 
 
 def test_no_object_is_applied_if_one_is_invalid(kiln: in_process_cli.Kiln, tmp_path: Path) -> None:
-    file = written(tmp_path, config("good"), WRONG["cron"], config("also"), WRONG["variable"])
+    file = write_manifests(
+        tmp_path, config("good"), WRONG["cron"], config("also"), WRONG["variable"]
+    )
     done = kiln("apply", "-f", file)
     assert (done.code, done.out) == (exits.Exit.FAILED, "")
     assert "spec.schedule.cron.expression" in done.err
@@ -98,20 +100,23 @@ def test_change_is_validated_against_the_stored_object(
     kiln: in_process_cli.Kiln, tmp_path: Path
 ) -> None:
     job = made("Job", "fixed", template={"taskTemplate": COMMAND}, suspend=True)
-    assert kiln("apply", "-f", written(tmp_path, job)).code == 0
+    assert kiln("apply", "-f", write_manifests(tmp_path, job)).code == 0
     other = {**job, "spec": {**job["spec"], "template": {"taskTemplate": {"command": ["false"]}}}}
-    file = written(tmp_path, config("beside"), other)
+    file = write_manifests(tmp_path, config("beside"), other)
     done = kiln("apply", "-f", file)
     assert (done.code, done.out) == (exits.Exit.FAILED, "")
     assert "spec.template.taskTemplate" in done.err
     assert kiln("get", "jobconfig", "beside").code == exits.Exit.NOT_FOUND
-    assert kiln("apply", "-f", written(tmp_path, job)).out == "job.kilnwork.dev/fixed unchanged\n"
+    assert (
+        kiln("apply", "-f", write_manifests(tmp_path, job)).out
+        == "job.kilnwork.dev/fixed unchanged\n"
+    )
 
 
 def test_unknown_fields_are_dropped_only_if_asked_for(
     kiln: in_process_cli.Kiln, tmp_path: Path
 ) -> None:
-    file = written(tmp_path, made("Task", "odd", **COMMAND, comand="x", suspend=True))
+    file = write_manifests(tmp_path, made("Task", "odd", **COMMAND, comand="x", suspend=True))
     refused = kiln("apply", "-f", file)
     assert refused.code == exits.Exit.FAILED
     assert 'unknown field "spec.comand"' in refused.err
@@ -121,7 +126,7 @@ def test_unknown_fields_are_dropped_only_if_asked_for(
 def test_job_of_a_config_is_checked_before_it_is_sent(
     kiln: in_process_cli.Kiln, tmp_path: Path
 ) -> None:
-    assert kiln("apply", "-f", written(tmp_path, config("sound"))).code == 0
+    assert kiln("apply", "-f", write_manifests(tmp_path, config("sound"))).code == 0
     done = kiln("run-job", "sound", "--name", "x" * 300, "--no-interactive")
     assert done.code == exits.Exit.FAILED
     assert 'Job.kilnwork.dev "xxx' in done.err

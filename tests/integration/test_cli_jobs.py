@@ -347,7 +347,7 @@ def test_retry_of_a_job_that_succeeded_runs_its_failed_indexes(
     assert runs == {"a": 1, "bad": 2, "c": 1}
     assert kiln("run-job", "greet", "--option", "who=Al", "--name", "all", "--watch").code == OK
     refused = kiln("retry", "job/all")
-    assert (refused.code, "nothing of it is left" in refused.err) == (exits.Exit.FAILED, True)
+    assert (refused.code, "no index is left to run" in refused.err) == (exits.Exit.FAILED, True)
 
 
 def _indexes(kiln: in_process_cli.Kiln, name: str) -> list[dict[str, Any]]:
@@ -366,7 +366,7 @@ def test_job_is_suspended_and_cancelled(
     assert server.get("jobs", "held")["spec"]["suspend"] is True
     assert kiln("resume", "job/held").out == "Job held is resumed\n"
     refused = kiln("retry", "job/held")
-    assert (refused.code, "not over" in refused.err) == (exits.Exit.FAILED, True)
+    assert (refused.code, "not finished" in refused.err) == (exits.Exit.FAILED, True)
     later = kiln("cancel", "job/held", "--at", "2099-01-01T00:00Z")
     assert "will be stopped at 2099-01-01T00:00:00Z" in later.out
     assert kiln("cancel", "job/held", "--wait").out == "Job held is being stopped\n"
@@ -458,7 +458,7 @@ def test_backfill_creates_each_tick_once(
 @pytest.mark.parametrize(
     ("asked", "text"),
     [
-        (("--from", "2026-01-01", "--to", "2099-01-01"), "is to come"),
+        (("--from", "2026-01-01", "--to", "2099-01-01"), "is in the future"),
         (("--from", "2026-01-02", "--to", "2026-01-01"), "is before --from"),
         (("--from", "2026-01-01", "--to", "2026-01-09", "--limit", "3"), "more than 3 ticks"),
         (("--from", "2025-01-01", "--to", "2025-01-31"), "--concurrency-policy Allow"),

@@ -33,7 +33,7 @@ def kiln(
     return in_process_cli.kiln_of(server.data, monkeypatch, capfd)
 
 
-def written(directory: Path, *objects: dict[str, Any]) -> str:
+def write_manifests(directory: Path, *objects: dict[str, Any]) -> str:
     path = directory / "objects.yaml"
     path.write_text(yaml.safe_dump_all(objects))
     return str(path)
@@ -55,7 +55,7 @@ def task(name: str, kind: str, chapters: Any, **spec: Any) -> dict[str, Any]:
     }
 
 
-async def creating(server: up_server.UpServer, task: dict[str, Any]) -> None:
+async def create_task(server: up_server.UpServer, task: dict[str, Any]) -> None:
     """Create a Task without the command line."""
     loaded = config.load(server.data / "kubeconfig")
     async with client.Client(loaded, user_agent="test") as kube:
@@ -75,9 +75,9 @@ def test_invalid_object_is_refused_before_its_task(
         **definition["spec"],  # type: ignore[dict-item]
         "versions": [{**version, "schema": {"openAPIV3Schema": SCHEMA}}],
     }
-    assert kiln("apply", "-f", written(tmp_path, definition)).code == 0
+    assert kiln("apply", "-f", write_manifests(tmp_path, definition)).code == 0
 
-    refused = kiln("apply", "-f", written(tmp_path, task("none", "Book", 0)))
+    refused = kiln("apply", "-f", write_manifests(tmp_path, task("none", "Book", 0)))
     assert refused.code == 1
     assert "spec.customResource.manifest: the server refuses the object that it makes" in (
         refused.err
@@ -85,19 +85,19 @@ def test_invalid_object_is_refused_before_its_task(
     assert "spec.chapters" in refused.err
     text = r"Invalid value: \"Book\": the server refuses the object that it makes: .*spec\.chapters"
     with pytest.raises(errors.Invalid, match=text):
-        asyncio.run(creating(server, task("none", "Book", 0)))
+        asyncio.run(create_task(server, task("none", "Book", 0)))
     assert kiln("get", "task", "none").code != 0
 
-    made = kiln("apply", "-f", written(tmp_path, task("some", "Book", 3, suspend=True)))
+    made = kiln("apply", "-f", write_manifests(tmp_path, task("some", "Book", 3, suspend=True)))
     assert (made.code, made.err) == (0, "")
     given = task("given", "Book", "${task.inputs.n}", inputs=[{"name": "n", "object": "no"}])
-    warned = kiln("apply", "-f", written(tmp_path, given))
+    warned = kiln("apply", "-f", write_manifests(tmp_path, given))
     assert warned.code == 0
     assert "with names in the place of its inputs" in warned.err
 
 
 def test_missing_kind_is_a_warning(kiln: in_process_cli.Kiln, tmp_path: Path) -> None:
-    made = kiln("apply", "-f", written(tmp_path, task("later", "Tome", 3)))
+    made = kiln("apply", "-f", write_manifests(tmp_path, task("later", "Tome", 3)))
     assert made.code == 0
     assert "its object is not checked: the server serves no kind Tome" in made.err
 
@@ -106,7 +106,7 @@ def test_server_refuses_objects_that_no_attempt_could_create(
     kiln: in_process_cli.Kiln, tmp_path: Path
 ) -> None:
     wrong = task("wrong", "${task.name}", 3)
-    refused = kiln("apply", "-f", written(tmp_path, wrong))
+    refused = kiln("apply", "-f", write_manifests(tmp_path, wrong))
     assert refused.code == 1
     assert "spec.customResource.manifest.kind" in refused.err
     assert "may have no variables" in refused.err

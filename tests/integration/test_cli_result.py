@@ -52,7 +52,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer
         yield made
 
 
-def ran(up: up_support.UpServer, name: str, script: str, *options: str) -> None:
+def run_task(up: up_support.UpServer, name: str, script: str, *options: str) -> None:
     up.kiln("run", "--watch", "--name", name, *options, "--", "sh", "-c", script)
 
 
@@ -93,20 +93,20 @@ def result(up: up_support.UpServer, *words: str) -> subprocess.CompletedProcess[
 
 
 def test_json_of_a_command_is_printed(up: up_support.UpServer) -> None:
-    ran(up, "json", 'echo "{\\"a\\":  1}" > "$KILN_OUTPUT"')
+    run_task(up, "json", 'echo "{\\"a\\":  1}" > "$KILN_OUTPUT"')
     found = result(up, "json")
     assert (found.returncode, found.stdout) == (0, b'{"a":  1}\n')
 
 
 def test_result_file_has_only_the_bytes(up: up_support.UpServer, tmp_path: Path) -> None:
-    ran(up, "file", 'printf "[1]" > "$KILN_OUTPUT"')
+    run_task(up, "file", 'printf "[1]" > "$KILN_OUTPUT"')
     target = tmp_path / "result.json"
     found = result(up, "file", "-o", str(target))
     assert (found.returncode, found.stdout, target.read_bytes()) == (0, b"", b"[1]")
 
 
 def test_task_without_a_result_prints_nothing(up: up_support.UpServer) -> None:
-    ran(up, "silent", "true")
+    run_task(up, "silent", "true")
     found = result(up, "silent")
     assert (found.returncode, found.stdout) == (0, b"")
     assert b"task silent has no result" in found.stderr
@@ -172,7 +172,7 @@ def test_call_results_are_json_pickles_and_lists(
 
 
 def test_response_has_type_and_digest(up: up_support.UpServer) -> None:
-    ran(up, "typed", 'printf "[2]" > "$KILN_OUTPUT"')
+    run_task(up, "typed", 'printf "[2]" > "$KILN_OUTPUT"')
     token = (up.data / "token").read_text().strip()
     request = urllib.request.Request(
         f"{up.http}/v1/namespaces/default/tasks/typed/result",
@@ -214,13 +214,13 @@ def test_result_is_read_from_a_directory_of_kiln_start(tmp_path: Path) -> None:
     assert (unknown.returncode, "has no task 'missing'" in unknown.stderr) == (4, True)
     for future in (small, large):
         assert f"{future.id} ({text.__module__}:text, Success)" in unknown.stderr
-    assert small.id in completed(
+    assert small.id in completions(
         "--from", str(directory), small.id[:-1]
     )  # others differ in the last
-    assert completed("--from", str(tmp_path), "") == []
+    assert completions("--from", str(tmp_path), "") == []
 
 
-def completed(*words: str) -> list[str]:
+def completions(*words: str) -> list[str]:
     """Return the shell completions of `kiln result WORDS`, whose last word is incomplete."""
     asked = shell_completion.ShellComplete(main.kiln, {}, "kiln", "_KILN_COMPLETE")
     found = asked.get_completions(["result", *words[:-1]], words[-1])

@@ -40,7 +40,7 @@ def kiln(
     return in_process_cli.kiln_of(server.data, monkeypatch, capfd)
 
 
-def of_kind(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+def manifest(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     return {
         "apiVersion": "kilnwork.dev/v1alpha1",
         "kind": kind,
@@ -59,7 +59,7 @@ def test_retry_runs_a_parent_and_its_failed_child(
 ) -> None:
     log, gate = tmp_path / "log", tmp_path / "gate"
     script = PARENT.replace("LOG", str(log)).replace("GATE", str(gate))
-    apply(server, of_kind("Task", "parent", {"command": ["sh", "-c", script]}))
+    apply(server, manifest("Task", "parent", {"command": ["sh", "-c", script]}))
     assert kiln("wait", "parent").code == FAILED
     gate.touch()
     assert kiln("retry", "badly", "--failed", "--wait").out == (
@@ -70,7 +70,7 @@ def test_retry_runs_a_parent_and_its_failed_child(
     children = json.loads(kiln("get", "task", "parent", "-o", "json").out)["status"]["children"]
     assert (children["total"], children["succeeded"]) == (2, 2)
     refused = kiln("retry", "parent", "--failed")
-    assert (refused.code, "nothing of it failed" in refused.err) == (exits.Exit.FAILED, True)
+    assert (refused.code, "nothing in it has failed" in refused.err) == (exits.Exit.FAILED, True)
 
 
 def test_retry_runs_dependent_task_objects_in_order(
@@ -81,10 +81,10 @@ def test_retry_runs_dependent_task_objects_in_order(
     taken = {"command": ["sh", "-c", "cat $KILN_INPUT > $KILN_OUTPUT"]}
     apply(
         server,
-        of_kind("Task", "made", made),
-        of_kind("Task", "taken", taken | {"inputs": [{"name": "x", "task": "made"}]}),
-        of_kind("Task", "taken-too", taken | {"inputs": [{"name": "y", "task": "taken"}]}),
-        of_kind("Task", "well", {"command": ["true"]}),
+        manifest("Task", "made", made),
+        manifest("Task", "taken", taken | {"inputs": [{"name": "x", "task": "made"}]}),
+        manifest("Task", "taken-too", taken | {"inputs": [{"name": "y", "task": "taken"}]}),
+        manifest("Task", "well", {"command": ["true"]}),
     )
     assert kiln("wait", "taken-too").code == FAILED
     gate.touch()
@@ -103,8 +103,8 @@ def test_retry_runs_a_job_before_its_dependent(
     second = ["sh", "-c", f"test $(wc -l < {log}) = 2"]
     apply(
         server,
-        of_kind("Job", "first", {"template": {"taskTemplate": {"command": first}}}),
-        of_kind("Job", "second", {
+        manifest("Job", "first", {"template": {"taskTemplate": {"command": first}}}),
+        manifest("Job", "second", {
             "dependsOn": [{"name": "first"}], "template": {"taskTemplate": {"command": second}},
         }),
     )  # fmt: skip
@@ -120,7 +120,7 @@ def test_retry_runs_a_job_before_its_dependent(
 def test_task_of_a_job_is_retried_through_its_job(
     server: up_server.UpServer, kiln: in_process_cli.Kiln
 ) -> None:
-    apply(server, of_kind("Job", "bad", {"template": {"taskTemplate": {"command": ["false"]}}}))
+    apply(server, manifest("Job", "bad", {"template": {"taskTemplate": {"command": ["false"]}}}))
     assert kiln("wait", "job/bad").code == FAILED
     refused = kiln("retry", "bad-0", "--failed")
     assert (refused.code, "works for a job" in refused.err) == (exits.Exit.FAILED, True)
@@ -131,7 +131,7 @@ def test_task_of_a_deleted_job_does_not_run_again(
 ) -> None:
     log = tmp_path / "log"
     command = ["sh", "-c", f"echo x >> {log}; false"]
-    apply(server, of_kind("Job", "gone", {"template": {"taskTemplate": {"command": command}}}))
+    apply(server, manifest("Job", "gone", {"template": {"taskTemplate": {"command": command}}}))
     assert kiln("wait", "job/gone").code == FAILED
     [task] = [
         item for item in json.loads(kiln("tasks", "-o", "json").out)["items"]
@@ -156,7 +156,7 @@ def test_suspended_job_that_has_ended_is_resumed_and_runs_again(
 ) -> None:
     gate, begun = tmp_path / "gate", tmp_path / "begun"
     command = ["sh", "-c", f"touch {begun}; while ! test -e {gate}; do sleep 0.05; done; false"]
-    apply(server, of_kind("Job", "held", {"template": {"taskTemplate": {"command": command}}}))
+    apply(server, manifest("Job", "held", {"template": {"taskTemplate": {"command": command}}}))
     waiting.wait_until(begun.exists, what="it runs")
     assert kiln("suspend", "job/held").code == OK
     gate.touch()
@@ -166,7 +166,7 @@ def test_suspended_job_that_has_ended_is_resumed_and_runs_again(
     resumed = kiln("resume", "job/held")
     assert resumed.code == OK
     assert resumed.out == (
-        "Job held is already Failed, and is not suspended any more: "
+        "Job held is already Failed, and is no longer suspended: "
         "`kiln retry job/held --failed` runs again what failed\n"
     )
     assert kiln("retry", "job/held", "--failed", "--wait").code == FAILED
@@ -178,7 +178,7 @@ def test_second_retry_follows_the_first(
 ) -> None:
     gate = tmp_path / "gate"
     script = f"test $KILN_RUN = 2 || exit 1; while ! test -e {gate}; do sleep 0.05; done"
-    apply(server, of_kind("Task", "merge", {"command": ["sh", "-c", script]}))
+    apply(server, manifest("Task", "merge", {"command": ["sh", "-c", script]}))
     assert kiln("wait", "merge").code == FAILED
     assert kiln("retry", "merge", "--failed").out == "merge starts again as run 2\n"
     waiting.wait_until(
@@ -225,8 +225,8 @@ def test_second_retry_of_a_call_follows_the_first(
 def test_tasks_are_suspended_and_resumed(
     server: up_server.UpServer, kiln: in_process_cli.Kiln
 ) -> None:
-    apply(server, of_kind("Task", "held", {"command": ["true"], "suspend": True}))
-    assert kiln("resume", "held").out == "held is resumed\n"
+    apply(server, manifest("Task", "held", {"command": ["true"], "suspend": True}))
+    assert kiln("resume", "held").out == "held goes on\n"
     assert kiln("wait", "held").code == OK
     over = kiln("suspend", "held")
     assert (over.code, "is already Success" in over.err) == (exits.Exit.FAILED, True)
@@ -237,7 +237,7 @@ def test_former_names_work_and_are_not_listed(
     server: up_server.UpServer, kiln: in_process_cli.Kiln, alias: str, command: str
 ) -> None:
     name = f"by-{alias}"
-    apply(server, of_kind("Task", name, {"command": ["true"], "suspend": True}))
+    apply(server, manifest("Task", name, {"command": ["true"], "suspend": True}))
     waiting.wait_until(lambda: server.get("tasks", name).get("status"), what="it is seen")
     assert kiln(alias, name).code == OK
     assert f"  {alias} " not in kiln("--help").out

@@ -77,7 +77,7 @@ def named(*payloads: attempts.Payload) -> set[bytes]:
     return {each for p in payloads for each in (p.digest, *p.blobs) if each is not None}
 
 
-async def collected(dispatcher: hub.Hub, clock: clocks.ManualClock, values: Values) -> set[bytes]:
+async def collect(dispatcher: hub.Hub, clock: clocks.ManualClock, values: Values) -> set[bytes]:
     """Run a collection; return the remaining blobs."""
     clock.advance(blob_collection.MIN_STEADY_S)
     await dispatcher.forget_old()
@@ -105,17 +105,17 @@ async def test_blobs_of_tasks_and_templates_are_kept(
     ):
         driver.template(1, api_task.TaskSpec(call=call))
         driver.submit(*(driver.item(arguments=each) for each in (running, queued, small)))
-        await driver.accepted(3)
+        await driver.wait_until_accepted(3)
         slot = await raw_peers.open_slot(worker)
         run = await slot.run()
         kept = named(running, queued, small) | {code, environment}
-        assert await collected(dispatcher, clock, values) == kept
+        assert await collect(dispatcher, clock, values) == kept
         result = values.payload()
-        await slot.acknowledged(slot.done(succeeded(run, result)))
+        await slot.wait_until_acknowledged(slot.done(succeeded(run, result)))
         await driver.results(1)
-        if not durable(dispatcher):  # memory keeps no arguments of what is over
+        if not durable(dispatcher):  # the memory store keeps no arguments of finished calls
             kept -= named(running)
-        assert await collected(dispatcher, clock, values) == kept | named(result)
+        assert await collect(dispatcher, clock, values) == kept | named(result)
         await slot.disconnect()
 
 
@@ -132,16 +132,16 @@ async def test_blobs_of_forgotten_tasks_are_removed_after_restart(
     ):
         driver.template()
         driver.submit(driver.item(arguments=first), driver.item(arguments=second))
-        await driver.accepted(2)
+        await driver.wait_until_accepted(2)
         slot = await raw_peers.open_slot(worker)
-        await slot.acknowledged(slot.done(succeeded(await slot.run(), result)))
+        await slot.wait_until_acknowledged(slot.done(succeeded(await slot.run(), result)))
         await slot.disconnect()
     await made.stop()
     again = a_hub(tmp_path, clock, durable=True)
     await again.start(socket)
-    assert await collected(again, clock, values) == named(first, second, result)
+    assert await collect(again, clock, values) == named(first, second, result)
     clock.advance(WEEK)
-    assert await collected(again, clock, values) == named(second)
+    assert await collect(again, clock, values) == named(second)
     await again.stop()
 
 
@@ -160,12 +160,12 @@ async def test_prune_removes_blobs_of_forgotten_tasks_only(
         over = msgspec.structs.replace(over, blobs=(*over.blobs, shared))
         waiting = msgspec.structs.replace(waiting, blobs=(*waiting.blobs, shared))
         driver.submit(driver.item(arguments=over), driver.item(arguments=waiting))
-        await driver.accepted(2)
+        await driver.wait_until_accepted(2)
         slot = await raw_peers.open_slot(worker)
         run = await slot.run()
         fresh, _ = values.kept.put([b"a result"])
         result = attempts.Payload(attempts.PICKLE, b"", fresh, 8)
-        await slot.acknowledged(slot.done(succeeded(run, result)))
+        await slot.wait_until_acknowledged(slot.done(succeeded(run, result)))
         await slot.disconnect()
     clock.advance(blob_collection.MIN_STEADY_S)
     pruned = await made.prune(model.Pruning(older_s=60))
@@ -184,5 +184,5 @@ async def test_namespaces_are_directories(
     other = blobs.Blobs(tmp_path / "blobs" / "other", durable=False)
     digest, _ = other.put([b"unused"])
     os.utime(other.path(digest), (1.0, 1.0))
-    assert await collected(dispatcher, clock, Values(tmp_path)) == set()
+    assert await collect(dispatcher, clock, Values(tmp_path)) == set()
     assert list(other.entries()) == []

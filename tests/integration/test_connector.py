@@ -26,7 +26,7 @@ PROXY = names.proxy_path()
 _clients = futures.ThreadPoolExecutor(4, "client")
 
 
-async def away(story: Callable[[], R]) -> R:
+async def in_thread(story: Callable[[], R]) -> R:
     """Run a blocking driver in a thread."""
     return await asyncio.get_running_loop().run_in_executor(_clients, story)
 
@@ -101,7 +101,7 @@ async def test_driver_account_token_is_requested_once(cluster: Cluster) -> None:
         kept.put([b"value"])
         store.close()
 
-    await away(story)
+    await in_thread(story)
     assert cluster.minted == [f"/api/v1/namespaces/ns/serviceaccounts/{names.DRIVER_ACCOUNT}/token"]
     assert [path.partition("sha256")[0] for _, path in cluster.far.requests] == [
         names.CHANNEL_PATH,
@@ -112,41 +112,41 @@ async def test_driver_account_token_is_requested_once(cluster: Cluster) -> None:
 async def test_token_is_renewed_before_it_expires(cluster: Cluster) -> None:
     time = clock.ManualClock()
     to = cluster.to_manager(time=time)
-    await away(to.find)
-    assert await away(to.token) == remote_manager.SECRET
+    await in_thread(to.find)
+    assert await in_thread(to.token) == remote_manager.SECRET
     time.advance(0.7 * 600)
-    await away(to.token)
+    await in_thread(to.token)
     assert len(cluster.minted) == 1
     time.advance(0.2 * 600)
-    await away(to.token)
+    await in_thread(to.token)
     assert len(cluster.minted) == 2
 
 
 async def test_refused_token_is_requested_again(cluster: Cluster) -> None:
     to = cluster.to_manager()
-    await away(to.find)
+    await in_thread(to.find)
     cluster.far.forced_status = 401
     with pytest.raises(errors.ConfigurationError, match="refuses the channel: a test says so"):
-        await away(lambda: tunnel.open_channel(to))
+        await in_thread(lambda: tunnel.open_channel(to))
     assert len(cluster.minted) == 2
     cluster.far.forced_status = None
-    (await away(lambda: tunnel.open_channel(to))).close()
+    (await in_thread(lambda: tunnel.open_channel(to))).close()
 
 
 async def test_failed_renewal_of_a_token_is_retried(cluster: Cluster) -> None:
     to = cluster.to_manager()
-    await away(to.find)
+    await in_thread(to.find)
     to.refused()
     cluster.responses["/api/v1/namespaces/ns/serviceaccounts"] = 503, {"message": "etcd is away"}
     with pytest.raises(OSError, match="is not ready: etcd is away"):  # links try again after these
-        await away(lambda: tunnel.open_channel(to))
+        await in_thread(lambda: tunnel.open_channel(to))
     cluster.responses.clear()
-    (await away(lambda: tunnel.open_channel(to))).close()
+    (await in_thread(lambda: tunnel.open_channel(to))).close()
 
 
 async def test_own_token_is_sent_to_api_server_and_manager(cluster: Cluster) -> None:
     to = cluster.to_manager(token=remote_manager.SECRET)
-    await away(to.find)
+    await in_thread(to.find)
     shown = to.headers()
     assert shown["Authorization"] == f"Bearer {remote_manager.SECRET}"
     assert shown[names.TOKEN_HEADER] == remote_manager.SECRET
@@ -155,7 +155,7 @@ async def test_own_token_is_sent_to_api_server_and_manager(cluster: Cluster) -> 
 
 async def test_connection_to_an_unready_manager_is_retried(cluster: Cluster) -> None:
     to = cluster.to_manager()
-    await away(to.find)
+    await in_thread(to.find)
     cluster.far.forced_status = 503
     opened = driver.Driver(
         connect=lambda: tunnel.open_channel(to), credential=to.token, namespace="ns"
@@ -168,7 +168,7 @@ async def test_connection_to_an_unready_manager_is_retried(cluster: Cluster) -> 
             await asyncio.sleep(0.01)
     cluster.far.forced_status = None
     await opening
-    await away(opened.close)
+    await in_thread(opened.close)
 
 
 STATUS = {"kind": "Status", "message": "said so"}
@@ -186,8 +186,8 @@ STATUS = {"kind": "Status", "message": "said so"}
         ("/api/v1/namespaces/ns/s", 403, STATUS, "you may not ask for one .*: said so"),
         ("/v1/endpoints", 401, STATUS, "does not accept the token"),
         ("/v1/endpoints", 500, STATUS, "is not ready: said so"),
-        ("/version", 404, {}, "no kiln server: it has no /v1"),
-        ("/v1/endpoints", 200, {"other": 1}, "no kiln server"),
+        ("/version", 404, {}, "not a kilnwork server: it has no /v1"),
+        ("/v1/endpoints", 200, {"other": 1}, "not a kilnwork server"),
     ],
 )
 async def test_connection_error_names_its_cause(
@@ -195,19 +195,19 @@ async def test_connection_error_names_its_cause(
 ) -> None:
     cluster.responses[path] = status, document
     with pytest.raises(errors.ConfigurationError, match=words):
-        await away(cluster.to_manager().find)
+        await in_thread(cluster.to_manager().find)
 
 
 async def test_impersonation_is_refused(cluster: Cluster) -> None:
     to = cluster.to_manager(token="mine", impersonate=config.Impersonation(user="else"))
     with pytest.raises(errors.ConfigurationError, match="acts as another user"):
-        await away(to.find)
+        await in_thread(to.find)
 
 
 async def test_changed_kubeconfig_is_read_again(cluster: Cluster) -> None:
     settings = [cluster.settings]
     to = connector.ManagerConnector(lambda: settings[-1], namespace="ns")
-    await away(to.find)
+    await in_thread(to.find)
     settings.append(
         config.Config(server=cluster.settings.server, ca_data=cluster.settings.ca_data, token="new")
     )
@@ -228,9 +228,9 @@ async def test_proxy_of_the_kubeconfig_is_used(cluster: Cluster) -> None:
         to = cluster.to_manager(
             token=remote_manager.SECRET, proxy_url=f"http://127.0.0.1:{proxy.port}"
         )
-        await away(to.find)
-        (await away(lambda: tunnel.open_channel(to))).close()
+        await in_thread(to.find)
+        (await in_thread(lambda: tunnel.open_channel(to))).close()
         assert set(proxy.asked) == {to.server.removeprefix("https://")}
         proxy.status = 403
         with pytest.raises(errors.ConfigurationError, match="responds with 403"):
-            await away(to.find)
+            await in_thread(to.find)

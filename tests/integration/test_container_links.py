@@ -70,9 +70,9 @@ async def test_worker_is_notified_of_start_and_end(world: World) -> None:
     assert seen == messages.ContainerSeen(ref, "abc", 5.0, None)
     await world.hub.containers.finished(ref, OVER)
     assert (await world.worker.expect(messages.ContainerSeen)).outcome == OVER
-    assert hubs.view(world.hub, ref.task).state == "Staging"  # the worker says how it ended
+    assert hubs.view(world.hub, ref.task).state == "Staging"  # the worker reports how it ended
     world.worker.finished(ref, OVER)
-    await world.worker.acknowledged(world.worker.serial)
+    await world.worker.wait_until_acknowledged(world.worker.serial)
     assert hubs.view(world.hub, ref.task).reason == "NonZeroExit"
 
 

@@ -114,14 +114,14 @@ def named_as_ours(plural: str = "tazks", **spec: Any) -> dict[str, Any]:
     return made
 
 
-async def gone(http: embedded_server.Http, path: str) -> None:
+async def wait_until_gone(http: embedded_server.Http, path: str) -> None:
     async def is_gone() -> bool:
         return (await http.get(path)).status == 404
 
     await waiting.wait_until_async(is_gone, what=f"{path} is gone")
 
 
-async def established(http: embedded_server.Http, path: str) -> bool:
+async def is_established(http: embedded_server.Http, path: str) -> bool:
     conditions = ((await http.get(path)).json.get("status") or {}).get("conditions") or ()
     return ("Established", "True") in {(c["type"], c["status"]) for c in conditions}
 
@@ -131,13 +131,11 @@ async def replace_ours(data: Path, other: dict[str, Any]) -> None:
     async with embedded_server.control_plane(data) as plane, embedded_server.http(plane) as http:
         assert plane.installed_problem is None
         await http.delete(OURS)
-        await gone(http, OURS)
-        assert "tasks.kilnwork.dev was deleted: start the server again" in str(
-            plane.installed_problem
-        )
+        await wait_until_gone(http, OURS)
+        assert "tasks.kilnwork.dev was deleted: start the server again" in str(plane.trouble)
         assert (await http.post(CRDS, other)).status == 201
         path = f"{CRDS}/{other['metadata']['name']}"
-        await waiting.wait_until_async(lambda: established(http, path), what="it is established")
+        await waiting.wait_until_async(lambda: is_established(http, path), what="it is established")
 
 
 async def test_name_conflict_keeps_the_definition_that_came_first(
@@ -153,8 +151,8 @@ async def test_name_conflict_keeps_the_definition_that_came_first(
             embedded_server.control_plane(tmp_path / "data") as plane,
             embedded_server.http(plane) as http,
         ):
-            assert await established(http, theirs)
-            assert not await established(http, OURS)
+            assert await is_established(http, theirs)
+            assert not await is_established(http, OURS)
             assert (await http.get(TASKS)).status == 404
             assert (await http.get(TASKS.replace("tasks", "tazks"))).status == 200
             assert "`kubectl delete crd tazks.kilnwork.dev`" in str(plane.installed_problem)
@@ -166,7 +164,9 @@ async def test_name_conflict_keeps_the_definition_that_came_first(
                 "tazks.kilnwork.dev has names of",
             ]
             await http.delete(theirs)
-            await waiting.wait_until_async(lambda: established(http, OURS), what="ours is served")
+            await waiting.wait_until_async(
+                lambda: is_established(http, OURS), what="ours is served"
+            )
             assert (await http.get(TASKS)).status == 200
             assert plane.installed_problem is None
 
@@ -182,7 +182,7 @@ async def test_definition_that_cannot_be_adopted_is_named(tmp_path: Path) -> Non
         assert "`kubectl delete crd tasks.kilnwork.dev`, then start" in str(plane.installed_problem)
         assert not plane.serves_installed
         await http.delete(OURS)
-        await gone(http, OURS)
+        await wait_until_gone(http, OURS)
     async with (
         embedded_server.control_plane(tmp_path / "data") as plane,
         embedded_server.http(plane) as http,
@@ -210,7 +210,7 @@ async def test_deleted_kind_of_ours_is_back_after_a_restart(tmp_path: Path) -> N
         refused = await http.post(TASKS, new)
         assert (refused.status, refused.json["reason"]) == (405, "MethodNotAllowed")
         await http.patch(f"{TASKS}/held", {"metadata": {"finalizers": None}})
-        await gone(http, OURS)
+        await wait_until_gone(http, OURS)
     async with (
         embedded_server.control_plane(tmp_path / "data") as plane,
         embedded_server.http(plane) as http,

@@ -94,7 +94,7 @@ async def flaky() -> AsyncIterator[tuple[Flaky, session.Session]]:
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     _, port = runner.addresses[0]
     settings = config.Config(server=f"http://127.0.0.1:{port}", token="t")
-    async with session.connect(settings, options.Target(namespace="default")) as opened:
+    async with session.connect(settings, options.ServerTarget(namespace="default")) as opened:
         yield served, opened
     await runner.cleanup()
 
@@ -142,7 +142,7 @@ async def test_upload_resumes_at_the_offset_of_the_server(
     file = tmp_path / "in"
     data = CONTENT * 20  # two pieces
     file.write_bytes(data)
-    with contextlib.closing(uploads.Source(str(file))) as source:
+    with contextlib.closing(uploads.UploadSource(str(file))) as source:
         upload = uploads.Upload(opened, source)
         assert await upload.run() == "up-1"
     assert bytes(served.kept) == data
@@ -156,7 +156,7 @@ async def test_full_disk_fails_at_once(
     served.refusals = [507]
     (tmp_path / "in").write_bytes(CONTENT)
     with (
-        contextlib.closing(uploads.Source(str(tmp_path / "in"))) as source,
+        contextlib.closing(uploads.UploadSource(str(tmp_path / "in"))) as source,
         pytest.raises(kube_errors.Unavailable) as caught,
     ):
         await uploads.Upload(opened, source).run()
@@ -168,10 +168,10 @@ async def test_unreachable_server_is_reported_while_waiting(
 ) -> None:
     served, opened = flaky
     headers: list[str] = []
-    monkeypatch.setattr(wait_notice.Waiting, "say", lambda _, text: headers.append(text))
+    monkeypatch.setattr(wait_notice.WaitNotice, "say", lambda _, text: headers.append(text))
     served.refusals = [503]
     (tmp_path / "in").write_bytes(CONTENT)
-    with contextlib.closing(uploads.Source(str(tmp_path / "in"))) as source:
+    with contextlib.closing(uploads.UploadSource(str(tmp_path / "in"))) as source:
         await uploads.Upload(opened, source).run()
     assert bytes(served.kept) == CONTENT
     assert headers[0] == "uploading: trying for 120 s: no room"
@@ -185,7 +185,7 @@ async def test_file_that_changes_during_upload_is_an_error(
     monkeypatch.setattr(uploads, "PIECE_BYTES", 1024)
     file = tmp_path / "in"
     file.write_bytes(b"x" * 10_000)
-    with contextlib.closing(uploads.Source(str(file))) as source:
+    with contextlib.closing(uploads.UploadSource(str(file))) as source:
         assert source.read(10) == b"x" * 10
         with file.open("ab") as more:
             more.write(b"y")
@@ -200,6 +200,6 @@ async def test_complete_upload_sends_nothing(
     served.kept, served.complete = bytearray(b"abc"), True
     file = tmp_path / "in"
     file.write_bytes(b"abc")
-    with contextlib.closing(uploads.Source(str(file))) as source:
+    with contextlib.closing(uploads.UploadSource(str(file))) as source:
         assert await uploads.Upload(opened, source, known="up-1").run() == "up-1"
     assert bytes(served.kept) == b"abc"

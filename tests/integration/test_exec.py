@@ -69,7 +69,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
         made.admin.close()
 
 
-def end(process: subprocess.Popen[bytes], *, timeout_s: float = 30.0) -> tuple[int, str]:
+def finish(process: subprocess.Popen[bytes], *, timeout_s: float = 30.0) -> tuple[int, str]:
     """Return the exit code and the standard error."""
     _, output = process.communicate(timeout=timeout_s)
     return process.returncode, output.decode()
@@ -102,7 +102,7 @@ def test_session_ends_with_the_pod(world: World) -> None:
     process = world.kubectl.start("exec", "p", "--", "sh", "-c", "echo $$; exec sleep 301")
     pid = world.started(process)
     world.admin.delete(f"{POD}?gracePeriodSeconds=0").ok()
-    code, output = end(process)
+    code, output = finish(process)
     assert (code, output) == (137, "command terminated with exit code 137\n")
     world.until_gone(pid)
 
@@ -129,7 +129,7 @@ def test_slow_client_blocks_the_process(world: World) -> None:
     left = size - 1000
     while left:
         left -= len(process.stdout.read(min(left, 1 << 20)))
-    assert end(process) == (0, "done\n")
+    assert finish(process) == (0, "done\n")
 
 
 def test_slow_process_blocks_the_client(world: World) -> None:
@@ -171,7 +171,7 @@ def test_killed_shim_leaves_the_exit_code_unknown(world: World) -> None:
         if str(world.directory / "data" / "shim").encode() in command(found)
     ]
     os.kill(shim, signal.SIGKILL)
-    code, output = end(process)
+    code, output = finish(process)
     assert code == 1
     assert "the end of the command was not seen" in output
     world.until_gone(pid)
@@ -194,8 +194,8 @@ def test_stopping_the_server_ends_sessions(world: World) -> None:
     assert forward.stdout is not None
     forward.stdout.readline()
     world.server.run(world.server.plane.stop_node())
-    assert end(process)[0] != 0
-    assert end(forward)[0] == 1
+    assert finish(process)[0] != 0
+    assert finish(forward)[0] == 1
 
 
 def test_stopping_everything_ends_sessions(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_stopping_everything_ends_sessions(tmp_path: Path) -> None:
         process = world.kubectl.start("exec", "p", "--", "sh", "-c", "echo $$; exec sleep 301")
         pid = world.started(process)
         world.admin.close()
-    assert end(process)[0] != 0
+    assert finish(process)[0] != 0
     world.until_gone(pid)
 
 

@@ -126,18 +126,18 @@ def effect_of(path: str, rows: field_effects.Table) -> Effect | None:
     return None if row is None else row.embedded
 
 
-def plain(path: str) -> str:
+def without_positions(path: str) -> str:
     """Return the path without positions in lists."""
     return re.sub(r"\[\d+\]", "[]", path)
 
 
 def warned_of(warnings: list[str], path: str) -> list[str]:
     """Return the warnings about this field, or about one that contains it."""
-    named = [(plain(text.partition(": ")[0]), text) for text in warnings]
+    named = [(without_positions(text.partition(": ")[0]), text) for text in warnings]
     return [text for at, text in named if f"{path}.".startswith((f"{at}.", f"{at}[]."))]
 
 
-async def outcome(world: World, path: str, effect: Effect | None, refused: str) -> str:
+async def deviation(world: World, path: str, effect: Effect | None, refused: str) -> str:
     """Return how the behaviour differs from the table, or ""."""
     warned = warned_of(world.warnings, path)
     if effect is Effect.INVALID:
@@ -164,7 +164,7 @@ async def test_every_field_of_a_pod_does_what_the_table_states(world: World) -> 
         else:
             obj = {"metadata": {"name": "p"}, "spec": field_samples.pod_spec(path)}
             refused = await world.write(resource.PODS, obj)
-        if problem := await outcome(world, path, effect, refused):
+        if problem := await deviation(world, path, effect, refused):
             wrong[path] = problem
     assert wrong == {}
 
@@ -181,7 +181,7 @@ async def test_every_field_of_our_kinds_does_what_the_table_states(
             continue
         obj = {"metadata": {"name": "x"}, **field_samples.object_of(kind, path)}
         refused = await world.write(kind, obj)
-        if problem := await outcome(world, path, effect, refused):
+        if problem := await deviation(world, path, effect, refused):
             wrong[path] = problem
     assert wrong == {}
 
@@ -222,7 +222,7 @@ async def test_fields_that_the_node_refuses_fail_the_pod_with_their_path(world: 
     for number, (row, _) in enumerate(chosen.items()):
         status = await world.status(f"refused-{number}", has=statuses.UNSUPPORTED)
         assert (status["phase"], status["reason"]) == ("Failed", statuses.UNSUPPORTED)
-        assert plain(status["message"].partition(": ")[0]) == row
+        assert without_positions(status["message"].partition(": ")[0]) == row
 
 
 def refused_fields(*, of_ephemeral: bool) -> dict[str, str]:
@@ -349,7 +349,7 @@ async def test_privileges_are_dropped_in_the_container_and_in_exec(
         lines = (world.data / name).read_text().splitlines()
         facts = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
         assert facts["NoNewPrivs"] == "1"
-        if os.geteuid() == 0:  # who may not drop them has none to lose
+        if os.geteuid() == 0:  # without root there are no privileges to drop
             assert int(facts["CapBnd"], 16) == 0
         assert int(facts["CapEff"], 16) == 0
 

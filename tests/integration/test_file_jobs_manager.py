@@ -32,7 +32,7 @@ async def kube(plane: cluster.ControlPlane) -> AsyncIterator[client.Client]:
         yield made
 
 
-def quiet(_: str) -> None:
+def ignore_event(_: str) -> None:
     """Kube events are dropped."""
 
 
@@ -56,12 +56,12 @@ async def manager(
     )
     made = in_cluster.InClusterServer(settings, on_failure=print)
     try:
-        await made.start(say=quiet)
+        await made.start(say=ignore_event)
         spec = {"metadata": {"name": "default", "namespace": NS}, "spec": {"replicas": 1}}
         await kube.create(kinds.TASK_CLUSTERS, spec)
         yield made
     finally:
-        await made.stop(say=quiet)
+        await made.stop(say=ignore_event)
 
 
 class Caller:
@@ -84,7 +84,7 @@ class Caller:
             return response.status, body, document
 
 
-async def account(kube: client.Client, name: str, *allowed: rights.Right) -> str:
+async def create_account(kube: client.Client, name: str, *allowed: rights.Right) -> str:
     """Return the token of a new account with this right in the namespace."""
     await kube.create(resource.SERVICE_ACCOUNTS, {"metadata": {"name": name, "namespace": NS}})
     if allowed:
@@ -103,7 +103,7 @@ async def account(kube: client.Client, name: str, *allowed: rights.Right) -> str
     return str(response["status"]["token"])
 
 
-async def over(caller: Caller, job: str) -> Any:
+async def wait_until_finished(caller: Caller, job: str) -> Any:
     """Return the document of a job once it has finished."""
     async with asyncio.timeout(30):
         while True:
@@ -117,10 +117,10 @@ async def test_remote_workers_map_a_file(
     plane: cluster.ControlPlane, kube: client.Client, manager: in_cluster.InClusterServer
 ) -> None:
     await plane.start_node()
-    caller = Caller(manager, await account(kube, "editor", *rights.EDIT, *rights.VIEW))
+    caller = Caller(manager, await create_account(kube, "editor", *rights.EDIT, *rights.VIEW))
     status, _, made = await caller.ask("POST", "/jobs?itemsPerPart=4", data=SAMPLE.read_bytes())
     assert status == 202
-    found = await over(caller, made["id"])
+    found = await wait_until_finished(caller, made["id"])
     assert (found["phase"], found["parts"]) == ("Succeeded", 6), found
     assert await caller.ask("GET", f"/jobs/{made['id']}/results") == (200, EXPECTED, None)
 
@@ -129,9 +129,9 @@ async def test_jobs_are_seen_and_created_only_with_rights(
     kube: client.Client, manager: in_cluster.InClusterServer
 ) -> None:
     anonymous = Caller(manager)
-    outsider = Caller(manager, await account(kube, "stranger"))
-    viewer = Caller(manager, await account(kube, "viewer", *rights.VIEW))
-    driver = Caller(manager, await account(kube, "driver", *rights.DRIVE))
+    outsider = Caller(manager, await create_account(kube, "stranger"))
+    viewer = Caller(manager, await create_account(kube, "viewer", *rights.VIEW))
+    driver = Caller(manager, await create_account(kube, "driver", *rights.DRIVE))
     data = SAMPLE.read_bytes()
     assert (await anonymous.ask("POST", "/jobs", data=data))[0] == 401
     assert (await outsider.ask("POST", "/jobs", data=data))[0] == 403

@@ -17,7 +17,7 @@ SQUARE = "support.index_function.square"
 COMBINE = "support.index_function.combine"
 
 
-def new(
+def new_run(
     world: index_job_server.World, steps: list[dict[str, Any]], count: int = 3, **more: Any
 ) -> model.NewFlowRun:
     params = {"directory": ""}
@@ -43,7 +43,9 @@ def fan_out(**more: Any) -> list[dict[str, Any]]:
     return [{"price": each | more}, {"total": {"call": COMBINE, "with": results}}]
 
 
-async def over(world: index_job_server.World, key: model.FlowKey) -> model.FlowRunView:
+async def wait_until_finished(
+    world: index_job_server.World, key: model.FlowKey
+) -> model.FlowRunView:
     def final() -> model.FlowRunView | None:
         found = world.services.flows.view(key)
         return found if found is not None and found.phase.final else None
@@ -55,9 +57,9 @@ async def over(world: index_job_server.World, key: model.FlowKey) -> model.FlowR
 
 async def test_flow_result_equals_that_of_one_process(tmp_path: Path) -> None:
     async with index_job_server.running(tmp_path) as world:
-        wanted = new(world, fan_out(), 30)
+        wanted = new_run(world, fan_out(), 30)
         await world.services.flows.start(wanted)
-        found = await over(world, wanted.key)
+        found = await wait_until_finished(world, wanted.key)
         here = in_process.run_flow(wanted.flow, data={"d": list(range(30))}, params=wanted.params)
         assert json.dumps(found.value) == json.dumps(here.value)
         assert found.steps == here.steps
@@ -79,9 +81,9 @@ async def test_command_reads_its_inputs_and_writes_its_result(tmp_path: Path) ->
         },
     ]
     async with index_job_server.running(tmp_path) as world:
-        wanted = new(world, steps, 2, result="${ many.results }")
+        wanted = new_run(world, steps, 2, result="${ many.results }")
         await world.services.flows.start(wanted)
-        found = await over(world, wanted.key)
+        found = await wait_until_finished(world, wanted.key)
         directory = str(world.directory)
         assert found.value == [{"n": n, "before": {"b": directory}} for n in range(2)], found
 
@@ -89,15 +91,15 @@ async def test_command_reads_its_inputs_and_writes_its_result(tmp_path: Path) ->
 async def test_restart_repeats_no_finished_step(tmp_path: Path) -> None:
     (tmp_path / "hold-5").touch()
     async with index_job_server.running(tmp_path) as world:
-        wanted = new(world, fan_out(), 9)
+        wanted = new_run(world, fan_out(), 9)
         await world.services.flows.start(wanted)
-        await world.called(9)
+        await world.wait_for_calls(9)
         await world.restart()
         view = world.services.flows.view(wanted.key)
         assert view is not None
         assert view.phase is _P.RUNNING
-        await world.free("hold-5")
-        found = await over(world, wanted.key)
+        await world.release_hold("hold-5")
+        found = await wait_until_finished(world, wanted.key)
         assert found.value == {"results": [n * n for n in range(9)]}
         assert sorted(world.calls) == list(range(9))
 
@@ -109,7 +111,7 @@ async def test_shards_wait_for_a_node_with_their_portion_across_restart(
     async with index_job_server.running(tmp_path) as world:
         steps = fan_out(**{"with": {"index": "${ n.index }", "directory": "${ params.directory }"}})
         shards = [{"index": number, "count": 6} for number in range(6)]
-        wanted = new(world, steps)
+        wanted = new_run(world, steps)
         wanted = msgspec.structs.replace(
             wanted,
             snapshots={"d": model.SnapshotRef(name="d", digest="sha256:d", shards=shards)},
@@ -119,10 +121,10 @@ async def test_shards_wait_for_a_node_with_their_portion_across_restart(
         await world.services.flows.start(wanted)
         node = await waiting.wait_until_async(lambda: _node(world), what="a worker is connected")
         await world.hub.set_portions(index_job_server.NS, "counter", {node: frozenset({0})})
-        await world.called(3)
+        await world.wait_for_calls(3)
         await world.restart()
         await world.hub.set_portions(index_job_server.NS, "counter", {node: frozenset({0, 1})})
-        found = await over(world, wanted.key)
+        found = await wait_until_finished(world, wanted.key)
         assert found.value == {"results": [n * n for n in range(6)]}
         assert sorted(world.calls) == list(range(6))
 
@@ -137,9 +139,9 @@ def _node(world: index_job_server.World) -> str:
 async def test_failed_shard_names_the_task_that_failed(tmp_path: Path) -> None:
     (tmp_path / "fail-1").touch()
     async with index_job_server.running(tmp_path) as world:
-        wanted = new(world, fan_out())
+        wanted = new_run(world, fan_out())
         await world.services.flows.start(wanted)
-        found = await over(world, wanted.key)
+        found = await wait_until_finished(world, wanted.key)
         assert (found.phase, found.reason) == (_P.FAILED, "ShardsFailed")
         assert "shard 1: ValueError: index 1 cannot be done" in found.message
         failed = await world.services.flows.steps(wanted.key, state=_S.FAILED)
@@ -148,7 +150,7 @@ async def test_failed_shard_names_the_task_that_failed(tmp_path: Path) -> None:
 
 async def test_waiting_step_names_its_reason(tmp_path: Path) -> None:
     async with index_job_server.running(tmp_path) as world:
-        wanted = msgspec.structs.replace(new(world, fan_out()), clusters={"workers": "missing"})
+        wanted = msgspec.structs.replace(new_run(world, fan_out()), clusters={"workers": "missing"})
         await world.services.flows.start(wanted)
         view = world.services.flows.view(wanted.key)
         assert view is not None
@@ -163,11 +165,11 @@ async def test_waiting_step_names_its_reason(tmp_path: Path) -> None:
 async def test_kill_ends_running_steps(tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
     async with index_job_server.running(tmp_path) as world:
-        wanted = new(world, fan_out())
+        wanted = new_run(world, fan_out())
         await world.services.flows.start(wanted)
-        await world.called(1)
+        await world.wait_for_calls(1)
         await world.services.flows.kill(wanted.key, reason="Deadline", message="it is late")
-        found = await over(world, wanted.key)
+        found = await wait_until_finished(world, wanted.key)
         assert (found.phase, found.reason, found.message) == (_P.KILLED, "Deadline", "it is late")
         assert found.steps["price"].state is _S.KILLED
 
@@ -176,9 +178,9 @@ async def test_large_result_is_read_from_its_blob(tmp_path: Path) -> None:
     large = {"call": "support.index_function.large", "with": {"index": "0123456789"}}
     size = {"call": "builtins.dict", "with": {"n": "${ size(big.value) }"}}
     async with index_job_server.running(tmp_path) as world:
-        wanted = new(world, [{"big": large}, {"after": size}])
+        wanted = new_run(world, [{"big": large}, {"after": size}])
         await world.services.flows.start(wanted)
-        found = await over(world, wanted.key)
+        found = await wait_until_finished(world, wanted.key)
         assert (found.phase, found.value) == (_P.SUCCEEDED, {"n": 81920}), found
 
 
@@ -194,9 +196,9 @@ async def test_call_gets_a_long_list_of_results(tmp_path: Path) -> None:
     check = "${ [size(all.value.results), size(all.value.results[11])] }"
     steps: list[Any] = [{"big": large}, {"all": join | {"with": directory}}]
     async with index_job_server.running(tmp_path) as world:
-        wanted = new(world, steps, 12, result=check)
+        wanted = new_run(world, steps, 12, result=check)
         await world.services.flows.start(wanted)
-        found = await over(world, wanted.key)
+        found = await wait_until_finished(world, wanted.key)
         assert (found.phase, found.value) == (_P.SUCCEEDED, [12, 81920]), found
 
 
@@ -205,15 +207,15 @@ async def test_result_that_steps_cannot_read_is_an_error(tmp_path: Path) -> None
     (tmp_path / "read").mkdir()
     large = {"call": "support.index_function.large", "with": {"index": "0" * 600}}
     async with index_job_server.running(tmp_path / "alone") as world:
-        wanted = new(world, [{"big": large}])
+        wanted = new_run(world, [{"big": large}])
         await world.services.flows.start(wanted)
-        found = await over(world, wanted.key)
+        found = await wait_until_finished(world, wanted.key)
         assert (found.phase, found.value) == (_P.SUCCEEDED, None)
     steps = [{"big": large}, {"after": {"call": COMBINE, "with": {"directory": "${ big.value }"}}}]
     async with index_job_server.running(tmp_path / "read") as world:
-        wanted = new(world, steps)
+        wanted = new_run(world, steps)
         await world.services.flows.start(wanted)
-        found = await over(world, wanted.key)
+        found = await wait_until_finished(world, wanted.key)
         assert (found.phase, found.reason) == (_P.FAILED, "ResultTooLarge")
         assert (
             "has 4915202 bytes, and other steps read at most 4194304: have it return the key"

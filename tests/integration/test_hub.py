@@ -64,7 +64,7 @@ async def test_task_runs_and_its_result_is_stored(dispatcher: hub.Hub, directory
         assert run.spec == submission.spec
         worker.started(run.ref)
         await state_of(dispatcher, submission.task, api_task.State.RUNNING)
-        await worker.acknowledged(worker.succeed(run.ref, b'{"n": 1}'))
+        await worker.wait_until_acknowledged(worker.succeed(run.ref, b'{"n": 1}'))
         done = hubs.view(dispatcher, submission.task)
         assert done.state is api_task.State.SUCCESS
         assert done.result == attempts.Payload("application/json", b'{"n": 1}')
@@ -77,7 +77,7 @@ async def test_repeated_submit_changes_nothing(dispatcher: hub.Hub, directory: P
     assert {view.created for view in first} == {first[0].created}
     async with a_worker(directory) as worker:
         run = await worker.expect(messages.Run)
-        await worker.acknowledged(worker.succeed(run.ref))
+        await worker.wait_until_acknowledged(worker.succeed(run.ref))
         assert (await dispatcher.submit(submission)).state is api_task.State.SUCCESS
         with pytest.raises(TimeoutError):
             await worker.expect(messages.Run, timeout_s=0.1)
@@ -94,7 +94,7 @@ async def test_running_a_success_again_needs_force(dispatcher: hub.Hub, director
     async with a_worker(directory) as worker:
         await dispatcher.submit(submission)
         run = await worker.expect(messages.Run)
-        await worker.acknowledged(worker.succeed(run.ref))
+        await worker.wait_until_acknowledged(worker.succeed(run.ref))
         with pytest.raises(errors.RunRefused, match="needs force"):
             await dispatcher.submit(again)
         await dispatcher.submit(again, force=True)
@@ -127,7 +127,7 @@ async def test_late_report_is_acknowledged_and_refused(
         worker.finished(run.ref, FAILED)
         newer = await worker.expect(messages.Run)
         assert newer.ref.attempt == 2
-        await worker.acknowledged(worker.succeed(run.ref))
+        await worker.wait_until_acknowledged(worker.succeed(run.ref))
         view = hubs.view(dispatcher, submission.task)
         assert not view.state.final
 
@@ -284,7 +284,7 @@ async def test_kill_ends_descendants(dispatcher: hub.Hub, directory: Path) -> No
             if depth < 2:
                 worker.say(spawn(ref, 100 + depth))
                 assert (await worker.expect(messages.Response)).status == 201
-        await worker.acknowledged(worker.serial)
+        await worker.wait_until_acknowledged(worker.serial)
         await dispatcher.kill(submission.task, reason=reasons.Reason.KILLED)
         stops = {(await worker.expect(messages.Stop)).ref for _ in range(3)}
         assert stops == set(refs)
@@ -348,7 +348,7 @@ async def test_reconnect_keeps_running_attempts(dispatcher: hub.Hub, directory: 
     worker = a_worker(directory)
     async with worker:
         await dispatcher.submit(submission)
-        run = await worker.running_one()
+        run = await worker.start_next_run()
         worker.say(messages.Log(run.ref, 0, b"hello\n"))
         assert (await worker.expect(messages.LogKept)).offset == 6
     stranger = attempts.AttemptRef(ids.new_task_id(), 1, 1)
@@ -359,7 +359,7 @@ async def test_reconnect_keeps_running_attempts(dispatcher: hub.Hub, directory: 
         messages.Decision(run.ref, messages.Verdict.KEEP, 6),
         messages.Decision(stranger, messages.Verdict.UNKNOWN, 0),
     }
-    await worker.acknowledged(worker.succeed(run.ref))
+    await worker.wait_until_acknowledged(worker.succeed(run.ref))
     view = hubs.view(dispatcher, submission.task)
     assert (view.state, view.attempt) == (api_task.State.SUCCESS, 1)
     await worker.disconnect()
@@ -381,7 +381,7 @@ async def test_restarted_container_loses_its_attempts_at_once(
     submission = a_task()
     async with a_worker(directory) as worker:
         await dispatcher.submit(submission)
-        await worker.running_one()
+        await worker.start_next_run()
     async with a_worker(directory) as reborn:
         again = await reborn.expect(messages.Run)
         assert again.ref.attempt == 2
@@ -407,7 +407,7 @@ async def test_container_that_ended_loses_its_attempts_but_no_later_ones(
     async with a_worker(directory) as worker:
         submission = a_task()
         await dispatcher.submit(submission)
-        await worker.running_one()
+        await worker.start_next_run()
         began = ids.session_began(worker.session)
         assert began is not None
         await dispatcher.worker_gone("uid-w-0", ended=began + 60)
@@ -435,7 +435,7 @@ async def test_expired_lease_fences_the_worker(directory: Path) -> None:
         submission = a_task()
         async with a_worker(directory) as worker:
             await dispatcher.submit(submission)
-            await worker.running_one()
+            await worker.start_next_run()
             for _ in range(12):
                 clock.advance(1.0)
                 dispatcher.tick()
@@ -449,7 +449,7 @@ async def test_after_a_stall_every_lease_gets_a_full_term(directory: Path) -> No
     async with hubs.running(directory, clock=clock) as dispatcher, a_worker(directory) as worker:
         submission = a_task()
         await dispatcher.submit(submission)
-        await worker.running_one()
+        await worker.start_next_run()
         clock.advance(3600.0)
         dispatcher.tick()
         worker.say(messages.Renew(1))
@@ -467,7 +467,7 @@ async def test_attempt_that_runs_too_long_is_stopped_and_retried(directory: Path
         await dispatcher.submit(submission)
         run = await worker.expect(messages.Run)
         worker.started(run.ref, at=clock.wall())
-        await worker.acknowledged(1)
+        await worker.wait_until_acknowledged(1)
         for _ in range(6):
             clock.advance(1.0)
             dispatcher.tick()
@@ -574,11 +574,11 @@ async def test_restart_restores_all_tasks(directory: Path) -> None:
     async with hubs.running(directory) as dispatcher, worker:
         await dispatcher.submit(done)
         ended = await worker.expect(messages.Run)
-        await worker.acknowledged(worker.succeed(ended.ref, b"5"))
+        await worker.wait_until_acknowledged(worker.succeed(ended.ref, b"5"))
         await dispatcher.submit(runs)
         run = await worker.expect(messages.Run)
         worker.started(run.ref)
-        await worker.acknowledged(worker.serial)
+        await worker.wait_until_acknowledged(worker.serial)
         await dispatcher.submit(waits)
         epoch = dispatcher.epoch
     async with hubs.running(directory) as dispatcher:
@@ -660,7 +660,7 @@ async def test_loss_while_the_dispatcher_was_away_is_not_counted(directory: Path
     submission = a_task(retry=api_task.Retry(max_losses=0))
     async with hubs.running(directory) as dispatcher, a_worker(directory) as worker:
         await dispatcher.submit(submission)
-        await worker.running_one()
+        await worker.start_next_run()
     async with hubs.running(directory) as dispatcher, a_worker(directory) as reborn:
         assert (await reborn.expect(messages.Run)).ref.attempt == 2
         view = hubs.view(dispatcher, submission.task)
@@ -679,7 +679,7 @@ async def test_shorter_lease_setting_ends_no_granted_lease(directory: Path) -> N
     longer = hub.HubOptions(lease_s=90.0)
     async with hubs.running(directory, options=longer) as dispatcher, a_worker(directory) as worker:
         await dispatcher.submit(submission)
-        await worker.running_one()
+        await worker.start_next_run()
     clock = clocks.ManualClock()
     async with hubs.running(directory, clock=clock) as dispatcher:
         pass_seconds(clock, dispatcher, 88)
@@ -744,7 +744,7 @@ async def test_child_is_created_before_its_parent_is_reported_as_started(
         view = await state_of(dispatcher, submission.task, api_task.State.RUNNING)
         assert view.started is not None
         worker.started(parent)
-        await worker.acknowledged(worker.succeed(parent))
+        await worker.wait_until_acknowledged(worker.succeed(parent))
 
 
 @pytest.mark.parametrize("accepted", ["before the stop", "after it"])

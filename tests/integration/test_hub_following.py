@@ -32,7 +32,7 @@ def submission(number: int, *, run: int = 1, source: bytes = b"") -> model.Submi
     )
 
 
-async def submitted(
+async def submit_all(
     dispatcher: hub.Hub, submissions: list[model.Submission], *, new: bool = False
 ) -> list[subscriptions.Change]:
     there = dispatcher.participation.submit_now(submissions, new=new)
@@ -45,12 +45,12 @@ async def test_followers_get_their_tasks_only_and_ends_after_commit(tmp_path: Pa
     heard: list[subscriptions.Change] = []
     mine, other = submission(1), submission(2)
     stop = dispatcher.participation.follow({mine.task}, heard.extend)
-    assert await submitted(dispatcher, [mine, other], new=True) == []
+    assert await submit_all(dispatcher, [mine, other], new=True) == []
     async with raw_worker.RawWorker(tmp_path / "run" / "channel.sock", name="w-0", slots=1) as one:
         for _ in range(2):
             run = await one.expect(messages.Run)
             one.started(run.ref)
-            await one.acknowledged(one.succeed(run.ref))
+            await one.wait_until_acknowledged(one.succeed(run.ref))
         await waiting.wait_until_async(lambda: any(change.over for change in heard), what="its end")
     assert {change.task for change in heard} == {mine.task}
     assert [change.state for change in heard][-1] is api_task.State.SUCCESS
@@ -62,14 +62,14 @@ async def test_followers_get_their_tasks_only_and_ends_after_commit(tmp_path: Pa
 async def test_existing_tasks_are_returned(tmp_path: Path) -> None:
     dispatcher = await started(tmp_path)
     first = submission(1)
-    await submitted(dispatcher, [first], new=True)
-    [again] = await submitted(dispatcher, [first, submission(2)])
+    await submit_all(dispatcher, [first], new=True)
+    [again] = await submit_all(dispatcher, [first, submission(2)])
     assert (again.task, again.run, again.over) == (first.task, 1, False)
     dispatcher.participation.kill_now([first.task], reason="Killed", message="not wanted")
     await dispatcher.participation.write([])
-    [killed] = await submitted(dispatcher, [first])
+    [killed] = await submit_all(dispatcher, [first])
     assert (killed.state, killed.message) == (api_task.State.KILLED, "not wanted")
-    assert await submitted(dispatcher, [submission(1, run=2)]) == []
+    assert await submit_all(dispatcher, [submission(1, run=2)]) == []
     assert [one.run for one in dispatcher.participation.unfinished([first.task])] == [2]
     dispatcher.participation.suspend_now([first.task], suspended=True)
     await dispatcher.participation.write([])
@@ -86,7 +86,7 @@ async def test_sources_take_turns_after_a_restart(tmp_path: Path) -> None:
     dispatcher = await started(tmp_path)
     many = [submission(number, source=b"a") for number in range(1, 9)]
     few = [submission(number, source=b"b") for number in range(11, 13)]
-    await submitted(dispatcher, [*many, *few], new=True)
+    await submit_all(dispatcher, [*many, *few], new=True)
     await dispatcher.stop()
     dispatcher = await started(tmp_path)
     order: list[int] = []
@@ -94,7 +94,7 @@ async def test_sources_take_turns_after_a_restart(tmp_path: Path) -> None:
         for _ in range(4):
             run = await asyncio.wait_for(one.expect(messages.Run), 30)
             order.append(int.from_bytes(run.ref.task, "big"))
-            await one.acknowledged(one.succeed(run.ref))
+            await one.wait_until_acknowledged(one.succeed(run.ref))
     assert order == [1, 11, 2, 12]
     await dispatcher.stop()
 
@@ -134,7 +134,7 @@ async def test_calls_that_share_their_spec_are_rows_without_one(tmp_path: Path) 
         )
         for number, size in enumerate(sizes, 1)
     ]
-    there = await submitted(dispatcher, shared, new=True)
+    there = await submit_all(dispatcher, shared, new=True)
     assert [(one.state, one.reason) for one in there] == [("Failed", "TaskTooLarge")]
     await dispatcher.stop()
     with contextlib.closing(apsw.Connection(str(tmp_path / "journal.db"))) as found:

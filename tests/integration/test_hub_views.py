@@ -28,7 +28,7 @@ class Counting(memory_store.MemoryStore):
         return super().task_row(task, run=run)
 
 
-async def followed(dispatcher: hub.Hub, since: int) -> tuple[int, model.TaskView]:
+async def newest_change(dispatcher: hub.Hub, since: int) -> tuple[int, model.TaskView]:
     """Return the newest change of the only task."""
     since, changed = await dispatcher.changes(since)
     return since, changed[-1]
@@ -49,21 +49,21 @@ async def test_following_a_task_does_not_read_the_journal(tmp_path: Path) -> Non
         spec = api_task.TaskSpec(pod=POD, cluster_name="c")
         task = model.Submission(task=ids.new_task_id(), namespace="ns", name="t", spec=spec)
         accepted = await dispatcher.submit(task)
-        assert kept.reads == 1  # whether it is known from an earlier life
-        since, view = await followed(dispatcher, 1)
+        assert kept.reads == 1  # to find out whether it is in the journal
+        since, view = await newest_change(dispatcher, 1)
         assert view.state is accepted.state is api_task.State.STAGING
         ref = attempts.AttemptRef(task.task, 1, 1)
         for number in range(3):
             link.observed(ref, model.Observed("Starting", f"pulls {number}", f"node-{number}"))
-            since, view = await followed(dispatcher, since)
+            since, view = await newest_change(dispatcher, since)
             assert (view.message, view.node) == (f"pulls {number}", f"node-{number}")
         link.started(ref, at=5.0)
-        since, view = await followed(dispatcher, since)
+        since, view = await newest_change(dispatcher, since)
         assert (view.state, view.node) == (api_task.State.RUNNING, "node-2")
         assert view.started is not None
         assert view == hubs.view(dispatcher, task.task)
         await link.finished(ref, SUCCEEDED)
-        since, view = await followed(dispatcher, since)
+        since, view = await newest_change(dispatcher, since)
         assert view.state is api_task.State.SUCCESS
         assert dispatcher.view(task.task) == view
         assert kept.reads == 1

@@ -32,7 +32,7 @@ def returned(view: index_model.IndexJobView) -> Any:
 async def test_job_runs_all_its_indexes(tmp_path: Path) -> None:
     async with index_job_server.running(tmp_path) as world:
         uid = await world.put(template=world.template(**many(30)))
-        done = await world.finished(uid)
+        done = await world.wait_until_finished(uid)
         assert (done.phase, done.counts.succeeded, done.counts.created) == (_P.SUCCEEDED, 30, 30)
         assert sorted(world.calls) == list(range(30))
         assert done.stopped is True
@@ -50,7 +50,7 @@ async def test_job_runs_all_its_indexes(tmp_path: Path) -> None:
 async def test_job_without_parallelism_has_the_result_of_its_task(tmp_path: Path) -> None:
     async with index_job_server.running(tmp_path) as world:
         uid = await world.put()
-        done = await world.finished(uid)
+        done = await world.wait_until_finished(uid)
         assert (done.phase, returned(done)) == (_P.SUCCEEDED, 0)
         await world.restart()
         again = world.view(uid)
@@ -102,8 +102,8 @@ async def test_repeated_put_returns_the_same_job(tmp_path: Path) -> None:
         await world.restart()
         again = await world.jobs.put(new)
         assert (again.uid, again.created) == (first.uid, first.created)
-        await world.free()
-        done = await world.finished(new.uid)
+        await world.release_hold()
+        done = await world.wait_until_finished(new.uid)
         assert world.calls == [0]
         assert (done.run, [one.run for one in done.newest], returned(done)) == (3, [3], 0)
         assert (await world.jobs.put(new)).phase is _P.SUCCEEDED
@@ -114,15 +114,15 @@ async def test_kill_ends_running_indexes(tmp_path: Path) -> None:
     async with index_job_server.running(tmp_path) as world:
         uid = await world.put(template=world.template(**many(50, maxInFlight=2)))
         await world.until(uid, lambda view: view.counts.running == 2)
-        await world.called(2)
+        await world.wait_for_calls(2)
         await world.jobs.kill(uid, message="no longer wanted")
-        done = await world.finished(uid)
+        done = await world.wait_until_finished(uid)
         assert (done.phase, done.reason, done.message) == (_P.KILLED, "Killed", "no longer wanted")
         assert (done.stopped, done.counts.cancelled) == (True, 50)
         assert len(world.calls) == 2
-        await world.free()
+        await world.release_hold()
         await world.jobs.rerun(uid, 2)
-        done = await world.finished(uid)
+        done = await world.wait_until_finished(uid)
         assert (done.phase, done.run, done.counts.succeeded) == (_P.SUCCEEDED, 2, 50)
 
 
@@ -132,7 +132,7 @@ async def test_first_failure_ends_a_job_and_a_rerun_completes_it(tmp_path: Path)
     async with index_job_server.running(tmp_path) as world:
         template = world.template(**many(8, maxInFlight=1), maxAttempts=2)
         uid = await world.put(template=template)
-        done = await world.finished(uid)
+        done = await world.wait_until_finished(uid)
         assert (done.phase, done.reason) == (_P.FAILED, "IndexesFailed")
         assert "index 3: " in done.message
         assert (done.counts.succeeded, done.counts.failed, done.counts.cancelled) == (3, 1, 4)
@@ -153,7 +153,7 @@ async def test_rerun_starts_only_the_requested_indexes(tmp_path: Path) -> None:
     (tmp_path / "fail-0").touch()
     async with index_job_server.running(tmp_path) as world:
         uid = await world.put(template=world.template(**many(3, maxInFlight=1)))
-        await world.finished(uid)
+        await world.wait_until_finished(uid)
         assert world.calls == [0]
         (tmp_path / "fail-0").unlink()
         await world.jobs.rerun(uid, 2, killed="its time has come")
@@ -169,7 +169,7 @@ async def test_rerun_starts_only_the_requested_indexes(tmp_path: Path) -> None:
         assert (held.suspended, held.max_in_flight, held.priority) == (True, 2, 7)
         assert world.calls == [0]
         await world.jobs.suspend(uid, suspended=False)
-        done = await world.finished(uid)
+        done = await world.wait_until_finished(uid)
         assert (done.phase, done.run, done.counts.succeeded) == (_P.SUCCEEDED, 3, 3)
         assert sorted(world.calls) == [0, 0, 1, 2]
 
@@ -180,7 +180,7 @@ async def test_rerun_killed_before_its_start_replaces_no_job(tmp_path: Path) -> 
         group = world.group("Replace")
         old = await world.put("old", group=group)
         await world.jobs.kill(old)
-        await world.finished(old)
+        await world.wait_until_finished(old)
         new = await world.put("new", group=group)
         await world.until(new, lambda view: view.counts.running == 1)
         await world.jobs.rerun(old, 2, killed="its time has come")
@@ -188,8 +188,8 @@ async def test_rerun_killed_before_its_start_replaces_no_job(tmp_path: Path) -> 
         assert done.phase is _P.KILLED
         assert world.view(new).phase is _P.RUNNING
         assert world.jobs.group(group.config).active == (new,)
-        await world.free()
-        assert (await world.finished(new)).phase is _P.SUCCEEDED
+        await world.release_hold()
+        assert (await world.wait_until_finished(new)).phase is _P.SUCCEEDED
         await world.jobs.rerun(old, 3)
         done = await world.until(old, lambda view: view.run == 3 and view.phase.final)
         assert done.phase is _P.SUCCEEDED
@@ -208,9 +208,9 @@ async def test_job_goes_on_below_its_failure_limit(tmp_path: Path) -> None:
                 **many(6, maxInFlight=1, completionStrategy={"maxFailed": "20%"})
             ),
         )
-        done = await world.finished(some)
+        done = await world.wait_until_finished(some)
         assert (done.phase, done.counts.failed, done.failed_indexes) == (_P.SUCCEEDED, 2, "1,4")
-        done = await world.finished(few)
+        done = await world.wait_until_finished(few)
         assert (done.phase, done.counts.failed, done.counts.succeeded) == (_P.FAILED, 2, 3)
 
 
@@ -221,7 +221,7 @@ async def test_success_limit_ends_a_job_and_kills_the_rest(tmp_path: Path) -> No
         strategy = {"minSuccessful": 1}
         template = world.template(**many(40, maxInFlight=3, completionStrategy=strategy))
         uid = await world.put(template=template)
-        done = await world.finished(uid)
+        done = await world.wait_until_finished(uid)
         assert (done.phase, done.stopped) == (_P.SUCCEEDED, True)
         assert done.counts.succeeded >= 1
         assert done.counts.failed == 0
@@ -238,7 +238,7 @@ async def test_finalizer_gets_the_results_in_order(tmp_path: Path) -> None:
             finalizer={"taskTemplate": world.call("combine", str(tmp_path))},
         )
         uid = await world.put(template=template)
-        done = await world.finished(uid)
+        done = await world.wait_until_finished(uid)
         assert (done.phase, returned(done)) == (_P.SUCCEEDED, {"results": [0, 1, None, 9, 16]})
         assert world.task(uid, 0).name == "job-finalizer"
 
@@ -248,7 +248,7 @@ async def test_failed_finalizer_fails_the_job(tmp_path: Path) -> None:
     async with index_job_server.running(tmp_path) as world:
         finalizer = {"taskTemplate": world.call("combine", str(tmp_path))}
         uid = await world.put(template=world.template(**many(3), finalizer=finalizer))
-        done = await world.finished(uid)
+        done = await world.wait_until_finished(uid)
         assert (done.phase, done.reason, done.result) == (_P.FAILED, "FinalizerFailed", None)
         assert done.counts.succeeded == 3
         (tmp_path / "fail-combine").unlink()
@@ -275,7 +275,7 @@ async def test_finalizer_gets_results_of_any_size(tmp_path: Path, kilobytes: int
     """
     async with index_job_server.running(tmp_path, kept_tasks=0) as world:
         uid = await world.put(template=measuring(world, 4, kilobytes))
-        done = await world.finished(uid)
+        done = await world.wait_until_finished(uid)
         assert done.phase is _P.SUCCEEDED, done.message
         expected = [[kilobytes * 1024, f"{number};"] for number in range(4)]
         assert returned(done) == {"what": "job-finalizer", "results": expected}
@@ -284,7 +284,7 @@ async def test_finalizer_gets_results_of_any_size(tmp_path: Path, kilobytes: int
 async def test_finalizer_gets_many_small_results(tmp_path: Path) -> None:
     async with index_job_server.running(tmp_path) as world:
         uid = await world.put(template=measuring(world, 80, 8))
-        done = await world.finished(uid)
+        done = await world.wait_until_finished(uid)
         assert done.phase is _P.SUCCEEDED, done.message
         assert len(returned(done)["results"]) == 80
 
@@ -293,10 +293,12 @@ async def test_command_finalizer_gets_results_up_to_one_frame(tmp_path: Path) ->
     async with index_job_server.running(tmp_path) as world:
         count = ["sh", "-c", "wc -c < $KILN_INPUT > $KILN_OUTPUT"]
         command = {"clusterName": "counter", "command": count}
-        fits = await world.finished(await world.put(template=measuring(world, 2, 100, **command)))
+        fits = await world.wait_until_finished(
+            await world.put(template=measuring(world, 2, 100, **command))
+        )
         assert fits.phase is _P.SUCCEEDED, fits.message
         uid = await world.put("more", template=measuring(world, 6, 100, **command))
-        done = await world.finished(uid)
+        done = await world.wait_until_finished(uid)
         assert (done.phase, done.reason) == (_P.FAILED, "FinalizerFailed")
         assert "524288" in done.message
         assert "make it a call" in done.message
@@ -307,7 +309,7 @@ async def test_missing_results_fail_the_finalizer(tmp_path: Path) -> None:
     async with index_job_server.running(tmp_path) as world:
         combine = world.call("combine", str(tmp_path))
         uid = await world.put(template=measuring(world, 2, 100, **combine))
-        await world.finished(uid)
+        await world.wait_until_finished(uid)
         (tmp_path / "fail-combine").unlink()
         for path in (tmp_path / "blobs").rglob("*"):
             if path.is_file():
@@ -326,19 +328,19 @@ async def test_hooks_run_once_per_phase_and_run(tmp_path: Path) -> None:
             for event in ("Running", "Succeeded", "Failed", "Killed")
         ]
         uid = await world.put(template=world.template(**many(2, maxInFlight=1), hooks=hooks))
-        await world.finished(uid)
-        assert sorted(await world.noted(2)) == ["Failed", "Running"]
+        await world.wait_until_finished(uid)
+        assert sorted(await world.wait_for_notes(2)) == ["Failed", "Running"]
         await world.restart()
         (tmp_path / "fail-1").unlink()
         await world.jobs.rerun(uid, 2)
         await world.until(uid, lambda view: view.run == 2 and view.phase.final)
-        await world.noted(4)
+        await world.wait_for_notes(4)
         other = await world.put(
             "other", hold=start_queue.Hold(reason="Wait"), template=world.template(hooks=hooks)
         )
         await world.jobs.kill(other)
-        assert (await world.finished(other)).phase is _P.KILLED
-        assert sorted(await world.noted(5)) == [
+        assert (await world.wait_until_finished(other)).phase is _P.KILLED
+        assert sorted(await world.wait_for_notes(5)) == [
             "Failed",
             "Killed",
             "Running",
@@ -355,14 +357,14 @@ async def test_suspended_job_starts_nothing_across_a_restart(tmp_path: Path) -> 
         await world.until(uid, lambda view: view.counts.succeeded >= 5)
         await world.jobs.suspend(uid, suspended=True)
         for name in ("hold-20", "hold-21"):  # however slow we are, it has not got further
-            await world.free(name)
+            await world.release_hold(name)
         await world.restart()
         assert world.view(uid).suspended
         await world.until(uid, lambda view: view.counts.running == 0)
         before = len(world.calls)
         await world.jobs.adjust(uid, max_in_flight=5)
         await world.jobs.suspend(uid, suspended=False)
-        done = await world.finished(uid)
+        done = await world.wait_until_finished(uid)
         assert (done.phase, done.counts.succeeded, done.max_in_flight) == (_P.SUCCEEDED, 40, 5)
         assert before < 40
         assert sorted(world.calls) == list(range(40))
@@ -375,14 +377,14 @@ async def test_job_fails_at_its_deadline(tmp_path: Path) -> None:
         short = await world.put("short", template=world.template(timeouts={"jobSeconds": 0.2}))
         longer = await world.put("longer", template=world.template(timeouts={"jobSeconds": 1.5}))
         endless = await world.put("endless")
-        done = await world.finished(short)
+        done = await world.wait_until_finished(short)
         assert (done.phase, done.reason, done.stopped) == (_P.FAILED, "JobTimedOut", True)
         await world.restart()
-        done = await world.finished(longer)
+        done = await world.wait_until_finished(longer)
         assert (done.phase, done.reason) == (_P.FAILED, "JobTimedOut")
         assert not world.view(endless).phase.final
-        await world.free()
-        assert (await world.finished(endless)).phase is _P.SUCCEEDED
+        await world.release_hold()
+        assert (await world.wait_until_finished(endless)).phase is _P.SUCCEEDED
 
 
 async def test_index_set_can_be_supplied_later(tmp_path: Path) -> None:
@@ -393,14 +395,14 @@ async def test_index_set_can_be_supplied_later(tmp_path: Path) -> None:
         assert (waits.phase, waits.reason) == (_P.QUEUED, "WaitingForResult")
         await world.restart()
         await world.jobs.provide(uid, items=["a", "b", "c"])
-        done = await world.finished(uid)
+        done = await world.wait_until_finished(uid)
         assert (done.phase, done.counts.total, done.counts.succeeded) == (_P.SUCCEEDED, 3, 3)
         await world.restart()
         await world.jobs.provide(uid, items=["d"])
         assert len(await world.jobs.indexes(uid)) == 3
         empty = await world.put("empty", template=template)
         await world.jobs.provide(empty, items=[])
-        assert (await world.finished(empty)).phase is _P.SUCCEEDED
+        assert (await world.wait_until_finished(empty)).phase is _P.SUCCEEDED
         assert len(world.calls) == 3
 
 
@@ -414,12 +416,12 @@ async def test_job_starts_when_its_hold_is_cleared_and_its_time_has_come(tmp_pat
         await world.restart()
         assert world.view(uid).waiting_for == hold
         await world.jobs.set_hold(uid, None)
-        done = await world.finished(uid)
+        done = await world.wait_until_finished(uid)
         assert done.started is not None
         assert done.started >= soon
         lost = await world.put("lost", hold=hold)
         await world.jobs.fail(lost, "DependencyFailed", "Job load failed")
-        done = await world.finished(lost)
+        done = await world.wait_until_finished(lost)
         assert (done.phase, done.reason) == (_P.FAILED, "DependencyFailed")
 
 
@@ -446,9 +448,9 @@ async def test_waiting_reason_is_published_when_it_changes(tmp_path: Path) -> No
         await world.jobs.kill(two)
         now = await world.until(three, lambda view: view.version > seen.version)
         assert now.reason == "WaitingForLock"
-        await world.free()
+        await world.release_hold()
         for done in (one, three):
-            assert (await world.finished(done)).phase is _P.SUCCEEDED
+            assert (await world.wait_until_finished(done)).phase is _P.SUCCEEDED
 
 
 async def test_job_shows_the_waiting_reason_of_its_executor(tmp_path: Path) -> None:
@@ -494,9 +496,9 @@ async def test_group_limits_hold_after_a_restart(tmp_path: Path) -> None:
         assert world.view(second).reason == "Queued"
         again = await world.jobs.put(world.new("again", group=world.group("Forbid")))
         assert again.phase is _P.ADMISSION_ERROR
-        await world.free()
+        await world.release_hold()
         for uid in (first, second, third):
-            assert (await world.finished(uid)).phase is _P.SUCCEEDED
+            assert (await world.wait_until_finished(uid)).phase is _P.SUCCEEDED
         starts = [world.view(uid).started or 0 for uid in (first, third, second)]
         assert starts == sorted(starts)
         assert world.jobs.group(index_job_server.CONFIG).active == ()
@@ -510,12 +512,12 @@ async def test_refused_job_is_decided_again_in_a_rerun(tmp_path: Path) -> None:
         await world.jobs.rerun(refused, 2)
         view = world.view(refused)
         assert (view.run, view.phase, view.reason) == (2, _P.ADMISSION_ERROR, "Forbidden")
-        await world.free()
-        await world.finished(first)
+        await world.release_hold()
+        await world.wait_until_finished(first)
         await world.restart()
         await world.jobs.rerun(refused, 3)
         assert world.view(refused).run == 3
-        assert (await world.finished(refused)).phase is _P.SUCCEEDED
+        assert (await world.wait_until_finished(refused)).phase is _P.SUCCEEDED
 
 
 async def test_undecided_tick_is_refused_in_each_run(tmp_path: Path) -> None:
@@ -534,14 +536,14 @@ async def test_replacing_job_kills_earlier_jobs(tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
     async with index_job_server.running(tmp_path) as world:
         old = await world.put("old", group=world.group("Replace"))
-        await world.called(1)
+        await world.wait_for_calls(1)
         new = await world.put("new", group=world.group("Replace"))
-        ended = await world.finished(old)
+        ended = await world.wait_until_finished(old)
         assert (ended.phase, ended.reason, ended.stopped) == (_P.KILLED, "Replaced", True)
         view = await world.until(new, lambda view: view.started)
         assert (view.started or 0) >= (ended.finished or 0)
-        await world.free()
-        assert (await world.finished(new)).phase is _P.SUCCEEDED
+        await world.release_hold()
+        assert (await world.wait_until_finished(new)).phase is _P.SUCCEEDED
 
 
 async def test_lock_is_held_by_one_job(tmp_path: Path) -> None:
@@ -550,13 +552,13 @@ async def test_lock_is_held_by_one_job(tmp_path: Path) -> None:
         locks = [{"name": "warehouse"}]
         one = await world.put("one", locks=locks)
         two = await world.put("two", locks=[{"name": "warehouse", "mode": "Shared"}])
-        await world.called(1)
+        await world.wait_for_calls(1)
         await world.restart()
         assert world.view(two).reason == "WaitingForLock"
         assert world.calls == [0]
-        await world.free()
-        await world.finished(one)
-        await world.finished(two)
+        await world.release_hold()
+        await world.wait_until_finished(one)
+        await world.wait_until_finished(two)
         assert (world.view(two).started or 0) >= (world.view(one).finished or 0)
 
 
@@ -585,7 +587,7 @@ async def test_tick_creates_one_job(tmp_path: Path) -> None:
         assert row is not None
         assert (row.tick, row.pending, row.taken) == (200, (200,), {100: new.uid})
         assert (row.dropped, row.latest_dropped) == ({"TooLate": 2}, 50)
-        assert (await world.finished(new.uid)).phase is _P.SUCCEEDED
+        assert (await world.wait_until_finished(new.uid)).phase is _P.SUCCEEDED
         refused = index_model.TickDecision(
             config=index_job_server.CONFIG,
             namespace="default",
@@ -614,7 +616,7 @@ async def test_released_job_is_removed_with_its_running_tasks(tmp_path: Path) ->
     (tmp_path / "hold").touch()
     async with index_job_server.running(tmp_path) as world:
         uid = await world.put()
-        await world.called(1)
+        await world.wait_for_calls(1)
         await world.jobs.release(uid)
         assert world.jobs.view(uid) is None
         await waiting.wait_until_async(
@@ -636,7 +638,7 @@ async def test_released_job_is_removed_with_its_running_tasks(tmp_path: Path) ->
 async def test_file_job_lists_leave_out_index_jobs(tmp_path: Path) -> None:
     async with index_job_server.running(tmp_path) as world:
         uid = await world.put("named")
-        await world.finished(uid)
+        await world.wait_until_finished(uid)
         files = world.services.files
         assert files.jobs(index_job_server.NS) == ([], None)
         assert files.jobs(None) == ([], None)

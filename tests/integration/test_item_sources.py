@@ -13,7 +13,7 @@ _P, _T = api_job.Phase, api_task.State
 async def test_all_items_are_done_without_a_record_each(tmp_path: Path) -> None:
     async with index_job_server.running(tmp_path) as world:
         uid = await world.put(template=world.template(parallelism={"withCount": 300}))
-        done = await world.finished(uid)
+        done = await world.wait_until_finished(uid)
         assert (done.phase, done.counts.succeeded) == (_P.SUCCEEDED, 300)
         assert sorted(world.calls) == list(range(300))
         await world.flush()  # a Job is shown first, then dropped from memory
@@ -32,10 +32,10 @@ async def test_only_some_succeeded_items_leave_a_task(tmp_path: Path) -> None:
             world.template(parallelism={"withCount": n, "completionStrategy": {"maxFailed": 9}})
             for n in (2000, 2000)
         )
-        await world.finished(await world.put(template=small))
+        await world.wait_until_finished(await world.put(template=small))
         before = world.size
         uid = await world.put(template=large)
-        done = await world.finished(uid)
+        done = await world.wait_until_finished(uid)
         assert (done.phase, done.counts.succeeded, done.counts.failed) == (_P.SUCCEEDED, 1997, 3)
         assert done.failed_indexes == "7,301-302"
         await world.flush()
@@ -54,7 +54,7 @@ async def test_failed_items_leave_a_limited_number_of_tasks(tmp_path: Path) -> N
         parallelism = {"withCount": 61, "completionStrategy": {"maxFailed": 60}}
         template = world.template(parallelism=parallelism, maxAttempts=2)
         uid = await world.put(template=template)
-        done = await world.finished(uid)
+        done = await world.wait_until_finished(uid)
         assert (done.phase, done.counts.failed, done.counts.retries) == (_P.SUCCEEDED, 60, 60)
         await world.flush()
         assert list(world.tasks(uid, 61).values()).count(_T.FAILED) == 20
@@ -70,7 +70,7 @@ async def test_task_with_output_or_children_is_kept(tmp_path: Path) -> None:
     (tmp_path / "child-4").touch()
     async with index_job_server.running(tmp_path, kept_tasks=0) as world:
         uid = await world.put(template=world.template(parallelism={"withCount": 6}))
-        done = await world.finished(uid)
+        done = await world.wait_until_finished(uid)
         assert done.counts.succeeded == 6
         await world.flush()
         assert list(world.tasks(uid, 6)) == [3, 4]

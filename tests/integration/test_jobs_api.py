@@ -36,7 +36,7 @@ async def test_get_returns_the_job_document(world: jobs_http.World) -> None:
     assert shown["storageBlobPrefix"] == f"default/{world.jobs.created[0].id.dashed}"
     assert shown["executionLocation"] == "cluster"
     assert shown["name"] == "mine"
-    assert "succeeded" not in shown  # the source left out what is zero
+    assert "succeeded" not in shown  # the original API left out zeros
     assert "runningOnAci" not in shown
 
 

@@ -22,7 +22,7 @@ DIGITS = "9" * 5000
 
 FORM = "multipart/form-data; boundary=xyz"
 MAX_TURN_S = 0.25
-"""Of the event loop, as work of its thread; what is guarded against took seconds."""
+"""Limit for one turn of the event loop in CPU time of its thread; the attacks took seconds."""
 
 
 @pytest.fixture

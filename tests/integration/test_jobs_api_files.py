@@ -312,7 +312,7 @@ async def test_unfinished_uploads_per_user_are_limited(tmp_path: Path) -> None:
         assert whole.status == 201  # another user's, and complete
     later = jobs_http.World(tmp_path, chosen)
     later.jobs = world.jobs  # which numbers on
-    async with later.running() as world:  # what is there is counted
+    async with later.running() as world:  # existing files are counted
         refused = await world.ask("POST", "/files", LINES)
         assert (refused.status, refused.headers["retry-after"]) == (429, "60")
         assert "2 uploads of yours are not complete" in refused.json["detail"]

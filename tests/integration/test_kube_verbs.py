@@ -30,7 +30,7 @@ async def kube(tmp_path: Path) -> AsyncIterator[client.Client]:
 
 
 def _candidate(kube: client.Client, identity: str) -> election.Elector:
-    settings = election.Settings(
+    settings = election.ElectionSettings(
         namespace=NS, name="lease", identity=identity, lease_s=15, renew_s=10, retry_s=0.05
     )
     return election.Elector(kube, settings)

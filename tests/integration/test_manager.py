@@ -12,7 +12,7 @@ import pytest
 
 from kilnwork.api import kinds, resource
 from kilnwork.api import manager as names
-from kilnwork.channel import lease
+from kilnwork.channel import worker_lease
 from kilnwork.cli.wiring import embedded, in_cluster, journal_claim
 from kilnwork.controlplane import cluster
 from kilnwork.dispatch.journal.sqlite import connections
@@ -60,7 +60,7 @@ def server(
     return in_cluster.InClusterServer(settings, on_failure=on_failure)
 
 
-def quiet(_: str) -> None:
+def ignore_event(_: str) -> None:
     """Kube events are dropped."""
 
 
@@ -70,10 +70,10 @@ async def manager(
 ) -> AsyncIterator[in_cluster.InClusterServer]:
     made = server(plane, tmp_path / "manager")
     try:
-        await made.start(say=quiet)
+        await made.start(say=ignore_event)
         yield made
     finally:
-        await made.stop(say=quiet)
+        await made.stop(say=ignore_event)
 
 
 async def ask(
@@ -93,7 +93,7 @@ async def ask(
         return response.status, await (response.json() if "json" in kind else response.text())
 
 
-async def account(kube: client.Client, name: str, *roles: str) -> str:
+async def create_account(kube: client.Client, name: str, *roles: str) -> str:
     """Return the token of a new account with these ClusterRoles in the namespace."""
     metadata = {"name": name, "namespace": NS}
     await kube.create(resource.SERVICE_ACCOUNTS, {"metadata": metadata})
@@ -125,7 +125,7 @@ async def test_task_runs_and_is_visible_to_its_users(
         return bool(found.get("status", {}).get("state") == "Success")
 
     await waiting.wait_until_async(done, what="the task succeeds")
-    token = await account(kube, "reader", "view")
+    token = await create_account(kube, "reader", "view")
     path = f"/v1/namespaces/{NS}/tasks/hello/logs"
     assert await ask(manager, path, X_Kiln_Token=token) == (200, "hello\n")
     assert await ask(manager, path, Authorization=f"Bearer {token}") == (200, "hello\n")
@@ -140,7 +140,7 @@ async def test_manager_of_one_namespace_ignores_others(
         await kube.create(kinds.TASKS, task)
     made = server(plane, tmp_path / "manager", only_in=(NS,))
     try:
-        await made.start(say=quiet)
+        await made.start(say=ignore_event)
 
         async def reported(space: str) -> bool:
             found = await kube.get(kinds.TASKS, "waits", space)
@@ -153,7 +153,7 @@ async def test_manager_of_one_namespace_ignores_others(
         assert status == 404
         assert document["message"].endswith("those that you may use: default")
     finally:
-        await made.stop(say=quiet)
+        await made.stop(say=ignore_event)
 
 
 @pytest.mark.parametrize(
@@ -185,14 +185,14 @@ async def test_requests_are_authenticated_and_limited_by_rbac(
     path = f"/v1/namespaces/{NS}/tasks"
     assert (await ask(manager, path))[0] == 401
     assert (await ask(manager, path, X_Kiln_Token="wrong"))[0] == 401
-    stranger = await account(kube, "guest")
+    stranger = await create_account(kube, "guest")
     status, refused = await ask(manager, path, X_Kiln_Token=stranger)
     assert status == 403
     assert refused["message"] == (
         'tasks.kilnwork.dev is forbidden: User "system:serviceaccount:default:guest" cannot list '
         'resource "tasks" in API group "kilnwork.dev" in the namespace "default"'
     )
-    reader = await account(kube, "reader", "view")
+    reader = await create_account(kube, "reader", "view")
     assert (await ask(manager, path, X_Kiln_Token=reader))[0] == 200
     # the manager's own header wins: the proxy of an API server may add anything else
     both = {"X_Kiln_Token": stranger, "Authorization": f"Bearer {reader}"}
@@ -213,7 +213,7 @@ async def test_second_manager_waits_and_takes_over_by_force(
     plane: cluster.ControlPlane, manager: in_cluster.InClusterServer, tmp_path: Path
 ) -> None:
     second = server(plane, tmp_path / "second", adopt=True)
-    starting = asyncio.ensure_future(second.start(say=quiet))
+    starting = asyncio.ensure_future(second.start(say=ignore_event))
     try:
         await waiting.wait_until_async(lambda: second.port, what="it listens")
 
@@ -223,12 +223,12 @@ async def test_second_manager_waits_and_takes_over_by_force(
 
         await waiting.wait_until_async(waits, what="it says who leads")
         assert (await ask(second, f"/v1/namespaces/{NS}/tasks", X_Kiln_Token="x"))[0] == 503
-        await manager.stop(say=quiet)
+        await manager.stop(say=ignore_event)
         await asyncio.wait_for(starting, 20)
         assert (await ask(second, "/readyz"))[0] == 200
     finally:
         starting.cancel()
-        await second.stop(say=quiet)
+        await second.stop(say=ignore_event)
 
 
 async def test_deposed_manager_reports_it_and_is_not_ready(
@@ -238,14 +238,14 @@ async def test_deposed_manager_reports_it_and_is_not_ready(
     failures: list[str] = []
     made = server(plane, tmp_path / "manager", on_failure=failures.append)
     try:
-        await made.start(say=quiet)
+        await made.start(say=ignore_event)
         change = {"spec": {"holderIdentity": "another"}}
         await kube.merge_patch(resource.LEASES, in_cluster.LEASE, change, NS)
         await waiting.wait_until_async(lambda: failures, what="it says so")
         assert "another" in failures[0]
         assert (await ask(made, "/readyz"))[0] == 503
     finally:
-        await made.stop(say=quiet)
+        await made.stop(say=ignore_event)
     held = await kube.get(resource.LEASES, in_cluster.LEASE, NS)
     assert held["spec"]["holderIdentity"] == "another"
 
@@ -254,10 +254,10 @@ async def test_manager_with_another_journal_does_not_lead(
     plane: cluster.ControlPlane, kube: client.Client, tmp_path: Path
 ) -> None:
     first = server(plane, tmp_path / "manager")
-    await first.start(say=quiet)
-    await first.stop(say=quiet)
+    await first.start(say=ignore_event)
+    await first.stop(say=ignore_event)
     second = server(plane, tmp_path / "second")
-    starting = asyncio.ensure_future(second.start(say=quiet))
+    starting = asyncio.ensure_future(second.start(say=ignore_event))
     try:
         await waiting.wait_until_async(lambda: second.port, what="it listens")
 
@@ -274,8 +274,8 @@ async def test_manager_with_another_journal_does_not_lead(
         await waiting.wait_until_async(reported, what="a kube event says so")
         await kube.delete(resource.LEASES, in_cluster.LEASE, NS)
         again = server(plane, tmp_path / "manager")
-        await again.start(say=quiet)
-        await again.stop(say=quiet)
+        await again.start(say=ignore_event)
+        await again.stop(say=ignore_event)
         assert not starting.done()
         held = await kube.get(resource.LEASES, in_cluster.LEASE, NS)
         annotations = {journal_claim.ANNOTATION: (await identity(tmp_path / "second"))}
@@ -285,7 +285,7 @@ async def test_manager_with_another_journal_does_not_lead(
         assert (await ask(second, "/readyz"))[0] == 200
     finally:
         starting.cancel()
-        await second.stop(say=quiet)
+        await second.stop(say=ignore_event)
 
 
 async def identity(data: Path) -> str:
@@ -299,15 +299,15 @@ async def test_restarted_manager_gets_its_directory_back_at_once(
 ) -> None:
     """Also if it could not release its Lease: the Lease names it, so it acquires it again."""
     first = server(plane, tmp_path / "manager")
-    await first.start(say=quiet)
+    await first.start(say=ignore_event)
     lease = await kube.get(resource.LEASES, in_cluster.LEASE, NS)
-    await first.stop(say=quiet)
+    await first.stop(say=ignore_event)
     now = await kube.get(resource.LEASES, in_cluster.LEASE, NS)
     await kube.replace(resource.LEASES, {**now, "spec": lease["spec"]})
     second = server(plane, tmp_path / "manager")
     async with asyncio.timeout(30):
-        await second.start(say=quiet)
-    await second.stop(say=quiet)
+        await second.start(say=ignore_event)
+    await second.stop(say=ignore_event)
 
 
 async def test_manager_reports_tasks_restarted_after_a_long_absence(
@@ -327,15 +327,15 @@ async def test_manager_reports_tasks_restarted_after_a_long_absence(
     }
     await kube.create(kinds.TASKS, task)
     first = server(plane, tmp_path / "manager", absence_s=0.3)
-    await first.start(say=quiet)
+    await first.start(say=ignore_event)
     await waiting.wait_until_async((tmp_path / "begun").exists, what="it runs")
-    await running(kube, attempt=1)
-    await first.stop(say=quiet)
-    await asyncio.sleep(lease.length_for(0.3, renew_s=0.1))
+    await wait_until_running(kube, attempt=1)
+    await first.stop(say=ignore_event)
+    await asyncio.sleep(worker_lease.length_for(0.3, renew_s=0.1))
     second = server(plane, tmp_path / "manager", absence_s=0.3)
     try:
-        await second.start(say=quiet)
-        status = await running(kube, attempt=2)
+        await second.start(say=ignore_event)
+        status = await wait_until_running(kube, attempt=2)
         assert status["losses"] == 1
         assert "DispatcherAway" in status["message"]
         facts = why.WhyFacts.of_object({"metadata": {"name": "long"}, "status": status})
@@ -348,10 +348,10 @@ async def test_manager_reports_tasks_restarted_after_a_long_absence(
 
         await waiting.wait_until_async(reported, what="a kube event tells of it")
     finally:
-        await second.stop(say=quiet)
+        await second.stop(say=ignore_event)
 
 
-async def running(kube: client.Client, *, attempt: int) -> dict[str, Any]:
+async def wait_until_running(kube: client.Client, *, attempt: int) -> dict[str, Any]:
     """Return the status of the Task, once that attempt runs."""
 
     async def runs() -> dict[str, Any] | None:
@@ -370,12 +370,12 @@ async def test_epochs_continue_when_the_lease_is_deleted(
     for term in (1, 2, 3):
         made = server(plane, tmp_path / "manager")
         try:
-            await made.start(say=quiet)
+            await made.start(say=ignore_event)
             assert made.term == term
             _, text = await ask(made, "/metrics", X_Kiln_Token=admin)
             assert f"kilnwork_term {term}" in text
         finally:
-            await made.stop(say=quiet)
+            await made.stop(say=ignore_event)
         await kube.delete(resource.LEASES, in_cluster.LEASE, NS)
 
 
@@ -384,18 +384,18 @@ async def test_directory_or_port_in_use_is_refused(
 ) -> None:
     again = server(plane, tmp_path / "manager")
     with pytest.raises(errors.ConfigurationError, match="is in use by"):
-        await again.start(say=quiet)
-    await again.stop(say=quiet)
+        await again.start(say=ignore_event)
+    await again.stop(say=ignore_event)
     other = server(plane, tmp_path / "other", port=manager.port)
     with pytest.raises(errors.ConfigurationError, match="choose another with --listen"):
-        await other.start(say=quiet)
-    await other.stop(say=quiet)
+        await other.start(say=ignore_event)
+    await other.stop(say=ignore_event)
 
 
 async def test_unreachable_api_server_is_a_503(
     plane: cluster.ControlPlane, kube: client.Client, manager: in_cluster.InClusterServer
 ) -> None:
-    token = await account(kube, "reader", "view")
+    token = await create_account(kube, "reader", "view")
     path = f"/v1/namespaces/{NS}/tasks"
     assert (await ask(manager, path, X_Kiln_Token=token))[0] == 200
     await plane.stop()
@@ -408,7 +408,7 @@ async def test_unreachable_api_server_is_a_503(
 async def test_token_reviews_are_cached_for_seconds(kube: client.Client) -> None:
     time = clock.ManualClock()
     people = reviews.Reviews(kube, time=time)
-    token = await account(kube, "reader", "view")
+    token = await create_account(kube, "reader", "view")
     user = await people.token_user(token)
     assert user is not None
     assert user.name == "system:serviceaccount:default:reader"

@@ -15,7 +15,7 @@ from kilnwork.dispatch import model
 from kilnwork.executors.custom_resource import executor, template
 from kilnwork.kit import ids
 from kilnwork.kube import client, errors
-from support import executor_world, object_subject, short_paths, waiting
+from support import embedded_server, executor_world, object_subject, short_paths, waiting
 
 NS = object_subject.NS
 BOOKS = object_subject.BOOKS
@@ -82,7 +82,7 @@ class Setting:
 async def running() -> AsyncIterator[Setting]:
     """Run a setting in which Books are not served yet."""
     directory = short_paths.directory()
-    async with object_subject.control_plane(directory) as admin:
+    async with embedded_server.admin_beside_node(directory) as admin:
         subject = object_subject.ObjectSubject(admin)
         async with executor_world.running(directory, subject) as world:
             yield Setting(world, subject, admin)

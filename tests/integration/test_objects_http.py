@@ -70,7 +70,7 @@ def is_open(path: Path) -> bool:
     return False
 
 
-# who may what
+# access rights
 
 
 def test_slot_has_the_rights_for_its_work(kept: local.LocalStore, job: remote.RemoteStore) -> None:

@@ -37,7 +37,7 @@ def run_reduce(work: dict[str, Any]) -> dict[str, Any]:
     return reduce.run(work)
 
 
-def works() -> tuple[bytes, list[filejobs.PartWork]]:
+def part_works() -> tuple[bytes, list[filejobs.PartWork]]:
     """Return the work on each part of an input of lines."""
     lines = [b'{"line": %d}\n' % number for number in range(1, LINES + 1)]
     content, each = b"".join(lines), LINES // PARTS
@@ -68,7 +68,7 @@ def works() -> tuple[bytes, list[filejobs.PartWork]]:
 
 
 async def test_parts_go_through_the_manager_and_back(world: remote_worker_world.World) -> None:
-    content, made = works()
+    content, made = part_works()
     job = local.LocalStore(world.manager.files.directory / "default" / "j")
     job.put("input", content)
     reducing = filejobs.ReduceWork(

@@ -52,14 +52,14 @@ async def test_spec_that_cannot_be_read_lets_its_attempt_end(tmp_path: Path) -> 
         worker = raw_worker.RawWorker(tmp_path / "run" / "channel.sock")
         await worker.connect()
         await first.submit(one)
-        run = await worker.running_one()
+        run = await worker.start_next_run()
     await worker.disconnect()
     in_journal(tmp_path, "UPDATE task SET spec = ?", b"nothing")
     async with hubs.running(tmp_path) as second:
         worker.running = [run.ref]
         await worker.connect()
         await worker.expect(messages.Welcome)
-        await worker.acknowledged(worker.succeed(run.ref))
+        await worker.wait_until_acknowledged(worker.succeed(run.ref))
         view = hubs.view(second, one.task)
         assert view.state == "Success"
         await worker.disconnect()

@@ -18,7 +18,7 @@ RESULTS = b"".join(b'{"n":%d}\n' % n for n in range(1, 21) if n % 5)
 SPEC: dict[str, Any] = {"mapper": {"function": "support.mapper_functions:same"}}
 
 
-def killed(kind: str, work: msgspec.Struct, at: int) -> bool:
+def run_until_effect(kind: str, work: msgspec.Struct, at: int) -> bool:
     """Run the work in a process that kills itself at its nth effect; return False if there were
     fewer.
     """
@@ -33,7 +33,7 @@ def killed(kind: str, work: msgspec.Struct, at: int) -> bool:
 def test_part_survives_a_kill_at_any_effect(tmp_path: Path) -> None:
     for at in range(1, 100):
         here = local_parts.World(tmp_path / str(at), CONTENT, **SPEC)
-        died = killed("part", here.work(), at)
+        died = run_until_effect("part", here.work(), at)
         before = commit_records.find(here.store, 1, 1)
         commit = here.map(attempt=at + 1)
         assert before in (None, commit)
@@ -50,7 +50,7 @@ def test_part_survives_a_kill_at_any_effect(tmp_path: Path) -> None:
 def test_part_survives_repeated_kills(tmp_path: Path) -> None:
     here = local_parts.World(tmp_path, CONTENT, **SPEC)
     at = 1
-    while killed("part", here.work(), at):
+    while run_until_effect("part", here.work(), at):
         at += 1
     (commit,) = commit_records.read_latest(here.store).values()
     assert here.content(commit.output) == RESULTS
@@ -62,7 +62,7 @@ def test_reducer_survives_a_kill_at_any_effect(tmp_path: Path) -> None:
         here = local_parts.World(tmp_path / str(at), CONTENT, itemsPerPart=10, **SPEC)
         runs = tuple((here.map(part.number).part, 1) for part in here.manifest.parts)
         work = filejobs.ReduceWork(store=here.store.url, job="job", parts=runs, run=1)
-        died = killed("reduce", work, at)
+        died = run_until_effect("reduce", work, at)
         before = commit_records.find(here.store, reduce.PART, 1)
         assert here.reduce_call(attempt=at + 1) == {"damaged": []}
         commit = commit_records.find(here.store, reduce.PART, 1)

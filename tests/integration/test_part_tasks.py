@@ -51,7 +51,7 @@ def waiting_command(sign: Path) -> dict[str, Any]:
     return {"mapper": {"command": ["sh", "-c", text]}}
 
 
-async def until(path: Path) -> str:
+async def wait_for_file(path: Path) -> str:
     """Wait until this file exists; return its content."""
     await waiting.wait_until_async(path.exists, what=f"{path.name} is there")
     return path.read_text()
@@ -69,7 +69,7 @@ def commands() -> set[str]:
     return marks
 
 
-def marked(marks: set[str]) -> set[int]:
+def live_processes(marks: set[str]) -> set[int]:
     """Return the live processes that these commands have started."""
     return {pid for mark in marks for pid in processes.find_members(None, marker=mark)}
 
@@ -131,7 +131,7 @@ async def test_computing_mapper_is_interrupted(
     here = world(tmp_path, b'{"sign":"%b","s":600}\n{}\n' % str(sign).encode(), mapper=mapper)
     slot = await hub.open()
     ref = call(hub, slot, here)
-    await until(sign)
+    await wait_for_file(sign)
     slot.send(messages.StopCall(ref, "Killed"))
     end = await hub.end(slot, ref)
     assert (end.ending, end.reason) == (STOPPED, "Killed")
@@ -148,7 +148,7 @@ async def test_mapper_that_swallows_cancelled_ends_after_its_record(
     here = world(tmp_path, content * 1000, mapper={"function": f"{HERE}:swallowing"})
     slot = await hub.open()
     ref = call(hub, slot, here)
-    await until(sign)
+    await wait_for_file(sign)
     slot.send(messages.StopCall(ref, "Killed"))
     assert (await hub.end(slot, ref)).ending is STOPPED
     assert here.stored() == []
@@ -161,15 +161,15 @@ async def test_command_is_killed_with_all_its_processes(
     here = world(tmp_path, b"{}\n", **waiting_command(tmp_path / "sign"))
     slot = await hub.open()
     ref = call(hub, slot, here)
-    await until(tmp_path / "sign")
+    await wait_for_file(tmp_path / "sign")
     marks = commands()
-    assert len(marked(marks)) >= 3
+    assert len(live_processes(marks)) >= 3
     slot.send(messages.StopCall(ref, "Killed"))
     assert (await hub.end(slot, ref)).ending is STOPPED
-    assert marked(marks) == set()
+    assert live_processes(marks) == set()
     output = bytes(slot.logs[ref]).splitlines()
     assert output[0] == b"reported"
-    assert set(output[1:]) <= {b"Killed"}  # by the shell, if what it runs was killed before itself
+    assert set(output[1:]) <= {b"Killed"}  # printed by the shell if its child was killed first
     assert here.stored() == []
     assert await hub.result(slot, hub.call(slot, "operator:add", 1, 2)) == 3
 
@@ -181,12 +181,12 @@ async def test_command_does_not_outlive_its_slot(
     here = world(tmp_path, b"{}\n", **waiting_command(tmp_path / "sign"))
     slot = await hub.open()
     call(hub, slot, here)
-    await until(tmp_path / "sign")
+    await wait_for_file(tmp_path / "sign")
     marks = commands()
-    assert len(marked(marks)) >= 3
+    assert len(live_processes(marks)) >= 3
     hub.send(messages.KillSlot(slot.name))
     assert (await hub.gone(slot)).proof
-    assert marked(marks) == set()
+    assert live_processes(marks) == set()
 
 
 async def test_paused_slot_that_wakes_late_is_fenced(
@@ -197,7 +197,7 @@ async def test_paused_slot_that_wakes_late_is_fenced(
     here = world(tmp_path, content, mapper={"function": f"{HERE}:gated"})
     slot, other = await hub.open(), await hub.open()
     ref = call(hub, slot, here)
-    paused = int(await until(sign))
+    paused = int(await wait_for_file(sign))
     os.kill(paused, signal.SIGSTOP)
     gate.touch()
     second = attempts.AttemptRef(ref.task, 1, 2)

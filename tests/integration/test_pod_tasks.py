@@ -175,7 +175,7 @@ async def test_pod_removed_by_force_during_a_kill_is_unconfirmed(
         await world.kube.delete(resource.PODS, name, NS, grace_s=0)
     status = await world.wait_for_state("a", "Killed", "Unconfirmed")
     assert "removed by force: its containers were not seen to end" in status["message"]
-    assert stopped(status) == "Unknown"
+    assert stopped_condition(status) == "Unknown"
     await waiting.wait_until_async(
         lambda: not pod_world.programs(pod), what="the node has ended it"
     )
@@ -237,12 +237,12 @@ async def test_kill_on_an_absent_node_is_confirmed_when_it_is_back(
     now = {"spec": {"killTimestamp": "2026-01-01T00:00:00Z"}}
     await world.kube.merge_patch(kinds.TASKS, "a", now, NS)
     status = await world.wait_for_state("a", "Killed", "Unconfirmed")
-    assert stopped(status) == "Unknown"
+    assert stopped_condition(status) == "Unknown"
     assert pod_world.programs(pod)
     await world.plane.start_node()
 
     async def proved() -> bool:
-        return stopped(await world.status("a")) == "True"
+        return stopped_condition(await world.status("a")) == "True"
 
     await waiting.wait_until_async(proved, what="its end is proved")
     assert pod_world.programs(pod) == set()
@@ -272,7 +272,7 @@ async def test_pod_of_a_deleted_node_is_lost_and_keeps_no_namespace(
     assert "node no longer exists" in status["message"]
 
 
-def stopped(status: dict[str, Any]) -> str:
+def stopped_condition(status: dict[str, Any]) -> str:
     """Return the status and reason of condition Stopped."""
     [found] = [c["status"] for c in status["conditions"] if c["type"] == "Stopped"]
     return str(found)

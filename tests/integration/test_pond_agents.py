@@ -600,7 +600,7 @@ async def test_agent_stops_although_a_source_hangs(
 # ponds that are deleted
 
 
-def removed(home: pond_manager.PondManager, *nodes: str) -> bool:
+def is_removed(home: pond_manager.PondManager, *nodes: str) -> bool:
     state = home.ledger.state("quant", "lake")
     return state is not None and all(state.agents[node].report.removed for node in nodes)
 
@@ -612,7 +612,7 @@ async def test_deleted_pond_leaves_nothing_on_its_nodes(home: pond_manager.PondM
     await home.until_ready("one", *NODES[:2])
 
     home.ledger.remove("quant", "lake")
-    await home.until(lambda: removed(home, *NODES[:2]))
+    await home.until(lambda: is_removed(home, *NODES[:2]))
 
     assert [home.root(node).exists() for node in NODES[:2]] == [False, False]
 
@@ -633,7 +633,7 @@ async def test_interrupted_removal_is_finished_by_the_next_agent(
     home.ledger.remove("quant", "lake")
 
     await home.start("node-1")
-    await home.until(lambda: removed(home, "node-1"))
+    await home.until(lambda: is_removed(home, "node-1"))
 
     assert not home.root("node-1").exists()
 
@@ -644,7 +644,7 @@ async def test_directory_of_another_pond_is_unchanged(home: pond_manager.PondMan
     await home.until(lambda: "node-1" in home.ledger.nodes("quant", "lake"))
 
     home.ledger.remove("quant", "lake")
-    await home.until(lambda: removed(home, "node-1"))
+    await home.until(lambda: is_removed(home, "node-1"))
 
     assert (home.root("node-1") / "identity").exists()
     other.close()

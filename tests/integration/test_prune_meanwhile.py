@@ -111,7 +111,7 @@ async def test_child_of_a_running_parent_keeps_its_old_input(
 
 
 async def test_calls_submitted_during_a_prune_keep_their_inputs(world: World) -> None:
-    await world.parent()  # has the only slot: what is submitted waits
+    await world.parent()  # has the only slot, so submitted calls wait
     pruning = await world.begin_prune()
     needers = []
     while not pruning.done():
@@ -119,7 +119,7 @@ async def test_calls_submitted_during_a_prune_keep_their_inputs(world: World) ->
             item = world.driver.item(needs=(task,))
             needers.append(item)
             world.driver.submit(item)
-        await world.driver.accepted(needers[-1].number)
+        await world.driver.wait_until_accepted(needers[-1].number)
         assert world.missing(needers) == []
     await pruning
     assert world.missing(needers) == []

@@ -52,7 +52,7 @@ async def run_one(
     if prints:
         worker.say(messages.Log(run.ref, 0, prints))
         await worker.expect(messages.LogKept)
-    await worker.acknowledged(worker.succeed(run.ref))
+    await worker.wait_until_acknowledged(worker.succeed(run.ref))
     return task
 
 
@@ -109,12 +109,12 @@ async def test_task_tree_is_removed_from_its_root(
     worker.started(child.ref)
     worker.serial = 10
     done = attempts.Outcome(attempts.Ending.SUCCEEDED, "Succeeded", exit_code=0)
-    await worker.acknowledged(worker.finished(run.ref, done))
+    await worker.wait_until_acknowledged(worker.finished(run.ref, done))
     await dispatcher.release([parent])
     clock.advance(2 * WEEK_S)
     await dispatcher.forget_old()
     assert dispatcher.view(parent) is not None, "its child is not over"
-    await worker.acknowledged(worker.finished(child.ref, done))
+    await worker.wait_until_acknowledged(worker.finished(child.ref, done))
     await dispatcher.forget_old()
     assert dispatcher.view(parent) is None
     assert dispatcher.view(child.ref.task) is not None, "it ended just now"
@@ -190,7 +190,7 @@ async def test_age_counts_on_in_the_next_dispatcher(
     assert (kept, gone) == (True, True)
 
 
-async def many(
+async def run_many(
     dispatcher: hub.Hub, worker: raw_worker.RawWorker, clock: clocks.ManualClock, count: int
 ) -> list[ids.TaskId]:
     """Run tasks without an object, one an hour, to their ends."""
@@ -202,25 +202,25 @@ async def many(
     return found
 
 
-def left(dispatcher: hub.Hub, tasks: list[ids.TaskId]) -> list[bool]:
+def remaining(dispatcher: hub.Hub, tasks: list[ids.TaskId]) -> list[bool]:
     return [dispatcher.view(task) is not None for task in tasks]
 
 
 async def test_prune_removes_only_the_requested_tasks(
     dispatcher: hub.Hub, worker: raw_worker.RawWorker, clock: clocks.ManualClock
 ) -> None:
-    tasks = await many(dispatcher, worker, clock, 6)
+    tasks = await run_many(dispatcher, worker, clock, 6)
     asked = model.Pruning(older_s=4.5 * 3600)
     would = await dispatcher.prune(asked, dry_run=True)
     assert would.tasks == 2
     assert would.size_bytes > 2000
-    assert left(dispatcher, tasks) == [True] * 6
+    assert remaining(dispatcher, tasks) == [True] * 6
     assert await dispatcher.prune(asked) == would
-    assert left(dispatcher, tasks) == [False] * 2 + [True] * 4
+    assert remaining(dispatcher, tasks) == [False] * 2 + [True] * 4
     assert (await dispatcher.prune(model.Pruning(older_s=0, namespace="other"))).tasks == 0
     assert (await dispatcher.prune(model.Pruning(older_s=0, keep=3))).tasks == 1
     assert (await dispatcher.prune(model.Pruning(older_s=0, free_bytes=1500))).tasks == 2
-    assert left(dispatcher, tasks) == [False] * 5 + [True]
+    assert remaining(dispatcher, tasks) == [False] * 5 + [True]
     assert sum(one.number for one in dispatcher.counts()) == 1
 
 
@@ -244,9 +244,9 @@ async def test_tasks_over_the_count_limit_are_removed_early(
         hubs.running(tmp_path, clock=clock, options=options) as dispatcher,
         raw_worker.RawWorker(tmp_path / "run" / "channel.sock", slots=2) as worker,
     ):
-        tasks = await many(dispatcher, worker, clock, 4)
+        tasks = await run_many(dispatcher, worker, clock, 4)
         await dispatcher.forget_old()
-        assert left(dispatcher, tasks) == [False, False, True, True]
+        assert remaining(dispatcher, tasks) == [False, False, True, True]
 
 
 async def test_journal_size_limit_is_respected(tmp_path: Path, clock: clocks.ManualClock) -> None:
@@ -255,9 +255,9 @@ async def test_journal_size_limit_is_respected(tmp_path: Path, clock: clocks.Man
         hubs.running(tmp_path, clock=clock, options=options) as dispatcher,
         raw_worker.RawWorker(tmp_path / "run" / "channel.sock", slots=2) as worker,
     ):
-        tasks = await many(dispatcher, worker, clock, 3)
+        tasks = await run_many(dispatcher, worker, clock, 3)
         await dispatcher.forget_old()
-        assert left(dispatcher, tasks) == [False] * 3
+        assert remaining(dispatcher, tasks) == [False] * 3
 
 
 async def test_single_task_can_be_forgotten(

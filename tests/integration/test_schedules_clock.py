@@ -43,38 +43,42 @@ def ticks(begin: float, end: float) -> list[int]:
     return list(range(int(begin) // 60 * 60 + 60, int(end) + 1, 60))
 
 
-async def decided(world: schedule_world.World, made: dict[str, dict[str, str]], tick: int) -> None:
+async def wait_until_decided(
+    world: schedule_world.World, made: dict[str, dict[str, str]], tick: int
+) -> None:
     for uids in made.values():
         for uid in uids.values():
-            await world.settled(uid, tick)
+            await world.wait_until_settled(uid, tick)
 
 
-async def condition(world: schedule_world.World, made: dict[str, dict[str, str]], why: str) -> None:
+async def wait_for_condition(
+    world: schedule_world.World, made: dict[str, dict[str, str]], why: str
+) -> None:
     """Wait until the condition of each JobConfig's schedule has this reason."""
 
     async def reached() -> bool:
         names = [name for uids in made.values() for name in uids]
-        shown = [await world.shown(name) for name in names]
+        shown = [await world.read_config(name) for name in names]
         found = [{c.type: c.reason for c in one.status.conditions} for one in shown]
         return all(one.get("Scheduled") == why for one in found)
 
     await world.until(reached, f"all JobConfigs say {why}")
 
 
-async def ran(
+async def run_counts(
     world: schedule_world.World, made: dict[str, dict[str, str]], policy: str
 ) -> list[dict[int, int]]:
-    return [await world.ran(uid) for uid in made[policy].values()]
+    return [await world.count_runs(uid) for uid in made[policy].values()]
 
 
 async def test_clock_moved_forward_and_back_by_an_hour(world: schedule_world.World) -> None:
     made = await configs(world)
     await world.start()
-    await condition(world, made, "Scheduled")
+    await wait_for_condition(world, made, "Scheduled")
     begin = world.clock.wall()
     world.set_clock(HOUR)
     missed = ticks(begin, begin + HOUR)
-    await decided(world, made, missed[-1])
+    await wait_until_decided(world, made, missed[-1])
     expected = {"None": [], "Latest": missed[-1:], "All": missed[-32:]}
     for policy in POLICIES:
         for row in made[policy].values():
@@ -83,17 +87,17 @@ async def test_clock_moved_forward_and_back_by_an_hour(world: schedule_world.Wor
             assert sorted(found.taken) == expected[policy]
             assert sum(found.dropped.values()) == {"None": 60, "Latest": 59, "All": 0}[policy]
     world.set_clock(-HOUR)
-    await condition(world, made, "ClockBehind")
+    await wait_for_condition(world, made, "ClockBehind")
     await world.restart()
     world.set_clock(HOUR - 60)
-    await condition(world, made, "ClockBehind")
+    await wait_for_condition(world, made, "ClockBehind")
     jobs = await world.jobs()
     assert len(jobs) == EACH * (0 + 1 + 60), "nothing runs twice, whatever was decided before"
     world.set_clock(95)  # 5 s after a tick: on time
     [following] = ticks(begin + HOUR, world.clock.wall())
-    await decided(world, made, following)
-    assert await ran(world, made, "None") == [{following: 1}] * EACH
-    assert await ran(world, made, "Latest") == [{missed[-1]: 1, following: 1}] * EACH
+    await wait_until_decided(world, made, following)
+    assert await run_counts(world, made, "None") == [{following: 1}] * EACH
+    assert await run_counts(world, made, "Latest") == [{missed[-1]: 1, following: 1}] * EACH
     assert len(await world.jobs()) == EACH * (1 + 2 + 61)
 
 
@@ -104,16 +108,18 @@ async def test_clock_wrong_at_boot(world: schedule_world.World, wrong_s: int) ->
     world.set_clock(wrong_s)
     await world.start()
     if wrong_s > 0:
-        await decided(world, made, ticks(begin, begin + HOUR)[-1])
+        await wait_until_decided(world, made, ticks(begin, begin + HOUR)[-1])
         world.set_clock(-wrong_s)
-        await condition(world, made, "ClockBehind")
-        assert await ran(world, made, "Latest") == [{ticks(begin, begin + HOUR)[-1]: 1}] * EACH
+        await wait_for_condition(world, made, "ClockBehind")
+        assert (
+            await run_counts(world, made, "Latest") == [{ticks(begin, begin + HOUR)[-1]: 1}] * EACH
+        )
         return
-    await condition(world, made, "Scheduled")  # as if its creation were still to come
+    await wait_for_condition(world, made, "Scheduled")  # as if its creation were still to come
     assert await world.jobs() == []
     world.set_clock(-wrong_s + 135)
     due = ticks(begin, begin + 135)
-    await decided(world, made, due[-1])
-    assert await ran(world, made, "None") == [{}] * EACH
-    assert await ran(world, made, "Latest") == [{due[-1]: 1}] * EACH
-    assert await ran(world, made, "All") == [dict.fromkeys(due, 1)] * EACH
+    await wait_until_decided(world, made, due[-1])
+    assert await run_counts(world, made, "None") == [{}] * EACH
+    assert await run_counts(world, made, "Latest") == [{due[-1]: 1}] * EACH
+    assert await run_counts(world, made, "All") == [dict.fromkeys(due, 1)] * EACH

@@ -22,7 +22,7 @@ async def world() -> AsyncIterator[schedule_world.World]:
         yield made
 
 
-async def begin(world: schedule_world.World, **missed: object) -> tuple[str, int]:
+async def start_with_due_tick(world: schedule_world.World, **missed: object) -> tuple[str, int]:
     """Start a manager with a JobConfig that has one due tick; return uid and tick."""
     up_to_now = clock.rfc3339(world.clock.wall())
     uid = await world.config("nightly", lastUpdated=up_to_now, missedRuns=missed)
@@ -33,7 +33,7 @@ async def begin(world: schedule_world.World, **missed: object) -> tuple[str, int
 
 
 async def scheduled(world: schedule_world.World) -> meta.Condition | None:
-    shown = await world.shown("nightly")
+    shown = await world.read_config("nightly")
     return next((c for c in shown.status.conditions if c.type == "Scheduled"), None)
 
 
@@ -53,46 +53,46 @@ async def until_refused(world: schedule_world.World, tick: int) -> meta.Conditio
 
 async def until_missed(world: schedule_world.World, reasons: dict[str, int]) -> None:
     async def missed() -> bool:
-        found = (await world.shown("nightly")).status.missed
+        found = (await world.read_config("nightly")).status.missed
         return found is not None and found.reasons == reasons
 
     await world.until(missed, f"missed are {reasons}")
 
 
-async def said(world: schedule_world.World, reason: str) -> list[str]:
+async def event_messages(world: schedule_world.World, reason: str) -> list[str]:
     listed = await world.kube.list(resource.EVENTS, NS, type=dict[str, Any])
     return [one["message"] for one in listed.items if one["reason"] == reason]
 
 
 async def test_refused_job_is_created_when_allowed(world: schedule_world.World) -> None:
     await world.refuse_jobs()
-    uid, tick = await begin(world)
+    uid, tick = await start_with_due_tick(world)
     condition = await until_refused(world, tick)
     assert condition.status == "False"
     assert WHY in condition.message
     await world.refuse_jobs(refuse=False)
-    await world.settled(uid, tick)
-    assert await world.ran(uid) == {tick: 1}
+    await world.wait_until_settled(uid, tick)
+    assert await world.count_runs(uid) == {tick: 1}
 
     async def well() -> bool:
         found = await scheduled(world)
         return found is not None and found.status == "True"
 
     await world.until(well, "the condition is gone")
-    assert (await world.shown("nightly")).status.missed is None
+    assert (await world.read_config("nightly")).status.missed is None
 
 
 async def test_job_refused_for_too_long_is_missed(world: schedule_world.World) -> None:
     await world.refuse_jobs()
-    uid, tick = await begin(world, withinSeconds=1)
+    uid, tick = await start_with_due_tick(world, withinSeconds=1)
     await until_missed(world, {"JobNotMade": 1})
     await world.refuse_jobs(refuse=False)
     world.set_clock(60)
-    await world.settled(uid, tick + 60)
-    assert await world.ran(uid) == {tick + 60: 1}, "a dropped tick does not run later"
+    await world.wait_until_settled(uid, tick + 60)
+    assert await world.count_runs(uid) == {tick + 60: 1}, "a dropped tick does not run later"
 
     async def reported() -> bool:
-        messages = await said(world, "JobNotMade")
+        messages = await event_messages(world, "JobNotMade")
         return all(any(text in one for one in messages) for text in (WHY, "makes no Job"))
 
     await world.until(reported, "kube events say so too")  # written beside the status
@@ -100,7 +100,7 @@ async def test_job_refused_for_too_long_is_missed(world: schedule_world.World) -
 
 async def test_disabled_schedule_drops_waiting_ticks(world: schedule_world.World) -> None:
     await world.refuse_jobs()
-    uid, tick = await begin(world)
+    uid, tick = await start_with_due_tick(world)
     await until_refused(world, tick)
     await world.kube.merge_patch(
         kinds.JOB_CONFIGS, "nightly", {"spec": {"schedule": {"disabled": True}}}, NS
@@ -115,17 +115,17 @@ async def test_disabled_schedule_drops_waiting_ticks(world: schedule_world.World
     )
 
     async def enabled() -> bool:
-        return (await world.shown("nightly")).status.state == "ReadyEnabled"
+        return (await world.read_config("nightly")).status.state == "ReadyEnabled"
 
     await world.until(enabled, "it is enabled")
     world.set_clock(60)
-    await world.settled(uid, tick + 60)
-    assert await world.ran(uid) == {tick + 60: 1}
+    await world.wait_until_settled(uid, tick + 60)
+    assert await world.count_runs(uid) == {tick + 60: 1}
 
 
 async def test_deleted_config_drops_waiting_ticks(world: schedule_world.World) -> None:
     await world.refuse_jobs()
-    uid, tick = await begin(world)
+    uid, tick = await start_with_due_tick(world)
     await until_refused(world, tick)
     await world.kube.delete(kinds.JOB_CONFIGS, "nightly", NS)
     await world.until(lambda: world.services.indexes.schedule(uid) is None, "it is forgotten")
@@ -133,13 +133,13 @@ async def test_deleted_config_drops_waiting_ticks(world: schedule_world.World) -
     again = await world.config("nightly", lastUpdated=clock.rfc3339(world.clock.wall()))
     await world.until(lambda: world.services.indexes.schedule(again), "the new one has begun")
     world.set_clock(60)
-    await world.settled(again, tick + 60)
-    assert await world.ran(again) == {tick + 60: 1}
+    await world.wait_until_settled(again, tick + 60)
+    assert await world.count_runs(again) == {tick + 60: 1}
 
 
 async def test_job_deleted_before_the_engine_has_it_is_counted(world: schedule_world.World) -> None:
     world.jobs_accepted.clear()
-    uid, tick = await begin(world)
+    uid, tick = await start_with_due_tick(world)
 
     async def made() -> bool:
         return bool(await world.jobs())
@@ -149,5 +149,5 @@ async def test_job_deleted_before_the_engine_has_it_is_counted(world: schedule_w
     await until_missed(world, {"JobDeleted": 1})
     world.jobs_accepted.set()
     world.set_clock(60)
-    await world.settled(uid, tick + 60)
-    assert await world.ran(uid) == {tick + 60: 1}, "it was made once"
+    await world.wait_until_settled(uid, tick + 60)
+    assert await world.count_runs(uid) == {tick + 60: 1}, "it was made once"

@@ -23,7 +23,7 @@ def slots_of(worker: worker_process.WorkerProcess) -> set[int]:
     return {p for p in worker.alive() if worker_process.comm(p) == slot_process.NAME}
 
 
-async def until(path: Path) -> str:
+async def wait_for_file(path: Path) -> str:
     """Wait until a function has made this file; return its content."""
     await waiting.wait_until_async(path.exists, what=f"{path.name} is there")
     return path.read_text()
@@ -117,7 +117,7 @@ async def test_call_that_ignores_every_signal_is_killed(
 ) -> None:
     slot = await hub.open()
     ref = hub.call(slot, f"{F}:deaf", 600, str(tmp_path / "sign"))
-    await until(tmp_path / "sign")
+    await wait_for_file(tmp_path / "sign")
     slot.send(messages.StopCall(ref, "Killed"))
     hub.send(messages.KillSlot(slot.name))
     gone = await hub.gone(slot)
@@ -139,7 +139,7 @@ async def test_daemon_does_not_outlive_its_slot(
     mine, theirs = tmp_path / "mine", tmp_path / "theirs"
     await hub.result(slot, hub.call(slot, f"{F}:{function}", str(mine)))
     await hub.result(other, hub.call(other, f"{F}:{function}", str(theirs)))
-    daemon, spared = int(await until(mine)), int(await until(theirs))
+    daemon, spared = int(await wait_for_file(mine)), int(await wait_for_file(theirs))
     if end == "killed":
         hub.send(messages.KillSlot(slot.name))
     else:
@@ -158,7 +158,7 @@ async def test_commands_and_slots_end_independently(
 ) -> None:
     slot = await hub.open()
     await hub.result(slot, hub.call(slot, f"{F}:leave_daemon", str(tmp_path / "mine")))
-    daemon = int(await until(tmp_path / "mine"))
+    daemon = int(await wait_for_file(tmp_path / "mine"))
     first, second = hub.run("sleep", "600"), hub.run("true")
     assert (await hub.outcome(second)).proof
     assert processes.identify(daemon) is not None
@@ -182,7 +182,7 @@ async def test_cancelled_is_raised_in_the_running_call(
     slot = await hub.open()
     runs = [hub.run_of(slot, function, 30, str(tmp_path / "sign")), hub.run_of(slot, f"{F}:add", 1)]
     slot.send(messages.Calls(tuple(runs)))
-    await until(tmp_path / "sign")
+    await wait_for_file(tmp_path / "sign")
     slot.send(messages.StopCall(runs[0].ref, "TimedOut"))
     end = await hub.end(slot, runs[0].ref)
     assert (end.ending, end.reason, end.payload) == (STOPPED, "TimedOut", None)
@@ -195,7 +195,7 @@ async def test_function_can_see_that_it_is_cancelled(
 ) -> None:
     slot = await hub.open()
     ref = hub.call(slot, f"{F}:cancelled_how", 30, str(tmp_path / "sign"))
-    await until(tmp_path / "sign")
+    await wait_for_file(tmp_path / "sign")
     slot.send(messages.StopCall(ref, "Killed"))
     assert (await hub.end(slot, ref)).ending is STOPPED
     assert slot.logs[ref] == b"Cancelled Killed True\n"
@@ -207,7 +207,7 @@ async def test_function_that_catches_cancelled_and_returns_has_stopped(
 ) -> None:
     slot = await hub.open()
     ref = hub.call(slot, f"{F}:swallow", 30, str(tmp_path / "sign"))
-    await until(tmp_path / "sign")
+    await wait_for_file(tmp_path / "sign")
     slot.send(messages.StopCall(ref, "Killed"))
     end = await hub.end(slot, ref)
     assert (end.ending, end.reason) == (STOPPED, "Killed")
@@ -221,7 +221,7 @@ async def test_unstarted_call_is_returned_when_stopped(
     slot = await hub.open()
     first = hub.call(slot, f"{F}:hold", str(tmp_path / "gate"), str(tmp_path / "sign"))
     second = hub.call(slot, f"{F}:add", 1)
-    await until(tmp_path / "sign")
+    await wait_for_file(tmp_path / "sign")
     slot.send(messages.StopCall(second, "Killed"))
     assert [r.refs for r in await hub.wait_for_messages(slot, messages.Returned)] == [(second,)]
     (tmp_path / "gate").touch()
@@ -236,7 +236,7 @@ async def test_interrupted_call_with_a_leftover_process_ends_its_slot(
     slot = await hub.open()
     before = hub.call(slot, f"{F}:add", 1)
     ref = hub.call(slot, f"{F}:leave_daemon", str(tmp_path / "daemon"), "", 30)
-    daemon = int(await until(tmp_path / "daemon"))
+    daemon = int(await wait_for_file(tmp_path / "daemon"))
     slot.send(messages.StopCall(ref, "Killed"))
     gone = await hub.gone(slot)
     assert (gone.running, gone.proof) == (ref, True)
@@ -253,9 +253,9 @@ async def test_slots_die_with_their_zygote_and_are_replaced(
 ) -> None:
     slots = [await hub.open(), await hub.open()]
     await hub.result(slots[1], hub.call(slots[1], f"{F}:leave_daemon", str(tmp_path / "mine")))
-    daemon = int(await until(tmp_path / "mine"))
+    daemon = int(await wait_for_file(tmp_path / "mine"))
     ref = hub.call(slots[0], f"{F}:sleep", 600, str(tmp_path / "sign"))
-    await until(tmp_path / "sign")
+    await wait_for_file(tmp_path / "sign")
     command = hub.run("sleep", "600")
     await hub.first(messages.Started, command)
     (zygote,) = worker.zygotes()
@@ -277,9 +277,9 @@ async def test_no_process_outlives_a_killed_agent(
 ) -> None:
     slot = await hub.open()
     await hub.result(slot, hub.call(slot, f"{F}:fork_daemon", str(tmp_path / "mine")))
-    daemon = int(await until(tmp_path / "mine"))
+    daemon = int(await wait_for_file(tmp_path / "mine"))
     hub.call(slot, f"{F}:sleep", 600, str(tmp_path / "sign"))
-    await until(tmp_path / "sign")
+    await wait_for_file(tmp_path / "sign")
     below = processes.descendants(worker.pid) | {daemon}
     worker.signal(signal.SIGKILL)
     await all_gone(below)
@@ -293,7 +293,7 @@ async def test_slots_are_killed_before_the_lease_ends(
     await waiting.wait_until_async(lambda: len(hub.all_of(messages.Renew)) > 1, what="it renews")
     slot = await hub.open()
     ref = hub.call(slot, f"{F}:sleep", 600, str(tmp_path / "sign"))
-    await until(tmp_path / "sign")
+    await wait_for_file(tmp_path / "sign")
     hub.renews = False
     gone = await hub.gone(slot)
     assert gone.reason == "WorkerLost"
@@ -306,7 +306,7 @@ async def test_sigterm_ends_slots_and_reports_them(
 ) -> None:
     slot = await hub.open()
     ref = hub.call(slot, f"{F}:sleep", 600, str(tmp_path / "sign"))
-    await until(tmp_path / "sign")
+    await wait_for_file(tmp_path / "sign")
     assert await asyncio.to_thread(worker.stop) == 0
     gone = await hub.gone(slot)
     assert gone.reason == "WorkerStopping"
@@ -333,7 +333,7 @@ async def test_all_processes_end_with_the_owner(
         assert "KILN_OWNER_FD" not in found["environ"]
         deaf = hub.call(slot, f"{F}:deaf", 600, str(tmp_path / "sign"))
         stubborn = hub.run("sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done")
-        await until(tmp_path / "sign")
+        await wait_for_file(tmp_path / "sign")
         await waiting.wait_until_async(lambda: hub.logs[stubborn] == b"up\n", what="it runs")
         assert deaf not in slot.ends
         os.close(writing)

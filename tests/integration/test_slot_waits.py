@@ -28,7 +28,7 @@ def new_ref() -> attempts.AttemptRef:
     return attempts.AttemptRef(ids.new_task_id(), 1, 1)
 
 
-async def waits(slot: scripted_slots.Slot, ref: attempts.AttemptRef) -> messages.Waiting:
+async def last_waiting(slot: scripted_slots.Slot, ref: attempts.AttemptRef) -> messages.Waiting:
     """Return the newest Waiting message about this attempt."""
 
     def look() -> list[messages.Waiting]:
@@ -38,7 +38,7 @@ async def waits(slot: scripted_slots.Slot, ref: attempts.AttemptRef) -> messages
     return (await slot.until(look, what=f"{ref} waits"))[-1]
 
 
-def settle(slot: scripted_slots.Slot, child: ids.TaskId, value: Any) -> None:
+def report_end(slot: scripted_slots.Slot, child: ids.TaskId, value: Any) -> None:
     """Report the end of a watched task to the slot."""
     result = calls.CallResult(
         slot.watched[child], task.State.SUCCESS, "Succeeded", "", scripted_slots.payload(value)
@@ -56,7 +56,7 @@ async def test_waiting_task_releases_its_slot_and_resumes(
         hub.run_of(slot, f"{F}:add", 2),
     ]
     slot.send(messages.Calls(tuple(runs)))
-    announced = await waits(slot, runs[0].ref)
+    announced = await last_waiting(slot, runs[0].ref)
     assert announced == messages.Waiting(runs[0].ref, (child,), in_place=True)
     messages_sent = [m for m in slot.seen if isinstance(m, messages.Returned | messages.Waiting)]
     assert messages_sent == [messages.Returned((runs[1].ref, runs[2].ref)), announced]
@@ -64,7 +64,7 @@ async def test_waiting_task_releases_its_slot_and_resumes(
     await slot.until(
         lambda: messages.Returned((late,)) in slot.seen, what="what it cannot run is returned"
     )
-    settle(slot, child, 42)
+    report_end(slot, child, 42)
     assert await hub.result(slot, runs[0].ref) == 42
     assert slot.all_of(messages.Resumed) == [messages.Resumed(runs[0].ref)]
     assert await hub.result(slot, hub.call(slot, f"{F}:add", 1)) == 2
@@ -75,10 +75,10 @@ async def test_task_waiting_for_very_many_does_not_name_them_all(
 ) -> None:
     children = [ids.new_task_id() for _ in range(1500)]
     ref = hub.call(slot, f"{F}:wait_for_all", [ids.task_text(child) for child in children])
-    announced = await waits(slot, ref)
+    announced = await last_waiting(slot, ref)
     assert announced == messages.Waiting(ref, tuple(children[:1000]), in_place=True, more=True)
     for child in children:
-        settle(slot, child, 1)
+        report_end(slot, child, 1)
     assert await hub.result(slot, ref) == 1500
 
 
@@ -87,11 +87,11 @@ async def test_awaited_call_runs_on_top_of_the_waiting_one(
 ) -> None:
     child = new_ref()
     ref = hub.call(slot, f"{F}:wait_and_say", ids.task_text(child.task), "before", "after")
-    await waits(slot, ref)
+    await last_waiting(slot, ref)
     hub.call(slot, f"{F}:say_and_return", "within", 7, ref=child, in_place=True)
     assert await hub.result(slot, child) == 7
     assert slot.all_of(messages.Resumed) == []
-    settle(slot, child.task, 7)
+    report_end(slot, child.task, 7)
     assert await hub.result(slot, ref) == 7
     assert bytes(slot.logs[ref]) == b"before\nafter\n"
     assert bytes(slot.logs[child]) == b"within\n"
@@ -103,8 +103,8 @@ async def test_late_in_place_call_is_returned(
 ) -> None:
     child = new_ref()
     ref = hub.call(slot, f"{F}:wait_for", ids.task_text(child.task))
-    await waits(slot, ref)
-    settle(slot, child.task, 1)
+    await last_waiting(slot, ref)
+    report_end(slot, child.task, 1)
     late = hub.call(slot, f"{F}:add", 1, in_place=True)
     await hub.result(slot, ref)
     await slot.until(lambda: messages.Returned((late,)) in slot.seen, what="it is returned")
@@ -123,10 +123,10 @@ async def test_thousand_calls_run_on_top_of_each_other(
             ref=refs[level],
             in_place=level > 0,
         )
-        assert (await waits(slot, refs[level])).in_place
+        assert (await last_waiting(slot, refs[level])).in_place
     assert await hub.result(slot, hub.call(slot, f"{F}:depth", ref=refs[deep], in_place=True)) > 900
     for level in reversed(range(1, deep + 1)):
-        settle(slot, refs[level].task, level)
+        report_end(slot, refs[level].task, level)
         await hub.end(slot, refs[level - 1])
     assert await hub.result(slot, refs[0]) == 1
     assert len(slot.hellos) == 1
@@ -139,7 +139,7 @@ async def test_wait_with_a_time_limit_never_runs_others(
 ) -> None:
     child = ids.new_task_id()
     ref = hub.call(slot, f"{F}:wait_for", ids.task_text(child), 0.2)
-    assert not (await waits(slot, ref)).in_place
+    assert not (await last_waiting(slot, ref)).in_place
     end = await hub.end(slot, ref)
     assert (end.ending, end.reason) == (FAILED, "Raised")
     assert end.message.startswith("TimeoutError: ")
@@ -155,8 +155,8 @@ async def test_threads_and_coroutines_release_but_nothing_runs_on_top(
 ) -> None:
     child = ids.new_task_id()
     ref = hub.call(slot, function, ids.task_text(child))
-    assert await waits(slot, ref) == messages.Waiting(ref, (child,), in_place=False)
-    settle(slot, child, 5)
+    assert await last_waiting(slot, ref) == messages.Waiting(ref, (child,), in_place=False)
+    report_end(slot, child, 5)
     assert await hub.result(slot, ref) == 5
     assert [r.ref for r in slot.all_of(messages.Resumed)] == [ref]
 
@@ -201,10 +201,10 @@ async def test_submit_waits_while_too_many_calls_are_not_accepted(
     hub: scripted_slots.SlotHub, slot: scripted_slots.Slot
 ) -> None:
     ref = hub.call(slot, f"{F}:submit_some", session.UNACCEPTED_CALLS + 1_000)
-    assert (await waits(slot, ref)).tasks == ()
+    assert (await last_waiting(slot, ref)).tasks == ()
     submits = slot.all_of(messages.Submit)
     items = [item for submit in submits for item in submit.items]
-    most = session.UNACCEPTED_CALLS + batches.CALLS  # what is not sent yet does not count
+    most = session.UNACCEPTED_CALLS + batches.CALLS  # unsent calls do not count
     assert session.UNACCEPTED_CALLS <= len(items) < most
     slot.send(messages.Accepted(items[-1].number))
     assert (await hub.end(slot, ref)).ending is SUCCEEDED
@@ -219,8 +219,8 @@ async def test_missing_values_are_waited_for(
     along = calls.Value(one, task.State.SUCCESS, "", "", scripted_slots.payload(40))
     run = calls.CallRun(run.ref, run.template, arguments, "", (along,))
     slot.send(messages.Calls((run,)))
-    assert (await waits(slot, run.ref)).tasks == (two,)
-    settle(slot, two, 2)
+    assert (await last_waiting(slot, run.ref)).tasks == (two,)
+    report_end(slot, two, 2)
     assert await hub.result(slot, run.ref) == 42
 
 
@@ -231,7 +231,7 @@ async def test_waiting_task_is_cancelled(
     hub: scripted_slots.SlotHub, slot: scripted_slots.Slot
 ) -> None:
     ref = hub.call(slot, f"{F}:wait_for", ids.task_text(ids.new_task_id()))
-    await waits(slot, ref)
+    await last_waiting(slot, ref)
     slot.send(messages.StopCall(ref, "Killed"))
     end = await hub.end(slot, ref)
     assert (end.ending, end.reason) == (STOPPED, "Killed")
@@ -250,7 +250,7 @@ async def test_cancelling_below_unwinds_the_calls_above(
             ref=refs[level],
             in_place=level > 0,
         )
-        await waits(slot, refs[level])
+        await last_waiting(slot, refs[level])
     hub.call(slot, f"{F}:sleep", 30, str(tmp_path / "sign"), ref=refs[3], in_place=True)
     await waiting.wait_until_async((tmp_path / "sign").exists, what="it sleeps")
     slot.send(messages.StopCall(refs[1], "TimedOut"))
@@ -261,7 +261,7 @@ async def test_cancelling_below_unwinds_the_calls_above(
         (STOPPED, "TimedOut"),
     ]
     assert refs[0] not in slot.ends
-    settle(slot, refs[1].task, 9)
+    report_end(slot, refs[1].task, 9)
     assert await hub.result(slot, refs[0]) == 9
 
 
@@ -271,10 +271,10 @@ async def test_task_is_cancelled_after_its_wait(
     child = new_ref()
     sign = str(tmp_path / "sign")
     ref = hub.call(slot, f"{F}:wait_and_sleep", ids.task_text(child.task), 30, sign)
-    await waits(slot, ref)
+    await last_waiting(slot, ref)
     hub.call(slot, f"{F}:add", 1, ref=child, in_place=True)
     await hub.end(slot, child)
-    settle(slot, child.task, 2)
+    report_end(slot, child.task, 2)
     await waiting.wait_until_async((tmp_path / "sign").exists, what="it sleeps")
     slot.send(messages.StopCall(ref, "Killed"))
     assert (await hub.end(slot, ref)).ending is STOPPED
@@ -285,7 +285,7 @@ async def test_dying_slot_names_the_call_on_top(
 ) -> None:
     refs = [new_ref() for _ in range(2)]
     hub.call(slot, f"{F}:wait_for", ids.task_text(refs[1].task), ref=refs[0])
-    await waits(slot, refs[0])
+    await last_waiting(slot, refs[0])
     hub.call(slot, f"{F}:die_by", "exit", ref=refs[1], in_place=True)
     assert (await hub.gone(slot)).running == refs[1]
 
@@ -295,7 +295,7 @@ async def test_call_below_is_on_top_again(
 ) -> None:
     refs = [new_ref() for _ in range(2)]
     hub.call(slot, f"{F}:wait_for", ids.task_text(refs[1].task), ref=refs[0])
-    await waits(slot, refs[0])
+    await last_waiting(slot, refs[0])
     hub.call(slot, f"{F}:add", 1, ref=refs[1], in_place=True)
     await hub.end(slot, refs[1])
     hub.send(messages.KillSlot(slot.name))
@@ -313,12 +313,12 @@ async def test_unacknowledged_messages_are_sent_again_after_a_reconnect(
     await hub.end(slot, ended)
     child = ids.new_task_id()
     ref = hub.call(slot, f"{F}:wait_and_say", ids.task_text(child), "before", "after")
-    await waits(slot, ref)
+    await last_waiting(slot, ref)
     await slot.until(lambda: slot.logs[ref] == b"before\n", what="it has said so")
     slot.seen.clear()
     slot.logs.clear()
     slot.drop()
-    announced = await waits(slot, ref)
+    announced = await last_waiting(slot, ref)
     assert announced.tasks == (child,)
     assert set(slot.hellos[-1].running) == {ref, ended}
     assert [
@@ -328,7 +328,7 @@ async def test_unacknowledged_messages_are_sent_again_after_a_reconnect(
     assert bytes(slot.logs[ended]) == b"ended\n"
     assert [w.task for watch in slot.all_of(messages.Watch) for w in watch.items] == [child]
     hub.acknowledges_slots = True
-    settle(slot, child, 3)
+    report_end(slot, child, 3)
     assert await hub.result(slot, ref) == 3
 
 

@@ -42,7 +42,7 @@ async def test_version_seen_before_the_response_is_ours_or_reported(
         assert not writer.postpone(seen)  # nothing is being written
         assert not await writer.write(seen, task.TaskStatus(state="Pending"))
         assert early.postponed
-        early.version = "1"  # not what is about to be written
+        early.version = "1"  # not the version of the next write
         assert await writer.write(seen, task.TaskStatus(state="Running"))
         assert not writer.postpone(seen)
 

@@ -97,7 +97,7 @@ def data(order: str) -> dict[str, Any]:
     return {"snapshots": [snapshot], "pond": {"order": order}}
 
 
-def steps(world: World, *words: str) -> int:
+def count_steps(world: World, *words: str) -> int:
     """Return the number of crash points that have these words."""
     return sum(set(words) <= set(step) for step in world.deaths.died)
 
@@ -114,7 +114,9 @@ async def test_managers_that_die_at_each_step_run_each_generation_once(
         "data": {"curve": "flat"},
     }
     resources = {"groups": world.groups(near=["trades"]), "objects": [settings]}
-    await world.set(resources=resources, data=data(order), backend=backend, keep={"generations": 1})
+    await world.declare_set(
+        resources=resources, data=data(order), backend=backend, keep={"generations": 1}
+    )
     await world.until_phase("Running")
     world.flows.move(1, model.FlowPhase.SUCCEEDED, value={"total": 7})
     first = await world.until_phase("Succeeded")
@@ -133,17 +135,19 @@ async def test_managers_that_die_at_each_step_run_each_generation_once(
     assert first["result"]["value"] == {"total": 7}
     assert second["snapshots"]["trades"]["digest"] == first["snapshots"]["trades"]["digest"]
     assert [(one["generation"], one["phase"]) for one in second["generations"]] == [(2, "Killed")]
-    assert steps(world, "flow") == 4, world.deaths.died  # two starts, a kill, one is forgotten
+    assert count_steps(world, "flow") == 4, (
+        world.deaths.died
+    )  # two starts, a kill, one is forgotten
     for phase in ("Pending", "Running", "Succeeded", "Killed"):
-        assert steps(world, "replace", "risk", phase), world.deaths.died
+        assert count_steps(world, "replace", "risk", phase), world.deaths.died
     for kind in ("taskclusters", "pods", "configmaps"):
-        assert steps(world, "create", kind), world.deaths.died
+        assert count_steps(world, "create", kind), world.deaths.died
 
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
 async def test_managers_that_die_at_each_step_retry_once(world: World, backend: str) -> None:
     """The same data is placed again, and the same run of the flow goes on."""
-    await world.set(
+    await world.declare_set(
         resources={"groups": world.groups(near=["trades"])}, data=data("lead"), backend=backend
     )
     await world.until_phase("Running")
@@ -168,16 +172,16 @@ async def test_managers_that_die_at_each_step_retry_once(world: World, backend: 
     assert [(one["generation"], one["phase"]) for one in second["generations"]] == [
         (1, "Succeeded")
     ]
-    assert steps(world, "retry", "flow") == 1, world.deaths.died
+    assert count_steps(world, "retry", "flow") == 1, world.deaths.died
     for phase in ("Retrying", "Running", "Succeeded"):
-        assert steps(world, "replace", "risk", phase), world.deaths.died
+        assert count_steps(world, "replace", "risk", phase), world.deaths.died
 
 
 @pytest.mark.parametrize("suspended", [False, True])
 async def test_managers_that_die_during_a_deletion_leave_nothing(
     world: World, *, suspended: bool
 ) -> None:
-    await world.set(data=data("lead"))
+    await world.declare_set(data=data("lead"))
     await world.until_phase("Running")
     if suspended:
         await world.change(suspend=True)
@@ -192,4 +196,4 @@ async def test_managers_that_die_during_a_deletion_leave_nothing(
     await world.until(forgotten, what="the flow is forgotten")
     with pytest.raises(errors.NotFound):
         await world.kube.get(kinds.SYNC_SETS, "risk", controller_world.NS)
-    assert steps(world, "forget", "flow") == 1, world.deaths.died
+    assert count_steps(world, "forget", "flow") == 1, world.deaths.died

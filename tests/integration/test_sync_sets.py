@@ -26,10 +26,10 @@ def conditions(status: dict[str, object]) -> dict[str, str]:
 
 async def test_flow_starts_when_all_workers_are_connected(world: set_world.SetWorld) -> None:
     await world.gangs.node("a")
-    uid = await world.set()
+    uid = await world.declare_set()
     await world.wait_for_set("Placing")
     assert world.flows.started == []
-    await world.gathered()
+    await world.connect_workers()
     status = await world.wait_for_set("Running", "FlowRunning")
     [run] = world.flows.started
     assert (run.uid, run.generation, run.clusters) == (uid, 1, {"worker": "risk-g1-worker"})
@@ -80,15 +80,15 @@ async def test_set_of_higher_priority_takes_room_first(world: set_world.SetWorld
     filler = {"nodeName": "a", "containers": [container]}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "filler"}, "spec": filler}
     await world.kube.create(resource.PODS, body, controller_world.NS)
-    await world.set("large", priority=5)
+    await world.declare_set("large", priority=5)
     await world.wait_for_set("Placing", "WaitingForRoom", name="large")
-    await world.set("small", resources={"groups": world.groups(replicas=1)})
+    await world.declare_set("small", resources={"groups": world.groups(replicas=1)})
     status = await world.wait_for_set("Placing", "WaitingForRoom", name="small")
     assert status["message"] == (
         "SyncSet default/large of priority 5 waits for its turn before this one of priority 0"
     )
     gang = {"waitSeconds": 1, "onTimeout": "fail"}
-    await world.set("hasty", resources={"groups": world.groups(replicas=1), "gang": gang})
+    await world.declare_set("hasty", resources={"groups": world.groups(replicas=1), "gang": gang})
     hasty = await world.wait_for_set("Failed", "GangTimedOut", name="hasty")
     assert hasty["message"] == f"not all workers came within 1 s: {status['message']}"
     await world.change("large", priority=-1)
@@ -104,9 +104,9 @@ async def test_set_of_higher_priority_takes_room_first(world: set_world.SetWorld
 
 async def test_set_that_would_never_fit_does_not_block_others(world: set_world.SetWorld) -> None:
     await world.gangs.node("a", cpu="1")
-    await world.set("large", priority=5)
+    await world.declare_set("large", priority=5)
     await world.wait_for_set("Placing", "WaitingForRoom", name="large")
-    await world.set("small", resources={"groups": world.groups(replicas=1)})
+    await world.declare_set("small", resources={"groups": world.groups(replicas=1)})
 
     async def bound() -> set[str]:
         return set(await world.gangs.bound())
@@ -120,7 +120,7 @@ async def test_long_wait_is_a_kube_event_once(
 ) -> None:
     monkeypatch.setattr(waits, "ANNOUNCE_S", 0.2)
     await world.gangs.node("a", cpu="1")
-    await world.set()
+    await world.declare_set()
     await world.wait_for_set("Placing", "WaitingForRoom")
 
     async def reported() -> list[str]:
@@ -144,7 +144,7 @@ async def test_forbidden_object_is_reported_with_its_path(
     await world.gangs.node("a")
     taken = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "taken"}}
     await world.kube.create(resource.CONFIG_MAPS, taken, controller_world.NS)
-    await world.set(resources={"groups": world.groups(), "objects": [taken]})
+    await world.declare_set(resources={"groups": world.groups(), "objects": [taken]})
     status = await world.wait_for_set("Placing", "ObjectRefused")
     assert status["message"] == (
         "spec.resources.objects[0]: ConfigMap taken exists and does not belong to this SyncSet"
@@ -158,7 +158,7 @@ async def test_workers_that_cannot_be_created_are_refused_at_once(
     world: set_world.SetWorld,
 ) -> None:
     await world.gangs.node("a")
-    await world.set(resources={"groups": world.groups(serviceAccountName="missing")})
+    await world.declare_set(resources={"groups": world.groups(serviceAccountName="missing")})
     status = await world.wait_for_set("Placing", "ObjectRefused")
     assert status["message"].startswith("group worker: 0 of 2 workers are connected: ")
     assert "missing" in status["message"]
@@ -166,7 +166,7 @@ async def test_workers_that_cannot_be_created_are_refused_at_once(
 
 async def test_set_without_room_names_the_lacking_resource(world: set_world.SetWorld) -> None:
     await world.gangs.node("a", cpu="1")
-    await world.set()
+    await world.declare_set()
     status = await world.wait_for_set("Placing", "WaitingForRoom")
     assert "1 worker has no node in group worker: each needs cpu 1" in status["message"]
     assert await world.gangs.bound() == {}
@@ -175,7 +175,7 @@ async def test_set_without_room_names_the_lacking_resource(world: set_world.SetW
 async def test_set_that_may_not_wait_again_fails(world: set_world.SetWorld) -> None:
     await world.gangs.node("a", cpu="1")
     gang = {"waitSeconds": 1, "onTimeout": "fail"}
-    await world.set(resources={"groups": world.groups(), "gang": gang})
+    await world.declare_set(resources={"groups": world.groups(), "gang": gang})
     status = await world.wait_for_set("Failed", "GangTimedOut")
     assert status["message"].startswith("not all workers came within 1 s: ")
     assert "1 worker has no node in group worker: each needs cpu 1" in status["message"]
@@ -184,8 +184,8 @@ async def test_set_that_may_not_wait_again_fails(world: set_world.SetWorld) -> N
 
 async def test_auto_backend_is_local_where_every_node_is_local(world: set_world.SetWorld) -> None:
     await world.gangs.node("a", **{"kilnwork.dev/local": "true"})
-    await world.set(backend="auto")
-    await world.gathered()
+    await world.declare_set(backend="auto")
+    await world.connect_workers()
     status = await world.wait_for_set("Running")
     assert status["backendRef"] == {
         "backend": "local",
@@ -198,7 +198,7 @@ async def test_auto_backend_refuses_workers_without_requests(
     world: set_world.SetWorld,
 ) -> None:
     await world.gangs.node("a")
-    await world.set(backend="auto", resources={"groups": [{"name": "worker"}]})
+    await world.declare_set(backend="auto", resources={"groups": [{"name": "worker"}]})
     status = await world.wait_for_set("AdmissionError", "InvalidSpec")
     assert (
         "spec.resources.groups[0].template.spec.containers[0].resources.requests must have cpu"
@@ -210,11 +210,11 @@ async def test_suspended_set_creates_nothing_until_resumed(
     world: set_world.SetWorld,
 ) -> None:
     await world.gangs.node("a")
-    await world.set(suspend=True)
+    await world.declare_set(suspend=True)
     await world.wait_for_set("Suspended", generation=0)
     assert await world.gangs.clusters() == []
     await world.change(suspend=False)
-    await world.gathered()
+    await world.connect_workers()
     await world.wait_for_set("Running")
 
 
@@ -254,7 +254,7 @@ async def test_higher_generation_ends_the_one_before(world: set_world.SetWorld) 
 
     await waiting.wait_until_async(begun, what="groups of the second generation")
     assert world.flows.killed == [(1, "Superseded")]
-    await world.gathered()
+    await world.connect_workers()
     status = await world.wait_for_set("Running", generation=2)
     assert [run.generation for run in world.flows.started] == [1, 2]
     [past] = status["generations"]
@@ -271,7 +271,7 @@ async def test_replay_repeats_flow_and_data_of_a_generation(world: set_world.Set
         replay={"generation": 2, "of": 1},
         flow={"do": [{"other": {"command": ["false"]}}]},
     )
-    await world.gathered()
+    await world.connect_workers()
     status = await world.wait_for_set("Running", generation=2)
     first, second = world.flows.started
     assert second.flow == first.flow
@@ -280,7 +280,7 @@ async def test_replay_repeats_flow_and_data_of_a_generation(world: set_world.Set
 
 async def test_replay_of_a_forgotten_generation_fails(world: set_world.SetWorld) -> None:
     await world.gangs.node("a")
-    await world.set(generation=5, replay={"generation": 5, "of": 3})
+    await world.declare_set(generation=5, replay={"generation": 5, "of": 3})
     status = await world.wait_for_set("Failed", "NoGeneration", generation=5)
     assert "generation 3 is not kept" in status["message"]
 
@@ -291,7 +291,7 @@ async def test_old_generations_are_forgotten(world: set_world.SetWorld) -> None:
     await world.wait_for_set("Succeeded")
     await world.end_all_pods()
     await world.change(generation=2)
-    await world.gathered()
+    await world.connect_workers()
     await world.wait_for_set("Running", generation=2)
     world.flows.move(2, model.FlowPhase.SUCCEEDED)
     status = await world.wait_for_set("Succeeded", generation=2)
@@ -347,7 +347,7 @@ async def test_new_manager_goes_on_and_starts_nothing_twice(world: set_world.Set
 async def test_workers_change_within_bounds(world: set_world.SetWorld) -> None:
     await world.running(resources={"groups": world.groups(min=1, elastic={"max": 3})})
     await world.change(resources={"groups": world.groups(min=1, elastic={"max": 3}, replicas=3)})
-    await world.gathered(3)
+    await world.connect_workers(3)
 
     async def three() -> bool:
         return bool((await world.set_status())["gang"] == "3/3")
@@ -379,8 +379,8 @@ async def test_objects_are_created_first_and_removed_with_the_set(
         "metadata": {"name": "settings"},
         "data": {"curve": "flat"},
     }
-    uid = await world.set(resources={"groups": world.groups(), "objects": [settings]})
-    await world.gathered()
+    uid = await world.declare_set(resources={"groups": world.groups(), "objects": [settings]})
+    await world.connect_workers()
     await world.wait_for_set("Running")
     made = await world.kube.get(resource.CONFIG_MAPS, "settings", controller_world.NS)
     assert made["data"] == {"curve": "flat"}
@@ -390,7 +390,7 @@ async def test_objects_are_created_first_and_removed_with_the_set(
 async def test_forbidden_object_is_reported(world: set_world.SetWorld) -> None:
     await world.gangs.node("a")
     other = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}}
-    await world.set(resources={"groups": world.groups(), "objects": [other]})
+    await world.declare_set(resources={"groups": world.groups(), "objects": [other]})
     status = await world.wait_for_set("Placing", "ObjectRefused")
     assert "spec.resources.objects[0]: the manager may not make secrets" in status["message"]
     assert await world.gangs.clusters() == []
@@ -399,7 +399,7 @@ async def test_forbidden_object_is_reported(world: set_world.SetWorld) -> None:
 async def test_set_with_data_waits_for_its_pond(world: set_world.SetWorld) -> None:
     await world.gangs.node("a")
     snapshots = [{"name": "trades", "from": {"inline": {"a.csv": "1"}}}]
-    await world.set(data={"snapshots": snapshots})
+    await world.declare_set(data={"snapshots": snapshots})
     status = await world.wait_for_set("Pending", "WaitingForPond")
     assert "DataPond default does not exist in namespace default" in status["message"]
     assert conditions(status)["SnapshotPinned"] == "False"

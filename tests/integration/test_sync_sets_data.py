@@ -24,7 +24,9 @@ class World(set_world.SetWorld):
         """Declare a SyncSet of two workers that reads one snapshot in shards."""
         snapshot = {"name": "trades", "from": {"source": "lake"}, "shard": {"by": "files"}}
         data = {"snapshots": [snapshot], "pond": {"order": order}}
-        await self.set(resources={"groups": self.groups(near=["trades"], **group)}, data=data)
+        await self.declare_set(
+            resources={"groups": self.groups(near=["trades"], **group)}, data=data
+        )
 
     async def until_leased(self, *nodes: str) -> None:
         """Let agents pin until exactly these nodes have leases."""
@@ -58,7 +60,7 @@ async def test_lead_mode_fetches_where_workers_fit_and_then_opens_the_gate(world
     assert await world.gangs.bound() == {}
     world.agents.ready.add("a")
     await world.agents.work("a")
-    await world.gathered()
+    await world.connect_workers()
     assert set((await world.gangs.bound()).values()) == {"a"}
     await world.wait_for_set("Running")
     [run] = world.flows.started
@@ -111,7 +113,7 @@ async def test_node_lost_while_fetching_is_replaced(world: World) -> None:
     await waiting.wait_until_async(wanted, what="the data is wanted on b")
     world.agents.ready.add("b")
     await world.agents.work("b")
-    await world.gathered()
+    await world.connect_workers()
     await world.wait_for_set("Running")
     assert set((await world.gangs.bound()).values()) == {"b"}
 
@@ -123,7 +125,7 @@ async def test_node_lost_under_waiting_workers_is_replaced(
     world.agents.start("a", "b")
     await world.set_with_data("follow")
     await world.until_leased("a")
-    await world.gathered()
+    await world.connect_workers()
     await world.gangs.node("b")
     await world.kube.delete(resource.NODES, "a")
     world.agents.ledger.node_gone(controller_world.NS, fake_pond_agents.POND, "a")
@@ -135,7 +137,7 @@ async def test_node_lost_under_waiting_workers_is_replaced(
         return "risk-g1" in await world.agents.leases("b")
 
     await waiting.wait_until_async(wanted, what="the data is wanted on b")
-    await world.gathered()
+    await world.connect_workers()
     assert world.flows.started == []
     world.agents.ready.add("b")
     await world.agents.work("b")
@@ -163,7 +165,7 @@ async def test_new_manager_keeps_the_pinned_digest(world: World) -> None:
     await world.until_leased("a")
     world.agents.ready.add("a")
     await world.agents.work("a")
-    await world.gathered()
+    await world.connect_workers()
     status = await world.wait_for_set("Running")
     assert status["snapshots"]["trades"]["digest"] == before
 
@@ -245,7 +247,7 @@ async def test_replacement_of_a_lost_worker_waits_for_its_data(world: World) -> 
     await world.until_leased("a", "b")
     world.agents.ready |= {"a", "b"}
     await world.agents.work("a", "b")
-    await world.gathered()
+    await world.connect_workers()
     await world.wait_for_set("Running")
     [lost] = [name for name, node in (await world.gangs.bound()).items() if node == "a"]
     await world.kube.delete(resource.NODES, "a")
@@ -270,7 +272,7 @@ async def test_replacement_of_a_lost_worker_waits_for_its_data(world: World) -> 
     assert len(world.flows.started) == 1
 
 
-async def elastic(world: World, **shard: Any) -> None:
+async def run_elastic_set(world: World, **shard: Any) -> None:
     """Run a SyncSet whose flow runs on two workers that may become four, with one shard each."""
     await world.gangs.node("a", cpu="8")
     world.agents.start("a")
@@ -278,14 +280,14 @@ async def elastic(world: World, **shard: Any) -> None:
     group = {"min": 1, "elastic": {"max": 4}}
     snapshot = {"name": "trades", "from": {"source": "lake"}, "shard": shard}
     data = {"snapshots": [snapshot], "pond": {"order": "lead"}}
-    await world.set(resources={"groups": world.groups(**group)}, data=data)
+    await world.declare_set(resources={"groups": world.groups(**group)}, data=data)
     await world.until_leased("a")
     await world.agents.work("a")
-    await world.gathered()
+    await world.connect_workers()
     await world.wait_for_set("Running")
 
 
-async def shards_are(world: World, count: int) -> None:
+async def wait_for_shards(world: World, count: int) -> None:
     async def reported() -> bool:
         status = await world.set_status()
         return bool(status["snapshots"]["trades"]["shards"] == count)
@@ -299,31 +301,31 @@ async def test_unread_shards_are_divided_again_when_workers_change(
     """Statement 5, within a generation: shards that steps have begun to read stay
     (`jobs.flows`).
     """
-    await elastic(world, by="range", group="worker")
+    await run_elastic_set(world, by="range", group="worker")
     [started] = world.flows.started
     assert len(started.snapshots["trades"].shards or ()) == 2
     groups = world.groups(replicas=3, min=1, elastic={"max": 4})
     await world.change(resources={"groups": groups})
-    await shards_are(world, 3)
+    await wait_for_shards(world, 3)
     [now] = world.flows.kept.values()
     found = now.snapshots["trades"].shards or []
     assert [one["count"] for one in found] == [3, 3, 3]
     assert now.snapshots["trades"].digest == started.snapshots["trades"].digest
-    await world.gathered(3)
+    await world.connect_workers(3)
     assert len(world.flows.started) == 1
 
 
 async def test_fixed_number_of_shards_stays_when_workers_grow(world: World) -> None:
-    await elastic(world, by="range", count=2)
+    await run_elastic_set(world, by="range", count=2)
     await world.change(resources={"groups": world.groups(replicas=4, min=1, elastic={"max": 4})})
-    await world.gathered(4)
-    await shards_are(world, 2)
+    await world.connect_workers(4)
+    await wait_for_shards(world, 2)
     [now] = world.flows.kept.values()
     assert len(now.snapshots["trades"].shards or ()) == 2
 
 
 async def test_suspended_flow_keeps_its_workers_and_their_data(world: World) -> None:
-    await elastic(world, by="files")
+    await run_elastic_set(world, by="files")
     bound = await world.gangs.bound()
     await world.change(suspend=True)
     await world.wait_for_set("Suspended")
@@ -337,7 +339,7 @@ async def test_suspended_flow_keeps_its_workers_and_their_data(world: World) -> 
 
 
 async def test_removed_workers_leave_their_nodes(world: World) -> None:
-    await elastic(world, by="files")
+    await run_elastic_set(world, by="files")
     await world.change(resources={"groups": world.groups(replicas=1, min=1, elastic={"max": 4})})
 
     async def one_left() -> bool:
@@ -355,7 +357,7 @@ async def test_outputs_are_kept_although_managers_die(world: World) -> None:
     world.agents.start("a")
     world.agents.ready.add("a")
     outputs = [{"name": "prices", "step": "price"}]
-    await world.set(
+    await world.declare_set(
         resources={"groups": world.groups()}, data={"outputs": outputs}, keep={"generations": 1}
     )
 

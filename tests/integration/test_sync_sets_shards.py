@@ -49,7 +49,7 @@ class World(set_world.SetWorld):
             "shard": {"by": "files", "count": 8},
             "deliver": "shard",
         }
-        await self.set(
+        await self.declare_set(
             resources={"groups": self.groups(replicas=replicas, **group)},
             data={"snapshots": [snapshot], "pond": {"order": order}},
             flow=FLOW,
@@ -169,7 +169,7 @@ async def test_other_nodes_get_the_shards_when_there_is_no_room_for_a_replacemen
         return await world.files("b") == set(FILES)
 
     await world.until("b is to have all", all_on_b)
-    assert len(world.served()["b"]) == 2  # what it has had goes on meanwhile
+    assert len(world.served()["b"]) == 2  # its earlier tasks go on meanwhile
     world.agents.ready.add("b")
 
     async def served_by_b() -> bool:

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from kilnwork.api import kinds, resource
-from kilnwork.controllers.task_claim import executor
+from kilnwork.controllers.task_claim import claim_executor
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub as hubs
 from kilnwork.kit import coroutines, ids
@@ -37,7 +37,7 @@ class World(pod_world.World):
         self.settings = msgspec.structs.replace(
             controller_world.SETTINGS, socket=directory / "c.sock", blobs=directory / "blobs"
         )
-        self.options = hubs.HubOptions(lease_s=20.0)  # it must not end on a machine that is busy
+        self.options = hubs.HubOptions(lease_s=20.0)  # long enough for a busy machine
 
     async def external(self, name: str, payload: Any = None, **spec: Any) -> None:
         """Declare a Task for executor `mine`."""
@@ -84,7 +84,7 @@ async def world() -> AsyncIterator[World]:
 async def test_task_with_a_result_costs_three_status_writes(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executor, "WAITING_AFTER_S", 30.0)  # else a fourth on a busy machine
+    monkeypatch.setattr(claim_executor, "WAITING_AFTER_S", 30.0)  # else a fourth on a busy machine
     writes, following = (
         controller_world.Writes(world.kube, CLAIMS),
         coroutines.BackgroundWork("test"),
@@ -291,7 +291,7 @@ async def test_outcomes_are_written_once_and_specs_not_changed(world: World) -> 
 
 async def test_claims_need_the_right_to_use_the_executor(world: World) -> None:
     await world.claim("theirs", executor="other")
-    token = await holder_of(world.kube, "mine")
+    token = await holder_token(world.kube, "mine")
     holder = dataclasses.replace(world.plane.admin_config(), token=token)
     status = {"status": {"renewTime": "2026-01-01T00:00:00Z"}}
     async with client.Client(holder, user_agent="holder") as kube:
@@ -311,7 +311,7 @@ async def test_claims_can_be_deleted_without_the_right_to_use_the_executor(world
     await world.external("a")
     await world.claim("theirs")
     await world.phase("Claimed", "theirs")
-    token = await holder_of(world.kube, "other")
+    token = await holder_token(world.kube, "other")
     holder = dataclasses.replace(world.plane.admin_config(), token=token)
     async with client.Client(holder, user_agent="holder") as kube:
         status = {"status": {"renewTime": "2026-01-01T00:00:00Z"}}
@@ -324,12 +324,12 @@ async def test_claims_can_be_deleted_without_the_right_to_use_the_executor(world
     await world.wait_for_state("a", "Killed")
 
 
-async def holder_of(kube: client.Client, executor: str) -> str:
+async def holder_token(kube: client.Client, executor: str) -> str:
     """Return the token of an account with the rights that the how-to grants."""
     group = kinds.GROUP
     rules = [
         {"apiGroups": [group], "resources": ["executors/external"], "verbs": ["use"],
-         "resourceNames": [executor]},
+         "resourceNames": [claim_executor]},
         {"apiGroups": [group], "resources": ["taskclaims"],
          "verbs": ["create", "get", "watch", "delete"]},
         {"apiGroups": [group], "resources": ["taskclaims/status"], "verbs": ["patch"]},

@@ -57,7 +57,7 @@ def config_map(name: str, **metadata: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": named, "data": {"a": "b"}}
 
 
-def gone(kube: kubernetes.KubernetesServer, path: str) -> bool:
+def is_gone(kube: kubernetes.KubernetesServer, path: str) -> bool:
     try:
         kube.request("GET", path)
     except errors.NotFound:
@@ -125,20 +125,20 @@ def test_two_servers_are_independent(kube: kubernetes.KubernetesServer) -> None:
     with kubernetes.server() as other:
         other.request("POST", CONFIG_MAPS, config_map("theirs"))
         assert other.url != kube.url
-        assert gone(kube, f"{CONFIG_MAPS}/theirs")
-    assert not gone(kube, "/api/v1/namespaces/default")
+        assert is_gone(kube, f"{CONFIG_MAPS}/theirs")
+    assert not is_gone(kube, "/api/v1/namespaces/default")
 
 
 def test_controllers_run_unless_disabled(kube: kubernetes.KubernetesServer) -> None:
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "nothing", "uid": "none"}
     orphan = config_map("orphan", ownerReferences=[owner])
     kube.install(orphan)
-    waiting.wait_until(lambda: gone(kube, f"{CONFIG_MAPS}/orphan"), what="it is collected")
+    waiting.wait_until(lambda: is_gone(kube, f"{CONFIG_MAPS}/orphan"), what="it is collected")
     with kubernetes.server(controllers=False) as bare:
         bare.install([orphan, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}}])
         bare.request("DELETE", "/api/v1/namespaces/x")
-        waiting.wait_until(lambda: gone(bare, "/api/v1/namespaces/x"), what="x is emptied")
-        assert not gone(bare, f"{CONFIG_MAPS}/orphan")
+        waiting.wait_until(lambda: is_gone(bare, "/api/v1/namespaces/x"), what="x is emptied")
+        assert not is_gone(bare, f"{CONFIG_MAPS}/orphan")
 
 
 def test_node_runs_pods() -> None:

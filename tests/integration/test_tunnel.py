@@ -25,7 +25,7 @@ HEADERS = {"Host": "manager"}
 _clients = futures.ThreadPoolExecutor(8, "client")
 
 
-async def away(story: Callable[[], R]) -> R:
+async def in_thread(story: Callable[[], R]) -> R:
     """Run a blocking client in a thread."""
     return await asyncio.get_running_loop().run_in_executor(_clients, story)
 
@@ -115,7 +115,7 @@ async def test_bytes_pass_both_ways(world: World) -> None:
                 link.sendall(word)
                 assert exactly(link, len(word)) == word
 
-    await away(story)
+    await in_thread(story)
 
 
 async def test_large_transfers_pass_both_ways_with_backpressure(world: World) -> None:
@@ -128,7 +128,7 @@ async def test_large_transfers_pass_both_ways_with_backpressure(world: World) ->
             assert exactly(link, len(many)) == many
             sending.join()
 
-    await away(story)
+    await in_thread(story)
 
 
 async def test_server_can_close_the_tunnel(world: World) -> None:
@@ -137,7 +137,7 @@ async def test_server_can_close_the_tunnel(world: World) -> None:
             link.sendall(b"the end")
             return exactly(link, 7) + link.recv(1)
 
-    assert await away(story) == b"the end"
+    assert await in_thread(story) == b"the end"
 
 
 async def test_closing_the_tunnel_ends_its_threads(world: World) -> None:
@@ -147,7 +147,7 @@ async def test_closing_the_tunnel_ends_its_threads(world: World) -> None:
             link.sendall(b"x")
             link.close()
 
-    await away(story)
+    await in_thread(story)
     async with asyncio.timeout(30):
         while any(thread.name == "kiln tunnel" for thread in threading.enumerate()):
             await asyncio.sleep(0.01)
@@ -155,7 +155,7 @@ async def test_closing_the_tunnel_ends_its_threads(world: World) -> None:
 
 async def test_cut_network_closes_the_tunnel(world: World) -> None:
     async with tcp_proxy.TcpProxy(world.port) as wire:
-        link = await away(lambda: world.link(wire.port))
+        link = await in_thread(lambda: world.link(wire.port))
         wire.cut()
 
         def story() -> bytes:
@@ -164,13 +164,13 @@ async def test_cut_network_closes_the_tunnel(world: World) -> None:
             except ConnectionError:
                 return b""
 
-        assert await away(story) == b""
+        assert await in_thread(story) == b""
         link.close()
 
 
 async def test_unexpected_response_is_reported(world: World) -> None:
     with pytest.raises(tunnel.NotSwitched) as caught:
-        await away(lambda: tunnel.switch(world.connect(), "/other", HEADERS))
+        await in_thread(lambda: tunnel.switch(world.connect(), "/other", HEADERS))
     response = caught.value.response
     assert (response.status, response.body) == (403, b"no")
     assert isinstance(caught.value, errors.ChannelError)
@@ -186,7 +186,7 @@ async def test_forked_child_does_not_keep_the_tunnel_open(world: World) -> None:
         link.close()
         return child
 
-    child = await away(story)
+    child = await in_thread(story)
     try:
         async with asyncio.timeout(30):
             while not world.lost:
@@ -208,7 +208,7 @@ async def test_frames_of_a_driver_pass(tmp_path: Path) -> None:
             secure = context.wrap_socket(plain, server_hostname=names.SERVER_NAME)
             return tunnel.switch(secure, names.CHANNEL_PATH, HEADERS)
 
-        made = await away(link)
+        made = await in_thread(link)
         driver = raw_peers.RawDriver(far.socket, credential=remote_manager.SECRET)
         driver._reader, driver._writer = await asyncio.open_unix_connection(sock=made)
         async with worker:
@@ -216,5 +216,5 @@ async def test_frames_of_a_driver_pass(tmp_path: Path) -> None:
             await driver.expect(messages.Attached)
             driver.template()
             driver.submit(driver.item(b"[[1,2],{}]"))
-            await driver.accepted(1)
+            await driver.wait_until_accepted(1)
         await driver.disconnect()

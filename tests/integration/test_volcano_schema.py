@@ -37,4 +37,4 @@ async def test_job_is_valid_without_unknown_fields(tmp_path: Path) -> None:
 
         found = await waiting.wait_until_async(made, what="the Job is made")
         assert found is not None
-        assert found["spec"] == job["spec"]  # what is unknown would have been pruned
+        assert found["spec"] == job["spec"]  # unknown fields would have been pruned

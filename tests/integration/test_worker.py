@@ -391,7 +391,7 @@ async def curl(hub: scripted_hub.ScriptedHub, *arguments: str) -> tuple[int, obj
 CHILD = ids.new_task_id()
 
 
-def made(request: messages.Spawn | messages.GetTask) -> messages.Response:
+def created_response(request: messages.Spawn | messages.GetTask) -> messages.Response:
     """Respond with 201 to children, and with where they are."""
     if isinstance(request, messages.Spawn):
         body = json.dumps({"id": ids.task_text(CHILD)}).encode()
@@ -405,7 +405,7 @@ def made(request: messages.Spawn | messages.GetTask) -> messages.Response:
 async def test_curl_spawns_a_child_in_the_cluster_of_its_parent(
     hub: scripted_hub.ScriptedHub,
 ) -> None:
-    hub.respond = made
+    hub.respond = created_response
     body = '{"name": "kid", "spec": {"command": ["true"]}}'
     status, response = await curl(hub, "http://task/tasks", "--json", body)
     assert (status, response) == (201, {"id": ids.task_text(CHILD)})
@@ -419,7 +419,7 @@ async def test_curl_spawns_a_child_in_the_cluster_of_its_parent(
 @pytest.mark.usefixtures("worker")
 @pytest.mark.curl
 async def test_curl_queries_a_task_and_reports_progress(hub: scripted_hub.ScriptedHub) -> None:
-    hub.respond = made
+    hub.respond = created_response
     status, response = await curl(hub, f"http://task/tasks/{ids.task_text(CHILD)}?wait=5")
     assert (status, response) == (200, {"id": ids.task_text(CHILD), "state": "Success"})
     ask = await hub.first(messages.GetTask)
@@ -538,7 +538,7 @@ async def test_request_survives_the_loss_of_the_link(hub: scripted_hub.ScriptedH
         curl(hub, "http://task/tasks", "--json", '{"key": "left", "spec": {"command": ["true"]}}')
     )
     first = await hub.first(messages.Spawn)
-    hub.respond = made
+    hub.respond = created_response
     hub.drop()
     assert await asked == (201, {"id": ids.task_text(CHILD)})
     again = hub.all_of(messages.Spawn)[-1]
@@ -562,7 +562,7 @@ async def test_tasks_are_killed_before_the_lease_ends(
     hub.drop()
     await waiting.wait_until_async(lambda: len(hub.all_of(messages.Renew)) > 1, what="it renews")
     loop = asyncio.get_running_loop()
-    for _ in range(3):  # what counts is the best: a machine may stop the worker for any time
+    for _ in range(3):  # the best counts: a busy machine may pause the worker
         ref = hub.run("sleep", "60")
         await hub.first(messages.Started, ref)
         await hub.stop()

@@ -11,7 +11,14 @@ from kilnwork.dispatch import model
 from kilnwork.executors import port
 from kilnwork.kit import ids
 from kilnwork.kube import client
-from support import argo_replay, executor_world, object_subject, short_paths, waiting
+from support import (
+    argo_replay,
+    embedded_server,
+    executor_world,
+    object_subject,
+    short_paths,
+    waiting,
+)
 
 NS = argo_replay.NS
 ALL = port.LogRange()
@@ -51,7 +58,7 @@ class Setting:
 async def bare() -> AsyncIterator[Setting]:
     """Run a setting in which Workflows are not served yet."""
     directory = short_paths.directory()
-    async with object_subject.control_plane(directory) as admin:
+    async with embedded_server.admin_beside_node(directory) as admin:
         subject = argo_replay.WorkflowSubject(admin)
         async with executor_world.running(directory, subject) as world:
             yield Setting(world, admin)
@@ -61,7 +68,7 @@ async def bare() -> AsyncIterator[Setting]:
 async def with_node() -> AsyncIterator[Setting]:
     """Run a `setting` with a node."""
     directory = short_paths.directory()
-    async with object_subject.control_plane(directory, node=True) as admin:
+    async with embedded_server.admin_beside_node(directory, node=True) as admin:
         await admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo_replay.DEFINITION)
         subject = argo_replay.WorkflowSubject(admin)
         async with (
@@ -288,7 +295,7 @@ class AnyKind(object_subject.ObjectSubject):
 async def as_object() -> AsyncIterator[Setting]:
     """Run a `setting` with the executor of objects of any kind."""
     directory = short_paths.directory()
-    async with object_subject.control_plane(directory) as admin:
+    async with embedded_server.admin_beside_node(directory) as admin:
         await admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo_replay.DEFINITION)
         async with (
             executor_world.running(directory, AnyKind(admin)) as world,

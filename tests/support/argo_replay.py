@@ -30,7 +30,7 @@ WORKFLOWS = resource.Resource(
 RECORDED = "wf-recorded"
 """Name of the Workflows that were recorded."""
 COMMON = "retried"
-"""Story of Workflows that name none."""
+"""Story of Workflows without a label `story`."""
 
 DEFINITION = {
     "metadata": {"name": WORKFLOWS.qualified},

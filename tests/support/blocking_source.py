@@ -38,7 +38,7 @@ class BlockingSource:
         self.first: str | None = None
         """The range that asked first since `hold`."""
         self.gates: dict[str, threading.Event] = collections.defaultdict(threading.Event)
-        """By path below `/gates/`: what a request there waits for."""
+        """Events by path below `/gates/`: a request there waits for its event."""
         self._lock = threading.Lock()
         self._server = _Server((address, 0), self._handler())
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)

@@ -176,7 +176,7 @@ class Simulation:
             fields = {name: getattr(item, name) for name in item.__struct_fields__}
             fields["values"] = reader.values(asked.namespace, asked.values)
             if isinstance(item, inputs.SubmitCalls):
-                fields["known"] = reader.known(asked)
+                fields["known"] = reader.stored_calls(asked)
             item = type(item)(**fields)
         self.apply(item)
 

@@ -57,7 +57,7 @@ class Http:
         content_type: str = "application/json",
         headers: dict[str, str] | None = None,
     ) -> Response:
-        """One request; `body` is sent as it is when it is bytes or a file, else as JSON."""
+        """Send one request; a body that is neither bytes nor a file is sent as JSON."""
         data = body if isinstance(body, bytes | io.BytesIO | None) else json.dumps(body).encode()
         sent = {"Content-Type": content_type} if data is not None else {}
         async with self.session.request(
@@ -99,7 +99,7 @@ class Stream:
         self._response = response
 
     async def next(self, *, timeout_s: float = 30.0) -> tuple[str, Any]:
-        """(type, object) of the next change; fails when none comes in time."""
+        """Return (type, object) of the next change; fail if none comes in time."""
         async with asyncio.timeout(timeout_s):
             line = await self._response.content.readline()
         assert line, "the watch has ended"
@@ -140,6 +140,25 @@ async def admin_client(directory: Path) -> AsyncIterator[client.Client]:
         client.Client(plane.admin_config()) as found,
     ):
         yield found
+
+
+@contextlib.asynccontextmanager
+async def admin_beside_node(directory: Path, *, node: bool = False) -> AsyncIterator[client.Client]:
+    """Run a control plane without our kinds, with node `n1` if `node`; yield an admin client."""
+    (directory / "work").mkdir()
+    plane = cluster.ControlPlane(
+        cluster.ControlPlaneSettings(
+            data_dir=directory, port=0, workdir=directory / "work", node_name="n1"
+        )
+    )
+    await plane.start()
+    try:
+        if node:
+            await plane.start_node()
+        async with client.Client(plane.admin_config(), user_agent="test") as admin:
+            yield admin
+    finally:
+        await plane.stop()
 
 
 def http(plane: cluster.ControlPlane, *, token: str | None = "admin") -> Http:

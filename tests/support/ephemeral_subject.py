@@ -18,7 +18,6 @@ import msgspec
 from kilnwork.api import meta, pod, resource, task_cluster
 from kilnwork.api import task as api_task
 from kilnwork.controllers import worker_pods
-from kilnwork.controlplane import cluster
 from kilnwork.dispatch.hub import hub as hubs
 from kilnwork.executors import port
 from kilnwork.executors.ephemeral import executor as ephemeral_executor
@@ -26,7 +25,7 @@ from kilnwork.executors.ephemeral import template
 from kilnwork.kit import ids
 from kilnwork.kube import cache, client, errors, reflector
 from kilnwork.worker import orphans
-from support import executor_subjects, executor_world, waiting
+from support import embedded_server, executor_subjects, executor_world, waiting
 
 NS = executor_world.NS
 CLUSTER = "eph"
@@ -131,7 +130,7 @@ class EphemeralSubject(executor_world.Subject):
         path = f"{resource.PODS.base(NS)}/{self.place().pod}"
         seen = await self._admin.get(resource.PODS, self.place().pod, NS, type=pod.Pod)
         ref = attempt.ref
-        environment = (  # as its worker has asked for it
+        environment = (  # as its worker has requested
             ("KILN_TASK_ID", ids.task_text(ref.task)),
             ("KILN_RUN", str(ref.run)),
             ("KILN_ATTEMPT", str(ref.attempt)),
@@ -174,7 +173,7 @@ class EphemeralSubject(executor_world.Subject):
         await waiting.wait_until_async(look, what="the worker is connected")
 
     async def _wait_until_disconnected(self, hub: hubs.Hub, uid: str) -> None:
-        """As long as a worker is connected whose Pod is gone."""
+        """Wait while a worker is connected whose Pod is gone."""
 
         async def look() -> bool:
             await hub.worker_gone(uid)
@@ -204,18 +203,7 @@ def _living(found: dict[str, Any]) -> list[str]:
 @contextlib.asynccontextmanager
 async def on_containers(directory: Path) -> AsyncIterator[EphemeralSubject]:
     """Run executor `ephemeral` on a new control plane, with a node and a worker."""
-    (directory / "work").mkdir()
-    plane = cluster.ControlPlane(
-        cluster.ControlPlaneSettings(
-            data_dir=directory, port=0, workdir=directory / "work", node_name="n1"
-        )
-    )
-    await plane.start()
-    try:
-        await plane.start_node()
-        async with client.Client(plane.admin_config(), user_agent="test") as admin:
-            made = EphemeralSubject(admin, directory / executor_world.SOCKET)
-            await made.begin()
-            yield made
-    finally:
-        await plane.stop()
+    async with embedded_server.admin_beside_node(directory, node=True) as admin:
+        made = EphemeralSubject(admin, directory / executor_world.SOCKET)
+        await made.begin()
+        yield made

@@ -28,33 +28,36 @@ SUBJECTS: dict[str, Callable[[Path], Any]] = {
 
 PEERS = ("external", "function", "http")
 NOT_APPLICABLE: dict[str, tuple[tuple[str, ...], str]] = {
-    "test_creating_twice_starts_it_once": (
+    "test_repeated_ensure_starts_the_attempt_once": (
         PEERS,
-        "the manager creates nothing; test_cut_off_at_any_step has orders that come again",
+        "the manager creates nothing; test_manager_cut_off_at_any_step repeats orders",
     ),
-    "test_a_strangers_object_of_its_name_fails_it_and_stays": (
+    "test_foreign_object_of_the_same_name_fails_the_task_and_stays": (
         PEERS,
-        "an attempt is an order on a link and has no name that a stranger could take",
+        "an attempt is an order on a link, without a name that another client could take",
     ),
-    "test_a_kill_leaves_a_strangers_object_alone": (PEERS, "the same"),
-    "test_a_manager_without_the_executor_keeps_its_tasks_waiting": (
+    "test_kill_leaves_a_foreign_object_of_the_same_name_alone": (PEERS, "the same"),
+    "test_manager_without_the_executor_keeps_its_tasks_waiting": (
         PEERS,
-        "no manager has it; test_without_its_api_it_waits_and_says_so_then_runs is the same story",
+        "no manager has it; test_task_waits_with_a_reason_until_its_api_is_available covers it",
     ),
-    "test_what_a_late_manager_creates_is_ended": (
+    "test_object_created_late_by_an_older_manager_is_ended": (
         (*PEERS, "processes"),
         "an order on a link does not outlive the link; the processes have no API to be late at",
     ),
-    "test_a_result_that_is_too_large_fails_it": (
+    "test_result_that_is_too_large_fails_the_task": (
         ("external", "pod", "processes"),
         "a user's program gives blobs of any size; Pods have a sidecar for that (test_sidecar)",
     ),
-    "test_a_kill_of_what_somebody_has_removed_ends": (
+    "test_kill_of_an_attempt_whose_object_was_removed_completes": (
         (*PEERS, "ephemeral"),
-        "what runs it is removed with it, which the dispatcher sees (test_deleted_by_a_stranger_…)",
+        "its process is removed with it, which the dispatcher sees (test_object_deleted_…)",
     ),
-    "test_a_timeout_of_what_somebody_has_removed_ends": ((*PEERS, "ephemeral"), "the same"),
-    "test_who_ignores_the_kill_runs_no_more_when_it_is_killed": (
+    "test_timeout_of_an_attempt_whose_object_was_removed_fails_the_task": (
+        (*PEERS, "ephemeral"),
+        "the same",
+    ),
+    "test_program_that_ignores_sigterm_is_gone_when_its_task_is_killed": (
         ("function", "http"),
         "what goes on in a server is not the executor's: the end of its connection is the proof",
     ),

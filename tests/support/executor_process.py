@@ -34,7 +34,7 @@ KINDS: dict[str, Callable[[client.Client], executor_world.Subject]] = {
     "workflow": workflow_subject.ScriptSubject,
 }
 LOSSES = 20
-"""More than there are lives of a manager: one whose process is also the executor loses attempts."""
+"""More than a manager has lives: one whose process is also the executor loses attempts."""
 
 
 class FatalSteps(executor_world.Steps):
@@ -44,10 +44,10 @@ class FatalSteps(executor_world.Steps):
         super().__init__(None)
         self._fatal = last
 
-    def pass_by(self, name: str) -> bool:
+    def count_step(self, name: str) -> bool:
         if name == self._fatal:
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().pass_by(name)
+        return super().count_step(name)
 
 
 @contextlib.asynccontextmanager

@@ -19,13 +19,12 @@ import msgspec
 
 from kilnwork.api import attempts, pod, reasons, resource
 from kilnwork.api import task as api_task
-from kilnwork.controlplane import cluster
 from kilnwork.executors import port
 from kilnwork.executors.pod import executor as pod_executor
 from kilnwork.executors.pod import template
 from kilnwork.kit import http_types
 from kilnwork.kube import cache, client, errors, reflector
-from support import executor_world
+from support import embedded_server, executor_world
 
 NS = executor_world.NS
 _OURS = ",".join(f"{key}={value}" for key, value in template.MANAGED.items())
@@ -357,19 +356,8 @@ class ProcessSubject(executor_world.Subject):
 @contextlib.asynccontextmanager
 async def on_pods(directory: Path) -> AsyncIterator[PodSubject]:
     """Run executor `pod` on a new control plane with a node."""
-    (directory / "work").mkdir()
-    plane = cluster.ControlPlane(
-        cluster.ControlPlaneSettings(
-            data_dir=directory, port=0, workdir=directory / "work", node_name="n1"
-        )
-    )
-    await plane.start()
-    try:
-        await plane.start_node()
-        async with client.Client(plane.admin_config(), user_agent="test") as admin:
-            yield PodSubject(admin)
-    finally:
-        await plane.stop()
+    async with embedded_server.admin_beside_node(directory, node=True) as admin:
+        yield PodSubject(admin)
 
 
 @contextlib.asynccontextmanager

@@ -40,7 +40,7 @@ class Steps:
         self.cut = asyncio.Event()
         self._last = last
 
-    def pass_by(self, name: str) -> bool:
+    def count_step(self, name: str) -> bool:
         """Count a step; return False if the life is over."""
         if not self.cut.is_set():
             self.names.append(name)
@@ -50,7 +50,7 @@ class Steps:
 
     async def reach(self, name: str) -> None:
         """Count a step; never return if the life is over."""
-        if not self.pass_by(name):
+        if not self.count_step(name):
             await asyncio.Event().wait()
 
 
@@ -71,20 +71,20 @@ class Subject(abc.ABC):
     """An executor under test, and the ways in which others may change its objects."""
 
     creates: str
-    """Name of the step that makes an object, of that which ends one, and of that which lets it go
-    when its outcome is stored."""
+    """Name of the step that creates an object."""
     deletes: str
+    """Name of the step that deletes an object; "" if the executor deletes nothing itself."""
     releases: str
-    """The latter are "" where it does nothing itself."""
+    """Name of the step that releases an object once its outcome is stored; "" if there is none."""
 
     failed = "NonZeroExit"
-    """Reason of a task whose program has failed."""
+    """Reason of a task whose program failed."""
 
     too_large_reason = "ResultTooLarge"
     """Reason of a task whose result is too large."""
 
     knows_programs = True
-    """Whether it tells exit codes and nodes."""
+    """Whether it reports exit codes and nodes."""
 
     options = hubs.HubOptions(lease_s=LEASE_S)
     """Of the dispatcher."""
@@ -173,9 +173,9 @@ class SteppingLink:
             self._link.observed(ref, observed)
 
     def started(self, ref: attempts.AttemptRef, *, at: float, container: str = "") -> None:
-        if self._steps.pass_by("before started"):
+        if self._steps.count_step("before started"):
             self._link.started(ref, at=at, container=container)
-            self._steps.pass_by("after started")
+            self._steps.count_step("after started")
 
     async def finished(self, ref: attempts.AttemptRef, outcome: attempts.Outcome) -> None:
         await self._steps.reach("before finished")
@@ -223,7 +223,7 @@ class SteppingHub:
         self._hub = hub
         self._steps = steps
         self.stops: set[ids.TaskId] = set()
-        """Tasks of whose attempts the driver knows that they are to end."""
+        """Tasks whose attempts the driver has been instructed to stop."""
         self.view = hub.view
         self.holds = hub.holds
         self.containers = SteppingContainers(hub.containers, steps, self.stops)

@@ -152,7 +152,7 @@ class FakeFileJobs(service.FileJobs):
             return self.fake_views.get(job)
         return view
 
-    # What the test tells
+    # Controlled by the test
 
     def move(self, job: str, **fields: object) -> model.JobView:
         before = self.fake_views[job]

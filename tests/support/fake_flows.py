@@ -114,7 +114,7 @@ class FakeFlows:
         found = [key for key, seq in self._changed.items() if seq > since]
         return self._seq, [self.views[key] for key in found if key in self.views]
 
-    # What the test says
+    # Controlled by the test
 
     def move(self, generation: int, phase: model.FlowPhase, **more: object) -> None:
         """The run of a generation is there now."""

@@ -26,7 +26,7 @@ class FakeHub:
         self.closing: list[tuple[str, str]] = []
         self.gone: list[str] = []
         self.portions: dict[str, dict[str, frozenset[int]]] = {}
-        """What was said last of each cluster."""
+        """The newest view of each cluster."""
         self.clusters: dict[tuple[str, str], model.ClusterView] = {}
         self.views: dict[ids.TaskId, model.TaskView] = {}
         self._wall = wall
@@ -40,7 +40,7 @@ class FakeHub:
     async def submit(
         self, submission: model.Submission, *, force: bool = False, resume: bool = False
     ) -> model.TaskView:
-        """Keep it; the task waits for a worker until it is moved."""
+        """Store the task, which waits for a worker until `move`."""
         self.submitted.append(submission)
         known = self.views.get(submission.task)
         if known is not None and known.run >= submission.spec.run:
@@ -105,7 +105,7 @@ class FakeHub:
         return self.views.get(task)
 
     containers = cast("hub_containers.Containers", unittest.mock.Mock())
-    """No worker asks for any."""
+    """No worker requests containers."""
 
     def holds(self, ref: attempts.AttemptRef) -> bool:
         return False
@@ -163,7 +163,7 @@ class FakeHub:
         self._ring()
 
     def names(self) -> list[str]:
-        """Names of what was submitted, in order."""
+        """Return the names of submitted tasks, in order."""
         return [s.name for s in self.submitted]
 
     def _publish(self, view: model.TaskView) -> model.TaskView:

@@ -16,7 +16,7 @@ class FakePondAgents:
         self.ledger = known
         self.snapshot: manifest.Manifest = ponds.manifest_of(FILES)
         self.ready: set[str] = set()
-        """Nodes that have everything that is wanted of them."""
+        """Nodes that have everything they are to have."""
         self._sequence = 0
 
     def start(self, *nodes: str) -> None:
@@ -36,7 +36,7 @@ class FakePondAgents:
         return {lease.name for lease in (await self.ordered(node)).leases}
 
     async def work(self, *nodes: str) -> None:
-        """Carry out the orders: pin what is to be pinned, and have what `ready` says."""
+        """Carry out the orders: pin the requested sources, and report what `ready` has."""
         for node in nodes:
             self._report(node, await self.ordered(node))
 

@@ -115,7 +115,7 @@ class FaultHome:
         unfinished: list[object] = []
         try:
             unfinished += self.rows("SELECT * FROM task WHERE state NOT IN ('Success') LIMIT 10")
-        except sqlite3.Error as error:  # it is being made, or there is none
+        except sqlite3.Error as error:  # it is being created, or does not exist
             unfinished.append(f"journal: {error}")
         return "\n".join([*texts, *map(str, unfinished)])
 

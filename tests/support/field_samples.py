@@ -45,7 +45,7 @@ OPTION_TYPES = {
     "float": "Float",
     "json": "JSON",
 }
-"""Types of options by the field that goes with them, but for String."""
+"""Types of options, except String, by the field that belongs to them."""
 
 CONDITION = '.status.phase == "Succeeded"'
 REQUEST = {"method": "GET", "url": "http://x/"}
@@ -77,7 +77,7 @@ WORK: dict[str, dict[str, Any]] = {
     "spec.function.callback": {"function": {**FUNCTION, "mode": "Callback"}},
     "spec.external": {},
 }
-"""What a Task has instead of a command: what the fields below need beside them. The last counts."""
+"""Alternatives to a command, with the fields that they need; the last matching one is used."""
 
 VALUES: dict[str, Any] = {
     "spec.activeDeadlineSeconds": 60,
@@ -186,7 +186,7 @@ VALUES: dict[str, Any] = {
     "[].recursiveReadOnly": "Enabled",
     "[].volumeMounts[].subPath": "sub",
 }
-"""By path, or by its end: what is allowed there, and asks for something."""
+"""Allowed values by path, or by the end of a path, that request something."""
 
 
 def pod_fields() -> Iterator[str]:

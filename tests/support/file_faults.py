@@ -16,7 +16,7 @@ from support import up_files, waiting
 from support import up_server as up_support
 
 KINDS = ("server", "shim", "agent", "zygote", "slot", "working")
-"""`working`: whose mapper or reducer has begun a record last."""
+"""Kinds of victims. `working`: the process that has begun the newest record."""
 
 ALL = "all"
 """Everything at once, as when the machine is switched off."""
@@ -122,7 +122,7 @@ class FaultFiles(up_files.UpFiles):
         super().__init__(up_support.UpServer(directory / "data", workdir=directory, slots=2))
         self.notes = directory / "notes"
         self.notes.touch()
-        up_files.mappers(
+        up_files.write_mappers(
             directory, "fault_mappers", MAPPERS, NOTES=str(self.notes), DELAY_S=delay_s
         )
 

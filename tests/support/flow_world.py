@@ -15,7 +15,7 @@ import msgspec
 from kilnwork.api import attempts, flow
 from kilnwork.api import task as api_task
 from kilnwork.jobs.flows import model
-from kilnwork.sdk import plain
+from kilnwork.sdk import exact_json
 from support import index_job_world, job_world
 
 _S = api_task.State
@@ -35,7 +35,7 @@ class FlowDispatcher(index_job_world.IndexDispatcher):
         self.functions = functions
         self.calls: list[tuple[str, str]] = []
         self.dice: random.Random | None = None
-        """Chooses which task goes on; None: the oldest."""
+        """Chooses the task to run next; None: the oldest."""
 
     def finish(self, entry: job_world.Entry) -> None:
         submission = entry.submission
@@ -55,7 +55,7 @@ class FlowDispatcher(index_job_world.IndexDispatcher):
                 entry.state, entry.reason = _S.FAILED, "Raised"
                 entry.message = f"{type(error).__name__}: {error}"
         else:
-            data = plain.encode(value)
+            data = exact_json.encode(value)
             assert data is not None
             entry.result, entry.state = attempts.Payload(attempts.JSON, data), _S.SUCCESS
         self.tell(entry)

@@ -5,8 +5,8 @@ import os
 import socket
 
 _LOWEST, _COUNT = 2000, 7000
-"""Below those of outgoing connections (ip(7), ip_local_port_range) and those that `kiln up` picks,
-either of which might take the port meanwhile."""
+"""Range of ports below those of outgoing connections (ip(7), ip_local_port_range) and those that
+`kiln up` picks, either of which could take a port before its use."""
 
 _numbers = itertools.count(os.getpid() * 101)  # test processes side by side begin elsewhere
 

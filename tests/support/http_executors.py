@@ -44,7 +44,7 @@ class DirectoryStore:
 
 
 class EmptyReader:
-    """A `service.Reader` without any Secret or Service."""
+    """A `service.ApiReader` without any Secret or Service."""
 
     async def secret(self, namespace: str, name: str) -> Mapping[str, Any]:
         raise kube_errors.NotFound(404, f"secrets {name} not found")
@@ -70,8 +70,8 @@ def spec(url: str, **more: Any) -> api_task.TaskSpec:
 
 def executor(
     directory: Path,
-    settings: service.Settings,
-    reader: service.Reader,
+    settings: service.HttpExecutorSettings,
+    reader: service.ApiReader,
     *,
     on_failure: Callable[[str], None],
 ) -> service.HttpService:
@@ -126,7 +126,9 @@ class World:
         labels: Mapping[str, str] | None = None,
         policy: egress.Policy = LOCAL,
     ) -> service.HttpService:
-        settings = service.Settings(name=name, slots=slots, labels=labels or {}, policy=policy)
+        settings = service.HttpExecutorSettings(
+            name=name, slots=slots, labels=labels or {}, policy=policy
+        )
         made = executor(self.directory, settings, self, on_failure=self.failures.append)
         self.services.append(made)
         await made.start(say=lambda _: None)

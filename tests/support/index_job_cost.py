@@ -22,7 +22,7 @@ from kilnwork.kit import clock as clocks
 from support import job_world
 
 KEPT = 512
-"""Tasks that are over and may still be asked for."""
+"""Number of finished tasks that are kept."""
 
 
 class InstantDispatcher(job_world.Dispatcher):

@@ -120,7 +120,7 @@ class World:
         assert found is not None
         return found
 
-    async def finished(self, uid: str) -> index_model.IndexJobView:
+    async def wait_until_finished(self, uid: str) -> index_model.IndexJobView:
         return await self.until(uid, lambda view: view.phase.final)
 
     def task(self, uid: str, item: int) -> Any:
@@ -137,7 +137,7 @@ class World:
         for _ in range(2):
             await self.hub.participation.write([])
 
-    async def free(self, name: str = "hold") -> None:
+    async def release_hold(self, name: str = "hold") -> None:
         """Remove a hold file, so that calls that wait for its removal go on."""
         (self.directory / name).unlink()
 
@@ -157,13 +157,13 @@ class World:
         path = self.directory / "calls"
         return [int(line) for line in path.read_text().split()] if path.exists() else []
 
-    async def called(self, number: int) -> None:
+    async def wait_for_calls(self, number: int) -> None:
         """Wait until so many indexes were called."""
         await waiting.wait_until_async(
             lambda: len(self.calls) >= number, what=f"{number} calls", timeout_s=60.0
         )
 
-    async def noted(self, number: int) -> list[str]:
+    async def wait_for_notes(self, number: int) -> list[str]:
         """Wait until so many notes were written; return them."""
         await waiting.wait_until_async(
             lambda: len(self.notes) >= number, what=f"{number} notes", timeout_s=60.0

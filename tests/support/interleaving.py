@@ -62,7 +62,7 @@ class Interleaving:
         return trace
 
     def _step(self, me: int) -> None:
-        if self._turn == me and self._left != 0:  # only who has the turn changes either
+        if self._turn == me and self._left != 0:  # only the thread whose turn it is changes either
             self._left -= 1
             self.lines[me] += 1
             return

@@ -422,7 +422,7 @@ class World:
         self.lives = 0
         self.hasty: random.Random | None = None
         self.said: list[str] = []
-        """What the service has said at its starts."""
+        """Messages of the service at its starts."""
 
     async def start(self) -> "World":
         fuse = self.fuse
@@ -542,7 +542,7 @@ class World:
         return found
 
 
-async def stubbornly(world: World, *acts: Callable[[], Awaitable[object]]) -> None:
+async def retry_in_new_lives(world: World, *acts: Callable[[], Awaitable[object]]) -> None:
     """Yield the steps one after the other, each repeated in a new life whenever the service is
     killed.
     """

@@ -111,7 +111,7 @@ class World:
             writer.write(head(method, path, token=token, length=len(body), **headers) + body)
             return await reply(reader, method=method)
         finally:
-            writer.transport.abort()  # `close` would keep what a server that refuses never reads
+            writer.transport.abort()  # `close` would wait for a server that never reads
 
     async def curl(self, *arguments: str) -> Reply:
         """Run curl; `URL` in an argument stands for the server's URL."""

@@ -168,7 +168,7 @@ class Terminal:
         """Resize the window of the terminal."""
         size = struct.pack("HHHH", height, width, 0, 0)
         fcntl.ioctl(self._descriptor, termios.TIOCSWINSZ, size)
-        if self.process is not None:  # the kernel tells only a session whose terminal it is
+        if self.process is not None:  # the kernel signals only the session of the terminal
             self.process.send_signal(signal.SIGWINCH)
 
     def type(self, content: bytes) -> None:
@@ -358,5 +358,5 @@ class WebSocket:
         return self._heard.pop(0)
 
     def _flush(self) -> None:
-        with contextlib.suppress(OSError):  # it may have said goodbye
+        with contextlib.suppress(OSError):  # the server may have closed it
             self._connection.sendall(b"".join(self._protocol.data_to_send()))

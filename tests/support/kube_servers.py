@@ -50,7 +50,7 @@ _CUT = (
     ConnectionResetError,
     ssl.SSLEOFError,
 )
-"""What a kept connection says that the server has closed, for being idle 90 s for example."""
+"""Errors of a kept connection that the server has closed, for example after 90 s idle."""
 
 
 @dataclass(frozen=True, slots=True)

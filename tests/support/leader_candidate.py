@@ -21,7 +21,7 @@ TIMES = {"lease_s": 12, "renew_s": 8.0, "retry_s": 0.3}
 
 async def main(kubeconfig: Path, namespace: str, identity: str, *, epochs: Path) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asyncio.current_task().cancel)  # type: ignore[union-attr]
-    settings = election.Settings(
+    settings = election.ElectionSettings(
         namespace=namespace,
         name=LEASE,
         identity=identity,

@@ -16,7 +16,7 @@ from kilnwork.kit import clock, ids
 from kilnwork.sdk import context
 
 
-def never(_: int) -> None:
+def ignore_progress(_: int) -> None:
     """Report progress to nothing: the part is never asked to stop."""
 
 
@@ -45,7 +45,7 @@ class World:
         )
 
     def map(self, number: int = 1, *, attempt: int = 1, run: int = 1) -> filejobs.Commit:
-        return self.map_by(never, number, attempt=attempt, run=run)
+        return self.map_by(ignore_progress, number, attempt=attempt, run=run)
 
     def map_by(
         self, on_progress: Callable[[int], None], number: int = 1, *, attempt: int = 1, run: int = 1

@@ -10,7 +10,7 @@ from typing import Self
 
 from kilnwork.api import manager
 from kilnwork.data.stores import local, port, remote, store_urls
-from kilnwork.endpoints import client
+from kilnwork.endpoints import manager_client
 from kilnwork.kit import asgi, serving
 from kilnwork.server import objects
 from support import verifiers
@@ -106,9 +106,11 @@ def open_store(kind: str, directory: Path) -> Iterator[port.Store]:
         return
     with ObjectServer(kept, rule=lambda asked: True) as served:
         store = remote.RemoteStore("kiln:ns", served.connector(), spool=directory / "spool")
-        client.slot_manager = client.SlotManager(served.connector(), directory / "spool")
+        manager_client.slot_manager = manager_client.SlotManager(
+            served.connector(), directory / "spool"
+        )
         yield store
-        client.slot_manager = None
+        manager_client.slot_manager = None
         store.client.close()
 
 

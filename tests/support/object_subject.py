@@ -17,13 +17,12 @@ import msgspec
 
 from kilnwork.api import meta, object_task, resource
 from kilnwork.api import task as api_task
-from kilnwork.controlplane import cluster
 from kilnwork.executors import custom_resource, port
 from kilnwork.executors.custom_resource import template
 from kilnwork.executors.pod import template as pods
 from kilnwork.kit import clock, coroutines, http_types
 from kilnwork.kube import cache, client, errors, reflector
-from support import executor_world, waiting
+from support import embedded_server, executor_world, waiting
 
 NS = executor_world.NS
 BOOKS = resource.Resource(
@@ -32,7 +31,7 @@ BOOKS = resource.Resource(
 PRINTER = "my.custom.domain/printer"
 GRACE_S = 1.0
 LARGE = "x" * 70_000
-"""More than a result may have that is not a blob."""
+"""Size above the limit of results that are not blobs."""
 
 DEFINITION = {
     "metadata": {"name": BOOKS.qualified},
@@ -110,7 +109,7 @@ class Printer:
 
     kind = BOOKS
     subresource: str | None = "status"
-    """By which its status is written; None: the kind has none."""
+    """Subresource for its status; None if the kind has none."""
 
     def __init__(self, kube: client.Client) -> None:
         self._client = kube
@@ -311,25 +310,6 @@ class ObjectSubject(executor_world.Subject):
         self._manager.absent = now
 
 
-@contextlib.asynccontextmanager
-async def control_plane(directory: Path, *, node: bool = False) -> AsyncIterator[client.Client]:
-    """Run a control plane, with or without a node; yield an administrator's client."""
-    (directory / "work").mkdir()
-    plane = cluster.ControlPlane(
-        cluster.ControlPlaneSettings(
-            data_dir=directory, port=0, workdir=directory / "work", node_name="n1"
-        )
-    )
-    await plane.start()
-    try:
-        if node:
-            await plane.start_node()
-        async with client.Client(plane.admin_config(), user_agent="test") as admin:
-            yield admin
-    finally:
-        await plane.stop()
-
-
 async def define(
     admin: client.Client, definition: dict[str, Any] = DEFINITION, kind: resource.Resource = BOOKS
 ) -> None:
@@ -362,7 +342,7 @@ async def running_printer(
 @contextlib.asynccontextmanager
 async def on_objects(directory: Path) -> AsyncIterator[ObjectSubject]:
     """Run executor `customResource` on a new control plane, with Books and their printer."""
-    async with control_plane(directory) as admin:
+    async with embedded_server.admin_beside_node(directory) as admin:
         await define(admin)
         async with running_printer(admin):
             yield ObjectSubject(admin)

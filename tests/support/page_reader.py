@@ -22,7 +22,7 @@ LOOKS = (
     "kiln tasks", "kiln jobs", "kiln schedule", "kiln logs", "kiln why", "kiln get", "kiln status",
     "kubectl get",
 )  # fmt: skip
-"""Beginnings of commands that change nothing: they are repeated until they print what is stated."""
+"""Beginnings of read-only commands: they are repeated until they print the stated output."""
 
 ATTEMPTS = 50
 """So often at most; the commands themselves take most of the time."""

@@ -73,14 +73,14 @@ class SteppingLink:
 
     def report(self, make: Callable[[int], messages.Started | messages.Finished]) -> None:
         what = type(make(0)).__name__.lower()
-        self._home.steps.pass_by(f"before {what}")
+        self._home.steps.count_step(f"before {what}")
         self._link.report(make)
-        self._home.steps.pass_by(f"after {what}")
+        self._home.steps.count_step(f"after {what}")
 
     async def store(self, make: Callable[[int], messages.Started | messages.Finished]) -> None:
-        self._home.steps.pass_by("before started")
+        self._home.steps.count_step("before started")
         await self._link.store(make)
-        self._home.steps.pass_by("after started")
+        self._home.steps.count_step("after started")
 
 
 class Stepping(service.ExecutorService):
@@ -91,10 +91,10 @@ class Stepping(service.ExecutorService):
     def received(self, order: peer.Order) -> None:
         what = _STEPS.get(type(order))
         if what is not None:
-            self.home.steps.pass_by(f"before {what}")
+            self.home.steps.count_step(f"before {what}")
         super().received(order)
         if what is not None:
-            self.home.steps.pass_by(f"after {what}")
+            self.home.steps.count_step(f"after {what}")
 
 
 class SteppingExternal(Stepping, external.ExternalService):
@@ -277,7 +277,7 @@ class HttpSubject(PeerSubject):
 
     def make(self, manager: service.Manager) -> Stepping:
         return SteppingHttp(
-            http_service.Settings(name="e", slots=4, policy=http_executors.LOCAL),
+            http_service.HttpExecutorSettings(name="e", slots=4, policy=http_executors.LOCAL),
             manager,
             Ports(),
             time=clock.SystemClock(),

@@ -81,7 +81,7 @@ class RawLink(Generic[T]):
                         return message
                 await self.read()
 
-    async def acknowledged(self, serial: int) -> None:
+    async def wait_until_acknowledged(self, serial: int) -> None:
         """Wait until that report is acknowledged."""
         while (await self.expect(messages.Acknowledged)).serial < serial:
             continue

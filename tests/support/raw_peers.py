@@ -52,7 +52,7 @@ class RawDriver(raw_link.RawLink[messages.ToDriver]):
             found |= {result.number: result for result in message.items}
         return found
 
-    async def accepted(self, number: int) -> None:
+    async def wait_until_accepted(self, number: int) -> None:
         """Wait until all calls up to that number are accepted."""
         while (await self.expect(messages.Accepted)).number < number:
             continue

@@ -37,11 +37,11 @@ class RawWorker(raw_link.RawLink[messages.ToWorker]):
         self.serial += 1
         self.say(messages.Started(self.serial, ref, at))
 
-    async def running_one(self) -> messages.Run:
+    async def start_next_run(self) -> messages.Run:
         """Take the next attempt and report that it runs; returns once that is on disk."""
         run = await self.expect(messages.Run)
         self.started(run.ref)
-        await self.acknowledged(self.serial)
+        await self.wait_until_acknowledged(self.serial)
         return run
 
     def finished(self, ref: attempts.AttemptRef, outcome: attempts.Outcome) -> int:

@@ -12,7 +12,7 @@ import kilnwork as kiln
 from kilnwork.endpoints import resolve
 
 LARGE = 2_000_000
-"""Bytes; far above what travels inside a frame."""
+"""Size in bytes, far above the limit of values inside a frame."""
 
 
 def hide_server(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:

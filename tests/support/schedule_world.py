@@ -114,7 +114,7 @@ class World:
         self._directory, self._settings = directory, settings
         self._life = contextlib.AsyncExitStack()
         self.jobs_accepted = asyncio.Event()
-        """Not set: Jobs are made, and none is handed to the engine."""
+        """While this is not set, Jobs are created but not passed to the engine."""
         self.jobs_accepted.set()
         self.hub: hub.Hub
         self.services: assembly.JobServices
@@ -191,7 +191,7 @@ class World:
             return True
         return False
 
-    async def shown(self, name: str) -> job_config.JobConfig:
+    async def read_config(self, name: str) -> job_config.JobConfig:
         return await self.kube.get(kinds.JOB_CONFIGS, name, NS, type=job_config.JobConfig)
 
     async def jobs(self) -> list[job.Job]:
@@ -201,7 +201,7 @@ class World:
     async def until(self, what: Callable[[], Any], why: str) -> None:
         await waiting.wait_until_async(what, what=why, timeout_s=20.0)
 
-    async def settled(self, uid: str, tick: int) -> None:
+    async def wait_until_settled(self, uid: str, tick: int) -> None:
         """Wait until a schedule is decided up to a tick, and each tick that runs has its Job."""
 
         def done() -> bool:
@@ -217,7 +217,7 @@ class World:
             return False
         return all(indexes.view(taken) is not None for taken in row.taken.values())
 
-    async def ran(self, uid: str) -> dict[int, int]:
+    async def count_runs(self, uid: str) -> dict[int, int]:
         """Return how often each tick of a JobConfig has run, by the API, the engine and the row of
         its schedule.
 

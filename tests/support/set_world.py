@@ -43,7 +43,7 @@ class SetWorld(controller_world.World):
         """Return one group of two workers."""
         return [{"name": "worker", "replicas": 2, "template": gang_world.template(), **more}]
 
-    async def set(self, name: str = "risk", **spec: Any) -> str:
+    async def declare_set(self, name: str = "risk", **spec: Any) -> str:
         """Declare a SyncSet; return its uid."""
         wanted = {"resources": {"groups": self.groups()}, "flow": FLOW, "backend": "pods", **spec}
         made = await self.kube.create(
@@ -74,7 +74,7 @@ class SetWorld(controller_world.World):
 
         return await waiting.wait_until_async(reached, what=f"{phase}/{reason}")
 
-    async def gathered(self, count: int = 2) -> None:
+    async def connect_workers(self, count: int = 2) -> None:
         """Wait until so many Pods are bound, and connect their workers."""
 
         async def bound() -> bool:
@@ -86,8 +86,8 @@ class SetWorld(controller_world.World):
     async def running(self, **spec: Any) -> str:
         """Create a SyncSet and wait until its flow runs."""
         await self.gangs.node("a")
-        uid = await self.set(**spec)
-        await self.gathered()
+        uid = await self.declare_set(**spec)
+        await self.connect_workers()
         await self.wait_for_set("Running")
         return uid
 

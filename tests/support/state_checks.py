@@ -13,17 +13,17 @@ ROOM = Path(executors.__file__).parent
 DISPATCHER = {R.KILLED, R.UNCONFIRMED}
 """Reasons that the dispatcher gives attempts of every executor."""
 DRIVER = {R.EXECUTOR_UNAVAILABLE, R.INTERNAL_ERROR}
-"""Reasons that `controllers.attempts` gives those of the manager's own executors."""
+"""Reasons that `controllers.attempts` sets for attempts of the manager's own executors."""
 OUTSIDE = {
     R.EXECUTOR_UNAVAILABLE, R.NO_FREE_SLOT, R.WORKER_LOST, R.WORKER_STOPPING, R.DISPATCHER_AWAY,
 }  # fmt: skip
-"""Reasons that the dispatcher or `service` gives those of executors that are processes."""
+"""Reasons that the dispatcher or `service` sets for attempts of executor processes."""
 
 
 def reasons_in(pattern: str) -> Iterator[R]:
     """Yield every reason that sources below `executors` name, except in tables."""
     for path in sorted(ROOM.glob(pattern)):
-        if path.name == "states.py":
+        if path.name == "state_docs.py":
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute) and node.attr in R.__members__:

@@ -237,7 +237,7 @@ class Writer:
 
     def _update(self) -> None:
         path = self._one()
-        if self._chance(0.5):  # what was read, changed
+        if self._chance(0.5):  # a modified copy of what was read
             self._whole.append(self._add("GET", path))
             body: Any = {"of": len(self.steps) - 1, "at": [], "with": self._spoil(self._changes())}
         else:

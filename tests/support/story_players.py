@@ -83,7 +83,7 @@ class Player:
             if _name(value) == "kube-root-ca.crt":
                 return "kube-root-ca.crt"  # written by a controller, with its own certificate
             found = {k: self._normalized(value[k], k) for k in sorted(value)}
-            if _is_going(value):  # which the real server writes once more before it goes
+            if _is_going(value):  # the real server writes it once more before its removal
                 found["metadata"].pop("resourceVersion")
             if "items" in value or value.get("type") == "BOOKMARK":
                 metadata = found.get("metadata") or {}

@@ -67,7 +67,9 @@ class UpFiles:
     def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Response:
         connection = self.connect()
         try:
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has said why
+            with contextlib.suppress(
+                BrokenPipeError, ConnectionResetError
+            ):  # the server has sent a refusal
                 connection.request(method, path, body, self.headers(**headers))
             response = connection.getresponse()
             found = {name.lower(): value for name, value in response.getheaders()}
@@ -214,7 +216,7 @@ class UpFiles:
             for commit in records:
                 named.add(f"{directory}/{commit_records.record_key(commit.part, commit.run)}")
                 both = [file for file in (commit.output, commit.errors) if file is not None]
-                # a result that is the outputs of all parts is named by their directory
+                # an unmerged result is named by the directory of its parts
                 files = [file for file in both if not file.key.endswith("/")]
                 at = wanted if commit.run == newest[commit.part] else named
                 at.update(f"{directory}/{file.key}" for file in files)
@@ -234,7 +236,7 @@ def job_url(spec: Mapping[str, Any]) -> str:
     return "/jobs?" + parse.urlencode({"spec": json.dumps(spec)})
 
 
-def mappers(directory: Path, name: str, source: str, **constants: object) -> None:
+def write_mappers(directory: Path, name: str, source: str, **constants: object) -> None:
     """Write module `name` for workers that run in `directory`."""
     given = "".join(f"{each} = {value!r}\n" for each, value in constants.items())
     (directory / f"{name}.py").write_text(given + source)

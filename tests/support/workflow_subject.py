@@ -15,7 +15,7 @@ from typing import Any
 from kilnwork.api import object_task
 from kilnwork.api import task as api_task
 from kilnwork.executors.custom_resource import template
-from support import argo_replay, object_subject
+from support import argo_replay, embedded_server, object_subject
 
 
 def flow(script: str, **metadata: Any) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class ScriptSubject(argo_replay.WorkflowSubject):
 @contextlib.asynccontextmanager
 async def on_workflows(directory: Path) -> AsyncIterator[ScriptSubject]:
     """Run executor `workflow` on a new control plane."""
-    async with object_subject.control_plane(directory) as admin:
+    async with embedded_server.admin_beside_node(directory) as admin:
         await object_subject.define(admin, argo_replay.DEFINITION, argo_replay.WORKFLOWS)
         async with object_subject.running_printer(admin, Controller):
             yield ScriptSubject(admin)

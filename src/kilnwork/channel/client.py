@@ -63,7 +63,7 @@ class Handler(Protocol[M_contra]):
         """Do periodic work: `tick_s` seconds have passed."""
         ...
 
-    def gone(self, error: Exception) -> None:
+    def link_ended(self, error: Exception) -> None:
         """Handle the final end of the link: nothing will be sent or received any more."""
         ...
 
@@ -253,7 +253,7 @@ class Link(Generic[M]):
         self.failure = error
         try:
             if tell:
-                self.handler.gone(error)
+                self.handler.link_ended(error)
         finally:
             connection = self.socket
             if connection is not None:
@@ -288,10 +288,12 @@ class Link(Generic[M]):
             raise errors.LinkRefused(message.reason, message.message, retry=message.retry)
         if not isinstance(message, messages.Attached):
             raise errors.MalformedFrame(f"a {type(message).__name__} instead of Attached")
+        # A dispatcher that lost the journal to another one, and does not know it yet.
         if message.epoch < self._epoch:
             raise errors.LinkClosed("this dispatcher is older than the last one")
         self._epoch = message.epoch
         self.outbox.shut()
+        # What is sent from here on follows the first frames, and is not lost in between.
         self.outbox.hold()
         first = [frames.encode(each) for each in self.handler.attached(message)]
         connection.setblocking(False)

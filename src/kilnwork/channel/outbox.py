@@ -57,6 +57,7 @@ class Outbox:
         """Write as much as the socket takes. Errors are left to the reader of the socket to
         notice.
         """
+        # Without the lock, which the common call without anything to write does not need.
         if not self._frames and self._rest is None:
             return
         with self._lock:
@@ -71,6 +72,7 @@ class Outbox:
     def _write(self) -> None:
         to = self._socket
         while to is not None and (self._rest is not None or self._frames):
+            # The rest of a partial send goes first: frames must not be interleaved.
             if self._rest is None:
                 self._rest = memoryview(b"".join(self._frames))
                 self._frames.clear()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 from kilnwork.api import attempts
-from kilnwork.channel import errors, frames, lease, messages
+from kilnwork.channel import errors, frames, messages, worker_lease
 from kilnwork.kit import backoff, clock, ids
 
 log = logging.getLogger(__name__)
@@ -209,7 +209,7 @@ class Peer:
         self._serial = 0
         self._renewal = 0
         self._renew_s = 3.0
-        self._lease = lease.Lease()
+        self._lease = worker_lease.Lease()
         self._link: _Link | None = None
         self._resuming = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -344,6 +344,8 @@ class Peer:
                 made = await _in_thread(self._path)
                 _, link = await loop.create_connection(lambda: _Link(self._received), sock=made)
             try:
+                # Before the Hello is sent: a lease counts from then, so it ends here before it does
+                # there.
                 link.hello_sent = self._clock.monotonic()
                 link.write(frames.encode(self._owner.hello(epoch=self._epoch)))
                 await link.welcome
@@ -360,6 +362,7 @@ class Peer:
         self._renew_s = welcome.renew_s
         self._lease.begin(welcome.lease_s, sent=link.hello_sent)
         self._link = link
+        # Reports made by `welcomed` go out below with all others, in the order of their serials.
         self._resuming = True
         self._owner.welcomed(welcome)
         self._resuming = False
@@ -400,6 +403,7 @@ class Peer:
 
     def _acknowledge(self, serial: int) -> None:
         settled = []
+        # A dict keeps the order of insertion, which is that of the serials.
         while self._reports and (oldest := next(iter(self._reports))) <= serial:
             kept = self._reports.pop(oldest)
             if kept.stored is not None and not kept.stored.done():

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from kilnwork.api import manager
 from kilnwork.channel import errors
-from kilnwork.endpoints import client
+from kilnwork.endpoints import manager_client
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kit import http1, http_types
 
@@ -39,7 +39,7 @@ class NotSwitched(errors.ChannelError):
         self.response = response
 
 
-class Manager(client.Connector, Protocol):
+class Manager(manager_client.Connector, Protocol):
     """Where the manager is, and the credentials for it (`endpoints.connector`)."""
 
     @property

@@ -13,15 +13,15 @@ from kilnwork.api import job_config, meta
 from kilnwork.cli import merge_patch
 
 FIELD_MANAGER = "kiln-deploy"
-"""Owner of the fields that are deployed, as server-side apply has it."""
+"""Field manager of server-side apply for deployed fields."""
 
 MAX_VALUE = 80
-"""Most characters of a value in a line of a change."""
+"""Maximum length of a value in the line about a change."""
 
 _ABSENT: Any = msgspec.UNSET
 
 
-class Change(NamedTuple):
+class FieldChange(NamedTuple):
     """One field that differs; UNSET stands for a missing value."""
 
     field: str
@@ -36,7 +36,7 @@ class Change(NamedTuple):
         return f"{self.field}: {_shown(self.before)} -> {_shown(self.after)}"
 
 
-def changes(live: meta.JsonObject, wanted: meta.JsonObject) -> list[Change]:
+def changes(live: meta.JsonObject, wanted: meta.JsonObject) -> list[FieldChange]:
     """Return the fields in which two versions of an object differ: spec, labels, annotations."""
     return list(_differences("", _compared(live), _compared(wanted)))
 
@@ -62,7 +62,7 @@ def with_defaults(body: meta.JsonObject) -> meta.JsonObject:
 
 
 _OPTIONAL = frozenset({"retry", "timeouts", "parallelism", "finalizer"})
-"""Parts of a template that it need not have."""
+"""Optional parts of a template."""
 
 
 def _filled(given: meta.JsonObject, declared: Any, parts: frozenset[str] | None) -> meta.JsonObject:
@@ -88,14 +88,14 @@ def _whole(given: Any, declared: Any) -> Any:
     return made
 
 
-def _differences(field: str, before: Any, after: Any) -> Iterator[Change]:
+def _differences(field: str, before: Any, after: Any) -> Iterator[FieldChange]:
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         for name in sorted(before.keys() | after.keys()):
             at = f"{field}.{name}" if field else name
             yield from _differences(at, before.get(name, _ABSENT), after.get(name, _ABSENT))
     elif (old := _by_name(before)) is not None and (new := _by_name(after)) is not None:
         if list(old) != list(new) and old.keys() == new.keys():
-            yield Change(f"{field}[*].name", list(old), list(new))
+            yield FieldChange(f"{field}[*].name", list(old), list(new))
         for name in dict.fromkeys((*old, *new)):
             at = f"{field}[{name}]"
             yield from _differences(at, old.get(name, _ABSENT), new.get(name, _ABSENT))
@@ -103,7 +103,7 @@ def _differences(field: str, before: Any, after: Any) -> Iterator[Change]:
         for position, pair in enumerate(zip(before, after, strict=True)):
             yield from _differences(f"{field}[{position}]", *pair)
     elif not merge_patch.same(before, after):
-        yield Change(field, before, after)
+        yield FieldChange(field, before, after)
 
 
 def _by_name(value: Any) -> dict[str, Any] | None:

@@ -35,7 +35,7 @@ from kilnwork.server import api, ports
 T = TypeVar("T")
 
 NAMESPACE = "default"
-"""The only one of such a directory."""
+"""The only namespace of a directory."""
 
 _FORGETS = "a kiln.start() forgets no single task: `kiln prune --data` forgets what is over"
 _TASKS = f"/v1/namespaces/{NAMESPACE}/tasks"
@@ -176,7 +176,7 @@ class DirectoryJournal:
         return all(view is None or view.state.final for view in views)
 
 
-class Exchange:
+class AppExchange:
     """One request to the app, with its response as a stream."""
 
     def __init__(self, app: api.Api, method: str, path: str, query: Mapping[str, str]) -> None:
@@ -226,11 +226,11 @@ class _NoClusters:
 class DirectorySession(session.Session):
     """`session.Session` without a server: it has tasks and no other objects."""
 
-    def __init__(self, directory: Path, target: options.Target) -> None:
+    def __init__(self, directory: Path, target: options.ServerTarget) -> None:
         settings = config.Config(server=str(directory), namespace=NAMESPACE)
         super().__init__(settings, cast(transport.Transport, None), target)
         self._journal = DirectoryJournal(directory)
-        nothing = cast(Any, None)  # what is asked for of all others is not passed on
+        nothing = cast(Any, None)  # requests for anything but tasks are not passed on
         self._app = api.Api(
             self._journal, _Everything(), _NoClusters(),
             jobs=nothing, outputs=_Outputs(), ponds=nothing, flows=nothing,
@@ -246,7 +246,7 @@ class DirectorySession(session.Session):
         await self._journal.leave()
 
     async def check_namespace(self) -> None:
-        """Do nothing: `opened` has checked the namespace."""
+        """Do nothing: `open_directory` has checked the namespace."""
 
     async def exchange(
         self,
@@ -259,13 +259,13 @@ class DirectorySession(session.Session):
         timeout_s: float | None = 60.0,
     ) -> http_types.ClientResponse:
         """Send a request to the app, as to a manager. Everything but tasks is not found."""
-        status, said, data = 0, dict[str, str](), b""
+        status, received, data = 0, dict[str, str](), b""
         async with contextlib.aclosing(self._ask(method, path, query)) as messages:
             async for message in messages:
                 status = message.get("status", status)
-                said |= _headers(message)
+                received |= _headers(message)
                 data += message.get("body", b"")
-        response = http_types.ClientResponse(status, "", data, said)
+        response = http_types.ClientResponse(status, "", data, received)
         if not response.ok:
             raise _error(status, data)
         return response
@@ -301,10 +301,10 @@ class DirectorySession(session.Session):
         self, method: str, path: str, query: Mapping[str, str] | None
     ) -> AsyncGenerator[asgi.Message, None]:
         if not path.startswith(_SERVED):
-            name = parse.unquote(path.rpartition("/")[2])  # of an object: the kind itself is known
+            name = parse.unquote(path.rpartition("/")[2])  # name of an object, not of a kind
             text = f"there is no {name!r} in {self.server}: `kiln tasks --data {self.server}`"
             raise kube_errors.from_status(404, "NotFound", text, details={"name": name})
-        return Exchange(self._app, method, path, query or {}).messages()
+        return AppExchange(self._app, method, path, query or {}).messages()
 
 
 _REFUSED = 400
@@ -346,7 +346,9 @@ class _Outputs:
 
 
 @contextlib.asynccontextmanager
-async def opened(directory: Path, target: options.Target) -> AsyncIterator[DirectorySession]:
+async def open_directory(
+    directory: Path, target: options.ServerTarget
+) -> AsyncIterator[DirectorySession]:
     """Yield a session of a directory. Raises `errors.Missing` if it has no journal, or for another
     namespace.
     """

@@ -23,7 +23,7 @@ _PAUSE_S = 0.5
 
 
 def check_target(target: str | None, *, source: str | None = None) -> None:
-    """Raise `errors.Unusable` if a file cannot be written there: before the job runs, not hours
+    """Raise `errors.InvalidInput` if a file cannot be written there: before the job runs, not hours
     later.
 
     `source`: an input file, which the result must not replace.
@@ -36,23 +36,23 @@ def check_target(target: str | None, *, source: str | None = None) -> None:
     except (FileNotFoundError, NotADirectoryError):
         pass
     except OSError as error:
-        raise errors.Unusable(f"-o {target}: {error.strerror}") from error
+        raise errors.InvalidInput(f"-o {target}: {error.strerror}") from error
     if source is not None and path.is_file() and _same(path, Path(source)):
-        raise errors.Unusable(f"-o {target}: this is the file to upload; name another one")
+        raise errors.InvalidInput(f"-o {target}: this is the file to upload; name another one")
     if target.endswith("/") and not path.is_dir():
-        raise errors.Unusable(f"-o {target}: there is no such directory; name a file")
+        raise errors.InvalidInput(f"-o {target}: there is no such directory; name a file")
     if path.exists() and not path.is_file() and not path.is_dir():
         return  # a device or a pipe
     directory = path.resolve().parent
     if path.is_dir() or not directory.is_dir() or not os.access(directory, os.W_OK):
-        raise errors.Unusable(f"-o {target}: {_lack(path, directory)}")
+        raise errors.InvalidInput(f"-o {target}: {_find_problem(path, directory)}")
 
 
 def _same(path: Path, other: Path) -> bool:
     return other.exists() and path.samefile(other)
 
 
-def _lack(path: Path, directory: Path) -> str:
+def _find_problem(path: Path, directory: Path) -> str:
     """Return why nothing can be written there, or ""."""
     if path.is_dir():
         return "it is a directory: name a file in it"
@@ -73,7 +73,7 @@ async def fetch(
     """Download `results` or `errors` of a job and return the number of bytes. Raises a
     KubeError.
     """
-    query = file_jobs.scope(s)
+    query = file_jobs.namespace_query(s)
     if part is not None:
         query["part"] = str(part)
     if partial:
@@ -81,20 +81,20 @@ async def fetch(
     if target == STDOUT:
         return await _Download(s, file_jobs.path(job, what), query, sys.stdout.buffer).run()
     try:
-        with whole(Path(target)) as file:
+        with open_atomically(Path(target)) as file:
             return await _Download(s, file_jobs.path(job, what), query, file).run(text=target)
     except OSError as error:
         raise errors.CommandError(f"{target}: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager
-def whole(path: Path) -> Iterator[IO[bytes]]:
+def open_atomically(path: Path) -> Iterator[IO[bytes]]:
     """Yield a file that gets its name once it is complete; a device or pipe is written directly."""
     if path.exists() and not path.is_file():
         with path.open("wb") as file:
             yield file
         return
-    real = path.resolve()  # a link stays one
+    real = path.resolve()  # a symbolic link is kept
     made = real.with_name(f"{real.name}.part")
     try:
         with made.open("wb") as file:
@@ -117,13 +117,13 @@ class _Download:
         self._meter = progress_meter.Meter(None, file_jobs.size_text)
 
     async def run(self, *, text: str = "") -> int:
-        if not text:  # the output itself shows that something comes
+        if not text:  # the output itself shows progress
             return await self._all(None, text)
         text = f"writing {text}"
         async with wait_notice.waiting(text, every_s=5.0) as waiting:
             return await self._all(waiting, text)
 
-    async def _all(self, waiting: wait_notice.Waiting | None, text: str) -> int:
+    async def _all(self, waiting: wait_notice.WaitNotice | None, text: str) -> int:
         away_s = 0.0
         while True:
             before = self._got
@@ -137,7 +137,7 @@ class _Download:
             else:
                 return self._got
 
-    async def _rest(self, waiting: wait_notice.Waiting | None, text: str) -> None:
+    async def _rest(self, waiting: wait_notice.WaitNotice | None, text: str) -> None:
         headers = {}
         if self._got:
             headers = {"Range": f"bytes={self._got}-", "If-Range": self._etag}

@@ -65,7 +65,7 @@ _NOT_SERVED = {
     "Deployment": "run it as a group, or as a TaskCluster",
     "StatefulSet": "run it as a group, or as a TaskCluster",
 }
-"""Kinds that belong to sets in a cluster and are not served here, with what does the same."""
+"""Kinds that SyncSets use in a cluster and that `kiln up` does not serve, with the replacement."""
 
 
 def _validate_sync_set(obj: meta.JsonObject) -> Iterator[tuple[str, str]]:

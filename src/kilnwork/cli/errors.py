@@ -14,7 +14,7 @@ class CommandError(errors.KilnError):
     code: int = exits.Exit.FAILED
 
 
-class Unusable(CommandError):
+class InvalidInput(CommandError):
     """A value on the command line or in a file is invalid."""
 
     code = exits.Exit.USAGE
@@ -38,15 +38,15 @@ class TimedOut(CommandError):
     code = exits.Exit.TIMED_OUT
 
 
-class Refused(CommandError):
+class AccessRefused(CommandError):
     """The server denied access: the right is missing, or it could not authenticate the client."""
 
     code = exits.Exit.FORBIDDEN
 
 
 SERVER_ERRORS = (kube_errors.KubeError, CommandError)
-"""What a request may end with: one below `/v1` has to find the manager first, which may be refused
-in words of our own."""
+"""Errors of a request: one below `/v1` has to find the manager first, which can fail with a
+CommandError."""
 
 
 class TaskFailed(CommandError):

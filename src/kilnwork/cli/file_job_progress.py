@@ -22,7 +22,7 @@ async def follow(s: session.Session, job: str, *, output: str | None) -> None:
     If the user interrupts it, it prints that the job continues.
     """
     try:
-        last = await until_over(s, job)
+        last = await wait_until_finished(s, job)
     except asyncio.CancelledError:
         click.echo(
             f"job {job} continues: `kiln wait {job}` waits for it, `kiln files {job}` shows it, "
@@ -31,7 +31,7 @@ async def follow(s: session.Session, job: str, *, output: str | None) -> None:
         )
         raise
     _tell(last)
-    await tell_bad(s, last)
+    await report_bad_records(s, last)
     if file_jobs.phase(last) is filejobs.FileJobPhase.SUCCEEDED and output is not None:
         await _bring(s, job, output)
     file_jobs.check_end(last)
@@ -49,7 +49,7 @@ async def _bring(s: session.Session, job: str, output: str) -> None:
         click.echo(f"{output}: {file_jobs.size_text(count)}", err=True)
 
 
-async def tell_bad(s: session.Session, job: file_jobs.Job) -> None:
+async def report_bad_records(s: session.Session, job: file_jobs.Job) -> None:
     """Print how many bad records there are and the first problem; as an error if all records are
     bad.
     """
@@ -57,19 +57,19 @@ async def tell_bad(s: session.Session, job: file_jobs.Job) -> None:
     if not counts.failed:
         return
     are = "is" if counts.failed == 1 else "are"
-    bad = f"{counts.failed:,} of {file_jobs.many(counts.total, 'record')} {are} bad"
+    bad = f"{counts.failed:,} of {file_jobs.counted(counts.total, 'record')} {are} bad"
     if file_jobs.all_bad(counts):
         bad = f"WARNING: NO RECORD HAS A RESULT, {bad}"
     click.echo(f"{bad}: `kiln results {job['id']} --errors` lists them", err=True)
-    first = await first_bad(s, job["id"])
+    first = await read_first_bad_record(s, job["id"])
     if first is not None:
         click.echo(f"  the first, line {first['line']}: {first['reason']}", err=True)
 
 
-async def first_bad(s: session.Session, job: str) -> dict[str, Any] | None:
+async def read_first_bad_record(s: session.Session, job: str) -> dict[str, Any] | None:
     """Return the first entry of a job's errors, or None if there is none so far."""
     got = b""
-    wanted = {**file_jobs.scope(s), "partial": "true"}
+    wanted = {**file_jobs.namespace_query(s), "partial": "true"}
     stream = s.stream(file_jobs.path(job, "errors"), query=wanted)
     with contextlib.suppress(*errors.SERVER_ERRORS, msgspec.MsgspecError):
         async with contextlib.aclosing(stream) as pieces:
@@ -81,7 +81,7 @@ async def first_bad(s: session.Session, job: str) -> dict[str, Any] | None:
     return None
 
 
-async def until_over(
+async def wait_until_finished(
     s: session.Session, job: str, *, timeout_s: float | None = None
 ) -> file_jobs.Job:
     """Wait until the job finishes and return its document. Raises `errors.TimedOut` after
@@ -93,7 +93,7 @@ async def until_over(
         async with (
             asyncio.timeout(timeout_s),
             wait_notice.waiting(f"job {job} is accepted", every_s=5.0) as waiting,
-            contextlib.aclosing(file_jobs.versions(s, job)) as found,
+            contextlib.aclosing(file_jobs.follow(s, job)) as found,
         ):
             async for last in found:
                 waiting.say(_line(last, counted, now_s=s.clock.monotonic()))
@@ -125,7 +125,7 @@ def _tell(job: file_jobs.Job) -> None:
     counts = file_jobs.records(job)
     if file_jobs.phase(job) is not filejobs.FileJobPhase.SUCCEEDED:
         return
-    done = f"{counts.succeeded:,} of {file_jobs.many(counts.total, 'record')}"
+    done = f"{counts.succeeded:,} of {file_jobs.counted(counts.total, 'record')}"
     text = f"job {job['id']} has succeeded: {done}"
     if counts.skipped:
         text += f", {counts.skipped:,} without a result"

@@ -25,10 +25,10 @@ _ID = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{1,20}")
 _LINK = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
 
 _SHOWN = 5
-"""Of several jobs of one name so many are listed."""
+"""Maximum number of jobs with the same name that an error lists."""
 
 TOO_MANY = "TooManyBadRecords"
-"""Reason of a job that failed for its bad records, with all its parts done."""
+"""Reason of a job that failed because of bad records although all its parts are finished."""
 
 _PAUSE_S = 0.5
 PATIENCE_S = 60.0
@@ -42,28 +42,28 @@ def is_id(word: str) -> bool:
     return _ID.fullmatch(word) is not None or filejobs.short_digits(word) is not None
 
 
-async def resolved(s: session.Session, word: str) -> str:
+async def resolve_id(s: session.Session, word: str) -> str:
     """Return the id of the job that a word names, with or without `file/`; an unknown name
     unchanged.
 
-    Raises `errors.Unusable` if several jobs have the name.
+    Raises `errors.InvalidInput` if several jobs have the name.
     """
-    name = bare(word)
+    name = strip_prefix(word)
     path(name)
     if is_id(name):
         return name
-    same = listed(s, where=path(), wanted={"name": name}, limit=_SHOWN + 1)
+    same = list_documents(s, where=path(), wanted={"name": name}, limit=_SHOWN + 1)
     found = [str(each["id"]) async for each in same]
     if len(found) > 1:
         more = ", …" if len(found) > _SHOWN else ""
-        raise errors.Unusable(
+        raise errors.InvalidInput(
             f"{len(found) if not more else 'many'} file jobs are called {name!r}: name one by its "
             f"id, the newest first: {', '.join(map(filejobs.short_id, found[:_SHOWN]))}{more}"
         )
     return found[0] if found else name
 
 
-def bare(word: str) -> str:
+def strip_prefix(word: str) -> str:
     """Return the id or name in `file/NAME`, and any other word unchanged."""
     kind, slash, name = word.partition("/")
     return name if slash and kind.lower() in kinds.FILE_JOBS else word
@@ -71,40 +71,40 @@ def bare(word: str) -> str:
 
 def path(job: str | None = None, sub: str = "") -> str:
     """Return the URL path of all jobs, of one, or of a subresource of one. Raises
-    `errors.Unusable`.
+    `errors.InvalidInput`.
     """
     if job is None:
         return "/jobs"
-    if not bare(job):
-        raise errors.Unusable("the ID of the file job is empty: `kiln files` lists them")
-    return "/".join(["/jobs", *(session.quoted(part) for part in (bare(job), sub) if part)])
+    if not strip_prefix(job):
+        raise errors.InvalidInput("the ID of the file job is empty: `kiln files` lists them")
+    return "/".join(["/jobs", *(session.quoted(part) for part in (strip_prefix(job), sub) if part)])
 
 
-def scope(s: session.Session) -> dict[str, str]:
-    """Return the query parameters for the namespace. Raises `errors.Unusable` under `-A`."""
+def namespace_query(s: session.Session) -> dict[str, str]:
+    """Return the query parameters for the namespace. Raises `errors.InvalidInput` under `-A`."""
     if s.target.all_namespaces:
-        raise errors.Unusable("file jobs are of one namespace: say -n NAMESPACE instead of -A")
+        raise errors.InvalidInput("file jobs are of one namespace: say -n NAMESPACE instead of -A")
     return {"namespace": s.namespace}
 
 
-def everywhere(s: session.Session) -> dict[str, str]:
+def list_query(s: session.Session) -> dict[str, str]:
     """Return the query parameters of a list, for which `-A` selects all namespaces."""
-    return {"allNamespaces": "true"} if s.target.all_namespaces else scope(s)
+    return {"allNamespaces": "true"} if s.target.all_namespaces else namespace_query(s)
 
 
 async def get(s: session.Session, job: str) -> Job:
-    """Return the document of a job by id or name. Raises what `resolved` raises, and
+    """Return the document of a job by id or name. Raises what `resolve_id` raises, and
     `kube.errors.NotFound`.
     """
-    return await s.ask("GET", path(await resolved(s, job)), query=scope(s))
+    return await s.ask("GET", path(await resolve_id(s, job)), query=namespace_query(s))
 
 
-async def tell(s: session.Session, job: str, what: str) -> Job:
+async def post_action(s: session.Session, job: str, what: str) -> Job:
     """Request `cancel`, `suspend`, `resume` or `retry` of a job and return the new document."""
-    return await s.ask("POST", path(await resolved(s, job), what), query=scope(s))
+    return await s.ask("POST", path(await resolve_id(s, job), what), query=namespace_query(s))
 
 
-async def listed(
+async def list_documents(
     s: session.Session,
     *,
     where: str,
@@ -114,21 +114,22 @@ async def listed(
 ) -> AsyncIterator[Job]:
     """Yield the documents of a list, page by page, at most `limit`.
 
-    `where`: the path of the list. `space`: query parameters for the namespaces; default: `scope`.
+    `where`: the path of the list. `space`: query parameters for the namespaces; default:
+    `namespace_query`.
     """
-    query: dict[str, str] | None = {**(scope(s) if space is None else space), **wanted}
+    query: dict[str, str] | None = {**(namespace_query(s) if space is None else space), **wanted}
     left = limit
     while query is not None and (left is None or left > 0):
         query["limit"] = str(session.PAGE if left is None else min(left, session.PAGE))
         page = await s.exchange("GET", where, query=query)
-        found = session.decoded(page)
+        found = session.decode_json(page)
         for item in found:
             yield item
         left = None if left is None else left - len(found)
-        query = _following(query, page.headers.get("Link", ""))
+        query = _next_page_query(query, page.headers.get("Link", ""))
 
 
-def _following(query: Mapping[str, str], link: str) -> dict[str, str] | None:
+def _next_page_query(query: Mapping[str, str], link: str) -> dict[str, str] | None:
     """Return the query of the next page (RFC 8288), or None at the end."""
     found = _LINK.search(link)
     if found is None:
@@ -160,7 +161,7 @@ def parts(job: Job) -> Mapping[str, int]:
     return (job.get("progress") or {}).get("parts") or {"total": job.get("parts") or 0}
 
 
-async def versions(s: session.Session, job: str) -> AsyncGenerator[Job, None]:
+async def follow(s: session.Session, job: str) -> AsyncGenerator[Job, None]:
     """Yield the document now and after every change, by server-sent events, until the job finishes.
 
     Close it early only with `contextlib.aclosing`. Waits for a server that is away. Raises
@@ -182,7 +183,7 @@ async def versions(s: session.Session, job: str) -> AsyncGenerator[Job, None]:
         await asyncio.sleep(_PAUSE_S)
 
 
-async def patiently(
+async def retry_while_away(
     s: session.Session,
     say: Callable[[str], None],
     ask: Callable[[], Awaitable[http_types.ClientResponse]],
@@ -204,15 +205,15 @@ async def patiently(
         except kube_errors.Conflict as error:
             if error.retry_after_s is None or s.clock.monotonic() > until:
                 raise
-            await asyncio.sleep(error.retry_after_s)  # the one before is under way
+            await asyncio.sleep(error.retry_after_s)  # an earlier request is still being processed
         else:
-            found: Job = session.decoded(reply)
+            found: Job = session.decode_json(reply)
             return found
 
 
 async def _events(s: session.Session, job: str) -> AsyncGenerator[Job, None]:
     """Yield the data of `job` events (html.spec.whatwg.org, 9.2.6)."""
-    stream = s.stream(path(job, "watch"), query=scope(s), accept="text/event-stream")
+    stream = s.stream(path(job, "watch"), query=namespace_query(s), accept="text/event-stream")
     event, data, rest = "", [], b""
     async with contextlib.aclosing(stream) as pieces:
         async for piece in pieces:
@@ -252,9 +253,9 @@ def sentence(job: Job) -> str:
         text += f": {job['message']}"
     elif job.get("reason") and job["reason"] != phase(job):
         text += f" ({job['reason']})"
-    text += f"; {counts.total:,} of {many(lines(job), 'record')}"
+    text += f"; {counts.total:,} of {counted(lines(job), 'record')}"
     if known.get("total"):
-        text += f" and {known.get('succeeded', 0):,} of {many(known['total'], 'part')} are done"
+        text += f" and {known.get('succeeded', 0):,} of {counted(known['total'], 'part')} are done"
     if counts.failed:
         text += f", {counts.failed:,} bad"
     return text
@@ -337,7 +338,7 @@ def _part_row(part: Mapping[str, Any]) -> tuple[object, ...]:
     )
 
 
-def many(count: int, what: str) -> str:
+def counted(count: int, what: str) -> str:
     """Return a count with its noun: `1 part`, `12,500 parts`."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
@@ -354,7 +355,7 @@ def size_text(count: float) -> str:
 def parse_tolerance(text: str | None) -> tuple[int | None, float | None]:
     """Return how many bad records fail a job: a count, or a percentage; both None for no limit.
 
-    Raises `errors.Unusable`.
+    Raises `errors.InvalidInput`.
     """
     if text is None:
         return None, None
@@ -367,4 +368,4 @@ def parse_tolerance(text: str | None) -> tuple[int | None, float | None]:
             return int(text), None
     except ValueError:
         pass
-    raise errors.Unusable(f"--max-failed {text}: write a number such as 100, or 0.5%")
+    raise errors.InvalidInput(f"--max-failed {text}: write a number such as 100, or 0.5%")

@@ -13,21 +13,21 @@ from kilnwork.cli import file_job_progress, file_jobs, render, session
 from kilnwork.kit import clock
 
 _LIMIT = 50
-"""Jobs that are listed unless more are asked for."""
+"""Default number of listed jobs."""
 
 
-async def many(s: session.Session, form: str | None, asked: Mapping[str, Any]) -> None:
+async def print_list(s: session.Session, form: str | None, asked: Mapping[str, Any]) -> None:
     """Print a list. `asked`: the options phase, name, limit and no_headers of `kiln files`."""
     limit = asked.get("limit") or _LIMIT
     wanted = {key: str(asked[key]) for key in ("phase", "name") if asked.get(key)}
     found = [
         item
-        async for item in file_jobs.listed(
+        async for item in file_jobs.list_documents(
             s,
             where=file_jobs.path(),
             wanted=wanted,
             limit=limit + 1,
-            space=file_jobs.everywhere(s),
+            space=file_jobs.list_query(s),
         )
     ]
     await show(s, found[:limit], form, headers=not asked["no_headers"])
@@ -54,7 +54,7 @@ async def show(
             click.echo(line)
 
 
-async def one(s: session.Session, job: str, form: str | None) -> None:
+async def print_job(s: session.Session, job: str, form: str | None) -> None:
     """Print one job: its settings, progress and what can be done with it now."""
     found = await file_jobs.get(s, job)
     if form in ("json", "yaml"):
@@ -63,7 +63,7 @@ async def one(s: session.Session, job: str, form: str | None) -> None:
         click.echo(found["id"])
     else:
         bad = (
-            await file_job_progress.first_bad(s, found["id"])
+            await file_job_progress.read_first_bad_record(s, found["id"])
             if file_jobs.records(found).failed
             else None
         )
@@ -123,10 +123,12 @@ def _next(job: file_jobs.Job, counts: filejobs.Records) -> Iterator[str]:
         yield f"kiln results {of} --errors    lists the bad records"
 
 
-async def uploads(s: session.Session, form: str | None, *, headers: bool) -> None:
+async def print_uploads(s: session.Session, form: str | None, *, headers: bool) -> None:
     """Print the uploads that belong to no job, newest first: they can be continued or deleted."""
-    reply = await s.exchange("GET", "/files", query=file_jobs.scope(s))
-    found = sorted(session.decoded(reply), key=lambda each: str(each["creationTime"]), reverse=True)
+    reply = await s.exchange("GET", "/files", query=file_jobs.namespace_query(s))
+    found = sorted(
+        session.decode_json(reply), key=lambda each: str(each["creationTime"]), reverse=True
+    )
     if form in ("json", "yaml"):
         click.echo(render.document({"items": found}, form), nl=False)
     elif form == "name":
@@ -159,12 +161,17 @@ def _upload(each: Mapping[str, Any], *, now: float) -> tuple[object, ...]:
     )
 
 
-async def parts(s: session.Session, job: str, form: str | None, asked: Mapping[str, Any]) -> None:
+async def print_parts(
+    s: session.Session, job: str, form: str | None, asked: Mapping[str, Any]
+) -> None:
     """Print the parts of one job. `asked`: the options state, limit and no_headers."""
     wanted = {"state": asked["state"].capitalize()} if asked["state"] else {}
-    where = file_jobs.path(await file_jobs.resolved(s, job), "parts")
+    where = file_jobs.path(await file_jobs.resolve_id(s, job), "parts")
     found = [
-        item async for item in file_jobs.listed(s, where=where, wanted=wanted, limit=asked["limit"])
+        item
+        async for item in file_jobs.list_documents(
+            s, where=where, wanted=wanted, limit=asked["limit"]
+        )
     ]
     if form in ("json", "yaml"):
         click.echo(render.document({"items": found}, form), nl=False)

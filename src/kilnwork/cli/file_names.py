@@ -18,7 +18,7 @@ T = TypeVar("T")
 _PART = re.compile(r"(.+)-([1-9][0-9]{0,6})")
 
 
-class Found(NamedTuple):
+class FoundFileJob(NamedTuple):
     """A file job; `part`: the number of the named part, or None for the job itself."""
 
     job: file_jobs.Job
@@ -30,66 +30,66 @@ class Found(NamedTuple):
         return f"{self.job['id']}-{self.part}"
 
 
-def said(word: str) -> str | None:
+def explicit_name(word: str) -> str | None:
     """Return the id or name in a word that can only name a file job, or None."""
-    bare = file_jobs.bare(word)
+    bare = file_jobs.strip_prefix(word)
     return bare if bare != word or file_jobs.is_id(word) else None
 
 
-def listed(words: Sequence[str]) -> list[str] | None:
+def parse_file_jobs(words: Sequence[str]) -> list[str] | None:
     """Return the file jobs in `files`, `file NAME…` or `file/NAME…`; [] means all, None other
     objects.
 
-    Raises `errors.Unusable` if one command line names both.
+    Raises `errors.InvalidInput` if one command line names both.
     """
     if words[0].lower() in kinds.FILE_JOBS:
-        return [file_jobs.bare(word) for word in words[1:]]
-    names = [said(word) for word in words]
+        return [file_jobs.strip_prefix(word) for word in words[1:]]
+    names = [explicit_name(word) for word in words]
     if all(name is not None for name in names):
         return [name for name in names if name is not None]
     categories = [kind.lower() for kind in words[0].split(",")]
     if any(kind in kinds.FILE_JOBS for kind in categories) or any(
         name != word for name, word in zip(names, words, strict=True) if name is not None
     ):
-        raise errors.Unusable(
+        raise errors.InvalidInput(
             "file jobs are no Kubernetes objects: name them in a command of their own, "
             "or list them with `kiln files`"
         )
     return None
 
 
-async def named(s: session.Session, name: str) -> Found:
+async def find(s: session.Session, name: str) -> FoundFileJob:
     """Return the job with this id or name, or a part of it. Raises `kube.errors.NotFound`."""
     try:
-        return Found(await file_jobs.get(s, name))
+        return FoundFileJob(await file_jobs.get(s, name))
     except kube_errors.NotFound as error:
         if (match := _PART.fullmatch(name)) is not None:
-            job = await _perhaps(s, match[1])
+            job = await _find_job(s, match[1])
             if job is not None and int(match[2]) <= file_jobs.parts(job).get("total", 0):
-                return Found(job, int(match[2]))
+                return FoundFileJob(job, int(match[2]))
         raise error from None
 
 
-async def perhaps(s: session.Session, name: str) -> Found | None:
-    """Return the job like `named`, or None if there is none that may be read. Raises
-    `errors.Unusable`.
+async def find_readable(s: session.Session, name: str) -> FoundFileJob | None:
+    """Return the job like `find`, or None if there is none that may be read. Raises
+    `errors.InvalidInput`.
     """
     try:
-        return await named(s, name)
-    except errors.Unusable:
+        return await find(s, name)
+    except errors.InvalidInput:
         raise
     except errors.SERVER_ERRORS:
         return None
 
 
-async def _perhaps(s: session.Session, name: str) -> file_jobs.Job | None:
+async def _find_job(s: session.Session, name: str) -> file_jobs.Job | None:
     try:
         return await file_jobs.get(s, name)
     except kube_errors.NotFound:
         return None
 
 
-async def either(
+async def call_for_task_or_file_job(
     s: session.Session,
     word: str,
     *,
@@ -101,21 +101,21 @@ async def either(
     Calls `job` if the word can only name a file job, or if no task but a file job has the name.
     Raises what they raise.
     """
-    name = said(word)
+    name = explicit_name(word)
     if name is not None:
-        found = await named(s, name)
+        found = await find(s, name)
     else:
         try:
-            return await task(await task_names.resolved(s, word))
+            return await task(await task_names.resolve(s, word))
         except kube_errors.NotFound as error:
-            other = await perhaps(s, word)
+            other = await find_readable(s, word)
             if other is None:
                 raise error from None
             found = other
     return await (job(found.job) if found.part is None else task(found.task))
 
 
-async def each(words: Sequence[str], do: Callable[[str], Awaitable[None]]) -> None:
+async def for_each(words: Sequence[str], do: Callable[[str], Awaitable[None]]) -> None:
     """Call `do` for each word; print the errors and raise the last one."""
     refused: list[errors.CommandError | kube_errors.KubeError] = []
     for word in words:

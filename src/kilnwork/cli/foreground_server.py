@@ -22,17 +22,17 @@ from kilnwork.kit import coroutines, logs, processes
 from kilnwork.kit import errors as kit_errors
 
 _STOP_S = 19.0
-"""A stop that takes longer is cut off: SIGTERM ends the server within 20 s."""
+"""Timeout of an orderly stop, so that SIGTERM ends the server within 20 s."""
 
 _SWITCH_S = 0.001
 """How long a thread keeps Python's lock while the event loop waits for it; 5 ms is Python's own.
 The loop asks for it several times in each request, and unpacking threads have it all the time."""
 
 Say = Callable[[str], None]
-"""Tell the user what is being done; or, of a failure, what it was."""
+"""Reports progress, or the text of a failure, to the user."""
 
 
-class Server(Protocol):
+class ForegroundServer(Protocol):
     """A server to run. Both methods may be called at any time."""
 
     async def start(self, *, say: Say) -> None:
@@ -44,7 +44,7 @@ class Server(Protocol):
         ...
 
 
-S = TypeVar("S", bound=Server)
+S = TypeVar("S", bound=ForegroundServer)
 F = TypeVar("F", bound=Callable[..., Any])
 
 _LEVELS = ("warning", "info", "debug")
@@ -73,7 +73,7 @@ def serve(make: Callable[[Say], S], *, ready: Callable[[S], None]) -> int:
     is called when the server is ready. Raises what `start` raised, or CommandError after a failure.
     """
     sys.setswitchinterval(_SWITCH_S)
-    gc.freeze()  # modules stay: not to be looked at in each collection of the start
+    gc.freeze()  # modules are never garbage: do not scan them in each collection
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(make, ready))
 
@@ -165,7 +165,7 @@ class _Endings:
         (self.second if self.first.is_set() else self.first).set()
 
 
-async def _stop(server: Server, endings: _Endings) -> None:
+async def _stop(server: ForegroundServer, endings: _Endings) -> None:
     """Stop the server in order; kill its processes after `_STOP_S` or at the second signal."""
     background = coroutines.BackgroundWork("stop")
     async with wait_notice.waiting("stopping") as waiting:

@@ -14,13 +14,13 @@ from kilnwork.cli import errors, job_names, job_objects, render, session
 from kilnwork.jobs import index_model
 
 LIMIT = 50
-"""Jobs that are listed unless more are asked for."""
+"""Default number of listed Jobs."""
 
 WIDTH = 100
-"""Columns that a list fits into, as far as names let it."""
+"""Width of a list in columns, unless long names need more."""
 
 _LEAST_CONFIG = 8
-"""The name of the JobConfig gives way, down to so many characters."""
+"""Minimum width to which the name of the JobConfig is cut."""
 
 _P = api_job.Phase
 _INDEX_STATES = {state.lower(): state.value for state in index_model.IndexState}
@@ -28,7 +28,7 @@ _COLUMNS = ("NAME", "CONFIG", "PHASE", "INDEXES", "AGE", "TOOK")
 _INDEX_COLUMNS = ("INDEX", "LABEL", "STATE", "RUN", "ATTEMPT", "WORKER", "TOOK", "MESSAGE")
 
 
-class Choice:
+class JobSelection:
     """Selection of Jobs to list; `asked`: the options of `kiln jobs`, by name."""
 
     def __init__(self, asked: Mapping[str, Any]) -> None:
@@ -59,28 +59,29 @@ def group(found: Mapping[str, Any]) -> str:
     return "finished" if job_objects.is_over(found) else "active"
 
 
-async def show(
+async def print_jobs(
     s: session.Session, name: str | None, form: str | None, asked: Mapping[str, Any]
 ) -> None:
-    """Print the indexes of a Job or, without a name, a list of Jobs. Raises `errors.Unusable` for
-    an unknown state.
+    """Print the indexes of a Job or, without a name, a list of Jobs.
+
+    Raises `errors.InvalidInput` for an unknown state.
     """
     text = asked.get("state")
     if name is not None:
         state = None if text is None else _INDEX_STATES.get(text.lower())
         if text is not None and state is None:
             known = ", ".join(_INDEX_STATES.values())
-            raise errors.Unusable(f"--state {text}: states of indexes are {known}")
-        await indexes(s, name, form, {**asked, "state": state})
+            raise errors.InvalidInput(f"--state {text}: states of indexes are {known}")
+        await print_indexes(s, name, form, {**asked, "state": state})
         return
     if text is not None and job_objects.phase_of(text) is None:
-        raise errors.Unusable(f"--state {text}: phases of Jobs are {', '.join(_P)}")
-    await many(s, form, asked)
+        raise errors.InvalidInput(f"--state {text}: phases of Jobs are {', '.join(_P)}")
+    await print_list(s, form, asked)
 
 
-async def many(s: session.Session, form: str | None, asked: Mapping[str, Any]) -> None:
+async def print_list(s: session.Session, form: str | None, asked: Mapping[str, Any]) -> None:
     """Print a list, newest first. `asked`: the options of `Choice`, limit and no_headers."""
-    choice, limit = Choice(asked), asked.get("limit") or LIMIT
+    choice, limit = JobSelection(asked), asked.get("limit") or LIMIT
     objects = [item for item in await s.items(s.scope(api_kinds.JOBS)) if choice.has(item)]
     objects.sort(key=_made, reverse=True)
     items = objects[:limit]
@@ -173,7 +174,7 @@ def _more(item: Mapping[str, Any]) -> tuple[object, ...]:
     )
 
 
-async def one(s: session.Session, name: str, form: str | None) -> None:
+async def print_job(s: session.Session, name: str, form: str | None) -> None:
     """Print one Job: its state and the reason, its progress, and what can be done with it now."""
     found = await job_names.get(s, name)
     if form in ("json", "yaml"):
@@ -249,7 +250,7 @@ def indexes_path(s: session.Session, name: str) -> str:
     return f"/v1/namespaces/{namespace}/jobs/{session.quoted(name)}/indexes"
 
 
-async def listed_indexes(
+async def list_indexes(
     s: session.Session, name: str, *, state: str | None = None, limit: int | None = None
 ) -> AsyncGenerator[dict[str, Any], None]:
     """Yield the indexes of a Job in the order of their numbers, at most `limit`."""
@@ -266,13 +267,13 @@ async def listed_indexes(
         query["after"] = str(page["after"])
 
 
-async def indexes(
+async def print_indexes(
     s: session.Session, name: str, form: str | None, asked: Mapping[str, Any]
 ) -> None:
     """Print the indexes of one Job. `asked`: the options state, limit and no_headers."""
     limit = asked.get("limit")
     more = None if limit is None else limit + 1
-    listed = listed_indexes(s, name, state=asked.get("state"), limit=more)
+    listed = list_indexes(s, name, state=asked.get("state"), limit=more)
     found = [item async for item in listed]
     items = found[:limit]
     if form in ("json", "yaml"):

@@ -27,10 +27,10 @@ from kilnwork.kit import coroutines
 from kilnwork.kube import errors as kube_errors
 
 MAX_SHOWN = 20
-"""Of a Job with more indexes so many are shown: those that failed first."""
+"""Maximum number of indexes that are shown, failed ones first."""
 
 _LOOK_S = 0.5
-"""Between looks for indexes that have started meanwhile."""
+"""Pause between two checks for newly started indexes."""
 
 _NO_TASK = "Waiting"
 
@@ -80,7 +80,7 @@ async def _only(s: session.Session, found: job_names.Item, query: Mapping[str, s
     """Print the output of a Job with one index; to follow, wait until it has started."""
     name = found["metadata"]["name"]
     if "follow" in query:
-        subject = object_waits.Subject(api_kinds.JOBS, name, s.one_namespace())
+        subject = object_waits.WaitSubject(api_kinds.JOBS, name, s.one_namespace())
         text = f"waiting for Job {name} to start"
         found = await object_waits.until(s, subject, _begun, text=text) or found
     item = await find_index(s, name, 0)
@@ -144,7 +144,7 @@ async def _all(s: session.Session, found: job_names.Item, query: Mapping[str, st
     name, total = found["metadata"]["name"], job_objects.counts(found).total
     chosen: dict[int, dict[str, Any]] = {}
     for state in ("Failed", None):
-        listed = job_lists.listed_indexes(s, name, state=state, limit=MAX_SHOWN * 2)
+        listed = job_lists.list_indexes(s, name, state=state, limit=MAX_SHOWN * 2)
         async with contextlib.aclosing(listed) as each:
             async for item in each:
                 if item["state"] != _NO_TASK and len(chosen) < MAX_SHOWN:
@@ -172,16 +172,16 @@ async def _copy(s: session.Session, item: Mapping[str, Any], query: Mapping[str,
 
 async def _follow(s: session.Session, name: str, query: Mapping[str, str]) -> None:
     """Print the output of the first MAX_SHOWN indexes that have a task, until the Job finishes."""
-    background, warned, said = coroutines.BackgroundWork("logs"), False, ""
+    background, warned, last_text = coroutines.BackgroundWork("logs"), False, ""
     followed: dict[int, asyncio.Task[Any]] = {}
     try:
         while True:
             found = await job_names.get(s, name)
             over = job_objects.is_over(found)
-            if not followed and (text := job_objects.sentence(found)) != said:
+            if not followed and (text := job_objects.sentence(found)) != last_text:
                 click.echo(f"nothing was printed yet: {text}", err=True)
-                said = text
-            listed = job_lists.listed_indexes(s, name, limit=MAX_SHOWN * 2)
+                last_text = text
+            listed = job_lists.list_indexes(s, name, limit=MAX_SHOWN * 2)
             async with contextlib.aclosing(listed) as each:
                 async for item in each:
                     number = int(item["number"])

@@ -21,7 +21,7 @@ from kilnwork.sdk import job_functions, job_manifests
 FORMS = "write package.module, or path/to/file.py"
 
 
-class Declared(NamedTuple):
+class DeclaredJobs(NamedTuple):
     """Name of a module and its JobConfigs, sorted by name. `code`: the code to upload, or None if
     workers import the module by its name.
     """
@@ -31,25 +31,26 @@ class Declared(NamedTuple):
     code: packed_code.PackedCode | None = None
 
 
-def declared(
+def load_module(
     text: str,
     *,
     labels: Mapping[str, str],
     working_dir: Path | None = None,
     may_be_empty: bool = False,
-) -> Declared:
+) -> DeclaredJobs:
     """Return the JobConfigs of a module or file.
 
     `labels`: further labels for them. `working_dir`: a directory to upload. `may_be_empty`: whether
-    a module without jobs is accepted. Raises `errors.Unusable` with the file and line of a problem.
+    a module without jobs is accepted. Raises `errors.InvalidInput` with the file and line of a
+    problem.
     """
-    directory, name = _located(text, working_dir)
+    directory, name = _locate(text, working_dir)
     module = _imported(text, directory, name)
     if _is_file(text):
         _check_file(module, Path(text).absolute(), name)
     found = _jobs(module)
     if not found and not may_be_empty:
-        raise errors.Unusable(
+        raise errors.InvalidInput(
             f"{text} declares no jobs: decorate a function of {name} with @kiln.job(…)"
         )
     label = deployed_from(name)
@@ -58,14 +59,14 @@ def declared(
         try:
             body = job.manifest()
         except kit_errors.KilnError as error:
-            raise errors.Unusable(str(error)) from error
+            raise errors.InvalidInput(str(error)) from error
         body["metadata"]["labels"] = {**labels, job_manifests.DEPLOYED_FROM: label}
         bodies.append(body)
     code = _packed(text, name, working_dir)
     if code is not None:
         for body in bodies:
             _name_code(body, code.digest)
-    return Declared(name, bodies, code)
+    return DeclaredJobs(name, bodies, code)
 
 
 def _packed(text: str, name: str, working_dir: Path | None) -> packed_code.PackedCode | None:
@@ -97,15 +98,15 @@ def _is_file(text: str) -> bool:
     return text.endswith(".py") or "/" in text
 
 
-def _located(text: str, working_dir: Path | None) -> tuple[Path, str]:
+def _locate(text: str, working_dir: Path | None) -> tuple[Path, str]:
     """Return the directory to import from, and the name of the module."""
     if not _is_file(text):
         if not all(part.isidentifier() for part in text.split(".")):
-            raise errors.Unusable(f"{text}: {text!r} is not a module: {FORMS}")
+            raise errors.InvalidInput(f"{text}: {text!r} is not a module: {FORMS}")
         return Path.cwd() if working_dir is None else working_dir.absolute(), text
     path = Path(text).absolute()
     if not path.is_file():
-        raise errors.Unusable(f"{text}: there is no such file: {FORMS}")
+        raise errors.InvalidInput(f"{text}: there is no such file: {FORMS}")
     parts = [path.stem]
     directory = path.parent
     while (directory / "__init__.py").is_file():
@@ -115,7 +116,7 @@ def _located(text: str, working_dir: Path | None) -> tuple[Path, str]:
         parts.pop()
     name = ".".join(parts)
     if not all(part.isidentifier() for part in parts) or parts[0] in sys.stdlib_module_names:
-        raise errors.Unusable(
+        raise errors.InvalidInput(
             f"{text}: workers import it as module {name!r}, which is no name for one, or that of a "
             "module of Python: give the file another name"
         )
@@ -125,36 +126,36 @@ def _located(text: str, working_dir: Path | None) -> tuple[Path, str]:
 def _imported(text: str, directory: Path, name: str) -> ModuleType:
     if str(directory) not in sys.path:
         sys.path.insert(0, str(directory))
-    # Bytecode of a file that is changed within the second, to the same size, would hide the change.
+    # Cached bytecode would hide a change of the file within the same second and to the same size.
     sys.dont_write_bytecode = True
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise errors.Unusable(
+            raise errors.InvalidInput(
                 f"{text}: there is no module {error.name!r} in {directory}, and none is installed: "
                 f"{FORMS}"
             ) from error
-        raise errors.Unusable(_sentence(error)) from error
+        raise errors.InvalidInput(_describe_error(error)) from error
     except SyntaxError as error:
-        raise errors.Unusable(f"{error.filename}:{error.lineno}: {error.msg}") from error
-    except kit_errors.KilnError as error:  # says where by itself
-        raise errors.Unusable(str(error)) from error
+        raise errors.InvalidInput(f"{error.filename}:{error.lineno}: {error.msg}") from error
+    except kit_errors.KilnError as error:  # the text names the place
+        raise errors.InvalidInput(str(error)) from error
     except (Exception, SystemExit) as error:
-        raise errors.Unusable(_sentence(error)) from error
+        raise errors.InvalidInput(_describe_error(error)) from error
 
 
 def _check_file(module: ModuleType, path: Path, name: str) -> None:
     """Raise an error if a different module has the name of the file."""
     found = module.__file__
     if found is None or not Path(found).samefile(path):
-        raise errors.Unusable(
+        raise errors.InvalidInput(
             f"{path}: workers import it as module {name!r}, and {found} has that name: give the "
             "file another one"
         )
 
 
-def _sentence(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     """Return a sentence about an exception of an imported module, with its file and line."""
     others = ("<", str(Path(importlib.__file__).parent), str(Path(__file__).parents[1]))
     frames = traceback.extract_tb(error.__traceback__)
@@ -171,7 +172,7 @@ def _jobs(module: ModuleType) -> Sequence[job_functions.JobFunction[..., Any]]:
             continue
         other = found.setdefault(value.name, value)
         if other is not value:
-            raise errors.Unusable(
+            raise errors.InvalidInput(
                 f"{value.location}: job {value.name!r} is declared at {other.location} too: give "
                 "one of them another name="
             )

@@ -21,20 +21,22 @@ Item = dict[str, Any]
 """An object as the API server sends it."""
 
 
-def said(word: str, served: resource.Resource = api_kinds.JOBS) -> str | None:
+def explicit_name(word: str, served: resource.Resource = api_kinds.JOBS) -> str | None:
     """Return the name in `KIND/NAME` if KIND is that kind, or None."""
     kind, slash, name = word.partition("/")
-    return name if slash and kinds.named(kind, api_kinds.ALL) == (served,) else None
+    return name if slash and kinds.find_resources(kind, api_kinds.ALL) == (served,) else None
 
 
-def bare(word: str, served: resource.Resource = api_kinds.JOBS) -> str:
-    """Return the name in `NAME` or `KIND/NAME`. Raises `errors.Unusable` for another kind."""
-    name = said(word, served)
+def plain_name(word: str, served: resource.Resource = api_kinds.JOBS) -> str:
+    """Return the name in `NAME` or `KIND/NAME`. Raises `errors.InvalidInput` for another kind."""
+    name = explicit_name(word, served)
     if name is None and "/" in word:
-        raise errors.Unusable(f"{word!r}: write NAME or {served.singular}/NAME")
+        raise errors.InvalidInput(f"{word!r}: write NAME or {served.singular}/NAME")
     found = word if name is None else name
     if not found:
-        raise errors.Unusable(f"the name of the {served.kind} is empty: `kiln get {served.plural}`")
+        raise errors.InvalidInput(
+            f"the name of the {served.kind} is empty: `kiln get {served.plural}`"
+        )
     return found
 
 
@@ -51,7 +53,7 @@ async def get(s: session.Session, name: str, served: resource.Resource = api_kin
         ) from error
 
 
-async def perhaps(s: session.Session, name: str) -> Item | None:
+async def find_readable_job(s: session.Session, name: str) -> Item | None:
     """Return the Job with that name, or None if there is none that may be read."""
     try:
         return await s.ask("GET", s.path(api_kinds.JOBS, name, namespace=s.one_namespace()))
@@ -59,15 +61,15 @@ async def perhaps(s: session.Session, name: str) -> Item | None:
         return None
 
 
-async def config(s: session.Session, name: str) -> job_config.JobConfig:
+async def get_config(s: session.Session, name: str) -> job_config.JobConfig:
     """Return the JobConfig with that name. Raises `errors.Missing`, or CommandError for an invalid
     one.
     """
     found = await get(s, name, api_kinds.JOB_CONFIGS)
-    return decoded(found)
+    return decode_config(found)
 
 
-def decoded(found: Item) -> job_config.JobConfig:
+def decode_config(found: Item) -> job_config.JobConfig:
     """Return a JobConfig of the API server as a struct. Raises CommandError for an invalid one."""
     try:
         return msgspec.convert(found, job_config.JobConfig)
@@ -78,7 +80,7 @@ def decoded(found: Item) -> job_config.JobConfig:
         ) from error
 
 
-async def change(
+async def patch_spec(
     s: session.Session, name: str, spec: dict[str, Any], served: resource.Resource = api_kinds.JOBS
 ) -> Item:
     """Merge these fields into the spec and return the updated object."""
@@ -86,7 +88,7 @@ async def change(
     return await s.ask("PATCH", path, body={"spec": spec}, content_type=http_types.MERGE_PATCH)
 
 
-async def either(
+async def call_for_named(
     s: session.Session,
     word: str,
     *,
@@ -97,26 +99,26 @@ async def either(
     """Call the function for what the word names, and return its result.
 
     Calls `job` for `job/NAME`, and for a NAME that neither a task nor a file job has. Raises what
-    the functions raise, `errors.Unusable` if a file job and a Job have the name, and
+    the functions raise, `errors.InvalidInput` if a file job and a Job have the name, and
     `errors.Missing` for `KIND/NAME` with an unknown kind.
     """
-    name = said(word)
+    name = explicit_name(word)
     if name is not None:
         return await job(await get(s, name))
 
     async def unambiguous(found: file_jobs.Job) -> T:
-        if file_names.said(word) is None and await perhaps(s, word) is not None:
-            raise errors.Unusable(
+        if file_names.explicit_name(word) is None and await find_readable_job(s, word) is not None:
+            raise errors.InvalidInput(
                 f"{word} is a file job and a Job: write file/{word} or job/{word}"
             )
         return await file_job(found)
 
     try:
-        return await file_names.either(s, word, task=task, job=unambiguous)
+        return await file_names.call_for_task_or_file_job(s, word, task=task, job=unambiguous)
     except kube_errors.NotFound as error:
         if unknown := kinds.unknown_kind(word):
             raise errors.Missing(unknown) from error
-        other = None if "/" in word else await perhaps(s, word)
+        other = None if "/" in word else await find_readable_job(s, word)
         if other is None:
             raise
     return await job(other)

@@ -18,31 +18,31 @@ Option = job_config.Option
 Type = job_config.OptionType
 
 FIELD = "option"
-"""Where errors say that a value is."""
+"""Field path of values in error texts."""
 
 
-def given(
+def parse_values(
     options: job_config.Options | None, text: str | None, pairs: Sequence[str]
 ) -> dict[str, Any]:
     """Return the values of `-O` and `--option` by name; those of `--option` win.
 
-    Raises `api.options.InvalidOptions` and `errors.Unusable`.
+    Raises `api.options.InvalidOptions` and `errors.InvalidInput`.
     """
     values = api_options.parse_values(_text(text), FIELD) if text is not None else {}
     known = {one.name: one for one in (options.options if options is not None else ())}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise errors.Unusable(f"--option {pair}: write NAME=VALUE")
+            raise errors.InvalidInput(f"--option {pair}: write NAME=VALUE")
         option = known.get(name)
         values[name] = value if option is None else option_forms.from_text(option, value, FIELD)
     unknown = {name: value for name, value in values.items() if name not in known}
     if unknown:
-        api_options.evaluate(_lenient(options), unknown, field=FIELD)
+        api_options.evaluate(_all_optional(options), unknown, field=FIELD)
     return values
 
 
-def _lenient(options: job_config.Options | None) -> job_config.Options:
+def _all_optional(options: job_config.Options | None) -> job_config.Options:
     """Return the same options, none of them required."""
     made = (Option(type=Type.STRING, name=one.name) for one in (options.options if options else ()))
     return job_config.Options(options=tuple(made))

@@ -25,7 +25,7 @@ from kilnwork.cli import (
 from kilnwork.kit import progress_meter
 
 MAX_SHOWN = 50
-"""So many failed indexes are printed; the rest is counted."""
+"""Maximum number of failed indexes that are printed; the others are counted."""
 
 
 async def follow(s: session.Session, name: str) -> None:
@@ -55,8 +55,8 @@ async def follow(s: session.Session, name: str) -> None:
 
 async def _until_over(s: session.Session, name: str, failures: "_Failures") -> job_names.Item:
     counted = progress_meter.Meter(None, progress_meter.format_count, unit=" indexes")
-    subject = object_waits.Subject(api_kinds.JOBS, name, s.one_namespace())
-    seen, said, shown = "", "", _bar(f"Job {name} is accepted")
+    subject = object_waits.WaitSubject(api_kinds.JOBS, name, s.one_namespace())
+    seen, last_state, shown = "", "", _bar(f"Job {name} is accepted")
     async with shown as bar, contextlib.aclosing(object_waits.versions(s, subject)) as versions:
         async for found in versions:
             uid = found["metadata"]["uid"] if found is not None else ""
@@ -67,15 +67,15 @@ async def _until_over(s: session.Session, name: str, failures: "_Failures") -> j
                 return found
             if bar is not None:
                 bar.say(line(found, counted, now_s=s.clock.monotonic()))
-            elif (text := _state(found)) != said:
+            elif (text := _state(found)) != last_state:
                 click.echo(f"{name}: {text}", err=True)
-                said = text
+                last_state = text
             await failures.show(found)
     raise AssertionError("versions() never ends")
 
 
 @contextlib.asynccontextmanager
-async def _bar(text: str) -> AsyncIterator[wait_notice.Waiting | None]:
+async def _bar(text: str) -> AsyncIterator[wait_notice.WaitNotice | None]:
     """Yield the notice that shows the bar in a terminal, or None without a terminal."""
     if not sys.stderr.isatty():
         yield None
@@ -125,7 +125,7 @@ class _Failures:
             return
         self._counted = (run, counts.failed)
         if len(self._shown) < MAX_SHOWN:
-            with contextlib.suppress(*errors.SERVER_ERRORS):  # the end of the Job says it again
+            with contextlib.suppress(*errors.SERVER_ERRORS):  # reported again at the end of the Job
                 await self._print_new()
         if job_objects.is_over(found) and counts.failed > len(self._shown):
             rest = counts.failed - len(self._shown)
@@ -133,7 +133,7 @@ class _Failures:
             click.echo(f"{rest:,} more indexes have failed: {listing}", err=True)
 
     async def _print_new(self) -> None:
-        failed = job_lists.listed_indexes(self._session, self._name, state="Failed")
+        failed = job_lists.list_indexes(self._session, self._name, state="Failed")
         async with contextlib.aclosing(failed) as listed:
             async for index in listed:
                 key = (int(index["run"]), int(index["number"]))

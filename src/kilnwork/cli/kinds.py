@@ -15,13 +15,13 @@ from kilnwork.api import resource
 from kilnwork.cli import errors
 
 FILE_JOBS = ("file", "files", "filejob", "filejobs")
-"""Words for what is no kind of Kubernetes: what `kiln upload` makes, see `file_names`."""
+"""Words for file jobs, which are not a Kubernetes kind; see `file_names`."""
 
 ELSEWHERE = "What `kiln upload` has made is called file/NAME, and listed by `kiln files`"
-"""For who looks for a file job among the Jobs."""
+"""Hint for users who look for a file job among the Jobs."""
 
 CATEGORY = "kiln"
-"""Category of our kinds; `all` means the same to `kiln`."""
+"""Category of kilnwork's kinds; `kiln` treats `all` as the same."""
 
 
 class Asker(Protocol):
@@ -31,14 +31,14 @@ class Asker(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Ref:
+class ObjectRef:
     """A kind and, unless `name` is None, an object, as named on the command line."""
 
     resource: resource.Resource
     name: str | None
 
 
-def named(word: str, among: Iterable[resource.Resource]) -> tuple[resource.Resource, ...]:
+def find_resources(word: str, among: Iterable[resource.Resource]) -> tuple[resource.Resource, ...]:
     """Return the resources that `word` names: several for a category, none if it is unknown."""
     known = tuple(among)
     text = word.lower()
@@ -57,14 +57,14 @@ def named(word: str, among: Iterable[resource.Resource]) -> tuple[resource.Resou
 def task_name(word: str) -> str:
     """Return the name or id in a word for a task: `NAME`, or `KIND/NAME` as `-o name` prints it.
 
-    The name of a spawned task may contain a slash. Raises `errors.Unusable` for another kind.
+    The name of a spawned task may contain a slash. Raises `errors.InvalidInput` for another kind.
     """
     kind, slash, name = word.partition("/")
-    meant = named(kind, api_kinds.ALL) if slash else ()
+    meant = find_resources(kind, api_kinds.ALL) if slash else ()
     if not meant:
         return word
     if meant != (api_kinds.TASKS,):
-        raise errors.Unusable(f"{word} is not a task" + _HINTS.get(meant[0].kind, ""))
+        raise errors.InvalidInput(f"{word} is not a task" + _HINTS.get(meant[0].kind, ""))
     return name
 
 
@@ -74,7 +74,7 @@ def unknown_kind(word: str) -> str:
     Use it only after no task was found: the name of a spawned task may contain a slash.
     """
     kind, slash, name = word.partition("/")
-    if not slash or kind.lower() in FILE_JOBS or named(kind, api_kinds.ALL):
+    if not slash or kind.lower() in FILE_JOBS or find_resources(kind, api_kinds.ALL):
         return ""
     return (
         f'there is no task "{word}", and {kind!r} is not a kind that this command accepts: write '
@@ -83,7 +83,7 @@ def unknown_kind(word: str) -> str:
 
 
 _WITH_TASKS = ("task", "job", "syncset", "file")
-"""Kinds of what the commands take that take tasks."""
+"""Kinds that commands accept in the place of a task."""
 
 _HINTS = {
     "Pod": ": `kubectl logs` shows what a Pod printed, `kiln delete` ends it",
@@ -91,7 +91,7 @@ _HINTS = {
     "JobConfig": ": `kiln disable` lets its schedule make no Jobs; job/NAME is one that it made",
     "DataPond": ": `kiln data` shows what it holds, `kiln delete` removes it",
 }
-"""What to do with an object of another kind, where a task was asked for."""
+"""Hints for objects of other kinds where a task is expected."""
 
 
 class Kinds:
@@ -103,18 +103,18 @@ class Kinds:
         self._discovered = False
 
     async def find(self, word: str) -> tuple[resource.Resource, ...]:
-        """Return the resources that `word` names. Raises `errors.Unusable` for an unknown one."""
-        found = named(word, self._known)
+        """Return the resources that `word` names. Raises `errors.InvalidInput` if it is unknown."""
+        found = find_resources(word, self._known)
         if not found and not self._discovered:
             await self._discover()
-            found = named(word, self._known)
+            found = find_resources(word, self._known)
         if not found:
             known = ", ".join(r.plural for r in self._known)
-            raise errors.Unusable(f"the server knows no kind {word!r}. It knows: {known}")
+            raise errors.InvalidInput(f"the server knows no kind {word!r}. It knows: {known}")
         return found
 
     async def of(self, api_version: str, kind: str) -> resource.Resource:
-        """Return the resource of an object's `apiVersion` and `kind`. Raises `errors.Unusable`."""
+        """Return the resource of an object's apiVersion and kind. Raises `errors.InvalidInput`."""
         for again in (False, True):
             for known in self._known:
                 if (known.api_version, known.kind) == (api_version, kind):
@@ -124,9 +124,9 @@ class Kinds:
             await self._discover()
         near = [r.api_version for r in self._known if r.kind == kind]
         hint = f" (it serves {kind} as {near[0]})" if near else ""
-        raise errors.Unusable(f"the server serves no kind {kind} in {api_version}{hint}")
+        raise errors.InvalidInput(f"the server serves no kind {kind} in {api_version}{hint}")
 
-    async def refs(self, words: Sequence[str]) -> list[Ref]:
+    async def refs(self, words: Sequence[str]) -> list[ObjectRef]:
         """Return references for `KIND[,KIND…] [NAME…]` or `KIND/NAME…`; kinds alone have no
         name.
         """
@@ -134,16 +134,16 @@ class Kinds:
             return [await self._slashed(word) for word in words]
         found = [r for word in words[0].split(",") for r in await self.find(word)]
         names: Sequence[str | None] = words[1:] or (None,)
-        return [Ref(one, name) for one in found for name in names]
+        return [ObjectRef(one, name) for one in found for name in names]
 
-    async def _slashed(self, word: str) -> Ref:
+    async def _slashed(self, word: str) -> ObjectRef:
         kind, slash, name = word.partition("/")
         if not slash or not kind or not name or "/" in name:
-            raise errors.Unusable(f"{word!r}: write KIND/NAME for each, or KIND NAME NAME…")
+            raise errors.InvalidInput(f"{word!r}: write KIND/NAME for each, or KIND NAME NAME…")
         found = await self.find(kind)
         if len(found) > 1:
-            raise errors.Unusable(f"{word!r}: {kind} is a category, not a kind")
-        return Ref(found[0], name)
+            raise errors.InvalidInput(f"{word!r}: {kind} is a category, not a kind")
+        return ObjectRef(found[0], name)
 
     async def _discover(self) -> None:
         self._discovered = True

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 _TRUST = ("SSL_CERT_FILE", "SSL_CERT_DIR")
-"""Where OpenSSL looks for what the system trusts, SSL_CTX_set_default_verify_paths(3)."""
+"""Where OpenSSL looks for trusted certificates, SSL_CTX_set_default_verify_paths(3)."""
 
 
 def load(module: str, attribute: str) -> Any:

@@ -21,58 +21,68 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """Row of the command table: a command's section in `kiln --help` and its one-line summary."""
 
     section: str
     help: str
 
 
-COMMANDS: dict[str, Entry] = {
-    "up": Entry("Server", "Start a kilnwork server on this machine, in the foreground."),
-    "down": Entry("Server", "Stop the server of a data directory."),
-    "status": Entry("Server", "Show the state of the server, its nodes, tasks and file jobs."),
-    "install": Entry("Server", "Print the manifests of the manager for a Kubernetes cluster."),
-    "manager": Entry("Server", "Run the manager of a Kubernetes cluster."),
-    "executor": Entry("Server", "Run an executor that sends the HTTP requests of tasks."),
-    "node": Entry("Server", "Attach this machine to a Kubernetes cluster as a node."),
-    "run": Entry("Tasks", "Run a command as a Task; --watch follows it until it finishes."),
-    "tasks": Entry("Tasks", "List tasks, including those that Python programs submitted."),
-    "logs": Entry("Tasks", "Print the output of a task."),
-    "result": Entry("Tasks", "Print or save the result of a task."),
-    "why": Entry("Tasks", "Explain in one sentence why a task waits, runs or failed."),
-    "wait": Entry("Tasks", "Wait until a task or object reaches a state or condition."),
-    "cancel": Entry("Tasks", "Stop tasks, Jobs, SyncSets and file jobs."),
-    "suspend": Entry("Tasks", "Suspend tasks, Jobs, SyncSets and file jobs."),
-    "resume": Entry("Tasks", "Resume suspended tasks, Jobs, SyncSets and file jobs."),
-    "retry": Entry("Tasks", "Run failed tasks, Jobs, SyncSets and file jobs again."),
-    "prune": Entry("Tasks", "Delete finished tasks from the journal, with output and results."),
-    "deploy": Entry("Jobs", "Create or update the JobConfigs that a Python module declares."),
-    "run-job": Entry("Jobs", "Create a Job from a JobConfig, to run now or later."),
-    "jobs": Entry("Jobs", "List Jobs, or show a Job or its indexes."),
-    "schedule": Entry("Jobs", "Show when JobConfigs run next and which ticks they missed."),
-    "backfill": Entry("Jobs", "Create Jobs for past ticks of a schedule."),
-    "enable": Entry("Jobs", "Enable the schedules of JobConfigs."),
-    "disable": Entry("Jobs", "Disable the schedules of JobConfigs."),
-    "render": Entry("SyncSets", "Print the objects that a SyncSet creates, without a server."),
-    "replay": Entry("SyncSets", "Run a generation of a SyncSet again on the same data."),
-    "upload": Entry("Files", "Upload a file and map its records in parallel."),
-    "files": Entry("Files", "List file jobs, or show a file job or its parts."),
-    "results": Entry("Files", "Print or save the result of a file job, or its bad records."),
-    "adjust": Entry("Files", "Change the settings of a file job."),
-    "data": Entry("Data", "Show the data on the nodes of DataPonds; fetch data to nodes."),
-    "apply": Entry("Objects", "Create or update objects from files."),
-    "get": Entry("Objects", "List objects and file jobs."),
-    "delete": Entry("Objects", "Delete objects, file jobs and finished tasks."),
-    "scale": Entry("Objects", "Set the number of workers of a TaskCluster."),
-    "token": Entry("Other", "Print a token for the API."),
-    "version": Entry("Other", "Show the versions of client and server."),
-    "completion": Entry("Other", "Print a shell completion script for bash, zsh or fish."),
-    "help": Entry("Other", "Show help on a command or topic."),
+COMMANDS: dict[str, CommandEntry] = {
+    "up": CommandEntry("Server", "Start a kilnwork server on this machine, in the foreground."),
+    "down": CommandEntry("Server", "Stop the server of a data directory."),
+    "status": CommandEntry(
+        "Server", "Show the state of the server, its nodes, tasks and file jobs."
+    ),
+    "install": CommandEntry(
+        "Server", "Print the manifests of the manager for a Kubernetes cluster."
+    ),
+    "manager": CommandEntry("Server", "Run the manager of a Kubernetes cluster."),
+    "executor": CommandEntry("Server", "Run an executor that sends the HTTP requests of tasks."),
+    "node": CommandEntry("Server", "Attach this machine to a Kubernetes cluster as a node."),
+    "run": CommandEntry("Tasks", "Run a command as a Task; --watch follows it until it finishes."),
+    "tasks": CommandEntry("Tasks", "List tasks, including those that Python programs submitted."),
+    "logs": CommandEntry("Tasks", "Print the output of a task."),
+    "result": CommandEntry("Tasks", "Print or save the result of a task."),
+    "why": CommandEntry("Tasks", "Explain in one sentence why a task waits, runs or failed."),
+    "wait": CommandEntry("Tasks", "Wait until a task or object reaches a state or condition."),
+    "cancel": CommandEntry("Tasks", "Stop tasks, Jobs, SyncSets and file jobs."),
+    "suspend": CommandEntry("Tasks", "Suspend tasks, Jobs, SyncSets and file jobs."),
+    "resume": CommandEntry("Tasks", "Resume suspended tasks, Jobs, SyncSets and file jobs."),
+    "retry": CommandEntry("Tasks", "Run failed tasks, Jobs, SyncSets and file jobs again."),
+    "prune": CommandEntry(
+        "Tasks", "Delete finished tasks from the journal, with output and results."
+    ),
+    "deploy": CommandEntry(
+        "Jobs", "Create or update the JobConfigs that a Python module declares."
+    ),
+    "run-job": CommandEntry("Jobs", "Create a Job from a JobConfig, to run now or later."),
+    "jobs": CommandEntry("Jobs", "List Jobs, or show a Job or its indexes."),
+    "schedule": CommandEntry("Jobs", "Show when JobConfigs run next and which ticks they missed."),
+    "backfill": CommandEntry("Jobs", "Create Jobs for past ticks of a schedule."),
+    "enable": CommandEntry("Jobs", "Enable the schedules of JobConfigs."),
+    "disable": CommandEntry("Jobs", "Disable the schedules of JobConfigs."),
+    "render": CommandEntry(
+        "SyncSets", "Print the objects that a SyncSet creates, without a server."
+    ),
+    "replay": CommandEntry("SyncSets", "Run a generation of a SyncSet again on the same data."),
+    "upload": CommandEntry("Files", "Upload a file and map its records in parallel."),
+    "files": CommandEntry("Files", "List file jobs, or show a file job or its parts."),
+    "results": CommandEntry("Files", "Print or save the result of a file job, or its bad records."),
+    "adjust": CommandEntry("Files", "Change the settings of a file job."),
+    "data": CommandEntry("Data", "Show the data on the nodes of DataPonds; fetch data to nodes."),
+    "apply": CommandEntry("Objects", "Create or update objects from files."),
+    "get": CommandEntry("Objects", "List objects and file jobs."),
+    "delete": CommandEntry("Objects", "Delete objects, file jobs and finished tasks."),
+    "scale": CommandEntry("Objects", "Set the number of workers of a TaskCluster."),
+    "token": CommandEntry("Other", "Print a token for the API."),
+    "version": CommandEntry("Other", "Show the versions of client and server."),
+    "completion": CommandEntry("Other", "Print a shell completion script for bash, zsh or fish."),
+    "help": CommandEntry("Other", "Show help on a command or topic."),
 }
 
 
-ALIASES = {"kill": "cancel", "pause": "suspend", "redrive": "redrive"}
+ALIASES = {"kill": "cancel", "pause": "suspend", "redrive": "former_redrive"}
 """Hidden alternative names of commands and the module of each: former names and names that other
 systems use. Lists and completion do not show them."""
 
@@ -170,7 +180,7 @@ def kiln() -> None:
     kiln tasks                               list tasks
     kiln upload FILE --mapper MODULE:NAME    map the records of a file
 
-    All other commands talk to the server of `kiln up`, or to the cluster that $KUBECONFIG names.
+    Commands talk to the server of `kiln up`, or to the cluster that $KUBECONFIG names.
     """
 
 

@@ -38,7 +38,7 @@ def _address(text: str) -> tuple[str, int]:
 
 
 ADDRESS = common.Parsed("HOST:PORT", _address)
-"""Where to listen."""
+"""Option type of an address to listen on."""
 
 
 def advertised(*also: str) -> common.Parsed:

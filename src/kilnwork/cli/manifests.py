@@ -38,8 +38,8 @@ class Manifest:
 def read(sources: tuple[str, ...]) -> Iterator[Manifest]:
     """Yield every object of the files, directories and `-` (standard input) in `sources`, in order.
 
-    Lists (`kind: List` and JSON arrays) are split into their items. Raises `errors.Unusable` at the
-    first document that is not an object, after yielding those before it.
+    Lists (`kind: List` and JSON arrays) are split into their items. Raises `errors.InvalidInput` at
+    the first document that is not an object, after yielding those before it.
     """
     for source in sources:
         for name, text in _texts(source):
@@ -51,12 +51,14 @@ def _texts(source: str) -> Iterator[tuple[str, str]]:
         yield "standard input", sys.stdin.read()
         return
     if "://" in source:
-        raise errors.Unusable(f"{source}: URLs are not read; fetch it and pipe it to `-f -`")
+        raise errors.InvalidInput(f"{source}: URLs are not read; fetch it and pipe it to `-f -`")
     path = Path(source)
     if path.is_dir():
         files = sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES and p.is_file())
         if not files:
-            raise errors.Unusable(f"{source}: the directory holds no {', '.join(_SUFFIXES)} file")
+            raise errors.InvalidInput(
+                f"{source}: the directory holds no {', '.join(_SUFFIXES)} file"
+            )
     else:
         files = [path]
     for file in files:
@@ -64,17 +66,17 @@ def _texts(source: str) -> Iterator[tuple[str, str]]:
 
 
 def read_text(path: Path) -> str:
-    """Return the file's text. Raises `errors.Unusable` with the file and the reason."""
+    """Return the file's text. Raises `errors.InvalidInput` with the file and the reason."""
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise errors.Unusable(f"{path}: not UTF-8 text: {error}") from error
+        raise errors.InvalidInput(f"{path}: not UTF-8 text: {error}") from error
     except OSError as error:
-        raise errors.Unusable(f"{path}: {error.strerror or error}") from error
+        raise errors.InvalidInput(f"{path}: {error.strerror or error}") from error
 
 
 def parse(text: str, *, source: str) -> Iterator[Manifest]:
-    """Yield the objects of one text. Raises `errors.Unusable` with file, line and column."""
+    """Yield the objects of one text. Raises `errors.InvalidInput` with file, line and column."""
     for line, value in documents(text, source=source):
         for body in value if isinstance(value, list) else [value]:
             yield from _objects(body, source=source, line=line)
@@ -91,9 +93,9 @@ def documents(text: str, *, source: str) -> Iterator[tuple[int, Any]]:
                 line = node.start_mark.line + 1
                 yield line, _json(value, where=f"{source}:{line}")
     except yaml.MarkedYAMLError as error:
-        raise errors.Unusable(f"{_place(error, source)}: {_problem(error)}") from error
+        raise errors.InvalidInput(f"{_place(error, source)}: {_problem(error)}") from error
     except yaml.YAMLError as error:
-        raise errors.Unusable(f"{source}: {_problem(error)}") from error
+        raise errors.InvalidInput(f"{source}: {_problem(error)}") from error
 
 
 def _place(error: yaml.MarkedYAMLError, source: str) -> str:
@@ -113,30 +115,30 @@ def _problem(error: yaml.YAMLError) -> str:
 def _json(value: Any, *, where: str, depth: int = 0) -> Any:
     """Return `value` as JSON allows it: text keys, no dates, no NaN."""
     if depth > _MAX_DEPTH:
-        raise errors.Unusable(f"{where}: nested deeper than {_MAX_DEPTH} levels")
+        raise errors.InvalidInput(f"{where}: nested deeper than {_MAX_DEPTH} levels")
     if isinstance(value, dict):
         return {key: _json(item, where=where, depth=depth + 1) for key, item in value.items()}
     if isinstance(value, list):
         return [_json(item, where=where, depth=depth + 1) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
-        raise errors.Unusable(f"{where}: {value} is not a JSON number")
+        raise errors.InvalidInput(f"{where}: {value} is not a JSON number")
     if value is None or isinstance(value, str | int | float):
         return value
-    raise errors.Unusable(f"{where}: a {type(value).__name__} cannot be written as JSON")
+    raise errors.InvalidInput(f"{where}: a {type(value).__name__} cannot be written as JSON")
 
 
 def _objects(body: Any, *, source: str, line: int) -> Iterator[Manifest]:
     where = f"{source}:{line}"
     if not isinstance(body, dict):
-        raise errors.Unusable(f"{where}: an object is expected, not {type(body).__name__}")
+        raise errors.InvalidInput(f"{where}: an object is expected, not {type(body).__name__}")
     if str(body.get("kind", "")).endswith("List") and isinstance(body.get("items"), list):
         for item in body["items"]:
             yield from _objects(item, source=source, line=line)
         return
     for field in ("apiVersion", "kind"):
         if not isinstance(body.get(field), str) or not body[field]:
-            raise errors.Unusable(f"{where}: the object has no {field}")
+            raise errors.InvalidInput(f"{where}: the object has no {field}")
     metadata = body.get("metadata")
     if not isinstance(metadata, dict):
-        raise errors.Unusable(f"{where}: the object has no metadata")
+        raise errors.InvalidInput(f"{where}: the object has no metadata")
     yield Manifest(source, line, body)

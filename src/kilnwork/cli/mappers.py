@@ -29,55 +29,59 @@ FORMS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RequestedMapper:
     """A mapper as the user named it. `file`: the file to upload, which contains the function."""
 
     mapper: filejobs.Mapper
     file: Path | None = None
 
 
-def parse(text: str | None, command: str | Sequence[str], *, batch: int | None, of: str) -> Wanted:
+def parse(
+    text: str | None, command: str | Sequence[str], *, batch: int | None, of: str
+) -> RequestedMapper:
     """Return the mapper of `--mapper` or `--command`. `of`: "mapper" or "reducer", for messages.
 
-    Raises `errors.Unusable` with the allowed forms.
+    Raises `errors.InvalidInput` with the allowed forms.
     """
     words = tuple(_words(command, of) if isinstance(command, str) else command)
     if text and words:
-        raise errors.Unusable(f"one {of} is enough: name a function or a program, not both")
+        raise errors.InvalidInput(f"one {of} is enough: name a function or a program, not both")
     if words:
         if batch is not None:
-            raise errors.Unusable(
+            raise errors.InvalidInput(
                 "--batch is for Python functions: a program reads all records of its part"
             )
-        return Wanted(filejobs.Mapper(command=words))
+        return RequestedMapper(filejobs.Mapper(command=words))
     if not text:
-        raise errors.Unusable(f"what shall be done with the records? {FORMS}")
+        raise errors.InvalidInput(f"what shall be done with the records? {FORMS}")
     if text in BUILT_IN[of]:
         if batch is not None:
-            raise errors.Unusable(f"--batch is for Python functions: {text} is built in")
-        return Wanted(filejobs.Mapper(builtin=text))
+            raise errors.InvalidInput(f"--batch is for Python functions: {text} is built in")
+        return RequestedMapper(filejobs.Mapper(builtin=text))
     where, colon, name = text.rpartition(":")
     if not colon and text.endswith(".py"):
-        raise errors.Unusable(f"--{of} {text}: name the function: --{of} {text}:FUNCTION")
+        raise errors.InvalidInput(f"--{of} {text}: name the function: --{of} {text}:FUNCTION")
     if not colon or not where or not all(part.isidentifier() for part in name.split(".")):
-        raise errors.Unusable(f"--{of} {text}: {FORMS.replace('--mapper', f'--{of}')}")
+        raise errors.InvalidInput(f"--{of} {text}: {FORMS.replace('--mapper', f'--{of}')}")
     if not where.endswith(".py"):
         if not all(part.isidentifier() for part in where.split(".")):
-            raise errors.Unusable(
+            raise errors.InvalidInput(
                 f"--{of} {text}: {where!r} is not a module; a file ends with .py, a module is "
                 "written with dots"
             )
-        return Wanted(filejobs.Mapper(function=text, batch_records=batch))
+        return RequestedMapper(filejobs.Mapper(function=text, batch_records=batch))
     file = Path(where)
     _check_file(file, name, of)
-    return Wanted(filejobs.Mapper(function=f"{file.stem}:{name}", batch_records=batch), file)
+    return RequestedMapper(
+        filejobs.Mapper(function=f"{file.stem}:{name}", batch_records=batch), file
+    )
 
 
 def _words(command: str, of: str) -> list[str]:
     try:
         return shlex.split(command)
     except ValueError as error:
-        raise errors.Unusable(f"the program of the {of} cannot be read: {error}") from error
+        raise errors.InvalidInput(f"the program of the {of} cannot be read: {error}") from error
 
 
 def _check_file(file: Path, name: str, of: str) -> None:
@@ -86,15 +90,15 @@ def _check_file(file: Path, name: str, of: str) -> None:
         tree = ast.parse(file.read_bytes(), filename=str(file))
     except FileNotFoundError as error:
         where = f"there is no file {file.absolute()}"
-        raise errors.Unusable(f"--{of} {file}:{name}: {where}") from error
+        raise errors.InvalidInput(f"--{of} {file}:{name}: {where}") from error
     except OSError as error:
-        raise errors.Unusable(f"--{of} {file}:{name}: {error.strerror or error}") from error
+        raise errors.InvalidInput(f"--{of} {file}:{name}: {error.strerror or error}") from error
     except (SyntaxError, ValueError) as error:
-        raise errors.Unusable(f"--{of} {file}:{name}: no Python: {error}") from error
+        raise errors.InvalidInput(f"--{of} {file}:{name}: no Python: {error}") from error
     taken = file.stem in sys.stdlib_module_names
     if taken or not file.stem.isidentifier():
         why = "Python has one of that name" if taken else "no module can be called so"
-        raise errors.Unusable(
+        raise errors.InvalidInput(
             f"--{of} {file}:{name}: workers import the file as module {file.stem!r}, and {why}: "
             "give the file another name"
         )
@@ -114,7 +118,7 @@ def _check_file(file: Path, name: str, of: str) -> None:
     }
     if name.partition(".")[0] not in functions | bound | imported | {"*"} and "*" not in imported:
         known = ", ".join(sorted(functions)) or "none"
-        raise errors.Unusable(f"{file} has no function {name!r}; it has: {known}")
+        raise errors.InvalidInput(f"{file} has no function {name!r}; it has: {known}")
 
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -132,16 +136,16 @@ except errors.MapperUnusable as error:
     sys.exit(3)
 """
 _UNUSABLE = 3
-"""Exit code of `_TRY` for what no worker can use."""
+"""Exit code of `_TRY` for a function that no worker can import."""
 
 TRY_S = 30.0
-"""A module that takes longer to import is left to the workers."""
+"""Timeout of the import check; the workers report modules that take longer."""
 
 
 async def check_importable(
-    s: session.Session, wanted: Sequence[Wanted], *, working_dir: Path | None
+    s: session.Session, wanted: Sequence[RequestedMapper], *, working_dir: Path | None
 ) -> None:
-    """Raise `errors.Unusable` for a function that workers on this machine cannot import, before
+    """Raise `errors.InvalidInput` for a function that workers on this machine cannot import, before
     anything is uploaded.
     """
     functions = [
@@ -153,7 +157,7 @@ async def check_importable(
     for function in functions if workers is not None else ():
         problem = await _problem(workers or {}, function, _search_path(working_dir))
         if problem:
-            raise errors.Unusable(problem)
+            raise errors.InvalidInput(problem)
 
 
 def _search_path(working_dir: Path | None) -> tuple[str, ...]:
@@ -187,26 +191,26 @@ async def _problem(workers: Mapping[str, str], function: str, path: Sequence[str
     )  # fmt: skip
     try:
         async with asyncio.timeout(TRY_S):
-            _, said = await tried.communicate()
+            _, stderr = await tried.communicate()
     except TimeoutError:
         tried.kill()
         await tried.wait()
         return ""
-    return said.decode(errors="replace") if tried.returncode == _UNUSABLE else ""
+    return stderr.decode(errors="replace") if tried.returncode == _UNUSABLE else ""
 
 
-async def shipped(
-    s: session.Session, wanted: Sequence[Wanted], *, working_dir: Path | None
+async def upload_mappers(
+    s: session.Session, wanted: Sequence[RequestedMapper], *, working_dir: Path | None
 ) -> list[filejobs.Mapper]:
     """Upload the files of the mappers and return the mappers for the job.
 
-    Raises `errors.Unusable` for a directory that cannot be uploaded, or a KubeError.
+    Raises `errors.InvalidInput` for a directory that cannot be uploaded, or a KubeError.
     """
     files = list(dict.fromkeys(each.file for each in wanted if each.file is not None))
     if not files and working_dir is None:
         return [each.mapper for each in wanted]
     packed = await asyncio.to_thread(packed_code.pack, working_dir, files=files)
-    await packed_code.send(s, packed)
+    await packed_code.upload(s, packed)
     return [
         each.mapper if each.mapper.builtin is not None else _in(each.mapper, packed.digest)
         for each in wanted

@@ -13,7 +13,7 @@ import msgspec
 from kilnwork.api import meta
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-"""Annotation that kubectl's client-side apply keeps: the manifest as last applied, as JSON."""
+"""Annotation of kubectl's client-side apply: the last applied manifest as JSON."""
 
 
 def annotated(body: meta.JsonObject) -> meta.JsonObject:

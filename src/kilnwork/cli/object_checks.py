@@ -32,10 +32,10 @@ async def check(s: session.Session, body: meta.JsonObject, namespace: str) -> No
         sample, field = object_manifests.sample(spec, body["metadata"]["name"], namespace)
         kind = await s.kinds.of(sample["apiVersion"], sample["kind"])
     except (msgspec.ValidationError, substitution.InvalidTemplate, documents.LimitExceeded):
-        return  # the server says it better
+        return  # the server reports it with a better text
     except object_manifests.InvalidManifest:
         return
-    except errors.Unusable as error:
+    except errors.InvalidInput as error:
         s.warn(f"{body['metadata']['name']}: its object is not checked: {error}")
         return
     try:

@@ -14,15 +14,15 @@ from kilnwork.cli import errors, session, task_progress, wait_notice
 from kilnwork.kube import errors as kube_errors
 
 _PAUSE_S = 0.5
-"""Pause before a watch is opened again after the server went away."""
+"""Pause before a watch is opened again after it failed."""
 
 Test = Callable[[meta.JsonObject | None], bool]
-"""True when the object is as wanted, given None when it does not exist; may raise to stop
+"""Returns whether the object, or None if it does not exist, is as wanted; may raise to stop
 waiting."""
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class WaitSubject:
     """The object to wait for, by kind, name and namespace."""
 
     resource: resource.Resource
@@ -31,7 +31,7 @@ class Subject:
 
 
 async def versions(
-    s: session.Session, subject: Subject
+    s: session.Session, subject: WaitSubject
 ) -> AsyncGenerator[meta.JsonObject | None, None]:
     """Yield the object now and after every change; None while it does not exist. Never ends.
 
@@ -57,7 +57,7 @@ async def versions(
 
 async def until(
     s: session.Session,
-    subject: Subject,
+    subject: WaitSubject,
     test: Test,
     *,
     text: str,
@@ -135,13 +135,15 @@ def _is_forced(live: meta.JsonObject, run: int) -> bool:
     return bool(notes.get(task.FORCE_ANNOTATION) == str(run))
 
 
-async def for_final(s: session.Session, name: str, *, timeout_s: float | None, run: int = 0) -> str:
+async def wait_until_final(
+    s: session.Session, name: str, *, timeout_s: float | None, run: int = 0
+) -> str:
     """Wait until a task finishes, whether it is an object or only in the journal, and return its
     state.
 
     `run`: wait until this or a later run has finished.
     """
-    subject = Subject(kinds.TASKS, name, s.one_namespace())
+    subject = WaitSubject(kinds.TASKS, name, s.one_namespace())
     path = s.path(kinds.TASKS, name, namespace=subject.namespace)
     text = f"waiting for task {name} to stop"
 

@@ -16,7 +16,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ServerTarget:
     """Server, user and namespace of a command. None: as the kubeconfig says."""
 
     namespace: str | None = None
@@ -36,7 +36,7 @@ def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None
             ctx=ctx,
             param=param,
         )
-    chosen = replace(ctx.obj or Target(), **{param.name: value})
+    chosen = replace(ctx.obj or ServerTarget(), **{param.name: value})
     link: click.Context | None = ctx
     while link is not None:
         link.obj = chosen
@@ -71,7 +71,7 @@ def _target(function: Function, *, lists: bool) -> Function:
             "--all-namespaces",
             is_flag=True,
             hidden=not lists,
-            help="Use all namespaces.",
+            help="Use all namespaces; for commands that list.",
             **_SILENT,
         ),
         click.option(
@@ -105,10 +105,10 @@ def data(function: Function) -> Function:
 _SILENT: dict[str, Any] = {"expose_value": False, "callback": _remember}
 
 
-def current() -> Target:
+def current() -> ServerTarget:
     """Return the values of these options for the running command."""
     found = click.get_current_context().obj
-    return found if isinstance(found, Target) else Target()
+    return found if isinstance(found, ServerTarget) else ServerTarget()
 
 
 def output(*forms: str) -> Callable[[Function], Function]:
@@ -167,4 +167,4 @@ def parse_duration(text: str) -> float:
 
 
 DURATION = Parsed("duration", parse_duration)
-"""Seconds, or units as kubectl takes them."""
+"""Option type of a duration in seconds; accepts units as kubectl does."""

@@ -14,7 +14,7 @@ import click
 from kilnwork.cli import errors, session
 from kilnwork.data import blobs
 from kilnwork.data import errors as data_errors
-from kilnwork.sdk import packing
+from kilnwork.sdk import code_packing
 
 
 class PackedCode(NamedTuple):
@@ -28,23 +28,23 @@ class PackedCode(NamedTuple):
 def pack(
     working_dir: Path | None, *, files: Sequence[Path] = (), modules: Sequence[str] = ()
 ) -> PackedCode:
-    """Pack a directory, single files and modules together. Raises `errors.Unusable`."""
+    """Pack a directory, single files and modules together. Raises `errors.InvalidInput`."""
     with tempfile.TemporaryDirectory(prefix="kiln-c-") as directory:
         kept = blobs.Blobs(Path(directory), durable=False)
         try:
-            packed = packing.pack(working_dir, kept, files=files, modules=modules)
+            packed = code_packing.pack(working_dir, kept, files=files, modules=modules)
         except (data_errors.DataError, OSError) as error:
-            raise errors.Unusable(f"the code cannot be sent: {error}") from error
+            raise errors.InvalidInput(f"the code cannot be sent: {error}") from error
         if packed.digest is None:
-            raise errors.Unusable(f"--working-dir {working_dir}: it has no files")
+            raise errors.InvalidInput(f"--working-dir {working_dir}: it has no files")
         with open(kept.open(blobs.parse(packed.digest)), "rb") as file:  # noqa: PTH123
             body = file.read()
     return PackedCode(packed.digest, body, packed.left_out)
 
 
-async def send(s: session.Session, packed: PackedCode) -> None:
+async def upload(s: session.Session, packed: PackedCode) -> None:
     """Upload the blob to where workers find it. Raises a KubeError."""
     for directory in packed.left_out:
-        click.echo(packing.NOT_SHIPPED.format(directory), err=True)
+        click.echo(code_packing.NOT_SHIPPED.format(directory), err=True)
     path = f"/blobs/{session.quoted(s.one_namespace())}/{packed.digest}"
     await s.exchange("PUT", path, body=packed.body)

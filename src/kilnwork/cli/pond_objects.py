@@ -13,7 +13,7 @@ from kilnwork.cli import file_jobs
 Item = Mapping[str, Any]
 
 _SHOWN = 5
-"""Troubles that are named one by one."""
+"""Maximum number of node errors that are listed."""
 
 
 def path(namespace: str, name: str) -> str:
@@ -34,7 +34,7 @@ def sentence(found: Item, nodes: Sequence[Item]) -> str:
     full = conditions.get("Full")
     if full is not None and full["status"] == "True":
         text += f" It is full: {_sentence(full['message'])}"
-    troubles = list(_troubles(nodes))
+    troubles = list(_node_errors(nodes))
     text += "".join(f" {_sentence(one)}" for one in troubles[:_SHOWN])
     if len(troubles) > _SHOWN:
         text += f" {len(troubles) - _SHOWN} more: `kiln data {name} -o json` has them."
@@ -45,16 +45,16 @@ def _ready(condition: Item, status: Item) -> str:
     counts, size = status.get("nodes") or {}, file_jobs.size_text
     ready, total = counts.get("ready", 0), counts.get("total", 0)
     verb = "has" if ready == 1 else "have"
-    agents = f"{ready} of {file_jobs.many(total, 'node')} {verb} an agent that reports"
+    agents = f"{ready} of {file_jobs.counted(total, 'node')} {verb} an agent that reports"
     if condition["status"] != "True":
         return f"is not ready ({condition['reason']}): {_sentence(condition['message'])} {agents}."
     room = status.get("bytes") or {}
-    snapshots = file_jobs.many(status.get("snapshotsTotal", 0), "snapshot")
+    snapshots = file_jobs.counted(status.get("snapshotsTotal", 0), "snapshot")
     held = f"{size(room.get('used', 0))} of {size(room.get('capacity', 0))}"
     return f"is ready: {agents}, with {snapshots}, {held}."
 
 
-def _troubles(nodes: Sequence[Item]) -> Iterator[str]:
+def _node_errors(nodes: Sequence[Item]) -> Iterator[str]:
     """Yield the last errors of each node: its own, and those of its leases and pins."""
     for node in nodes:
         if not node["ready"]:
@@ -78,7 +78,7 @@ def _damaged(nodes: Sequence[Item]) -> Iterator[str]:
         count = node["counters"].get("quarantined", 0)
         if count:
             yield (
-                f"{file_jobs.many(count, 'damaged file')} of node {node['node']} "
+                f"{file_jobs.counted(count, 'damaged file')} of node {node['node']} "
                 f"{'was' if count == 1 else 'were'} set aside since its agent was started: look "
                 "after its disk."
             )

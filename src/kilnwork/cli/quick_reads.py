@@ -17,7 +17,7 @@ import msgspec
 
 from kilnwork.api import resource
 from kilnwork.cli import options
-from kilnwork.endpoints import client, connector
+from kilnwork.endpoints import connector, manager_client
 from kilnwork.kit import clock, http_types
 from kilnwork.kube import config
 
@@ -25,22 +25,22 @@ PATIENCE_S = 1.0
 """How long all reads together may take."""
 
 NEWEST = 100
-"""So many are offered of what may be many."""
+"""Maximum number of names that are offered."""
 
 _NAMES_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
-"""Accept header by which a list comes without what is in its objects."""
+"""Accept header for a list with only the metadata of its objects."""
 
 
-class Reader:
+class QuickReader:
     """Reads from the server that the options name. Raises what `kube.config.load` raises."""
 
-    def __init__(self, target: options.Target) -> None:
+    def __init__(self, target: options.ServerTarget) -> None:
         path = Path(target.kubeconfig) if target.kubeconfig else None
         load = functools.partial(config.load, path, context=target.context)
         self._server = connector.ServerConnector(load, clock.SystemClock())
         self.namespace = target.namespace or self._server.settings.namespace
         self._manager = connector.ManagerConnector(load, namespace=self.namespace)
-        self._http = client.Client(self._server)
+        self._http = manager_client.Client(self._server)
 
     def close(self) -> None:
         """Close the connections."""
@@ -64,9 +64,9 @@ class Reader:
         none.
         """
         response = self.get(path, query)
-        if response.is_kubernetes_status():  # of an API server with a manager behind it
+        if response.is_kubernetes_status():  # from an API server with a manager behind it
             self._manager.find()
-            http = client.Client(self._manager)
+            http = manager_client.Client(self._manager)
             try:
                 response = http.exchange(_request(self._manager.path(path), query))
             finally:
@@ -85,7 +85,7 @@ def _request(
 
 
 @contextlib.contextmanager
-def impatient() -> Iterator[None]:
+def limit_time() -> Iterator[None]:
     """Raise TimeoutError in a block that takes longer than `PATIENCE_S`, whatever it waits for."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -7,18 +7,18 @@ from kilnwork.cli import session
 from kilnwork.kube import errors as kube_errors
 
 
-async def waits_for(s: session.Session) -> str:
+async def read_open_checks(s: session.Session) -> str:
     """Return what the server waits for, or "" if it is ready."""
     try:
         await s.exchange("GET", "/readyz")
     except kube_errors.Unavailable as error:
         if not error.status:
             raise
-        return open_checks(str(error))
+        return parse_open_checks(str(error))
     return ""
 
 
-def open_checks(readyz: str) -> str:
+def parse_open_checks(readyz: str) -> str:
     """Return what the server waits for, from the text of /readyz."""
     lines = readyz.splitlines()
     return "; ".join(line.removeprefix("[-]") for line in lines if line.startswith("[-]"))

@@ -14,7 +14,7 @@ import yaml
 from kilnwork.api import meta, resource
 
 MIN_CELL = 12
-"""No column is cut below this width."""
+"""Minimum width to which a column is cut."""
 
 _Base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 

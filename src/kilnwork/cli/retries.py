@@ -26,7 +26,7 @@ from kilnwork.kube import errors as kube_errors
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartedRun:
     """A started run. `sentence`: the text to print; `end`: waits for the end and returns the final
     state; `name`: the name for `kiln why`.
     """
@@ -36,7 +36,7 @@ class Started:
     end: Callable[[float | None], Awaitable[str]]
 
 
-async def task(s: session.Session, name: str, *, force: bool) -> Started:
+async def task(s: session.Session, name: str, *, force: bool) -> StartedRun:
     """Start a new run of one task, from its beginning."""
     path = s.path(api_kinds.TASKS, name, namespace=s.one_namespace())
     try:
@@ -49,24 +49,24 @@ async def task(s: session.Session, name: str, *, force: bool) -> Started:
             live = await s.ask("GET", s.tasks_path(name))
             if not _runs_again(str(live["state"]), int(live["run"])):
                 raise
-            return _of_task(s, name, int(live["run"]), already=True)
-        return _of_task(s, name, int(response["run"]))
+            return _started(s, name, int(live["run"]), already=True)
+        return _started(s, name, int(response["run"]))
     status = live.get("status") or {}
     state, run = str(status.get("state", "")), max(int(status.get("run", 0)), 1)
     asked = live.get("spec", {}).get("run", 1)
     if asked > run:
-        return _of_task(s, name, int(asked), already=True)
+        return _started(s, name, int(asked), already=True)
     if _runs_again(state, run):
-        return _of_task(s, name, run, already=True)
+        return _started(s, name, run, already=True)
     _check(name, live["spec"], state)
     if state == "Success" and not force:
         raise errors.CommandError(f"task {name} has succeeded: --force runs it again")
     notes = {api_task.FORCE_ANNOTATION: str(run + 1)} if state == "Success" else {}
     await _raise_run(s, (failed_objects.TASK, name), run + 1, notes=notes)
-    return _of_task(s, name, run + 1)
+    return _started(s, name, run + 1)
 
 
-async def failed_task(s: session.Session, name: str, begun: set[str]) -> Started:
+async def failed_task(s: session.Session, name: str, begun: set[str]) -> StartedRun:
     """Start a run of a failed task that reuses the results of what succeeded, and of all tasks that
     failed with it.
 
@@ -81,48 +81,50 @@ async def failed_task(s: session.Session, name: str, begun: set[str]) -> Started
     state, run = str(status.get("state", "")), max(int(status.get("run", 0)), 1)
     if live.get("spec", {}).get("run", 1) <= run:
         if _runs_again(state, run):
-            return _of_task(s, name, run, already=True)
+            return _started(s, name, run, already=True)
         _check(name, live["spec"], state)
         if state == "Success":
             raise errors.CommandError(f"task {name} has succeeded: nothing in it has failed")
     subject = failed_objects.TASK, name
     runs = await _failed_objects(s, subject)
-    asked = max(run, int(live.get("spec", {}).get("run", 1)))  # another word may have started it
-    return _of_task(s, name, runs.get(subject, asked), others=len(runs) - 1)
+    asked = max(
+        run, int(live.get("spec", {}).get("run", 1))
+    )  # another argument may have started it
+    return _started(s, name, runs.get(subject, asked), others=len(runs) - 1)
 
 
-async def _failed_in_journal(s: session.Session, name: str, begun: set[str]) -> Started:
+async def _failed_in_journal(s: session.Session, name: str, begun: set[str]) -> StartedRun:
     try:
         response = await s.ask("POST", s.tasks_path(name, "retry"), query={"failed": "true"})
     except kube_errors.Conflict:
         live = await s.ask("GET", s.tasks_path(name))
         run = int(live["run"])
         if live["id"] in begun:
-            return _of_task(s, name, run)
+            return _started(s, name, run)
         if not _runs_again(str(live["state"]), run):
             raise
-        return _of_task(s, name, run, already=True)
+        return _started(s, name, run, already=True)
     retried = response["retried"]
     begun.update(retried["tasks"])
     objects = [(failed_objects.TASK, str(one)) for one in retried["objects"]]
     raised = await _failed_objects(s, *objects) if objects else {}
     others = len(retried["tasks"]) + len(raised) - 1
     if response["id"] in retried["tasks"]:
-        return _of_task(
+        return _started(
             s, name, int(response["run"]), others=others, children=int(retried["waiting"])
         )
-    # it runs again when the object above it asks for it
+    # the object above it submits it again
     above = ", ".join(one for _, one in objects)
-    return Started(
+    return StartedRun(
         name,
         f"{above} starts again and will run {name} again",
-        lambda timeout_s: object_waits.for_final(
+        lambda timeout_s: object_waits.wait_until_final(
             s, name, timeout_s=timeout_s, run=int(response["run"]) + 1
         ),
     )
 
 
-def _of_task(
+def _started(
     s: session.Session,
     name: str,
     run: int,
@@ -130,7 +132,7 @@ def _of_task(
     others: int = 0,
     children: int = 0,
     already: bool = False,
-) -> Started:
+) -> StartedRun:
     """Return the started run of a task.
 
     `others`: number of tasks that start again with it. `children`: number of failed children of all
@@ -142,10 +144,10 @@ def _of_task(
         number = "1 failed child" if children == 1 else f"{children} failed children"
         more += f" and {number}" if more else f", with {number}"
     verb = "is running again already," if already else "starts again"
-    return Started(
+    return StartedRun(
         name,
         f"{name} {verb} as run {run}{more}",
-        lambda timeout_s: object_waits.for_final(s, name, timeout_s=timeout_s, run=run),
+        lambda timeout_s: object_waits.wait_until_final(s, name, timeout_s=timeout_s, run=run),
     )
 
 
@@ -163,9 +165,9 @@ def _check(name: str, spec: dict[str, Any], state: str) -> None:
         raise errors.CommandError(f"task {name} is suspended: `kiln resume {name}` first")
 
 
-async def _over(
+async def _wait_until_finished(
     s: session.Session,
-    subject: object_waits.Subject,
+    subject: object_waits.WaitSubject,
     is_over: Callable[[dict[str, Any]], bool],
     *,
     timeout_s: float | None,
@@ -180,21 +182,23 @@ async def _over(
     )
 
 
-async def sync_set(s: session.Session, name: str) -> Started:
+async def sync_set(s: session.Session, name: str) -> StartedRun:
     """Start a run of the failed steps of the newest generation of a SyncSet, and of the steps after
     them.
     """
     run = await set_objects.retry(s, name)
 
     async def end(timeout_s: float | None) -> str:
-        subject = object_waits.Subject(api_kinds.SYNC_SETS, name, s.one_namespace())
-        over = await _over(s, subject, set_objects.is_over, timeout_s=timeout_s)
+        subject = object_waits.WaitSubject(api_kinds.SYNC_SETS, name, s.one_namespace())
+        over = await _wait_until_finished(s, subject, set_objects.is_over, timeout_s=timeout_s)
         return "Deleted" if over is None else set_objects.phase(over)
 
-    return Started(f"syncset/{name}", f"SyncSet {name}: what failed starts again as run {run}", end)
+    return StartedRun(
+        f"syncset/{name}", f"SyncSet {name}: what failed starts again as run {run}", end
+    )
 
 
-async def job(s: session.Session, found: job_names.Item, *, failed: bool) -> Started:
+async def job(s: session.Session, found: job_names.Item, *, failed: bool) -> StartedRun:
     """Start a run of the indexes of a Job that have not succeeded; `failed`: also of Jobs that
     failed with it.
     """
@@ -223,25 +227,25 @@ async def job(s: session.Session, found: job_names.Item, *, failed: bool) -> Sta
     return _of_job(s, name, f"job/{name} starts again as run {run}{more}")
 
 
-def _of_job(s: session.Session, name: str, sentence: str) -> Started:
+def _of_job(s: session.Session, name: str, sentence: str) -> StartedRun:
     async def end(timeout_s: float | None) -> str:
-        subject = object_waits.Subject(api_kinds.JOBS, name, s.one_namespace())
-        over = await _over(s, subject, job_objects.is_over, timeout_s=timeout_s)
+        subject = object_waits.WaitSubject(api_kinds.JOBS, name, s.one_namespace())
+        over = await _wait_until_finished(s, subject, job_objects.is_over, timeout_s=timeout_s)
         return "Deleted" if over is None else job_objects.phase(over)
 
-    return Started(f"job/{name}", sentence, end)
+    return StartedRun(f"job/{name}", sentence, end)
 
 
-async def file_job(s: session.Session, found: file_jobs.Job) -> Started:
+async def file_job(s: session.Session, found: file_jobs.Job) -> StartedRun:
     """Start a run of the failed or cancelled parts of a file job."""
     job_id = found["id"]
-    document = await file_jobs.tell(s, job_id, "retry")
+    document = await file_jobs.post_action(s, job_id, "retry")
 
     async def end(timeout_s: float | None) -> str:
-        last = await file_job_progress.until_over(s, job_id, timeout_s=timeout_s)
+        last = await file_job_progress.wait_until_finished(s, job_id, timeout_s=timeout_s)
         return str(file_jobs.phase(last))
 
-    return Started(job_id, file_jobs.sentence(document), end)
+    return StartedRun(job_id, file_jobs.sentence(document), end)
 
 
 async def _failed_objects(

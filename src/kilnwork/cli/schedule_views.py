@@ -14,18 +14,18 @@ from kilnwork.cli import errors, render
 from kilnwork.kit import clock
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True):
+class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
     """One schedule, ready to be printed."""
 
     name: str
     spec: job_config.Schedule
     schedule: schedules.CompiledSchedule
     ticks: tuple[int, ...]
-    """The next ones, also if the schedule is disabled."""
+    """The next ticks, also if the schedule is disabled."""
     status: job_config.JobConfigStatus = job_config.JobConfigStatus()
 
 
-def of_config(found: job_config.JobConfig, *, now: float, count: int) -> View | None:
+def view_config(found: job_config.JobConfig, *, now: float, count: int) -> ScheduleView | None:
     """Return the schedule of a JobConfig, or None if it has none. Raises `errors.CommandError` for
     an invalid one.
     """
@@ -40,7 +40,7 @@ def of_config(found: job_config.JobConfig, *, now: float, count: int) -> View | 
         raise errors.CommandError(f"JobConfig {metadata.name}: {error}") from error
     last = found.status.last_scheduled
     after = max(int(now), int(clock.parse_rfc3339(last)) if last else 0)
-    return View(
+    return ScheduleView(
         name=metadata.name,
         spec=spec,
         schedule=schedule,
@@ -49,12 +49,12 @@ def of_config(found: job_config.JobConfig, *, now: float, count: int) -> View | 
     )
 
 
-def of_expressions(
+def view_expressions(
     expressions: Sequence[str], zone: str, *, name: str, now: float, count: int
-) -> View:
+) -> ScheduleView:
     """Return a view of cron expressions that belong to no JobConfig.
 
-    `name`: NAMESPACE/NAME, from which `H` is derived. Raises `errors.Unusable`.
+    `name`: NAMESPACE/NAME, from which `H` is derived. Raises `errors.InvalidInput`.
     """
     cron = job_config.CronSchedule(expressions=tuple(expressions), timezone=zone)
     spec = job_config.Schedule(cron=cron)
@@ -63,9 +63,9 @@ def of_expressions(
         schedule = schedules.CompiledSchedule.of(spec, namespace=namespace or "default", name=bare)
     except schedules.InvalidSchedule as error:
         options = {"cron.timezone": "--timezone"}
-        raise errors.Unusable(f"{options.get(error.path, '--cron')}: {error.detail}") from error
+        raise errors.InvalidInput(f"{options.get(error.path, '--cron')}: {error.detail}") from error
     ticks = schedules.upcoming(schedule, int(now), count)
-    return View(name=bare, spec=spec, schedule=schedule, ticks=ticks)
+    return ScheduleView(name=bare, spec=spec, schedule=schedule, ticks=ticks)
 
 
 def expressions(spec: job_config.Schedule) -> str:
@@ -84,7 +84,7 @@ def local(tick: float, zone: dt.tzinfo) -> str:
     return dt.datetime.fromtimestamp(tick, zone).strftime("%a %Y-%m-%d %H:%M:%S %z")
 
 
-def describe(view: View, *, now: float) -> Iterator[str]:
+def describe(view: ScheduleView, *, now: float) -> Iterator[str]:
     """Yield the lines about one schedule."""
     state = ", disabled" if view.spec.disabled else ""
     yield f"{view.name}: {expressions(view.spec)} in {zone_name(view.spec)}{state}"
@@ -123,12 +123,12 @@ def missed_text(status: job_config.JobConfigStatus) -> str | None:
 _COLUMNS = ("NAME", "CRON", "TIMEZONE", "NEXT", "IN", "LAST", "MISSED")
 
 
-def table(views: Sequence[View], *, now: float) -> list[str]:
+def table(views: Sequence[ScheduleView], *, now: float) -> list[str]:
     """Return the lines of a table, one schedule per line."""
     return render.columns(_COLUMNS, [_row(view, now=now) for view in views])
 
 
-def _row(view: View, *, now: float) -> tuple[object, ...]:
+def _row(view: ScheduleView, *, now: float) -> tuple[object, ...]:
     following = view.ticks[0] if view.ticks and not view.spec.disabled else None
     missed, last = view.status.missed, view.status.last_scheduled
     next_text = "disabled" if view.spec.disabled else None
@@ -143,7 +143,7 @@ def _row(view: View, *, now: float) -> tuple[object, ...]:
     )
 
 
-def document(view: View) -> dict[str, Any]:
+def document(view: ScheduleView) -> dict[str, Any]:
     """Return one schedule as a JSON document."""
     zone = view.schedule.zone
     return {

@@ -13,7 +13,7 @@ import msgspec
 _FILE = "namespaces.json"
 
 
-class Record(msgspec.Struct, frozen=True):
+class NamespaceRecord(msgspec.Struct, frozen=True):
     """The served namespaces (`only_in`, empty for all), and those whose clusters must still be
     updated (`left`).
     """
@@ -22,11 +22,11 @@ class Record(msgspec.Struct, frozen=True):
     left: tuple[str, ...] = ()
 
 
-def changed(data_dir: Path, only_in: Sequence[str]) -> Record:
+def record_served(data_dir: Path, only_in: Sequence[str]) -> NamespaceRecord:
     """Store the namespaces that are served from now on; return a record with all that were left."""
     before = _read(data_dir)
     candidates = {*before.only_in, *before.left} if only_in else set[str]()
-    record = Record(tuple(only_in), tuple(sorted(candidates - set(only_in))))
+    record = NamespaceRecord(tuple(only_in), tuple(sorted(candidates - set(only_in))))
     _write(data_dir, record)
     return record
 
@@ -38,14 +38,14 @@ def forget(data_dir: Path, namespace: str) -> None:
     _write(data_dir, msgspec.structs.replace(record, left=left))
 
 
-def _read(data_dir: Path) -> Record:
+def _read(data_dir: Path) -> NamespaceRecord:
     try:
-        return msgspec.json.decode((data_dir / _FILE).read_bytes(), type=Record)
+        return msgspec.json.decode((data_dir / _FILE).read_bytes(), type=NamespaceRecord)
     except (FileNotFoundError, msgspec.MsgspecError):
-        return Record()
+        return NamespaceRecord()
 
 
-def _write(data_dir: Path, record: Record) -> None:
+def _write(data_dir: Path, record: NamespaceRecord) -> None:
     temporary = data_dir / f"{_FILE}.new"
     temporary.write_bytes(msgspec.json.encode(record))
     temporary.replace(data_dir / _FILE)

@@ -35,17 +35,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-"""Accept header by which the server sends a list as rows with the columns of its kind."""
+"""Accept header for a list as a metav1.Table with the columns of its kind."""
 
 PAGE = 500
-"""Objects asked for at once, as kubectl does."""
+"""Number of objects per page, as in kubectl."""
 
 
 _OUR_KINDS = f"/apis/{api_kinds.GROUP}/"
-"""Below, a 404 without the name of an object is of a kind that is not served, or not so."""
+"""Path prefix of kilnwork's kinds: a 404 without an object's name means that a kind is not served.
+"""
 
 _MANAGERS = ("/v1/", "/jobs", "/files", "/blobs/")
-"""Paths that begin so are the manager's, wherever it is."""
+"""Prefixes of the manager's paths, wherever it runs."""
 
 
 _ACCOUNTS = (manager.DRIVER_ACCOUNT, manager.READER_ACCOUNT)
@@ -53,7 +54,7 @@ _ACCOUNTS = (manager.DRIVER_ACCOUNT, manager.READER_ACCOUNT)
 
 _ENDPOINT_ERRORS: Mapping[type[endpoint_errors.EndpointError], type[errors.CommandError]] = {
     endpoint_errors.EndpointError: errors.CommandError,
-    endpoint_errors.AccessDenied: errors.Refused,
+    endpoint_errors.AccessDenied: errors.AccessRefused,
     endpoint_errors.ManagerNotReady: errors.Unreachable,
 }
 
@@ -83,7 +84,7 @@ class Session:
     """Requests to one server, with the namespace of a command that names none."""
 
     def __init__(
-        self, settings: config.Config, http: "transport.Transport", target: options.Target
+        self, settings: config.Config, http: "transport.Transport", target: options.ServerTarget
     ) -> None:
         self.server = settings.server
         self.settings = settings
@@ -155,16 +156,16 @@ class Session:
         KubeError.
         """
         route = await self._route_of(path)
-        said = dict(headers or {})
+        rest = dict(headers or {})
         asked = http_types.ClientRequest(
             method=method,
             path=route.prefix + path,
             query=query,
             body=body,
-            content_type=said.pop("Content-Type", http_types.BYTES),
-            accept=said.pop("Accept", "*/*"),
+            content_type=rest.pop("Content-Type", http_types.BYTES),
+            accept=rest.pop("Accept", "*/*"),
             timeout_s=timeout_s,
-            headers={**route.headers, **said},
+            headers={**route.headers, **rest},
         )
         return await self.http.send(asked)
 
@@ -209,9 +210,9 @@ class Session:
         click.echo(f"{what}{where}{hint}", err=True)
 
     def one_namespace(self) -> str:
-        """Return the namespace of a single object. Raises `errors.Unusable` under `-A`."""
+        """Return the namespace of a single object. Raises `errors.InvalidInput` under `-A`."""
         if self.target.all_namespaces:
-            raise errors.Unusable("an object has one namespace: say -n NAMESPACE instead of -A")
+            raise errors.InvalidInput("an object has one namespace: say -n NAMESPACE instead of -A")
         return self.namespace
 
     async def pages(
@@ -267,8 +268,8 @@ class Session:
     async def find_manager(self) -> None:
         """Find the manager now.
 
-        Raises `errors.Refused` if access to it is denied; a manager that is not ready yet is asked
-        again by later requests.
+        Raises `errors.AccessRefused` if access to it is denied; a manager that is not ready yet is
+        asked again by later requests.
         """
         with contextlib.suppress(errors.Unreachable):
             await self._route_of(_MANAGERS[0])
@@ -345,7 +346,7 @@ def _watching(name: str) -> Any:
     return lazy_import.load("kilnwork.kube.watch_stream", name)
 
 
-def decoded(response: http_types.ClientResponse) -> Any:
+def decode_json(response: http_types.ClientResponse) -> Any:
     """Return the JSON value in a response. Raises CommandError if it is not JSON."""
     try:
         return msgspec.json.decode(response.body)
@@ -368,17 +369,17 @@ def run(work: Callable[[Session], Awaitable[T]]) -> T:
     directory = None if target.data is None else Path(target.data)
     if directory is not None and not (directory / "kubeconfig").exists():
         return _in_directory(work, directory, target)
-    if directory is not None:  # the data directory of a `kiln up`
+    if directory is not None:  # of `kiln up`
         target = dataclasses.replace(target, kubeconfig=str(directory / "kubeconfig"))
-    settings = settings_of(target)
+    settings = load_settings(target)
     try:
         return asyncio.run(_connected(work, settings))
     except kube_errors.KubeError as error:
-        raise in_words(error, settings.server) from error
+        raise explain_error(error, settings.server) from error
 
 
 def _in_directory(
-    work: Callable[[Session], Awaitable[T]], directory: Path, target: options.Target
+    work: Callable[[Session], Awaitable[T]], directory: Path, target: options.ServerTarget
 ) -> T:
     """Do the work with the tasks of a directory. Imports modules that only this case needs."""
     opened = lazy_import.load("kilnwork.cli.directory_session", "opened")
@@ -390,10 +391,10 @@ def _in_directory(
     try:
         return asyncio.run(connected())
     except kube_errors.KubeError as error:
-        raise in_words(error, str(directory)) from error
+        raise explain_error(error, str(directory)) from error
 
 
-def settings_of(target: options.Target) -> config.Config:
+def load_settings(target: options.ServerTarget) -> config.Config:
     """Return server and credentials from the options, $KUBECONFIG or the default data directory."""
     path = Path(target.kubeconfig) if target.kubeconfig else None
     try:
@@ -412,7 +413,7 @@ async def _connected(work: Callable[[Session], Awaitable[T]], settings: config.C
 
 
 @contextlib.asynccontextmanager
-async def connect(settings: config.Config, target: options.Target) -> AsyncIterator[Session]:
+async def connect(settings: config.Config, target: options.ServerTarget) -> AsyncIterator[Session]:
     warnings = Warnings()
     http: transport.Transport = _transport("Transport")(
         settings,
@@ -426,7 +427,7 @@ async def connect(settings: config.Config, target: options.Target) -> AsyncItera
         yield session
 
 
-def in_words(error: kube_errors.KubeError, server: str) -> errors.CommandError:
+def explain_error(error: kube_errors.KubeError, server: str) -> errors.CommandError:
     """Return an error that says what failed and what to do, with its exit code."""
     if isinstance(error, kube_errors.Unavailable) and not error.status:
         timed_out = error.reason == "Timeout"
@@ -439,10 +440,10 @@ def in_words(error: kube_errors.KubeError, server: str) -> errors.CommandError:
     if isinstance(error, kube_errors.NotFound):
         return errors.Missing(str(error))
     if isinstance(error, kube_errors.Unauthorized):
-        return errors.Refused(
+        return errors.AccessRefused(
             f"{server} does not accept the token of the kubeconfig ({error}): take the kubeconfig "
             "that `kiln up` prints; for another cluster log in again."
         )
     if isinstance(error, kube_errors.Forbidden):
-        return errors.Refused(str(error))
+        return errors.AccessRefused(str(error))
     return errors.CommandError(str(error))

@@ -14,10 +14,10 @@ from kilnwork.cli import errors, job_logs, session, set_objects, task_logs
 from kilnwork.kube import errors as kube_errors
 
 MAX_SHOWN = 20
-"""Of a flow with more tasks so many are shown: those that failed first."""
+"""Maximum number of tasks that are shown, failed ones first."""
 
 _INDEX = re.compile(r"\[[^\]]*\]")
-"""Of a round or a shard, in the key of an instance."""
+"""Index of a round or a shard in the key of an instance."""
 
 
 def _path(s: session.Session, name: str) -> str:
@@ -25,7 +25,7 @@ def _path(s: session.Session, name: str) -> str:
     return f"/v1/namespaces/{namespace}/syncsets/{session.quoted(name)}/steps"
 
 
-async def listed(
+async def list_instances(
     s: session.Session, name: str, **wanted: str
 ) -> AsyncGenerator[dict[str, Any], None]:
     """Yield instances of steps in the order of their start. `wanted`: step, state, generation."""
@@ -39,7 +39,7 @@ async def listed(
         query["after"] = str(page["after"])
 
 
-def _others(of: Mapping[str, Any], step: str | None) -> str:
+def _name_steps(of: Mapping[str, Any], step: str | None) -> str:
     """Return a text that names the existing steps, if `step` is neither one of them nor an instance
     of one.
     """
@@ -57,19 +57,21 @@ async def show(
     `step`: a step's path (`price`), or an instance (`price[17]`). Raises `errors.Missing`.
     """
     if "follow" in query:
-        raise errors.Unusable("logs of a SyncSet cannot be followed: leave out -f, or name a task")
+        raise errors.InvalidInput(
+            "logs of a SyncSet cannot be followed: leave out -f, or name a task"
+        )
     query = dict(query)
-    generation = query.pop("run", "")  # what a task calls a run, a SyncSet calls a generation
+    generation = query.pop("run", "")  # for a SyncSet, --run is the generation
     plain = "" if step is None else step.partition("[")[0] if "." not in step else ""
     found = [
         item
-        async for item in listed(s, name, step=plain, generation=generation)
+        async for item in list_instances(s, name, step=plain, generation=generation)
         if item.get("task") and (step is None or step in (item["key"], item["step"]))
     ]
     if not found:
         where = await set_objects.get(s, name)
         what = "nothing was printed yet" if step is None else f"step {step} has printed nothing"
-        click.echo(f"{what}: {set_objects.sentence(where)}{_others(where, step)}", err=True)
+        click.echo(f"{what}: {set_objects.sentence(where)}{_name_steps(where, step)}", err=True)
         return
     if len(found) == 1 and step is not None:
         await task_logs.of_task(s, str(found[0]["task"]), query)

@@ -18,9 +18,9 @@ _PHASES = {phase.lower(): phase for phase in sync_set.Phase}
 _FINAL = frozenset(phase.value for phase in sync_set.Phase if phase.final)
 
 
-def said(word: str) -> str | None:
+def explicit_name(word: str) -> str | None:
     """Return the name in `syncset/NAME`, or None."""
-    return job_names.said(word, SERVED)
+    return job_names.explicit_name(word, SERVED)
 
 
 async def get(s: session.Session, name: str) -> dict[str, Any]:
@@ -126,11 +126,11 @@ async def suspend(s: session.Session, name: str, *, suspended: bool) -> str:
     """
     found = await get(s, name)
     if is_over(found) and not suspended and (found.get("spec") or {}).get("suspend"):
-        await job_names.change(s, name, {"suspend": False}, SERVED)
+        await job_names.patch_spec(s, name, {"suspend": False}, SERVED)
         return resumed_ended(f"SyncSet {name}", phase(found), retry=f"syncset/{name}")
     if is_over(found):
         raise errors.CommandError(f"SyncSet {name} is already {phase(found)}")
-    await job_names.change(s, name, {"suspend": suspended}, SERVED)
+    await job_names.patch_spec(s, name, {"suspend": suspended}, SERVED)
     return f"SyncSet {name} {'is suspended' if suspended else 'is resumed'}"
 
 
@@ -150,7 +150,7 @@ async def cancel(s: session.Session, name: str, at: str | None) -> str:
     if is_over(found):
         return f"SyncSet {name} is already {phase(found)}"
     change = {"killTimestamp": at or clock.rfc3339(s.clock.wall())}
-    await job_names.change(s, name, change, SERVED)
+    await job_names.patch_spec(s, name, change, SERVED)
     how = "is being stopped" if at is None else f"will be stopped at {at}"
     return f"SyncSet {name} {how}"
 
@@ -179,7 +179,7 @@ async def retry(s: session.Session, name: str) -> int:
             f"SyncSet {name} is suspended: `kiln resume syncset/{name}` first"
         )
     change = {"run": asked + 1, "killTimestamp": None}
-    await job_names.change(s, name, change, SERVED)
+    await job_names.patch_spec(s, name, change, SERVED)
     return asked + 1
 
 
@@ -208,5 +208,5 @@ async def replay(s: session.Session, name: str, generation: int | None) -> int:
         "replay": {"generation": wanted, "of": asked},
         "killTimestamp": None,
     }
-    await job_names.change(s, name, change, SERVED)
+    await job_names.patch_spec(s, name, change, SERVED)
     return wanted

@@ -24,10 +24,10 @@ LOCAL, PODS, VOLCANO = "local", "pods", "volcano"
 BACKENDS = (LOCAL, PODS, VOLCANO)
 
 _POND = "/var/lib/kilnwork/ponds"
-"""Where a DataPond without `path` keeps its data in a cluster."""
+"""Default `path` of a DataPond in a cluster."""
 
 CHANNEL = "tls://kilnwork.kilnwork-system:7445"
-"""Where workers of an installed manager connect; see `kiln install`."""
+"""Address to which workers of an installed manager connect; see `kiln install`."""
 
 
 def objects(
@@ -36,7 +36,7 @@ def objects(
     """Yield the objects in the order in which they would be made.
 
     `backend`: None for that of the SyncSet. `image`: image of workers whose template names none.
-    Raises `errors.Unusable` for a SyncSet that would be refused.
+    Raises `errors.InvalidInput` for a SyncSet that would be refused.
     """
     seen = _read(body, namespace)
     auto = seen.spec.backend is sync_set.Backend.AUTO
@@ -52,7 +52,7 @@ def objects(
         problems += _volcano_problems(seen)
     if problems:
         listed = "\n".join(f"  {field} {why}" for field, why in problems)
-        raise errors.Unusable(f"SyncSet {seen.metadata.name} would be refused:\n{listed}")
+        raise errors.InvalidInput(f"SyncSet {seen.metadata.name} would be refused:\n{listed}")
     spec = _gang(seen, checked)
     yield from (_in_namespace(one, seen) for one in seen.spec.resources.objects)
     if backend == VOLCANO:
@@ -67,7 +67,7 @@ def _read(body: meta.JsonObject, namespace: str) -> sync_set.SyncSet:
     try:
         return msgspec.convert({**body, "metadata": metadata}, sync_set.SyncSet, strict=False)
     except msgspec.ValidationError as error:
-        raise errors.Unusable(f"{error}") from error
+        raise errors.InvalidInput(f"{error}") from error
 
 
 def _volcano_problems(seen: sync_set.SyncSet) -> list[sync_set_validation.Problem]:
@@ -155,7 +155,7 @@ def _volcano(spec: port.GangSpec, *, image: str) -> Iterator[meta.JsonObject]:
     try:
         yield volcano_job.render(name, roles, namespace=spec.namespace, labels=marks)
     except volcano_job.Unrenderable as error:
-        raise errors.Unusable(f"SyncSet {spec.name}: {error}") from error
+        raise errors.InvalidInput(f"SyncSet {spec.name}: {error}") from error
 
 
 def _unowned(body: meta.JsonObject) -> meta.JsonObject:

@@ -15,13 +15,13 @@ from click.shell_completion import CompletionItem
 from kilnwork.api import filejobs, resource
 from kilnwork.api import kinds as api_kinds
 from kilnwork.cli import kinds, options, quick_reads, task_lists
-from kilnwork.endpoints import client
+from kilnwork.endpoints import manager_client
 from kilnwork.kit import errors
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 _NEWEST = str(quick_reads.NEWEST)
-Reader = quick_reads.Reader
+Reader = quick_reads.QuickReader
 
 
 def files(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -97,7 +97,7 @@ def job_options(ctx: click.Context, _: click.Parameter, incomplete: str) -> list
     """Complete `NAME=` for the options of the JobConfig on the command line, and their allowed
     values.
     """
-    # an option without its value, as here, keeps click from giving words to arguments
+    # click assigns no words to arguments while an option lacks its value, as here
     word = ctx.params.get("config") or next(iter(ctx.args), "")
     config = str(word).rpartition("/")[2]
 
@@ -118,7 +118,7 @@ def _option_words(config: dict[str, Any]) -> Iterator[str]:
 
 
 def _meant(word: str) -> tuple[resource.Resource, ...]:
-    found = kinds.named(word, api_kinds.ALL)
+    found = kinds.find_resources(word, api_kinds.ALL)
     return found if len(found) == 1 else ()
 
 
@@ -133,8 +133,11 @@ def _named(reader: Reader, kind: str) -> list[str]:
 
 def _asked(ctx: click.Context, ask: Callable[[Reader], list[str]]) -> list[str]:
     """Read from the server of the command line so far; return nothing if that fails."""
-    target = ctx.obj if isinstance(ctx.obj, options.Target) else options.Target()
-    with contextlib.suppress(errors.KilnError, OSError, client.TryAgain), quick_reads.impatient():
+    target = ctx.obj if isinstance(ctx.obj, options.ServerTarget) else options.ServerTarget()
+    with (
+        contextlib.suppress(errors.KilnError, OSError, manager_client.TryAgain),
+        quick_reads.limit_time(),
+    ):
         reader = Reader(target)
         try:
             return ask(reader)

@@ -23,12 +23,12 @@ from kilnwork.kit import http_types
 from kilnwork.kube import errors as kube_errors
 
 
-async def switch(s: session.Session, words: Sequence[str], *, disabled: bool) -> None:
+async def set_disabled(s: session.Session, words: Sequence[str], *, disabled: bool) -> None:
     """Enable or disable each schedule; print the errors and raise the last one."""
     served = api_kinds.JOB_CONFIGS
 
     async def one(word: str) -> None:
-        name = job_names.bare(word, served)
+        name = job_names.plain_name(word, served)
         found = await job_names.get(s, name, served)
         schedule = found["spec"].get("schedule")
         if not schedule:
@@ -39,10 +39,10 @@ async def switch(s: session.Session, words: Sequence[str], *, disabled: bool) ->
         if bool(schedule.get("disabled")) == disabled:
             click.echo(f"{name} is already {state}")
             return
-        await job_names.change(s, name, {"schedule": {"disabled": disabled}}, served)
+        await job_names.patch_spec(s, name, {"schedule": {"disabled": disabled}}, served)
         click.echo(f"{name} is {state}")
 
-    await file_names.each(words, one)
+    await file_names.for_each(words, one)
 
 
 async def suspend(s: session.Session, words: Sequence[str], *, suspended: bool) -> None:
@@ -54,20 +54,20 @@ async def suspend(s: session.Session, words: Sequence[str], *, suspended: bool) 
         await _suspend_task(s, kinds.task_name(word), suspended=suspended)
 
     async def file_job(found: file_jobs.Job) -> None:
-        after = await file_jobs.tell(s, found["id"], "suspend" if suspended else "resume")
+        after = await file_jobs.post_action(s, found["id"], "suspend" if suspended else "resume")
         click.echo(f"job {after['id']} is {file_jobs.phase(after)}")
 
     async def job(found: job_names.Item) -> None:
         await _suspend_job(s, found, suspended=suspended)
 
     async def one(word: str) -> None:
-        of_set = set_objects.said(word)
+        of_set = set_objects.explicit_name(word)
         if of_set is not None:
             click.echo(await set_objects.suspend(s, of_set, suspended=suspended))
             return
-        await job_names.either(s, word, task=task, file_job=file_job, job=job)
+        await job_names.call_for_named(s, word, task=task, file_job=file_job, job=job)
 
-    await file_names.each(words, one)
+    await file_names.for_each(words, one)
 
 
 async def _suspend_task(s: session.Session, name: str, *, suspended: bool) -> None:
@@ -95,10 +95,10 @@ async def _suspend_job(s: session.Session, found: job_names.Item, *, suspended: 
     name = found["metadata"]["name"]
     if job_objects.is_over(found):
         if not suspended and job_objects.spec(found).get("suspend"):
-            await job_names.change(s, name, {"suspend": False})
+            await job_names.patch_spec(s, name, {"suspend": False})
             phase = job_objects.phase(found)
             click.echo(set_objects.resumed_ended(f"Job {name}", phase, retry=f"job/{name}"))
             return
         raise errors.CommandError(f"Job {name} is already {job_objects.phase(found)}")
-    await job_names.change(s, name, {"suspend": suspended})
+    await job_names.patch_spec(s, name, {"suspend": suspended})
     click.echo(f"Job {name} {'is suspended' if suspended else 'is resumed'}")

@@ -18,17 +18,17 @@ Item = dict[str, Any]
 """One document of `/v1`."""
 
 LIMIT = 50
-"""Tasks in a table for people unless more are asked for; programs get all."""
+"""Default number of tasks in a table; -o json, yaml and name print all."""
 
 WIDTH = 100
-"""Columns that a table fits into."""
+"""Maximum width of a table."""
 
 SHORT_ID = 8
 """Digits from the end of an id that stand for it: two of a million tasks share them once in 4,000
 times; then commands say which two."""
 
 Measure = Literal["took", "cpu", "peak"]
-"""What tasks are sorted by: seconds to the end or until now, seconds of CPU, most memory."""
+"""Sort key of tasks: seconds until the end or now, CPU seconds, or peak memory."""
 
 _COLUMNS = ("ID", "NAME", "STATE", "ATTEMPTS", "AGE", "TOOK", "PARENT")
 _FLEXIBLE = ("NAME", "PARENT", "STATE")
@@ -44,10 +44,10 @@ _WIDE = {
     "MESSAGE": "message",
 }
 _PLAIN_REASONS = ("", "Started", "Succeeded")
-"""They say no more than the state does."""
+"""Reasons that add nothing to the state."""
 
 
-class Some(NamedTuple):
+class TaskPage(NamedTuple):
     """The first tasks of a list. `more`: the number of further tasks, None if unknown but not
     zero.
     """
@@ -56,7 +56,7 @@ class Some(NamedTuple):
     more: int | None = 0
 
 
-async def listed(
+async def list_tasks(
     s: session.Session, *, wanted: Mapping[str, str], limit: int | None = None
 ) -> AsyncIterator[Item]:
     """Yield the tasks of the session's namespace, or of all under `-A`, newest first, at most
@@ -67,16 +67,18 @@ async def listed(
             yield item
 
 
-async def newest(s: session.Session, *, wanted: Mapping[str, str], limit: int) -> Some:
+async def newest(s: session.Session, *, wanted: Mapping[str, str], limit: int) -> TaskPage:
     """Return the newest tasks and the number of the others."""
-    found = [item async for item in listed(s, wanted=wanted, limit=limit + 1)]
-    if len(found) <= limit:  # one more would say that there are more
-        return Some(found)
+    found = [item async for item in list_tasks(s, wanted=wanted, limit=limit + 1)]
+    if len(found) <= limit:  # a further task would mean that there are more
+        return TaskPage(found)
     total = await _total(s, wanted)
-    return Some(found[:limit], None if total is None else max(1, total - limit))
+    return TaskPage(found[:limit], None if total is None else max(1, total - limit))
 
 
-async def greatest(items: AsyncIterator[Item], *, by: Measure, limit: int, now: float) -> Some:
+async def sort_by_measure(
+    items: AsyncIterator[Item], *, by: Measure, limit: int, now: float
+) -> TaskPage:
     """Return the tasks with the highest values of a measure, then those without a value.
 
     Equal ones are sorted newest first. `limit` 0: all.
@@ -94,7 +96,7 @@ async def greatest(items: AsyncIterator[Item], *, by: Measure, limit: int, now: 
         if limit and len(kept) > limit + session.PAGE:
             kept = sorted(kept, key=rank)[:limit]
     kept.sort(key=rank)
-    return Some(kept[: limit or None], max(0, number - limit) if limit else 0)
+    return TaskPage(kept[: limit or None], max(0, number - limit) if limit else 0)
 
 
 _MEASURES = {"cpu": _WIDE["CPU"], "peak": _WIDE["PEAK"]}
@@ -150,15 +152,15 @@ async def show(
     if limit is None and form in (None, "wide"):
         limit = LIMIT
     if sort is not None:
-        every = listed(s, wanted=wanted)
-        found = await greatest(every, by=sort, limit=limit or 0, now=s.clock.wall())
+        every = list_tasks(s, wanted=wanted)
+        found = await sort_by_measure(every, by=sort, limit=limit or 0, now=s.clock.wall())
     elif limit:
         found = await newest(s, wanted=wanted, limit=limit)
-    elif form == "name":  # however many: as they come
+    elif form == "name":  # printed as they arrive, however many
         await _print_ids(s, wanted)
         return
     else:
-        found = Some([item async for item in listed(s, wanted=wanted)])
+        found = TaskPage([item async for item in list_tasks(s, wanted=wanted)])
     if form in (None, "wide"):
         await _show_table(s, found.items, wide=form == "wide", headers=headers)
     else:
@@ -170,7 +172,7 @@ async def show(
 
 async def _print_ids(s: session.Session, wanted: Mapping[str, str]) -> None:
     number = 0
-    async for item in listed(s, wanted=wanted):
+    async for item in list_tasks(s, wanted=wanted):
         click.echo(item["id"])
         number += 1
     if not number:
@@ -286,7 +288,7 @@ def name(item: Item) -> str | None:
 def state(item: Item) -> str:
     """Return the state, with the reason if that adds information."""
     found, reason = str(item.get("state", "")), item.get("reason") or ""
-    if item.get("suspended"):  # what runs goes on, with a reason of its own
+    if item.get("suspended"):  # a running one has its own reason
         reason = reasons.Reason.SUSPENDED.value
     return found if reason in (*_PLAIN_REASONS, found) else f"{found} ({reason})"
 

@@ -18,66 +18,66 @@ from kilnwork.kit import coroutines
 from kilnwork.kube import errors as kube_errors
 
 SAY_S = 1.0
-"""Between looks for what a task waits for that has printed nothing."""
+"""Pause between two reads of what a task without output waits for."""
 
 
 async def of_task(s: session.Session, name: str, query: dict[str, str]) -> None:
     """Copy the log of a task, once it has one."""
     copy = Copy(s, name, query)
     try:
-        await _copied(s, name, copy)
+        await _copy_log(s, name, copy)
     except kube_errors.NotFound:
-        if not await _may_come(s, name, follow="follow" in query):
+        if not await _wait_for_start(s, name, follow="follow" in query):
             raise
-        await _copied(s, name, copy)
+        await _copy_log(s, name, copy)
 
 
-async def _copied(s: session.Session, name: str, copy: "Copy") -> None:
+async def _copy_log(s: session.Session, name: str, copy: "Copy") -> None:
     """Copy the log; as long as it is empty, report what the task waits for."""
     if not copy.follows:
         await copy.run()
         if not copy.copied:
-            await _say_wait(s, name, "")
+            await _report_wait(s, name, "")
         return
     background = coroutines.BackgroundWork("logs")
-    background.start("waiting", _say_waits(s, name, copy))
+    background.start("waiting", _report_waits(s, name, copy))
     try:
         await copy.run()
     finally:
         await background.stop()
 
 
-async def _say_waits(s: session.Session, name: str, copy: "Copy") -> None:
+async def _report_waits(s: session.Session, name: str, copy: "Copy") -> None:
     """Report what the task waits for until there is output. Errors are ignored: the copy reports
     them.
     """
-    said = ""
+    last_text = ""
     while not copy.copied:
         await asyncio.sleep(SAY_S)
         with contextlib.suppress(*errors.SERVER_ERRORS):
-            said = await _say_wait(s, name, said)
+            last_text = await _report_wait(s, name, last_text)
 
 
-async def _say_wait(s: session.Session, name: str, said: str) -> str:
+async def _report_wait(s: session.Session, name: str, last_text: str) -> str:
     """Print what a waiting task waits for, unless that text was printed before; return the text."""
     found = await s.get_json(s.tasks_path(name))
     if found["state"] not in (task_api.State.PENDING, task_api.State.STAGING):
-        return said
+        return last_text
     text = object_waits.described({"status": found})
-    if text != said:
+    if text != last_text:
         click.echo(f"task {name} has printed nothing yet: it is {text}", err=True)
     return text
 
 
-async def _may_come(s: session.Session, name: str, *, follow: bool) -> bool:
+async def _wait_for_start(s: session.Session, name: str, *, follow: bool) -> bool:
     """Return True once a Task object that the journal does not know yet has started."""
-    subject = object_waits.Subject(api_kinds.TASKS, name, s.one_namespace())
+    subject = object_waits.WaitSubject(api_kinds.TASKS, name, s.one_namespace())
     try:
         found = await s.ask("GET", s.path(subject.resource, name, namespace=subject.namespace))
     except kube_errors.NotFound:
         return False
     if object_waits.final(found):
-        raise errors.Missing(_gone(name, found))
+        raise errors.Missing(_explain_missing(name, found))
     if not follow:
         raise errors.CommandError(f"nothing was printed yet: it is {object_waits.described(found)}")
     text = f"waiting for task {name} to start"
@@ -85,7 +85,7 @@ async def _may_come(s: session.Session, name: str, *, follow: bool) -> bool:
     return True
 
 
-def _gone(name: str, found: meta.JsonObject) -> str:
+def _explain_missing(name: str, found: meta.JsonObject) -> str:
     """Return why a finished task has no output: it never ran, or another journal has it."""
     if not (found.get("status") or {}).get("attempts"):
         return f"task {name} printed nothing, it never ran: {object_waits.described(found)}"

@@ -10,14 +10,14 @@ from kilnwork.kit import ids
 from kilnwork.kube import errors as kube_errors
 
 
-async def resolved(s: session.Session, word: str) -> str:
+async def resolve(s: session.Session, word: str) -> str:
     """Return the name of the Task object or the id of the task that digits of an id name.
 
     Any other word, and digits of no id, are returned unchanged. Raises `kube.errors.Conflict` if
     several ids have the digits.
     """
     kind, slash, name = word.rpartition("/")
-    if slash and kinds.named(kind, api_kinds.ALL) != (api_kinds.TASKS,):
+    if slash and kinds.find_resources(kind, api_kinds.ALL) != (api_kinds.TASKS,):
         return word
     if ids.abbreviated(name) is None or await _is_object(s, name):
         return word
@@ -26,7 +26,7 @@ async def resolved(s: session.Session, word: str) -> str:
     except kube_errors.Conflict:
         raise
     except errors.SERVER_ERRORS:
-        return word  # the request for what it names says so
+        return word  # the request for the named object reports the error
     return f"{kind}{slash}{found['name'] if found['declared'] else found['id']}"
 
 

@@ -15,13 +15,13 @@ from kilnwork.cli import errors, session, task_lists
 from kilnwork.kit import progress_meter
 
 MAX_SHOWN = 20
-"""So many failed children are printed; the rest is counted."""
+"""Maximum number of failed children that are printed; the others are counted."""
 
 LOOK_S = 1.0
-"""Between two looks at a task that only the journal has."""
+"""Pause between two reads of a task that only the journal has."""
 
 SAY_S = 5.0
-"""Between two lines where a bar would be in the way of what the task prints."""
+"""Pause between two progress lines where a bar would mix with the task's output."""
 
 
 class Children:
@@ -60,8 +60,8 @@ class Children:
             return
         self._failed = failed
         wanted = {"parent": self._ref, "state": "Failed"}
-        with contextlib.suppress(*errors.SERVER_ERRORS):  # the end of the task says it again
-            found = task_lists.listed(self._session, wanted=wanted, limit=MAX_SHOWN)
+        with contextlib.suppress(*errors.SERVER_ERRORS):  # reported again at the end of the task
+            found = task_lists.list_tasks(self._session, wanted=wanted, limit=MAX_SHOWN)
             for item in reversed([each async for each in found]):
                 self._tell(item)
 

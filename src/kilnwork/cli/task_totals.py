@@ -16,7 +16,7 @@ HEADER = (
 )  # fmt: skip
 
 COMMANDS = "<commands>"
-"""Where tasks are counted that call no function."""
+"""Name under which tasks that call no function are summed up."""
 
 
 class Totals(msgspec.Struct, rename="camel"):
@@ -30,14 +30,14 @@ class Totals(msgspec.Struct, rename="camel"):
     tasks: int = 0
     failed: int = 0
     took_seconds: float = 0.0
-    """Of all together; what ran side by side counts twice."""
+    """Sum over all tasks; parallel time counts multiple times."""
     max_seconds: float = 0.0
     started: int = 0
-    """How many have started: what the mean is of."""
+    """Number of tasks that have started, from which the mean is computed."""
     cpu_seconds: float | None = None
-    """Of the newest attempts, together."""
+    """Sum over the newest attempts."""
     peak_memory_bytes: int | None = None
-    """The highest of one attempt."""
+    """Maximum over the attempts."""
     slowest: str = ""
     """Id of the task that took longest."""
 
@@ -118,7 +118,7 @@ async def show(
     headers: bool,
 ) -> None:
     """Print the totals of all selected tasks."""
-    every = task_lists.listed(s, wanted=wanted)
+    every = task_lists.list_tasks(s, wanted=wanted)
     found = await by_function(every, by=by, now=s.clock.wall())
     if form is not None:
         click.echo(render.document(document(found), form), nl=False)

@@ -56,4 +56,4 @@ def _is_date(text: str) -> bool:
 
 
 MOMENT = options.Parsed("time", parse)
-"""A time; one without a zone is that of this machine, or of a schedule."""
+"""Option type of a time; without a zone it is in that of this machine, or of a schedule."""

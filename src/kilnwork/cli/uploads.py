@@ -20,10 +20,10 @@ from kilnwork.kit import progress_meter
 from kilnwork.kube import errors as kube_errors
 
 PIECE_BYTES = 16 << 20
-"""In one request: large enough that its round trip is nothing, small enough to send again."""
+"""Bytes per request: large compared with its round trip, small enough to send again."""
 
 PATIENCE_S = 120.0
-"""How long the server may be away before the upload fails; what it has stays there."""
+"""How long the server may be away before the upload fails; received pieces are kept."""
 
 _HEAD_BYTES = 64 << 10
 _PAUSE_S = 0.5
@@ -31,7 +31,7 @@ _NO_ROOM = 507
 _TYPE = "application/partial-upload"
 
 
-class Source:
+class UploadSource:
     """Source of an upload: a file, or standard input. `size` is None where it is unknown."""
 
     def __init__(self, name: str) -> None:
@@ -98,12 +98,12 @@ def _opened(path: Path) -> IO[bytes]:
     try:
         return path.open("rb")
     except IsADirectoryError as error:
-        raise errors.Unusable(
+        raise errors.InvalidInput(
             f"{path}: it is a directory: name a file in it, or send several as one: "
             f"cat {path}/* | kiln upload - …"
         ) from error
     except OSError as error:
-        raise errors.Unusable(f"{path}: {error.strerror or error}") from error
+        raise errors.InvalidInput(f"{path}: {error.strerror or error}") from error
 
 
 class _Piece(NamedTuple):
@@ -125,7 +125,9 @@ class _Seen(NamedTuple):
 class Upload:
     """One upload; `id` identifies it to the server and for `--resume`."""
 
-    def __init__(self, s: session.Session, source: Source, *, known: str | None = None) -> None:
+    def __init__(
+        self, s: session.Session, source: UploadSource, *, known: str | None = None
+    ) -> None:
         self._session = s
         self._source = source
         self._clock = s.clock
@@ -150,7 +152,9 @@ class Upload:
         """Delete the upload on the server; if that fails, the server deletes it by its age."""
         with contextlib.suppress(*errors.SERVER_ERRORS):
             path = f"/files/{session.quoted(self.id)}"
-            await self._session.exchange("DELETE", path, query=file_jobs.scope(self._session))
+            await self._session.exchange(
+                "DELETE", path, query=file_jobs.namespace_query(self._session)
+            )
 
     async def _begin(self) -> bool:
         """Create the upload or read its offset; return True if the server has everything."""
@@ -159,7 +163,11 @@ class Upload:
             if self._source.size is not None:
                 headers["Upload-Length"] = str(self._source.size)
             made = await self._session.exchange(
-                "POST", "/files", query=file_jobs.scope(self._session), headers=headers, body=b""
+                "POST",
+                "/files",
+                query=file_jobs.namespace_query(self._session),
+                headers=headers,
+                body=b"",
             )
             place = parse.urlsplit(made.headers.get("Location", "")).path
             self.id = parse.unquote(place.rpartition("/")[2])
@@ -183,7 +191,9 @@ class Upload:
 
     async def _look(self) -> _Seen:
         path = f"/files/{session.quoted(self.id)}"
-        found = await self._session.exchange("HEAD", path, query=file_jobs.scope(self._session))
+        found = await self._session.exchange(
+            "HEAD", path, query=file_jobs.namespace_query(self._session)
+        )
         length = found.headers.get("Upload-Length", "")
         return _Seen(
             int(found.headers["Upload-Offset"]),
@@ -196,7 +206,7 @@ class Upload:
         size, end = self._source.size, self.sent + len(data)
         return _Piece(self.sent, data, len(data) < PIECE_BYTES if size is None else end >= size)
 
-    async def _append(self, piece: _Piece, waiting: wait_notice.Waiting) -> None:
+    async def _append(self, piece: _Piece, waiting: wait_notice.WaitNotice) -> None:
         """Send a piece until the server has it. Raises errors for which a retry is useless."""
         away_s = 0.0
         while True:
@@ -224,7 +234,7 @@ class Upload:
         await self._session.exchange(
             "PATCH",
             f"/files/{session.quoted(self.id)}",
-            query=file_jobs.scope(self._session),
+            query=file_jobs.namespace_query(self._session),
             body=rest,
             headers=headers,
             timeout_s=None,

@@ -25,7 +25,7 @@ from kilnwork.controlplane.apiserver import (
 )
 
 _SUFFIX = "xxxxx"
-"""Stands for the random end of a name that the server generates."""
+"""Placeholder for the random suffix of a generated name."""
 
 
 def find_refusal(kind: resource.Resource, new: meta.JsonObject) -> str | None:

@@ -17,7 +17,7 @@ from kilnwork.cli import lazy_import
 from kilnwork.kit import coroutines
 
 PATIENCE_S = 1.0
-"""How long a command may be silent."""
+"""How long a command waits before it shows a notice."""
 
 
 class _Display(Protocol):
@@ -57,7 +57,7 @@ class _Spinner:
         self._status.stop()
 
 
-class Waiting:
+class WaitNotice:
     """Text about the current wait; call `say` whenever it changes."""
 
     def __init__(self, text: str) -> None:
@@ -69,12 +69,12 @@ class Waiting:
 
 
 @contextlib.asynccontextmanager
-async def waiting(text: str, *, every_s: float | None = None) -> AsyncIterator[Waiting]:
+async def waiting(text: str, *, every_s: float | None = None) -> AsyncIterator[WaitNotice]:
     """Show a notice around a block that may take longer than a second.
 
     `every_s`: seconds between plain lines; None: print one whenever the text changes.
     """
-    current = Waiting(text)
+    current = WaitNotice(text)
     background = coroutines.BackgroundWork("progress")
     background.start("show", _show(current, every_s))
     try:
@@ -83,7 +83,7 @@ async def waiting(text: str, *, every_s: float | None = None) -> AsyncIterator[W
         await background.stop()
 
 
-async def _show(current: Waiting, every_s: float | None) -> None:
+async def _show(current: WaitNotice, every_s: float | None) -> None:
     await asyncio.sleep(PATIENCE_S)
     moves = sys.stderr.isatty()
     display: _Display = _Spinner() if moves else _Lines()

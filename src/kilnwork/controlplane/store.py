@@ -117,7 +117,7 @@ class Store:
     def select_at(
         self, resource: str, sequence: int, namespace: str | None = None
     ) -> list[objects.Stored]:
-        """Return the objects as they were at an earlier sequence number. Raises TooOld."""
+        """Return the state of the objects at an earlier sequence number. Raises TooOld."""
         held: dict[tuple[str, str], objects.Stored | None] = {
             (s.key.namespace, s.key.name): s for s in self.select(resource, namespace)
         }
@@ -235,6 +235,8 @@ class Store:
         body = None if stored is None else stored.raw
         floor = self._log[0].sequence if self._log else 0
         self._database.put(database.QueuedWrite(change, body, floor, self._epoch))
+        # Shielded: the write is queued already, so cancelling the writer must not affect the
+        # future that others may wait for too.
         await asyncio.shield(done)
 
     def _on_commit(self, rows: Sequence[database.QueuedWrite]) -> None:

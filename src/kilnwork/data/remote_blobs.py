@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from kilnwork.data import blobs, errors
-from kilnwork.endpoints import client
+from kilnwork.endpoints import manager_client
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import http_types, ids
 
@@ -18,7 +18,7 @@ RENEW_S = 2.0
 """Timeout for renewing blobs in threads that have other work to do."""
 
 _OK, _CREATED, _DONE, _NONE = 200, 201, 204, 404
-_FAILURES = client.Failures(
+_FAILURES = manager_client.Failures(
     unreachable=errors.BlobsUnreachable, refused=errors.BlobsRefused, full=errors.BlobNotWritten
 )
 
@@ -31,7 +31,7 @@ class RemoteBlobs:
 
     def __init__(
         self,
-        connector: client.Connector,
+        connector: manager_client.Connector,
         *,
         path: str,
         patience_s: float = 60.0,
@@ -39,7 +39,7 @@ class RemoteBlobs:
         entropy: ids.Entropy | None = None,
     ) -> None:
         self._path = path
-        self._client = client.Client(
+        self._client = manager_client.Client(
             connector,
             _FAILURES,
             what=path,
@@ -55,9 +55,9 @@ class RemoteBlobs:
         Raises `BlobsUnreachable`, `BlobsRefused`.
         """
 
-        def read(response: client.OpenResponse) -> bool:
+        def read(response: manager_client.OpenResponse) -> bool:
             if response.head.status == _NONE:
-                client.drop(response)
+                manager_client.drop(response)
                 return False
             take(response.connection.pieces())
             return True
@@ -67,13 +67,13 @@ class RemoteBlobs:
     def put(self, digest: bytes, file: Path) -> None:
         """Send the content of a file to the manager. Also raises `BlobNotWritten`."""
         request = self._make_request("PUT", digest, body=file)
-        self._client.send(request, (_OK, _CREATED), client.drop)
+        self._client.send(request, (_OK, _CREATED), manager_client.drop)
 
     def touch(self, digest: bytes) -> bool:
         """Renew a blob; return False if there is none."""
 
-        def read(response: client.OpenResponse) -> bool:
-            client.drop(response)
+        def read(response: manager_client.OpenResponse) -> bool:
+            manager_client.drop(response)
             return response.head.status != _NONE
 
         return self._client.send(self._make_request("POST", digest), (_OK, _DONE, _NONE), read)
@@ -84,8 +84,8 @@ class RemoteBlobs:
         request = http_types.ClientRequest(
             method="POST", path=self._path, body=body, timeout_s=RENEW_S
         )
-        with contextlib.suppress(client.TryAgain, OSError, errors.DataError):
-            self._client.send_once(request, (_OK, _DONE), client.drop)
+        with contextlib.suppress(manager_client.TryAgain, OSError, errors.DataError):
+            self._client.send_once(request, (_OK, _DONE), manager_client.drop)
 
     def close(self) -> None:
         """Close the connections; new requests open new ones."""

@@ -16,14 +16,14 @@ from urllib import parse
 import msgspec
 
 from kilnwork.api import manager
-from kilnwork.endpoints import client, discovery
+from kilnwork.endpoints import discovery, manager_client
 from kilnwork.endpoints import errors as endpoint_errors
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import errors, http1, http_types, tcp_keepalive, tls_client
 from kilnwork.kube import config, credentials, tls
 
 RELOAD_S = 5.0
-"""A kubeconfig is read again after so long, or when what it said was refused."""
+"""Seconds after which a kubeconfig is read again; it is also read after a rejected credential."""
 
 T = TypeVar("T")
 
@@ -125,7 +125,7 @@ class ManagerConnector:
         self._account: tuple[discovery.AccountToken, float] | None = None
         self.connect = self._server.connect
         self.prefix = ""
-        """Path at the server under which the manager's own paths are."""
+        """Path on the server below which the manager's paths are."""
 
     @property
     def server(self) -> str:
@@ -188,21 +188,21 @@ class ManagerConnector:
                 )
                 try:
                     made = self._send_all(steps, self._server)
-                except (client.TryAgain, endpoint_errors.ManagerNotReady) as error:
-                    raise ConnectionError(str(error)) from error  # a link tries again
+                except (manager_client.TryAgain, endpoint_errors.ManagerNotReady) as error:
+                    raise ConnectionError(str(error)) from error  # retried by the link
                 self._account = made, now + made.lasts_s
             return self._account[0].headers
 
-    def _carry_out(self, steps: discovery.Steps[T], connector: client.Connector) -> T:
+    def _carry_out(self, steps: discovery.Steps[T], connector: manager_client.Connector) -> T:
         try:
             return self._send_all(steps, connector)
-        except client.TryAgain as error:
+        except manager_client.TryAgain as error:
             raise endpoint_errors.EndpointError(
                 endpoint_errors.unanswered(self.server, error)
             ) from error
 
-    def _send_all(self, steps: discovery.Steps[T], connector: client.Connector) -> T:
-        http = client.Client(connector)
+    def _send_all(self, steps: discovery.Steps[T], connector: manager_client.Connector) -> T:
+        http = manager_client.Client(connector)
         try:
             request = next(steps)
             while True:
@@ -227,7 +227,7 @@ def _plain(host: str) -> str | bytes:
 def _dial(settings: config.Config, host: str, port: int) -> socket.socket:
     """Return a TCP connection, through the kubeconfig's proxy if it names one. Raises OSError."""
     if settings.proxy_url is None:
-        address: tuple[Any, int] = (_plain(host), port)  # typeshed knows no bytes
+        address: tuple[Any, int] = (_plain(host), port)  # typeshed does not allow bytes
         return socket.create_connection(address, timeout=http_types.CONNECT_S)
     proxy = parse.urlsplit(settings.proxy_url)
     if proxy.scheme != "http" or proxy.username:

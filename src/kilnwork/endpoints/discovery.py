@@ -21,7 +21,7 @@ from kilnwork.kube import config
 T = TypeVar("T")
 
 RENEW_AT = 0.8
-"""Fraction of a token's life after which a new one is requested, as the kubelet does."""
+"""Fraction of a token's lifetime after which a new one is requested, as in the kubelet."""
 
 _SELF_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
@@ -43,8 +43,8 @@ def ask_server(settings: config.Config) -> Steps[dict[str, Any] | None]:
     behind an API server would not see.
     """
     server = settings.server
-    # by our own credential alone: the API server of a cluster must not see a token for the manager,
-    # nor be asked for one before it is needed
+    # Only the kubeconfig's own credential: the API server of a cluster must not see a token for the
+    # manager, and is not asked for one before it is needed.
     response = yield _get(manager.ENDPOINTS_PATH)
     document = response.document()
     if response.ok and "channel" in document:
@@ -57,7 +57,7 @@ def ask_server(settings: config.Config) -> Steps[dict[str, Any] | None]:
     if response.status in (403, 404):
         found = response.is_kubernetes_status()
         if not found:
-            version = yield _get("/version")  # every API server lets everybody read it
+            version = yield _get("/version")  # every API server lets all clients read it
             found = version.ok and "gitVersion" in version.document()
         if found and settings.impersonate is not None:
             raise errors.AccessDenied(manager.ACTS)
@@ -82,14 +82,14 @@ def ask_behind(home: str, headers: Mapping[str, str] | None = None) -> Steps[dic
     if response.ok and "channel" in document:
         return document
     by_manager = response.status in (403, 404) and not response.is_kubernetes_status()
-    said = manager.obstacle(
+    problem = manager.obstacle(
         0 if by_manager else response.status, response.message().rstrip("."), home=home
     )
     if response.status in (401, 403):
-        raise errors.AccessDenied(said)
+        raise errors.AccessDenied(problem)
     if response.status == 404 or response.status >= 500:
-        raise errors.ManagerNotReady(said)
-    raise errors.EndpointError(said)
+        raise errors.ManagerNotReady(problem)
+    raise errors.EndpointError(problem)
 
 
 def get(path: str) -> Steps[http_types.ClientResponse]:
@@ -148,7 +148,7 @@ def _shown(response: http_types.ClientResponse) -> Steps[AccountToken]:
     headers = {manager.TOKEN_HEADER: str(made["status"]["token"])}
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     reviewed = yield _post(_SELF_REVIEWS, review)
-    if reviewed.ok:  # Kubernetes before 1.28 does not say
+    if reviewed.ok:  # Kubernetes before 1.28 does not return it
         name = str(reviewed.document()["status"]["userInfo"].get("username") or "")
         headers |= {manager.USER_HEADER: parse.quote(name, safe=":@/ ")} if name else {}
     return AccountToken(headers, lasts_s)

@@ -1,8 +1,8 @@
 """The file DIR/endpoints.json: which process serves a directory, and how to reach it.
 
-`controlplane.cluster` writes it into the data directory of `kiln up`, `sdk.durable` into that of
-`kiln.start(DIR)`; both read it at the next start, and `resolve` reads it to find them. It contains
-no secret: the token is a separate file.
+`controlplane.cluster` writes it into the data directory of `kiln up`, `sdk.durable_home` into that
+of `kiln.start(DIR)`; both read it at the next start, and `resolve` reads it to find them. It
+contains no secret: the token is a separate file.
 """
 
 from pathlib import Path
@@ -45,18 +45,18 @@ class Endpoints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     version: str
     pid: int
-    """Of the server, or the dispatcher."""
+    """Pid of the server, or of the dispatcher."""
     epoch: int | None = None
-    """Of the dispatcher of a `kiln up`."""
+    """Epoch of the dispatcher of a `kiln up`."""
     kubernetes: str = ""
-    """URL of everything, over TLS."""
+    """URL with TLS; serves everything."""
     http: str = ""
-    """URL of all but Kubernetes, over plain http."""
+    """Plain HTTP URL; serves everything but Kubernetes."""
     channel: Channel = Channel()
     dispatcher: Process | None = None
     worker: Process | None = None
     home: str = ""
-    """KILN_HOME_ID in the environment of everything that a home has started."""
+    """KILN_HOME_ID in the environment of all processes that a home has started."""
 
     @property
     def is_server(self) -> bool:

@@ -18,10 +18,10 @@ from kilnwork.kube import config
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 TOKEN, TOKEN_FILE, CA_FILE = "KILN_TOKEN", "KILN_TOKEN_FILE", "KILN_CA_FILE"
-"""Environment variables for a URL: what to show there, and the PEM that its certificate is of."""
+"""Environment variables for a URL: the token, and the CA of its certificate as PEM."""
 
 KUBECONFIG = "kubeconfig"
-"""File of a data directory of `kiln up`."""
+"""Name of the kubeconfig in a data directory of `kiln up`."""
 
 _START = "start one with `kiln up`, or do without: kiln.start() needs none"
 
@@ -40,11 +40,11 @@ class Endpoint:
     """
 
     namespace: str = "default"
-    """What a session without a namespace means."""
+    """Namespace of a session that names none."""
 
     load: Callable[[], config.Config] = _no_server
     load_api: Callable[[], config.Config] = _no_server
-    """The same for the server of the Kubernetes API, where that is another port."""
+    """Like `load`, for the Kubernetes API server if it has another port."""
     directory: Path | None = None
 
 
@@ -61,7 +61,7 @@ def local_socket(server: str, document: Mapping[str, Any]) -> str | None:
     try:
         found = os.lstat(path)
         return path if stat.S_ISSOCK(found.st_mode) and found.st_uid == os.getuid() else None
-    except OSError:  # not there, or of another user: the network is for all
+    except OSError:  # missing, or of another user: use the network
         return None
 
 

@@ -162,8 +162,8 @@ class ExternalAttempt(process_attempt.ProcessAttempt):
 
     def _say(self, fraction: float | None, message: str) -> None:
         known = None if fraction is None else float(fraction)
-        said = _escaped(message)[: process_attempt.MAX_MESSAGE]
-        self._link.send(messages.Progress(self.ref, known, said))
+        text = _escaped(message)[: process_attempt.MAX_MESSAGE]
+        self._link.send(messages.Progress(self.ref, known, text))
 
     def _ended(
         self, ending: attempts.Ending, reason: str, message: str = "", **more: Any

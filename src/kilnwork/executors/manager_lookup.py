@@ -11,14 +11,14 @@ from kilnwork.api import manager
 from kilnwork.channel import client as channel_client
 from kilnwork.channel import tunnel
 from kilnwork.data import remote_blobs
-from kilnwork.endpoints import client, connector, resolve
+from kilnwork.endpoints import connector, manager_client, resolve
 from kilnwork.executors import service
 from kilnwork.kit import clock, errors, http_types
 from kilnwork.kube import config
 
 
 class _BlobConnector:
-    """An `endpoints.client.Connector` to the manager, in the role of the executor of a queue."""
+    """`manager_client.Connector` to the manager, in the role of the executor of a queue."""
 
     def __init__(self, to: connector.ManagerConnector, queue: str) -> None:
         self.connect = to.connect
@@ -35,13 +35,13 @@ def is_namespace_missing(load: Callable[[], config.Config], namespace: str) -> b
     ask.
     """
     to = connector.ServerConnector(load, clock.SystemClock())
-    http = client.Client(to)
+    http = manager_client.Client(to)
     path = to.path(f"/api/v1/namespaces/{parse.quote(namespace, safe='')}")
     try:
         response = http.exchange(
             http_types.ClientRequest(method="GET", path=path, timeout_s=http_types.CONNECT_S)
         )
-    except (client.TryAgain, errors.KilnError, OSError):
+    except (manager_client.TryAgain, errors.KilnError, OSError):
         return False
     finally:
         http.close()

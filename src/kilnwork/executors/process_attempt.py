@@ -40,15 +40,15 @@ class Halt:
 
 
 class ProcessAttempt:
-    """One attempt. Call `live` once; `over` is set when its end is reported or not wanted."""
+    """One attempt. Call `live` once; `finished` is set when its end is reported or not wanted."""
 
     def __init__(self, run: messages.Run, link: Link, time: clock.Clock) -> None:
         self.ref = run.ref
-        self.over = asyncio.Event()
+        self.finished = asyncio.Event()
         self.silent = False
         self.log = b""
         self.seen: messages.Observed | None = None
-        """What was said last of it, to be said again on a new link."""
+        """The last report, to be sent again on a new link."""
         self._run = run
         self._link = link
         self._clock = time
@@ -71,7 +71,7 @@ class ProcessAttempt:
             self._work = None
             self._report_defect(error, proof=await self._cut())
         finally:
-            self.over.set()
+            self.finished.set()
 
     def _report_defect(self, error: BaseException, *, proof: bool) -> None:
         """End this attempt after an unexpected error. The error is logged only: it may contain
@@ -120,7 +120,7 @@ class ProcessAttempt:
         if self._halt is None and self._work is not None:
             self._halt = halt
             self._work.cancel()
-        elif self._work is None and not self.over.is_set():
+        elif self._work is None and not self.finished.is_set():
             self._halt = self._halt or halt  # it has not begun yet
 
     def abandon(self) -> None:

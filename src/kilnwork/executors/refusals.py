@@ -51,15 +51,15 @@ def refusal(error: errors.Invalid | errors.Forbidden) -> port.Observation:
     and is raised again (apiserver pkg/endpoints/handlers/responsewriters, `pods is forbidden: User
     "…" cannot create …`).
     """
-    said = str(error)
+    message = str(error)
     if isinstance(error, errors.Invalid):
-        return refused(_R.ADMISSION_ERROR, said)
+        return refused(_R.ADMISSION_ERROR, message)
     if any(c.get("reason") == "NamespaceTerminating" for c in error.details.get("causes") or ()):
-        return refused(_R.NAMESPACE_ENDING, said)
-    if "exceeded quota" in said:
-        return waits(_R.QUOTA_EXCEEDED, said)
-    if "error looking up service account" in said:
-        return waits(_R.WAITING_FOR_SERVICE_ACCOUNT, said)
-    if "is forbidden: User " in said:
+        return refused(_R.NAMESPACE_ENDING, message)
+    if "exceeded quota" in message:
+        return waits(_R.QUOTA_EXCEEDED, message)
+    if "error looking up service account" in message:
+        return waits(_R.WAITING_FOR_SERVICE_ACCOUNT, message)
+    if "is forbidden: User " in message:
         raise error
-    return refused(_R.ADMISSION_ERROR, said)
+    return refused(_R.ADMISSION_ERROR, message)

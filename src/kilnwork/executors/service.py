@@ -191,9 +191,9 @@ class ExecutorService:
             if ref not in keep:
                 current.abandon()
                 self.link.forget(ref)
-                if current.over.is_set():
+                if current.finished.is_set():
                     del self._attempts[ref]
-            elif current.over.is_set():
+            elif current.finished.is_set():
                 current.send_log(keep[ref])
             elif current.seen is not None:
                 self.link.send(current.seen)
@@ -291,7 +291,7 @@ class ExecutorService:
         try:
             async with asyncio.timeout(0.0 if self._failure is not None else DRAIN_S):
                 for current in list(self._attempts.values()):
-                    await current.over.wait()
+                    await current.finished.wait()
         except TimeoutError:
             self._halt_all(_STOPPING)
             await self._all_over()
@@ -300,6 +300,6 @@ class ExecutorService:
         try:
             async with asyncio.timeout(HALT_S):
                 for current in list(self._attempts.values()):
-                    await current.over.wait()
+                    await current.finished.wait()
         except TimeoutError:
             log.error("attempts do not end")  # noqa: TRY400

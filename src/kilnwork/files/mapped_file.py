@@ -184,11 +184,11 @@ class Mapped:
                 return
             self._stopped = errors.TooManyFailed(
                 f"{self._path}: {failed:,} of {self._lines:,} records are bad, more than "
-                f"max_failed={self._said()} allows; the rest was not mapped"
+                f"max_failed={self._limit_text()} allows; the rest was not mapped"
             )
         self.cancel()
 
-    def _said(self) -> str:
+    def _limit_text(self) -> str:
         return (
             f"{self._limit.percent:g}%" if self._limit.records is None else str(self._limit.records)
         )

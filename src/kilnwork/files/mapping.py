@@ -125,7 +125,7 @@ def _spec(path: str | os.PathLike[str], given: dict[str, Any]) -> filejobs.FileJ
     """Return the options as the spec of a file job. Raises BadOption."""
     name = os.fspath(path).lower().removesuffix(".gz")
     kind = given["format"] or next((f for end, f in _BY_NAME.items() if name.endswith(end)), None)
-    said = {
+    options = {
         "input": {
             "format": kind or "jsonl",
             "blank": given["blank"],
@@ -137,7 +137,7 @@ def _spec(path: str | os.PathLike[str], given: dict[str, Any]) -> filejobs.FileJ
         "mapper": {"function": "files:map", "batchRecords": given["batch"]},
     }
     try:
-        return msgspec.convert(said, filejobs.FileJobSpec)
+        return msgspec.convert(options, filejobs.FileJobSpec)
     except msgspec.ValidationError as error:
         text, _, where = str(error).partition(" - at `$.")
         raise errors.BadOption(f"files.map: {_option(where)}: {text}") from error

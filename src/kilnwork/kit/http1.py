@@ -1,8 +1,8 @@
 """A small blocking HTTP/1.1 client on a connected socket (RFC 9112).
 
-Used by `endpoints.client` (managers), `channel.tunnel` (the Upgrade) and the worker's relay (heads
-only). It exists because `http.client` imports `ssl` and `email`, which processes that talk over a
-Unix socket do not need. No redirects, no proxies, no compression.
+Used by `endpoints.manager_client` (managers), `channel.tunnel` (the Upgrade) and the worker's
+relay (heads only). It exists because `http.client` imports `ssl` and `email`, which processes that
+talk over a Unix socket do not need. No redirects, no proxies, no compression.
 """
 
 import socket

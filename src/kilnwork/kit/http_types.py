@@ -1,6 +1,6 @@
 """One HTTP exchange as values: what clients send and receive.
 
-Used by both HTTP clients, the blocking one (`endpoints.client`) and the one for event loops
+Used by both HTTP clients, the blocking one (`endpoints.manager_client`) and the one for event loops
 (`kube.transport`), and by code that chooses requests without sending them (`endpoints.discovery`).
 """
 
@@ -76,8 +76,8 @@ class ClientResponse(NamedTuple):
     def message(self) -> str:
         """Return the message of problem details (RFC 9457) or of a metav1.Status, else the text."""
         document = self.document()
-        said = document.get("detail") or document.get("message") or self.text()[:200]
-        return str(said or f"{self.status} {self.reason}".rstrip())
+        message = document.get("detail") or document.get("message") or self.text()[:200]
+        return str(message or f"{self.status} {self.reason}".rstrip())
 
     def is_kubernetes_status(self) -> bool:
         """Return whether the API server itself responded, rather than a server behind its proxy."""

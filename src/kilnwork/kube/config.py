@@ -28,7 +28,7 @@ InteractiveMode = Literal["Never", "IfAvailable", "Always"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exec:
+class ExecPlugin:
     """A login program that prints a credential for the server (KEP-541).
 
     `cluster`: the server as JSON in the Cluster type of that API, passed to the program; empty:
@@ -79,7 +79,7 @@ class Config:
     client_key: str | None = field(default=None, repr=False)
     client_cert_file: Path | None = None
     client_key_file: Path | None = None
-    exec: Exec | None = None
+    exec: ExecPlugin | None = None
     impersonate: Impersonation | None = None
 
 
@@ -172,7 +172,7 @@ def from_files(files: Sequence[Path], *, context: str | None = None) -> Config:
     return replace(settings, exec=_exec(user.exec, chosen, settings))
 
 
-def _check_user(user: kubeconfig.User, what: str) -> None:
+def _check_user(user: kubeconfig.AuthInfo, what: str) -> None:
     remedy = "use a token, a tokenFile, a client certificate or an exec plugin instead"
     if user.auth_provider is not None:
         raise errors.ConfigurationError(
@@ -187,7 +187,7 @@ def _check_user(user: kubeconfig.User, what: str) -> None:
         )
 
 
-def _impersonation(user: kubeconfig.User, what: str) -> Impersonation | None:
+def _impersonation(user: kubeconfig.AuthInfo, what: str) -> Impersonation | None:
     if not user.as_:
         if user.as_uid or user.as_groups or user.as_user_extra:
             raise errors.ConfigurationError(
@@ -202,7 +202,7 @@ def _impersonation(user: kubeconfig.User, what: str) -> Impersonation | None:
     )
 
 
-def _exec(given: kubeconfig.Exec, chosen: kubeconfig.Chosen, settings: Config) -> Exec:
+def _exec(given: kubeconfig.ExecConfig, chosen: kubeconfig.Chosen, settings: Config) -> ExecPlugin:
     what = f"the exec plugin of {chosen.user_name}"
     if not given.command:
         raise errors.ConfigurationError(f"{what} has no command: name the program that logs in")
@@ -221,7 +221,7 @@ def _exec(given: kubeconfig.Exec, chosen: kubeconfig.Chosen, settings: Config) -
     command = given.command
     if "/" in command:  # else it is looked for in PATH
         command = str(chosen.user_directory / command)
-    return Exec(
+    return ExecPlugin(
         command=command,
         api_version=given.api_version,
         args=tuple(given.args or ()),

@@ -28,27 +28,28 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Which Lease, as whom, and how patiently; the defaults are client-go's.
-
-    `identity` must be of this process alone: see `identity()`. `lease_s`: how long others leave a
-    silent holder alone. `renew_s`: how long after a renewal the holder trusts itself; the rest of
-    the lease is the margin for clocks that run unevenly. `retry_s`: between two looks or renewals.
-    `floor`: epochs begin above it, for a Lease that was deleted counts from nothing again; give the
-    highest epoch that was ever written down. `annotations`: of the Lease, from the first term on.
-    `objection`: why this candidate must leave a Lease alone (None: there is none), though no
-    candidate else has it; "": nothing stands in the way.
-    """
+class ElectionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The Lease, the identity and the timing of a candidate; the defaults are client-go's."""
 
     namespace: str
     name: str
     identity: str
+    """Unique to this process; see `identity()`."""
     lease_s: int = 15
+    """How long other candidates wait after the last renewal that they saw."""
     renew_s: float = 10.0
+    """How long after a renewal the holder acts; the rest of the lease is a margin for clocks that
+    run unevenly."""
     retry_s: float = 2.0
+    """Seconds between two reads or renewals."""
     floor: int = 0
+    """Epochs begin above it: the highest epoch that was ever stored. A Lease that was deleted would
+    count from 0 again."""
     annotations: Mapping[str, str] = {}
+    """Annotations of the Lease, from the first term on."""
     objection: Callable[[meta.JsonObject | None], str] = lambda _: ""
+    """Returns why this candidate must not take the Lease (None: it does not exist), even if no
+    other candidate holds it; "": it may."""
 
     def __post_init__(self) -> None:
         if not 0 < self.retry_s < self.renew_s < self.lease_s:
@@ -161,7 +162,7 @@ class Elector:
     """
 
     def __init__(
-        self, kube: client.Client, settings: Settings, *, time: clock.Clock | None = None
+        self, kube: client.Client, settings: ElectionSettings, *, time: clock.Clock | None = None
     ) -> None:
         self.problem = ""
         self.objection = ""
@@ -256,6 +257,8 @@ class Elector:
 
     async def _take(self) -> Term:
         epoch = self._view.next_epoch()
+        # Before the request: the term must not outlast the lease that others see, however late the
+        # response arrives.
         sent = self._clock.monotonic()
         await self._in_time(self._write(self._claim(epoch)), self._patience_s)
         log.info("term begins", extra=self._facts(epoch=epoch))
@@ -282,11 +285,13 @@ class Elector:
         try:
             await self._write({"renewTime": self._now()})
         except (errors.NotFound, errors.Conflict, errors.AlreadyExists):
-            await self._look()  # another client wrote: at once again if it still is ours
+            # Another client has written the Lease, such as its annotations: renew at once if it is
+            # still ours.
+            await self._look()
             if self._lease is not None and self._overtaken(term):
                 return
             sent = self._clock.monotonic()
-            deleted = self._lease is None  # as client-go does it: the first to create it has it
+            deleted = self._lease is None  # as in client-go, the first to create it holds it
             await self._write(self._claim(term.epoch) if deleted else {"renewTime": self._now()})
         term.renewed(sent + self._settings.renew_s)
         self.problem = ""
@@ -354,7 +359,8 @@ class Elector:
         try:
             await self._write(released)
         except errors.Conflict:
-            await self._look()  # a renewal may have come through whose response we did not wait for
+            # A renewal that timed out may have been stored: the last seen version is outdated then.
+            await self._look()
             if not self._overtaken(term):
                 await self._write(released)
 

@@ -44,7 +44,7 @@ class _Printed(msgspec.Struct, frozen=True, rename="camel"):
     status: _Status | None = None
 
 
-def run(plugin: config.Exec) -> PluginCredential:
+def run(plugin: config.ExecPlugin) -> PluginCredential:
     """Run the program once and return what it prints. Raises ConfigurationError with the cause."""
     interactive = _interactive(plugin)
     try:
@@ -68,7 +68,7 @@ def run(plugin: config.Exec) -> PluginCredential:
     return _read(plugin, done.stdout)
 
 
-def _interactive(plugin: config.Exec) -> bool:
+def _interactive(plugin: config.ExecPlugin) -> bool:
     """Return whether the program may ask the person at the terminal."""
     if plugin.interactive == "Never":
         return False
@@ -78,7 +78,7 @@ def _interactive(plugin: config.Exec) -> bool:
     return terminal
 
 
-def _environment(plugin: config.Exec, *, interactive: bool) -> dict[str, str]:
+def _environment(plugin: config.ExecPlugin, *, interactive: bool) -> dict[str, str]:
     spec: dict[str, object] = {"interactive": interactive}
     if plugin.cluster:
         spec["cluster"] = msgspec.Raw(plugin.cluster)
@@ -86,7 +86,7 @@ def _environment(plugin: config.Exec, *, interactive: bool) -> dict[str, str]:
     return {**os.environ, **dict(plugin.env), INFO: msgspec.json.encode(info).decode()}
 
 
-def _read(plugin: config.Exec, printed: bytes) -> PluginCredential:
+def _read(plugin: config.ExecPlugin, printed: bytes) -> PluginCredential:
     """Parse the printed credential by client-go's rules; unreadable secrets are not quoted in
     errors.
     """
@@ -116,7 +116,7 @@ def _read(plugin: config.Exec, printed: bytes) -> PluginCredential:
     )
 
 
-def _moment(plugin: config.Exec, text: str | None) -> float | None:
+def _moment(plugin: config.ExecPlugin, text: str | None) -> float | None:
     try:
         return clock.parse_rfc3339(text) if text else None
     except ValueError as error:
@@ -128,5 +128,5 @@ def _plain(text: str) -> str:
     return "".join(c for c in text if c == "\n" or c.isprintable())
 
 
-def _failed(plugin: config.Exec, what: str) -> errors.ConfigurationError:
+def _failed(plugin: config.ExecPlugin, what: str) -> errors.ConfigurationError:
     return errors.ConfigurationError(f"the program {plugin.command}, which logs in, {what}")

@@ -18,7 +18,7 @@ MAX_UNREAD_BYTES = 1 << 18
 """Of a stream; with more the server waits, as for a connection whose client does not read."""
 
 
-class Server:
+class InProcessServer:
     """The ASGI app of an API server; close it when no more requests are sent."""
 
     def __init__(self, app: asgi.App) -> None:
@@ -81,7 +81,7 @@ class _Exchange:
 
     async def receive(self) -> asgi.Message:
         if self._body is None:
-            await asyncio.get_running_loop().create_future()  # who has sent it stays
+            await asyncio.get_running_loop().create_future()  # for ever: the sender stays connected
         body, self._body = self._body, None
         return {"type": "http.request", "body": body, "more_body": False}
 

@@ -56,7 +56,7 @@ class Variable(msgspec.Struct, frozen=True):
     value: str = ""
 
 
-class Exec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class ExecConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """A login program (ExecConfig)."""
 
     command: str = ""
@@ -68,7 +68,7 @@ class Exec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     interactive_mode: str = ""
 
 
-class User(_Kebab, frozen=True):
+class AuthInfo(_Kebab, frozen=True):
     """The credentials of a user (AuthInfo)."""
 
     token: str = ""
@@ -77,7 +77,7 @@ class User(_Kebab, frozen=True):
     client_certificate_data: str = ""
     client_key: str = ""
     client_key_data: str = ""
-    exec: Exec | None = None
+    exec: ExecConfig | None = None
     auth_provider: dict[str, Any] | None = None
     username: str = ""
     as_: str = msgspec.field(default="", name="as")
@@ -99,7 +99,7 @@ class _NamedCluster(_Kebab, frozen=True):
 
 class _NamedUser(_Kebab, frozen=True):
     name: str
-    user: User = User()
+    user: AuthInfo = AuthInfo()
 
 
 class _NamedContext(_Kebab, frozen=True):
@@ -124,7 +124,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     cluster: Cluster
     cluster_directory: Path
-    user: User
+    user: AuthInfo
     user_name: str
     user_directory: Path
 
@@ -134,7 +134,7 @@ class _Merged(msgspec.Struct):
 
     names: str
     clusters: dict[str, tuple[Cluster, Path]] = msgspec.field(default_factory=dict)
-    users: dict[str, tuple[User, Path]] = msgspec.field(default_factory=dict)
+    users: dict[str, tuple[AuthInfo, Path]] = msgspec.field(default_factory=dict)
     contexts: dict[str, _Context] = msgspec.field(default_factory=dict)
     current: str = ""
 
@@ -210,7 +210,7 @@ def _choose(merged: _Merged, wanted: str | None) -> Chosen:
     where = f"kubeconfig {merged.names}"
     of = f'context "{name}" of {where}'
     cluster, cluster_directory = _named(merged.clusters, context.cluster, kind="cluster", of=of)
-    user, user_directory = User(), cluster_directory
+    user, user_directory = AuthInfo(), cluster_directory
     if context.user:
         user, user_directory = _named(merged.users, context.user, kind="user", of=of)
     return Chosen(

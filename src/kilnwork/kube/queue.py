@@ -52,6 +52,7 @@ class Ledger:
 
     def next_due(self) -> float | None:
         """Return when the next key becomes ready by its time, or None."""
+        # The heap keeps entries that `add_at` or `cancel` has superseded: `_due` decides.
         while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
@@ -72,6 +73,7 @@ class Ledger:
     def done(self, key: objects.Key) -> None:
         """Return a taken key; it is ready again if it was added meanwhile."""
         self._in_hand.discard(key)
+        # Added during the reconcile, which may have read the object before that change.
         if key in self._again:
             self._again.discard(key)
             self._ready[key] = None
@@ -171,12 +173,13 @@ class WorkQueue:
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
                 self._woken -= 1
-                self._wake()  # it was our turn: pass it on
+                self._wake()  # woken and cancelled at once: wake another, or its key would wait
             elif waiter in self._waiters:
                 self._waiters.remove(waiter)
             raise
 
     def _wake_for_ready(self) -> None:
+        # A woken `get` has not taken its key yet: do not wake a second one for the same key.
         if len(self._ledger) > self._woken:
             self._wake()
 

@@ -124,7 +124,7 @@ class Reflector(Generic[T]):
         try:
             return await self._list_by(client.PAGE)
         except errors.Expired:
-            # The snapshot was dropped between two pages: a whole list cannot tear.
+            # The server dropped the snapshot between two pages; an unpaged list is one snapshot.
             return await self._list_by(0)
 
     async def _list_by(self, limit: int) -> str:
@@ -149,7 +149,8 @@ class Reflector(Generic[T]):
         held.sort(key=objects.age)
         self._store_all(held)
         for key in set(self.cache.keys()) - seen:
-            if self._scope.namespace in (None, key[0]):  # others fill the cache too
+            # Reflectors of other namespaces may fill the same cache: leave their objects alone.
+            if self._scope.namespace in (None, key[0]):
                 self._drop(key, None)
         return version
 
@@ -165,6 +166,7 @@ class Reflector(Generic[T]):
         async with contextlib.aclosing(changes):
             async for change in changes:
                 self._take(change)
+                # After the cache: an interruption in between repeats the change, never skips it.
                 self._version = change.resource_version or self._version
                 self.problem = ""
 
@@ -182,7 +184,7 @@ class Reflector(Generic[T]):
         key = objects.key(obj)
         old = self.cache.get(key)
         if old is not None and objects.uid(old) != objects.uid(obj):
-            self._drop(key, None)  # deleted and created again between two looks
+            self._drop(key, None)  # deleted and created again while the watch was interrupted
             old = None
         if old is not None and objects.resource_version(old) == objects.resource_version(obj):
             return

@@ -16,7 +16,7 @@ from kilnwork.kit import clock
 from kilnwork.kube import client, errors
 
 REMEMBERED = 4096
-"""Results kept; those that were asked for longest ago go first."""
+"""Results cache; those that were asked for longest ago go first."""
 
 AT_ONCE = 8
 """Questions under way; more wait, so that a flood of unknown tokens is none to the API server."""
@@ -76,11 +76,11 @@ class Remembered(Generic[V]):
     def _keep(self, key: Hashable, result: V, holds_s: float) -> V:
         self._results.pop(key, None)
         self._refusals.pop(key, None)
-        kept = self._results if result else self._refusals
+        cache = self._results if result else self._refusals
         if holds_s > 0:
-            kept[key] = (self._now.monotonic() + holds_s, result)
-        while len(kept) > REMEMBERED:
-            kept.popitem(last=False)
+            cache[key] = (self._now.monotonic() + holds_s, result)
+        while len(cache) > REMEMBERED:
+            cache.popitem(last=False)
         return result
 
 

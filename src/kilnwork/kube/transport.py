@@ -79,7 +79,7 @@ class Transport:
         app: asgi.App | None = None,
     ) -> None:
         self.throttled = 0
-        self._here = None if app is None else in_process.Server(app)
+        self._here = None if app is None else in_process.InProcessServer(app)
         self._settings = settings
         self._clock = time
         self._user_agent = user_agent
@@ -148,7 +148,7 @@ class Transport:
             return await self._whole(response)
 
     async def _served_here(
-        self, server: in_process.Server, request: http_types.ClientRequest
+        self, server: in_process.InProcessServer, request: http_types.ClientRequest
     ) -> http_types.ClientResponse:
         shown = await self.credential()
         headers = [("User-Agent", self._user_agent), *self._headers(request, shown).items()]

@@ -28,7 +28,7 @@ def main() -> int:
         return 2
 
 
-async def _run(given: settings.Settings) -> bool:
+async def _run(given: settings.AgentSettings) -> bool:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

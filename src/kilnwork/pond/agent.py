@@ -60,7 +60,7 @@ class Agent:
     """The agent of a pond on this node. Call `run` once."""
 
     def __init__(
-        self, given: settings.Settings, *, time: clock.Clock, entropy: ids.Entropy
+        self, given: settings.AgentSettings, *, time: clock.Clock, entropy: ids.Entropy
     ) -> None:
         self._settings = given
         self._clock = time

@@ -24,7 +24,11 @@ class Fetcher:
     """Fetches for one node. `counts`: its totals, for reports."""
 
     def __init__(
-        self, kept: store.PondStore, found_peers: peers.Peers | None, *, given: settings.Settings
+        self,
+        kept: store.PondStore,
+        found_peers: peers.Peers | None,
+        *,
+        given: settings.AgentSettings,
     ) -> None:
         self.counts = Counts()
         self._store = kept

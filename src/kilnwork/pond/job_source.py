@@ -29,7 +29,7 @@ class FileJobSource(http_source.HttpSource):
     """One directory of a file job."""
 
     def __init__(
-        self, name: str, directory: job_files.JobDirectory, given: settings.Settings
+        self, name: str, directory: job_files.JobDirectory, given: settings.AgentSettings
     ) -> None:
         place = (given.namespace, given.pond, "jobs", directory.job, directory.directory)
         path = "/".join(parse.quote(part, safe="") for part in place)

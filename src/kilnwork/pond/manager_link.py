@@ -24,7 +24,7 @@ class ManagerLink:
     All methods raise `KubeError` if there is no usable response.
     """
 
-    def __init__(self, given: settings.Settings, *, time: clock.Clock) -> None:
+    def __init__(self, given: settings.AgentSettings, *, time: clock.Clock) -> None:
         quoted = (parse.quote(part, safe="") for part in (given.namespace, given.pond))
         self._base = f"{pond_messages.PREFIX}/{'/'.join(quoted)}"
         self._node = parse.quote(given.node, safe="")

@@ -8,27 +8,31 @@ import msgspec
 from kilnwork.kit import container_mounts, errors
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """`manager`: URL; `token_file`: what proves that we are of this pond; `ca_file`: of the
-    manager, None over plain http on this machine. `root`: directory of the pond. `certificates`:
-    directory with `tls.crt` and `tls.key` of the pond, by which its agents know each other; `host`:
-    address at which peers connect; without either nothing is served to them. `secrets`: directory
-    with one for each source."""
+class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of an agent."""
 
     manager: str
+    """URL of the manager."""
     namespace: str
     pond: str
     node: str
     token_file: Path
+    """File with the token that authenticates the agents of this pond."""
     root: Path
+    """Directory of the pond."""
     ca_file: Path | None = None
+    """CA of the manager; None: plain http on this machine."""
     certificates: Path | None = None
+    """Directory with `tls.crt` and `tls.key` of the pond, with which its agents authenticate each
+    other. Without it or `host`, nothing is served to peers."""
     host: str = ""
+    """Address at which peers connect."""
     secrets: Path | None = None
+    """Directory with a directory of credentials for each source."""
     absence_s: float | None = None
-    """How long the manager may be away before the agent leaves; None: for ever, as a Pod of a
-    kubelet, which would start it again. On a local node no other process ends what a killed server
-    has left."""
+    """How long the manager may be away before the agent ends; None: for ever, in a Pod of a
+    kubelet, which would start it again. On a local node no other process ends the agents that a
+    killed server has left."""
 
 
 _NEEDED = (
@@ -41,14 +45,14 @@ _NEEDED = (
 )
 
 
-def from_environment(environment: Mapping[str, str]) -> Settings:
+def from_environment(environment: Mapping[str, str]) -> AgentSettings:
     """Return the settings of an environment. Raises ConfigurationError for missing variables."""
     missing = [name for name in _NEEDED if not environment.get(name)]
     if missing:
         raise errors.ConfigurationError(
             f"{', '.join(missing)} must be set: agents are started by the Pods of a DataPond"
         )
-    return Settings(
+    return AgentSettings(
         manager=environment["KILN_MANAGER"].rstrip("/"),
         namespace=environment["KILN_NAMESPACE"],
         pond=environment["KILN_POND"],

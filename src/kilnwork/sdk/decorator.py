@@ -19,7 +19,7 @@ _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x200
 """Bits of `co_flags`, as in `inspect`."""
 
 
-class Decorator(Protocol):
+class TaskDecorator(Protocol):
     """The type of `@kiln.task(…)` before it is applied to a function."""
 
     @overload
@@ -32,7 +32,7 @@ class Decorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
 
-class SplitDecorator(Protocol):
+class SplitTaskDecorator(Protocol):
     """The type of `@kiln.task(returns=n)` before it is applied to a function."""
 
     @overload
@@ -56,9 +56,9 @@ def task(
 @overload
 def task(function: Callable[P, R], /, **given: Unpack[options.Changes]) -> Task[P, R]: ...
 @overload
-def task(*, returns: int, **given: Unpack[options.Changes]) -> SplitDecorator: ...
+def task(*, returns: int, **given: Unpack[options.Changes]) -> SplitTaskDecorator: ...
 @overload
-def task(**given: Unpack[options.Changes]) -> Decorator: ...
+def task(**given: Unpack[options.Changes]) -> TaskDecorator: ...
 def task(function: Any = None, /, **given: Any) -> Any:
     """Make a function a task: `@kiln.task`, or with options `@kiln.task(retries=3, timeout=60)`.
 

@@ -174,9 +174,9 @@ class Driver(session.Session):
             except (channel_errors.ChannelError, kit_errors.KilnError) as error:
                 failure = error
         unfinished = 0 if failure is not None or self.durable else self.unfinished
-        self.gone(channel_errors.LinkClosed("the session was closed"))
+        self.link_ended(channel_errors.LinkClosed("the session was closed"))
         self.link.close()
-        self.gone(channel_errors.LinkClosed("the session was closed"))  # what came meanwhile
+        self.link_ended(channel_errors.LinkClosed("the session was closed"))  # what came meanwhile
         if unfinished and not self._failing:
             return UNFINISHED.format(unfinished)
         if not self.dropped or isinstance(failure, errors.DispatcherLost):

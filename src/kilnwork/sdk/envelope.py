@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 from kilnwork.api import attempts
 from kilnwork.data import references
 from kilnwork.kit import ids
-from kilnwork.sdk import by_value, culprits, errors
+from kilnwork.sdk import by_value, errors, unpicklable_parts
 
 PROTOCOL = 5
 OUT_OF_BAND_BYTES = attempts.MAX_INLINE_BYTES
@@ -103,7 +103,9 @@ class Dumped(NamedTuple):
     blobs: tuple[bytes, ...]
 
 
-def dump(value: Any, *, named: culprits.Named, needs: list[ids.TaskId] | None = None) -> Dumped:
+def dump(
+    value: Any, *, named: unpicklable_parts.Named, needs: list[ids.TaskId] | None = None
+) -> Dumped:
     """Pickle a value and add the task ids of futures in it to `needs`.
 
     Raises NotPicklable. `named` yields the parts of the value with their names in the error.
@@ -117,7 +119,7 @@ def dump(value: Any, *, named: culprits.Named, needs: list[ids.TaskId] | None = 
     return Dumped(parts, tuple(dict.fromkeys(digests)) if digests else ())
 
 
-def _dump(value: Any, named: culprits.Named) -> Sequence[Part]:
+def _dump(value: Any, named: unpicklable_parts.Named) -> Sequence[Part]:
     if not _by_value_wanted():
         try:
             parts, buffers = _pickled(pickle.Pickler, value)
@@ -132,7 +134,7 @@ def _dump(value: Any, named: culprits.Named) -> Sequence[Part]:
     return dump_by_value(value, named=named)
 
 
-def dump_by_value(value: Any, *, named: culprits.Named) -> Sequence[Part]:
+def dump_by_value(value: Any, *, named: unpicklable_parts.Named) -> Sequence[Part]:
     """Pickle as `dump` does, by value where other processes cannot import."""
     pickler = by_value.pickler()
     try:
@@ -140,8 +142,12 @@ def dump_by_value(value: Any, *, named: culprits.Named) -> Sequence[Part]:
     except _NOT_OURS:
         raise
     except Exception as error:  # noqa: BLE001 - any user's __reduce__
-        path, cause = culprits.find(named(), error, attempt=lambda part: _attempt(pickler, part))
-        raise errors.NotPicklable(f"{path}: {culprits.describe(cause)}", path=path) from cause
+        path, cause = unpicklable_parts.find(
+            named(), error, attempt=lambda part: _attempt(pickler, part)
+        )
+        raise errors.NotPicklable(
+            f"{path}: {unpicklable_parts.describe(cause)}", path=path
+        ) from cause
 
 
 def _attempt(pickler: Any, value: Any) -> Exception | None:

@@ -92,8 +92,8 @@ def failure(
     info = _error_info(payload)
     kind = errors.Cancelled if state is task.State.KILLED else _KINDS.get(reason)
     text = ids.task_text(task_id)
-    said_it_itself = kind in (None, errors.VariableMissing)
-    if info is not None and said_it_itself:
+    has_own_message = kind in (None, errors.VariableMissing)
+    if info is not None and has_own_message:
         error = revived(info)
         if isinstance(error, errors.TaskError) and error.task is None:
             error.task, error.reason = text, reason

@@ -19,7 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast, overload
 from kilnwork.api import attempts, calls, task
 from kilnwork.channel import errors as channel_errors
 from kilnwork.kit import ids
-from kilnwork.sdk import active, callbacks, errors, loops, pickling
+from kilnwork.sdk import callbacks, errors, loop_wakeups, pickling, session_stack
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -35,7 +35,7 @@ TASKS_NAMED = 1000
 Hook = Callable[["Future[Any]"], object]
 
 
-class Owner(Protocol):
+class FutureOwner(Protocol):
     """The methods of a session that futures call; see `session.Session`."""
 
     blobs: Any
@@ -215,7 +215,7 @@ class Future(Generic[T_co]):
     def __await__(self) -> Generator[Any, None, T_co]:
         if self._end is None:
             self._flush()
-            waiter = loops.Waiter()
+            waiter = loop_wakeups.Waiter()
             self.when_done(waiter.wake)
             owner = self.owner()
             owner.suspended(named(owner, (self,)))
@@ -266,7 +266,7 @@ class Future(Generic[T_co]):
     def _compute(self, end: calls.CallResult | int | None) -> tuple[int, Any]:
         raise NotImplementedError
 
-    def owner(self) -> Owner:
+    def owner(self) -> FutureOwner:
         raise NotImplementedError
 
     def _flush(self) -> None:
@@ -295,7 +295,7 @@ class CallFuture(Future[T_co]):
     streams = False
     """Whether it wants to know what a generator yields while it runs."""
 
-    def __init__(self, session: Owner, number: int, task_id: ids.TaskId) -> None:
+    def __init__(self, session: FutureOwner, number: int, task_id: ids.TaskId) -> None:
         self._end = None
         self._hooks = None
         self._value = None
@@ -375,7 +375,7 @@ class CallFuture(Future[T_co]):
             error.__cause__ = self._value
         return CANCELLED, error
 
-    def owner(self) -> Owner:
+    def owner(self) -> FutureOwner:
         return self._session
 
     def _name(self) -> str:
@@ -422,7 +422,7 @@ class PartFuture(Future[T_co]):
             return ERROR, self._whole.exception()
         return VALUE, self._whole.result()[self._index]
 
-    def owner(self) -> Owner:
+    def owner(self) -> FutureOwner:
         return self._whole.owner()
 
     def _name(self) -> str:
@@ -492,7 +492,7 @@ def _joined(*parts: Sequence[Future[Any]]) -> Futures[Any] | None:
     return Futures(items) if all(isinstance(each, Future) for each in items) else None
 
 
-def named(owner: Owner, waited: Iterable[Future[Any]]) -> Sequence[ids.TaskId]:
+def named(owner: FutureOwner, waited: Iterable[Future[Any]]) -> Sequence[ids.TaskId]:
     """Return the tasks of these futures that `block` is given: as many as a slot can use, none for
     other owners.
     """
@@ -524,4 +524,4 @@ def rebuild(task_id: bytes, index: int | None) -> Any:
     resolve = pickling.resolver()
     if resolve is not None:
         return resolve(ids.TaskId(task_id), index)
-    return active.innermost().future(ids.TaskId(task_id)).part(index)
+    return session_stack.innermost().future(ids.TaskId(task_id)).part(index)

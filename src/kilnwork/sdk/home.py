@@ -2,8 +2,8 @@
 
 Opened by `local`. A thread sleeps until a process ends or the worker prints: it restarts processes,
 copies the output of tasks to the driver's `sys.stdout`, and ends the home. Two kinds:
-`volatile.Volatile`, which starts and ends with its driver, and `durable.Durable`, which outlives
-it.
+`volatile_home.Volatile`, which starts and ends with its driver, and `durable_home.Durable`, which
+outlives it.
 
 The driver creates the listening socket and the dispatcher inherits it: so the driver connects
 before the dispatcher has started, and the kernel queues connections while the dispatcher restarts.
@@ -24,7 +24,7 @@ from pathlib import Path
 from kilnwork.channel import client
 from kilnwork.endpoints import endpoint_files
 from kilnwork.kit import clock, paths, processes
-from kilnwork.sdk import children, errors, keeping
+from kilnwork.sdk import child_processes, errors, supervised_processes
 
 NAMESPACE = CLUSTER = "default"
 WORKER = "local-0"
@@ -36,7 +36,7 @@ IDLE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class HomeOptions:
     """The user's options of a home.
 
     `workdir`: where task functions run. `secrets`: directory with the values of Secrets.
@@ -53,7 +53,7 @@ class Home:
     `failure`: the error that ended this home for good; `connect` raises it from then on.
     """
 
-    def __init__(self, wanted: Wanted, *, run_dir: Path, logs: Path, token_file: Path) -> None:
+    def __init__(self, wanted: HomeOptions, *, run_dir: Path, logs: Path, token_file: Path) -> None:
         self.failure: errors.KilnError | None = None
         self.on_lost: Callable[[errors.KilnError], None] = lambda error: None
         self._wanted = wanted
@@ -64,10 +64,10 @@ class Home:
         self._pid = os.getpid()
         self._clock = clock.SystemClock()
         self._listener: socket.socket | None = None
-        self._dispatcher: keeping.Kept | None = None
-        self._worker: keeping.Kept | None = None
-        self._output = keeping.Output()
-        self._wake_read, self._wake_write = keeping.pipe()
+        self._dispatcher: supervised_processes.SupervisedProcess | None = None
+        self._worker: supervised_processes.SupervisedProcess | None = None
+        self._output = supervised_processes.Output()
+        self._wake_read, self._wake_write = supervised_processes.pipe()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="kiln-home", daemon=True)
         _homes.add(self)
@@ -116,14 +116,14 @@ class Home:
     def _socket(self) -> Path:
         return self._run_dir / endpoint_files.SOCKET
 
-    def _dispatcher_launch(self, listener: socket.socket) -> children.Launch:
+    def _dispatcher_launch(self, listener: socket.socket) -> child_processes.Launch:
         raise NotImplementedError
 
     def _end(self) -> None:
         """Release everything; called in the home's thread."""
         raise NotImplementedError
 
-    def _dispatcher_ended(self, kept: keeping.Kept) -> None:
+    def _dispatcher_ended(self, kept: supervised_processes.SupervisedProcess) -> None:
         """Handle a dispatcher that has ended without being asked to."""
         raise NotImplementedError
 
@@ -147,7 +147,7 @@ class Home:
         paths.make_private(self._run_dir)
         self._socket.unlink(missing_ok=True)
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener = socket.socket(fileno=children.above_streams(made.detach()))
+        listener = socket.socket(fileno=child_processes.above_streams(made.detach()))
         listener.bind(str(self._socket))
         self._socket.chmod(0o600)
         listener.listen(128)
@@ -157,18 +157,22 @@ class Home:
 
     def _start_dispatcher(self) -> None:
         listener = self._listener or self._listen()
-        child = children.start(self._dispatcher_launch(listener))
-        self._dispatcher = keeping.Kept(child, self._clock.monotonic(), self._dispatcher)
+        child = child_processes.start(self._dispatcher_launch(listener))
+        self._dispatcher = supervised_processes.SupervisedProcess(
+            child, self._clock.monotonic(), self._dispatcher
+        )
 
     def _start_worker(self) -> None:
-        launch = children.Launch(
+        launch = child_processes.Launch(
             module="kilnwork.worker",
             environment=self._worker_environment(),
             keep=self._worker_keeps(),
             output=self._output.end,
             log=self._logs / "worker.log",
         )
-        self._worker = keeping.Kept(children.start(launch), self._clock.monotonic(), self._worker)
+        self._worker = supervised_processes.SupervisedProcess(
+            child_processes.start(launch), self._clock.monotonic(), self._worker
+        )
 
     def _worker_environment(self) -> dict[str, str]:
         """Return the worker's environment: the driver's own variables and those of the worker
@@ -247,7 +251,10 @@ class Home:
         return self._look("worker", self._worker, self._worker_ended)
 
     def _look(
-        self, name: str, kept: keeping.Kept | None, ended: Callable[[keeping.Kept], None]
+        self,
+        name: str,
+        kept: supervised_processes.SupervisedProcess | None,
+        ended: Callable[[supervised_processes.SupervisedProcess], None],
     ) -> float | None:
         """Restart a process that has ended, or return in how many seconds it may be restarted."""
         if kept is None or self.failure is not None or not kept.child.ended():
@@ -261,7 +268,7 @@ class Home:
             ended(kept)
         return None
 
-    def _worker_ended(self, _: keeping.Kept) -> None:
+    def _worker_ended(self, _: supervised_processes.SupervisedProcess) -> None:
         self._kill_leftovers()
         self._start_worker()
         self._started()
@@ -293,18 +300,18 @@ def write_token(path: Path) -> None:
     paths.write_private(path, os.urandom(32).hex().encode() + b"\n")
 
 
-def ending(child: children.Child) -> str:
+def ending(child: child_processes.Child) -> str:
     """Return how a process ended, with the last line that it wrote."""
     code = child.code
     how = ""
     if code is not None:
         how = f" with signal {-code}" if code < 0 else f" with exit code {code}"
-    said = child.last_words()
-    return f"process {child.identity.pid} ended{how}" + (f": {said}" if said else "")
+    last_line = child.last_words()
+    return f"process {child.identity.pid} ended{how}" + (f": {last_line}" if last_line else "")
 
 
-def _ended_too_often(name: str, child: children.Child) -> errors.KilnError:
-    if child.code == keeping.LOCKED:
+def _ended_too_often(name: str, child: child_processes.Child) -> errors.KilnError:
+    if child.code == supervised_processes.LOCKED:
         return errors.KilnError(child.last_words() or "another process has the journal")
     return errors.KilnError(
         f"the {name} of this session does not stay alive: {ending(child)} (log: {child.log})"

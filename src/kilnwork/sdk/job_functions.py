@@ -231,7 +231,7 @@ class ParallelJobFunction(JobFunction[P, R_co]):
         return job_runs.submit(self.name, self._values(args, kwargs), self._run_options)
 
 
-class Decorator(Protocol):
+class JobDecorator(Protocol):
     """The type of `@kiln.job(…)` before it is applied."""
 
     @overload
@@ -240,7 +240,7 @@ class Decorator(Protocol):
     def __call__(self, made_of: Callable[P, R], /) -> JobFunction[P, R]: ...
 
 
-class ParallelDecorator(Protocol):
+class ParallelJobDecorator(Protocol):
     """The type of `@kiln.job(parallel=…)` and `@kiln.job(with_result_of=…)` before it is
     applied.
     """
@@ -255,29 +255,29 @@ class ParallelDecorator(Protocol):
 def job(name: str, /) -> job_runs.DeployedJob: ...
 @overload
 def job(
-    made_of: templates.TemplateTask[R], /, **given: Unpack[job_manifests.Settings]
+    made_of: templates.TemplateTask[R], /, **given: Unpack[job_manifests.JobSettings]
 ) -> JobFunction[..., R]: ...
 @overload
 def job(
-    made_of: Callable[P, R], /, **given: Unpack[job_manifests.Settings]
+    made_of: Callable[P, R], /, **given: Unpack[job_manifests.JobSettings]
 ) -> JobFunction[P, R]: ...
 @overload
 def job(
-    *, parallel: job_manifests.Parallel, **given: Unpack[job_manifests.Settings]
-) -> ParallelDecorator: ...
+    *, parallel: job_manifests.Parallel, **given: Unpack[job_manifests.JobSettings]
+) -> ParallelJobDecorator: ...
 @overload
 def job(
-    *, with_result_of: job_manifests.ResultOf, **given: Unpack[job_manifests.Settings]
-) -> ParallelDecorator: ...
+    *, with_result_of: job_manifests.ResultOf, **given: Unpack[job_manifests.JobSettings]
+) -> ParallelJobDecorator: ...
 @overload
-def job(**given: Unpack[job_manifests.Settings]) -> Decorator: ...
+def job(**given: Unpack[job_manifests.JobSettings]) -> JobDecorator: ...
 def job(made_of: Any = None, /, **given: Any) -> Any:
     """Declare a job: `@kiln.job(schedule="H 2 * * *", timezone="Europe/Zurich")` above a function.
 
     `kiln deploy MODULE` makes a JobConfig of each job of a module. The parameters of the function
     are the options of the JobConfig. Instead of decorating a function it may be called with a
     `kiln.http(…)`, `kiln.manifest(…)` or another template, which needs `name=`. The settings are
-    those of `job_manifests.Settings`, and one of two for jobs with an index set:
+    those of `job_manifests.JobSettings`, and one of two for jobs with an index set:
 
     - `parallel=`: a number of indexes, a list of keys, or a mapping with a list of values for each
       key of a matrix; the function's parameters `index`, `key` and `matrix` then get the index;

@@ -1,6 +1,6 @@
 """The JobConfig of a decorated job: the settings of `@kiln.job(…)` and the object built from them.
 
-Used by `job_functions`. Settings are mapped to fields of a JobConfig; errors name the field, as
+Used by `job_functions`. JobSettings are mapped to fields of a JobConfig; errors name the field, as
 those of the server do. Pure.
 """
 
@@ -33,7 +33,7 @@ ResultOf = NamedJob | Mapping[str, str]
 """What returns the list of which each item has an index: a job, or a mapping as in a JobConfig."""
 
 
-class Settings(TypedDict, total=False):
+class JobSettings(TypedDict, total=False):
     """The settings of `@kiln.job(…)`. Times are in seconds.
 
     `name`: of the JobConfig; default: that of the function. `schedule`: cron expressions, and
@@ -88,7 +88,7 @@ class Settings(TypedDict, total=False):
     finalizer: Callable[..., Any]
 
 
-KNOWN = (*Settings.__annotations__, "parallel", "with_result_of")
+KNOWN = (*JobSettings.__annotations__, "parallel", "with_result_of")
 """The names of all settings."""
 
 _RETRY = {
@@ -228,8 +228,8 @@ def _checked(body: dict[str, Any], of: str) -> dict[str, Any]:
         raise errors.BadOption(f"{of}: its JobConfig is not valid: {error}") from error
     problems = job_validation.validate_job_config(declared)
     if problems:
-        said = "; ".join(f"{field} {problem}" for field, problem in problems)
-        raise errors.BadOption(f"{of}: its JobConfig is not valid: {said}")
+        listed = "; ".join(f"{field} {problem}" for field, problem in problems)
+        raise errors.BadOption(f"{of}: its JobConfig is not valid: {listed}")
     return plain
 
 

@@ -13,7 +13,7 @@ from urllib import parse
 import msgspec
 
 from kilnwork.api import attempts, resource
-from kilnwork.endpoints import client
+from kilnwork.endpoints import manager_client
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kit import http_types
 from kilnwork.sdk import envelope, errors, pickling, session
@@ -26,10 +26,10 @@ NO_CONTENT, NOT_FOUND, CONFLICT = 204, 404, 409
 PATIENCE_S = 60.0
 """How long the API server may be away."""
 
-_FAILURES = client.Failures(errors.KilnError, errors.KilnError, errors.KilnError)
+_FAILURES = manager_client.Failures(errors.KilnError, errors.KilnError, errors.KilnError)
 
 
-class Refused(kit_errors.KilnError):
+class RequestRefused(kit_errors.KilnError):
     """The API server refused a request. `status`: the HTTP status."""
 
     def __init__(self, message: str, *, status: int) -> None:
@@ -37,7 +37,7 @@ class Refused(kit_errors.KilnError):
         self.status = status
 
 
-class Connector(client.Connector, Protocol):
+class Connector(manager_client.Connector, Protocol):
     """A connector to an API server or to a manager (`endpoints.connector`)."""
 
     def path(self, path: str) -> str:
@@ -56,22 +56,22 @@ class ApiServer:
         self._client, self._results = _client(to), _client(manager)
 
     def get(self, kind: resource.Resource, name: str) -> dict[str, Any]:
-        """Return an object. Raises Refused."""
+        """Return an object. Raises RequestRefused."""
         return self._send("GET", self._path(kind, name))
 
     def names(self, kind: resource.Resource) -> list[str]:
-        """Return the names of the first objects of a kind. Raises Refused."""
+        """Return the names of the first objects of a kind. Raises RequestRefused."""
         found = self._send("GET", self._path(kind), query={"limit": "20"})
         return [str(item["metadata"]["name"]) for item in found["items"]]
 
     def create(self, kind: resource.Resource, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Create an object with the name in `body` and return it. Raises Refused.
+        """Create an object with the name in `body` and return it. Raises RequestRefused.
 
         If an earlier try of this request has created it already, that object is returned.
         """
         repeated = False
 
-        def read(response: client.OpenResponse) -> http_types.ClientResponse:
+        def read(response: manager_client.OpenResponse) -> http_types.ClientResponse:
             nonlocal repeated
             repeated = response.repeated
             return _whole(response)
@@ -86,25 +86,25 @@ class ApiServer:
     ) -> dict[str, Any]:
         """Replace an object by its changed version and return it.
 
-        Raises Refused, with CONFLICT if another client has changed the object since it was read.
+        Raises RequestRefused, with CONFLICT if the object has changed since it was read.
         """
         return self._send("PUT", self._path(kind, name), body=body)
 
     def patch(
         self, kind: resource.Resource, name: str, change: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Change an object by a merge patch (RFC 7386) and return it. Raises Refused."""
+        """Change an object by a merge patch (RFC 7386) and return it. Raises RequestRefused."""
         return self._send("PATCH", self._path(kind, name), body=change)
 
     def result(self, task: str, *, digest: str = "") -> Any:
         """Return the result of a task by its id or name.
 
-        Raises Refused for a task that has no result, or whose result has another digest than
+        Raises RequestRefused for a task that has no result, or whose result has another digest than
         `digest`: names are not unique.
         """
         response = self._ask_manager(f"tasks/{parse.quote(task, safe='')}/result")
         if digest and digest != f"sha256:{hashlib.sha256(response.body).hexdigest()}":
-            raise Refused(f"task {task} has another result by now", status=CONFLICT)
+            raise RequestRefused(f"task {task} has another result by now", status=CONFLICT)
         media_type = response.headers.get("content-type", "").partition(";")[0]
         payload = attempts.Payload(media_type, response.body)
         return (
@@ -113,7 +113,7 @@ class ApiServer:
 
     def indexes(self, job: str) -> Iterator[dict[str, Any]]:
         """Yield the indexes of a Job by number, each in the form of the `/v1` API. Raises
-        Refused.
+        RequestRefused.
         """
         query: dict[str, str] = {}
         while True:
@@ -125,7 +125,7 @@ class ApiServer:
             query = {"after": str(page["after"])}
 
     def set_result(self, name: str, generation: int) -> Any:
-        """Return the result of the flow of a SyncSet. Raises Refused for a SyncSet that has
+        """Return the result of the flow of a SyncSet. Raises RequestRefused for a SyncSet that has
         none.
         """
         path = f"syncsets/{parse.quote(name, safe='')}/result"
@@ -141,7 +141,7 @@ class ApiServer:
         )
         response = self._results.send(request, _RESPONSES, _whole)
         if not response.ok:
-            raise Refused(response.message(), status=response.status)
+            raise RequestRefused(response.message(), status=response.status)
         return response
 
     def _path(self, kind: resource.Resource, name: str | None = None) -> str:
@@ -205,11 +205,11 @@ def of_session(of: str) -> ApiServer:
     )
 
 
-def _client(to: Connector) -> client.Client:
-    return client.Client(to, _FAILURES, what="API", patience_s=PATIENCE_S)
+def _client(to: Connector) -> manager_client.Client:
+    return manager_client.Client(to, _FAILURES, what="API", patience_s=PATIENCE_S)
 
 
-def _whole(response: client.OpenResponse) -> http_types.ClientResponse:
+def _whole(response: manager_client.OpenResponse) -> http_types.ClientResponse:
     head = response.head
     return http_types.ClientResponse(
         head.status, head.reason, response.connection.read(), head.headers
@@ -218,11 +218,11 @@ def _whole(response: client.OpenResponse) -> http_types.ClientResponse:
 
 def _document(response: http_types.ClientResponse) -> dict[str, Any]:
     if response.status == NOT_FOUND and not response.is_kubernetes_status():
-        raise Refused(
+        raise RequestRefused(
             "this server has no objects: connect to the kubeconfig or the data directory of a "
             "`kiln up`, or to the kubeconfig of a cluster where `kiln install` was applied",
             status=0,
         )
     if not response.ok:
-        raise Refused(response.message(), status=response.status)
+        raise RequestRefused(response.message(), status=response.status)
     return response.document()

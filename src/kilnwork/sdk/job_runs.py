@@ -164,7 +164,7 @@ def submit(name: str, values: Mapping[str, Any], options: RunOptions) -> "JobRun
         body["spec"]["dependsOn"] = list(options.depends_on)
     try:
         made = server.create(kinds.JOBS, body)
-    except job_requests.Refused as error:
+    except job_requests.RequestRefused as error:
         raise errors.ConfigurationError(f"{of}: {error}") from error
     return JobRun(server, made)
 
@@ -172,7 +172,7 @@ def submit(name: str, values: Mapping[str, Any], options: RunOptions) -> "JobRun
 def _config(server: job_requests.ApiServer, name: str, of: str) -> job_config.JobConfig:
     try:
         return msgspec.convert(server.get(kinds.JOB_CONFIGS, name), job_config.JobConfig)
-    except job_requests.Refused as error:
+    except job_requests.RequestRefused as error:
         if error.status != job_requests.NOT_FOUND:
             raise errors.ConfigurationError(f"{of}: {error}") from error
         known = ", ".join(server.names(kinds.JOB_CONFIGS)) or "none"
@@ -215,7 +215,7 @@ class JobRun(Generic[R_co]):
             return self._final
         try:
             found = self._server.get(kinds.JOBS, self.name)
-        except job_requests.Refused as error:
+        except job_requests.RequestRefused as error:
             if error.status == job_requests.NOT_FOUND:
                 raise self._gone() from error
             raise errors.ConfigurationError(f"Job {self.name}: {error}") from error
@@ -266,7 +266,7 @@ class JobRun(Generic[R_co]):
             for index in self._server.indexes(self.name):
                 succeeded = index["state"] == "Succeeded"
                 yield self._fetch(index["task"]) if succeeded else None
-        except job_requests.Refused as error:
+        except job_requests.RequestRefused as error:
             raise errors.ConfigurationError(f"Job {self.name}: {error}") from error
 
     def suspend(self) -> None:
@@ -303,14 +303,14 @@ class JobRun(Generic[R_co]):
     def _fetch(self, task: str, *, digest: str = "") -> Any:
         try:
             return self._server.result(task, digest=digest)
-        except job_requests.Refused as error:
+        except job_requests.RequestRefused as error:
             raise errors.ConfigurationError(f"Job {self.name}: its result: {error}") from error
 
     def _patch(self, spec: Mapping[str, Any]) -> None:
         change = {"metadata": {"uid": self._uid}, "spec": dict(spec)}
         try:
             self._server.patch(kinds.JOBS, self.name, change)
-        except job_requests.Refused as error:
+        except job_requests.RequestRefused as error:
             if error.status == job_requests.NOT_FOUND:
                 raise self._gone() from error
             raise errors.ConfigurationError(f"Job {self.name}: {error}") from error

@@ -12,7 +12,7 @@ from pathlib import Path
 from kilnwork.channel import errors as channel_errors
 from kilnwork.channel import messages
 from kilnwork.kit import errors as kit_errors
-from kilnwork.sdk import driver, durable, errors, home, session, volatile
+from kilnwork.sdk import driver, durable_home, errors, home, session, volatile_home
 
 START_S = 30.0
 """How long dispatcher and worker may take to start: a slow or busy machine."""
@@ -63,7 +63,7 @@ def start(  # noqa: PLR0913 - its options
     of slots.
     """
     _refuse_inside_a_task()
-    wanted = home.Wanted(
+    wanted = home.HomeOptions(
         slots=_slots(slots),
         workdir=_directory("working_dir", working_dir or "."),
         secrets=None if secrets is None else _directory("secrets", secrets),
@@ -84,12 +84,12 @@ def start(  # noqa: PLR0913 - its options
         ) from error
 
 
-def _volatile(wanted: home.Wanted, timeouts: driver.Timeouts) -> driver.Driver:
-    made = volatile.Volatile(wanted)
+def _volatile(wanted: home.HomeOptions, timeouts: driver.Timeouts) -> driver.Driver:
+    made = volatile_home.Volatile(wanted)
     return _opened(made, made.start, timeouts, durable=False)
 
 
-def _durable(directory: Path, wanted: home.Wanted, timeouts: driver.Timeouts) -> driver.Driver:
+def _durable(directory: Path, wanted: home.HomeOptions, timeouts: driver.Timeouts) -> driver.Driver:
     for _ in range(_TRIES - 1):
         try:
             return _in_directory(directory, wanted, timeouts)
@@ -99,8 +99,10 @@ def _durable(directory: Path, wanted: home.Wanted, timeouts: driver.Timeouts) ->
     return _in_directory(directory, wanted, timeouts)
 
 
-def _in_directory(directory: Path, wanted: home.Wanted, timeouts: driver.Timeouts) -> driver.Driver:
-    made = durable.Durable(directory, wanted)
+def _in_directory(
+    directory: Path, wanted: home.HomeOptions, timeouts: driver.Timeouts
+) -> driver.Driver:
+    made = durable_home.Durable(directory, wanted)
     return _opened(made, lambda: made.start(patience_s=START_S), timeouts, durable=True)
 
 

@@ -62,7 +62,7 @@ class Changes(TypedDict, total=False):
     place of the value. `env`: variables in `os.environ` of the task, each a string, or a
     `kiln.SecretKey` whose value is read when an attempt starts. `cache`: use an earlier result of
     the same function with the same arguments if it is not older than this: seconds, or a text such
-    as `"7d"`, `"12h"`, `"30m"`, `"45s"`; see `sdk.caching`.
+    as `"7d"`, `"12h"`, `"30m"`, `"45s"`; see `sdk.cache_keys`.
     """
 
     retries: int

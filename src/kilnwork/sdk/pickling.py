@@ -1,9 +1,9 @@
 """Serialization of arguments, results, errors and functions between drivers and slots.
 
 Used by sessions (arguments out, results in), by the worker's slots (arguments in, results out) and
-by `put`. Dispatches to `plain` (JSON, where it is exact), `envelope` (pickle, buffers out of band)
-and `failures` (errors). Values over 64 KiB become blobs. Not a general serializer: both ends are in
-one trust domain, and only the SDK and slots read a pickle.
+by `put`. Dispatches to `exact_json` (JSON, where it is exact), `envelope` (pickle, buffers out of
+band) and `failures` (errors). Values over 64 KiB become blobs. Not a general serializer: both ends
+are in one trust domain, and only the SDK and slots read a pickle.
 
 Futures may be anywhere in arguments: `pack_arguments` returns the tasks that the call needs, and
 `unpack_arguments` replaces the futures by values. In a result they stay futures.
@@ -18,7 +18,7 @@ import msgspec
 
 from kilnwork.api import attempts
 from kilnwork.kit import ids
-from kilnwork.sdk import envelope, failures, plain
+from kilnwork.sdk import envelope, exact_json, failures
 
 Payload = attempts.Payload
 
@@ -43,7 +43,7 @@ def pack_arguments(
     The payload is JSON `[[…], {…}]` if that is exact, else a pickle. Raises NotPicklable, which
     names the part that fails.
     """
-    data = plain.encode_call(args, kwargs)
+    data = exact_json.encode_call(args, kwargs)
     if data is not None:
         if len(data) <= attempts.MAX_INLINE_BYTES:
             return Payload(attempts.JSON, data), ()
@@ -80,7 +80,7 @@ def pack_value(value: Any, blobs: envelope.Blobs) -> Payload:
     """
     if value is None:
         return _NONE
-    data = plain.encode(value)
+    data = exact_json.encode(value)
     if data is not None:
         if len(data) <= attempts.MAX_INLINE_BYTES:
             return Payload(attempts.JSON, data)

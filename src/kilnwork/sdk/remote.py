@@ -18,7 +18,7 @@ from kilnwork.data import remote_blobs as remote_blobs
 from kilnwork.endpoints import connector, endpoint_files, resolve
 from kilnwork.kit import clock, errors, scratch
 from kilnwork.kube import config
-from kilnwork.sdk import driver, home, packing
+from kilnwork.sdk import code_packing, driver, home
 
 OPEN_S = 30.0
 """How long a dispatcher may take to respond: one that has just been started reads its journal."""
@@ -78,10 +78,10 @@ def _ship(
 ) -> None:
     if working_dir is not None or modules:
         directory = None if working_dir is None else Path(working_dir)
-        shipped = packing.pack(directory, opened.blobs, modules=modules)
+        shipped = code_packing.pack(directory, opened.blobs, modules=modules)
         opened.environment, opened.shipped = shipped.digest, shipped.modules
         for left_out in shipped.left_out:
-            warnings.warn(packing.NOT_SHIPPED.format(left_out), stacklevel=3)
+            warnings.warn(code_packing.NOT_SHIPPED.format(left_out), stacklevel=3)
         if shipped.digest is not None:  # until a task refers to it
             blob_renewal.hold(opened, (blobs.parse(shipped.digest),))
 

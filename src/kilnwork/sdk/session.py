@@ -30,7 +30,7 @@ from kilnwork.data import blob_renewal
 from kilnwork.data import blobs as blob_store
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
-from kilnwork.sdk import active, batches, callbacks, errors, futures
+from kilnwork.sdk import batches, callbacks, errors, futures, session_stack
 
 log = logging.getLogger(__name__)
 
@@ -414,28 +414,28 @@ class Session:
             self._blob_directory = directory
             self.blobs = blob_store.Blobs(directory, durable=self.durable)
         with self._lock:
-            said: list[frames.Sent] = [*self._templates.values()]
+            resent: list[frames.Sent] = [*self._templates.values()]
             unaccepted = list(self._unaccepted)
-            said.extend(batches.submits(unaccepted))
+            resent.extend(batches.submits(unaccepted))
             known = {item.number for item in unaccepted}
             known.update(item.number for item in self._batch)
             known.update(watched.number for watched in self._watching)
             retrying = self._retrying.copy()
             known.update(retrying)
-            said += [msgspec.structs.replace(one, started=True) for one in retrying.values()]
-            said += self._pruning.copy().values()
+            resent += [msgspec.structs.replace(one, started=True) for one in retrying.values()]
+            resent += self._pruning.copy().values()
             watched = (
                 calls.Watched(number, future.known_task)
                 for number, future in self._open.copy().items()
                 if number not in known
             )
-            said.extend(batches.watches(watched))
+            resent.extend(batches.watches(watched))
             for recursive in (True, False):
                 cancelling = self._cancelling.copy().items()
                 wanted = tuple(t for t, each in cancelling if each is recursive)
-                said.extend(batches.cancels(wanted, recursive=recursive))
+                resent.extend(batches.cancels(wanted, recursive=recursive))
             self._keep_open_cancels()
-        return said
+        return resent
 
     def received(self, message: Any) -> None:
         """Handle a message: Accepted, FoundCall, Results and others.
@@ -474,7 +474,7 @@ class Session:
         if self._blob_directory is not None:
             blob_renewal.renew(self.blobs, self._submitted_digests)
 
-    def gone(self, error: Exception) -> None:
+    def link_ended(self, error: Exception) -> None:
         """Fail all open futures, because the link has ended for good. Errors of callbacks do not
         stop it.
         """
@@ -608,7 +608,7 @@ class Session:
 
 def current() -> Session:
     """Return the innermost open session of this process. Raises `errors.NoSession`."""
-    return cast(Session, active.innermost())
+    return cast(Session, session_stack.innermost())
 
 
 blob_store.locate = lambda: current().blobs
@@ -616,9 +616,9 @@ blob_store.locate = lambda: current().blobs
 
 def activate(session: Session) -> None:
     """Make this the session that task functions submit to."""
-    active.add(session)
+    session_stack.add(session)
 
 
 def deactivate(session: Session) -> None:
     """Undo `activate`; may be called more than once."""
-    active.remove(session)
+    session_stack.remove(session)

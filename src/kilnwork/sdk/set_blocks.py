@@ -22,7 +22,7 @@ class Steps:
         return [{step.name: step.render(locate)} for step in self.listed]
 
 
-class Opener(set_steps.Owner):
+class BlockOwner(set_steps.StepOwner):
     """A set that can direct the declaration of steps into a block."""
 
     def enter_block(self, steps: Steps) -> None:
@@ -37,7 +37,7 @@ class Opener(set_steps.Owner):
 class Block(set_steps.Step):
     """A step that contains the steps declared within its `with` block."""
 
-    def __init__(self, name: str, of: Opener) -> None:
+    def __init__(self, name: str, of: BlockOwner) -> None:
         super().__init__(name, of)
         self._opener = of
         self._steps = Steps()
@@ -64,7 +64,7 @@ def paths(steps: Steps, prefix: str = "") -> Iterator[tuple[set_steps.Step, str]
 class ForkBlock(Block):
     """Steps that run in parallel; its value is an object of their values by name."""
 
-    def __init__(self, name: str, of: Opener, *, wait: Literal["all", "any"] | int) -> None:
+    def __init__(self, name: str, of: BlockOwner, *, wait: Literal["all", "any"] | int) -> None:
         super().__init__(name, of)
         self._wait = wait
 
@@ -76,7 +76,7 @@ class ForkBlock(Block):
 class RepeatBlock(Block):
     """Steps that are repeated; its value is that of the last step, None before the first round."""
 
-    def __init__(self, name: str, of: Opener, *, most: int) -> None:
+    def __init__(self, name: str, of: BlockOwner, *, most: int) -> None:
         super().__init__(name, of)
         self._most = most
         self._until: set_expressions.Expression | None = None

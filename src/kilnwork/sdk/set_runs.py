@@ -53,19 +53,22 @@ def submit(
         for _ in range(_CHANGES):
             try:
                 return SetRun(to, _written(to, name, body), shipping)
-            except job_requests.Refused as error:
+            except job_requests.RequestRefused as error:
                 if error.status != job_requests.CONFLICT:
                     raise
         raise errors.ConfigurationError(f"{of}: others change SyncSet {name} all the time")
-    except job_requests.Refused as error:
+    except job_requests.RequestRefused as error:
         raise errors.ConfigurationError(f"{of}: {error}") from error
 
 
 def _written(to: job_requests.ApiServer, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Create or replace the object. Raises Refused, with CONFLICT if another client was faster."""
+    """Create or replace the object.
+
+    Raises RequestRefused, with CONFLICT if another client was faster.
+    """
     try:
         found = to.get(kinds.SYNC_SETS, name)
-    except job_requests.Refused as error:
+    except job_requests.RequestRefused as error:
         if error.status != job_requests.NOT_FOUND:
             raise
         return to.create(kinds.SYNC_SETS, body)
@@ -159,7 +162,7 @@ class SetRun:
     def _fetch(self) -> Any:
         try:
             return self._server.set_result(self.name, self.generation)
-        except job_requests.Refused as error:
+        except job_requests.RequestRefused as error:
             raise errors.ConfigurationError(f"SyncSet {self.name}: its result: {error}") from error
 
     def suspend(self) -> None:
@@ -242,7 +245,7 @@ class SetRun:
     def _read(self) -> dict[str, Any]:
         try:
             found = self._server.get(kinds.SYNC_SETS, self.name)
-        except job_requests.Refused as error:
+        except job_requests.RequestRefused as error:
             if error.status == job_requests.NOT_FOUND:
                 raise self._gone() from error
             raise errors.ConfigurationError(f"SyncSet {self.name}: {error}") from error
@@ -254,7 +257,7 @@ class SetRun:
         change = {"metadata": {"uid": self._uid}, "spec": dict(spec)}
         try:
             return self._server.patch(kinds.SYNC_SETS, self.name, change)
-        except job_requests.Refused as error:
+        except job_requests.RequestRefused as error:
             if error.status == job_requests.NOT_FOUND:
                 raise self._gone() from error
             raise errors.ConfigurationError(f"SyncSet {self.name}: {error}") from error

@@ -76,7 +76,7 @@ _RETRY = {
 class Step:
     """A step of the flow. As an input of another step it stands for its value."""
 
-    def __init__(self, name: str, of: "Owner") -> None:
+    def __init__(self, name: str, of: "StepOwner") -> None:
         self._name, self._owner = name, of
         self._options: dict[str, Any] = {}
         self._condition: Expression | None = None
@@ -155,7 +155,7 @@ class Step:
         return f"<{type(self).__name__} {self._name}>"
 
 
-class Owner:
+class StepOwner:
     """The interface of a set to its steps."""
 
     of: str
@@ -253,7 +253,7 @@ def _bound(
 class CallStep(Step):
     """A step with one task."""
 
-    def __init__(self, name: str, of: Owner, does: Work) -> None:
+    def __init__(self, name: str, of: StepOwner, does: Work) -> None:
         super().__init__(name, of)
         self._does = does
 
@@ -264,7 +264,9 @@ class CallStep(Step):
 class EachStep(Step):
     """A step with one task per item; as an input it stands for the list of results."""
 
-    def __init__(self, name: str, of: Owner, does: Work, *, item: str, items: Expression) -> None:
+    def __init__(
+        self, name: str, of: StepOwner, does: Work, *, item: str, items: Expression
+    ) -> None:
         super().__init__(name, of)
         self._does, self._item, self._items = does, item, items
 
@@ -288,7 +290,7 @@ class EachStep(Step):
 class JoinStep(CallStep):
     """A step that gets the results of an `each`."""
 
-    def __init__(self, name: str, of: Owner, does: Work, *, joins: EachStep) -> None:
+    def __init__(self, name: str, of: StepOwner, does: Work, *, joins: EachStep) -> None:
         super().__init__(name, of, does)
         self._joins = joins
 
@@ -299,7 +301,7 @@ class JoinStep(CallStep):
 class ChoiceStep(CallStep):
     """A step that calls one of two functions, depending on a condition."""
 
-    def __init__(self, name: str, of: Owner, does: Work, *, otherwise: Work) -> None:
+    def __init__(self, name: str, of: StepOwner, does: Work, *, otherwise: Work) -> None:
         super().__init__(name, of, does)
         self._otherwise = otherwise
 

@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 from kilnwork.api import attempts
 from kilnwork.channel import errors as channel_errors
 from kilnwork.kit import ids
-from kilnwork.sdk import futures, loops, pickling
+from kilnwork.sdk import futures, loop_wakeups, pickling
 
 Y = TypeVar("Y")
 
@@ -25,10 +25,10 @@ class Stream(futures.CallFuture[list[Y]]):
 
     streams = True
 
-    def __init__(self, session: futures.Owner, number: int, task_id: ids.TaskId) -> None:
+    def __init__(self, session: futures.FutureOwner, number: int, task_id: ids.TaskId) -> None:
         super().__init__(session, number, task_id)
         self._arrivals: dict[int, attempts.Payload] = {}
-        self._waiters: list[loops.Waiter] = []
+        self._waiters: list[loop_wakeups.Waiter] = []
 
     def yielded(self, index: int, payload: attempts.Payload) -> None:
         self._arrivals.setdefault(index, payload)
@@ -71,7 +71,7 @@ class Stream(futures.CallFuture[list[Y]]):
         owner = self.owner()
         self._flush()
         while index not in self._arrivals and not self.done():
-            waiter = loops.Waiter()
+            waiter = loop_wakeups.Waiter()
             self._waiters.append(waiter)
             self.when_done(waiter.wake)
             owner.suspended(futures.named(owner, (self,)))

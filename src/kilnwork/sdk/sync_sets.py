@@ -29,7 +29,7 @@ Expression = set_expressions.Expression
 S = TypeVar("S", bound=set_steps.Step)
 
 
-class SyncSet(set_blocks.Opener):
+class SyncSet(set_blocks.BlockOwner):
     """A SyncSet under construction; the end of its `with` block checks it as a whole.
 
     `name`: of the object. `pond`: the DataPond with its data.
@@ -471,8 +471,8 @@ class SyncSet(set_blocks.Opener):
             raise errors.BadOption(f"{self.of}: {error}") from error
         problems = sync_set_validation.validate_sync_set(declared)
         if problems:
-            said = "; ".join(f"{path} {text}" for path, text in problems)
-            raise errors.BadOption(f"{self.of}: {said}")
+            text = "; ".join(f"{path} {text}" for path, text in problems)
+            raise errors.BadOption(f"{self.of}: {text}")
 
 
 def _given(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,14 +18,14 @@ from typing import Any, Generic, NamedTuple, ParamSpec, Self, TypeVar, Unpack, o
 from kilnwork.api import attempts, calls
 from kilnwork.data import blob_renewal, blobs
 from kilnwork.sdk import (
-    caching,
+    cache_keys,
+    call_map,
+    code_environments,
     errors,
     futures,
-    mapping,
     options,
     pickling,
     session,
-    shipping,
     streams,
 )
 from kilnwork.sdk import progress as progress_line
@@ -167,7 +167,7 @@ class Task(Generic[P, R_co]):
         inside a task, further calls are submitted only while the task uses the sequence.
         """
         here = session.current()
-        limits = mapping.Limits(
+        limits = call_map.Limits(
             of=self._code.name,
             max_in_flight=max_in_flight,
             max_failed=0 if fail_fast and max_failed is None else max_failed,
@@ -178,7 +178,7 @@ class Task(Generic[P, R_co]):
             return self._send(here, row, {}, named)
 
         rows = zip(iterable, *more, strict=False)
-        made = mapping.run(rows, submit, limits, by_itself=not here.in_slot)
+        made = call_map.run(rows, submit, limits, in_background=not here.in_slot)
         if progress:
             progress_line.show(made, limits.of)
         return made
@@ -246,10 +246,10 @@ class Task(Generic[P, R_co]):
                 "could be used again: return a list"
             )
         if not self._digest:
-            self._digest = caching.function_digest(
+            self._digest = cache_keys.function_digest(
                 self._function, of=self._code.name, blobs=here.blobs
             )
-        return caching.terms(
+        return cache_keys.terms(
             self._digest, self._options, environment=here.environment, arguments=arguments
         )
 
@@ -384,7 +384,7 @@ def _reached(function: Callable[..., Any], here: session.Session) -> bool:
     if not pickling.findable(function):
         return False
     top = function.__module__.partition(".")[0]
-    return here.imports_ours or top in here.shipped or shipping.installed(top)
+    return here.imports_ours or top in here.shipped or code_environments.installed(top)
 
 
 def _empty(kind: type[Task[Any, Any]]) -> Task[Any, Any]:

@@ -16,7 +16,7 @@ import msgspec
 
 from kilnwork.api import attempts, calls, function_task, http_task, object_task, validation
 from kilnwork.api import task as api_task
-from kilnwork.sdk import errors, futures, mapping, session
+from kilnwork.sdk import call_map, errors, futures, session
 from kilnwork.sdk import options as sdk_options
 from kilnwork.sdk import task as sdk_task
 
@@ -97,7 +97,7 @@ class TemplateTask(Generic[R_co]):
         that input.
         """
         here = self._session()
-        limits = mapping.Limits(
+        limits = call_map.Limits(
             of=self._of,
             max_in_flight=max_in_flight,
             max_failed=0 if fail_fast and max_failed is None else max_failed,
@@ -110,7 +110,9 @@ class TemplateTask(Generic[R_co]):
                 named = sdk_options.checked("key", key(item), of=self._of)
             return self._send(here, self._arguments(item), named)
 
-        return mapping.run(zip(iterable, strict=True), submit, limits, by_itself=not here.in_slot)
+        return call_map.run(
+            zip(iterable, strict=True), submit, limits, in_background=not here.in_slot
+        )
 
     def _session(self) -> session.Session:
         """Return the current session. Raises NoSession, and BadOption for a session without

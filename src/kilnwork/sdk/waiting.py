@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from kilnwork.channel import errors as channel_errors
 from kilnwork.kit import clock, ids
-from kilnwork.sdk import futures, loops
+from kilnwork.sdk import futures, loop_wakeups
 from kilnwork.sdk import progress as progress_line
 
 T = TypeVar("T")
@@ -149,7 +149,7 @@ class Gathered(futures.Future[list[T]]):
             return futures.VALUE, [each.exception() or each.result() for each in self._items]
         return futures.VALUE, [each.result() for each in self._items]
 
-    def owner(self) -> futures.Owner:
+    def owner(self) -> futures.FutureOwner:
         if self._session is None:
             raise RuntimeError("an empty gather waits for nothing")
         return self._session
@@ -223,10 +223,10 @@ class _Arrivals(Generic[T]):
     def __init__(self, items: Iterable[futures.Future[T]]) -> None:
         self.ready: deque[futures.Future[T]] = deque()
         self.failures = 0
-        self._waiter: loops.Waiter | None = None
+        self._waiter: loop_wakeups.Waiter | None = None
         self._pending: dict[futures.Future[T], None] = {}
         self._seen: set[futures.Future[T]] = set()
-        self._owner: futures.Owner | None = None
+        self._owner: futures.FutureOwner | None = None
         self._growing = True
         self._broken: BaseException | None = None
         self._map = items if isinstance(items, futures.Futures) else futures.Futures(items)
@@ -280,20 +280,20 @@ class _Arrivals(Generic[T]):
 
     async def suspend(self, timeout_s: float | None) -> bool:
         """Await news; return False after `timeout_s`."""
-        owner, now = self._owner, loops.running().time
+        owner, now = self._owner, loop_wakeups.running().time
         until = None if timeout_s is None else now() + timeout_s
         while owner is not None and not self.news() and (until is None or now() < until):
             await self._sleep(owner, until)
         return self.news()
 
-    async def _sleep(self, owner: futures.Owner, until: float | None) -> None:
+    async def _sleep(self, owner: futures.FutureOwner, until: float | None) -> None:
         """Sleep until a wake-up or the time `until`.
 
         A wake-up may come late, for a future that was taken before this sleep began: the thread
         that settles it reads `_waiter` after it has filled `ready`.
         """
-        waiter = self._waiter = loops.Waiter()
-        timer = None if until is None else loops.running().call_at(until, waiter.wake)
+        waiter = self._waiter = loop_wakeups.Waiter()
+        timer = None if until is None else loop_wakeups.running().call_at(until, waiter.wake)
         try:
             if not self.news():
                 owner.link.flush()
@@ -345,7 +345,7 @@ class _Arrivals(Generic[T]):
             waiter.wake()
 
 
-def _owners(items: Iterable[futures.Future[Any]]) -> Iterator[futures.Owner]:
+def _owners(items: Iterable[futures.Future[Any]]) -> Iterator[futures.FutureOwner]:
     return (each.owner() for each in items if not each.done())
 
 

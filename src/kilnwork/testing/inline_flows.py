@@ -35,7 +35,7 @@ from kilnwork.jobs.flows import (
     views,
 )
 from kilnwork.kit import errors, ids
-from kilnwork.sdk import context, plain
+from kilnwork.sdk import context, exact_json
 from kilnwork.testing import clock, timeline
 
 _R = reasons.FlowReason
@@ -235,7 +235,7 @@ class _Process:
                 continue
             written = worker_variables.output_directory(ids.task_text(task), run=1, attempt=attempt)
             self.attempts.setdefault(records.step_path(key), []).append(written)
-            data = plain.encode(value)
+            data = exact_json.encode(value)
             if data is None or len(data) > results.MAX_BYTES:
                 raise _NotJson(f"the result of {template.call.function} is no JSON, or too large")
             return data

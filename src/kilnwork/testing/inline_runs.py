@@ -19,7 +19,16 @@ from kilnwork.api import task as api_task
 from kilnwork.api import variables as api_variables
 from kilnwork.data import blobs as blob_store
 from kilnwork.kit import backoff, ids
-from kilnwork.sdk import context, errors, failures, futures, pickling, running, task, variables
+from kilnwork.sdk import (
+    context,
+    errors,
+    failures,
+    function_calls,
+    futures,
+    pickling,
+    task,
+    variables,
+)
 from kilnwork.testing import agenda
 from kilnwork.testing import clock as clocks
 from kilnwork.testing import task_record as records
@@ -251,8 +260,8 @@ class Runs:
         if record.steps is None:
             args, kwargs = pickling.unpack_arguments(record.arguments, self._blobs, self._resolve)
             if record.spec.call is None or not record.spec.call.stream:
-                return running.call(function, args, kwargs, new_loop=self._new_loop)
-            record.steps = running.iterate(function, args, kwargs, new_loop=self._new_loop)
+                return function_calls.call(function, args, kwargs, new_loop=self._new_loop)
+            record.steps = function_calls.iterate(function, args, kwargs, new_loop=self._new_loop)
         try:
             value = next(record.steps)
         except StopIteration:
@@ -274,7 +283,7 @@ class Runs:
             return value
         if isinstance(value, futures.Future):
             value = value.result()
-        running.check_returns(value, call.returns if call is not None else 1)
+        function_calls.check_returns(value, call.returns if call is not None else 1)
         return pickling.pack_value(value, self._blobs)
 
     def _resolve(self, task_id: ids.TaskId, index: int | None) -> Any:

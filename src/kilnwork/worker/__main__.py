@@ -41,28 +41,28 @@ def main() -> int:
         log.error("worker cannot start", extra={"why": str(error)})  # noqa: TRY400
         return 2
     share()
-    ours, theirs = zygote_link.make_pair()
-    said = zygote_link.open_errors_file()
+    own_end, zygote_end = zygote_link.make_pair()
+    errors_file = zygote_link.open_errors_file()
     pid = processes.fork()
     if pid == 0:
         code = 1
         try:
             processes.rename(zygote_link.ZYGOTE)
-            ours.close()
+            own_end.close()
             stderr = os.dup(2)
-            os.dup2(said, 2)
-            os.close(said)
-            importlib.import_module("kilnwork.worker.zygote").run(theirs, given, stderr=stderr)
+            os.dup2(errors_file, 2)
+            os.close(errors_file)
+            importlib.import_module("kilnwork.worker.zygote").run(zygote_end, given, stderr=stderr)
             code = 0
         except BaseException:  # noqa: BLE001  whatever it was, the agent is another process
             traceback.print_exc()
         finally:
             os._exit(code)
-    theirs.close()
+    zygote_end.close()
     if given.remote is None:
         sys.modules["ssl"] = cast(ModuleType, None)  # asyncio goes without, as some Pythons are
     serving = importlib.import_module("kilnwork.worker.agent_process")
-    return int(serving.serve(given, zygote_link.ZygoteHandle(pid, ours, said)))
+    return int(serving.serve(given, zygote_link.ZygoteHandle(pid, own_end, errors_file)))
 
 
 def share() -> None:

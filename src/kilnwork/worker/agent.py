@@ -59,13 +59,13 @@ _STOPPING = outcomes.Halt(
 )
 
 
-class Relay(Protocol):
+class RelayPort(Protocol):
     """Listens in place of the dispatcher's socket when the dispatcher is on another machine; see
     `relay`.
     """
 
     @property
-    def place(self) -> str: ...
+    def address(self) -> str: ...
 
     async def start(self) -> None: ...
 
@@ -87,7 +87,7 @@ class Agent:
         clock: clock.Clock,
         entropy: ids.Entropy,
         session: bytes,
-        relay: Relay | None = None,
+        relay: RelayPort | None = None,
     ) -> None:
         self._settings = given
         self._relay = relay
@@ -99,7 +99,7 @@ class Agent:
         self._link = peer.Peer(
             self,
             path=given.channel,
-            place=lambda: given.channel if relay is None else relay.place,
+            place=lambda: given.channel if relay is None else relay.address,
             clock=clock,
             entropy=entropy,
         )
@@ -138,8 +138,8 @@ class Agent:
             background=self._background,
             waiter=self._reaper,
             orphan_processes=orphan_processes,
-            gone=self._slots.gone,
-            broken=self._broken,
+            on_ended=self._slots.slot_ended,
+            on_broken=self._zygote_broken,
         )
         self._slots.use(self._supervisor)
 
@@ -238,7 +238,7 @@ class Agent:
             case messages.LogKept():
                 current = self._attempts.get(order.ref)
                 if current is not None:
-                    current.kept_up_to(order.offset)
+                    current.drop_output_below(order.offset)
             case messages.OpenSlot():
                 self._open(order)
             case messages.KillSlot():
@@ -246,7 +246,7 @@ class Agent:
             case messages.ContainerSeen():
                 current = self._attempts.get(order.ref)
                 if current is not None:
-                    current.seen(order)
+                    current.container_seen(order)
             case messages.KillContainer():
                 self._containers.kill(order.container, str(order.ref))
 
@@ -320,7 +320,7 @@ class Agent:
         self._failure = errors.WorkerError(f"{name} failed: {error!r}")
         self._stopping.set()
 
-    def _broken(self, error: errors.NoZygote) -> None:
+    def _zygote_broken(self, error: errors.NoZygote) -> None:
         """Shut down because slots cannot be forked here. The log says why; the Pod may be
         restarted.
         """

@@ -41,9 +41,9 @@ async def _run(given: settings.WorkerSettings, zygote: zygote_link.ZygoteHandle)
     await worker.run(zygote)
 
 
-def _relay(given: settings.WorkerSettings) -> agent.Relay | None:
+def _relay(given: settings.WorkerSettings) -> agent.RelayPort | None:
     """Make the relay if the dispatcher is on another machine. `relay` is imported only then."""
     if given.remote is None:
         return None
-    relay: agent.Relay = importlib.import_module("kilnwork.worker.relay").Relay(given.remote)
+    relay: agent.RelayPort = importlib.import_module("kilnwork.worker.relay").Relay(given.remote)
     return relay

@@ -145,13 +145,13 @@ class Attempt:
         if self._output is not None:
             self._output.send_again(offset)
 
-    def seen(self, status: messages.ContainerSeen) -> None:
+    def container_seen(self, status: messages.ContainerSeen) -> None:
         """Note that its container has started or ended; see `containers`."""
 
-    def kept_up_to(self, offset: int) -> None:
+    def drop_output_below(self, offset: int) -> None:
         """Drop the output below `offset`, which the dispatcher has stored."""
         if self._output is not None:
-            self._output.kept_up_to(offset)
+            self._output.drop_below(offset)
 
     async def _execute(self, place: directories.AttemptDirectory) -> attempts.Outcome:
         tools = self._tools

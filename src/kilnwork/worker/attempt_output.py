@@ -81,7 +81,7 @@ class AttemptOutput:
         self._catching_up: asyncio.TimerHandle | None = None
         self._resume()
 
-    def kept_up_to(self, offset: int) -> None:
+    def drop_below(self, offset: int) -> None:
         """Drop what is below `offset`: the dispatcher has stored it."""
         if offset <= self._kept_from:
             return
@@ -101,7 +101,7 @@ class AttemptOutput:
 
     def send_again(self, offset: int) -> None:
         """Send on a new link what is at or above `offset`; the dispatcher has stored the rest."""
-        self.kept_up_to(offset)
+        self.drop_below(offset)
         for start, data in self._kept:
             self._send(start, data)
 
@@ -188,10 +188,10 @@ class AttemptOutput:
         self._late.append(data)
         self._late_bytes += len(data)
         while self._late_bytes > TAIL_BYTES:
-            gone = len(self._late.popleft())
-            self._late_bytes -= gone
-            self._dropped += gone
-            self._may_drop = max(0, self._may_drop - gone)
+            dropped = len(self._late.popleft())
+            self._late_bytes -= dropped
+            self._dropped += dropped
+            self._may_drop = max(0, self._may_drop - dropped)
         return len(data)
 
     def _pass_on(self) -> None:

@@ -172,7 +172,7 @@ class CallWaits:
         """Run another call on top, with as much stack as any call has, and undo its traces
         afterwards.
         """
-        before, where = sys.getrecursionlimit(), self._here()
+        before, where = sys.getrecursionlimit(), self._open_working_directory()
         sys.setrecursionlimit(before + self._frames() + HIDDEN_FRAMES)
         try:
             self._runner.run(above, where)
@@ -181,7 +181,7 @@ class CallWaits:
             if where != self._home:
                 os.close(where)
 
-    def _here(self) -> int:
+    def _open_working_directory(self) -> int:
         """Return the working directory of the waiting call, as a descriptor."""
         with contextlib.suppress(OSError):  # it was removed
             if not os.path.samestat(os.stat("."), self._home_is):  # noqa: PTH116  half the time

@@ -46,6 +46,7 @@ class Command:
         reused after.
         """
         try:
+            # The group rather than the process: a shell does not pass signals on to what it runs.
             os.killpg(self.pid, number)
         except ProcessLookupError:
             return

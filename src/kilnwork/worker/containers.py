@@ -37,8 +37,9 @@ _E = attempts.Ending
 
 
 class ContainerAttempt(attempt.Attempt):
-    """An attempt whose command runs in its own container. `seen` receives that container's
-    status.
+    """An attempt whose command runs in its own container.
+
+    `container_seen` receives the status of that container.
     """
 
     shares_files = False
@@ -55,15 +56,15 @@ class ContainerAttempt(attempt.Attempt):
         self._end: asyncio.Future[attempts.Outcome] = asyncio.get_running_loop().create_future()
         self._killed = False
 
-    def seen(self, status: messages.ContainerSeen) -> None:
-        """Take in that its container has started or ended."""
+    def container_seen(self, status: messages.ContainerSeen) -> None:
+        """Note that the container has started or ended."""
         if status.started is not None and self._began is None:
             began = self._began = status.started
             self._tools.link.report(lambda serial: messages.Started(serial, self.ref, began))
         if status.container:
             self._container = status.container
         if status.outcome is not None:
-            self._over(status.outcome)
+            self._finish(status.outcome)
         elif self._halt is not None:
             self._signal(signal.SIGTERM)
 
@@ -77,6 +78,7 @@ class ContainerAttempt(attempt.Attempt):
 
     def reattach(self, offset: int) -> None:
         super().reattach(offset)
+        # The hub keeps these requests in memory only, and may have been restarted.
         if self._wanted is not None and not self._end.done():
             self._tools.link.send(self._wanted)
             if self._stop is not None:
@@ -103,7 +105,7 @@ class ContainerAttempt(attempt.Attempt):
     def _judged(
         self, place: directories.AttemptDirectory, outcome: attempts.Outcome
     ) -> attempts.Outcome:
-        if self._halt is not None and not self._counts(outcome):
+        if self._halt is not None and not self._ended_by_itself(outcome):
             return msgspec.structs.replace(
                 outcome,
                 ending=self._halt.ending,
@@ -120,13 +122,16 @@ class ContainerAttempt(attempt.Attempt):
             )
         return msgspec.structs.replace(outcome, result=result)
 
-    def _counts(self, outcome: attempts.Outcome) -> bool:
-        """Whether it had ended by itself. Who ends the worker ends all containers of its Pod: that
-        one was over first says nothing then, unless it has succeeded."""
+    def _ended_by_itself(self, outcome: attempts.Outcome) -> bool:
+        """Return whether the container had ended by itself.
+
+        What ends the worker ends all containers of its Pod: that one ended first says nothing then,
+        unless it has succeeded.
+        """
         lost = self._halt is not None and self._halt.ending is _E.LOST
         return self._was_over and not (lost and outcome.ending is not _E.SUCCEEDED)
 
-    def _over(self, outcome: attempts.Outcome) -> None:
+    def _finish(self, outcome: attempts.Outcome) -> None:
         if not self._end.done():
             self._end.set_result(outcome)
 
@@ -140,6 +145,7 @@ class ContainerAttempt(attempt.Attempt):
         if self._began is None or number != signal.SIGTERM:
             return
         found = processes_of(self._container, str(self.ref))
+        # No process is left, and none was ever signalled: the halt did not end it.
         self._was_over = not found and not self._signalled
         self._signalled |= found
         _send(found, signal.SIGTERM)
@@ -154,10 +160,10 @@ class ContainerAttempt(attempt.Attempt):
         found = processes_of(self._container, str(self.ref))
         _send(found, signal.SIGKILL)
         if self._signalled and not found and not self._tools.link.lease_holds:
-            self._over(self._stopped(proof=True))
+            self._finish(self._stopped(proof=True))
         elif loop.time() > deadline:
             log.error("a container does not end", extra={"attempt": str(self.ref)})
-            self._over(self._stopped(proof=False))
+            self._finish(self._stopped(proof=False))
         self._signalled |= found
         loop.call_later(LOOK_S, self._kill, deadline)
 
@@ -172,7 +178,7 @@ class ContainerAttempt(attempt.Attempt):
         if processes_of(self._container, str(self.ref)):
             asyncio.get_running_loop().call_later(LOOK_S, self._end_without_report)
         else:
-            self._over(self._stopped(proof=bool(self._signalled)))
+            self._finish(self._stopped(proof=bool(self._signalled)))
 
     def _stopped(self, *, proof: bool) -> attempts.Outcome:
         at = self._tools.clock.wall()
@@ -182,7 +188,9 @@ class ContainerAttempt(attempt.Attempt):
 def processes_of(container: str, marker: str) -> set[int]:
     """Return the pids of a container, found by its cgroup or by the marker in their environment."""
     wanted = f"{orphans.MARKER}={marker}".encode()
-    return {pid for pid in _others() if _is_in(pid, container) or wanted in _environment(pid)}
+    return {
+        pid for pid in _other_processes() if _is_in(pid, container) or wanted in _environment(pid)
+    }
 
 
 def kill(container: str, marker: str) -> None:
@@ -198,7 +206,7 @@ async def clear(pod_uid: str) -> None:
     wanted = f"{POD_VARIABLE}={pod_uid}".encode()
     loop = asyncio.get_running_loop()
     deadline = loop.time() + orphans.PATIENCE_S
-    while left := {pid for pid in _others() if _of_containers(pid, wanted)}:
+    while left := {pid for pid in _other_processes() if _of_containers(pid, wanted)}:
         if loop.time() > deadline:
             raise errors.WorkerError(f"processes {sorted(left)} of an earlier life do not end")
         _send(left, signal.SIGKILL)
@@ -213,7 +221,7 @@ def _of_containers(pid: int, wanted: bytes) -> bool:
 _MARKER_BYTES = f"{orphans.MARKER}=".encode()
 
 
-def _others() -> set[int]:
+def _other_processes() -> set[int]:
     stats = processes.read_all()
     return {pid for pid, stat in stats.items() if stat.running and pid != os.getpid()}
 

@@ -20,7 +20,15 @@ from kilnwork.data import blobs
 from kilnwork.data import errors as data_errors
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
-from kilnwork.sdk import context, errors, futures, pickling, running, shipping, variables
+from kilnwork.sdk import (
+    code_environments,
+    context,
+    errors,
+    function_calls,
+    futures,
+    pickling,
+    variables,
+)
 from kilnwork.sdk import task as task_functions
 from kilnwork.worker import interrupts, slot_calls, usage
 
@@ -129,7 +137,10 @@ class Execution:
         )
         context.begin(inner)
         try:
-            if template.call.environment == shipping.slot.environment is None and not template.env:
+            if (
+                template.call.environment == code_environments.slot.environment is None
+                and not template.env
+            ):
                 end = self._called(level, template)
             else:
                 with self._surroundings(level, template):
@@ -150,7 +161,10 @@ class Execution:
             if template.env:
                 values = self._values(level, template.env)
                 stack.enter_context(variables.applied(values))
-            if template.call.environment is not None or shipping.slot.environment is not None:
+            if (
+                template.call.environment is not None
+                or code_environments.slot.environment is not None
+            ):
                 stack.enter_context(self._entered(template.call))
             yield
 
@@ -163,9 +177,9 @@ class Execution:
             raise _Refused(reasons.Reason.VARIABLE_MISSING, error)
         return api_variables.with_values(env, api_variables.decode(response.body))
 
-    def _entered(self, call: task.Call) -> shipping.Entered:
+    def _entered(self, call: task.Call) -> code_environments.Entered:
         try:
-            return shipping.enter(call.environment, self._owner.blobs)
+            return code_environments.enter(call.environment, self._owner.blobs)
         except (data_errors.DataError, OSError) as error:
             raise _Refused(reasons.Reason.VALUE_MISSING, error) from error
 
@@ -181,7 +195,7 @@ class Execution:
         delegate = None
         if template.call.stream:
             try:
-                payload = self._stream(level, running.iterate(function, args, kwargs))
+                payload = self._stream(level, function_calls.iterate(function, args, kwargs))
             finally:
                 level.seconds = self._monotonic() - level.began
         else:
@@ -297,7 +311,7 @@ class Execution:
         if isinstance(value, CoroutineType):
             self.guard.user = True
             try:
-                value = running.call(_itself, (value,), {})
+                value = function_calls.call(_itself, (value,), {})
             finally:
                 self.guard.user = False
                 level.seconds = self._monotonic() - level.began
@@ -305,7 +319,7 @@ class Execution:
             return None, value.task
         if isinstance(value, futures.Future):
             value = value.result()
-        running.check_returns(value, template.call.returns)
+        function_calls.check_returns(value, template.call.returns)
         return self._packed(value), None
 
     def _packed(self, value: Any) -> attempts.Payload:
@@ -348,9 +362,9 @@ USER_CODE_CALLERS = (
     Execution._called,
     Execution._finish,
     Execution._stream,
-    running.call,
-    running.iterate,
-    running._driven,
-    running._next,
+    function_calls.call,
+    function_calls.iterate,
+    function_calls._driven,
+    function_calls._next,
 )
 """The functions that call user code: see `interrupts`."""

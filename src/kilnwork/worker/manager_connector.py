@@ -34,7 +34,7 @@ class ManagerAccess(Protocol):
 class ManagerConnector:
     """Connects to the manager over TLS, checked against the CA that the Pod was given.
 
-    Implements `endpoints.client.Connector`. `timeout_s`: how long the next connection attempt may
+    Implements `manager_client.Connector`. `timeout_s`: how long the next connection attempt may
     take.
     """
 

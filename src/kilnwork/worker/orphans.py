@@ -110,6 +110,7 @@ class Orphans:
         marker = _marker_of(pid)
         if marker == root.marker:
             return True
+        # Left by an attempt that has ended already: it is killed now.
         if marker is not None:
             return marker not in self._roots
         sessions = {other.pid for other in self._roots.values() if other is not root}

@@ -256,11 +256,11 @@ class PodCall(session.Session):
         """Return what to send first on a new link: as any submitter, and the call's end if it is
         not stored.
         """
-        said = super().attached(message)
+        first_messages = super().attached(message)
         self._is_over = self._ref in message.unknown
         if self._report is not None:
-            said.append(self._report)
-        return said
+            first_messages.append(self._report)
+        return first_messages
 
     def received(self, message: Any) -> None:
         """Take in the call, once, and the messages that every submitter receives."""
@@ -280,10 +280,10 @@ class PodCall(session.Session):
         if self._guard.due():
             self._guard.ask()
 
-    def gone(self, error: Exception) -> None:
+    def link_ended(self, error: Exception) -> None:
         """Exit the process: nothing can be reported any more."""
         if isinstance(error, channel_errors.LinkForked):
-            super().gone(error)
+            super().link_ended(error)
             return
         print(f"no dispatcher for attempt {self._ref}: {error}", file=sys.stderr, flush=True)
         os._exit(REFUSED)

@@ -148,7 +148,7 @@ class _Far(_End):
             if cut[1]:
                 self._early.append(cut[1])
             return
-        self._fail(CannotJoin(f"it responds with {head.status} {head.reason} to {_what()}"))
+        self._fail(CannotJoin(f"it responds with {head.status} {head.reason} to {_upgrade_text()}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(CannotJoin(f"it closed the connection{f' ({exc})' if exc else ''}"))
@@ -174,7 +174,7 @@ class Relay:
         self.problem = ""
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """Return the address of the manager, with the current problem if there is one, for
         messages.
         """
@@ -217,12 +217,14 @@ class Relay:
             raise
         self._worked()
         self._ends = {end for end in self._ends if not end.over} | {near, far}
+        # One of them may have closed while the other was being connected.
         if near.over or far.over or near.transport is None:
             near.close()
             far.close()
             return
         near.join(far)
         far.join(near)
+        # Last: what the near end sends must find its partner.
         near.transport.resume_reading()
 
     async def _connect(self, far: _Far) -> None:
@@ -277,5 +279,5 @@ def _explained(error: Exception, given: settings.RemoteManager) -> str:
     return str(error) or type(error).__name__
 
 
-def _what() -> str:
+def _upgrade_text() -> str:
     return f"{manager.CHANNEL_PATH}, which should switch to {manager.CHANNEL_PROTOCOL}"

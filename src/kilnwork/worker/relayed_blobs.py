@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from kilnwork.api import manager
 from kilnwork.channel import client as channel_client
 from kilnwork.data import blobs, cached_blobs, remote_blobs
-from kilnwork.endpoints import client
+from kilnwork.endpoints import manager_client
 from kilnwork.worker import settings
 
 
@@ -48,6 +48,6 @@ def open_blobs(given: settings.WorkerSettings, namespace: str) -> blobs.Blobs:
     if far is None:
         raise ValueError("this dispatcher's blobs are to be seen here")
     connector = _RelayConnector(given, far.http)
-    client.slot_manager = client.SlotManager(connector, far.spool)
+    manager_client.slot_manager = manager_client.SlotManager(connector, far.spool)
     store = remote_blobs.RemoteBlobs(connector, path=f"/blobs/{namespace}")
     return cached_blobs.CachedBlobs(far.blobs / namespace, store)

@@ -102,7 +102,7 @@ def main() -> int:
     ending = Ending()
     _signal.signal(_signal.SIGALRM, lambda *_: os._exit(1))
     _signal.alarm(READY_S)
-    directory = _found("KILN_CONTRACT_DIR")
+    directory = _mount_path("KILN_CONTRACT_DIR")
     listener = Listener(directory)
     has_input = os.environ.get("KILN_HAS_INPUT") == "true"
     if not has_input:
@@ -114,7 +114,7 @@ def main() -> int:
     return _leave_result(directory, ending)
 
 
-def _found(name: str) -> str:
+def _mount_path(name: str) -> str:
     """Return where the mount is whose path a variable holds; see `kit.container_mounts`."""
     return os.environ.get("CONTAINER_SANDBOX_MOUNT_POINT", "") + os.environ[name]
 
@@ -138,7 +138,7 @@ def _leave_result(directory: str, ending: Ending) -> int:
         result: _Result = _module("sidecar_result")
         message, code = result.message(began=began)
     try:
-        file = os.open(_found("KILN_MESSAGE_FILE"), os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+        file = os.open(_mount_path("KILN_MESSAGE_FILE"), os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
     except FileNotFoundError:
         return code
     os.write(file, message)

@@ -66,15 +66,15 @@ class _Sidecar:
     async def run(self, ending: sidecar.Ending) -> None:
         """Fetch the inputs, if there are any, and serve requests until SIGTERM."""
         loop = asyncio.get_running_loop()
-        over = asyncio.Event()
-        loop.add_reader(ending.descriptor, over.set)
+        stopping = asyncio.Event()
+        loop.add_reader(ending.descriptor, stopping.set)
         try:
-            async with self._way() as path:
-                await self._serve(path, over)
+            async with self._channel_path() as path:
+                await self._serve(path, stopping)
         finally:
             loop.remove_reader(ending.descriptor)
 
-    async def _serve(self, path: str, over: asyncio.Event) -> None:
+    async def _serve(self, path: str, stopping: asyncio.Event) -> None:
         link = peer.Peer(
             self,
             path=path,
@@ -95,7 +95,7 @@ class _Sidecar:
         background = coroutines.BackgroundWork("sidecar")
         background.start("link", self._linked(link))
         try:
-            await over.wait()
+            await stopping.wait()
         finally:
             await server.close()
             await background.stop()
@@ -110,7 +110,7 @@ class _Sidecar:
             log.error("no link to the dispatcher", extra={"why": str(error)})  # noqa: TRY400
 
     @contextlib.asynccontextmanager
-    async def _way(self) -> AsyncIterator[str]:
+    async def _channel_path(self) -> AsyncIterator[str]:
         """Provide the path of the dispatcher's Unix socket, or that of a relay to it."""
         given = self._given
         if given.channel.startswith(_UNIX):

@@ -42,15 +42,15 @@ def message(*, began: float | None) -> tuple[bytes, int]:
     try:
         with results.OutputFile(path, output_type=given.output_type) as found:
             small = found.payload()
-            said = None if small is None else msgspec.json.encode(outputs.of_payload(small))
-            if said is not None and len(said) <= given.message_bytes:
-                return said, 0
+            output = None if small is None else msgspec.json.encode(outputs.of_payload(small))
+            if output is not None and len(output) <= given.message_bytes:
+                return output, 0
             blob = cast(_Blob, importlib.import_module("kilnwork.worker.sidecar_blob"))
             payload = blob.store_result(given, found, until=until)
-            said = msgspec.json.encode(outputs.of_payload(payload))
-            if len(said) > given.message_bytes:
+            output = msgspec.json.encode(outputs.of_payload(payload))
+            if len(output) > given.message_bytes:
                 raise errors.BadResult(reasons.Reason.RESULT_TOO_LARGE, _NO_ROOM)
-            return said, 0
+            return output, 0
     except errors.BadResult as error:
         bad = outputs.AttemptOutput(reason=error.reason, message=str(error)[:_MESSAGE_LENGTH])
         return _cut(bad, given), 0
@@ -58,10 +58,10 @@ def message(*, began: float | None) -> tuple[bytes, int]:
         return _cut(outputs.AttemptOutput(message=str(error)[:_MESSAGE_LENGTH]), given), 1
 
 
-def _cut(said: outputs.AttemptOutput, given: sidecar_settings.SidecarSettings) -> bytes:
+def _cut(output: outputs.AttemptOutput, given: sidecar_settings.SidecarSettings) -> bytes:
     """Return as much of the message as fits."""
     while True:
-        encoded = msgspec.json.encode(said)
-        if len(encoded) <= given.message_bytes or not said.message:
+        encoded = msgspec.json.encode(output)
+        if len(encoded) <= given.message_bytes or not output.message:
             return encoded
-        said = msgspec.structs.replace(said, message=said.message[: len(said.message) // 2])
+        output = msgspec.structs.replace(output, message=output.message[: len(output.message) // 2])

@@ -144,9 +144,9 @@ class SlotCalls:
         running.
         """
         for waiting in (self.queue, self.placed):
-            kept = [run for run in waiting if run.ref not in unknown]
+            remaining = [run for run in waiting if run.ref not in unknown]
             waiting.clear()
-            waiting.extend(kept)
+            waiting.extend(remaining)
         self.ends[:] = [end for end in self.ends if end.ref not in unknown]
         for serial, report in list(self._reports.items()):
             if isinstance(report, messages.Started):
@@ -159,14 +159,14 @@ class SlotCalls:
 
     # reports
 
-    def started(self, level: StackLevel) -> messages.Started:
+    def report_start(self, level: StackLevel) -> messages.Started:
         level.reported = True
         self._serial += 1
         report = messages.Started(self._serial, level.ref, level.started)
         self._reports[self._serial] = report
         return report
 
-    def done(self) -> messages.CallsEnded | None:
+    def report_ends(self) -> messages.CallsEnded | None:
         """Return a report of the ends that are in no report yet, or None."""
         if not self.ends:
             return None

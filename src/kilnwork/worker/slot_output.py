@@ -183,9 +183,9 @@ class SlotOutput:
         self._late.append(data)
         self._late_bytes += len(data)
         while self._late_bytes > TAIL_BYTES:
-            gone = len(self._late.popleft())
-            self._late_bytes -= gone
-            self._dropped += gone
+            dropped = len(self._late.popleft())
+            self._late_bytes -= dropped
+            self._dropped += dropped
         return len(data)
 
     def _pass_on(self, level: slot_calls.StackLevel, most: int, *, until: float = math.inf) -> None:
@@ -223,7 +223,7 @@ class SlotOutput:
         self._attach()
 
     @property
-    def kept(self) -> list[messages.Log]:
+    def kept_logs(self) -> list[messages.Log]:
         return list(self._kept)
 
     def _keep(self, message: messages.Log) -> None:

@@ -6,7 +6,8 @@ record and then flips the byte, so the agent reads a complete record whenever th
 
 After the page comes the *spill*: output that the agent has read from the slot's pipe because the
 slot could not (native code holding the interpreter lock). The slot reads it later, so that all
-output still passes through the slot in order. Whoever reads the pipe holds the page's lock.
+output still passes through the slot in order. The process that reads the pipe holds
+the page's lock.
 """
 
 import contextlib

@@ -294,14 +294,16 @@ class SlotSession(session.Session):
         """
         held = self._held
         with held.lock:  # as in `gather`
-            said = super().attached(message)
+            first_messages = super().attached(message)
             if held.drop(set(message.unknown)):
                 os.kill(os.getpid(), signal.SIGKILL)
-            said += [level.announced for level in self._stack if level.announced is not None]
+            first_messages += [
+                level.announced for level in self._stack if level.announced is not None
+            ]
             known = set(held.refs())
-            said += [log for log in self._output.kept if log.ref in known]
-            said += held.reports()
-        return [*said, *self._variables.pending()]
+            first_messages += [log for log in self._output.kept_logs if log.ref in known]
+            first_messages += held.reports()
+        return [*first_messages, *self._variables.pending()]
 
     def received(self, message: Any) -> None:
         """Take in calls, orders about them, and the messages that every submitter receives."""
@@ -343,7 +345,7 @@ class SlotSession(session.Session):
             return
         with self._held.lock:
             super().gather()
-            report = self._held.done()
+            report = self._held.report_ends()
             self._ended_bytes = 0
             if report is not None:
                 self.link.send(report)
@@ -363,16 +365,16 @@ class SlotSession(session.Session):
                 self.tick_s = BUSY_S if busy else min(2 * tick_s, STARTED_S)
                 self._page.write(level.ref, level.started, level.printed)
                 if not level.reported and self._wall() - level.started >= STARTED_S:
-                    self.link.send(self._held.started(level))
+                    self.link.send(self._held.report_start(level))
         if self._held.ends:
             self.link.flush()
         if self._guard.due():
             self._guard.ask()
 
-    def gone(self, error: Exception) -> None:
+    def link_ended(self, error: Exception) -> None:
         """Exit the process: nothing can be reported any more."""
         if isinstance(error, channel_errors.LinkForked):
-            super().gone(error)
+            super().link_ended(error)
         elif self._stack:
             os.kill(os.getpid(), signal.SIGKILL)
         else:

@@ -96,18 +96,19 @@ class Slots:
         secret = os.urandom(32).hex()
         opening = messages.SlotOpening(name, digests.sha256_of([secret.encode()]))
         try:
-            page, reading, writing, *ours = _descriptors()
+            page, reading, writing, *own_copies = _descriptors()
         except OSError as error:
             self.refuse(name, f"the worker cannot open a slot: {error.strerror}")
             return
         opened = asyncio.get_running_loop().time()
-        self._slots[name] = _Slot(opening, slot_page.SlotPage(ours[0]), ours[1], opened)
+        self._slots[name] = _Slot(opening, slot_page.SlotPage(own_copies[0]), own_copies[1], opened)
+        # Before the fork: the dispatcher refuses a slot whose digest it does not have yet.
         self._link.send(opening)
         try:
             self._supervisor.fork_slot(name, secret, (page, reading, writing))
         except OSError as error:
             why = f"the worker cannot start a process: {error.strerror}"
-            self.gone(zygote_link.SlotEnded(name, None, why, proof=True))
+            self.slot_ended(zygote_link.SlotEnded(name, None, why, proof=True))
 
     def kill(self, name: bytes) -> None:
         slot = self._slots.get(name)
@@ -137,7 +138,7 @@ class Slots:
             lambda serial: messages.SlotGone(serial, name, None, None, asked, message, proof=True)
         )
 
-    def gone(self, report: zygote_link.SlotEnded) -> None:
+    def slot_ended(self, report: zygote_link.SlotEnded) -> None:
         """Report that a slot has ended, after sending its last output."""
         slot = self._slots[report.slot]
         top = slot.page.read()
@@ -146,6 +147,7 @@ class Slots:
             slot.reason = str(reasons.Reason.OUT_OF_MEMORY) if slot.message else ""
         self._send_last_words(slot, top)
         loop = asyncio.get_running_loop()
+        # Not if its end was requested: the dispatcher waits for that proof.
         early = loop.time() - slot.opened < PAUSE_S and top is None and not slot.asked
         if early and not self._supervisor.closing:
             self._late[report.slot] = loop.call_later(PAUSE_S, self._report_end, slot, report, None)
@@ -175,6 +177,7 @@ class Slots:
         before, slot.stuck = slot.stuck, page.read() if _is_full(pipe) else None
         if slot.stuck is None or before != slot.stuck or not page.has_room:
             return
+        # The slot drains its own pipe under this lock; both at once would mix up the output.
         if page.try_lock():
             try:
                 if _is_full(pipe):

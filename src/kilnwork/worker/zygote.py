@@ -79,6 +79,8 @@ class Zygote:
         self._report(zygote_link.Ready())
         self._woken.setblocking(False)
         self._waker.setblocking(False)
+        # A SIGCHLD between the sweep and the poll leaves a byte in the pipe, so that the poll
+        # returns.
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         poll = select.poll()
@@ -142,6 +144,7 @@ class Zygote:
         """
         code = EX_SLOT_NOT_STARTED
         try:
+            # First: a signal would write into the zygote's pipe, which this process shares.
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, signal.SIG_DFL)
@@ -248,6 +251,7 @@ def run(link: socket.socket, given: settings.WorkerSettings, *, stderr: int) -> 
     if given.remote is not None:  # by name: others have no use for it
         far = importlib.import_module("kilnwork.worker.relayed_blobs")
         open_blobs = functools.partial(far.open_blobs, given)
+    # A collection in a slot would write to the header of each object, and so copy shared pages.
     gc.freeze()
     here = slot.SlotSurroundings(given.channel, clock.SystemClock(), open_blobs)
     sys.stderr.flush()

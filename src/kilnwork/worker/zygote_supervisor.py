@@ -29,15 +29,15 @@ _LAST_BYTES = 16 * 1024
 _MARKER = "zygote"
 _BROKEN = "the process that starts slots ended with code {}: the worker's log says why"
 
-Gone = Callable[[zygote_link.SlotEnded], None]
-Broken = Callable[[errors.NoZygote], None]
+OnEnded = Callable[[zygote_link.SlotEnded], None]
+OnBroken = Callable[[errors.NoZygote], None]
 _Packet = tuple[zygote_link.ForkSlot | zygote_link.KillSlot, tuple[int, ...]]
 
 
 class ZygoteSupervisor:
     """Controls the zygote; see the module. Belongs to one event loop.
 
-    `gone` is called once for every slot that ends, `broken` when zygotes do not start.
+    `on_ended` is called once for every slot that ends, `on_broken` when zygotes do not start.
     """
 
     def __init__(
@@ -46,14 +46,14 @@ class ZygoteSupervisor:
         background: coroutines.BackgroundWork,
         waiter: reaper.Reaper,
         orphan_processes: orphans.Orphans,
-        gone: Gone,
-        broken: Broken,
+        on_ended: OnEnded,
+        on_broken: OnBroken,
     ) -> None:
         self._background = background
         self._reaper = waiter
         self._orphans = orphan_processes
-        self._gone = gone
-        self._broken = broken
+        self._on_ended = on_ended
+        self._on_broken = on_broken
         self._zygote: zygote_link.ZygoteHandle | None = None
         self._count = 0
         self._ready = False
@@ -127,8 +127,9 @@ class ZygoteSupervisor:
         they left.
         """
         code, _ = await ended
+        # First: it may have reported ends of slots, with their codes, before it died.
         self._read_all(zygote)
-        said = "" if self._ready else _pass_on_errors(zygote)
+        error_text = "" if self._ready else _pass_on_errors(zygote)
         loop = asyncio.get_running_loop()
         loop.remove_reader(zygote.link)
         loop.remove_writer(zygote.link)
@@ -136,18 +137,19 @@ class ZygoteSupervisor:
         self._zygote = None
         while self._unsent:
             _close(self._unsent.popleft()[1])
-        heirless, self._alive = self._alive, {}
+        # Before the await: a slot that is asked for meanwhile belongs to the next zygote.
+        remaining, self._alive = self._alive, {}
         proof = await self._orphans.clear(root)
         message = "" if code < 0 or self._closing else _BROKEN.format(code)
         if not self._ready and not self._closing:
-            message = _not_started(code, said)
+            message = _not_started(code, error_text)
             self._failed_starts += 1
             log.error("slots cannot be started", extra={"why": message})
-        for slot in heirless:
-            self._gone(zygote_link.SlotEnded(slot, -signal.SIGKILL, message, proof))
+        for slot in remaining:
+            self._on_ended(zygote_link.SlotEnded(slot, -signal.SIGKILL, message, proof))
         self._over.set()
         if self._failed_starts >= MAX_FAILED_STARTS:
-            self._broken(errors.NoZygote(message))
+            self._on_broken(errors.NoZygote(message))
 
     def _overdue(self, zygote: zygote_link.ZygoteHandle) -> None:
         """Kill a zygote that hangs while it starts, and treat it like one that died."""
@@ -179,7 +181,7 @@ class ZygoteSupervisor:
                 self._alive[report.slot] = report.pid
             else:
                 del self._alive[report.slot]
-                self._gone(report)
+                self._on_ended(report)
 
     def _send(
         self, order: zygote_link.ForkSlot | zygote_link.KillSlot, descriptors: tuple[int, ...] = ()
@@ -207,31 +209,31 @@ class ZygoteSupervisor:
 
 def _execute() -> zygote_link.ZygoteHandle:
     made: list[int] = []
-    ours, theirs = zygote_link.make_pair()
+    own_end, zygote_end = zygote_link.make_pair()
     try:
         made.append(zygote_link.open_errors_file())
         made.append(os.dup(2))
-        said, stderr = made
+        errors_file, stderr = made
         flags = ["-P"] if sys.flags.safe_path else []
         pid = os.posix_spawn(
             sys.executable,
             [sys.executable, *flags, "-m", "kilnwork.worker.zygote", str(stderr)],
             os.environ,
             file_actions=[
-                (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),
-                (os.POSIX_SPAWN_DUP2, said, 2),
+                (os.POSIX_SPAWN_DUP2, zygote_end.fileno(), 0),
+                (os.POSIX_SPAWN_DUP2, errors_file, 2),
                 (os.POSIX_SPAWN_DUP2, stderr, stderr),  # onto itself: clears close-on-exec
             ],
             setsigmask=(),
         )
     except BaseException:
-        ours.close()
+        own_end.close()
         _close(tuple(made[:1]))
         raise
     finally:
-        theirs.close()
+        zygote_end.close()
         _close(tuple(made[1:]))
-    return zygote_link.ZygoteHandle(pid, ours, said)
+    return zygote_link.ZygoteHandle(pid, own_end, errors_file)
 
 
 def _pass_on_errors(zygote: zygote_link.ZygoteHandle) -> str:
@@ -251,9 +253,9 @@ def _pass_on_errors(zygote: zygote_link.ZygoteHandle) -> str:
     return written.decode(errors="replace").strip()
 
 
-def _not_started(code: int, said: str) -> str:
+def _not_started(code: int, error_text: str) -> str:
     how = f"exit code {code}" if code >= 0 else f"signal {-code} ({outcomes.signal_name(-code)})"
-    last = f": {said.splitlines()[-1]}" if said else ""
+    last = f": {error_text.splitlines()[-1]}" if error_text else ""
     return f"the process that starts slots ended before it was ready, with {how}{last}"
 
 

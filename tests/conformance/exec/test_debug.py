@@ -6,7 +6,7 @@ from typing import Any
 from support import kube_execs, kube_servers, waiting
 
 
-def test_a_debug_container_is_attached_and_logged(
+def test_debug_container_is_attached_and_logged(
     tool: kube_execs.Kubectl, place: kube_execs.Place, pod: str
 ) -> None:
     printed, name = b"", ""
@@ -30,7 +30,7 @@ def test_a_debug_container_is_attached_and_logged(
     assert refused.returncode != 0
 
 
-def test_it_is_run_once_and_counts_for_nothing(
+def test_debug_container_runs_once_without_effect_on_the_pod(
     tool: kube_execs.Kubectl, place: kube_execs.Place, pod: str
 ) -> None:
     name = kube_servers.fresh_name("debug")
@@ -39,7 +39,7 @@ def test_it_is_run_once_and_counts_for_nothing(
     assert done.returncode == 0, done.stderr
     ended = terminated(tool, pod, name)
     assert (ended["exitCode"], ended["reason"]) == (3, "Error")
-    status = of(tool, pod)["status"]
+    status = ephemeral_status_of(tool, pod)["status"]
     found = next(s for s in status["ephemeralContainerStatuses"] if s["name"] == name)
     assert (found["ready"], found["restartCount"], found["lastState"]) == (False, 0, {})
     assert status["phase"] == "Running"
@@ -47,7 +47,7 @@ def test_it_is_run_once_and_counts_for_nothing(
     assert tool.run("logs", pod, "-c", name).stdout == b"b\n"
 
 
-def of(tool: kube_execs.Kubectl, pod: str) -> dict[str, Any]:
+def ephemeral_status_of(tool: kube_execs.Kubectl, pod: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(tool.run("get", "pod", pod, "-o", "json").stdout)
     return found
 
@@ -56,12 +56,12 @@ def terminated(tool: kube_execs.Kubectl, pod: str, name: str) -> dict[str, Any]:
     """Wait for the end of an ephemeral container."""
     ended: dict[str, Any] = {}
 
-    def look() -> bool:
+    def has_terminated() -> bool:
         nonlocal ended
-        found = of(tool, pod)["status"].get("ephemeralContainerStatuses") or ()
+        found = ephemeral_status_of(tool, pod)["status"].get("ephemeralContainerStatuses") or ()
         state: dict[str, Any] = next((s["state"] for s in found if s["name"] == name), {})
         ended = state.get("terminated", {})
         return bool(ended)
 
-    waiting.wait_until(look, what=f"{name} ends", timeout_s=60)
+    waiting.wait_until(has_terminated, what=f"{name} ends", timeout_s=60)
     return ended

@@ -11,27 +11,27 @@ from support import free_ports, kube_execs, kube_servers, waiting
 HELD = "import signal; signal.pause()"
 
 
-def test_output_of_both_streams_and_the_exit_code(tool: kube_execs.Kubectl, pod: str) -> None:
+def test_exec_returns_both_streams_and_exit_code(tool: kube_execs.Kubectl, pod: str) -> None:
     done = tool.run("exec", pod, "--", "sh", "-c", "echo out; echo err >&2; exit 3")
     assert (done.returncode, done.stdout) == (3, b"out\n")
     assert done.stderr == b"err\ncommand terminated with exit code 3\n"
 
 
-def test_success_says_nothing_more(tool: kube_execs.Kubectl, pod: str) -> None:
+def test_success_has_empty_error_stream(tool: kube_execs.Kubectl, pod: str) -> None:
     done = tool.run("exec", pod, "--", "true")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-def test_death_by_signal_is_128_plus_its_number(tool: kube_execs.Kubectl, pod: str) -> None:
+def test_exit_code_after_signal_is_128_plus_its_number(tool: kube_execs.Kubectl, pod: str) -> None:
     assert tool.run("exec", pod, "--", "sh", "-c", "kill -9 $$").returncode == 137
 
 
-def test_the_environment_is_that_of_the_container(tool: kube_execs.Kubectl, pod: str) -> None:
+def test_process_has_environment_of_the_container(tool: kube_execs.Kubectl, pod: str) -> None:
     done = tool.run("exec", pod, "--", "sh", "-c", 'echo "$COLOUR"; echo $HOSTNAME')
     assert done.stdout.splitlines()[0] == b"blue green"
 
 
-def test_words_arrive_as_they_are(tool: kube_execs.Kubectl, pod: str) -> None:
+def test_arguments_are_passed_unchanged(tool: kube_execs.Kubectl, pod: str) -> None:
     """Also empty ones and odd letters. A kubelet replaces what is not UTF-8; ours does not."""
     words = ["", " ", "a&b=c;d%41", "ü€", "-x"]
     script = "import os, sys; os.write(1, os.fsencode(repr(sys.argv[1:])))"
@@ -39,42 +39,42 @@ def test_words_arrive_as_they_are(tool: kube_execs.Kubectl, pod: str) -> None:
     assert done.stdout.decode() == repr(words)
 
 
-def test_standard_input_passes_in_full_and_ends(tool: kube_execs.Kubectl, pod: str) -> None:
+def test_stdin_is_passed_completely_and_closed(tool: kube_execs.Kubectl, pod: str) -> None:
     content = os.urandom(3_000_000)
     done = tool.run("exec", "-i", pod, "--", "cat", stdin=content)
     assert done.returncode == 0, done.stderr
     assert done.stdout == content
 
 
-def test_without_stdin_there_is_none(tool: kube_execs.Kubectl, pod: str) -> None:
+def test_without_stdin_option_input_is_empty(tool: kube_execs.Kubectl, pod: str) -> None:
     done = tool.run("exec", pod, "--", "cat", stdin=b"not sent")
     assert (done.returncode, done.stdout) == (0, b"")
 
 
-def test_a_command_that_reads_no_input_ends(tool: kube_execs.Kubectl, pod: str) -> None:
+def test_command_that_ignores_stdin_ends(tool: kube_execs.Kubectl, pod: str) -> None:
     done = tool.run("exec", "-i", pod, "--", "echo", "hi", stdin=b"some words")
     assert (done.returncode, done.stdout) == (0, b"hi\n")
 
 
-def test_a_program_that_is_not_there(tool: kube_execs.Kubectl, pod: str) -> None:
+def test_missing_program_is_an_error(tool: kube_execs.Kubectl, pod: str) -> None:
     """The kubelet's text is its runtime's; every one names the program and what is wrong."""
     done = tool.run("exec", pod, "--", "no-such-program")
     assert done.returncode != 0
     assert b'exec: "no-such-program": executable file not found in' in done.stderr
 
 
-def test_several_at_once(tool: kube_execs.Kubectl, pod: str) -> None:
-    def one(number: int) -> tuple[int, bytes]:
+def test_several_execs_run_at_once(tool: kube_execs.Kubectl, pod: str) -> None:
+    def run_one(number: int) -> tuple[int, bytes]:
         done = tool.run(
             "exec", "-i", pod, "--", "sh", "-c", f"cat; exit {number}", stdin=b"%d" % number
         )
         return done.returncode, done.stdout
 
     with futures.ThreadPoolExecutor(6) as pool:
-        assert list(pool.map(one, range(6))) == [(n, b"%d" % n) for n in range(6)]
+        assert list(pool.map(run_one, range(6))) == [(n, b"%d" % n) for n in range(6)]
 
 
-def test_a_terminal_with_its_size(tool: kube_execs.Kubectl, pod: str) -> None:
+def test_terminal_has_the_size_of_the_client(tool: kube_execs.Kubectl, pod: str) -> None:
     script = "import os, time\nprint(os.isatty(0), os.environ['TERM'], flush=True)\nn = 0\n"
     script += "while n != (101, 31): n = os.get_terminal_size(); time.sleep(0.02)\n"
     script += "print('resized'); print('word', input())"
@@ -88,7 +88,9 @@ def test_a_terminal_with_its_size(tool: kube_execs.Kubectl, pod: str) -> None:
         assert terminal.end() == 0
 
 
-def test_control_c_reaches_what_runs_in_the_terminal(tool: kube_execs.Kubectl, pod: str) -> None:
+def test_control_c_interrupts_the_program_in_the_terminal(
+    tool: kube_execs.Kubectl, pod: str
+) -> None:
     script = "import os, signal\nsignal.signal(signal.SIGINT, lambda *_: os._exit(42))\n"
     script += "print('on', flush=True)\nwhile True: signal.pause()"
     argv = ("exec", "-it", pod, "--", "python3", "-c", script)
@@ -98,14 +100,14 @@ def test_control_c_reaches_what_runs_in_the_terminal(tool: kube_execs.Kubectl, p
         assert terminal.end() == 42
 
 
-def test_what_cannot_be_found(tool: kube_execs.Kubectl, pod: str) -> None:
+def test_missing_pod_or_container_is_an_error(tool: kube_execs.Kubectl, pod: str) -> None:
     gone = tool.run("exec", "unknown", "--", "true")
     assert gone.stderr == b'Error from server (NotFound): pods "unknown" not found\n'
     other = tool.run("exec", pod, "-c", "other", "--", "true")
     assert b"container other is not valid for pod p" in other.stderr
 
 
-def test_a_container_that_has_ended(
+def test_exec_in_ended_container_is_an_error(
     tool: kube_execs.Kubectl,
     pods: kube_execs.Pods,
     place: kube_execs.Place,
@@ -117,12 +119,12 @@ def test_a_container_that_has_ended(
     made["spec"]["containers"].append(second)
     admin.post(pods.path, made).ok()
 
-    def ended() -> bool:
+    def has_ended() -> bool:
         status = admin.get(f"{pods.path}/two").ok()["status"]
         states = {s["name"]: s["state"] for s in status.get("containerStatuses") or ()}
         return "terminated" in states.get("brief", {}) and "running" in states.get("main", {})
 
-    waiting.wait_until(ended, what="the second container has ended", timeout_s=60.0)
+    waiting.wait_until(has_ended, what="the second container has ended", timeout_s=60.0)
     done = tool.run("exec", "two", "-c", "brief", "--", "true")
     assert done.returncode == 1
     assert b'container not found ("brief")' in done.stderr
@@ -154,22 +156,24 @@ http.server.ThreadingHTTPServer(('', int(sys.argv[1])), Handler).serve_forever()
 """
 
 
-def test_a_port_is_forwarded_for_many(tool: kube_execs.Kubectl, pods: kube_execs.Pods) -> None:
+def test_forwarded_port_serves_many_connections(
+    tool: kube_execs.Kubectl, pods: kube_execs.Pods
+) -> None:
     port = free_ports.free()
     pods.make("web", "python3", "-c", SERVE, str(port))
     ready = f"import socket; socket.create_connection(('127.0.0.1', {port}))"
 
-    def listens() -> bool:
+    def is_listening() -> bool:
         return tool.run("exec", "web", "--", "python3", "-c", ready).returncode == 0
 
-    waiting.wait_until(listens, what="it listens")
+    waiting.wait_until(is_listening, what="it listens")
     with tool.forward("web", port) as forward:
         paths = [f"/{n}" for n in range(8)]
         with futures.ThreadPoolExecutor(8) as pool:
             assert list(pool.map(forward.get, paths)) == [p.encode() * 100_000 for p in paths]
 
 
-def test_a_port_without_a_listener(tool: kube_execs.Kubectl, pod: str) -> None:
+def test_forward_to_closed_port_reports_an_error(tool: kube_execs.Kubectl, pod: str) -> None:
     with tool.forward(pod, 1) as forward:
         with socket.create_connection(("127.0.0.1", forward.port), timeout=10) as connection:
             connection.settimeout(20)
@@ -182,7 +186,7 @@ def test_a_port_without_a_listener(tool: kube_execs.Kubectl, pod: str) -> None:
         assert "connection refused" in said
 
 
-def test_attach_shows_what_comes(tool: kube_execs.Kubectl, pods: kube_execs.Pods) -> None:
+def test_attach_streams_new_output(tool: kube_execs.Kubectl, pods: kube_execs.Pods) -> None:
     script = "import time, sys\nfor n in range(600): print(n, flush=True); time.sleep(0.05)"
     pods.make("talker", "python3", "-c", script)
     with tool.start("attach", "talker") as process:
@@ -192,9 +196,7 @@ def test_attach_shows_what_comes(tool: kube_execs.Kubectl, pods: kube_execs.Pods
         process.kill()
 
 
-def test_attach_gives_the_container_its_input_once(
-    tool: kube_execs.Kubectl, pods: kube_execs.Pods
-) -> None:
+def test_attach_passes_stdin_once(tool: kube_execs.Kubectl, pods: kube_execs.Pods) -> None:
     """What `kubectl run -i` does; the end of the input ends the container, and that the attach."""
     pods.make("taker", "cat", stdin=True, stdinOnce=True)
     # a kubelet under load may publish that the Pod runs before it finds the container
@@ -207,7 +209,7 @@ def test_attach_gives_the_container_its_input_once(
     assert b"some words\n" in done.stdout
 
 
-def test_attach_to_a_terminal(tool: kube_execs.Kubectl, pods: kube_execs.Pods) -> None:
+def test_attach_uses_the_terminal(tool: kube_execs.Kubectl, pods: kube_execs.Pods) -> None:
     script = "import os\nwhile True: print('got', input('> '), os.isatty(0), flush=True)"
     pods.make("shell", "python3", "-c", script, stdin=True, tty=True)
     with tool.terminal("attach", "-it", "shell", width=80, height=24) as terminal:
@@ -217,7 +219,7 @@ def test_attach_to_a_terminal(tool: kube_execs.Kubectl, pods: kube_execs.Pods) -
         terminal.until(b"got two True\r\n")
 
 
-def test_a_program_is_run_attached_and_removed(
+def test_kubectl_run_attached_returns_exit_code_and_removes_pod(
     tool: kube_execs.Kubectl, place: kube_execs.Place
 ) -> None:
     """`kubectl run -i --rm`: creates, waits, attaches, takes the exit code from the status."""

@@ -11,7 +11,7 @@ from websockets import exceptions
 from support import free_ports, kube_execs, kube_servers, waiting
 
 
-def messages(connection: kube_execs.WebSocket) -> dict[int, bytes]:
+def read_messages(connection: kube_execs.WebSocket) -> dict[int, bytes]:
     """All that comes until the end, by channel."""
     found: dict[int, bytes] = {}
     for message in connection:
@@ -20,14 +20,16 @@ def messages(connection: kube_execs.WebSocket) -> dict[int, bytes]:
 
 
 @pytest.mark.parametrize("subprotocol", ["v4.channel.k8s.io", "v5.channel.k8s.io"])
-def test_channels_of_a_websocket(pod: str, caller: kube_execs.Caller, subprotocol: str) -> None:
+def test_websocket_channels_carry_streams(
+    pod: str, caller: kube_execs.Caller, subprotocol: str
+) -> None:
     """Version 4 is what most client libraries speak; kubectl speaks 5."""
     caller.allow(exec=["get"])
     words = [("command", word) for word in ("sh", "-c", "echo out; echo err >&2; exit 7")]
     query = parse.urlencode([("stdout", "true"), ("stderr", "true"), *words])
     with caller.socket(pod, "exec", query, subprotocol) as connection:
         assert connection.subprotocol == subprotocol
-        found = messages(connection)
+        found = read_messages(connection)
     assert (found[1], found[2]) == (b"out\n", b"err\n")
     status = json.loads(found[3])
     assert (status["status"], status["reason"]) == ("Failure", "NonZeroExitCode")
@@ -35,18 +37,18 @@ def test_channels_of_a_websocket(pod: str, caller: kube_execs.Caller, subprotoco
     assert status["message"].startswith("command terminated with non-zero exit code: ")
 
 
-def test_version_5_ends_the_input_alone(pod: str, caller: kube_execs.Caller) -> None:
+def test_version_5_can_close_stdin_alone(pod: str, caller: kube_execs.Caller) -> None:
     caller.allow(exec=["get"])
     query = "stdin=true&stdout=true&command=cat"
     with caller.socket(pod, "exec", query, "v5.channel.k8s.io") as connection:
         connection.send(b"\0some")
         connection.send(b"\xff\0")
-        found = messages(connection)
+        found = read_messages(connection)
     assert found[1] == b"some"
     assert json.loads(found[3])["status"] == "Success"
 
 
-def test_base64_channels(pod: str, caller: kube_execs.Caller) -> None:
+def test_base64_channels_carry_streams(pod: str, caller: kube_execs.Caller) -> None:
     """For clients without binary messages; a digit for the channel."""
     caller.allow(exec=["get"])
     query = "stdin=true&stdout=true&command=head&command=-c3"
@@ -56,14 +58,14 @@ def test_base64_channels(pod: str, caller: kube_execs.Caller) -> None:
     assert shown == b"abc"
 
 
-def test_an_unknown_subprotocol_is_refused(pod: str, caller: kube_execs.Caller) -> None:
+def test_unknown_subprotocol_is_refused(pod: str, caller: kube_execs.Caller) -> None:
     caller.allow(exec=["get"])
     with pytest.raises(exceptions.InvalidStatus) as refused:
         caller.socket(pod, "exec", "stdout=true&command=true", "v9.channel.k8s.io")
     assert refused.value.response.status_code == 403
 
 
-def test_a_request_for_no_stream_is_refused(pod: str, caller: kube_execs.Caller) -> None:
+def test_request_without_streams_is_refused(pod: str, caller: kube_execs.Caller) -> None:
     caller.allow(exec=["get"])
     with pytest.raises(exceptions.InvalidStatus) as refused:
         caller.socket(pod, "exec", "command=true", "v4.channel.k8s.io")
@@ -73,7 +75,7 @@ def test_a_request_for_no_stream_is_refused(pod: str, caller: kube_execs.Caller)
 
 
 @pytest.mark.parametrize("what", ["exec", "attach", "portforward"])
-def test_what_is_no_upgrade_is_a_bad_request(
+def test_request_without_upgrade_is_a_bad_request(
     pod: str, pods: kube_execs.Pods, caller: kube_execs.Caller, what: str
 ) -> None:
     caller.allow(exec=["create"], attach=["create"], portforward=["create"])
@@ -82,7 +84,7 @@ def test_what_is_no_upgrade_is_a_bad_request(
     assert (response.status, response.message) == (400, "Upgrade request required")
 
 
-def test_rights_are_asked_by_method(
+def test_permission_depends_on_the_method(
     pod: str, pods: kube_execs.Pods, caller: kube_execs.Caller
 ) -> None:
     """GET is `get` and POST is `create`, also for the same stream."""
@@ -96,7 +98,7 @@ def test_rights_are_asked_by_method(
     assert 'cannot create resource "pods/attach" in API group ""' in response.message
 
 
-def test_a_pod_without_a_node_is_a_bad_request(
+def test_unbound_pod_is_a_bad_request(
     admin: kube_servers.Http, place: kube_execs.Place, pods: kube_execs.Pods
 ) -> None:
     made = place.pod("waits", "true")
@@ -107,7 +109,7 @@ def test_a_pod_without_a_node_is_a_bad_request(
     assert (response.status, response.message) == (400, "pod waits does not have a host assigned")
 
 
-def test_ports_in_channels_of_a_websocket(pods: kube_execs.Pods, caller: kube_execs.Caller) -> None:
+def test_websocket_channels_forward_ports(pods: kube_execs.Pods, caller: kube_execs.Caller) -> None:
     """Two channels a port, data and errors, that begin with its number in two bytes."""
     caller.allow(portforward=["get"])
     port = free_ports.free()
@@ -116,12 +118,12 @@ def test_ports_in_channels_of_a_websocket(pods: kube_execs.Pods, caller: kube_ex
     pods.make("echo", "python3", "-c", script % port)
     number = port.to_bytes(2, "little")
 
-    def talk() -> bytes:
+    def exchange() -> bytes:
         query = f"ports={port}"
         with caller.socket("echo", "portforward", query, "v4.channel.k8s.io") as connection:
             assert {connection.recv(), connection.recv()} == {b"\0" + number, b"\1" + number}
             with contextlib.suppress(exceptions.InvalidState):  # until a program listens
                 connection.send(b"\0hello")
-            return messages(connection).get(0, b"")
+            return read_messages(connection).get(0, b"")
 
-    waiting.wait_until(lambda: talk() == b"got hello", what="it responds")
+    waiting.wait_until(lambda: exchange() == b"got hello", what="it responds")

@@ -574,7 +574,7 @@ async def test_secrets_are_in_no_log_and_no_message(
 
 
 ODD_SECRET = 'sec"ret\\of/ä'
-"""Its parts are those between what is escaped."""
+"""A secret with characters that encodings escape; tests look for the parts between them."""
 
 
 @pytest.mark.parametrize(

@@ -348,7 +348,7 @@ async def test_polling_moves_to_another_executor_when_one_is_lost(
         f"{site.base}/start", request={"method": "POST"}, polling={"intervalSeconds": 0.1}
     )
     await world.wait_for_state(task, "Running", "WaitingForResult")
-    await world.hub.participation.write([])  # and what was seen is on disk
+    await world.hub.participation.write([])  # and the observation is on disk
     await world.die(first)
     if manager == "restarts":
         await world.restart_hub(lease_s=2.0, renew_s=0.3)

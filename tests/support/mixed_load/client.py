@@ -17,7 +17,7 @@ from kilnwork.kube import config
 from support import tls_connections
 
 BROKEN = (OSError, http.client.HTTPException)
-"""What a connection to a server that is killed ends with."""
+"""Errors of a connection to a server that is killed."""
 
 REQUEST_S = 60.0
 """Longer than any pause: a paused server responds in the end to what was sent to it."""

@@ -15,7 +15,7 @@ from typing import Any
 from support.mixed_load import client, load_writers
 
 SLACK_S = 60.0
-"""How much longer than its timeoutSeconds a watch may take on a machine that is busy or paused."""
+"""How much longer than its timeoutSeconds a watch may take on a busy or paused machine."""
 
 
 @dataclass

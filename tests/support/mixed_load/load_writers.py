@@ -14,7 +14,7 @@ from support.mixed_load import client
 NAMES = 7
 RESOLVED_WITHIN_S = 120.0
 LAST = "last"
-"""Objects of this name end the story: who has seen them has seen all."""
+"""Name of the last objects: a watcher that has seen them has seen everything."""
 
 
 class Kind(NamedTuple):

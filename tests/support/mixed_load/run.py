@@ -6,9 +6,7 @@ Used by `tests/faults/campaign.py` and `tests/faults/test_mixed_load.py`.
 import functools
 import os
 import random
-import shutil
 import signal
-import tempfile
 import threading
 import time
 import traceback
@@ -26,7 +24,7 @@ SPAN_S = float(os.environ.get("KILN_MIXED_SPAN_S", "15"))
 """How long writers write and the server is troubled."""
 
 END_WITHIN_S = 150.0
-"""From then on until all that was asked for is over."""
+"""Time limit for all requested work after the faults."""
 
 CLUSTERS = "/apis/kilnwork.dev/v1alpha1/namespaces/default/taskclusters"
 WRITERS = 3
@@ -34,23 +32,7 @@ WRITERS = 3
 
 def run(seed: int, *, keep: bool = False) -> programs.Report:
     """Run one seed; its directory is kept if something was wrong, or if `keep` is set."""
-    directory = Path(tempfile.mkdtemp(prefix=f"km{seed}-", dir="/tmp"))
-    report = programs.Report(seed, directory=str(directory))
-    begun = time.monotonic()
-    load = _Load(seed, directory, report)
-    try:
-        load.go()
-    except programs.Wrong as error:
-        report.kind, report.text = error.kind, str(error)
-    except Exception as error:  # noqa: BLE001  a campaign goes on
-        report.kind, report.text = "error", f"{error!r}\n{traceback.format_exc()}"
-    finally:
-        load.destroy()
-        report.seconds = round(time.monotonic() - begun, 2)
-        if report.kind == "ok" and not keep:
-            shutil.rmtree(directory, ignore_errors=True)
-            report.directory = ""
-    return report
+    return programs.run_seed(seed, prefix="km", keep=keep, create=_Load)
 
 
 class _Load:
@@ -190,7 +172,7 @@ class _Load:
         finally:
             processes.signal_all([pid], signal.SIGCONT)
 
-    # what must be so
+    # checks
 
     def _check(self, until: float) -> None:
         assert self.program is not None

@@ -97,7 +97,7 @@ class Tasks:
 
 
 def _state(task: Any) -> str:
-    if not task or task.get("kind") == "Status":  # which says 404
+    if not task or task.get("kind") == "Status":  # a 404
         return "missing"
     return str(task.get("status", {}).get("state", "new"))
 

@@ -59,9 +59,9 @@ def _attempts(program: nodes.Program, starts: list[effects.Effect]) -> str:
     """Check that without kills a call that cannot fail starts once."""
     everything = nodes.walk(program.calls)
     if any(node.op in ("crash", "hang") for node in everything):
-        return ""  # these kill processes, and what shares one with them runs again
+        return ""  # these kill processes, so calls in the same process run again
     once = {node.id for node in everything if node.op not in ("flaky", "raise")}
-    # not by their numbers: one that is taken back before it starts gets another
+    # not by number: an attempt taken back before its start gets another one
     counts = Counter((each.node, each.task) for each in starts if each.node in once)
     for (node, task), count in counts.items():
         if count > 1:

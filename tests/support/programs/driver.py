@@ -29,7 +29,7 @@ CLUSTER = "programs"
 """The TaskCluster of a server whose workers know where effects are noted."""
 
 RUN = "KILN_PROGRAM_RUN"
-"""Variable that says the how-manieth driver of its program this is."""
+"""Variable with the number of this driver among those of its program."""
 
 STARTED_WITHIN_S = 60.0
 SERVER = "server"

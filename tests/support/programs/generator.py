@@ -11,7 +11,7 @@ import msgspec
 from support.programs import nodes, tasks
 
 VERSION = 2
-"""Of what seeds mean."""
+"""Version of the meaning of seeds."""
 
 COLLECT = ("result", "reverse", "gather", "as_completed", "wait", "async", "threads", "callbacks")
 _MAX_DEPTH = 3

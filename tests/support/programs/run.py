@@ -13,9 +13,11 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -38,7 +40,7 @@ GONE_WITHIN_S = 30.0
 MAX_RUNS = 20
 _LOOK_S = 0.004
 _SEARCH_S = 0.5
-"""How long a victim that is not there is waited for."""
+"""How long to wait for a victim that does not exist yet."""
 
 TESTS = Path(__file__).parent.parent.parent
 
@@ -63,6 +65,41 @@ class Report:
     seconds: float = 0.0
     hits: list[str] = field(default_factory=list)
     directory: str = ""
+
+
+class SeedRun(Protocol):
+    """What `run_seed` runs: `go` raises Wrong for a violation, `destroy` kills all processes."""
+
+    def go(self) -> None: ...
+
+    def destroy(self) -> None: ...
+
+
+def run_seed(
+    seed: int, *, prefix: str, keep: bool, create: Callable[[int, Path, Report], SeedRun]
+) -> Report:
+    """Run one seed in a new directory below /tmp, which is kept unless the run is ok.
+
+    `keep`: keep the directory in any case. An unexpected exception becomes a report of kind
+    `error`, so that a campaign goes on.
+    """
+    directory = Path(tempfile.mkdtemp(prefix=f"{prefix}{seed}-", dir="/tmp"))
+    report = Report(seed, directory=str(directory))
+    begun = time.monotonic()
+    run = create(seed, directory, report)
+    try:
+        run.go()
+    except Wrong as error:
+        report.kind, report.text = error.kind, str(error)
+    except Exception as error:  # noqa: BLE001  a campaign goes on
+        report.kind, report.text = "error", f"{error!r}\n{traceback.format_exc()}"
+    finally:
+        run.destroy()
+        report.seconds = round(time.monotonic() - begun, 2)
+        if report.kind == "ok" and not keep:
+            shutil.rmtree(directory, ignore_errors=True)
+            report.directory = ""
+    return report
 
 
 def run(seed: int, *, storm: bool = False, keep: bool = False) -> Report:
@@ -161,7 +198,7 @@ class _Run:
                 )
             elif not self.program.durable:
                 self.epoch += 1
-                (self.directory / "ids.jsonl").unlink(missing_ok=True)  # of a session that is gone
+                (self.directory / "ids.jsonl").unlink(missing_ok=True)  # from an earlier session
         if guest is not None:
             self._end_guest(guest)
         self._wait_gone()
@@ -320,7 +357,7 @@ class _Run:
             except ProcessLookupError:
                 continue
 
-    # what must be so
+    # checks
 
     def _said(self) -> str:
         paths = (self.directory / "driver.log", *self.directory.glob("home/*.log"))

@@ -168,7 +168,7 @@ def outcome(future: Any, timeout_s: float | None = None) -> Any:
         return values.plain(future.result(timeout=timeout_s))
     except kiln.Cancelled as error:
         if error.task in (None, _own_id()):
-            raise  # it is we who are cancelled
+            raise  # this task itself is cancelled
         return values.plain_error(error)
     except kiln.DispatcherLost:
         raise

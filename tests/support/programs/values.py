@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 USER_ERRORS: tuple[str, ...] = ("Boom", "ValueError", "KeyError", "OSError")
-"""Errors whose text is compared too; of all others only the class is."""
+"""Errors whose text is compared too; for other errors only the class is."""
 
 
 class Boom(Exception):

@@ -8,12 +8,9 @@ was pinned.
 import json
 import os
 import random
-import shutil
 import signal
-import tempfile
 import threading
 import time
-import traceback
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +30,7 @@ PAUSE_S = 0.3
 """What a shard takes at least: 64 of them on four slots, 5 s."""
 
 END_WITHIN_S = 120.0
-"""From the last fault until the flow is over."""
+"""Time limit for the flow after the last fault."""
 
 SET, POND, SNAPSHOT = "risk", "lake", "trades"
 FINAL = ("Succeeded", "Failed", "Killed", "AdmissionError")
@@ -42,28 +39,12 @@ TASK = f"{SET}-g1-"
 
 _KINDS = "/apis/kilnwork.dev/v1alpha1/namespaces/default"
 _ONE_AT_A_TIME = threading.Lock()
-"""`run_set` says in the environment of this process where its data is."""
+"""Lock: `run_set` sets the data directory in the environment of this process."""
 
 
 def run(seed: int, *, keep: bool = False) -> programs.Report:
     """Run one seed; its directory is kept if something was wrong, or if `keep` is set."""
-    directory = Path(tempfile.mkdtemp(prefix=f"ks{seed}-", dir="/tmp"))
-    report = programs.Report(seed, directory=str(directory))
-    begun = time.monotonic()
-    made = _Run(seed, directory, report)
-    try:
-        made.go()
-    except programs.Wrong as error:
-        report.kind, report.text = error.kind, str(error)
-    except Exception as error:  # noqa: BLE001  a campaign goes on
-        report.kind, report.text = "error", f"{error!r}\n{traceback.format_exc()}"
-    finally:
-        made.destroy()
-        report.seconds = round(time.monotonic() - begun, 2)
-        if report.kind == "ok" and not keep:
-            shutil.rmtree(directory, ignore_errors=True)
-            report.directory = ""
-    return report
+    return programs.run_seed(seed, prefix="ks", keep=keep, create=_Run)
 
 
 class _Run:
@@ -229,7 +210,7 @@ class _Run:
             number = int(self.chance.choice(shards).removeprefix("price-"))
             self._damage(sorted(self.files)[number])
 
-    # what must be so
+    # checks
 
     def _until_over(self, until: float) -> dict[str, Any]:
         while (found := self._status()).get("phase") not in FINAL:

@@ -61,7 +61,7 @@ class Owner:
     def tick(self) -> None:
         self.ticks += 1
 
-    def gone(self, error: Exception) -> None:
+    def link_ended(self, error: Exception) -> None:
         self.ends.append(error)
 
     def numbers(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""Two versions of a JobConfig, compared field by field."""
+"""Comparison of two versions of a JobConfig, field by field."""
 
 import copy
 from typing import Any
@@ -47,7 +47,7 @@ def test_other_items_are_compared_by_position() -> None:
     assert lines(before, after) == ['spec.schedule.cron.expressions[1]: "@hourly" -> "@weekly"']
 
 
-def test_what_the_server_keeps_is_no_change() -> None:
+def test_server_side_fields_are_no_change() -> None:
     after = config(priority=1) | {"status": {"state": "Ready"}}
     after["metadata"] |= {"resourceVersion": "2", "generation": 3, "managedFields": []}
     assert lines(config(priority=1), after) == []

@@ -8,17 +8,17 @@ import pytest
 from kilnwork.cli import directory_type
 
 
-def test_a_directory_may_be_one_that_is_to_be_made(tmp_path: Path) -> None:
+def test_new_directory_is_accepted(tmp_path: Path) -> None:
     made = directory_type.Directory().convert(str(tmp_path / "new"), None, None)
     assert made == tmp_path / "new"
 
 
-def test_an_empty_name_is_not_the_current_directory() -> None:
+def test_empty_name_is_not_the_current_directory() -> None:
     with pytest.raises(click.BadParameter, match="is a variable empty"):
         directory_type.Directory().convert("", None, None)
 
 
-def test_a_file_and_a_missing_directory_are_refused(tmp_path: Path) -> None:
+def test_file_and_a_missing_directory_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(click.BadParameter, match="is a file"):
         directory_type.Directory().convert(str(tmp_path / "file"), None, None)

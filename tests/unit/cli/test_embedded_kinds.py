@@ -1,4 +1,4 @@
-"""Kinds of the embedded API server, with the rights and rules that they have there."""
+"""Kinds of the embedded API server, with their rights and rules."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def test_all_kinds_are_served() -> None:
     assert EXTENSIONS.server_names == (manager.SERVER_NAME,)
 
 
-def test_the_view_role_reads_and_the_edit_role_writes() -> None:
+def test_view_role_reads_and_the_edit_role_writes() -> None:
     plurals = {kind.plural for kind in kinds.OURS}
     assert plurals <= served(EXTENSIONS.view)
     assert plurals <= served(EXTENSIONS.edit)
@@ -33,7 +33,7 @@ def test_the_view_role_reads_and_the_edit_role_writes() -> None:
     ("kind", "is_refused"),
     [("Service", True), ("Deployment", True), ("DaemonSet", True), ("ConfigMap", False)],
 )
-def test_a_set_cannot_have_objects_that_are_not_served_here(
+def test_set_with_unserved_objects_is_rejected(
     kind: str,
     is_refused: bool,  # noqa: FBT001
 ) -> None:
@@ -44,7 +44,7 @@ def test_a_set_cannot_have_objects_that_are_not_served_here(
     assert text.startswith(f"is {kind}, which `kiln up` does not serve") is is_refused
 
 
-def test_the_worker_of_a_template_has_the_variable_of_its_memory_limit() -> None:
+def test_worker_of_a_template_has_the_variable_of_its_memory_limit() -> None:
     spec = {"containers": [{"name": "other"}, {"name": "worker", "env": [{"name": "A"}]}]}
     other, worker = embedded_kinds._with_memory_limit(spec)["containers"]
     assert "env" not in other
@@ -52,5 +52,5 @@ def test_the_worker_of_a_template_has_the_variable_of_its_memory_limit() -> None
 
 
 @pytest.mark.parametrize("spec", [None, {}, {"containers": "a"}, {"containers": [1]}])
-def test_a_template_that_cannot_be_read_is_left_to_its_schema(spec: object) -> None:
+def test_template_that_cannot_be_read_is_left_to_its_schema(spec: object) -> None:
     assert embedded_kinds._with_memory_limit(spec) is spec

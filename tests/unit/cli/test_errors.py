@@ -9,11 +9,11 @@ from kilnwork.cli import errors, exits
     ("error", "code"),
     [
         (errors.CommandError("x"), exits.Exit.FAILED),
-        (errors.Unusable("x"), exits.Exit.USAGE),
+        (errors.InvalidInput("x"), exits.Exit.USAGE),
         (errors.Unreachable("x"), exits.Exit.UNREACHABLE),
         (errors.Missing("x"), exits.Exit.NOT_FOUND),
         (errors.TimedOut("x"), exits.Exit.TIMED_OUT),
-        (errors.Refused("x"), exits.Exit.FORBIDDEN),
+        (errors.AccessRefused("x"), exits.Exit.FORBIDDEN),
         (errors.TaskFailed("x"), exits.Exit.TASK_FAILED),
         (errors.TaskFailed("x", code=0), exits.Exit.TASK_FAILED),
         (errors.TaskFailed("x", code=9), 9),

@@ -1,4 +1,4 @@
-"""Exit codes that scripts rely on."""
+"""Exit codes on which scripts rely."""
 
 from kilnwork.cli import exits
 
@@ -15,7 +15,7 @@ CODES = {
 }
 
 
-def test_the_codes_do_not_change() -> None:
+def test_codes_do_not_change() -> None:
     assert {code.name: code.value for code in exits.Exit} == CODES
 
 

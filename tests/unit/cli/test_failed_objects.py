@@ -1,4 +1,4 @@
-"""Which Tasks and Jobs run again together."""
+"""Tasks and Jobs that run again together."""
 
 from typing import Any
 
@@ -29,12 +29,12 @@ ITEMS = {
 }  # fmt: skip
 
 
-def test_those_that_failed_for_one_another_in_order() -> None:
+def test_connected_failures_are_in_dependency_order() -> None:
     whole = [(TASK, "z"), (TASK, "a"), (JOB, "j"), (JOB, "k")]
     for start in whole:
         assert failed_objects.connected(ITEMS, [start]) == whole
 
 
-def test_a_success_connects_nothing_and_what_runs_again_already_is_left() -> None:
+def test_succeeded_and_restarted_objects_connect_nothing() -> None:
     assert failed_objects.connected(ITEMS, [(TASK, "after")]) == [(TASK, "after")]
     assert failed_objects.connected(ITEMS, [(TASK, "again"), (TASK, "well")]) == []

@@ -1,4 +1,4 @@
-"""The page of fields: a table for each kind, each field in it once."""
+"""The page of fields: a table per kind, with each field once."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def section(title: str) -> str:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_kind_has_a_row_for_each_of_its_fields_in_order(
+def test_kind_has_a_row_for_each_of_its_fields_in_order(
     kind: str, rows: tuple[field_effects.Row, ...]
 ) -> None:
     lines = [line for line in section(kind).splitlines() if line.startswith("| `")]
@@ -34,7 +34,7 @@ def test_a_kind_has_a_row_for_each_of_its_fields_in_order(
     assert fields == sorted(row.path for row in rows)
 
 
-def test_a_row_says_what_both_sides_do_and_why() -> None:
+def test_row_has_both_effects_and_the_reason() -> None:
     row = task_fields.TASK[0]
     assert f"| `{row.path}` | {row.embedded} | {row.cluster} | {row.reason} |" in section("Task")
 

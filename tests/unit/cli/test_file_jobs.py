@@ -1,4 +1,4 @@
-"""Documents of `/jobs` as people read them."""
+"""Documents of `/jobs` as text for people."""
 
 from typing import Any
 
@@ -35,25 +35,25 @@ def job(**more: Any) -> file_jobs.Job:
         (f"task/{ID}", False),
     ],
 )
-def test_ids_of_file_jobs_are_known_by_their_form(word: str, meant: bool) -> None:  # noqa: FBT001
+def test_ids_of_file_jobs_are_recognised_by_their_form(word: str, meant: bool) -> None:  # noqa: FBT001
     assert file_jobs.is_id(word) is meant
 
 
-def test_an_empty_id_names_no_job() -> None:
+def test_empty_id_names_no_job() -> None:
     assert file_jobs.path() == "/jobs"
     assert file_jobs.path(ID, "results") == f"/jobs/{ID}/results"
     for empty in ("", "file/"):
         for sub in ("", "results"):
-            with pytest.raises(errors.Unusable, match="is empty"):
+            with pytest.raises(errors.InvalidInput, match="is empty"):
                 file_jobs.path(empty, sub)
 
 
-def test_a_kind_may_be_said() -> None:
+def test_kind_prefix_is_accepted() -> None:
     assert file_jobs.path("file/a b") == file_jobs.path("Files/a b") == "/jobs/a%20b"
     assert file_jobs.path("task/a") == "/jobs/task%2Fa"
 
 
-def test_a_sentence_says_where_it_is() -> None:
+def test_sentence_has_the_state() -> None:
     assert file_jobs.sentence(job()) == (
         f"job {ID} is Running; 200 of 500 records and 1 of 3 parts are done, 2 bad"
     )
@@ -63,7 +63,7 @@ def test_a_sentence_says_where_it_is() -> None:
     )
 
 
-def test_a_table_has_a_line_for_each() -> None:
+def test_table_has_a_line_per_job() -> None:
     now = 1_795_255_200.0 + 60 * 5
     lines = file_jobs.table([job(), job(name="n")], now=now, wide=True)
     rest = f"Running 1/3 200/500 2 5m {ID} calculator 4.0 KiB 2026-11-21T10:00:00Z <none> <none>"
@@ -73,7 +73,7 @@ def test_a_table_has_a_line_for_each() -> None:
     ]
 
 
-def test_parts_show_which_lines_they_are() -> None:
+def test_parts_show_their_lines() -> None:
     part = {
         "part": 2, "state": "Failed", "run": 1, "attempt": 3, "firstLine": 101, "lines": 100,
         "records": {"succeeded": 98, "failed": 2}, "worker": "w-0", "message": "exit code 3",
@@ -83,7 +83,7 @@ def test_parts_show_which_lines_they_are() -> None:
     ]  # fmt: skip
 
 
-def test_only_success_ends_well() -> None:
+def test_only_success_is_no_error() -> None:
     file_jobs.check_end(job(phase="Succeeded"))
     for phase in ("Failed", "Cancelled"):
         with pytest.raises(errors.TaskFailed, match=f"kiln retry {ID}"):

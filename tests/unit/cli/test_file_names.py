@@ -1,4 +1,4 @@
-"""Which file job a word means."""
+"""Lookup of the file job that a word names."""
 
 import pytest
 
@@ -9,8 +9,8 @@ from kilnwork.cli import errors, file_names
     ("word", "name"),
     [("file/a", "a"), ("2026-01-7", "2026-01-7"), ("a", None), ("task/a", None)],
 )
-def test_a_word_says_that_it_is_a_file_job(word: str, name: str | None) -> None:
-    assert file_names.said(word) == name
+def test_explicit_name_of_a_file_job_is_recognised(word: str, name: str | None) -> None:
+    assert file_names.explicit_name(word) == name
 
 
 @pytest.mark.parametrize(
@@ -23,17 +23,19 @@ def test_a_word_says_that_it_is_a_file_job(word: str, name: str | None) -> None:
         (["task", "a"], None),
     ],
 )
-def test_a_line_lists_file_jobs_or_other_objects(words: list[str], names: list[str] | None) -> None:
-    assert file_names.listed(words) == names
+def test_arguments_name_file_jobs_or_other_objects(
+    words: list[str], names: list[str] | None
+) -> None:
+    assert file_names.parse_file_jobs(words) == names
 
 
 @pytest.mark.parametrize("words", [["files,tasks"], ["file/a", "task/b"]])
-def test_both_in_one_line_are_refused(words: list[str]) -> None:
-    with pytest.raises(errors.Unusable, match="in a command of their own"):
-        file_names.listed(words)
+def test_file_jobs_and_objects_together_are_rejected(words: list[str]) -> None:
+    with pytest.raises(errors.InvalidInput, match="in a command of their own"):
+        file_names.parse_file_jobs(words)
 
 
-async def test_what_cannot_be_done_keeps_no_other_from_being_done(
+async def test_failure_for_one_word_does_not_stop_the_others(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     done = list[str]()
@@ -44,6 +46,6 @@ async def test_what_cannot_be_done_keeps_no_other_from_being_done(
         done.append(word)
 
     with pytest.raises(errors.Missing, match="no bad two"):
-        await file_names.each(["bad one", "good", "bad two", "well"], do)
+        await file_names.for_each(["bad one", "good", "bad two", "well"], do)
     assert done == ["good", "well"]
     assert capsys.readouterr().err == "error: no bad one\n"

@@ -1,4 +1,4 @@
-"""Tables of Jobs and indexes, what is told of one, and which are chosen."""
+"""Tables of Jobs and indexes, descriptions of one Job, and selection by options."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def job(name: str = "report-1", *, config: str = "report", **status: Any) -> dic
 COUNTS = {"total": 10, "succeeded": 3, "failed": 2, "running": 4, "failedIndexes": "1,7"}
 
 
-def test_a_row_has_counts_and_times() -> None:
+def test_row_has_counts_and_times() -> None:
     found = job(indexes=COUNTS, startTime="2023-11-14T22:12:20Z")
     [header, row] = job_lists.table([found], now=NOW)
     assert header.split() == ["NAME", "CONFIG", "PHASE", "INDEXES", "AGE", "TOOK"]
@@ -36,7 +36,7 @@ def test_a_row_has_counts_and_times() -> None:
     assert row.split()[-2:] == ["3m", "60s"]
 
 
-def test_a_job_that_nobody_has_looked_at() -> None:
+def test_unprocessed_job_has_no_phase() -> None:
     found = {"metadata": {"name": "new"}, "spec": {"configName": "later"}}
     row = job_lists.table([found], now=NOW)[1]
     assert row.split() == ["new", "later", "<none>", "<none>", "0s", "<none>"]
@@ -44,7 +44,7 @@ def test_a_job_that_nobody_has_looked_at() -> None:
 
 
 @pytest.mark.parametrize("namespaces", [False, True])
-def test_long_names_of_configs_give_way_to_the_width(namespaces: bool) -> None:  # noqa: FBT001
+def test_long_config_names_are_cut_to_the_width(namespaces: bool) -> None:  # noqa: FBT001
     name = "a" * (30 if namespaces else 40)
     found = job(name, config="c" * 49, indexes=COUNTS)
     lines = job_lists.table([found], now=NOW, namespaces=namespaces)
@@ -77,11 +77,11 @@ def test_messages_of_indexes_are_cut_to_the_width() -> None:
         ({"active": True, "adhoc": True}, False),
     ],
 )
-def test_choice(asked: dict[str, Any], chosen: bool) -> None:  # noqa: FBT001
-    assert job_lists.Choice(asked).has(job()) is chosen
+def test_options_select_jobs(asked: dict[str, Any], chosen: bool) -> None:  # noqa: FBT001
+    assert job_lists.JobSelection(asked).has(job()) is chosen
 
 
-def test_what_is_told_names_the_next_step() -> None:
+def test_description_names_the_next_step() -> None:
     running = "\n".join(job_lists.describe(job(indexes=COUNTS), now=NOW))
     assert "kiln cancel job/report-1" in running
     assert "10 in all, 3 succeeded, 2 failed (1,7), 4 running" in running
@@ -92,7 +92,7 @@ def test_what_is_told_names_the_next_step() -> None:
     assert "kiln retry" not in refused
 
 
-def test_a_run_that_was_asked_for_is_not_over_by_the_one_before() -> None:
+def test_requested_run_is_unfinished_although_an_earlier_one_ended() -> None:
     found = job(phase="Failed", run=1)
     assert job_objects.is_over(found)
     found["spec"]["run"] = 2
@@ -102,14 +102,14 @@ def test_a_run_that_was_asked_for_is_not_over_by_the_one_before() -> None:
     assert never(found) is False
 
 
-def test_the_line_of_a_job_that_is_followed() -> None:
+def test_progress_line_has_phase_bar_and_counts() -> None:
     counted = progress_meter.Meter(None, progress_meter.format_count, unit=" indexes")
     text = job_progress.line(job(indexes=COUNTS, message="held"), counted, now_s=0.0)
     assert text.startswith("Running  [#####.....]  50%  5 of 10 indexes")
     assert text.endswith("4 running  2 failed  held")
 
 
-def test_a_failure_names_the_index_by_number_and_label() -> None:
+def test_failure_names_the_index_by_number_and_label() -> None:
     assert job_progress.failure({"number": 3, "label": "3"}).startswith("index 3 failed: ")
-    told = job_progress.failure({"number": 3, "label": "oslo", "message": "exit code 1"})
-    assert told == "index 3 (oslo) failed: exit code 1"
+    text = job_progress.failure({"number": 3, "label": "oslo", "message": "exit code 1"})
+    assert text == "index 3 (oslo) failed: exit code 1"

@@ -1,4 +1,4 @@
-"""Lines of several indexes on one output."""
+"""Output of several indexes, line by line."""
 
 from typing import Any, cast
 
@@ -19,7 +19,7 @@ def test_pieces_become_whole_lines_with_a_prefix(capfdbinary: pytest.CaptureFixt
 
 
 class Session:
-    """A server with a Job of so many indexes, whose tasks are called after their numbers."""
+    """Session with a server that has a Job of `count` indexes, whose tasks are named by number."""
 
     def __init__(self, size: int) -> None:
         self.size, self.asked = size, 0
@@ -61,7 +61,7 @@ async def test_index_of_ten_thousand_is_found_with_one_request(
 
 
 @pytest.mark.parametrize("index", ["a=v99,b=v100", "v1", "10000", "-1", ""])
-async def test_index_that_is_not_there_is_asked_for_in_vain(index: str) -> None:
+async def test_missing_index_is_not_found(index: str) -> None:
     session, parallelism = Session(10_000), {"withMatrix": {"a": HUNDRED, "b": HUNDRED}}
     with pytest.raises(errors.Missing, match="has no index"):
         await job_logs.find_task(cast(Any, session), _job(10_000, parallelism), index)

@@ -1,4 +1,4 @@
-"""Finding the jobs of a module, and saying with file and line why there are none."""
+"""Lookup of the jobs of a module, and errors with file and line."""
 
 import io
 import sys
@@ -35,7 +35,7 @@ outer()
 
 @pytest.fixture(autouse=True)
 def restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Modules and the import path as they were."""
+    """Restore imported modules and the import path."""
     before = set(sys.modules)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -52,13 +52,13 @@ def write(path: str, text: str) -> None:
 
 
 def found(text: str) -> list[str]:
-    declared = job_modules.declared(text, labels={})
+    declared = job_modules.load_module(text, labels={})
     return [body["metadata"]["name"] for body in declared.bodies]
 
 
 def refusal(text: str) -> str:
-    with pytest.raises(errors.Unusable) as caught:
-        job_modules.declared(text, labels={})
+    with pytest.raises(errors.InvalidInput) as caught:
+        job_modules.load_module(text, labels={})
     return str(caught.value)
 
 
@@ -67,50 +67,50 @@ def call_of(body: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_file_goes_along_and_module_does_not() -> None:
+def test_file_is_uploaded_and_module_is_not() -> None:
     write("f2_jobs.py", JOBS.format(name="first") + JOBS.format(name="second_one"))
-    by_name = job_modules.declared("f2_jobs", labels={"team": "data"})
+    by_name = job_modules.load_module("f2_jobs", labels={"team": "data"})
     body = by_name.bodies[1]
     assert body["metadata"]["name"] == "second-one"
     assert body["metadata"]["labels"] == {"team": "data", "kilnwork.dev/deployed-from": "f2_jobs"}
     assert call_of(body) == {"function": "f2_jobs:second_one", "kwargs": {"day": "${option.day}"}}
     assert by_name.code is None
 
-    by_file = job_modules.declared("f2_jobs.py", labels={"team": "data"})
+    by_file = job_modules.load_module("f2_jobs.py", labels={"team": "data"})
     assert by_file.code is not None
     assert {call_of(body).pop("environment") for body in by_file.bodies} == {by_file.code.digest}
     assert by_file.bodies == by_name.bodies
-    again = job_modules.declared("f2_jobs.py", labels={})
+    again = job_modules.load_module("f2_jobs.py", labels={})
     assert again.code == by_file.code
     assert sorted(path.name for path in Path().iterdir()) == ["f2_jobs.py"]
 
 
-def test_file_in_a_package_has_its_whole_name_and_takes_the_package_along() -> None:
+def test_file_in_a_package_has_its_full_name_and_uploads_the_package() -> None:
     write("f2_pack/__init__.py", "")
     write("f2_pack/helper.py", "x = 1\n")
     write("f2_pack/inner/__init__.py", "")
     write("f2_pack/inner/jobs.py", JOBS.format(name="inside"))
-    declared = job_modules.declared("f2_pack/inner/jobs.py", labels={})
+    declared = job_modules.load_module("f2_pack/inner/jobs.py", labels={})
     assert declared.module == "f2_pack.inner.jobs"
     assert names_in(declared) >= {"modules/f2_pack/helper.py", "modules/f2_pack/inner/jobs.py"}
 
 
-def test_directory_goes_along() -> None:
+def test_working_directory_is_uploaded() -> None:
     write("directory/f2_inside.py", JOBS.format(name="inside"))
     write("directory/data.txt", "1")
     for text in ("f2_inside", "directory/f2_inside.py"):
-        declared = job_modules.declared(text, labels={}, working_dir=Path("directory"))
+        declared = job_modules.load_module(text, labels={}, working_dir=Path("directory"))
         assert declared.module == "f2_inside"
         assert names_in(declared) == {"paths", "work/data.txt", "work/f2_inside.py"}
 
 
-def names_in(declared: job_modules.Declared) -> set[str]:
+def names_in(declared: job_modules.DeclaredJobs) -> set[str]:
     assert declared.code is not None
     with zipfile.ZipFile(io.BytesIO(declared.code.body)) as archive:
         return set(archive.namelist())
 
 
-def test_package_has_the_jobs_of_its_modules_and_no_others() -> None:
+def test_package_declares_only_the_jobs_of_its_modules() -> None:
     write("f2_other.py", JOBS.format(name="elsewhere"))
     write("f2_all/one.py", JOBS.format(name="one"))
     write("f2_all/__init__.py", "from f2_all.one import one\nfrom f2_other import elsewhere\n")
@@ -134,12 +134,12 @@ def test_package_has_the_jobs_of_its_modules_and_no_others() -> None:
         (LOCAL, "bad.py:5: outer.<locals>.a: workers cannot import"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_with_file_and_line(text: str, words: str) -> None:
+def test_errors_have_file_and_line(text: str, words: str) -> None:
     write("bad.py", text)
     assert words in refusal("bad.py")
 
 
-def test_what_is_not_there() -> None:
+def test_missing_module_or_file_is_rejected() -> None:
     assert "there is no such file" in refusal("f2_nothing.py")
     assert "there is no module 'f2_nothing'" in refusal("f2_nothing")
     assert "is not a module" in refusal("f2-nothing")

@@ -1,4 +1,4 @@
-"""Which Job or JobConfig a word names."""
+"""Lookup of the Job or JobConfig that a word names."""
 
 import pytest
 
@@ -10,22 +10,22 @@ from kilnwork.cli import errors, job_names
     ("word", "name"),
     [("job/a", "a"), ("Jobs/a", "a"), ("a", None), ("task/a", None), ("foo/a", None)],
 )
-def test_only_a_word_with_its_kind_says_job(word: str, name: str | None) -> None:
-    assert job_names.said(word) == name
+def test_only_a_word_with_the_kind_is_explicit(word: str, name: str | None) -> None:
+    assert job_names.explicit_name(word) == name
 
 
-def test_a_bare_name_or_one_of_its_kind_is_taken() -> None:
-    assert job_names.bare("a") == job_names.bare("job/a") == "a"
-    assert job_names.bare("jobconfig/a", kinds.JOB_CONFIGS) == "a"
+def test_plain_name_or_name_with_kind_is_accepted() -> None:
+    assert job_names.plain_name("a") == job_names.plain_name("job/a") == "a"
+    assert job_names.plain_name("jobconfig/a", kinds.JOB_CONFIGS) == "a"
 
 
 @pytest.mark.parametrize("word", ["task/a", "foo/a", "job/", ""])
 def test_another_kind_and_an_empty_name_are_refused(word: str) -> None:
-    with pytest.raises(errors.Unusable):
-        job_names.bare(word)
+    with pytest.raises(errors.InvalidInput):
+        job_names.plain_name(word)
 
 
-def test_an_invalid_config_is_an_error_that_names_it() -> None:
+def test_invalid_config_is_an_error_that_names_it() -> None:
     found = {"metadata": {"name": "c"}, "spec": {"schedule": 3}}
     with pytest.raises(errors.CommandError, match="JobConfig c cannot be used"):
-        job_names.decoded(found)
+        job_names.decode_config(found)

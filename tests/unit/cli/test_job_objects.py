@@ -1,4 +1,4 @@
-"""What is read of Job objects."""
+"""Reading of Job objects."""
 
 from typing import Any
 
@@ -21,9 +21,7 @@ def job(spec: dict[str, Any] | None = None, **status: Any) -> dict[str, Any]:
         (job({"run": 2}, phase="Failed", run=2), True),
     ],
 )
-def test_a_job_is_over_when_the_run_that_was_asked_for_is(
-    *, found: dict[str, Any], over: bool
-) -> None:
+def test_job_is_finished_when_the_requested_run_is(*, found: dict[str, Any], over: bool) -> None:
     assert job_objects.is_over(found) is over
 
 
@@ -39,7 +37,7 @@ def test_indexes_are_counted(counts: dict[str, int], text: str | None) -> None:
     assert job_objects.indexes(job(indexes=counts)) == text
 
 
-def test_its_config_is_its_owner_or_else_what_the_spec_names() -> None:
+def test_config_is_the_owner_or_the_one_in_the_spec() -> None:
     owned = job({"configName": "named"})
     assert job_objects.config(owned) == "named"
     owned["metadata"]["ownerReferences"] = [
@@ -50,14 +48,14 @@ def test_its_config_is_its_owner_or_else_what_the_spec_names() -> None:
     assert job_objects.config(job()) == ""
 
 
-def test_a_job_takes_the_time_to_its_end_or_to_now() -> None:
+def test_time_taken_ends_with_the_job_or_now() -> None:
     start, end = "1970-01-01T00:00:10Z", "1970-01-01T00:00:15Z"
     assert job_objects.took_s(job(), now=100.0) is None
     assert job_objects.took_s(job(startTime=start), now=100.0) == 90.0
     assert job_objects.took_s(job(startTime=start, finishTime=end), now=100.0) == 5.0
 
 
-def test_a_sentence_says_where_it_is_and_why() -> None:
+def test_sentence_has_state_and_reason() -> None:
     assert job_objects.sentence(job()) == "Job j has not been processed yet"
     found = job(
         phase="Failed",
@@ -71,7 +69,7 @@ def test_a_sentence_says_where_it_is_and_why() -> None:
     assert job_objects.sentence(job(phase="Running", reason="Running")) == "Job j is Running"
 
 
-def test_an_end_that_is_no_success_is_an_error_with_a_hint() -> None:
+def test_unsuccessful_end_is_an_error_with_a_hint() -> None:
     job_objects.check_end(job(phase="Succeeded"))
     with pytest.raises(errors.TaskFailed, match="`kiln retry job/j`"):
         job_objects.check_end(job(phase="Failed"))

@@ -1,4 +1,4 @@
-"""Values of options from the command line, and what is asked at prompts."""
+"""Values of options from the command line and from prompts."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,9 +24,9 @@ FORM = msgspec.convert(
 )
 
 
-def test_pairs_go_before_the_text() -> None:
+def test_pairs_override_the_text() -> None:
     pairs = ("who=Bo=b", "cities=Oslo,Lima")
-    found = job_options.given(FORM, '{"who": "Ada", "loud": true}', pairs)
+    found = job_options.parse_values(FORM, '{"who": "Ada", "loud": true}', pairs)
     assert found == {"who": "Bo=b", "cities": ["Oslo", "Lima"], "loud": True}
 
 
@@ -38,32 +38,32 @@ def test_pairs_go_before_the_text() -> None:
         ("a: 1\na: 2", (), "option is neither JSON nor YAML"),
     ],
 )
-def test_what_is_wrong_is_said_by_its_path(
+def test_errors_have_the_path_of_the_value(
     text: str | None, pairs: tuple[str, ...], problem: str
 ) -> None:
     with pytest.raises(api_options.InvalidOptions) as caught:
-        job_options.given(FORM, text, pairs)
+        job_options.parse_values(FORM, text, pairs)
     assert problem in str(caught.value)
 
 
-def typing(answers: Iterator[str], asked: list[str]) -> Callable[..., Any]:
-    """A prompt that is answered; as click's it asks again after a UsageError."""
+def typing(typed: Iterator[str], asked: list[str]) -> Callable[..., Any]:
+    """Return a prompt that reads `typed`; as click's it asks again after a UsageError."""
 
     def prompt(label: str, *, value_proc: Callable[[str], Any], **_: Any) -> Any:
         while True:
             asked.append(label)
             try:
-                return value_proc(next(answers))
+                return value_proc(next(typed))
             except click.UsageError:
                 continue
 
     return prompt
 
 
-def test_prompts_are_for_what_has_no_value() -> None:
+def test_prompts_ask_only_for_missing_values() -> None:
     asked: list[str] = []
-    answers = iter(["", "Ada", "x", "", "Oslo"])
-    prompt = typing(answers, asked)
+    typed = iter(["", "Ada", "x", "", "Oslo"])
+    prompt = typing(typed, asked)
     found = job_options.ask(FORM, {"loud": False}, only_needed=False, prompt=prompt)
     assert found == {"loud": False, "who": "Ada", "cities": ["Oslo"]}
     assert asked == [
@@ -75,7 +75,7 @@ def test_prompts_are_for_what_has_no_value() -> None:
     ]
 
 
-def test_only_what_is_needed_is_asked() -> None:
+def test_only_required_options_are_asked_for() -> None:
     asked: list[str] = []
     prompt = typing(iter(["Ada"]), asked)
     assert job_options.ask(FORM, {}, only_needed=True, prompt=prompt) == {"who": "Ada"}

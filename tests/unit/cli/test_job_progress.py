@@ -1,4 +1,4 @@
-"""Lines about a Job that is followed."""
+"""Progress lines of a Job."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def job(phase: str = "", **status: Any) -> dict[str, Any]:
         ({"number": 3, "label": "3"}, "index 3 failed: no reason is known"),
     ],
 )
-def test_a_failed_index_is_named_with_its_label_and_why(index: dict[str, Any], text: str) -> None:
+def test_failed_index_is_named_with_its_label_and_why(index: dict[str, Any], text: str) -> None:
     assert job_progress.failure(index) == text
 
 
@@ -36,7 +36,7 @@ def test_a_failed_index_is_named_with_its_label_and_why(index: dict[str, Any], t
         (job("Running", message="why"), "Running  why"),
     ],
 )
-def test_a_job_without_indexes_is_a_phase_and_a_message(found: dict[str, Any], text: str) -> None:
+def test_job_without_indexes_shows_phase_and_message(found: dict[str, Any], text: str) -> None:
     assert job_progress.line(found, meter(), now_s=0.0) == text
 
 
@@ -51,7 +51,5 @@ def test_a_job_without_indexes_is_a_phase_and_a_message(found: dict[str, Any], t
         (job(), "accepted"),
     ],
 )
-def test_without_a_terminal_a_state_is_said_without_what_changes_often(
-    found: dict[str, Any], text: str
-) -> None:
+def test_plain_state_omits_frequently_changing_counts(found: dict[str, Any], text: str) -> None:
     assert job_progress._state(found) == text

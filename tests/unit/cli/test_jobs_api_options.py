@@ -1,4 +1,4 @@
-"""Limits of the Jobs API as an operator writes them."""
+"""Limits of the Jobs API as options."""
 
 from typing import Any
 
@@ -19,12 +19,12 @@ def _command(**given: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "size"), [("1", 1), ("500Mi", 500 << 20), ("3Gi", 3 << 30), (" 2Ti ", 2 << 40)]
 )
-def test_a_size_has_binary_units(text: str, size: int) -> None:
+def test_size_has_binary_units(text: str, size: int) -> None:
     assert jobs_api_options.SIZE.convert(text, None, None) == size
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "1.5Gi", "10GB", "Gi", "1 Gi", "1e9"])
-def test_anything_else_says_how_to_write_it(text: str) -> None:
+def test_invalid_size_explains_the_format(text: str) -> None:
     found = testing.CliRunner().invoke(_command, ["--max-upload", text])
     assert found.exit_code == 2
     assert "write it as 500Mi" in found.output
@@ -41,7 +41,7 @@ def test_limits_reach_the_settings() -> None:
     assert "files_bytes_per_user=3221225472, posts_per_second=0.5, burst=100" in found.output
 
 
-def test_without_options_uploads_are_as_large_as_the_disk_and_jobs_as_many_as_come() -> None:
+def test_default_limits_neither_upload_size_nor_job_rate() -> None:
     found = testing.CliRunner().invoke(_command, [])
     assert "most_body_bytes=None" in found.output
     assert "posts_per_second=None" in found.output

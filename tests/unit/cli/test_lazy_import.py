@@ -1,4 +1,4 @@
-"""Loading a command: what it costs, and that it leaves the environment as it was."""
+"""Imports of commands: their cost, and that they leave the environment unchanged."""
 
 import json
 import os
@@ -28,13 +28,13 @@ def loaded(environment: dict[str, str]) -> tuple[bool, int, int]:
     return same, trusted, own
 
 
-def test_nothing_is_read_for_tls_that_nobody_uses() -> None:
+def test_import_reads_no_certificates() -> None:
     same, trusted, _ = loaded({**os.environ})
     assert same
     assert trusted == 0
 
 
-def test_contexts_that_are_made_later_trust_what_the_user_says(tmp_path: Path) -> None:
+def test_later_contexts_use_the_users_certificates(tmp_path: Path) -> None:
     trusting = {"SSL_CERT_FILE": str(tmp_path / "ca.pem"), "SSL_CERT_DIR": str(tmp_path)}
     (tmp_path / "ca.pem").write_text(certificates.Authority().pem)
     same, trusted, own = loaded({**os.environ, **trusting})

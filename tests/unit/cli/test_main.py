@@ -38,7 +38,7 @@ def test_help_imports_no_command_and_nothing_heavy() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_an_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["lags"]) == 2
     assert "no such command: 'lags'" in capsys.readouterr().err
     assert main.main(["loogs"]) == 2
@@ -56,7 +56,9 @@ def test_exit_codes_are_documented(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"{code.value:>4}  " in text for code in exits.Exit)
 
 
-def test_words_of_other_systems_lead_somewhere(capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_of_other_systems_get_a_hint(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     for word, instead in (("describe", "kiln why"), ("job", "kiln jobs"), ("ps", "kiln tasks")):
         assert main.main([word]) == exits.Exit.USAGE
         assert f"`{instead}" in capsys.readouterr().err
@@ -68,7 +70,7 @@ def test_help_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["help", "nonsense"]) == 2
 
 
-def test_completion_knows_commands_without_loading_them(
+def test_completion_lists_commands_without_loading_them(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main.main(["completion", "bash"]) == 0
@@ -92,7 +94,7 @@ print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
 """
 
 
-def test_an_interrupt_while_modules_are_loaded_shows_no_traceback() -> None:
+def test_interrupt_during_imports_shows_no_traceback() -> None:
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=True
     )

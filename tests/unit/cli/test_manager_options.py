@@ -1,4 +1,4 @@
-"""Options that `kiln manager` and `kiln install` read alike."""
+"""Options that `kiln manager` and `kiln install` share."""
 
 import click
 import pytest
@@ -19,12 +19,12 @@ def accepted(kind: options.Parsed, text: str) -> bool:
     ("text", "parsed"),
     [("0.0.0.0:7443", ("0.0.0.0", 7443)), ("[::]:1", ("::", 1)), (":65535", ("", 65535))],
 )
-def test_an_address_is_a_host_and_a_port(text: str, parsed: tuple[str, int]) -> None:
+def test_address_is_a_host_and_a_port(text: str, parsed: tuple[str, int]) -> None:
     assert manager_options.ADDRESS.convert(text, None, None) == parsed
 
 
 @pytest.mark.parametrize("text", ["7443", "host", "host:", "host:65536", "host:-1", "host:٣"])
-def test_other_addresses_are_refused(text: str) -> None:
+def test_invalid_addresses_are_rejected(text: str) -> None:
     assert not accepted(manager_options.ADDRESS, text)
 
 
@@ -43,7 +43,7 @@ def test_other_addresses_are_refused(text: str) -> None:
         ("http://host:7443", False),
     ],
 )
-def test_an_advertised_address_is_one_that_others_reach(
+def test_advertised_address_must_be_reachable_by_others(
     text: str,
     usable: bool,  # noqa: FBT001
 ) -> None:
@@ -63,14 +63,14 @@ def test_an_advertised_address_is_one_that_others_reach(
         ("https://a b", False),
     ],
 )
-def test_the_url_of_callbacks_has_a_host_and_no_query(
+def test_url_of_callbacks_has_a_host_and_no_query(
     text: str,
     usable: bool,  # noqa: FBT001
 ) -> None:
     assert accepted(manager_options.BASE_URL, text) is usable
 
 
-def test_the_url_of_callbacks_loses_its_last_slash() -> None:
+def test_url_of_callbacks_loses_its_last_slash() -> None:
     assert manager_options.BASE_URL.convert("https://a/b/", None, None) == "https://a/b"
 
 
@@ -87,7 +87,7 @@ def test_the_url_of_callbacks_loses_its_last_slash() -> None:
         ("", False),
     ],
 )
-def test_a_kind_is_a_plural_and_a_group(text: str, usable: bool) -> None:  # noqa: FBT001
+def test_kind_is_a_plural_and_a_group(text: str, usable: bool) -> None:  # noqa: FBT001
     assert accepted(manager_options.KIND, text) is usable
 
 
@@ -100,7 +100,7 @@ def test_a_kind_is_a_plural_and_a_group(text: str, usable: bool) -> None:  # noq
         (manager.MAX_ABSENCE_S + 1, False),
     ],
 )
-def test_a_lease_has_bounds(seconds: float, usable: bool) -> None:  # noqa: FBT001
+def test_lease_has_bounds(seconds: float, usable: bool) -> None:  # noqa: FBT001
     assert accepted(manager_options.LEASE_LENGTH, f"{seconds:g}s") is usable
 
 
@@ -113,7 +113,7 @@ def test_a_lease_has_bounds(seconds: float, usable: bool) -> None:  # noqa: FBT0
         (["--callback-url", "https://a/", "--other", "b"], ("--callback-url=https://a",)),
     ],
 )
-def test_only_what_was_given_is_passed_on(line: list[str], arguments: tuple[str, ...]) -> None:
+def test_only_given_options_become_arguments(line: list[str], arguments: tuple[str, ...]) -> None:
     @click.command()
     @click.option("--other")
     @manager_options.options

@@ -1,4 +1,4 @@
-"""Manifests: read as kubectl reads them, refused with file, line and column."""
+"""Manifests: read like kubectl does, rejected with file, line and column."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def test_keys_become_text() -> None:
     assert body("data: {1: x, true: y}")["data"] == {"1": "x", "true": "y"}
 
 
-def test_lists_and_arrays_are_taken_apart() -> None:
+def test_lists_and_arrays_are_split_into_items() -> None:
     one = '{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}'
     as_list = f'{{"apiVersion": "v1", "kind": "List", "items": [{one}, {one}]}}'
     assert len(read(as_list)) == 2
@@ -59,19 +59,19 @@ def test_lists_and_arrays_are_taken_apart() -> None:
     ],
 )
 def test_errors_name_the_place(text: str, message: str) -> None:
-    with pytest.raises(errors.Unusable) as caught:
+    with pytest.raises(errors.InvalidInput) as caught:
         read(text)
     assert message in str(caught.value)
 
 
-def test_good_documents_come_before_the_error() -> None:
+def test_valid_documents_are_yielded_before_the_error() -> None:
     found = manifests.parse(f"{TASK}---\na: b: c\n", source="x.yaml")
     assert next(found).body["kind"] == "Task"
-    with pytest.raises(errors.Unusable):
+    with pytest.raises(errors.InvalidInput):
         next(found)
 
 
-def test_a_directory_is_read_in_order(tmp_path: Path) -> None:
+def test_directory_is_read_in_order(tmp_path: Path) -> None:
     (tmp_path / "b.yaml").write_text(TASK.replace("name: a", "name: b"))
     (tmp_path / "a.json").write_text(
         '{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}'
@@ -81,10 +81,10 @@ def test_a_directory_is_read_in_order(tmp_path: Path) -> None:
     assert names == ["c", "b"]
 
 
-def test_missing_and_empty_sources_say_so(tmp_path: Path) -> None:
-    with pytest.raises(errors.Unusable, match=r"gone\.yaml: No such file"):
+def test_missing_and_empty_sources_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(errors.InvalidInput, match=r"gone\.yaml: No such file"):
         list(manifests.read((str(tmp_path / "gone.yaml"),)))
-    with pytest.raises(errors.Unusable, match=r"holds no \.yaml"):
+    with pytest.raises(errors.InvalidInput, match=r"holds no \.yaml"):
         list(manifests.read((str(tmp_path),)))
-    with pytest.raises(errors.Unusable, match="URLs are not read"):
+    with pytest.raises(errors.InvalidInput, match="URLs are not read"):
         list(manifests.read(("https://example.invalid/x.yaml",)))

@@ -1,4 +1,4 @@
-"""What `--mapper` means, and what is said of one that means nothing."""
+"""Forms of `--mapper`, and errors for invalid ones."""
 
 from pathlib import Path
 
@@ -24,19 +24,19 @@ def parsed(text: str | None = None, command: str | tuple[str, ...] = ()) -> file
 def refusal(
     text: str | None = None, command: str | tuple[str, ...] = (), of: str = "mapper"
 ) -> str:
-    with pytest.raises(errors.Unusable) as caught:
+    with pytest.raises(errors.InvalidInput) as caught:
         mappers.parse(text, command, batch=None, of=of)
     return str(caught.value)
 
 
-def test_names_modules_and_programs() -> None:
+def test_names_modules_and_programs_are_parsed() -> None:
     assert parsed("calculator") == filejobs.Mapper(builtin="calculator")
     assert parsed("pkg.mod:fn") == filejobs.Mapper(function="pkg.mod:fn")
     assert parsed(command="jq -c '.a b'") == filejobs.Mapper(command=("jq", "-c", ".a b"))
     assert parsed(command=("cut", "-f", "1")) == filejobs.Mapper(command=("cut", "-f", "1"))
 
 
-def test_a_file_goes_along_with_its_function(tmp_path: Path) -> None:
+def test_file_is_uploaded_with_its_function(tmp_path: Path) -> None:
     file = tmp_path / "score.py"
     file.write_text(SCORE)
     for name in ("score", "Model.call", "limit", "notation"):
@@ -45,45 +45,45 @@ def test_a_file_goes_along_with_its_function(tmp_path: Path) -> None:
         assert found.file == file
 
 
-def test_a_function_that_is_not_in_the_file_is_told_with_those_that_are(tmp_path: Path) -> None:
+def test_missing_function_error_lists_the_functions_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "score.py"
     file.write_text(SCORE)
     assert refusal(f"{file}:skore") == f"{file} has no function 'skore'; it has: Model, score"
 
 
-def test_a_file_with_a_star_import_may_have_anything(tmp_path: Path) -> None:
+def test_file_with_a_star_import_is_not_checked(tmp_path: Path) -> None:
     file = tmp_path / "score.py"
     file.write_text("from math import *\n")
     assert mappers.parse(f"{file}:sqrt", (), batch=None, of="mapper").file == file
 
 
 @pytest.mark.parametrize("text", ["score", ":f", "a:b:", "mod:2", "pkg/mod:f", "calculator:", "x:"])
-def test_what_is_no_mapper_is_told_what_can_be_written(text: str) -> None:
+def test_invalid_mapper_error_lists_the_allowed_forms(text: str) -> None:
     said = refusal(text)
     assert said.startswith(f"--mapper {text}: ")
     assert "package.module:function" in said or "not a module" in said
 
 
-def test_no_mapper_at_all_is_told_the_same() -> None:
+def test_missing_mapper_error_lists_the_allowed_forms() -> None:
     assert "calculator" in refusal()
     assert "path/to/file.py:function" in refusal()
 
 
-def test_two_mappers_are_one_too_many() -> None:
+def test_two_mappers_are_rejected() -> None:
     assert refusal("identity", "cat") == (
         "one mapper is enough: name a function or a program, not both"
     )
 
 
-def test_the_calculator_reduces_nothing() -> None:
+def test_calculator_reduces_nothing() -> None:
     assert refusal("calculator", of="reducer").startswith("--reducer calculator: ")
     assert mappers.parse("identity", (), batch=None, of="reducer").mapper.builtin == "identity"
 
 
-def test_a_batch_of_a_program_is_refused() -> None:
-    with pytest.raises(errors.Unusable, match="--batch is for Python functions"):
+def test_batch_of_a_program_is_refused() -> None:
+    with pytest.raises(errors.InvalidInput, match="--batch is for Python functions"):
         mappers.parse(None, ("cat",), batch=5, of="mapper")
-    with pytest.raises(errors.Unusable, match="identity is built in"):
+    with pytest.raises(errors.InvalidInput, match="identity is built in"):
         mappers.parse("identity", (), batch=5, of="mapper")
 
 
@@ -95,7 +95,7 @@ def test_a_batch_of_a_program_is_refused() -> None:
         ("broken.py", "def f(r)\n", "no Python"),
     ],
 )
-def test_files_that_workers_could_not_import(
+def test_unimportable_file_names_are_rejected(
     tmp_path: Path, name: str, content: str, said: str
 ) -> None:
     file = tmp_path / name
@@ -105,5 +105,5 @@ def test_files_that_workers_could_not_import(
     assert "score.py:FUNCTION" in refusal("score.py")
 
 
-def test_a_program_with_an_open_quote_is_told() -> None:
+def test_program_with_an_open_quote_is_rejected() -> None:
     assert "No closing quotation" in refusal(command="jq '.x")

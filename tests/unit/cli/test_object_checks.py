@@ -1,4 +1,4 @@
-"""Which objects are Tasks that make an object."""
+"""Recognition of Tasks that make an object."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ OTHER = resource.Resource(group="x.io", version="v1", kind="Task", plural="tasks
         (OTHER, {"customResource": {}}, False),
     ],
 )
-def test_a_task_of_ours_makes_an_object_if_its_executor_does(
+def test_task_makes_an_object_if_its_executor_does(
     kind: resource.Resource,
     spec: Any,
     makes_one: bool,  # noqa: FBT001

@@ -1,4 +1,4 @@
-"""When a Task is over, as `kiln wait` sees it."""
+"""Final states of a Task for `kiln wait`."""
 
 import pytest
 
@@ -9,14 +9,14 @@ from kilnwork.cli import object_waits
     ("state", "run", "asked", "over"),
     [
         ("Failed", 1, 1, True),
-        ("Failed", 1, 2, False),  # `kiln retry` has asked for it, nobody has begun it
+        ("Failed", 1, 2, False),  # requested by `kiln retry`, not started yet
         ("Killed", 2, 2, True),
         ("Killed", 2, 3, False),
         ("Running", 2, 2, False),
         ("Success", 1, 2, True),
     ],
 )
-def test_a_task_is_over_when_no_later_run_is_asked_for(
+def test_task_is_final_unless_a_later_run_is_requested(
     state: str, run: int, asked: int, *, over: bool
 ) -> None:
     assert (
@@ -24,7 +24,7 @@ def test_a_task_is_over_when_no_later_run_is_asked_for(
     )
 
 
-def test_a_success_that_is_forced_to_run_again_is_not_over() -> None:
+def test_forced_rerun_of_a_success_is_not_final() -> None:
     found = {
         "metadata": {"annotations": {"kilnwork.dev/force-run": "2"}},
         "spec": {"run": 2},
@@ -34,7 +34,7 @@ def test_a_success_that_is_forced_to_run_again_is_not_over() -> None:
     assert object_waits.final({**found, "spec": {"run": 3}})
 
 
-def test_fields_that_are_missing_are_those_of_a_first_run() -> None:
+def test_missing_fields_mean_the_first_run() -> None:
     assert object_waits.final({"spec": {}, "status": {"state": "Failed"}})
     assert not object_waits.final({"spec": {}})
     assert not object_waits.final(None)

@@ -10,12 +10,12 @@ from kilnwork.cli import options, selector_types
 @pytest.mark.parametrize(
     ("text", "seconds"), [("90", 90), ("1.5s", 1.5), ("2m", 120), ("1h30m", 5400), ("250ms", 0.25)]
 )
-def test_durations(text: str, seconds: float) -> None:
+def test_durations_are_parsed(text: str, seconds: float) -> None:
     assert options.parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "s", "5x", "1.2.3", "m5", "-5", ".s"])
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_duration_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="duration"):
         options.parse_duration(text)
 
@@ -39,7 +39,7 @@ def _command(**given: str | None) -> None:
         ("--field-selector", "", "it is empty"),
     ],
 )
-def test_a_selector_that_cannot_be_read_is_wrong_usage(option: str, text: str, said: str) -> None:
+def test_invalid_selector_is_a_usage_error(option: str, text: str, said: str) -> None:
     found = testing.CliRunner().invoke(_command, [option, text])
     assert found.exit_code == 2
     shown = " ".join(found.output.split())
@@ -48,13 +48,13 @@ def test_a_selector_that_cannot_be_read_is_wrong_usage(option: str, text: str, s
 
 
 @pytest.mark.parametrize("text", ["a=b", "a!=b,c in (d,e),!f", "kilnwork.dev/x", "a==b"])
-def test_a_selector_is_passed_on_as_it_is(text: str) -> None:
+def test_selector_is_passed_on_unchanged(text: str) -> None:
     found = testing.CliRunner().invoke(_command, ["-l", text])
     assert (found.exit_code, text in found.output) == (0, True)
 
 
 @pytest.mark.parametrize("text", ["A", "a b", "-a", "a" * 64])
-def test_a_namespace_that_cannot_be_is_wrong_usage(text: str) -> None:
+def test_invalid_namespace_is_a_usage_error(text: str) -> None:
     found = testing.CliRunner().invoke(_command, [f"--namespace={text}"])
     assert found.exit_code == 2
     assert "lower-case letters" in found.output

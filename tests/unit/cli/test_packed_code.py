@@ -7,7 +7,7 @@ import pytest
 from kilnwork.cli import errors, packed_code
 
 
-def test_the_same_code_has_the_same_digest_and_other_code_another(tmp_path: Path) -> None:
+def test_digest_depends_only_on_the_code(tmp_path: Path) -> None:
     file = tmp_path / "mapper.py"
     file.write_text("A = 1\n")
     first = packed_code.pack(None, files=[file])
@@ -17,11 +17,11 @@ def test_the_same_code_has_the_same_digest_and_other_code_another(tmp_path: Path
     assert packed_code.pack(None, files=[file]).digest != first.digest
 
 
-def test_a_directory_without_files_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(errors.Unusable, match="it has no files"):
+def test_directory_without_files_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(errors.InvalidInput, match="it has no files"):
         packed_code.pack(tmp_path)
 
 
-def test_a_module_that_is_not_there_is_refused() -> None:
+def test_missing_module_is_rejected() -> None:
     with pytest.raises(Exception, match="no_such_module_here"):
         packed_code.pack(None, modules=["no_such_module_here"])

@@ -1,4 +1,4 @@
-"""Phases that `kiln wait --for` takes."""
+"""Phases that `kiln wait --for` accepts."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,7 +23,7 @@ SUCCEEDED, RUNNING = job.Phase.SUCCEEDED, job.Phase.RUNNING
         ("nonsense", None),
     ],
 )
-def test_a_phase_is_found_however_it_is_written(text: str, found: job.Phase | None) -> None:
+def test_phase_is_found_in_any_spelling(text: str, found: job.Phase | None) -> None:
     assert phases.find(text, KNOWN) == found
 
 
@@ -48,13 +48,13 @@ def reached(wanted: phases.Phase | None, found: Mapping[str, Any] | None) -> boo
         (SUCCEEDED, "Running", False, False),
     ],
 )
-def test_a_phase_is_reached(
+def test_phase_is_reached(
     *, wanted: job.Phase | None, phase: str, over: bool, expected: bool
 ) -> None:
     assert reached(wanted, {"phase": phase, "over": over}) is expected
 
 
-def test_another_end_and_a_missing_object_are_errors() -> None:
+def test_other_final_phase_and_missing_object_are_errors() -> None:
     with pytest.raises(errors.TaskFailed, match="it will not be Succeeded: is Failed"):
         reached(SUCCEEDED, {"phase": "Failed", "over": True})
     with pytest.raises(errors.Missing, match="it does not exist"):

@@ -27,19 +27,19 @@ COUNTS = {
 }
 
 
-def test_a_pond_that_is_well() -> None:
+def test_sentence_of_a_healthy_pond() -> None:
     assert pond_objects.sentence(found(READY, ROOM, **COUNTS), [a_node(), a_node("n2")]) == (
         "DataPond lake is ready: 2 of 2 nodes have an agent that reports, with 1 snapshot, "
         "1.0 GiB of 10.0 GiB."
     )
 
 
-def test_one_that_nobody_has_looked_at() -> None:
+def test_sentence_of_an_unprocessed_pond() -> None:
     text = pond_objects.sentence({"metadata": {"name": "lake"}}, [])
     assert text == "DataPond lake has not been processed yet."
 
 
-def test_agents_that_are_missing_a_full_disk_and_what_was_damaged() -> None:
+def test_sentence_names_missing_agents_full_disk_and_damage() -> None:
     missing = condition("Ready", "False", "AgentsFailing", "Pod lake-n2 is in ImagePullBackOff")
     full = condition("Full", "True", "PondFull", "node n1: 5 bytes are needed")
     counts = {**COUNTS, "nodes": {"ready": 1, "total": 2}}
@@ -54,7 +54,7 @@ def test_agents_that_are_missing_a_full_disk_and_what_was_damaged() -> None:
     )
 
 
-def test_the_last_errors_of_leases_and_pins() -> None:
+def test_sentence_names_the_last_errors_of_leases_and_pins() -> None:
     gone = {"reason": "SourceMissing", "message": "a is not there"}
     lease = {"name": "risk-g1", "snapshots": [{"name": "market", "trouble": gone}, {"name": "b"}]}
     node = a_node(leases=[lease], pins=[{"id": "r1", "trouble": gone}, {"id": "r2"}])
@@ -67,7 +67,7 @@ def test_the_last_errors_of_leases_and_pins() -> None:
     )
 
 
-def test_of_many_errors_some_are_shown() -> None:
+def test_sentence_lists_only_some_of_many_errors() -> None:
     gone = {"reason": "SourceMissing", "message": "gone"}
     node = a_node(pins=[{"id": f"r{n}", "trouble": gone} for n in range(7)])
 

@@ -29,13 +29,13 @@ def cells(line: str) -> list[str]:
 @pytest.mark.parametrize(
     ("counters", "rate"), [({}, "-"), ({"hits": 3, "misses": 1}, "75%"), ({"misses": 2}, "0%")]
 )
-def test_a_node_shows_what_was_here_of_what_was_wanted(counters: dict[str, int], rate: str) -> None:
+def test_node_row_shows_hits_of_requested_files(counters: dict[str, int], rate: str) -> None:
     header, row = pond_tables.nodes({"pond": [node("a", counters=counters)]})
     at = header.index("HITS")
     assert row[at:].split()[0] == rate
 
 
-def test_a_snapshot_names_nodes_with_what_they_have_of_it() -> None:
+def test_snapshot_row_names_nodes_with_their_share() -> None:
     whole = {"digest": DIGEST, "bytes": 2048, "files": 4, "filesHere": 4, "leased": True}
     part = whole | {"filesHere": 1, "leased": False}
     _, row = pond_tables.snapshots([node("b", snapshots=[part]), node("a", snapshots=[whole])])
@@ -44,7 +44,7 @@ def test_a_snapshot_names_nodes_with_what_they_have_of_it() -> None:
     assert "true" in row.lower()
 
 
-def test_a_lease_counts_nodes_and_says_what_the_first_waits_for() -> None:
+def test_lease_row_counts_nodes_and_names_the_first_wait() -> None:
     nodes = {"a": {"ready": True, "message": "no"}, "b": {"ready": False, "message": "fetching"}}
     lease = {"name": "l", "user": "", "ready": False, "nodes": nodes}
     _, row = pond_tables.leases([lease])

@@ -1,4 +1,4 @@
-"""What a server waits for, of what /readyz says."""
+"""Open checks in the text of /readyz."""
 
 import pytest
 
@@ -17,4 +17,4 @@ from kilnwork.cli import readiness
     ],
 )
 def test_only_open_checks_are_named(page: str, text: str) -> None:
-    assert readiness.open_checks(page) == text
+    assert readiness.parse_open_checks(page) == text

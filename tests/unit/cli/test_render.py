@@ -23,7 +23,7 @@ def test_columns_are_cut_in_order_until_they_fit() -> None:
     assert both[1] == "nnnnnn…nnnnn   ssssss…sssss   x"
 
 
-def test_times_as_people_read_them() -> None:
+def test_times_are_shortened() -> None:
     assert [render.took(s) for s in (0, 0.0521, 0.9996, 3.44, 9.96, 119, 120, 8000)] == [
         "0ms", "52ms", "1.0s", "3.4s", "10s", "119s", "2m", "2h",
     ]  # fmt: skip
@@ -35,7 +35,7 @@ def test_yaml_is_sorted_and_keeps_text_as_text() -> None:
     assert text == "a:\n- 'true'\n- '0644'\n- 1\n- null\nb:\n  x: |\n    1\n    2\n"
 
 
-def test_yaml_takes_states_as_text() -> None:
+def test_yaml_writes_enum_states_as_text() -> None:
     text = render.yaml_text({task.State.FAILED: 1, "state": task.State.SUCCESS})
     assert text == "Failed: 1\nstate: Success\n"
 
@@ -44,6 +44,6 @@ def test_json_is_sorted_and_indented() -> None:
     assert render.json_text({"b": 1, "a": [1]}).startswith('{\n    "a": [')
 
 
-def test_names() -> None:
+def test_full_name_has_kind_group_and_name() -> None:
     assert render.full_name(kinds.TASKS, "x") == "task.kilnwork.dev/x"
     assert render.full_name(resource.PODS, "x") == "pod/x"

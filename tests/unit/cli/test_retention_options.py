@@ -27,7 +27,7 @@ def chosen(*words: str) -> retention.RetentionLimits:
     return found[0]
 
 
-def test_a_week_is_kept_by_default_however_much_that_is() -> None:
+def test_default_keeps_a_week_without_size_limit() -> None:
     assert chosen() == retention.RetentionLimits(7 * DAY_S, None, None)
 
 
@@ -39,6 +39,6 @@ def test_each_limit_is_taken() -> None:
 @pytest.mark.parametrize(
     "words", [("--keep-for", "soon"), ("--keep-tasks", "-1"), ("--keep-size", "large")]
 )
-def test_what_is_no_limit_is_wrong_usage(words: tuple[str, str]) -> None:
+def test_invalid_limit_is_a_usage_error(words: tuple[str, str]) -> None:
     with pytest.raises(click.BadParameter):
         chosen(*words)

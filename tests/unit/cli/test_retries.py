@@ -1,4 +1,4 @@
-"""What is printed of a retry, and what cannot be retried."""
+"""Texts about a retry, and refused retries."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from kilnwork.cli import errors, retries
     ("state", "run", "is_followed"),
     [("Running", 2, True), ("Running", 1, False), ("Failed", 2, False), ("", 2, True)],
 )
-def test_a_retry_that_another_caller_began_is_followed(
+def test_retry_of_another_caller_is_followed(
     state: str,
     run: int,
     is_followed: bool,  # noqa: FBT001
@@ -19,14 +19,14 @@ def test_a_retry_that_another_caller_began_is_followed(
 
 @pytest.mark.parametrize(
     ("state", "words"),
-    [("Running", "task a is Running, not over"), ("", "task a is new, not over")],
+    [("Running", "task a is Running, not finished"), ("", "task a is new, not finished")],
 )
-def test_a_task_that_is_not_over_is_cancelled_first(state: str, words: str) -> None:
+def test_unfinished_task_is_refused_with_a_hint_to_cancel(state: str, words: str) -> None:
     with pytest.raises(errors.CommandError, match=words):
         retries._check("a", {}, state)
 
 
-def test_a_suspended_task_is_resumed_first() -> None:
+def test_suspended_task_is_refused_with_a_hint_to_resume() -> None:
     retries._check("a", {}, "Failed")
     with pytest.raises(errors.CommandError, match="`kiln resume a` first"):
         retries._check("a", {"suspend": True}, "Failed")

@@ -1,4 +1,4 @@
-"""Schedules as they are shown."""
+"""Schedules as text."""
 
 from typing import Any
 
@@ -28,8 +28,8 @@ def config(status: dict[str, Any] | None = None, **schedule: Any) -> job_config.
     return msgspec.convert(made, job_config.JobConfig)
 
 
-def view(found: job_config.JobConfig, count: int = 2) -> schedule_views.View:
-    made = schedule_views.of_config(found, now=NOW, count=count)
+def view(found: job_config.JobConfig, count: int = 2) -> schedule_views.ScheduleView:
+    made = schedule_views.view_config(found, now=NOW, count=count)
     assert made is not None
     return made
 
@@ -41,7 +41,7 @@ def test_ticks_are_in_local_time_and_utc_through_a_change_of_clocks() -> None:
     assert "Mon 2026-03-30 02:30:00 +0200   2026-03-30T00:30:00Z" in lines[3]
 
 
-def test_last_tick_and_missed_ones_are_told_with_reasons() -> None:
+def test_last_tick_and_missed_ticks_are_shown_with_reasons() -> None:
     missed = {
         "total": 3,
         "reasons": {"TooLate": 2, "Forbidden": 1},
@@ -58,20 +58,20 @@ def test_last_tick_and_missed_ones_are_told_with_reasons() -> None:
     assert row.endswith("3")
 
 
-def test_what_was_decided_is_not_to_come() -> None:
+def test_decided_tick_is_not_a_future_tick() -> None:
     ahead = config({"lastScheduled": "2026-03-29T01:00:00Z"})
     assert view(ahead, 1).ticks == (int(clock.parse_rfc3339("2026-03-30T00:30:00Z")),)
 
 
-def test_an_invalid_schedule_names_the_field() -> None:
+def test_invalid_schedule_names_the_field() -> None:
     broken = config(cron={"expression": "61 * * * *"})
     with pytest.raises(errors.CommandError, match=r"report: spec\.schedule\.cron\.expression"):
-        schedule_views.of_config(broken, now=NOW, count=1)
+        schedule_views.view_config(broken, now=NOW, count=1)
 
 
 def test_h_depends_on_the_name() -> None:
     def tick(name: str) -> int:
-        made = schedule_views.of_expressions(["H H * * *"], "", name=name, now=NOW, count=1)
+        made = schedule_views.view_expressions(["H H * * *"], "", name=name, now=NOW, count=1)
         return made.ticks[0]
 
     assert len({tick(f"default/config-{number}") for number in range(5)}) > 1

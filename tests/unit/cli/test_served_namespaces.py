@@ -1,24 +1,24 @@
-"""What a manager remembers of the namespaces that it serves."""
+"""The manager's record of the namespaces that it serves."""
 
 from pathlib import Path
 
 from kilnwork.cli import served_namespaces
 
 
-def test_what_is_left_is_told_until_it_was_done(tmp_path: Path) -> None:
-    assert served_namespaces.changed(tmp_path, ("a", "b", "c")).left == ()
-    assert served_namespaces.changed(tmp_path, ("a",)).left == ("b", "c")
+def test_left_namespace_is_reported_until_it_is_forgotten(tmp_path: Path) -> None:
+    assert served_namespaces.record_served(tmp_path, ("a", "b", "c")).left == ()
+    assert served_namespaces.record_served(tmp_path, ("a",)).left == ("b", "c")
     served_namespaces.forget(tmp_path, "b")
-    assert served_namespaces.changed(tmp_path, ("a",)).left == ("c",)
-    assert served_namespaces.changed(tmp_path, ("a", "c")).left == ()
+    assert served_namespaces.record_served(tmp_path, ("a",)).left == ("c",)
+    assert served_namespaces.record_served(tmp_path, ("a", "c")).left == ()
 
 
-def test_who_serves_all_leaves_none(tmp_path: Path) -> None:
-    served_namespaces.changed(tmp_path, ("a", "b"))
-    assert served_namespaces.changed(tmp_path, ()).left == ()
-    assert served_namespaces.changed(tmp_path, ("a",)).left == ()
+def test_manager_of_all_namespaces_leaves_none(tmp_path: Path) -> None:
+    served_namespaces.record_served(tmp_path, ("a", "b"))
+    assert served_namespaces.record_served(tmp_path, ()).left == ()
+    assert served_namespaces.record_served(tmp_path, ("a",)).left == ()
 
 
-def test_a_broken_record_is_none(tmp_path: Path) -> None:
+def test_broken_record_counts_as_missing(tmp_path: Path) -> None:
     (tmp_path / "namespaces.json").write_text("{")
-    assert served_namespaces.changed(tmp_path, ("a",)).left == ()
+    assert served_namespaces.record_served(tmp_path, ("a",)).left == ()

@@ -1,4 +1,4 @@
-"""Errors of a server in words with an exit code, and the small parts of requests."""
+"""Errors of a server with their exit codes, and parts of requests."""
 
 import pytest
 
@@ -24,7 +24,7 @@ SERVER = "https://127.0.0.1:7443"
 def test_each_error_of_a_server_has_its_exit_code(
     error: kube_errors.KubeError, code: exits.Exit, words: str
 ) -> None:
-    found = session.in_words(error, SERVER)
+    found = session.explain_error(error, SERVER)
     assert found.code == code
     assert words in str(found)
 
@@ -33,17 +33,17 @@ def test_each_error_of_a_server_has_its_exit_code(
     ("url", "query"),
     [("/a", {}), ("/a?b=c&d=", {"b": "c", "d": ""}), ("https://h/a?b=%20c#d=e", {"b": " c"})],
 )
-def test_the_query_of_a_url_is_read(url: str, query: dict[str, str]) -> None:
+def test_query_of_a_url_is_read(url: str, query: dict[str, str]) -> None:
     assert session.query_of(url) == query
 
 
-def test_a_name_in_a_path_is_quoted_with_its_slashes() -> None:
+def test_name_in_a_path_is_quoted_with_its_slashes() -> None:
     assert session.quoted("a/b c") == "a%2Fb%20c"
 
 
-def test_a_response_that_is_no_json_is_an_error_in_words() -> None:
+def test_response_that_is_not_json_is_a_command_error() -> None:
     good = http_types.ClientResponse(status=200, reason="OK", headers={}, body=b'{"a": 1}')
     bad = http_types.ClientResponse(status=200, reason="OK", headers={}, body=b"<html>")
-    assert session.decoded(good) == {"a": 1}
+    assert session.decode_json(good) == {"a": 1}
     with pytest.raises(errors.CommandError, match="did not respond with JSON"):
-        session.decoded(bad)
+        session.decode_json(bad)

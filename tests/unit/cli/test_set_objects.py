@@ -1,4 +1,4 @@
-"""What is read of SyncSets."""
+"""Reading of SyncSets."""
 
 from typing import Any
 
@@ -22,11 +22,11 @@ def sync_set(spec: dict[str, Any] | None = None, **status: Any) -> dict[str, Any
         (sync_set({"run": 2}, phase="Failed", generation=1, run=2), True),
     ],
 )
-def test_a_set_is_over_when_what_was_asked_for_is(*, found: dict[str, Any], over: bool) -> None:
+def test_set_is_finished_when_the_requested_run_is(*, found: dict[str, Any], over: bool) -> None:
     assert set_objects.is_over(found) is over
 
 
-def test_a_sentence_says_where_it_is_and_what_to_do() -> None:
+def test_sentence_has_state_and_next_step() -> None:
     assert set_objects.sentence(sync_set()) == "SyncSet s has not been processed yet."
     text = set_objects.sentence(sync_set(phase="Failed", generation=3, progress="2/5"))
     assert text.startswith("SyncSet s is Failed; 2 of 5 tasks have succeeded.")
@@ -36,7 +36,7 @@ def test_a_sentence_says_where_it_is_and_what_to_do() -> None:
     assert held.endswith("`kiln resume syncset/s` resumes it.")
 
 
-def test_what_keeps_a_flow_from_starting_is_named_until_it_is_over() -> None:
+def test_unmet_conditions_are_named_until_the_set_finishes() -> None:
     unmet = {"type": "DataReady", "status": "False", "reason": "Fetching", "message": "1 of 2."}
     met = {"type": "GangReady", "status": "True", "reason": "Ready"}
     text = set_objects.sentence(sync_set(phase="Pending", conditions=[unmet, met]))

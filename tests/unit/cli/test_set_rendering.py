@@ -1,7 +1,7 @@
-"""`kiln render`: what a SyncSet becomes, held against golden files and the rules of Volcano.
+"""`kiln render`: objects of a SyncSet, compared with golden files and the rules of Volcano.
 
 The rules are those of its webhook `jobs/validate` (volcano.sh/volcano pkg/webhooks/admission/jobs);
-its schema is looked at in tests/integration/test_volcano_schema.py.
+tests/integration/test_volcano_schema.py checks its schema.
 """
 
 from collections import Counter
@@ -62,7 +62,9 @@ def test_volcano_job_keeps_the_rules_of_its_webhook() -> None:
 
 
 def test_volcano_gang_counts_because_every_pod_has_requests() -> None:
-    """Pods without are `best effort`: they count as ready, and the gang means nothing."""
+    """Pods without requests are `best effort`: Volcano counts them as ready, so the gang has no
+    effect.
+    """
     for task in job()["spec"]["tasks"]:
         asked = node_fit.requests(task["template"]["spec"])
         assert asked["cpu"] > 0
@@ -104,7 +106,7 @@ def test_files_without_a_set_are_refused() -> None:
 
 
 def test_controller_and_outputs_are_part_of_the_gang() -> None:
-    """A controller beside the workers of a Job, and a directory for what tasks write."""
+    """A controller is next to the workers of the Job, and a directory for the output of tasks."""
     found = yaml.safe_load(SET.read_text())
     spec = found["spec"]
     spec["resources"]["controller"] = {"template": spec["resources"]["groups"][0]["template"]}

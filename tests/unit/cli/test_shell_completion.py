@@ -1,4 +1,4 @@
-"""What Tab offers; without a server it is kinds and files, and never an error."""
+"""Completion of arguments; without a server kinds and files, and never an error."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def no_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ("jobs -o w", "plain,wide\n"),
     ],
 )
-def test_words(
+def test_arguments_are_completed(
     line: str, expected: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COMP_WORDS", f"kiln {line}")

@@ -1,4 +1,4 @@
-"""TaskClusters for people."""
+"""Sentence about a TaskCluster."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ def cluster(**status: Any) -> dict[str, Any]:
 READY = {"type": "Ready", "reason": "AllConnected", "message": "all are there"}
 
 
-def test_a_new_cluster_has_not_been_looked_at() -> None:
+def test_new_cluster_is_unprocessed() -> None:
     assert task_clusters.sentence(cluster()) == "TaskCluster c has not been processed yet."
 
 
-def test_a_sentence_counts_workers_slots_and_tasks() -> None:
+def test_sentence_counts_workers_slots_and_tasks() -> None:
     found = cluster(
         conditions=[READY], readyReplicas=2, slots={"busy": 1, "total": 8}, queued=4, replicas=3
     )

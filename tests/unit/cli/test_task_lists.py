@@ -1,4 +1,4 @@
-"""Tasks of the journal as text: the table, short ids, parents, errors as Python prints them."""
+"""Tasks of the journal as text: the table, short ids, parents, Python errors."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -36,7 +36,7 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.split("   ") if cell]
 
 
-def test_a_table_for_people() -> None:
+def test_table_has_names_states_and_times() -> None:
     items = [
         item(
             function="words:count",
@@ -60,13 +60,13 @@ def test_a_table_for_people() -> None:
     ]
 
 
-def test_what_is_suspended_says_so_although_it_runs() -> None:
+def test_running_suspended_task_shows_that_it_is_suspended() -> None:
     running = item(state="Running", reason="Started", suspended=True)
     assert task_lists.state(running) == "Running (Suspended)"
     assert task_lists.state(item(state="Pending", reason="Suspended")) == "Pending (Suspended)"
 
 
-def test_a_wide_table_has_whole_ids_and_functions() -> None:
+def test_wide_table_has_whole_ids_and_functions() -> None:
     header, row = task_lists.table([item(function="m:f", message="x")], now=NOW, wide=True)
     assert row.startswith(f"{CHILD}   m:f ")
     assert header.split()[7:9] == ["FUNCTION", "CLUSTER"]
@@ -81,7 +81,7 @@ text = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, 
 
 
 @given(st.lists(st.tuples(text, text, text, st.floats(0, 1e7)), max_size=5))
-def test_a_table_fits_into_its_width(facts: list[tuple[str, str, str, float]]) -> None:
+def test_table_fits_into_its_width(facts: list[tuple[str, str, str, float]]) -> None:
     items = [
         item(
             id=ids.new_uid(), name=name, reason=reason, parent=f"{PARENT}/1/1", parentName=parent,
@@ -95,7 +95,7 @@ def test_a_table_fits_into_its_width(facts: list[tuple[str, str, str, float]]) -
         assert line.startswith(task_lists.short_id(one["id"]))
 
 
-def test_ids_are_as_long_as_it_takes_to_tell_them_apart() -> None:
+def test_short_ids_are_long_enough_to_be_unique() -> None:
     first, second = "0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10", "0199a0d2-7c1e-7d35-8a51-1d4c5c1f2a10"
     other = "0199a0d2-7c1e-7d35-8a51-0d4c5c1f2b10"
     assert task_lists.short_ids([first, second, other]) == {
@@ -108,7 +108,7 @@ def test_ids_are_as_long_as_it_takes_to_tell_them_apart() -> None:
 
 
 @given(st.lists(st.binary(min_size=16, max_size=16), unique=True, max_size=20))
-def test_short_ids_are_ends_of_one_id_each(raw: list[bytes]) -> None:
+def test_each_short_id_ends_exactly_one_id(raw: list[bytes]) -> None:
     known = [ids.task_text(ids.TaskId(one)) for one in raw]
     for whole, short in task_lists.short_ids(known).items():
         assert [one for one in known if one.replace("-", "").endswith(short)] == [whole]
@@ -124,28 +124,28 @@ async def as_pages(items: list[task_lists.Item]) -> AsyncIterator[task_lists.Ite
     ("by", "wanted"),
     [("took", ["b", "a", "c"]), ("cpu", ["c", "a", "b"]), ("peak", ["a", "b", "c"])],
 )
-async def test_the_greatest_come_first(by: task_lists.Measure, wanted: list[str]) -> None:
+async def test_highest_values_come_first(by: task_lists.Measure, wanted: list[str]) -> None:
     items = [
         item(name="a", startTime=at(90), finishTime=at(80), cpuSeconds=2.0, peakMemoryBytes=9),
         item(name="b", startTime=at(50), cpuSeconds=0.5, peakMemoryBytes=8),  # still runs
         item(name="c", startTime=at(90), finishTime=at(89), cpuSeconds=8.0, peakMemoryBytes=7),
         item(name="not started"),
     ]
-    found = await task_lists.greatest(as_pages(items), by=by, limit=3, now=NOW)
+    found = await task_lists.sort_by_measure(as_pages(items), by=by, limit=3, now=NOW)
     assert ([one["name"] for one in found.items], found.more) == (wanted, 1)
-    found = await task_lists.greatest(as_pages(items), by=by, limit=0, now=NOW)
+    found = await task_lists.sort_by_measure(as_pages(items), by=by, limit=0, now=NOW)
     assert ([one["name"] for one in found.items], found.more) == ([*wanted, "not started"], 0)
 
 
 @given(st.lists(st.integers(0, 9), max_size=40), st.integers(1, 12))
-async def test_the_greatest_are_those_of_the_sorted_list(values: list[int], limit: int) -> None:
+async def test_highest_values_equal_the_sorted_list(values: list[int], limit: int) -> None:
     items = [item(name=str(n), peakMemoryBytes=value) for n, value in enumerate(values)]
-    found = await task_lists.greatest(as_pages(items), by="peak", limit=limit, now=NOW)
+    found = await task_lists.sort_by_measure(as_pages(items), by="peak", limit=limit, now=NOW)
     assert found.items == sorted(items, key=lambda one: -one["peakMemoryBytes"])[:limit]
     assert found.more == max(0, len(values) - limit)
 
 
-def test_parents_by_name_or_function_or_short_id() -> None:
+def test_parent_is_shown_by_name_function_or_short_id() -> None:
     of = f"{PARENT}/1/2"
     assert task_lists.parent({"parent": of, "parentName": "all", "parentFunction": "m:f"}) == "all"
     unnamed = {"parent": of, "parentName": PARENT, "parentFunction": "m:total"}
@@ -154,7 +154,7 @@ def test_parents_by_name_or_function_or_short_id() -> None:
     assert task_lists.parent({}) is None
 
 
-def test_an_error_is_printed_after_what_caused_it() -> None:
+def test_error_is_printed_after_its_cause() -> None:
     cause = {"type": "OSError", "text": "gone", "traceback": "Traceback\nOSError: gone\n"}
     error = {"type": "ValueError", "text": "bad", "notes": ["in part 7"], "cause": cause}
     assert list(task_lists.traceback(error)) == [

@@ -1,4 +1,4 @@
-"""How far the children of a task are, in one line, and a line for each that failed."""
+"""Progress of the children of a task in one line, and a line for each failed one."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -10,12 +10,12 @@ from kilnwork.kit import clock
 
 
 class Server:
-    """A session whose lists are what the test says."""
+    """Session whose lists a test sets."""
 
     def __init__(self) -> None:
         self.clock = clock.ManualClock()
         self.namespace = "default"
-        self.target = options.Target()
+        self.target = options.ServerTarget()
         self.items: list[dict[str, Any]] = []
         self.asked: list[Mapping[str, str]] = []
 
@@ -39,7 +39,7 @@ def failed(number: int, **facts: Any) -> dict[str, Any]:
     return {"id": task, "name": task, "function": "m:leaf", "message": "ValueError: no", **facts}
 
 
-def test_a_line_has_bar_rate_and_failures(server: Server, children: task_progress.Children) -> None:
+def test_line_has_bar_rate_and_failures(server: Server, children: task_progress.Children) -> None:
     assert children.line(None) == ""
     assert children.line({"total": 0}) == ""
     assert children.line({"total": 4}) == "[..........]   0%  0 of 4 tasks"
@@ -65,7 +65,7 @@ async def test_each_failure_is_printed_once(
     assert [asked["parent"] for asked in server.asked] == ["total", "total"]
 
 
-async def test_of_many_failures_the_first_are_printed(
+async def test_only_the_first_of_many_failures_are_printed(
     server: Server, children: task_progress.Children, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.items = [failed(number) for number in range(task_progress.MAX_SHOWN + 5)]
@@ -77,5 +77,5 @@ async def test_of_many_failures_the_first_are_printed(
     assert len(server.asked) == 1
 
 
-def test_without_a_terminal_there_is_none(server: Server) -> None:
+def test_no_progress_is_shown_without_a_terminal(server: Server) -> None:
     assert task_progress.children(cast(session.Session, server), "total") is None

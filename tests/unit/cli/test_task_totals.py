@@ -1,4 +1,4 @@
-"""`cli.task_totals`: what the calls of a function took together."""
+"""Totals of the calls of a function."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -44,12 +44,12 @@ ITEMS = [
         ("peak", ["m:fast", "<commands>", "m:slow"]),
     ],
 )
-async def test_those_with_most_come_first(by: task_lists.Measure, order: list[str]) -> None:
+async def test_highest_totals_come_first(by: task_lists.Measure, order: list[str]) -> None:
     found = await task_totals.by_function(listed(ITEMS), by=by, now=NOW)
     assert [one.function for one in found] == order
 
 
-async def test_a_table_for_people() -> None:
+async def test_table_has_a_row_per_function() -> None:
     found = await task_totals.by_function(listed(ITEMS), by="took", now=NOW)
     header, *rows = [line.split() for line in task_totals.table(found)]
     assert header == list(task_totals.HEADER)
@@ -60,7 +60,7 @@ async def test_a_table_for_people() -> None:
     ]
 
 
-async def test_a_document_for_programs() -> None:
+async def test_document_has_camel_case_members() -> None:
     found = await task_totals.by_function(listed(ITEMS[:3]), by="took", now=NOW)
     assert task_totals.document(found) == {
         "items": [
@@ -80,7 +80,7 @@ async def test_a_document_for_programs() -> None:
     }
 
 
-async def test_what_has_not_started_has_no_times() -> None:
+async def test_unstarted_tasks_have_no_times() -> None:
     found = await task_totals.by_function(listed(ITEMS[2:3]), by="took", now=NOW)
     assert task_totals.table(found)[1].split() == ["m:fast", "1", "1"] + ["<none>"] * 6
     assert found[0].mean_seconds == 0

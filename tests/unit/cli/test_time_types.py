@@ -1,4 +1,4 @@
-"""Times as people type them."""
+"""Times as typed on the command line."""
 
 import datetime as dt
 from zoneinfo import ZoneInfo
@@ -14,12 +14,12 @@ def utc(*parts: int) -> float:
     return dt.datetime(*parts, tzinfo=dt.UTC).timestamp()  # type: ignore[arg-type, misc]
 
 
-def test_a_zone_is_kept_and_a_missing_one_is_that_of_the_schedule() -> None:
+def test_zone_is_kept_and_a_missing_zone_is_the_schedules() -> None:
     assert time_types.parse("2026-01-02T03:04:05Z").first(ZURICH) == utc(2026, 1, 2, 3, 4, 5)
     assert time_types.parse("2026-01-02T03:04").first(ZURICH) == utc(2026, 1, 2, 2, 4)
 
 
-def test_a_date_is_all_of_that_day_also_when_clocks_change() -> None:
+def test_date_covers_the_whole_day_when_clocks_change() -> None:
     day = time_types.parse("2026-03-29")
     assert day.first(ZURICH) == utc(2026, 3, 28, 23)
     assert day.last(ZURICH) == utc(2026, 3, 29, 22) - 1
@@ -28,6 +28,6 @@ def test_a_date_is_all_of_that_day_also_when_clocks_change() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "tomorrow", "2026-13-01", "12:00"])
-def test_anything_else_is_refused(text: str) -> None:
+def test_invalid_time_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="is not a time: write it as"):
         time_types.parse(text)

@@ -1,4 +1,4 @@
-"""What a file to be uploaded seems to be."""
+"""Inspection of a file before its upload."""
 
 import contextlib
 import os
@@ -21,31 +21,35 @@ from kilnwork.cli import uploads
         (b"", False),
     ],
 )
-def test_a_json_array_is_told_from_lines(tmp_path: Path, content: bytes, array: bool) -> None:  # noqa: FBT001
+def test_json_array_is_distinguished_from_lines(
+    tmp_path: Path,
+    content: bytes,
+    array: bool,  # noqa: FBT001
+) -> None:
     (tmp_path / "file").write_bytes(content)
-    source = uploads.Source(str(tmp_path / "file"))
+    source = uploads.UploadSource(str(tmp_path / "file"))
     assert source.is_array() is array
     assert source.read(1 << 20) == content
     source.close()
 
 
-def test_a_pipe_is_not_looked_at(tmp_path: Path) -> None:
+def test_pipe_is_not_inspected(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     held = os.open(tmp_path / "pipe", os.O_RDWR)
     os.write(held, b"[")
-    source = uploads.Source(str(tmp_path / "pipe"))
+    source = uploads.UploadSource(str(tmp_path / "pipe"))
     assert not source.is_array()
     source.close()
     os.close(held)
 
 
-def test_of_an_upload_that_broke_off_it_says_what_to_do(tmp_path: Path) -> None:
+def test_interrupted_upload_prints_how_to_resume(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"1\n")
-    with contextlib.closing(uploads.Source(str(tmp_path / "file"))) as source:
+    with contextlib.closing(uploads.UploadSource(str(tmp_path / "file"))) as source:
         assert source.going_on("u-1") == "the same command with --resume u-1 continues it"
     os.mkfifo(tmp_path / "pipe")
     held = os.open(tmp_path / "pipe", os.O_RDWR)
-    with contextlib.closing(uploads.Source(str(tmp_path / "pipe"))) as source:
+    with contextlib.closing(uploads.UploadSource(str(tmp_path / "pipe"))) as source:
         said = source.going_on("u-1")
     os.close(held)
     assert said.startswith(f"{tmp_path}/pipe cannot be read again, so start again. ")

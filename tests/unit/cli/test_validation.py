@@ -1,4 +1,4 @@
-"""What `kiln apply` refuses without a server: new objects, and patches of stored ones."""
+"""Objects and patches that `kiln apply` refuses without a server."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def config(expression: str = NOON, **metadata: Any) -> dict[str, Any]:
 
 
 def live(expression: str = NOON) -> dict[str, Any]:
-    """As a server has it."""
+    """Return a JobConfig as a server stores it."""
     facts = {"uid": "u", "resourceVersion": "7", "generation": 1}
     return {**config(expression, **facts), "status": {"state": "Disabled"}}
 
@@ -33,7 +33,7 @@ def schedule(expression: str) -> dict[str, Any]:
     return {"spec": {"schedule": {"cron": {"expression": expression}}}}
 
 
-def test_new_object() -> None:
+def test_invalid_new_object_is_refused() -> None:
     assert validation.find_refusal(kinds.JOB_CONFIGS, config()) is None
     said = validation.find_refusal(kinds.JOB_CONFIGS, config(NEVER))
     start = (
@@ -44,7 +44,7 @@ def test_new_object() -> None:
     assert said.startswith(start)
 
 
-def test_everything_that_is_wrong_is_said_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     given = config(NEVER, name="Report", labels={"a": "b c"})
     given["spec"]["template"]["spec"]["taskTemplate"]["command"] = ["${job.nmae}"]
     said = validation.find_refusal(kinds.JOB_CONFIGS, given) or ""
@@ -52,7 +52,7 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
         assert field in said
 
 
-def test_name_that_the_server_generates() -> None:
+def test_generated_name_is_valid() -> None:
     def job(prefix: str) -> dict[str, Any]:
         return {"metadata": {"generateName": prefix}, "spec": {"configName": "report"}}
 
@@ -72,12 +72,16 @@ def test_name_that_the_server_generates() -> None:
         (NOON, {"metadata": {"uid": "another", "generation": 9}}, False),
     ],
 )
-def test_patch_may_leave_what_was_wrong(before: str, patch: dict[str, Any], refused: bool) -> None:  # noqa: FBT001 - a parameter of the test
+def test_patch_may_keep_existing_problems(
+    before: str,
+    patch: dict[str, Any],
+    refused: bool,  # noqa: FBT001
+) -> None:
     said = validation.find_refusal_of_patch(kinds.JOB_CONFIGS, live(before), patch)
     assert (said is not None) == refused
 
 
-def test_patch_of_what_cannot_change() -> None:
+def test_patch_of_an_immutable_field_is_refused() -> None:
     job = {
         "metadata": {"name": "one", "namespace": "team", "uid": "u"},
         "spec": {"template": {"taskTemplate": {"command": ["true"]}}, "optionValues": {"a": 1}},
@@ -96,5 +100,7 @@ def test_patch_of_what_cannot_change() -> None:
         (kinds.JOB_CONFIGS, config(NEVER, labels=["no map"])),
     ],
 )
-def test_what_is_left_to_the_server(kind: resource.Resource, given: dict[str, Any]) -> None:
+def test_other_problems_are_left_to_the_server(
+    kind: resource.Resource, given: dict[str, Any]
+) -> None:
     assert validation.find_refusal(kind, given) is None

@@ -1,4 +1,4 @@
-"""Progress: silent for a second, then said once."""
+"""Notices: silent for a second, then printed once."""
 
 import asyncio
 
@@ -8,13 +8,13 @@ from kilnwork.cli import wait_notice
 from support import waiting
 
 
-async def test_nothing_is_said_when_it_is_quick(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_short_wait_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     async with wait_notice.waiting("waiting for x"):
         pass
     assert capsys.readouterr().err == ""
 
 
-async def test_each_text_is_said_once(
+async def test_each_text_is_printed_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wait_notice, "PATIENCE_S", 0.01)

@@ -38,48 +38,52 @@ def pod(world: store_world.World, name: str = "p") -> meta.JsonObject:
     return found
 
 
-def scheduled(world: store_world.World, name: str = "p") -> dict[str, Any]:
+def scheduled_condition(world: store_world.World, name: str = "p") -> dict[str, Any]:
     conditions = pod(world, name)["status"].get("conditions", ())
     return next((c for c in conditions if c["type"] == "PodScheduled"), {})
 
 
-async def test_a_pod_goes_to_the_ready_node(world: store_world.World) -> None:
+async def test_pod_is_bound_to_the_ready_node(world: store_world.World) -> None:
     await add_node(world, "n")
     await world.create(PODS, "p", spec=SPEC)
     await waiting.wait_until_async(lambda: pod(world)["spec"].get("nodeName"), what="bound")
     assert pod(world)["spec"]["nodeName"] == "n"
-    assert scheduled(world)["status"] == "True"
+    assert scheduled_condition(world)["status"] == "True"
     assert pod(world)["metadata"]["generation"] >= 1
 
 
-async def test_a_pod_waits_with_a_reason_until_a_node_comes(world: store_world.World) -> None:
+async def test_pod_is_unschedulable_until_a_node_appears(world: store_world.World) -> None:
     await add_node(world, "away", ready=False)
     await add_node(world, "closed", unschedulable=True)
     await world.create(PODS, "p", spec=SPEC)
-    await waiting.wait_until_async(lambda: scheduled(world), what="a reason")
-    assert scheduled(world)["reason"] == "Unschedulable"
-    assert scheduled(world)["message"] == (
+    await waiting.wait_until_async(lambda: scheduled_condition(world), what="a reason")
+    assert scheduled_condition(world)["reason"] == "Unschedulable"
+    assert scheduled_condition(world)["message"] == (
         "0/2 nodes are available: 1 node(s) were not ready, 1 node(s) were unschedulable."
     )
     await add_node(world, "n")
     await waiting.wait_until_async(lambda: pod(world)["spec"].get("nodeName") == "n", what="bound")
-    assert scheduled(world)["status"] == "True"
+    assert scheduled_condition(world)["status"] == "True"
 
 
-async def test_a_reason_is_written_once(world: store_world.World) -> None:
+async def test_unchanged_reason_is_written_once(world: store_world.World) -> None:
     await world.create(PODS, "p", spec=SPEC)
-    await waiting.wait_until_async(lambda: scheduled(world), what="a reason")
+    await waiting.wait_until_async(lambda: scheduled_condition(world), what="a reason")
     before = pod(world)["metadata"]["resourceVersion"]
     again = binder.Binder(world.writer)
     again.start()
     await world.create(PODS, "q", spec=SPEC)
-    await waiting.wait_until_async(lambda: scheduled(world, "q"), what="the next one's reason")
+    await waiting.wait_until_async(
+        lambda: scheduled_condition(world, "q"), what="the next one's reason"
+    )
     await again.stop()
     assert pod(world)["metadata"]["resourceVersion"] == before
 
 
 @pytest.mark.parametrize("more", [{"schedulerName": "mine"}, {"nodeName": "elsewhere"}])
-async def test_other_pods_are_not_ours(world: store_world.World, more: dict[str, str]) -> None:
+async def test_pods_of_other_schedulers_are_ignored(
+    world: store_world.World, more: dict[str, str]
+) -> None:
     await add_node(world, "n")
     await world.create(PODS, "other", spec=SPEC | more)
     await world.create(PODS, "p", spec=SPEC)
@@ -87,7 +91,7 @@ async def test_other_pods_are_not_ours(world: store_world.World, more: dict[str,
     assert pod(world, "other")["spec"].get("nodeName") == more.get("nodeName")
 
 
-async def change(
+async def change_pod(
     world: store_world.World, name: str, *, subresource: str = "", **part: Any
 ) -> None:
     """Write parts of a Pod as its user or its node does."""
@@ -100,25 +104,25 @@ async def change(
     )
 
 
-def room(**allocatable: str) -> dict[str, Any]:
+def node_status(**allocatable: str) -> dict[str, Any]:
     ready = {"type": "Ready", "status": "True"}
     return {"conditions": [ready], "allocatable": {"pods": "10", **allocatable}}
 
 
-def asking(**requests: str) -> dict[str, Any]:
+def spec_requesting(**requests: str) -> dict[str, Any]:
     return {"containers": [{"name": "main", "image": "host", "resources": {"requests": requests}}]}
 
 
 async def test_requests_count_until_a_pod_has_ended(world: store_world.World) -> None:
-    await world.create(NODES, "n", status=room(cpu="2", memory="1Gi"))
-    await world.create(PODS, "one", spec=asking(cpu="1500m", memory="512Mi"))
+    await world.create(NODES, "n", status=node_status(cpu="2", memory="1Gi"))
+    await world.create(PODS, "one", spec=spec_requesting(cpu="1500m", memory="512Mi"))
     await waiting.wait_until_async(lambda: pod(world, "one")["spec"].get("nodeName"), what="bound")
-    await world.create(PODS, "p", spec=asking(cpu="1", memory="600Mi"))
-    await waiting.wait_until_async(lambda: scheduled(world), what="a reason")
-    assert scheduled(world)["message"] == (
+    await world.create(PODS, "p", spec=spec_requesting(cpu="1", memory="600Mi"))
+    await waiting.wait_until_async(lambda: scheduled_condition(world), what="a reason")
+    assert scheduled_condition(world)["message"] == (
         "0/1 nodes are available: 1 Insufficient cpu, Insufficient memory."
     )
-    await change(world, "one", subresource="status", status={"phase": "Succeeded"})
+    await change_pod(world, "one", subresource="status", status={"phase": "Succeeded"})
     await waiting.wait_until_async(lambda: pod(world)["spec"].get("nodeName") == "n", what="bound")
 
 
@@ -132,17 +136,17 @@ async def test_requests_count_until_a_pod_has_ended(world: store_world.World) ->
         ({"key": "a", "effect": "PreferNoSchedule"}, None, "n"),
     ],
 )
-async def test_taints_keep_pods_out_that_do_not_tolerate_them(
+async def test_untolerated_taints_prevent_binding(
     world: store_world.World, taint: dict[str, str], toleration: dict[str, str] | None, node: str
 ) -> None:
     await add_node(world, "n", taints=[taint])
     tolerations = [toleration] if toleration else []
     await world.create(PODS, "p", spec={**SPEC, "tolerations": tolerations})
-    await waiting.wait_until_async(lambda: scheduled(world), what="a decision")
+    await waiting.wait_until_async(lambda: scheduled_condition(world), what="a decision")
     assert pod(world)["spec"].get("nodeName", "") == node
     if not node:
         text = f"1 node(s) had untolerated taint {{a: {taint.get('value', '')}}}."
-        assert scheduled(world)["message"] == f"0/1 nodes are available: {text}"
+        assert scheduled_condition(world)["message"] == f"0/1 nodes are available: {text}"
 
 
 def affinity(*expressions: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -166,21 +170,21 @@ def affinity(*expressions: dict[str, Any], **more: Any) -> dict[str, Any]:
         (affinity(), ""),
     ],
 )
-async def test_required_node_affinity_is_kept(
+async def test_required_node_affinity_is_respected(
     world: store_world.World, wanted: dict[str, Any], node: str
 ) -> None:
     status = {"conditions": [{"type": "Ready", "status": "True"}]}
     labels = {"disk": "ssd", "cores": "16"}
     await world.create(NODES, "n", metadata={"labels": labels}, status=status)
     await world.create(PODS, "p", spec={**SPEC, "affinity": wanted})
-    await waiting.wait_until_async(lambda: scheduled(world), what="a decision")
+    await waiting.wait_until_async(lambda: scheduled_condition(world), what="a decision")
     assert pod(world)["spec"].get("nodeName", "") == node
 
 
-async def test_a_gated_pod_waits_until_its_gates_are_gone(world: store_world.World) -> None:
+async def test_gated_pod_waits_until_its_gates_are_removed(world: store_world.World) -> None:
     await add_node(world, "n")
     await world.create(PODS, "p", spec={**SPEC, "schedulingGates": [{"name": "a/b"}]})
-    await waiting.wait_until_async(lambda: scheduled(world), what="a reason")
-    assert scheduled(world)["reason"] == "SchedulingGated"
-    await change(world, "p", spec={**pod(world)["spec"], "schedulingGates": []})
+    await waiting.wait_until_async(lambda: scheduled_condition(world), what="a reason")
+    assert scheduled_condition(world)["reason"] == "SchedulingGated"
+    await change_pod(world, "p", spec={**pod(world)["spec"], "schedulingGates": []})
     await waiting.wait_until_async(lambda: pod(world)["spec"].get("nodeName") == "n", what="bound")

@@ -12,7 +12,7 @@ from kilnwork.controlplane import database, errors, objects
 KEY = objects.Key("configmaps", "ns", "a")
 
 
-class Opened:
+class OpenedDatabase:
     """A database with what its thread reported."""
 
     def __init__(self, path: Path) -> None:
@@ -45,8 +45,8 @@ def remove(sequence: int, previous: bytes) -> database.QueuedWrite:
     return database.QueuedWrite(change, None, 0, 0)
 
 
-def written(path: Path, *rows: database.QueuedWrite) -> Opened:
-    opened = Opened(path)
+def write_rows(path: Path, *rows: database.QueuedWrite) -> OpenedDatabase:
+    opened = OpenedDatabase(path)
     opened.database.start()
     for row in rows:
         opened.database.put(row)
@@ -54,42 +54,42 @@ def written(path: Path, *rows: database.QueuedWrite) -> Opened:
     return opened
 
 
-def test_a_new_file_is_empty_and_private(tmp_path: Path) -> None:
-    opened = Opened(tmp_path / "c.db")
+def test_new_file_is_empty_and_private(tmp_path: Path) -> None:
+    opened = OpenedDatabase(tmp_path / "c.db")
     assert opened.database.start() == database.Loaded([], [])
     opened.database.stop()
     assert (tmp_path / "c.db").stat().st_mode & 0o777 == 0o600
 
 
-def test_objects_and_their_changes_come_back_in_order(tmp_path: Path) -> None:
+def test_objects_and_changes_are_loaded_in_order(tmp_path: Path) -> None:
     first, second = put(1), put(2, previous=body(1))
-    opened = written(tmp_path / "c.db", first, second)
+    opened = write_rows(tmp_path / "c.db", first, second)
     assert opened.committed == [1, 2]
-    loaded = Opened(tmp_path / "c.db").database.start()
+    loaded = OpenedDatabase(tmp_path / "c.db").database.start()
     assert loaded.stored == [objects.Stored(KEY, 2, body(2))]
     assert loaded.changes == [first.change, second.change]
 
 
-def test_a_deleted_object_is_in_the_log_only(tmp_path: Path) -> None:
+def test_deleted_object_is_only_in_the_log(tmp_path: Path) -> None:
     gone = remove(2, body(1))
-    written(tmp_path / "c.db", put(1), gone)
-    loaded = Opened(tmp_path / "c.db").database.start()
+    write_rows(tmp_path / "c.db", put(1), gone)
+    loaded = OpenedDatabase(tmp_path / "c.db").database.start()
     assert loaded.stored == []
     assert loaded.changes[-1] == gone.change
 
 
-def test_changes_below_the_floor_are_dropped_in_steps(tmp_path: Path) -> None:
+def test_changes_below_the_floor_are_deleted_in_steps(tmp_path: Path) -> None:
     path, rows = tmp_path / "c.db", [put(1)]
     rows += [put(n, previous=body(n - 1)) for n in range(2, 1001)]
     rows.append(put(1001, previous=body(1000), floor=499))
-    written(path, *rows)
-    assert len(Opened(path).database.start().changes) == 1001
-    written(path, put(1002, previous=body(1001), floor=500))
-    assert Opened(path).database.start().changes[0].sequence == 500
+    write_rows(path, *rows)
+    assert len(OpenedDatabase(path).database.start().changes) == 1001
+    write_rows(path, put(1002, previous=body(1001), floor=500))
+    assert OpenedDatabase(path).database.start().changes[0].sequence == 500
 
 
-def test_a_failed_write_refuses_the_rest_of_its_epoch(tmp_path: Path) -> None:
-    opened = Opened(tmp_path / "c.db")
+def test_failed_write_refuses_the_rest_of_its_epoch(tmp_path: Path) -> None:
+    opened = OpenedDatabase(tmp_path / "c.db")
     opened.database.start()
     opened.database.put(put(1))
     opened.database.put(put(1))  # the number is taken
@@ -102,15 +102,15 @@ def test_a_failed_write_refuses_the_rest_of_its_epoch(tmp_path: Path) -> None:
     assert 2 not in opened.committed
 
 
-def test_a_newer_schema_is_refused_with_both_versions(tmp_path: Path) -> None:
-    written(tmp_path / "c.db")
+def test_newer_schema_is_refused_naming_both_versions(tmp_path: Path) -> None:
+    write_rows(tmp_path / "c.db")
     apsw.Connection(str(tmp_path / "c.db")).execute("PRAGMA user_version=2")
     with pytest.raises(errors.StoreBroken, match=r"newer kilnwork \(schema 2, this one knows 1\)"):
-        Opened(tmp_path / "c.db").database.start()
+        OpenedDatabase(tmp_path / "c.db").database.start()
 
 
-def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
+def test_file_that_is_no_database_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "c.db").write_bytes(b"x" * 8192)
     with pytest.raises(errors.StoreBroken, match="nothing was deleted"):
-        Opened(tmp_path / "c.db").database.start()
+        OpenedDatabase(tmp_path / "c.db").database.start()
     assert (tmp_path / "c.db").read_bytes() == b"x" * 8192

@@ -20,7 +20,7 @@ time.sleep(60)
 """
 
 
-def test_a_second_holder_learns_who_the_first_is(tmp_path: Path) -> None:
+def test_second_acquire_names_the_holder(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", _HOLD, str(tmp_path)], stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
@@ -32,7 +32,7 @@ def test_a_second_holder_learns_who_the_first_is(tmp_path: Path) -> None:
         process.communicate()
 
 
-def test_a_lock_left_by_a_killed_holder_is_no_obstacle(tmp_path: Path) -> None:
+def test_lock_of_a_killed_holder_is_free(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", _HOLD, str(tmp_path)], stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.readline()
@@ -44,7 +44,7 @@ def test_a_lock_left_by_a_killed_holder_is_no_obstacle(tmp_path: Path) -> None:
     taken.release()
 
 
-def test_it_can_be_taken_again_after_release(tmp_path: Path) -> None:
+def test_released_lock_can_be_acquired_again(tmp_path: Path) -> None:
     for _ in range(2):
         taken = lock.DirectoryLock(tmp_path)
         taken.acquire()
@@ -54,12 +54,12 @@ def test_it_can_be_taken_again_after_release(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{", str(os.getpid())], ids=["empty", "odd", "pid"])
-def test_a_file_without_a_holder(tmp_path: Path, content: str) -> None:
+def test_unlocked_file_has_no_holder(tmp_path: Path, content: str) -> None:
     (tmp_path / "control.lock").write_text(content)
     assert lock.holder(tmp_path) is None
 
 
-def test_the_holder_is_the_process_that_took_it(tmp_path: Path) -> None:
+def test_holder_is_the_process_that_acquired_the_lock(tmp_path: Path) -> None:
     held = lock.DirectoryLock(tmp_path)
     held.acquire()
     try:

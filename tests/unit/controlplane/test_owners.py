@@ -23,11 +23,11 @@ def reference(
     )
 
 
-def owned(*references: meta.OwnerReference) -> meta.ObjectMeta:
+def child_with(*references: meta.OwnerReference) -> meta.ObjectMeta:
     return meta.ObjectMeta(name="child", uid="u-child", owner_references=references)
 
 
-def deleting(
+def deleted_object(
     name: str, uid: str, finalizer: str, *references: meta.OwnerReference
 ) -> meta.ObjectMeta:
     return meta.ObjectMeta(
@@ -39,24 +39,24 @@ def deleting(
     )
 
 
-def test_a_dependent_is_looked_at_when_its_references_change_and_not_again() -> None:
+def test_dependent_is_affected_once_when_references_change() -> None:
     graph = owners.OwnerGraph()
-    assert list(graph.note(CHILD, owned(reference()))) == [CHILD]
-    assert list(graph.note(CHILD, owned(reference()))) == []
+    assert list(graph.note(CHILD, child_with(reference()))) == [CHILD]
+    assert list(graph.note(CHILD, child_with(reference()))) == []
     assert graph.dependents("u-owner") == (CHILD,)
     assert graph.owned() == (CHILD,)
 
 
-def test_an_object_without_references_is_not_owned_any_more() -> None:
+def test_object_without_references_is_no_longer_owned() -> None:
     graph = owners.OwnerGraph()
-    graph.note(CHILD, owned(reference()))
-    assert list(graph.note(CHILD, owned())) == []
+    graph.note(CHILD, child_with(reference()))
+    assert list(graph.note(CHILD, child_with())) == []
     assert (graph.owned(), graph.dependents("u-owner")) == ((), ())
 
 
-def test_dependents_are_looked_at_when_their_owner_is_gone() -> None:
+def test_dependents_are_affected_by_deletion_of_their_owner() -> None:
     graph = owners.OwnerGraph()
-    graph.note(CHILD, owned(reference()))
+    graph.note(CHILD, child_with(reference()))
     assert list(graph.forget(OWNER, PARENT)) == [CHILD]
 
 
@@ -70,50 +70,50 @@ def test_dependents_are_looked_at_when_their_owner_is_gone() -> None:
         ("ns", reference(uid="u-2"), False),
     ],
 )
-def test_a_deleted_owner_is_absent_for_references_that_name_it(
+def test_deleted_owner_is_absent_for_its_references(
     namespace: str, wanted: meta.OwnerReference, *, absent: bool
 ) -> None:
     graph = owners.OwnerGraph()
-    graph.note(CHILD, owned(reference()))
+    graph.note(CHILD, child_with(reference()))
     graph.forget(OWNER, PARENT)
     assert graph.is_absent(namespace, wanted) is absent
 
 
-def test_foreground_deletion_looks_at_dependents_first_and_once() -> None:
+def test_foreground_deletion_affects_dependents_first() -> None:
     graph = owners.OwnerGraph()
-    graph.note(CHILD, owned(reference(blocks=True)))
-    found = deleting("owner", "u-owner", deletion.FOREGROUND)
+    graph.note(CHILD, child_with(reference(blocks=True)))
+    found = deleted_object("owner", "u-owner", deletion.FOREGROUND)
     assert list(graph.note(OWNER, found)) == [CHILD, OWNER]
     assert list(graph.note(OWNER, found)) == []
 
 
 @pytest.mark.parametrize("blocks", [True, False])
-def test_only_references_that_block_hold_an_owner(*, blocks: bool) -> None:
+def test_only_blocking_references_hold_an_owner(*, blocks: bool) -> None:
     graph = owners.OwnerGraph()
-    graph.note(CHILD, owned(reference(blocks=blocks)))
+    graph.note(CHILD, child_with(reference(blocks=blocks)))
     assert graph.blocks("u-owner") is blocks
 
 
-def test_a_waiting_owner_is_looked_at_when_its_dependent_is_gone_or_blocks_no_more() -> None:
+def test_waiting_owner_is_affected_when_dependent_unblocks() -> None:
     for unblock in (False, True):
         graph = owners.OwnerGraph()
-        child = owned(reference(blocks=True))
+        child = child_with(reference(blocks=True))
         graph.note(CHILD, child)
-        graph.note(OWNER, deleting("owner", "u-owner", deletion.FOREGROUND))
+        graph.note(OWNER, deleted_object("owner", "u-owner", deletion.FOREGROUND))
         if unblock:
-            assert OWNER in list(graph.note(CHILD, owned(reference())))
+            assert OWNER in list(graph.note(CHILD, child_with(reference())))
         else:
             assert list(graph.forget(CHILD, child)) == [OWNER]
 
 
-def test_a_dependent_in_foreground_deletion_is_known() -> None:
+def test_dependent_in_foreground_deletion_is_found() -> None:
     graph = owners.OwnerGraph()
-    graph.note(CHILD, owned(reference()))
+    graph.note(CHILD, child_with(reference()))
     assert not graph.has_foreground_dependent("u-owner")
-    graph.note(CHILD, deleting("child", "u-child", deletion.FOREGROUND, reference()))
+    graph.note(CHILD, deleted_object("child", "u-child", deletion.FOREGROUND, reference()))
     assert graph.has_foreground_dependent("u-owner")
 
 
-def test_an_object_that_orphans_its_dependents_is_looked_at() -> None:
+def test_object_that_orphans_dependents_is_affected() -> None:
     graph = owners.OwnerGraph()
-    assert list(graph.note(OWNER, deleting("owner", "u-owner", deletion.ORPHAN))) == [OWNER]
+    assert list(graph.note(OWNER, deleted_object("owner", "u-owner", deletion.ORPHAN))) == [OWNER]

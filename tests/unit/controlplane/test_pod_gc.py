@@ -30,13 +30,13 @@ async def add_pod(world: store_world.World, name: str, node: str, **metadata: ob
     await world.create(PODS, name, spec=spec, metadata=metadata)
 
 
-def held(world: store_world.World) -> meta.JsonObject:
+def stored_pod(world: store_world.World) -> meta.JsonObject:
     found = world.get(PODS, "held")
     assert found is not None
     return found
 
 
-async def test_pods_of_a_deleted_node_fail_and_go(world: store_world.World) -> None:
+async def test_pods_of_a_deleted_node_fail_and_are_deleted(world: store_world.World) -> None:
     for node in ("stays", "goes"):
         await world.create(NODES, node)
     await add_pod(world, "other", "stays")
@@ -47,9 +47,9 @@ async def test_pods_of_a_deleted_node_fail_and_go(world: store_world.World) -> N
     await world.gone(PODS, "free")
     assert world.get(PODS, "other")
     await waiting.wait_until_async(
-        lambda: held(world)["status"].get("phase") == "Failed", what="held has failed"
+        lambda: stored_pod(world)["status"].get("phase") == "Failed", what="held has failed"
     )
     [condition] = [
-        c for c in held(world)["status"]["conditions"] if c["type"] == "DisruptionTarget"
+        c for c in stored_pod(world)["status"]["conditions"] if c["type"] == "DisruptionTarget"
     ]
     assert (condition["status"], condition["reason"]) == ("True", "DeletionByPodGC")

@@ -35,31 +35,31 @@ async def add_pod(world: store_world.World, name: str, *tolerations: dict[str, A
     await world.create(PODS, name, spec=spec)
 
 
-def leaves(world: store_world.World, name: str) -> bool:
+def is_deleted(world: store_world.World, name: str) -> bool:
     pod = world.get(PODS, name)
     return pod is None or "deletionTimestamp" in pod["metadata"]
 
 
-async def test_who_does_not_tolerate_goes_with_the_condition_and_others_stay(
+async def test_pods_without_toleration_are_evicted_with_a_condition(
     world: store_world.World,
 ) -> None:
     await add_pod(world, "stays", {"key": "sick", "operator": "Exists"})
     await add_pod(world, "goes")
     await add_pod(world, "later", {"key": "sick", "operator": "Exists", "tolerationSeconds": 1})
     await world.create(NODES, "n", spec={"taints": [TAINT]})
-    await waiting.wait_until_async(lambda: leaves(world, "goes"), what="goes is deleted")
+    await waiting.wait_until_async(lambda: is_deleted(world, "goes"), what="goes is deleted")
     pod = world.get(PODS, "goes")
     if pod is not None:
         conditions = {c["type"]: c["reason"] for c in pod["status"]["conditions"]}
         assert conditions["DisruptionTarget"] == "DeletionByTaintManager"
-    await waiting.wait_until_async(lambda: leaves(world, "later"), what="later is deleted")
-    assert not leaves(world, "stays")
+    await waiting.wait_until_async(lambda: is_deleted(world, "later"), what="later is deleted")
+    assert not is_deleted(world, "stays")
 
 
-async def test_a_pod_that_comes_to_a_tainted_node_goes_too(world: store_world.World) -> None:
+async def test_pod_bound_to_a_tainted_node_is_evicted(world: store_world.World) -> None:
     await world.create(NODES, "n", spec={"taints": [TAINT]})
     await add_pod(world, "p")
-    await waiting.wait_until_async(lambda: leaves(world, "p"), what="p is deleted")
+    await waiting.wait_until_async(lambda: is_deleted(world, "p"), what="p is deleted")
 
 
 @pytest.mark.parametrize(
@@ -73,6 +73,8 @@ async def test_a_pod_that_comes_to_a_tainted_node_goes_too(world: store_world.Wo
         ([{"key": "sick", "tolerationSeconds": -1}], 0.0),
     ],
 )
-def test_how_long_a_pod_may_stay(tolerations: list[dict[str, Any]], stays: float | None) -> None:
+def test_toleration_seconds_delay_the_eviction(
+    tolerations: list[dict[str, Any]], stays: float | None
+) -> None:
     node: meta.JsonObject = {"metadata": {"name": "n"}, "spec": {"taints": [TAINT]}}
     assert node_fit.stays_s(node, {"spec": {"tolerations": tolerations}}) == stays

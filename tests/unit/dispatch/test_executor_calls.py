@@ -190,7 +190,7 @@ def test_no_process_submits_or_reports_for_another_attempt(world: World) -> None
     assert world.results[LINK][0].reason == R.PARENT_KILLED
     world.report(other, E.SUCCEEDED)
     world.apply(inputs.Yielded(LINK, other.ref, 0, scripted_calls.RESULT))
-    world.apply(inputs.Progress(LINK, other.ref, model.Progress(0.5, "")))
+    world.apply(inputs.AttemptProgress(LINK, other.ref, model.Progress(0.5, "")))
     assert (other.state, other.family, other.progress) == (S.STAGING, None, None)
     assert not world.sent_of(instructions.Stream)
 

@@ -35,26 +35,26 @@ def options(of: click.Command) -> dict[frozenset[str], click.Option]:
 
 
 def names(row: pages.Row) -> frozenset[str]:
-    """The option's names in the first cell of a row, without its metavar."""
+    """Return the option's names in the first cell of a row, without its metavar."""
     return frozenset(word.strip(",") for word in row.key.split() if word.startswith("-"))
 
 
 def own(name: str) -> dict[frozenset[str], click.Option]:
-    """The options of a command without the shared ones, which choose the server."""
+    """Return the options of a command without the shared ones, which choose the server."""
     found = options(command(name))
     return {names: o for names, o in found.items() if o.expose_value or not names <= TARGET}
 
 
-def test_the_generated_blocks_are_current() -> None:
+def test_generated_blocks_are_current() -> None:
     assert command_page.page(PAGE) == PAGE, "run `make docs`"
 
 
-def test_a_page_without_a_block_is_refused() -> None:
+def test_page_without_a_block_is_refused() -> None:
     with pytest.raises(command_page.MissingBlock, match="begin commands"):
         command_page.page("# Commands\n")
 
 
-def test_the_list_of_commands_is_complete() -> None:
+def test_list_of_commands_is_complete() -> None:
     rows = [row.cells for row in pages.table(PAGE.partition("\n## ")[0])]
     assert rows == [
         (f"[`kiln {name}`](#kiln-{name})", entry.help) for name, entry in main.COMMANDS.items()
@@ -122,7 +122,7 @@ def _consoles(name: str) -> list[str]:
 def test_examples_use_commands_and_options_that_exist(
     page: Path, line: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Parsed as `kiln` would, values included, and not carried out."""
+    """Parses the lines like `kiln` does, values included, without running them."""
     monkeypatch.chdir(pages.ROOT)
     parse(line)
     assert page.is_file()

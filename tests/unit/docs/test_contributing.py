@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md names files, modules and make targets that there are."""
+"""CONTRIBUTING.md names only files, modules and make targets that exist."""
 
 import re
 
@@ -22,7 +22,7 @@ ROOTS = (
 
 
 def _exists(path: str) -> bool:
-    """A file, a directory, or `room/module.attribute`."""
+    """Return whether this is a file, a directory, or `room/module.attribute`."""
     module, _, attribute = path.rpartition(".")
     for root in ROOTS:
         if (root / path).exists() or (root / f"{path}.py").is_file():
@@ -38,11 +38,11 @@ def test_paths_are_found_in_the_text() -> None:
 
 
 @pytest.mark.parametrize("path", NAMED)
-def test_a_path_exists(path: str) -> None:
+def test_named_path_exists(path: str) -> None:
     assert _exists(path)
 
 
-def test_a_path_that_is_none_is_noticed() -> None:
+def test_missing_path_is_detected() -> None:
     assert not _exists("dispatch/machine/nothing.py")
     assert not _exists("dispatch/model.Nothing")
 
@@ -50,5 +50,5 @@ def test_a_path_that_is_none_is_noticed() -> None:
 @pytest.mark.parametrize(
     "target", sorted(set(re.findall(r"^\$ make ([a-z-]+)", TEXT, re.MULTILINE)))
 )
-def test_a_make_target_exists(target: str) -> None:
+def test_make_target_exists(target: str) -> None:
     assert re.search(rf"^{target}:", (pages.ROOT / "Makefile").read_text(), re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The page on schedules: its examples say what the code does."""
+"""The page on schedules: its examples match the code."""
 
 import datetime as dt
 import re
@@ -21,7 +21,7 @@ POLICIES = (
 def ticks_of_day(
     text: str, day: dt.date, gap: job_config.GapPolicy, overlap: job_config.OverlapPolicy
 ) -> list[str]:
-    """Local times on a day in New York, with their offsets."""
+    """Return local times on a day in New York, with their offsets."""
     parsed = cron.parse(text, format=job_config.CronFormat.STANDARD, hash_id="")
     start = int(dt.datetime.combine(day, dt.time(), NEW_YORK).timestamp())
     found = []
@@ -35,7 +35,7 @@ def ticks_of_day(
     return found
 
 
-def test_table_of_changes_of_the_clocks() -> None:
+def test_table_of_clock_changes_matches_the_code() -> None:
     rows = ROW.findall(PAGE.read_text())
     assert len(rows) == 6
     for number, month, text, *columns in rows:
@@ -51,7 +51,7 @@ def test_table_of_changes_of_the_clocks() -> None:
 
 
 @pytest.mark.parametrize("text", ["60 * * * *", "0 0 31 2 *"])
-def test_messages(text: str) -> None:
+def test_messages_match_the_code(text: str) -> None:
     problem = cron.problem(text, format=job_config.CronFormat.STANDARD, hash_id="")
     assert f"spec.schedule.cron.expression: {problem}\n" in PAGE.read_text()
 
@@ -68,7 +68,7 @@ def test_messages(text: str) -> None:
         ("@hourly", "0 * * * *"),
     ],
 )
-def test_names(name: str, same: str) -> None:
+def test_names_match_the_code(name: str, same: str) -> None:
     assert any(
         f"`{name}`" in line and f"| `{same}` |" in line for line in PAGE.read_text().splitlines()
     )

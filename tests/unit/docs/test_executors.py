@@ -13,7 +13,7 @@ PAGE = (REFERENCE / "executors.md").read_text()
 
 
 @pytest.mark.parametrize("name", state_pages.PAGES)
-def test_its_tables_are_current(name: str) -> None:
+def test_tables_are_current(name: str) -> None:
     page = (REFERENCE / name).read_text()
     assert state_tables.written(page, state_pages.PAGES[name]) == page, "run `make docs`"
 
@@ -28,6 +28,6 @@ def test_every_reason_is_one_of_the_reference() -> None:
             assert [reason for reason in named if f"`{reason}`" not in page] == []
 
 
-def test_every_variable_is_on_the_page_and_no_other() -> None:
+def test_page_has_exactly_the_variables_of_the_code() -> None:
     shown = re.findall(r"^\| `\$\{(task\.\w+)\}` \|", PAGE, re.MULTILINE)
     assert shown == list(substitution.TASK_VARIABLES)

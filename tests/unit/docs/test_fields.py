@@ -1,4 +1,4 @@
-"""docs/reference/fields.md is what the tables of fields say."""
+"""docs/reference/fields.md matches the tables of fields."""
 
 import re
 
@@ -10,7 +10,7 @@ from support import field_samples, pages
 PAGE = (pages.DOCS / "reference" / "fields.md").read_text()
 
 
-def test_the_page_is_current() -> None:
+def test_page_is_current() -> None:
     assert field_page.page() == PAGE, "run `make docs`"
 
 
@@ -24,7 +24,7 @@ def test_every_row_has_a_line_and_says_why_it_is_not_honoured() -> None:
 
 
 def test_every_field_has_a_row() -> None:
-    """What the rows state is checked by tests/integration/test_fields.py."""
+    """tests/integration/test_fields.py checks the statements of the rows."""
     missing = [
         path
         for path in field_samples.pod_fields()

@@ -1,4 +1,4 @@
-"""The page on flows: its example is a flow, its tables name what there is."""
+"""The page on flows: its example is a valid flow, its tables list all names."""
 
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,13 @@ def example() -> flow.Flow:
     return msgspec.convert(declared["flow"], flow.Flow)
 
 
-def test_the_example_is_valid() -> None:
+def test_example_is_valid() -> None:
     snapshots = {"market": False, "trades": True}
     found = flow_validation.problems(example(), snapshots=snapshots, groups=["worker"])
     assert not found
 
 
-def test_the_example_has_each_kind_of_step() -> None:
+def test_example_has_each_kind_of_step() -> None:
     program, _ = flow_program.build(example())
     kinds = {node.kind for node in program.every()}
     assert kinds == set(flow_program.NodeKind) - {flow_program.NodeKind.GROUP}
@@ -37,7 +37,7 @@ def test_all_fields_and_names_are_on_the_page() -> None:
     assert all(f".{name}`" in PAGE for name in [*members, *flow_validation.ERROR_MEMBERS])
 
 
-def test_the_limits_are_those_of_the_code() -> None:
+def test_limits_are_those_of_the_code() -> None:
     for limit in (flow.MAX_STEPS, flow.MAX_BRANCHES, flow.MAX_ITERATIONS, expressions.MAX_CHARS):
         assert f"{limit:,}" in PAGE
     assert f"{results.MAX_BYTES >> 20} MiB for each step" in PAGE

@@ -11,13 +11,13 @@ PAGE = Path(__file__).parents[3] / "docs" / "reference" / "jobs-api.md"
 
 
 def _rows(heading: str) -> list[str]:
-    """First cells of the tables below a heading."""
+    """Return the first cells of the tables below a heading."""
     text = PAGE.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     return [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| `")]
 
 
 def test_every_call_is_listed() -> None:
-    told = set(re.findall(r"`([A-Z]+ /[^`]*)`", " ".join(_rows("Calls"))))
+    listed = set(re.findall(r"`([A-Z]+ /[^`]*)`", " ".join(_rows("Calls"))))
     page = openapi.document()
     served = {
         f"{method.upper()} {path}"
@@ -25,27 +25,27 @@ def test_every_call_is_listed() -> None:
         for method in item
         if method not in ("parameters", "head") and path != "/jobs/openapi.json"
     }
-    assert told == served
+    assert listed == served
 
 
 def test_every_parameter_is_listed() -> None:
-    told = set(re.findall(r"`(\w+)`", " ".join(_rows("Submit a file"))))
-    assert told == {*parameters.KNOWN, "file"}
+    listed = set(re.findall(r"`(\w+)`", " ".join(_rows("Submit a file"))))
+    assert listed == {*parameters.KNOWN, "file"}
 
 
-def test_the_table_of_parameters_is_that_of_the_code() -> None:
+def test_table_of_parameters_is_that_of_the_code() -> None:
     page = PAGE.read_text()
-    assert reference.written(page) == page, "write it anew: make docs"
+    assert reference.written(page) == page, "run `make docs`"
 
 
-def test_every_header_that_is_warned_of_is_named() -> None:
+def test_every_header_with_a_warning_is_named() -> None:
     page = PAGE.read_text().lower()
     for name in ignored_fields.HEADERS:
         assert f"`{name}`" in page or (name.startswith("upload-") and "`upload-*`" in page), name
 
 
 def test_every_field_is_listed() -> None:
-    told = set(re.findall(r"`(\w+)`", " ".join(_rows("A job"))))
+    listed = set(re.findall(r"`(\w+)`", " ".join(_rows("A job"))))
     fields = {field.encode_name for field in msgspec.structs.fields(documents.JobDocument)}
-    assert fields - told == {"runningOnAci", "version"}  # in another page; beside `run`
-    assert told <= fields
+    assert fields - listed == {"runningOnAci", "version"}  # in another page; beside `run`
+    assert listed <= fields

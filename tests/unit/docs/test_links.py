@@ -1,4 +1,4 @@
-"""Every page is reachable from the index, and no relative link leads nowhere."""
+"""Every page is reachable from the index, and no relative link is broken."""
 
 from pathlib import Path
 from urllib import parse
@@ -16,7 +16,7 @@ LINKS = [
 
 
 @pytest.mark.parametrize(("page", "target"), LINKS)
-def test_a_relative_link_resolves(page: Path, target: str) -> None:
+def test_relative_link_resolves(page: Path, target: str) -> None:
     path, _, anchor = target.partition("#")
     found = (page.parent / path).resolve() if path else page
     assert found.exists()

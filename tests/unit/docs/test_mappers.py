@@ -1,4 +1,4 @@
-"""docs/reference/mappers.md says what the code does: variables, limits, names; its script works."""
+"""docs/reference/mappers.md matches the code: variables, limits, names; its script works."""
 
 import re
 from pathlib import Path
@@ -37,7 +37,7 @@ def test_built_in_mappers_are_described() -> None:
     )
 
 
-def test_its_script_reports_by_number(tmp_path: Path) -> None:
+def test_script_reports_bad_records_by_number(tmp_path: Path) -> None:
     (script,) = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
     here = local_parts.World(
         tmp_path,

@@ -1,4 +1,4 @@
-"""docs/reference/options.md says what options come to: each row is tried."""
+"""docs/reference/options.md: every row of its tables is evaluated."""
 
 import json
 import re
@@ -17,14 +17,14 @@ WORDS = " ".join(PAGE.split())
 
 
 def rows(text: str, heading: str) -> list[tuple[str, ...]]:
-    """The rows of the table whose first heading that is."""
+    """Return the rows of the table with this first heading."""
     table, *_ = re.findall(
         rf"^\| {re.escape(heading)} \|.*\n\|[-|]+\n((?:\|.*\n)+)", text, re.MULTILINE
     )
     return [tuple(re.split(r" ?\| ?", line)[1:-1]) for line in table.splitlines()]
 
 
-def test_the_form_and_its_values_become_what_the_table_says() -> None:
+def test_example_values_give_the_documented_variables() -> None:
     form = msgspec.convert(FORM["option"], job_config.Options)
     assert list(options.problems(form)) == []
     found = options.evaluate(form, VALUES["optionValues"])
@@ -33,7 +33,7 @@ def test_the_form_and_its_values_become_what_the_table_says() -> None:
     assert found == said
 
 
-def test_the_message_is_one_of_the_code() -> None:
+def test_message_is_one_of_the_code() -> None:
     form = msgspec.convert(FORM["option"], job_config.Options)
     with pytest.raises(options.InvalidOptions) as refused:
         options.evaluate(form, {"user-name": "Ada", "tone": "rude"})
@@ -53,7 +53,7 @@ FORMATS = rows(SECTIONS["Formats of dates"], "`format` of 2026-03-05T14:07:09+05
 
 
 @pytest.mark.parametrize(("pattern", "becomes"), FORMATS)
-def test_format(pattern: str, becomes: str) -> None:
+def test_date_format_gives_the_documented_text(pattern: str, becomes: str) -> None:
     moment = date_formats.parse_rfc3339("2026-03-05T14:07:09+05:30")
     assert date_formats.write(moment, pattern.strip("`")) == becomes
 

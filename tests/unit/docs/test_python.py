@@ -1,4 +1,6 @@
-"""docs/reference/python.md names all that `kilnwork` offers, with defaults, and nothing else."""
+"""docs/reference/python.md lists everything that `kilnwork` exports, with defaults, and nothing
+else.
+"""
 
 import inspect
 import re
@@ -62,7 +64,9 @@ CLASSES: dict[str, type] = {
 
 
 def public(error: type[BaseException]) -> list[str]:
-    """Its bases as the table has them: ours but the root, and those of Python that it also is."""
+    """Return the bases of an error as the table lists them: kilnwork's except the root, and
+    Python's.
+    """
     return [base.__name__ for base in error.__bases__ if base not in (kiln.KilnError, Exception)]
 
 
@@ -74,7 +78,7 @@ def test_every_public_name_is_defined() -> None:
     assert "`kiln.__version__`" in PAGE
 
 
-def test_nothing_is_named_that_does_not_exist() -> None:
+def test_every_named_attribute_exists() -> None:
     names = re.findall(r"\bkiln\.([A-Za-z_]+(?:\.[A-Za-z_]+)?)", PAGE)
     assert len(names) > 20
     for dotted in names:
@@ -130,7 +134,7 @@ def test_ranges_are_those_that_are_checked(option: str) -> None:
             assert fits
 
 
-def test_every_exception_is_in_the_table_with_what_it_is() -> None:
+def test_every_exception_is_in_the_table_with_its_bases() -> None:
     known = {
         name: getattr(kiln, name)
         for name in kiln.__all__
@@ -172,8 +176,8 @@ def test_no_member_is_left_out(name: str, hidden: set[str]) -> None:
         (kiln.Snapshot, set()),
     ],
 )
-def test_what_a_class_defines_is_in_its_table(kind: type, hidden: set[str]) -> None:
-    """Attributes are set where it is made, so they are not asked for here."""
+def test_members_of_a_class_are_in_its_table(kind: type, hidden: set[str]) -> None:
+    """Attributes are set by the constructor, so this does not check them."""
     found = {member for member in dir(kind) if not member.startswith("_")} - hidden
     keys = [row.key for row in pages.table(SECTIONS[kind.__name__]) if len(row.cells) == 2]
     assert found <= {member for key in keys for member in re.findall(r"\w+", key)}
@@ -185,16 +189,16 @@ def test_options_of_a_set_are_in_their_table() -> None:
     assert named == {"pond", *set_options.SetOptions.__annotations__}
 
 
-def test_options_of_steps_and_groups_are_told() -> None:
-    told = set(re.findall(r"`(\w+)`", SECTIONS["SyncSet"]))
-    assert set(set_steps.StepOptions.__annotations__) <= told
-    assert set(set_options.GroupOptions.__annotations__) <= told
+def test_options_of_steps_and_groups_are_listed() -> None:
+    listed = set(re.findall(r"`(\w+)`", SECTIONS["SyncSet"]))
+    assert set(set_steps.StepOptions.__annotations__) <= listed
+    assert set(set_options.GroupOptions.__annotations__) <= listed
     given = set(inspect.signature(kiln.SyncSet.data).parameters) - {"self", "name", "by"}
-    assert given <= told
+    assert given <= listed
 
 
 def members(name: str) -> list[str]:
-    """The names in the first cells of the table of a class."""
+    """Return the names in the first cells of the table of a class."""
     cells = [re.sub(r"\(.*\)|`", "", row.key) for row in pages.table(SECTIONS[name])]
     return [member for cell in cells for member in cell.split(", ")]
 
@@ -204,7 +208,7 @@ def _assigned(kind: type) -> set[str]:
     return {each for init in made if inspect.isfunction(init) for each in init.__code__.co_names}
 
 
-def test_what_a_test_may_look_at_exists() -> None:
+def test_documented_test_attributes_exist() -> None:
     row = next(r for r in pages.table(SECTIONS["testing.InlineSession"]) if r.key == "tasks")
     for field in re.findall(r"`(\w+)`", row.cells[1]):
         assert field in task_record.Record.__init__.__code__.co_names or hasattr(

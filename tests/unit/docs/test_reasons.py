@@ -1,4 +1,4 @@
-"""docs/reference/reasons.md is what the table of reasons says."""
+"""docs/reference/reasons.md matches the table of reasons."""
 
 from kilnwork.api import reasons
 from support import pages
@@ -6,7 +6,7 @@ from support import pages
 PAGE = (pages.DOCS / "reference" / "reasons.md").read_text()
 
 
-def test_the_page_is_current() -> None:
+def test_page_is_current() -> None:
     assert reasons.page() == PAGE, "run `make docs`"
 
 

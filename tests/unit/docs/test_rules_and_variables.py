@@ -1,4 +1,4 @@
-"""docs/reference/rules-and-variables.md says what rules and substitution do: each row is tried."""
+"""docs/reference/rules-and-variables.md: every row of its tables is evaluated."""
 
 import json
 import re
@@ -29,7 +29,7 @@ def rows(text: str, heading: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("written", "gives"), rows(RULES, "rule"))
-def test_rule(written: str, gives: str) -> None:
+def test_rule_gives_the_documented_value(written: str, gives: str) -> None:
     parsed = (
         yaml.safe_load(written) if written.startswith("{json") or "cel:" in written else written
     )
@@ -38,7 +38,7 @@ def test_rule(written: str, gives: str) -> None:
     assert condition.evaluate(json.loads(DOCUMENT)) is results[gives]
 
 
-def test_the_first_block_is_rules() -> None:
+def test_first_block_contains_rules() -> None:
     (block,) = pages.blocks(PAGE, "yaml")
     parsed = msgspec.convert(yaml.safe_load(block), rules.ResultRules)
     assert rules.problems(parsed, "spec") == []
@@ -94,6 +94,6 @@ def test_variables_prefixes_and_fields_are_those_of_the_code() -> None:
 
 
 @pytest.mark.parametrize(("template", "becomes"), rows(VARIABLES, "with"))
-def test_variable(template: str, becomes: str) -> None:
+def test_variable_gives_the_documented_value(template: str, becomes: str) -> None:
     values: dict[str, Any] = {"option.n": 3, "option.x": "a${task.name}", "task.name": "print"}
     assert substitution.substitute(template, values) == json.loads(becomes)

@@ -1,4 +1,4 @@
-"""docs/explanation/semantics.md names tests that exist, and the numbers that the code has."""
+"""docs/explanation/semantics.md names only tests that exist, and the numbers of the code."""
 
 import re
 
@@ -10,7 +10,7 @@ from kilnwork.dispatch import settings
 from kilnwork.dispatch.hub import hub, retention
 from kilnwork.dispatch.journal import memory_store
 from kilnwork.dispatch.machine import assignment, memory, retries
-from kilnwork.sdk import driver, failures, options, plain, session
+from kilnwork.sdk import driver, exact_json, failures, options, session
 from kilnwork.worker import slot_session
 from support import pages
 
@@ -28,7 +28,7 @@ NAMED = [
 
 
 @pytest.mark.parametrize(("file", "name"), NAMED)
-def test_what_is_named_as_proof_is_a_test(file: str, name: str) -> None:
+def test_every_named_proof_is_a_test(file: str, name: str) -> None:
     source = (pages.ROOT / file).read_text()
     assert re.search(rf"^(async )?def {name}\(", source, re.MULTILINE)
 
@@ -40,7 +40,7 @@ def test_every_invariant_has_a_proof() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "phrase",
     [
         f"leaves {settings.IDLE_S:g} s after the last",
         f"limited to {retries.MAX_EXCUSED};",
@@ -48,7 +48,7 @@ def test_every_invariant_has_a_proof() -> None:
         f"ended less than {slot_session.FLUSH_S * 1000:g} ms before",
         f"its lease ({hub.HubOptions().lease_s:g} s; in a cluster {IN_A_CLUSTER_S:.0f} s)",
         f"remembered ({retention.KEEP_S / 86_400:g} days after",
-        f"keeps {memory_store.KEEP_BYTES >> 20} MiB of what is over",
+        f"keeps {memory_store.KEEP_BYTES >> 20} MiB of finished tasks",
         f"After `kill_grace` ({options.KILL_GRACE_S:g} s)",
         f"short (under {assignment.SHORT_CALL_S * 1000:g} ms on average)",
         f"some {assignment.MAX_AHEAD_S * 1000:g} ms of work, at most {assignment.MAX_AHEAD} calls",
@@ -57,14 +57,14 @@ def test_every_invariant_has_a_proof() -> None:
         f"Up to {attempts.MAX_INLINE_BYTES >> 10} KiB a value is in the journal",
     ],
 )
-def test_numbers_are_those_of_the_code(told: str) -> None:
-    assert told in FLOWING
+def test_numbers_are_those_of_the_code(phrase: str) -> None:
+    assert phrase in FLOWING
 
 
 def test_other_numbers_are_those_of_the_code() -> None:
     assert assignment.MAX_PROCESSES_PER_SLOT == 8
     assert "up to eight for each slot" in FLOWING
-    assert plain.MAX_INTEGER == 2**53
+    assert exact_json.MAX_INTEGER == 2**53
     kept = failures.MAX_TRACEBACK + failures.MAX_TEXT + failures.MAX_NOTES + failures.MAX_PICKLED
     assert kept < attempts.MAX_INLINE_BYTES == 64 << 10
     made = options.Options()

@@ -1,4 +1,4 @@
-"""docs/reference/server.md tells the numbers, kinds and files that the code has."""
+"""docs/reference/server.md has the numbers, kinds and files of the code."""
 
 import inspect
 import re
@@ -6,7 +6,7 @@ import re
 import pytest
 
 from kilnwork.api import attempts, inputs, names
-from kilnwork.channel import lease, peer
+from kilnwork.channel import peer, worker_lease
 from kilnwork.cli.commands import up
 from kilnwork.controlplane import cluster, gc, store
 from kilnwork.controlplane.apiserver import builtin, namespaces, pki, rules_data, statuses, tokens
@@ -62,7 +62,7 @@ def test_times_are_those_of_the_code() -> None:
     lease_s = hub.HubOptions().lease_s
     patience_s = inspect.signature(peer.Peer).parameters["patience_s"].default
     assert f"lease lasts {lease_s:g} s and is renewed every {hub.RENEW_S:g} s" in FLOWING
-    assert f"back within {lease_s - hub.RENEW_S - lease.MARGIN_S:g} s" in FLOWING
+    assert f"back within {lease_s - hub.RENEW_S - worker_lease.MARGIN_S:g} s" in FLOWING
     assert f"workers leave after {patience_s:g} s" in FLOWING
     assert f"all other containers after {shim.PATIENCE_S:g} s" in FLOWING
     assert f"at least {tokens.MIN_SECONDS // 60} minutes, by default one hour" in FLOWING
@@ -100,7 +100,7 @@ def test_kinds_and_subresources_are_those_that_are_served() -> None:
     assert all(verb in SECTIONS["Kinds and verbs"] for verb in builtin.VERBS)
 
 
-def test_the_first_namespaces_are_named() -> None:
+def test_first_namespaces_are_named() -> None:
     assert all(f"`{name}`" in SECTIONS["The first start"] for name in namespaces.BASIC)
 
 

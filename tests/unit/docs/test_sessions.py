@@ -1,4 +1,4 @@
-"""docs/reference/sessions.md shows the signatures, arguments and times that the code has."""
+"""docs/reference/sessions.md has the signatures, arguments and times of the code."""
 
 import inspect
 from collections.abc import Callable
@@ -16,7 +16,7 @@ FLOWING = " ".join(PAGE.split())
 
 
 def heading(function: Callable[..., Any]) -> str:
-    """As the page writes a signature: names and defaults."""
+    """Return a signature as the page writes it: names and defaults."""
     words, starred = [], False
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is parameter.KEYWORD_ONLY and not starred:
@@ -28,13 +28,13 @@ def heading(function: Callable[..., Any]) -> str:
 
 
 @pytest.mark.parametrize("function", [local.start, remote.connect])
-def test_signatures_and_arguments(function: Callable[..., Any]) -> None:
+def test_signatures_and_arguments_match_the_code(function: Callable[..., Any]) -> None:
     rows = pages.table(SECTIONS[heading(function)].partition("\n### ")[0])
     assert [row.key for row in rows] == [*inspect.signature(function).parameters][: len(rows)]
     assert len(rows) >= len(inspect.signature(function).parameters)
 
 
-def test_times_and_files() -> None:
+def test_times_and_files_match_the_code() -> None:
     assert f"A dispatcher without work exits after {home.IDLE_S:g} s" in FLOWING
     files = pages.table(pages.sections(PAGE, 3)["The directory"])
     named = {name for row in files for name in row.key.replace("`", "").split(", ")}

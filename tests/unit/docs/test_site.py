@@ -1,4 +1,4 @@
-"""The menu of the documentation site (`mkdocs.yml`) names every page, once, and nothing else."""
+"""The menu of the documentation site (`mkdocs.yml`) names every page exactly once."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from support import pages
 _ROOT_PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")
 
 
-def test_the_menu_names_every_page_once() -> None:
+def test_menu_names_every_page_once() -> None:
     menu = yaml.safe_load((pages.ROOT / "mkdocs.yml").read_text())["nav"]
     named = list(_pages(menu))
     written = [*pages.DOCS.rglob("*.md"), *pages.ROOT.glob("examples/*/README.md")]
@@ -18,7 +18,7 @@ def test_the_menu_names_every_page_once() -> None:
 
 
 def _pages(menu: list[Any]) -> list[str]:
-    """The pages of a menu: texts, or lists of them under a title."""
+    """Return the pages of a menu: texts, or lists of them under a title."""
     found: list[str] = []
     for entry in menu:
         if isinstance(entry, str):

@@ -18,7 +18,7 @@ REF = attempts.AttemptRef(ids.new_task_id(), 1, 1)
 
 @pytest.fixture
 def place() -> Iterator[directories.AttemptDirectory]:
-    """A place with input, as a task with inputs gets it."""
+    """Yield an attempt directory with input."""
     made = directories.Directories()
     found = made.make(REF, inputs=b"{}")
     yield found

@@ -1,4 +1,4 @@
-"""Finding a manager, as requests and responses: no network."""
+"""Discovery of a manager as requests and responses, without a network."""
 
 import json
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ Script = Mapping[str, tuple[int, Any]]
 
 
 def play(steps: discovery.Steps[T], script: Script) -> tuple[T, list[http_types.ClientRequest]]:
-    """Answer the requests by path; gives what was found, and the requests."""
+    """Respond to the requests by path; return the result and the requests."""
     sent: list[http_types.ClientRequest] = []
     try:
         request = next(steps)
@@ -36,7 +36,7 @@ def play(steps: discovery.Steps[T], script: Script) -> tuple[T, list[http_types.
         return done.value, sent
 
 
-def test_a_server_that_is_the_manager() -> None:
+def test_kiln_up_server_is_the_manager() -> None:
     said = {"channel": {"unix": "/run/x"}}
     found, sent = play(discovery.ask_server(SETTINGS), {"/v1/endpoints": (200, said)})
     assert found == said
@@ -51,12 +51,12 @@ def test_a_server_that_is_the_manager() -> None:
         ({"/version": (200, {"gitVersion": "v1.33.0"})}, 2),
     ],
 )
-def test_an_api_server_is_known_by_a_status_or_its_version(script: Script, requests: int) -> None:
+def test_api_server_is_recognised_by_status_or_version(script: Script, requests: int) -> None:
     found, sent = play(discovery.ask_server(SETTINGS), script)
     assert (found, len(sent)) == (None, requests)
 
 
-def test_a_manager_behind_an_api_server_would_not_see_for_whom_we_act() -> None:
+def test_impersonation_behind_an_api_server_is_refused() -> None:
     acting = config.Config(server=SERVER, impersonate=config.Impersonation(user="else"))
     with pytest.raises(errors.AccessDenied, match="acts as another user"):
         play(discovery.ask_server(acting), {"/v1/endpoints": (404, STATUS)})
@@ -68,7 +68,7 @@ def test_a_manager_behind_an_api_server_would_not_see_for_whom_we_act() -> None:
     ("status", "kind"),
     [(401, errors.AccessDenied), (503, errors.ManagerNotReady), (302, errors.EndpointError)],
 )
-def test_another_server_is_refused_by_what_can_be_done(
+def test_other_server_is_refused_with_a_remedy(
     status: int, kind: type[errors.EndpointError]
 ) -> None:
     with pytest.raises(errors.EndpointError) as caught:
@@ -76,7 +76,7 @@ def test_another_server_is_refused_by_what_can_be_done(
     assert type(caught.value) is kind
 
 
-def test_the_account_that_may_do_most_is_taken_with_the_name_of_the_user() -> None:
+def test_account_with_most_rights_is_used_with_the_users_name() -> None:
     review = {"status": {"userInfo": {"username": "alice ü"}}}
     script = {
         TOKENS.format(manager.DRIVER_ACCOUNT): (403, STATUS),
@@ -92,13 +92,13 @@ def test_the_account_that_may_do_most_is_taken_with_the_name_of_the_user() -> No
     assert [request.method for request in sent] == ["POST"] * 3
 
 
-def test_an_api_server_that_does_not_say_who_we_are() -> None:
+def test_api_server_without_self_review_gives_no_user() -> None:
     script = {TOKENS.format(manager.DRIVER_ACCOUNT): (201, MINTED)}
     found, _ = play(discovery.request_token(SERVER, "ns", ACCOUNTS), script)
     assert found.headers == {manager.TOKEN_HEADER: "secret"}
 
 
-def test_no_account_is_an_answer_with_all_reasons_and_the_remedy() -> None:
+def test_missing_accounts_are_reported_with_reasons_and_remedy() -> None:
     script = {TOKENS.format(manager.READER_ACCOUNT): (403, STATUS)}
     with pytest.raises(errors.AccessDenied) as caught:
         play(discovery.request_token(SERVER, "ns", ACCOUNTS), script)
@@ -117,7 +117,7 @@ def test_no_account_is_an_answer_with_all_reasons_and_the_remedy() -> None:
         (503, STATUS, "said so"),
     ],
 )
-def test_what_a_manager_waits_for(status: int, document: Any, words: str) -> None:
+def test_unready_manager_reports_its_waits(status: int, document: Any, words: str) -> None:
     path = f"{manager.proxy_path('there')}/readyz"
     found, _ = play(discovery.ask_readiness("there"), {path: (status, document)})
     assert found == words

@@ -1,4 +1,4 @@
-"""What is wrong between a user and a manager."""
+"""Errors of reaching a manager."""
 
 import pytest
 
@@ -7,17 +7,17 @@ from kilnwork.kit import errors as kit_errors
 
 
 @pytest.mark.parametrize("kind", [errors.AccessDenied, errors.ManagerNotReady])
-def test_each_error_is_one_of_the_configuration(kind: type[errors.EndpointError]) -> None:
+def test_each_error_is_a_configuration_error(kind: type[errors.EndpointError]) -> None:
     assert issubclass(kind, errors.EndpointError)
     assert issubclass(errors.EndpointError, kit_errors.ConfigurationError)
 
 
-def test_a_retry_is_for_managers_that_are_not_ready_alone() -> None:
+def test_only_unready_managers_are_retried() -> None:
     assert not issubclass(errors.AccessDenied, errors.ManagerNotReady)
     assert not issubclass(errors.ManagerNotReady, errors.AccessDenied)
 
 
-def test_the_text_names_the_server_and_the_cause() -> None:
+def test_text_names_the_server_and_the_cause() -> None:
     text = errors.unanswered("https://a:1", ConnectionRefusedError("refused"))
     assert text.startswith("https://a:1 does not respond (refused): ")
     assert "kubeconfig or address" in text

@@ -1,5 +1,7 @@
-"""Which manager a user means, without any server: files and words. `tests/e2e/test_connect.py` has
-the rest."""
+"""Resolution of the manager that a user names, from files and texts, without a server.
+
+`tests/e2e/test_connect.py` has the tests with a server.
+"""
 
 import json
 import os
@@ -16,7 +18,7 @@ from support import short_paths
 
 @pytest.fixture(autouse=True)
 def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The environment names no server."""
+    """Let the environment name no server."""
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
@@ -33,7 +35,7 @@ def served(directory: Path, **members: Any) -> Path:
 UP = {"kubernetes": "https://127.0.0.1:7443", "http": "http://127.0.0.1:7444"}
 
 
-def test_a_directory_of_start(tmp_path: Path) -> None:
+def test_directory_of_kiln_start_is_resolved(tmp_path: Path) -> None:
     directory = served(tmp_path / "home")
     endpoint = resolve.resolve(directory)
     assert (endpoint.directory, endpoint.namespace) == (directory, "default")
@@ -45,7 +47,7 @@ def test_a_directory_of_start(tmp_path: Path) -> None:
         endpoint.load()
 
 
-def test_a_data_directory(tmp_path: Path) -> None:
+def test_data_directory_is_resolved(tmp_path: Path) -> None:
     endpoint = resolve.resolve(str(served(tmp_path / "data", **UP)))
     assert endpoint.directory is None
     assert (endpoint.load().server, endpoint.load().token) == ("http://127.0.0.1:7444", "secret")
@@ -60,7 +62,7 @@ def test_a_data_directory(tmp_path: Path) -> None:
         "http://[::1]:7444",
     ],
 )
-def test_a_url_of_the_default_data_directory(tmp_path: Path, url: str) -> None:
+def test_url_of_the_default_server_uses_its_token(tmp_path: Path, url: str) -> None:
     served(tmp_path / "share" / "kilnwork", **UP)
     assert resolve.resolve(url).load().token == "secret"
 
@@ -68,13 +70,13 @@ def test_a_url_of_the_default_data_directory(tmp_path: Path, url: str) -> None:
 @pytest.mark.parametrize(
     "url", ["https://127.0.0.1:7444", "http://127.0.0.1:7443", "https://other:7443", "https://x:y"]
 )
-def test_a_url_of_another_server_is_not_taken_for_it(tmp_path: Path, url: str) -> None:
+def test_url_of_another_server_gets_no_token(tmp_path: Path, url: str) -> None:
     served(tmp_path / "share" / "kilnwork", **UP)
     with pytest.raises(errors.ConfigurationError, match="is not the server of KUBECONFIG"):
         resolve.resolve(url)
 
 
-def test_a_kubeconfig_without_a_token(tmp_path: Path) -> None:
+def test_kubeconfig_without_a_token_is_resolved(tmp_path: Path) -> None:
     document = {
         "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:7443"}}],
         "users": [{"name": "u", "user": {}}],
@@ -91,18 +93,18 @@ def test_a_kubeconfig_without_a_token(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", [None, "https://127.0.0.1:7443"])
-def test_nothing_known_is_answered_with_what_to_do(where: str | None) -> None:
+def test_missing_server_error_has_a_remedy(where: str | None) -> None:
     with pytest.raises(errors.ConfigurationError, match=r"`kiln up`.* kiln\.start\(\)"):
         resolve.resolve(where)
 
 
-def test_an_empty_directory(tmp_path: Path) -> None:
+def test_empty_directory_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(errors.ConfigurationError, match="no process has served"):
         resolve.resolve(tmp_path)
 
 
-def test_a_socket_of_somebody_else_gets_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster on loopback names a path of its own, where anybody may have put a socket here."""
+def test_socket_of_another_user_gets_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster on loopback names its own path, where another user may have put a socket here."""
     server = "https://127.0.0.1:6443"
     directory = short_paths.directory()
     path = directory / "channel.sock"

@@ -54,7 +54,7 @@ async def read(
 @pytest.mark.parametrize(
     ("skip", "rest"), [(0, b"abcdefgh"), (1, b"bcdefgh"), (3, b"defgh"), (5, b"fgh"), (8, b"")]
 )
-async def test_what_is_known_is_skipped(skip: int, rest: bytes) -> None:
+async def test_known_bytes_are_skipped(skip: int, rest: bytes) -> None:
     assert await read(Kube(), port.LogRange(skip=skip)) == rest
 
 
@@ -74,14 +74,14 @@ async def test_to_follow_is_to_ask_the_api_server() -> None:
     assert here.asked == []
 
 
-async def test_what_this_process_has_is_read_here() -> None:
+async def test_log_of_this_machine_is_read_without_a_request() -> None:
     kube, here = Kube(), Here()
     assert await read(kube, port.LogRange(skip=3, max_bytes=9), here) == b"defgh"
     assert here.asked == [("ns", "pod", "main", 12)]
     assert kube.asked == []
 
 
-async def test_what_it_does_not_have_is_asked_for() -> None:
+async def test_log_of_another_machine_is_requested() -> None:
     kube = Kube()
     assert await read(kube, port.LogRange(), Here(has_it=False)) == b"abcdefgh"
     assert len(kube.asked) == 1

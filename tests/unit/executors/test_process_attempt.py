@@ -72,7 +72,7 @@ async def test_its_outcome_is_reported() -> None:
     made = Sample(link, lambda: made.succeed("done"))
     await made.live()
     assert (link.outcome().ending, link.outcome().message) == (E.SUCCEEDED, "done")
-    assert made.over.is_set()
+    assert made.finished.is_set()
 
 
 async def test_a_defect_ends_it_and_is_named_but_not_what_was_raised() -> None:
@@ -103,7 +103,7 @@ async def test_the_first_halt_counts() -> None:
     assert link.outcome().message == "by the user"
 
 
-async def test_one_that_is_halted_before_it_begins_does_nothing() -> None:
+async def test_attempt_halted_before_its_start_does_nothing() -> None:
     link = Link()
     made = Sample(link)
     made.halt(HALT)
@@ -112,7 +112,7 @@ async def test_one_that_is_halted_before_it_begins_does_nothing() -> None:
     assert not made.began.is_set()
 
 
-async def test_one_that_the_dispatcher_does_not_know_is_silent() -> None:
+async def test_attempt_unknown_to_the_dispatcher_reports_nothing() -> None:
     link = Link()
     made = Sample(link)
     living = asyncio.create_task(made.live())
@@ -120,7 +120,7 @@ async def test_one_that_the_dispatcher_does_not_know_is_silent() -> None:
     made.abandon()
     await living
     assert link.reports == []
-    assert made.over.is_set()
+    assert made.finished.is_set()
 
 
 async def test_when_the_process_leaves_nothing_is_reported() -> None:
@@ -132,10 +132,10 @@ async def test_when_the_process_leaves_nothing_is_reported() -> None:
     with contextlib.suppress(asyncio.CancelledError):
         await living
     assert link.reports == []
-    assert made.over.is_set()
+    assert made.finished.is_set()
 
 
-async def test_what_is_seen_of_it_is_sent_and_kept_for_a_new_link() -> None:
+async def test_report_is_sent_and_kept_for_a_new_link() -> None:
     link = Link()
     made = Sample(link)
     made.see(R.CONNECTING)

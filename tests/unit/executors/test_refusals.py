@@ -29,7 +29,7 @@ ATTEMPT = port.Attempt(
         ),
     ],
 )
-def test_what_may_pass_is_waited_for(message: str, reason: R) -> None:
+def test_temporary_refusal_is_waited_for(message: str, reason: R) -> None:
     seen = refusals.refusal(errors.Forbidden(403, "Forbidden", message))
     assert (seen.phase, seen.reason, seen.message) == (port.Phase.STAGING, reason, message)
     assert seen.check_s == refusals.CREATE_AGAIN_S
@@ -53,7 +53,7 @@ def test_what_may_pass_is_waited_for(message: str, reason: R) -> None:
         ),
     ],
 )
-def test_what_stays_refused_fails_without_a_retry(error: Any, reason: R) -> None:
+def test_permanent_refusal_fails_without_a_retry(error: Any, reason: R) -> None:
     seen = refusals.refusal(error)
     assert (seen.phase, seen.reason, seen.message) == (port.Phase.OVER, reason, str(error))
     assert seen.outcome is not None

@@ -18,7 +18,7 @@ from kilnwork.files import mapped_file
         (mapped_file.Limit(percent=0.0), 1, True),
     ],
 )
-def test_a_limit_is_exceeded_by_more_than_it(
+def test_limit_is_exceeded_only_above_it(
     limit: mapped_file.Limit, bad: int, *, exceeded: bool
 ) -> None:
     assert limit.exceeded(bad, of=100) is exceeded

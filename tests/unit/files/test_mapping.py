@@ -23,7 +23,7 @@ RECORDS = [{"id": number, "value": number * 1.5} for number in range(1, 101)]
 
 @pytest.fixture(autouse=True)
 def inline() -> Iterator[kiln.testing.InlineSession]:
-    """A session whose tasks run when somebody waits for them."""
+    """A session whose tasks run when a caller waits for them."""
     with kiln.testing.inline() as session:
         yield session
 
@@ -81,7 +81,7 @@ def test_bad_records_are_a_sequence(path: Path) -> None:
     assert found != []
 
 
-def test_what_a_function_may_return(tmp_path: Path) -> None:
+def test_allowed_results_of_a_function(tmp_path: Path) -> None:
     path = tmp_path / "lines.txt"
     path.write_text("none\nstr\nbytes\ndict\nclass\nseveral\n")
 
@@ -181,7 +181,7 @@ def test_links_and_pipes_stay_what_they_are(path: Path, tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
-def test_too_many_bad_records_stop_it(path: Path) -> None:
+def test_too_many_bad_records_stop_the_map(path: Path) -> None:
     with pytest.raises(
         kiln.TooManyFailed, match="2 of 100 records are bad, more than max_failed=1"
     ):
@@ -191,7 +191,7 @@ def test_too_many_bad_records_stop_it(path: Path) -> None:
         list(files.map(path, half, items_per_part=10, max_failed="9.5%"))
 
 
-def test_what_was_bad_can_be_read_of_what_was_stopped(path: Path) -> None:
+def test_bad_records_of_a_stopped_map_can_be_read(path: Path) -> None:
     mapped = files.map(path, half, items_per_part=10, max_failed=1)
     with pytest.raises(kiln.TooManyFailed):
         list(mapped)
@@ -231,7 +231,7 @@ def test_an_empty_file_is_refused_as_an_upload_is(
         files.map(path, same)
 
 
-def test_it_says_how_far_it_is_and_what_it_can(path: Path) -> None:
+def test_repr_shows_progress_and_methods(path: Path) -> None:
     mapped = files.map(path, half, items_per_part=50)
     assert repr(mapped) == (
         f"<Mapped {path}: 0 of 100 records, 0 of them bad; 0 of 2 parts are over; "
@@ -262,12 +262,12 @@ def test_options_that_cannot_be_are_named(path: Path, given: dict[str, Any], sai
 
 
 @pytest.mark.parametrize("function", [5, [], ["a", 1], "cat", None])
-def test_what_is_no_function_is_told_what_can_be(path: Path, function: Any) -> None:
+def test_error_for_an_invalid_mapper_names_valid_ones(path: Path, function: Any) -> None:
     with pytest.raises(kiln.BadOption, match="neither a function nor a list of words"):
         files.map(path, function)
 
 
-def test_files_that_are_not_what_was_said(tmp_path: Path) -> None:
+def test_missing_or_wrong_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     with pytest.raises(FileNotFoundError):
         files.map(path, same)

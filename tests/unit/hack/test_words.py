@@ -1,4 +1,6 @@
-"""`hack.words`: which words it finds, where they may stand, and what is over a limit."""
+"""`hack.words`: which words it finds, where they are allowed, and which paths exceed their
+limit.
+"""
 
 import pytest
 from hack import words
@@ -32,12 +34,12 @@ def test_words_are_found_in_texts_and_names(line: str, found: list[str]) -> None
     assert [use.word for use in MADE.uses("src/a.py", line)] == found
 
 
-def test_a_use_says_where_it_is_and_what_to_write() -> None:
+def test_use_has_its_place_and_the_replacement() -> None:
     (use,) = MADE.uses("src/a.py", "one\nit bears much\n")
     assert use == words.Use("src/a.py", 2, "bears", "has")
 
 
-def test_an_exception_holds_below_its_path() -> None:
+def test_exception_holds_below_its_path() -> None:
     assert not list(MADE.uses("docs/a.md", "a tree bears fruit"))
     assert list(MADE.uses("src/a.py", "a tree bears fruit"))
 
@@ -46,7 +48,7 @@ def uses(path: str, count: int) -> list[words.Use]:
     return list(MADE.uses(path, "answer\n" * count))
 
 
-def test_what_is_over_its_limit_is_listed() -> None:
+def test_uses_over_the_limit_are_listed() -> None:
     lines, lower = words.over(MADE, [*uses("src/a.py", 2), *uses("src/room/b.py", 2)])
     assert lower == []
     assert lines == [
@@ -56,25 +58,25 @@ def test_what_is_over_its_limit_is_listed() -> None:
     ]
 
 
-def test_a_path_without_a_limit_may_have_none() -> None:
+def test_path_without_a_limit_may_have_none() -> None:
     found = [*uses("src/a.py", 1), *uses("src/room/b.py", 2), *uses("bench/a.py", 1)]
     lines, _ = words.over(MADE, found)
     assert lines[-1] == "elsewhere: 1 uses, 0 allowed"
 
 
-def test_a_limit_that_can_be_lowered_is_shown_and_no_failure() -> None:
+def test_limit_that_can_be_lowered_is_shown_without_failing() -> None:
     found = [*uses("src/a.py", 1), *uses("src/room/b.py", 1)]
     lines, lower = words.over(MADE, found)
     assert lines == []
     assert lower == ["src/room/: 1 uses: lower its limit of 2 in words.tsv"]
 
 
-def test_a_line_that_is_none_is_refused() -> None:
+def test_malformed_line_is_rejected() -> None:
     with pytest.raises(ValueError, match="with tabs between"):
         words.Words("word answer response")
 
 
-def test_the_project_keeps_its_own_list() -> None:
+def test_project_keeps_its_own_list() -> None:
     made = words.Words(words.LIST.read_text())
     assert list(made.uses("src/a.py", "nobody")) == [
         words.Use("src/a.py", 1, "nobody", "no client, another process, any user")

@@ -69,7 +69,7 @@ async def all_of_it(world: index_job_world.IndexWorld) -> None:
         if world.services.indexes.schedule(CONFIG) is None:
             await world.services.indexes.decide(decision)
 
-    await job_world.stubbornly(
+    await job_world.retry_in_new_lives(
         world,
         decide,
         lambda: world.services.indexes.put(first),
@@ -89,7 +89,7 @@ async def all_of_it(world: index_job_world.IndexWorld) -> None:
     row = world.services.indexes.schedule(CONFIG)
     assert row is not None
     assert (row.pending, row.taken) == ((), {100: second.uid})
-    await job_world.stubbornly(world, lambda: ran(world, 8))
+    await job_world.retry_in_new_lives(world, lambda: ran(world, 8))
     assert Counter(world.dispatcher.ran) == Counter(
         [
             *(f"first-{number}" for number in range(4)),
@@ -114,14 +114,14 @@ async def failed_and_run_again(world: index_job_world.IndexWorld) -> None:
         world.played.broken_names = set()
         await world.services.indexes.rerun(job.uid, 2)
 
-    await job_world.stubbornly(
+    await job_world.retry_in_new_lives(
         world, lambda: world.services.indexes.put(job), lambda: end(world, job.uid)
     )
     view = world.services.indexes.view(job.uid)
     assert view is not None
     assert (view.phase, view.failed_indexes) == (_P.FAILED, "1")
-    await job_world.stubbornly(world, again, lambda: second_end(world, job.uid))
-    await job_world.stubbornly(world, lambda: ran(world, 8))
+    await job_world.retry_in_new_lives(world, again, lambda: second_end(world, job.uid))
+    await job_world.retry_in_new_lives(world, lambda: ran(world, 8))
     assert Counter(world.dispatcher.ran) == Counter(
         {
             "job-0": 1,
@@ -150,7 +150,7 @@ async def killed_and_released(world: index_job_world.IndexWorld) -> None:
         row = uuid.UUID(job.uid).bytes
         await world.until(lambda: not world.dispatcher.select("job_by_uuid", row))
 
-    await job_world.stubbornly(
+    await job_world.retry_in_new_lives(
         world,
         lambda: world.services.indexes.put(job),
         some,
@@ -162,7 +162,7 @@ async def killed_and_released(world: index_job_world.IndexWorld) -> None:
     assert view.phase is _P.KILLED
     before = list(world.dispatcher.ran)
     assert max(Counter(before).values()) == 1
-    await job_world.stubbornly(world, lambda: world.services.indexes.release(job.uid), gone)
+    await job_world.retry_in_new_lives(world, lambda: world.services.indexes.release(job.uid), gone)
     assert world.dispatcher.ran == before
     assert all(entry.state.final for entry in world.dispatcher.tasks.values())
 

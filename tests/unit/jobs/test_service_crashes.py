@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kilnwork.api import filejobs
-from support.job_world import NS, CrashedHere, Fuse, World, stubbornly
+from support.job_world import NS, CrashedHere, Fuse, World, retry_in_new_lives
 
 _P = filejobs.FileJobPhase
 _O = filejobs.PartOutcome
@@ -27,13 +27,13 @@ async def job_of(world: World, **spec: object) -> str:
         nonlocal found
         found = (await world.create(CONTENT, key="k", **spec)).id  # type: ignore[arg-type]
 
-    await stubbornly(world, create)
+    await retry_in_new_lives(world, create)
     return found
 
 
 async def maps_and_reduces(world: World) -> None:
     job = await job_of(world, itemsPerPart=5)
-    await stubbornly(world, lambda: world.finished(job))
+    await retry_in_new_lives(world, lambda: world.finished(job))
     view = world.view(job)
     assert view.phase is _P.SUCCEEDED
     assert world.result(view) == CONTENT
@@ -44,7 +44,7 @@ async def maps_and_reduces(world: World) -> None:
 
 async def maps_one_small_part(world: World) -> None:
     job = await job_of(world, inline=True)
-    await stubbornly(world, lambda: world.finished(job))
+    await retry_in_new_lives(world, lambda: world.finished(job))
     view = world.view(job)
     assert world.result(view) == CONTENT
     assert len(world.dispatcher.ran) == 1
@@ -61,13 +61,13 @@ async def is_cancelled_and_redriven(world: World) -> None:
         if world.view(job).phase.final and world.view(job).phase is not _P.SUCCEEDED:
             await world.jobs.redrive(NS, job)
 
-    await stubbornly(world, cancel, lambda: world.finished(job))
+    await retry_in_new_lives(world, cancel, lambda: world.finished(job))
     view = world.view(job)
     assert view.phase is _P.CANCELLED
     done = view.parts.succeeded
     kept = {key for key, how in world.records(view).items() if how is _O.SUCCEEDED}
     assert len(kept) == done
-    await stubbornly(world, redrive, lambda: world.finished(job))
+    await retry_in_new_lives(world, redrive, lambda: world.finished(job))
     view = world.view(job)
     assert (view.phase, view.run) == (_P.SUCCEEDED, 2)
     assert world.result(view) == CONTENT
@@ -80,7 +80,7 @@ async def fails_and_is_redriven(world: World) -> None:
     world.dispatcher.broken = lambda work: (
         "broken" if isinstance(work, filejobs.PartWork) and work.part.number % 2 else ""
     )
-    await stubbornly(world, lambda: world.finished(job))
+    await retry_in_new_lives(world, lambda: world.finished(job))
     view = world.view(job)
     assert (view.phase, view.parts.failed, view.parts.succeeded) == (_P.FAILED, 2, 2)
     world.dispatcher.broken = lambda _: ""
@@ -89,7 +89,7 @@ async def fails_and_is_redriven(world: World) -> None:
         if world.view(job).run == 1:
             await world.jobs.redrive(NS, job)
 
-    await stubbornly(world, redrive, lambda: world.finished(job))
+    await retry_in_new_lives(world, redrive, lambda: world.finished(job))
     view = world.view(job)
     assert (view.phase, view.run) == (_P.SUCCEEDED, 2)
     assert world.result(view) == CONTENT
@@ -104,7 +104,7 @@ async def is_deleted_while_it_runs(world: World) -> None:
             await world.running(job, 1)
             await world.jobs.delete(NS, job)
 
-    await stubbornly(world, delete)
+    await retry_in_new_lives(world, delete)
     assert world.jobs.job(NS, job) is None
 
     async def swept() -> None:
@@ -112,7 +112,7 @@ async def is_deleted_while_it_runs(world: World) -> None:
             lambda: not list(world.jobs.store.list(directory)), what="empty directory"
         )
 
-    await stubbornly(world, swept)
+    await retry_in_new_lives(world, swept)
     assert all(one.state.final for one in world.dispatcher.tasks.values())
 
 
@@ -130,7 +130,7 @@ async def loses_a_result_before_it_is_merged(world: World) -> None:
         if view.run == 1 and not view.phase.final:
             world.directory_of(view).delete(["out/2-1-1.ndjson"])
 
-    await stubbornly(world, damage, lambda: world.finished(job))
+    await retry_in_new_lives(world, damage, lambda: world.finished(job))
     view = world.view(job)
     assert view.phase is _P.SUCCEEDED, view.message
     assert world.result(view) == CONTENT

@@ -70,7 +70,7 @@ async def test_a_reader_can_be_cancelled() -> None:
         await reading
 
 
-async def test_what_the_server_raises_is_raised() -> None:
+async def test_error_of_the_server_is_raised() -> None:
     async def receive() -> asgi.Message:
         await asyncio.sleep(0)
         raise ConnectionResetError

@@ -19,7 +19,7 @@ def test_where_a_mount_is(environ: dict[str, str], there: str) -> None:
     assert container_mounts.locate(Path("/var/run/x"), environ) == Path(there)
 
 
-def test_who_spells_the_name() -> None:
+def test_only_two_modules_contain_the_name_of_the_variable() -> None:
     """As other programs know it (Kubernetes documentation, HostProcess containers). The sidecar
     of the contract starts too often to import `pathlib` for it."""
     assert container_mounts.VARIABLE == "CONTAINER_SANDBOX_MOUNT_POINT"

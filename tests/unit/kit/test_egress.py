@@ -50,7 +50,7 @@ def test_the_api_server_is_refused_at_its_port_only() -> None:
         ("10.0.0.1:443", "10.0.0.1", 443),
     ],
 )
-def test_what_is_allowed_goes_before_what_is_refused(allowed: str, address: str, port: int) -> None:
+def test_allowance_takes_precedence_over_refusal(allowed: str, address: str, port: int) -> None:
     policy = egress.Policy(
         allowed=(egress.parse_allowance(allowed),), refused=frozenset({("10.0.0.1", 443)})
     )
@@ -73,6 +73,6 @@ def test_an_allowance_for_a_port_is_for_no_other() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "localhost", "1.2.3", "127.0.0.1:x", "[::1", "10.0.0.0/99"])
-def test_what_is_no_allowance_is_refused(text: str) -> None:
+def test_invalid_allowance_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         egress.parse_allowance(text)

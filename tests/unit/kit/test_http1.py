@@ -56,7 +56,7 @@ def test_a_body_is_read_however_it_comes(ends: Ends, response: bytes, step: int)
     thread.join()
 
 
-def test_one_response_after_the_other(ends: Ends) -> None:
+def test_connection_reads_several_responses_in_turn(ends: Ends) -> None:
     connection, theirs = ends
     thread = say(theirs, LENGTH + CHUNKED + LENGTH, step=11)
     for _ in range(3):
@@ -71,7 +71,7 @@ def test_headers_have_one_name(ends: Ends) -> None:
     assert connection.read_head().headers["x-a"] == "1, 2"
 
 
-def test_what_follows_a_switch_is_of_the_next_protocol(ends: Ends) -> None:
+def test_bytes_after_a_switch_belong_to_the_next_protocol(ends: Ends) -> None:
     connection, theirs = ends
     head = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n"
     say(theirs, head + b"frames", step=1000).join()

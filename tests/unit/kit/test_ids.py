@@ -44,7 +44,7 @@ def test_a_fork_draws_its_own_uids() -> None:
     assert theirs not in [ids.new_uid() for _ in range(512)]
 
 
-def test_what_is_no_uuid_is_refused() -> None:
+def test_malformed_uuid_is_refused() -> None:
     with pytest.raises(ValueError, match="badly formed"):
         ids.task_id("task-0")
 
@@ -110,5 +110,5 @@ def test_ids_of_one_source_end_differently() -> None:
         ("", None),
     ],
 )
-def test_what_may_be_a_part_of_an_id(text: str, digits: str | None) -> None:
+def test_abbreviated_id_is_recognized(text: str, digits: str | None) -> None:
     assert ids.abbreviated(text) == digits

@@ -18,7 +18,7 @@ sys.stdin.read()
 """
 
 
-def test_one_at_a_time_and_the_end_of_its_process_gives_it_back(tmp_path: Path) -> None:
+def test_lock_is_exclusive_and_released_at_the_end_of_its_process(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     command = [sys.executable, "-c", HOLD, str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
@@ -37,7 +37,7 @@ def test_one_at_a_time_and_the_end_of_its_process_gives_it_back(tmp_path: Path) 
     assert locks.read_owner(path) == os.getpid()
 
 
-def test_it_is_given_back_and_taken_again(tmp_path: Path) -> None:
+def test_released_lock_can_be_taken_again(tmp_path: Path) -> None:
     lock = locks.OwnerLock(tmp_path / "lock")
     assert lock.take()
     assert lock.take()

@@ -26,7 +26,7 @@ print(before - resident_mib())
     not hasattr(os, "confstr") or "glibc" not in (os.confstr("CS_GNU_LIBC_VERSION") or ""),
     reason="only glibc's malloc keeps it",
 )
-def test_what_lies_between_used_blocks_is_given_back() -> None:
+def test_free_memory_between_used_blocks_is_returned() -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True
     )

@@ -42,7 +42,7 @@ def test_a_daemon_that_left_session_and_parent_is_found_and_killed() -> None:
     waiting.wait_until(lambda: not daemon.alive(), what="the daemon is gone")
 
 
-def test_what_started_before_does_not_belong() -> None:
+def test_process_started_before_is_no_member() -> None:
     marker = f"{MARKER}=since-{os.getpid()}"
     name, value = marker.split("=")
     with subprocess.Popen(["sleep", "60"], env={name: value}) as child:

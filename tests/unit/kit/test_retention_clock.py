@@ -63,7 +63,7 @@ def test_a_jump_forward_and_back_makes_nothing_old(clock: clocks.ManualClock, ju
     assert is_old(kept, after, 3600)
 
 
-def test_what_was_made_while_the_clock_was_behind_is_not_old(clock: clocks.ManualClock) -> None:
+def test_things_made_while_the_clock_was_behind_are_not_old(clock: clocks.ManualClock) -> None:
     kept = RetentionClock(None, clock)
     clock.jump(-WEEK_S)
     run(kept, clock, 60)
@@ -111,7 +111,7 @@ def test_a_machine_that_starts_again_counts_a_day_at_most(
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", "null", '{"count": "x"}', "\udcff"])
-def test_what_cannot_be_read_is_a_first_start(
+def test_unreadable_file_counts_as_a_first_start(
     clock: clocks.ManualClock, tmp_path: Path, content: str
 ) -> None:
     (tmp_path / "clock").write_bytes(content.encode(errors="surrogateescape"))

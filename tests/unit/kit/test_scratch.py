@@ -20,7 +20,7 @@ def make(parent: Path, name: str = "kiln-x-1") -> scratch.Scratch:
     return scratch.Scratch("kiln-x-", parent / name)
 
 
-def test_it_is_private_and_goes_with_close(tmp_path: Path) -> None:
+def test_scratch_directory_is_private_and_removed_by_close(tmp_path: Path) -> None:
     made = make(tmp_path)
     assert made.path == tmp_path / "kiln-x-1"
     assert made.path.stat().st_mode & 0o777 == 0o700
@@ -29,7 +29,7 @@ def test_it_is_private_and_goes_with_close(tmp_path: Path) -> None:
     assert not made.path.exists()
 
 
-def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+def test_directory_of_a_killed_process_is_removed(tmp_path: Path) -> None:
     left = tmp_path / "kiln-x-left"
     program = "import os; from pathlib import Path; from kilnwork.kit import scratch; "
     program += f"scratch.Scratch('kiln-x-', Path({str(left)!r})); os._exit(1)"

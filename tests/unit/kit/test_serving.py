@@ -153,7 +153,7 @@ def test_a_client_that_left_cannot_be_taken(run: Run, place: Path | None) -> Non
     run(story())
 
 
-def test_what_an_app_has_taken_ends_with_the_listener(run: Run, place: Path | None) -> None:
+def test_hijacked_connection_ends_with_the_listener(run: Run, place: Path | None) -> None:
     async def story() -> None:
         async with World(place) as world:
             reader, writer = await world.connect()
@@ -192,7 +192,7 @@ def test_an_upgrade_that_no_app_takes_is_a_plain_request(run: Run, place: Path |
     run(story())
 
 
-def test_an_upgrade_waits_for_the_responses_before_it(run: Run) -> None:
+def test_upgrade_waits_for_the_earlier_responses(run: Run) -> None:
     async def story() -> None:
         async with World() as world:
             reader, writer = await world.connect()
@@ -215,7 +215,7 @@ def test_an_upgrade_waits_for_the_responses_before_it(run: Run) -> None:
     ],
     ids=["http 1.0", "with a body", "no connection header", "connection header without upgrade"],
 )
-def test_what_is_no_upgrade_is_handled_as_http(run: Run, request_bytes: bytes) -> None:
+def test_request_that_is_no_upgrade_is_handled_as_http(run: Run, request_bytes: bytes) -> None:
     async def story() -> None:
         async with World() as world:
             reader, writer = await world.connect()

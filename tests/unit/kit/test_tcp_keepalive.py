@@ -26,7 +26,7 @@ def test_an_idle_connection_is_probed(connection: socket.socket) -> None:
         assert option(connection, socket.TCP_USER_TIMEOUT) == 0
 
 
-def test_unacknowledged_data_ends_it(connection: socket.socket) -> None:
+def test_unacknowledged_data_ends_the_connection(connection: socket.socket) -> None:
     with connection:
         tcp_keepalive.bound_silence(connection)
         assert option(connection, socket.TCP_USER_TIMEOUT) == 20_000

@@ -34,7 +34,7 @@ def test_a_connection_that_is_closed_before_the_handshake(*, reset: bool) -> Non
     assert made.fileno() == -1
 
 
-def test_what_is_no_tls() -> None:
+def test_failed_handshake_closes_the_socket() -> None:
     here, there = socket.socketpair()
     response = threading.Thread(target=there.sendall, args=(b"HTTP/1.1 400 Bad Request\r\n\r\n",))
     response.start()

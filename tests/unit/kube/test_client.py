@@ -90,7 +90,7 @@ async def test_a_server_too_busy_for_long_says_how_long(
 
 
 @pytest.mark.parametrize("busy", [3, 99])
-async def test_what_a_busy_server_did_not_begin_is_asked_again(
+async def test_request_refused_by_a_busy_server_is_repeated(
     kube: client.Client, stand: scripted_apiserver.ScriptedApiServer, busy: int
 ) -> None:
     async def handler(_: aiohttp.web.Request) -> aiohttp.web.Response:
@@ -110,7 +110,7 @@ async def test_what_a_busy_server_did_not_begin_is_asked_again(
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-async def test_what_may_have_been_done_is_not_repeated(
+async def test_request_that_may_have_had_an_effect_is_not_repeated(
     kube: client.Client, stand: scripted_apiserver.ScriptedApiServer, status: int
 ) -> None:
     headers = {"Retry-After": "0"} if status != 429 else {}
@@ -213,7 +213,7 @@ async def test_a_torn_list_is_asked_for_whole(
     assert [p.metadata.name for p in listed.items] == ["p0", "p1", "p2"]
 
 
-async def test_one_unreadable_object_does_not_hide_the_others(
+async def test_unreadable_object_is_omitted_from_a_list(
     kube: client.Client,
     stand: scripted_apiserver.ScriptedApiServer,
     caplog: pytest.LogCaptureFixture,
@@ -334,7 +334,7 @@ async def test_error_in_a_watch_is_raised(
             pass
 
 
-async def test_slow_consumer_lets_others_run(
+async def test_slow_watch_consumer_lets_other_coroutines_run(
     kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:
     """A flood that is read without pause still leaves the event loop its turns."""

@@ -94,7 +94,7 @@ def test_a_program_that_logs_in(tmp_path: Path) -> None:
     )
     found = config.load(file)
     assert (found.proxy_url, found.compression) == ("http://p:3128", False)
-    assert found.exec == config.Exec(
+    assert found.exec == config.ExecPlugin(
         command=str(tmp_path / "bin/log-in"),
         api_version="client.authentication.k8s.io/v1",
         args=("-v",),
@@ -201,7 +201,9 @@ def test_default_directory_is_the_last_place(
         ({"users": [{"name": "u", "user": {"tokenFile": "gone"}}]}, "gone, which does not exist"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, changes: dict[str, Any], text: str) -> None:
+def test_invalid_kubeconfig_error_names_the_problem(
+    tmp_path: Path, changes: dict[str, Any], text: str
+) -> None:
     file = _write(tmp_path / "k", _kubeconfig(**changes))
     with pytest.raises(errors.ConfigurationError, match=text):
         config.load(file)
@@ -245,7 +247,7 @@ def test_service_account_of_a_pod(tmp_path: Path) -> None:
         config.in_cluster({})
 
 
-def test_a_kubeconfig_in_a_directory_of_somebody_else(
+def test_kubeconfig_in_an_unreadable_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: Path, **__: object) -> None:

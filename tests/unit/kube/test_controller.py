@@ -108,7 +108,7 @@ async def test_a_reconciler_may_ask_to_be_called_again() -> None:
     assert times == 3
 
 
-async def test_stop_lets_what_is_in_hand_finish() -> None:
+async def test_stop_lets_running_reconciles_finish() -> None:
     begun, go_on, finished = asyncio.Event(), asyncio.Event(), False
 
     async def reconcile(_: objects.Key) -> None:
@@ -129,7 +129,7 @@ async def test_stop_lets_what_is_in_hand_finish() -> None:
     assert finished
 
 
-async def test_stop_cuts_off_what_hangs() -> None:
+async def test_stop_cancels_reconciles_that_hang() -> None:
     begun = asyncio.Event()
 
     async def reconcile(_: objects.Key) -> None:

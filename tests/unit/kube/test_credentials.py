@@ -25,13 +25,13 @@ runs.write_text(str(count))
 (directory / "info").write_text(os.environ["KUBERNETES_EXEC_INFO"])
 said = [sys.argv[1:], os.environ.get("LOGIN"), sys.stdin.read()]
 (directory / "said").write_text(json.dumps(said))
-print((directory / "answer").read_text().replace("COUNT", str(count)))
+print((directory / "output").read_text().replace("COUNT", str(count)))
 sys.exit(int((directory / "code").read_text()) if (directory / "code").exists() else 0)
 """
 
 
 class Plugin:
-    """A program that prints what a test told it to, and counts its runs."""
+    """A program that prints what a test wants, and counts its runs."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -39,16 +39,16 @@ class Plugin:
         self.program.write_text(_PLUGIN.format(python=sys.executable))
         self.program.chmod(0o700)
 
-    def config(self, **more: Any) -> config.Exec:
+    def config(self, **more: Any) -> config.ExecPlugin:
         facts: dict[str, Any] = {"command": str(self.program), "api_version": V1, **more}
-        return config.Exec(**facts)
+        return config.ExecPlugin(**facts)
 
     def prints(self, *, version: str = V1, kind: str = "ExecCredential", **status: Any) -> None:
         """What comes next; COUNT in a text becomes the number of the run."""
         document: dict[str, Any] = {"apiVersion": version, "kind": kind}
         if status:
             document["status"] = status
-        (self.directory / "answer").write_text(json.dumps(document))
+        (self.directory / "output").write_text(json.dumps(document))
 
     @property
     def runs(self) -> int:
@@ -66,7 +66,7 @@ def _held(plugin: Plugin, time: clock.Clock | None = None, **more: Any) -> crede
     return credentials.Credentials(settings, time=time)
 
 
-def test_a_plugin_is_told_what_it_needs(plugin: Plugin) -> None:
+def test_plugin_gets_its_input_in_the_environment(plugin: Plugin) -> None:
     plugin.prints(token="t")
     held = _held(plugin, args=("a", "b"), env=(("LOGIN", "me"),), cluster=b'{"server":"https://h"}')
     before = held.at_hand
@@ -80,7 +80,7 @@ def test_a_plugin_is_told_what_it_needs(plugin: Plugin) -> None:
     }
 
 
-def test_a_plugin_runs_again_when_its_answer_expires(plugin: Plugin) -> None:
+def test_plugin_runs_again_when_its_credential_expires(plugin: Plugin) -> None:
     time = clock.ManualClock()
     plugin.prints(token="t-COUNT", expirationTimestamp=clock.rfc3339(time.wall() + 60))
     held = _held(plugin, time)
@@ -92,7 +92,7 @@ def test_a_plugin_runs_again_when_its_answer_expires(plugin: Plugin) -> None:
     assert held.get().token == "t-2"
 
 
-def test_an_answer_without_an_end_is_kept_until_it_is_refused(plugin: Plugin) -> None:
+def test_credential_without_expiry_is_kept_until_refused(plugin: Plugin) -> None:
     time = clock.ManualClock()
     plugin.prints(token="t-COUNT")
     held = _held(plugin, time)
@@ -101,7 +101,7 @@ def test_an_answer_without_an_end_is_kept_until_it_is_refused(plugin: Plugin) ->
     assert held.get() == first
     second = held.renew(first)
     assert second.token == "t-2"
-    assert held.renew(first) == second  # somebody else was refused with the old one too
+    assert held.renew(first) == second  # another caller was refused with the old one too
     assert plugin.runs == 2
 
 
@@ -121,7 +121,7 @@ def test_other_credentials_come_before_a_plugin(plugin: Plugin) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "text"),
+    ("document", "text"),
     [
         ({"kind": "Credential", "token": "t"}, "printed Credential of client"),
         ({"version": V1BETA1, "token": "t"}, f"is to speak {V1} and printed .*{V1BETA1}"),
@@ -131,8 +131,10 @@ def test_other_credentials_come_before_a_plugin(plugin: Plugin) -> None:
         ({"token": "t", "expirationTimestamp": "soon"}, "no RFC 3339 time"),
     ],
 )
-def test_a_wrong_answer_is_named(plugin: Plugin, answer: dict[str, Any], text: str) -> None:
-    plugin.prints(**answer)
+def test_invalid_plugin_output_is_named_in_the_error(
+    plugin: Plugin, document: dict[str, Any], text: str
+) -> None:
+    plugin.prints(**document)
     with pytest.raises(kit_errors.ConfigurationError, match=text):
         _held(plugin).get()
 
@@ -143,13 +145,13 @@ def test_a_plugin_that_fails_is_named(plugin: Plugin) -> None:
     with pytest.raises(kit_errors.ConfigurationError, match=r"log-in, which .* exit code 3"):
         _held(plugin).get()
     (plugin.directory / "code").unlink()
-    (plugin.directory / "answer").write_text("hello s3cret")
+    (plugin.directory / "output").write_text("hello s3cret")
     with pytest.raises(kit_errors.ConfigurationError, match="did not print") as caught:
         _held(plugin).get()
     assert "s3cret" not in str(caught.value)
 
 
-def test_a_missing_plugin_says_how_to_get_it(plugin: Plugin) -> None:
+def test_missing_plugin_error_has_the_install_hint(plugin: Plugin) -> None:
     absent = plugin.config(command="surely-not-there", install_hint="get it\x1b[31m from X")
     with pytest.raises(kit_errors.ConfigurationError, match=r"(?s)not found.*get it\[31m from X"):
         execplugin.run(absent)
@@ -215,7 +217,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         credentials.Credentials(settings).get()
 
 
-def test_headers_of_one_who_acts_as_another() -> None:
+def test_headers_of_impersonation() -> None:
     who = config.Impersonation(
         user="jane", uid="7", groups=("a", "b"), extra=(("example.org/ß%", ("x", "y")),)
     )
@@ -232,7 +234,7 @@ def test_headers_of_one_who_acts_as_another() -> None:
 
 
 @pytest.mark.parametrize("token", ["a b", "a\nX-Other: 1", "tök"])
-def test_what_is_no_token_never_reaches_a_header(token: str) -> None:
+def test_invalid_token_never_reaches_a_header(token: str) -> None:
     settings = config.Config(server="https://h")
     with pytest.raises(kit_errors.ConfigurationError, match="one text on one line"):
         credentials.headers(settings, credentials.Credential(token=token))

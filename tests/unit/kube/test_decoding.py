@@ -26,7 +26,7 @@ GOOD = b'{"metadata": {"name": "a"}, "spec": {"size": "3"}, "other": 1}'
 BAD = b'{"metadata": {"name": "b"}, "kind": "Thing", "spec": {"size": "x"}}'
 
 
-def test_one_object_is_read_leniently_or_refused() -> None:
+def test_object_is_decoded_leniently_or_refused() -> None:
     assert decoding.whole(GOOD, _Thing).spec.size == 3
     with pytest.raises(errors.Invalid, match="_Thing"):
         decoding.whole(BAD, _Thing)

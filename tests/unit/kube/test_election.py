@@ -27,7 +27,7 @@ def test_a_free_lease_may_be_taken_at_once() -> None:
     assert (view.wait_s(5), view.next_epoch()) == (0, 10)
 
 
-def test_a_silent_holder_keeps_it_for_one_lease_after_it_was_seen() -> None:
+def test_silent_holder_keeps_the_lease_for_its_duration() -> None:
     view = election.View(ME)
     view.see(_record(OTHER), now_s=100)
     assert view.wait_s(100) == 15
@@ -61,7 +61,7 @@ async def test_a_term_ends_by_the_clock_alone() -> None:
 @pytest.mark.parametrize(("retry_s", "renew_s", "lease_s"), [(2, 15, 15), (10, 10, 15), (0, 1, 2)])
 def test_times_that_cannot_work_are_refused(retry_s: float, renew_s: float, lease_s: int) -> None:
     with pytest.raises(ValueError, match="retry_s < renew_s < lease_s"):
-        election.Settings(
+        election.ElectionSettings(
             namespace="n", name="l", identity=ME, lease_s=lease_s, renew_s=renew_s, retry_s=retry_s
         )
 
@@ -75,7 +75,7 @@ class Leases:
         self.hang = False
         self.reads = 0
         self.mute = asyncio.Event()
-        """Once it is set, a write is kept and its answer never comes; `unanswered`: one was."""
+        """Once it is set, a write is stored and gets no response; `unanswered`: one was."""
         self.unanswered = asyncio.Event()
         self._version = 0
         stand.handler = self._serve
@@ -141,7 +141,9 @@ async def _candidate(
     kube: client.Client, identity: str = ME, **more: Any
 ) -> AsyncIterator[election.Elector]:
     times = {"lease_s": 15, "renew_s": 10.0, "retry_s": 0.05}
-    settings = election.Settings(namespace="n", name="l", identity=identity, **{**times, **more})
+    settings = election.ElectionSettings(
+        namespace="n", name="l", identity=identity, **{**times, **more}
+    )
     elector = election.Elector(kube, settings)
     try:
         yield elector
@@ -166,9 +168,7 @@ async def test_a_missing_lease_is_made_and_kept(kube: client.Client, leases: Lea
     assert await term.lost() == "it was released"
 
 
-async def test_the_next_candidate_takes_what_was_given_up(
-    kube: client.Client, leases: Leases
-) -> None:
+async def test_next_candidate_takes_a_released_lease(kube: client.Client, leases: Leases) -> None:
     async with _candidate(kube, OTHER) as second:
         async with _candidate(kube) as first:
             one = await first.acquire()
@@ -179,10 +179,8 @@ async def test_the_next_candidate_takes_what_was_given_up(
         assert (two.epoch, one.holds(), two.holds()) == (one.epoch + 1, False, True)
 
 
-async def test_a_lease_is_given_up_although_a_renewal_was_under_way(
-    kube: client.Client, leases: Leases
-) -> None:
-    """The server has it, and nobody has heard: what was last seen is not what is there."""
+async def test_lease_is_released_during_a_renewal(kube: client.Client, leases: Leases) -> None:
+    """The server has it, and its sender has not heard: the last seen Lease is outdated."""
     async with _candidate(kube) as elector:
         await elector.acquire()
         leases.mute.set()
@@ -191,7 +189,7 @@ async def test_a_lease_is_given_up_although_a_renewal_was_under_way(
         assert leases.spec()["holderIdentity"] == ""
 
 
-async def test_a_lease_that_another_has_is_not_given_up(
+async def test_a_lease_that_another_holds_is_not_released(
     kube: client.Client, leases: Leases
 ) -> None:
     async with _candidate(kube, retry_s=5.0) as elector:
@@ -208,10 +206,12 @@ async def test_a_holder_that_is_overtaken_says_so(kube: client.Client, leases: L
         why = await asyncio.wait_for(term.lost(), 30)
         assert why == f"{OTHER} holds the Lease now"
         assert not term.holds()
-    assert leases.spec()["holderIdentity"] == OTHER  # not given up in its name
+    assert leases.spec()["holderIdentity"] == OTHER  # not released in its name
 
 
-async def test_others_may_write_on_the_lease(kube: client.Client, leases: Leases) -> None:
+async def test_fields_of_other_writers_on_the_lease_are_kept(
+    kube: client.Client, leases: Leases
+) -> None:
     async with _candidate(kube) as elector:
         term = await elector.acquire()
         leases.write(strategy="OldestEmulationVersion")
@@ -224,7 +224,7 @@ async def test_others_may_write_on_the_lease(kube: client.Client, leases: Leases
 
 
 @pytest.mark.parametrize("fault", ["refuse", "hang"])
-async def test_a_holder_gives_up_before_its_lease_ends(
+async def test_term_ends_before_the_lease_expires(
     kube: client.Client, leases: Leases, fault: str
 ) -> None:
     async with _candidate(kube, lease_s=5, renew_s=0.5) as elector:
@@ -276,14 +276,14 @@ async def test_a_candidate_that_objects_leaves_a_free_lease_alone(
         found = (lease or {}).get("metadata", {}).get("annotations", {})
         return "" if found.get("about") == "this" else f"it is about {found.get('about')}"
 
-    told: list[str] = []
+    events: list[str] = []
     async with _candidate(kube, annotations={"about": "this"}, objection=objection) as elector:
-        elector.on_objection = told.append
+        elector.on_objection = events.append
         waits = asyncio.create_task(elector.acquire())
         await waiting.wait_until_async(lambda: elector.objection, what="it objects")
         reads = leases.reads
         await waiting.wait_until_async(lambda: leases.reads > reads + 2, what="it looks again")
-        assert (told, waits.done()) == (["it is about that"], False)
+        assert (events, waits.done()) == (["it is about that"], False)
         leases.annotate(about="this")
         term = await asyncio.wait_for(waits, 30)
         assert (term.holds(), elector.objection) == (True, "")

@@ -30,6 +30,6 @@ def test_a_status_becomes_the_class_of_its_reaction(
     assert (found.status, found.reason, found.retry) == (status, reason, retry)
 
 
-def test_the_text_is_the_servers_own_if_it_sent_one() -> None:
+def test_message_is_that_of_the_server_if_any() -> None:
     assert str(errors.from_status(404, "NotFound", "no such pod")) == "no such pod"
     assert "404 NotFound" in str(errors.from_status(404, "NotFound"))

@@ -42,7 +42,7 @@ def test_many_texts_of_one_reason_share_an_entry() -> None:
     assert later.message == "m99"
 
 
-def test_one_object_cannot_flood() -> None:
+def test_events_of_one_object_are_rate_limited() -> None:
     aggregator = events.Aggregator()
     taken = [_note(aggregator, "m") is not None for _ in range(events.BURST + 5)]
     assert sum(taken) == events.BURST
@@ -95,7 +95,7 @@ async def test_kube_events_are_written_and_counted_up(
     assert json.loads(body2)["count"] == 3
 
 
-async def test_an_expired_kube_event_is_written_anew(
+async def test_expired_kube_event_is_created_again(
     kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:
     async def handler(request: aiohttp.web.Request) -> aiohttp.web.Response:
@@ -116,7 +116,7 @@ async def test_an_expired_kube_event_is_written_anew(
 
 
 @pytest.mark.parametrize(("status", "tries"), [(403, 1), (503, events.TRIES)])
-async def test_what_cannot_be_written_is_dropped(
+async def test_event_that_cannot_be_written_is_dropped(
     kube: client.Client,
     stand: scripted_apiserver.ScriptedApiServer,
     caplog: pytest.LogCaptureFixture,
@@ -136,10 +136,10 @@ async def test_what_cannot_be_written_is_dropped(
 async def test_a_kube_event_made_unheard_is_not_made_twice(
     kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:
-    answers = iter([504, 409, 200])
+    statuses = iter([504, 409, 200])
 
     async def handler(_: aiohttp.web.Request) -> aiohttp.web.Response:
-        status = next(answers)
+        status = next(statuses)
         reason = {"reason": "AlreadyExists"} if status == 409 else {}
         return aiohttp.web.json_response(reason, status=status)
 

@@ -48,7 +48,7 @@ class Stored:
         return aiohttp.web.json_response(self.read())
 
 
-async def test_others_are_kept(
+async def test_other_finalizers_are_kept(
     kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:
     stored = Stored(stand, "other")
@@ -60,7 +60,7 @@ async def test_others_are_kept(
     assert stored.finalizers == ["other"]
 
 
-async def test_who_is_slower_reads_again(
+async def test_conflicting_write_is_repeated_on_the_newest_object(
     kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:
     stored = Stored(stand)
@@ -72,7 +72,7 @@ async def test_who_is_slower_reads_again(
         await finalizers.remove(kube, resource.PODS, stored.read(), finalizer=OURS)
 
 
-async def test_an_object_made_anew_is_another(
+async def test_re_created_object_is_not_changed(
     kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:
     stored = Stored(stand)

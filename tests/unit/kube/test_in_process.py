@@ -12,11 +12,11 @@ from kilnwork.api import meta, resource
 from kilnwork.kit import asgi
 from kilnwork.kube import client, config, errors, in_process, watch_stream
 
-SETTINGS = config.Config(server="https://127.0.0.1:1", token="t")  # nobody listens there
+SETTINGS = config.Config(server="https://127.0.0.1:1", token="t")  # no process listens there
 
 
 class App:
-    """Answers what the test wants, and keeps what it was sent."""
+    """Responds as the test wants, and keeps the requests."""
 
     def __init__(self, status: int = 200, body: Any = None, headers: asgi.Headers = ()) -> None:
         self.status = status
@@ -63,14 +63,14 @@ async def test_path_and_query_are_decoded_once() -> None:
     assert app.seen == [("GET", "/a b", "labelSelector=a%3Db%2Cc%20d")]
 
 
-async def test_a_refusal_is_the_error_that_it_is_over_a_connection() -> None:
+async def test_refusal_raises_the_same_error_as_over_a_connection() -> None:
     said = {"kind": "Status", "reason": "Conflict", "message": "it has changed"}
     async with client.Client(SETTINGS, app=App(409, said)) as kube:
         with pytest.raises(errors.Conflict, match="it has changed"):
             await kube.raw("PUT", "/x", body=b"{}")
 
 
-async def test_what_takes_too_long_is_unavailable_and_goes_on() -> None:
+async def test_timeout_is_unavailable_while_the_server_continues() -> None:
     app = App()
     app.gate.clear()
     async with client.Client(SETTINGS, app=app, timeout_s=0.05) as kube:
@@ -80,7 +80,7 @@ async def test_what_takes_too_long_is_unavailable_and_goes_on() -> None:
     assert app.served == 1
 
 
-async def test_who_is_cancelled_does_not_cut_off_the_server() -> None:
+async def test_cancelled_sender_does_not_cancel_the_server() -> None:
     app = App()
     app.gate.clear()
     async with client.Client(SETTINGS, app=app) as kube:
@@ -103,7 +103,7 @@ async def test_logs_take_a_connection() -> None:
 
 
 class Watched:
-    """Streams what it is told to, until the client hangs up or it is told the end."""
+    """Streams queued pieces, until the client disconnects or the end is queued."""
 
     def __init__(self, status: int = 200) -> None:
         self.status = status
@@ -142,7 +142,7 @@ def watched(kube: client.Client) -> AsyncGenerator[watch_stream.Change[meta.Part
     return kube.watch(resource.PODS, "ns", resource_version="1", type=meta.Partial)
 
 
-async def test_a_watch_needs_no_connection_and_ends_as_one_over_it() -> None:
+async def test_watch_without_connection_ends_as_over_a_connection() -> None:
     app = Watched()
     app.tell("a")
     app.tell("b")
@@ -151,7 +151,7 @@ async def test_a_watch_needs_no_connection_and_ends_as_one_over_it() -> None:
         assert [change.key async for change in watched(kube)] == [("", "a"), ("", "b")]
 
 
-async def test_the_server_hears_of_it_when_a_watch_is_closed() -> None:
+async def test_server_is_notified_when_a_watch_is_closed() -> None:
     app = Watched()
     app.tell("a")
     async with client.Client(SETTINGS, app=app) as kube:
@@ -160,7 +160,7 @@ async def test_the_server_hears_of_it_when_a_watch_is_closed() -> None:
         await asyncio.wait_for(app.hung_up.wait(), 5)
 
 
-async def test_the_server_waits_for_who_reads_a_watch_slowly() -> None:
+async def test_server_waits_for_a_slow_watch_reader() -> None:
     app = Watched()
     for number in range(30):
         app.tell(f"pod-{number}", padding=in_process.MAX_UNREAD_BYTES // 10)
@@ -176,7 +176,7 @@ async def test_the_server_waits_for_who_reads_a_watch_slowly() -> None:
         assert len([change async for change in changes]) == 29
 
 
-async def test_a_watch_that_is_refused_raises_what_it_is() -> None:
+async def test_refused_watch_raises_the_error_of_its_status() -> None:
     app = Watched(410)
     app.lines.put_nowait(msgspec.json.encode({"kind": "Status", "reason": "Expired", "code": 410}))
     app.lines.put_nowait(b"")

@@ -34,7 +34,7 @@ def test_the_first_file_to_name_a_thing_wins_with_its_directory(tmp_path: Path) 
     assert chosen.where == f"kubeconfig {first}, {second}"
 
 
-def test_the_first_current_context_counts_unless_one_is_asked_for(tmp_path: Path) -> None:
+def test_first_current_context_is_the_default(tmp_path: Path) -> None:
     other = content("two", current="y")
     other["contexts"][0]["name"] = "y"
     other["contexts"][0]["context"]["namespace"] = "team"
@@ -45,7 +45,7 @@ def test_the_first_current_context_counts_unless_one_is_asked_for(tmp_path: Path
     assert kubeconfig.read(files).namespace == "default"
 
 
-def test_absent_and_empty_files_are_passed_over(tmp_path: Path) -> None:
+def test_absent_and_empty_files_are_skipped(tmp_path: Path) -> None:
     files = [
         tmp_path / "absent",
         write(tmp_path / "empty", " \n"),
@@ -56,7 +56,7 @@ def test_absent_and_empty_files_are_passed_over(tmp_path: Path) -> None:
 
 def test_a_context_without_a_user_shows_nothing(tmp_path: Path) -> None:
     chosen = kubeconfig.read([write(tmp_path / "c", content("s", user=""))])
-    assert chosen.user == kubeconfig.User()
+    assert chosen.user == kubeconfig.AuthInfo()
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_context_without_a_user_shows_nothing(tmp_path: Path) -> None:
         (content("s", user="z"), r'names user "z", which is not there \(users: u\)'),
     ],
 )
-def test_what_cannot_be_used_is_refused_with_its_reason(
+def test_unusable_kubeconfig_is_refused_with_the_reason(
     tmp_path: Path, document: Any, message: str
 ) -> None:
     path = tmp_path / "config"

@@ -91,11 +91,11 @@ async def test_caches_that_do_not_fill_are_named(
     all_parts.add_reflector(reflector.Reflector(kube, kinds.TASKS, dict, known))
     all_parts.add_controller(Loop("one", diary, known))
     with pytest.raises(errors.NotSynced, match=r"tasks\.kilnwork\.dev: no such kind"):
-        await all_parts.start(sync_timeout_s=1.0)  # the server has to have answered
+        await all_parts.start(sync_timeout_s=1.0)  # the server must have responded
     assert diary == ["start hub", "stop hub"]
 
 
-async def test_a_part_that_fails_takes_down_what_has_started(
+async def test_failing_part_stops_the_started_parts(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     diary: list[str] = []

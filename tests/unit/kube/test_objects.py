@@ -32,7 +32,7 @@ def test_both_forms_say_the_same(obj: Any) -> None:
 
 
 @pytest.mark.parametrize("obj", [{}, {"metadata": None}, {"metadata": {"ownerReferences": None}}])
-def test_what_is_missing_is_empty(obj: Any) -> None:
+def test_missing_metadata_is_empty(obj: Any) -> None:
     assert objects.key(obj) == ("", "")
     assert (objects.uid(obj), objects.resource_version(obj)) == ("", "")
     assert (objects.age(obj), objects.owner_uids(obj)) == (("", ""), ())

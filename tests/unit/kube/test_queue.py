@@ -91,7 +91,7 @@ async def test_waiting_takers_are_served_in_turn() -> None:
     assert await work.get() is None
 
 
-async def test_a_taker_that_gives_up_passes_its_turn_on() -> None:
+async def test_cancelled_get_passes_its_key_to_the_next_waiter() -> None:
     work = queue.WorkQueue()
     first, second = (asyncio.create_task(work.get()) for _ in range(2))
     await asyncio.sleep(0)

@@ -17,12 +17,12 @@ Seen = list[tuple[str, bool, bool]]
 
 
 class Follower:
-    """A running reflector of dicts, and what it told."""
+    """A running reflector of dicts, and what it reported."""
 
     def __init__(self, kube: client.Client, server: scripted_objects.Objects) -> None:
         self.server = server
         self.cache: cache.Cache[dict[str, Any]] = cache.Cache()
-        self.told: list[tuple[str, str]] = []
+        self.reported: list[tuple[str, str]] = []
         self.last: dict[str, Any] = {}
         self.reflector = reflector.Reflector(kube, resource.PODS, dict, self.cache, self.on_change)
         self.reflector.backoff = backoff.Backoff(base_s=0.001, max_s=0.01)
@@ -31,7 +31,7 @@ class Follower:
         self, key: objects.Key, old: dict[str, Any] | None, new: dict[str, Any] | None
     ) -> None:
         verb = "added" if old is None else "deleted" if new is None else "changed"
-        self.told.append((verb, key[1]))
+        self.reported.append((verb, key[1]))
         self.last[key[1]] = old if new is None else new
 
     async def like_server(self) -> None:
@@ -69,35 +69,35 @@ async def follower(
 async def test_lists_in_pages_then_watches(
     follower: Follower, server: scripted_objects.Objects
 ) -> None:
-    assert follower.told == [("added", "a"), ("added", "b"), ("added", "c")]
+    assert follower.reported == [("added", "a"), ("added", "b"), ("added", "c")]
     server.put("a", f=1)
     server.put("d")
     server.delete("b")
     await follower.like_server()
-    assert follower.told[3:] == [("changed", "a"), ("added", "d"), ("deleted", "b")]
+    assert follower.reported[3:] == [("changed", "a"), ("added", "d"), ("deleted", "b")]
     assert follower.last["b"]["last"]
     assert (server.lists, server.watches_opened) == (1, 1)
 
 
-async def test_a_list_is_told_oldest_first_where_that_matters(
+async def test_list_is_reported_oldest_first_if_requested(
     kube: client.Client, server: scripted_objects.Objects
 ) -> None:
     for name, second in (("a", 3), ("b", 1), ("c", 2), ("d", 1)):
         server.put(name)
         server.stored[name]["metadata"]["creationTimestamp"] = f"2026-01-01T00:00:0{second}Z"
-    told: list[str] = []
+    reported: list[str] = []
     followed = reflector.Reflector(
         kube,
         resource.PODS,
         dict,
         cache.Cache[dict[str, Any]](),
-        lambda key, _, __: told.append(key[1]),
+        lambda key, _, __: reported.append(key[1]),
         scope=reflector.Scope(oldest_first=True),
     )
     running = asyncio.create_task(followed.run())
     try:
         await asyncio.wait_for(followed.synced.wait(), 30)
-        assert told == ["b", "d", "c", "a"]
+        assert reported == ["b", "d", "c", "a"]
     finally:
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -124,12 +124,12 @@ async def test_changes_while_cut_off_are_not_missed(
     await waiting.wait_until_async(lambda: follower.reflector.problem, what="a problem")
     server.refuse = None
     await follower.like_server()
-    assert follower.told[3:] == [("changed", "a"), ("deleted", "c")]
+    assert follower.reported[3:] == [("changed", "a"), ("deleted", "c")]
     assert server.lists == 1
     assert follower.reflector.problem == ""
 
 
-async def test_too_old_a_watch_lists_anew_and_tells_only_what_differs(
+async def test_expired_watch_lists_again_and_reports_differences(
     follower: Follower, server: scripted_objects.Objects
 ) -> None:
     server.refuse = aiohttp.web.Response(status=503)
@@ -140,11 +140,11 @@ async def test_too_old_a_watch_lists_anew_and_tells_only_what_differs(
     server.compact()
     server.refuse = None
     await follower.like_server()
-    assert sorted(follower.told[3:]) == [("added", "d"), ("changed", "b"), ("deleted", "a")]
+    assert sorted(follower.reported[3:]) == [("added", "d"), ("changed", "b"), ("deleted", "a")]
     assert server.lists == 2
 
 
-async def test_too_old_a_watch_lists_anew_at_once_however_long_the_server_was_away(
+async def test_expired_watch_lists_again_at_once_after_a_long_outage(
     follower: Follower, server: scripted_objects.Objects
 ) -> None:
     server.refuse = aiohttp.web.Response(status=503)
@@ -165,16 +165,16 @@ async def test_too_old_a_watch_lists_anew_at_once_however_long_the_server_was_aw
     assert server.lists == 2
 
 
-async def test_error_item_410_lists_anew(
+async def test_error_item_410_lists_again(
     follower: Follower, server: scripted_objects.Objects
 ) -> None:
     server.send_error(410, "Expired")
     await waiting.wait_until_async(lambda: server.lists == 2, what="second list")
     await follower.like_server()
-    assert len(follower.told) == 3
+    assert len(follower.reported) == 3
 
 
-async def test_a_watch_that_the_server_cannot_continue_lists_anew(
+async def test_watch_that_the_server_cannot_continue_lists_again(
     follower: Follower, server: scripted_objects.Objects
 ) -> None:
     """A real server says 500 when etcd was compacted right before the next change."""
@@ -214,7 +214,7 @@ async def test_bookmarks_move_the_place_to_resume(
     assert server.lists == 1
 
 
-async def test_an_object_made_anew_is_told_as_two(
+async def test_re_created_object_is_reported_as_delete_and_create(
     follower: Follower, server: scripted_objects.Objects
 ) -> None:
     server.refuse = aiohttp.web.Response(status=503)
@@ -224,7 +224,7 @@ async def test_an_object_made_anew_is_told_as_two(
     server.compact()
     server.refuse = None
     await follower.like_server()
-    assert follower.told[3:] == [("deleted", "a"), ("added", "a")]
+    assert follower.reported[3:] == [("deleted", "a"), ("added", "a")]
 
 
 async def test_a_torn_list_is_taken_whole(
@@ -238,7 +238,7 @@ async def test_a_torn_list_is_taken_whole(
     running = asyncio.create_task(follower.reflector.run())
     await follower.like_server()
     running.cancel()
-    assert sorted(follower.told) == [("added", name) for name in "abcde"]
+    assert sorted(follower.reported) == [("added", name) for name in "abcde"]
     limits = [query.get("limit") for _, _, query, _ in stand.asked]
     assert limits[:3] == ["500", "500", "0"]
 
@@ -272,7 +272,7 @@ async def test_retry_after_is_obeyed(
     assert not follower.reflector.synced.is_set()
 
 
-async def test_a_failing_subscriber_harms_nobody(
+async def test_failing_subscriber_does_not_disturb_other_subscribers(
     follower: Follower, server: scripted_objects.Objects
 ) -> None:
     def fail(*_: object) -> None:
@@ -286,7 +286,7 @@ async def test_a_failing_subscriber_harms_nobody(
     assert heard == [("x", "a")]
 
 
-async def test_an_unreadable_change_keeps_what_was_known(
+async def test_unreadable_change_keeps_the_cached_object(
     kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:
     server = scripted_objects.Objects(stand)

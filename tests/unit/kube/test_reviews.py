@@ -1,4 +1,4 @@
-"""Answers of the API server about people are kept for their time, and not too many of them."""
+"""Results of reviews are cached until they expire, and at most a fixed number of them."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from kilnwork.kit import clock, coroutines
 from kilnwork.kube import errors, reviews
 
 
-async def test_answers_are_remembered_for_their_time() -> None:
+async def test_results_are_cached_until_they_expire() -> None:
     now = clock.ManualClock()
     known: reviews.Remembered[int] = reviews.Remembered(now)
     asked = []
@@ -22,7 +22,7 @@ async def test_answers_are_remembered_for_their_time() -> None:
     assert await known.get("k", ask) == 2
 
 
-async def test_the_oldest_answers_are_forgotten() -> None:
+async def test_oldest_results_are_evicted() -> None:
     known: reviews.Remembered[int] = reviews.Remembered(clock.ManualClock())
     asked = []
 

@@ -71,7 +71,7 @@ def server(authority: certificates.Authority, tmp_path: Path) -> Iterator[Hangin
 
 
 def connections(server: Hanging) -> int:
-    """Open sockets of this process that are connected to the server, whoever has them."""
+    """Open sockets of this process that are connected to the server, whatever opened them."""
     port = f"{int(server.url.rpartition(':')[2]):04X}"
     lines = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
     inodes = {f"socket:[{line[9]}]" for line in lines if line[2].endswith(f":{port}")}

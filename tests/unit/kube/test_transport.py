@@ -23,7 +23,7 @@ def authority() -> certificates.Authority:
 
 @pytest.fixture
 async def tls_url(authority: certificates.Authority, tmp_path: Path) -> AsyncIterator[str]:
-    """A TLS server that asks for a client certificate and answers with its name."""
+    """A TLS server that asks for a client certificate and responds with its name."""
 
     async def handler(request: aiohttp.web.Request) -> aiohttp.web.Response:
         assert request.transport is not None
@@ -101,7 +101,7 @@ async def test_tls_to_a_plain_port_is_an_error_of_ours(
         await _seen_as(settings)
 
 
-async def test_an_answer_cut_short_is_unavailable() -> None:
+async def test_truncated_response_is_unavailable() -> None:
     async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
@@ -114,7 +114,7 @@ async def test_an_answer_cut_short_is_unavailable() -> None:
     server.close()
 
 
-async def test_a_proxy_of_the_kubeconfig_is_gone_through(
+async def test_proxy_of_the_kubeconfig_is_used(
     tls_url: str, authority: certificates.Authority
 ) -> None:
     cert, key = authority.issue("alice")
@@ -138,7 +138,9 @@ async def test_a_redirect_is_not_followed(stand: scripted_apiserver.ScriptedApiS
     assert len(stand.asked) == 1
 
 
-async def test_warnings_are_told(stand: scripted_apiserver.ScriptedApiServer) -> None:
+async def test_warnings_are_passed_to_the_callback(
+    stand: scripted_apiserver.ScriptedApiServer,
+) -> None:
     stand.respond({}, headers={"Warning": '299 - "unknown field \\"spec.foo\\""'})
     heard: list[str] = []
     async with transport.Transport(

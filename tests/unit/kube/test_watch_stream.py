@@ -25,7 +25,7 @@ def test_lines_are_the_same_however_they_arrive(
     assert got == [line for line in lines if line]
 
 
-def test_a_line_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_line_above_the_limit_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch_stream, "MAX_LINE", 100)
     cutter = watch_stream.Cutter()
     assert cutter.feed(b"x" * 90) == []
@@ -33,7 +33,7 @@ def test_a_line_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None
         cutter.feed(b"x" * 20)
 
 
-def test_numbers_in_texts_are_read_and_unknown_fields_passed_over() -> None:
+def test_numbers_in_texts_are_read_and_unknown_fields_ignored() -> None:
     line = b'{"type":"ADDED","object":{"metadata":{"name":"a","generation":"3","new":1}},"x":2}'
     found = watch_stream.change(line, meta.Partial).object
     assert found is not None

@@ -74,7 +74,7 @@ def _get(made: connections.Connections, server: connections.Server) -> bytes:
 @pytest.mark.parametrize(
     ("response", "once", "accepted"), [(KEPT, False, 1), (CLOSED, True, 2), (KEPT, True, 2)]
 )
-def test_a_connection_is_used_again_while_its_server_keeps_it(
+def test_connection_is_reused_while_the_server_keeps_it_open(
     response: bytes, *, once: bool, accepted: int
 ) -> None:
     with _serving(response, once=once) as http:
@@ -102,7 +102,7 @@ def test_after_close_no_connection_is_made(made: connections.Connections) -> Non
             _get(made, http.server)
 
 
-def test_what_is_no_http_is_unreachable(made: connections.Connections) -> None:
+def test_response_that_is_no_http_is_unreachable(made: connections.Connections) -> None:
     with (
         _serving(b"hello\r\n\r\n", once=True) as http,
         pytest.raises(errors.SourceUnreachable, match=f"{http.server} cannot be read from"),

@@ -1,4 +1,4 @@
-"""HTTP sources: versions, ranges, credentials that go to nobody else, addresses that are
+"""HTTP sources: versions, ranges, credentials sent to no other server, addresses that are
 guarded."""
 
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def test_files_are_named(kept: store.PondStore, lake: file_server.FileServer) ->
     assert sorted(lake.gets) == sorted(FILES)
 
 
-def test_one_file_is_a_source(kept: store.PondStore, lake: file_server.FileServer) -> None:
+def test_single_file_is_a_source(kept: store.PondStore, lake: file_server.FileServer) -> None:
     found = ponds.pin(kept, source_of(lake, path="d/%C3%A4%20b.csv"))
 
     assert found.manifest.digest == ponds.manifest_of({"ä b.csv": b"3\n"}).digest
@@ -163,7 +163,9 @@ def test_a_blob_is_fetched_from_where_it_stopped(
 # credentials and addresses
 
 
-def test_a_token_is_shown_and_read_anew(lake: file_server.FileServer, tmp_path: Path) -> None:
+def test_token_is_sent_and_read_for_each_request(
+    lake: file_server.FileServer, tmp_path: Path
+) -> None:
     lake.token = "first"
     source = source_of(lake, secrets=tmp_path)
     selection = origins.Selection(paths=("empty",))
@@ -253,7 +255,7 @@ def test_selections_that_http_does_not_have(
     assert lake.requests == []
 
 
-def test_what_is_not_there(lake: file_server.FileServer) -> None:
+def test_missing_file_raises_source_missing(lake: file_server.FileServer) -> None:
     with pytest.raises(errors.SourceMissing, match="no is not there"):
         source_of(lake).list(origins.Selection(paths=("no",)))
 

@@ -1,4 +1,4 @@
-"""Peers: blobs for those who show the pond's certificate, and for nobody else."""
+"""Peers: blobs only for clients with the pond's certificate."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ def made(pair: Path) -> peers.Peers:
 
 
 class World:
-    """A pond that is served, and whoever fetches from it."""
+    """A served pond and a client that fetches from it."""
 
     def __init__(self, directory: Path) -> None:
         self.kept = ponds.opened(directory / "pond")
@@ -78,7 +78,7 @@ async def test_a_blob_is_read_from_any_place(world: World, offset: int) -> None:
     assert world.served == len(FILES["a"]) - offset
 
 
-async def test_an_empty_blob_is_one(world: World) -> None:
+async def test_empty_blob_is_served(world: World) -> None:
     assert await world.read("empty") == b""
 
 
@@ -90,7 +90,7 @@ async def test_a_manifest_is_read(world: World) -> None:
     assert encoded == world.manifest.encoded
 
 
-async def test_blobs_that_are_gone(world: World) -> None:
+async def test_removed_blob_raises_source_missing(world: World) -> None:
     world.kept.blobs.remove(bytes.fromhex(world.digest("a")[7:]))
 
     with pytest.raises(errors.SourceMissing, match="any more"):
@@ -118,7 +118,7 @@ async def test_another_pond_gets_nothing(world: World, tmp_path: Path) -> None:
     assert world.served == 0
 
 
-async def test_who_shows_no_certificate_gets_nothing(world: World) -> None:
+async def test_client_without_a_certificate_gets_no_response(world: World) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     host, _, port = world.address.rpartition(":")

@@ -17,9 +17,9 @@ NEEDED = {
 }
 
 
-def test_what_is_needed_is_enough() -> None:
+def test_required_variables_are_sufficient() -> None:
     found = settings.from_environment(NEEDED)
-    assert found == settings.Settings(
+    assert found == settings.AgentSettings(
         manager="https://m",
         namespace="x",
         pond="p",
@@ -30,7 +30,7 @@ def test_what_is_needed_is_enough() -> None:
 
 
 @pytest.mark.parametrize("name", list(NEEDED))
-def test_what_is_missing_or_empty_is_named(name: str) -> None:
+def test_missing_or_empty_variable_is_named(name: str) -> None:
     with pytest.raises(errors.ConfigurationError, match=f"^{name} must be set"):
         settings.from_environment({**NEEDED, name: ""})
 

@@ -33,7 +33,7 @@ def test_a_submit_is_never_larger_than_a_frame(spare: int, expected: list[int]) 
     assert [len(one.items) for one in found] == expected
 
 
-def test_a_call_that_is_too_large_with_others_goes_alone() -> None:
+def test_call_too_large_to_share_a_submit_is_sent_alone() -> None:
     sizes = [10, batches.MAX_CALL_BYTES + 1, 10]
     found = batches.submits(item(n, data_bytes=size) for n, size in enumerate(sizes, 1))
     assert [len(one.items) for one in found] == [1, 1, 1]

@@ -72,11 +72,11 @@ def double(number: int) -> int:
     return 2 * number
 
 
-def test_those_that_can_be_imported_are_named() -> None:
+def test_importable_cached_function_is_pickled_by_name() -> None:
     assert again(lambda: double) is double
 
 
-def test_those_that_are_local_come_along() -> None:
+def test_local_cached_function_is_pickled_by_value() -> None:
     @functools.lru_cache(maxsize=7)
     def half(number: int) -> float:
         return number / 2

@@ -14,19 +14,19 @@ TASK = ids.TaskId(bytes(range(16)))
 
 @pytest.fixture
 def inner() -> Iterator[context.Context]:
-    told: list[tuple[float | None, str]] = []
-    made = context.Context(TASK, run=2, attempt=3, name="n", report=lambda *it: told.append(it))
+    reports: list[tuple[float | None, str]] = []
+    made = context.Context(TASK, run=2, attempt=3, name="n", report=lambda *it: reports.append(it))
     context.begin(made)
     yield made
     context.end()
 
 
-def test_outside_of_a_task_it_says_where_to_ask() -> None:
+def test_context_outside_of_a_task_raises_with_a_remedy() -> None:
     with pytest.raises(kiln.NotInTask, match="call it in the function that you submit"):
         kiln.context()
 
 
-def test_the_innermost_task_is_the_one_that_runs(inner: context.Context) -> None:
+def test_context_is_that_of_the_innermost_task(inner: context.Context) -> None:
     assert kiln.context() is inner
     other = context.Context(TASK, run=1, attempt=1)
     context.begin(other)
@@ -35,24 +35,24 @@ def test_the_innermost_task_is_the_one_that_runs(inner: context.Context) -> None
     assert kiln.context() is inner
 
 
-def test_it_names_the_attempt(inner: context.Context) -> None:
+def test_context_names_the_attempt(inner: context.Context) -> None:
     assert (inner.task_id, inner.run, inner.attempt) == (ids.task_text(TASK), 2, 3)
     assert (inner.name, context.Context(TASK, run=1, attempt=1).name) == ("n", inner.task_id)
     assert repr(inner) == f"<Context n {inner.task_id}/2/3>"
 
 
 def test_progress_is_reported_and_checked() -> None:
-    told: list[tuple[float | None, str]] = []
-    made = context.Context(TASK, run=1, attempt=1, report=lambda *it: told.append(it))
+    reports: list[tuple[float | None, str]] = []
+    made = context.Context(TASK, run=1, attempt=1, report=lambda *it: reports.append(it))
     made.progress(0.5, "half")
     made.progress(message="who knows")
     with pytest.raises(ValueError, match=r"progress\(50\): the fraction must be from 0 to 1"):
         made.progress(50)
-    assert told == [(0.5, "half"), (None, "who knows")]
+    assert reports == [(0.5, "half"), (None, "who knows")]
     context.Context(TASK, run=1, attempt=1).progress(1)
 
 
-def test_it_is_cancelled_once_it_is_told_to_stop(inner: context.Context) -> None:
+def test_context_is_cancelled_after_stop(inner: context.Context) -> None:
     assert not inner.cancelled
     inner.stop()
     assert inner.cancelled
@@ -69,7 +69,7 @@ def test_its_logger_writes_to_its_output_with_its_facts(
     assert (facts["task_id"], facts["attempt"], facts["mine"]) == (inner.task_id, 3, 2)
 
 
-def test_without_logging_set_up_it_writes_to_standard_error(
+def test_logger_without_configuration_writes_to_stderr(
     inner: context.Context, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root, mine = logging.getLogger(), logging.getLogger("kilnwork.task")

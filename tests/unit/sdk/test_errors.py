@@ -45,7 +45,7 @@ def test_facts_are_attributes_of_the_error() -> None:
     assert errors.NotPicklable("message", path="arguments[0]").path == "arguments[0]"
 
 
-def test_an_error_without_a_message_says_what_its_class_means() -> None:
+def test_error_without_a_message_has_the_class_docstring() -> None:
     assert "kiln.start()" in str(errors.NoSession())
 
 

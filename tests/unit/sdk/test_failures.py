@@ -14,7 +14,7 @@ import kilnwork
 from kilnwork.api import attempts, reasons
 from kilnwork.api import task as api_task
 from kilnwork.kit import ids
-from kilnwork.sdk import errors, failures, running
+from kilnwork.sdk import errors, failures, function_calls
 from support import python_subprocess
 
 TASK = ids.TaskId(bytes(range(16)))
@@ -36,7 +36,7 @@ class Odd(Exception):
     """Takes other arguments than it passes on."""
 
     def __init__(self, host: str, *, port: int) -> None:
-        super().__init__(f"{host}:{port} does not answer")
+        super().__init__(f"{host}:{port} does not respond")
         self.port = port
 
 
@@ -80,7 +80,7 @@ def test_an_exception_comes_back_as_itself(error: Exception) -> None:
     assert {**vars(got)} == {**vars(error)} or isinstance(error, ExceptionGroup)
 
 
-def test_what_was_printed_there_is_printed_here() -> None:
+def test_remote_traceback_is_printed_in_the_driver() -> None:
     def inner() -> None:
         raise ValueError("at the bottom")
 
@@ -98,7 +98,7 @@ def test_what_was_printed_there_is_printed_here() -> None:
         "in inner",
         "ValueError: at the bottom",
         "The above exception was the direct cause",
-        "Odd: host:80 does not answer",
+        "Odd: host:80 does not respond",
     ):
         assert text in printed
     assert got.__notes__ == ["try another host"]
@@ -127,7 +127,7 @@ def test_frames_of_ours_above_the_users_are_left_out() -> None:
 
     for function in (fails, fails_too):
         try:
-            running.call(function, (), {})
+            function_calls.call(function, (), {})
         except ValueError as error:
             found = error.with_traceback(error.__traceback__.tb_next)  # type: ignore[union-attr]
             text = str(there_and_back(found).__cause__)
@@ -137,7 +137,7 @@ def test_frames_of_ours_above_the_users_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("error", [Holding(), Mute()], ids=["holding", "mute"])
-def test_what_cannot_be_pickled_is_told(error: Exception) -> None:
+def test_error_that_cannot_be_pickled_becomes_task_failed(error: Exception) -> None:
     got = there_and_back(raised(error))
     assert isinstance(got, errors.TaskFailed)
     assert got.type == f"{__name__}.{type(error).__name__}"
@@ -150,7 +150,7 @@ def test_what_cannot_be_pickled_is_told(error: Exception) -> None:
 @pytest.mark.parametrize(
     "error", [SystemExit(3), KeyboardInterrupt(), StopIteration(1), GeneratorExit()], ids=repr
 )
-def test_what_would_end_the_driver_is_told_and_not_raised(error: BaseException) -> None:
+def test_exception_that_would_end_the_driver_becomes_task_failed(error: BaseException) -> None:
     got = there_and_back(raised(error))
     assert isinstance(got, errors.TaskFailed)
     assert got.type == type(error).__name__
@@ -199,7 +199,7 @@ def test_an_error_is_never_a_blob_and_keeps_its_ends() -> None:
 
 
 @given(st.text(), st.lists(st.text(), max_size=5))
-def test_any_text_can_be_told(text: str, notes: list[str]) -> None:
+def test_error_text_may_contain_any_characters(text: str, notes: list[str]) -> None:
     error = Holding()
     error.args = (text,)
     for note in notes:
@@ -248,7 +248,7 @@ def test_killed_is_cancelled_whatever_else_is_known() -> None:
     assert isinstance(error.__cause__, ValueError)
 
 
-def test_what_the_task_raised_is_raised() -> None:
+def test_error_of_the_task_is_raised_again() -> None:
     payload = failures.pack_error(raised(Odd("host", port=1)))
     error = outcome(reason=reasons.Reason.RAISED, payload=payload)
     assert isinstance(error, Odd)
@@ -276,7 +276,7 @@ def test_a_failed_input_is_the_cause() -> None:
     assert isinstance(error.__cause__.__cause__, ZeroDivisionError)
 
 
-def test_an_error_that_cannot_be_read_is_still_one() -> None:
+def test_unreadable_error_payload_becomes_task_failed() -> None:
     error = outcome(reason="Raised", payload=attempts.Payload(attempts.ERROR, b"\xc1"))
     assert isinstance(error, errors.TaskFailed)
     assert "cannot be read" in str(error)

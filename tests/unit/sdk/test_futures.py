@@ -66,7 +66,7 @@ def test_a_result_without_a_value_is_none(silent: Dispatcher, session: driver.Dr
     assert future.result(30) is None
 
 
-def test_what_the_task_raised_is_raised(silent: Dispatcher, session: driver.Driver) -> None:
+def test_result_raises_the_error_of_the_task(silent: Dispatcher, session: driver.Driver) -> None:
     future = submit(session)
     silent.wait_items(1)
     silent.results(failed_result(1, pickling.pack_error(ValueError("no such shard"))))
@@ -87,7 +87,7 @@ def test_what_the_task_raised_is_raised(silent: Dispatcher, session: driver.Driv
         (task.State.KILLED, "Killed", errors.Cancelled),
     ],
 )
-def test_without_an_exception_the_reason_says_what_is_raised(
+def test_reason_without_an_exception_selects_the_error_class(
     silent: Dispatcher,
     session: driver.Driver,
     state: task.State,
@@ -114,9 +114,7 @@ def test_a_result_that_takes_too_long(silent: Dispatcher, session: driver.Driver
     assert future.result(30) == 1
 
 
-def test_a_large_result_is_read_when_it_is_asked_for(
-    silent: Dispatcher, session: driver.Driver
-) -> None:
+def test_large_result_is_read_on_demand(silent: Dispatcher, session: driver.Driver) -> None:
     value = "x" * 200_000
     payload = pickling.pack_value(value, session.blobs)
     assert payload.digest is not None
@@ -179,7 +177,7 @@ def test_callbacks_run_once_in_order_in_a_thread_of_their_own(
     assert called == [(number, "kiln callbacks", 1) for number in range(3)]
 
 
-def test_a_callback_on_what_is_done_is_called_at_once(session: driver.Driver) -> None:
+def test_callback_of_a_done_future_is_called_at_once(session: driver.Driver) -> None:
     future = submit(session)
     future.result(30)
     called: list[threading.Thread] = []
@@ -187,27 +185,27 @@ def test_a_callback_on_what_is_done_is_called_at_once(session: driver.Driver) ->
     assert called == [threading.current_thread()]
 
 
-def test_callbacks_are_called_although_nobody_waits(session: driver.Driver) -> None:
-    told = threading.Event()
-    submit(session).add_done_callback(lambda _: told.set())
-    assert told.wait(10)
+def test_callbacks_are_called_although_no_thread_waits(session: driver.Driver) -> None:
+    called = threading.Event()
+    submit(session).add_done_callback(lambda _: called.set())
+    assert called.wait(10)
 
 
-def test_what_a_callback_raises_is_logged_and_the_next_is_called(
+def test_error_of_a_callback_is_logged_and_the_next_is_called(
     silent: Dispatcher, session: driver.Driver, caplog: pytest.LogCaptureFixture
 ) -> None:
     future = submit(session)
-    told = threading.Event()
+    called = threading.Event()
 
     def fail(_: Any) -> None:
         raise KeyError("in a callback")
 
     future.add_done_callback(fail)
-    future.add_done_callback(lambda _: told.set())
+    future.add_done_callback(lambda _: called.set())
     silent.wait_items(1)
     with caplog.at_level(logging.ERROR):
         silent.results(success(1))
-        assert told.wait(10)
+        assert called.wait(10)
         future.add_done_callback(fail)
     assert [record.message for record in caplog.records] == ["a callback of a future failed"] * 2
     assert "in a callback" in caplog.text
@@ -251,7 +249,7 @@ async def test_a_future_can_be_awaited(session: driver.Driver) -> None:
     assert threading.active_count() == before
 
 
-async def test_awaiting_raises_what_the_task_raised(
+async def test_awaiting_raises_the_error_of_the_task(
     silent: Dispatcher, session: driver.Driver
 ) -> None:
     future = submit(session)
@@ -261,7 +259,7 @@ async def test_awaiting_raises_what_the_task_raised(
         await future
 
 
-async def test_cancelling_who_awaits_does_not_cancel_the_task(
+async def test_cancelling_a_waiting_coroutine_does_not_cancel_the_task(
     silent: Dispatcher, session: driver.Driver
 ) -> None:
     future = submit(session)
@@ -275,7 +273,9 @@ async def test_cancelling_who_awaits_does_not_cancel_the_task(
     assert silent.all_of(messages.Cancel) == []
 
 
-def test_several_loops_await_one_future(silent: Dispatcher, session: driver.Driver) -> None:
+def test_several_event_loops_can_await_the_same_future(
+    silent: Dispatcher, session: driver.Driver
+) -> None:
     future = submit(session)
     got: list[int] = []
 
@@ -292,14 +292,16 @@ def test_several_loops_await_one_future(silent: Dispatcher, session: driver.Driv
     assert got == [1, 1, 1]
 
 
-def test_a_loop_that_is_closed_harms_nobody(silent: Dispatcher, session: driver.Driver) -> None:
+def test_closed_event_loop_does_not_disturb_other_waiters(
+    silent: Dispatcher, session: driver.Driver
+) -> None:
     future = submit(session)
 
-    async def give_up() -> None:
+    async def await_with_timeout() -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(_awaited(future), 0.01)
 
-    asyncio.run(give_up())
+    asyncio.run(await_with_timeout())
     silent.wait_items(1)
     silent.results(success(1))
     assert future.result(30) == 1
@@ -309,9 +311,7 @@ async def _awaited(future: futures.Future[Any]) -> Any:
     return await future
 
 
-def test_a_call_is_finished_when_those_that_wait_for_it_wake(
-    silent: Dispatcher, session: driver.Driver
-) -> None:
+def test_future_is_done_when_its_waiters_wake(silent: Dispatcher, session: driver.Driver) -> None:
     future, seen = submit(session), list[int]()
     future.when_done(lambda *_: seen.append(session.unfinished))
     assert session.unfinished == 1
@@ -332,11 +332,11 @@ def test_ctrl_c_in_result_leaves_everything_usable(
     with pytest.raises(KeyboardInterrupt):
         first.result()
 
-    def answer(item: calls.CallItem | calls.Watched) -> calls.CallResult:
+    def respond(item: calls.CallItem | calls.Watched) -> calls.CallResult:
         return success(item.number, str(item.number))
 
-    # If it hit while something was read, that link is given up, and the next one asks.
-    silent.respond, silent.watch = answer, answer
+    # If it hit while something was read, that link is closed, and the next one asks.
+    silent.respond, silent.watch = respond, respond
     silent.results(success(1, "1"), success(2, "2"))
     assert (first.result(30), second.result(30)) == (1, 2)
 
@@ -347,7 +347,7 @@ def test_a_storm_of_ctrl_c_loses_no_result(dispatcher: Dispatcher) -> None:
     """Signals hit anywhere: in submits, writes, reads, settling. What is open comes in the end."""
     done: dict[ids.TaskId, attempts.Payload] = {}
 
-    def answer(item: calls.CallItem) -> calls.CallResult:
+    def respond(item: calls.CallItem) -> calls.CallResult:
         done[item.task] = item.arguments
         return scripted_dispatcher.succeeded(item)
 
@@ -356,7 +356,7 @@ def test_a_storm_of_ctrl_c_loses_no_result(dispatcher: Dispatcher) -> None:
             return ended_result(item.number, task.State.PENDING)
         return calls.CallResult(item.number, task.State.SUCCESS, "", "", done[item.task])
 
-    dispatcher.respond, dispatcher.watch = answer, watch
+    dispatcher.respond, dispatcher.watch = respond, watch
     interrupts = Interrupts()
     with open_driver(dispatcher) as stormy:
         for _ in range(100):

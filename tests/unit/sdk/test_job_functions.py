@@ -100,7 +100,7 @@ def test_function_stays_a_function() -> None:
     assert later(datetime.date(2026, 1, 2)).close() is None
 
 
-def test_least_that_is_said() -> None:
+def test_job_without_settings_has_a_minimal_manifest() -> None:
     body = plain.manifest()
     assert body["metadata"] == {
         "name": "plain",
@@ -236,7 +236,7 @@ def tasked() -> None: ...
         ({}, kiln.http(EXPORT), "give name="),
     ],
 )
-def test_what_cannot_be_a_job_is_refused(
+def test_invalid_job_is_refused(
     given: dict[str, Any], function: Callable[..., Any], words: str
 ) -> None:
     with pytest.raises(kiln.BadOption, match=words):
@@ -265,7 +265,7 @@ def test_values_are_checked_before_anything_is_sent(untyped: dict[str, Any]) -> 
         untyped["counted"].submit(index=3)
 
 
-def test_how_it_is_submitted_is_checked(untyped: dict[str, Any]) -> None:
+def test_submit_options_are_checked(untyped: dict[str, Any]) -> None:
     with pytest.raises(kiln.BadOption, match="no option is called 'retries'"):
         untyped["plain"].options(retries=3)
     with pytest.raises(kiln.BadOption, match="start_after"):
@@ -276,7 +276,7 @@ def test_how_it_is_submitted_is_checked(untyped: dict[str, Any]) -> None:
         kiln.job("x").options(depends_on=[{"kind": "Pod", "name": "a"}])
 
 
-def test_sessions_without_jobs_say_what_to_do() -> None:
+def test_session_without_jobs_raises_with_a_remedy() -> None:
     with pytest.raises(kiln.NoSession):
         plain.submit()
     with kiln.testing.inline(), pytest.raises(kiln.ConfigurationError, match=r"kiln\.connect"):
@@ -325,7 +325,7 @@ def test_list_of_another_job() -> None:
 def item_hook(item: str) -> None: ...
 
 
-def test_what_it_depends_on() -> None:
+def test_depends_on_accepts_jobs_names_and_items() -> None:
     assert spec(chained)["dependsOn"] == [
         {"kind": "JobConfig", "name": "plain"},
         {"kind": "JobConfig", "name": "deployed"},

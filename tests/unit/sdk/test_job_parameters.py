@@ -112,7 +112,7 @@ def through(annotation: Any, value: Any, default: Any = ...) -> Any:
         (tuple[int, str], (1, "a")),
     ],
 )
-def test_value_arrives_as_it_was_submitted(annotation: Any, value: Any) -> None:
+def test_value_arrives_unchanged(annotation: Any, value: Any) -> None:
     default = False if annotation is bool else ...
     assert through(annotation, value, default) == {"x": value}
 
@@ -145,7 +145,9 @@ def test_default_applies_where_nothing_is_given(
         ("Missing", ..., "Missing"),
     ],
 )
-def test_what_cannot_be_an_option_is_refused(annotation: Any, default: Any, words: str) -> None:
+def test_parameter_that_cannot_be_an_option_is_refused(
+    annotation: Any, default: Any, words: str
+) -> None:
     with pytest.raises(kiln.BadOption, match=words):
         parameters(with_default(annotation, default))
 
@@ -170,7 +172,7 @@ def test_bad_value_is_named(annotation: Any, value: Any, words: str) -> None:
         found.encode(value)
 
 
-def test_what_does_not_suit_the_annotation_fails_in_the_worker() -> None:
+def test_value_against_the_annotation_fails_in_the_worker() -> None:
     (found,) = parameters(with_default(dict[str, int]))
     with pytest.raises(ValueError, match="int"):
         found.value({"a": "b"})

@@ -13,7 +13,7 @@ def nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"retries": -1}, "retries=-1: must be an integer from 0 to 999"),
         ({"retries": True}, "retries=True: must be an integer"),
@@ -43,11 +43,11 @@ def nothing() -> None:
     ],
 )
 def test_a_bad_option_is_refused_with_its_name_value_and_remedy(
-    given: dict[str, Any], told: str
+    given: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(kiln.BadOption) as caught:
         kiln.task(**given)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     with pytest.raises(ValueError) as named:  # noqa: PT011 - a BadOption is one
         kiln.task(nothing, **given)
     assert str(named.value).startswith(f"{__name__}:nothing: ")

@@ -129,7 +129,7 @@ def test_futures_in_the_value_of_a_future_stay_futures(blobs: blob_store.Blobs) 
     assert args[0][0].task == TWO
 
 
-def test_futures_among_what_only_cloudpickle_can_pickle_count_once(blobs: blob_store.Blobs) -> None:
+def test_futures_in_values_for_cloudpickle_are_counted_once(blobs: blob_store.Blobs) -> None:
     payload, needs = pickling.pack_arguments(([Pending(ONE), lambda: 7],), {}, blobs)
     args, _ = pickling.unpack_arguments(payload, blobs, lambda *_: "value")
     assert needs == (ONE,)
@@ -152,9 +152,7 @@ def test_large_values_are_blobs(blobs: blob_store.Blobs) -> None:
 
 
 @pytest.mark.parametrize("size", [10, 200_000, 3_000_000])
-def test_arrays_come_back_and_may_be_changed_by_one_without_the_others(
-    blobs: blob_store.Blobs, size: int
-) -> None:
+def test_unpacked_arrays_are_writable_and_independent(blobs: blob_store.Blobs, size: int) -> None:
     sent = {"a": np.arange(size), "b": np.ones(size, dtype="f4"), "c": "text"}
     payload = pickling.pack_value(sent, blobs)
     first, second = back(payload, blobs), back(payload, blobs)
@@ -197,7 +195,7 @@ def test_large_bytes_are_written_as_they_are(kind: type) -> None:
     assert pickling.unpack_value(payload, store) == [value]
 
 
-def test_the_memory_of_a_large_array_is_written_as_it_is() -> None:
+def test_large_array_is_written_without_a_copy() -> None:
     store = Recording()
     array = np.arange(100_000)
     payload = pickling.pack_value([array, array[::-1].copy()], store)
@@ -207,7 +205,7 @@ def test_the_memory_of_a_large_array_is_written_as_it_is() -> None:
     assert pickling.unpack_value(payload, store)[0][0] == -1, "it was copied before it was written"
 
 
-def test_blobs_that_a_value_refers_to_are_named_beside_it(blobs: blob_store.Blobs) -> None:
+def test_payload_names_the_blobs_that_a_value_refers_to(blobs: blob_store.Blobs) -> None:
     payload, _ = pickling.pack_arguments((Referring(b"r" * 32), Referring(b"r" * 32)), {}, blobs)
     assert payload.blobs == (b"r" * 32,)
     assert pickling.pack_value(Referring(b"s" * 32), blobs).blobs == (b"s" * 32,)
@@ -259,7 +257,7 @@ class Slotted:
         ((1, Holder().look), {}, "arguments[1].__self__.lock"),
     ],
 )
-def test_what_cannot_be_pickled_is_named(
+def test_error_names_the_part_that_cannot_be_pickled(
     args: Any, kwargs: dict[str, Any], path: str, blobs: blob_store.Blobs
 ) -> None:
     args = args if isinstance(args, tuple) else (args,)
@@ -275,7 +273,7 @@ def test_a_result_that_cannot_be_pickled_is_named(blobs: blob_store.Blobs) -> No
         pickling.pack_value([Holder()], blobs)
 
 
-def test_what_is_nested_too_deeply_says_so(blobs: blob_store.Blobs) -> None:
+def test_error_says_that_a_value_is_nested_too_deeply(blobs: blob_store.Blobs) -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
@@ -283,7 +281,7 @@ def test_what_is_nested_too_deeply_says_so(blobs: blob_store.Blobs) -> None:
         pickling.pack_value(deep, blobs)
 
 
-def test_a_generator_is_refused_with_what_to_do(blobs: blob_store.Blobs) -> None:
+def test_generator_is_refused_with_a_remedy(blobs: blob_store.Blobs) -> None:
     with pytest.raises(errors.NotPicklable, match="send a list of its values; a task that yields"):
         pickling.pack_value((n for n in range(3)), blobs)
 
@@ -302,7 +300,7 @@ class Raising:
         raise ValueError("no thank you")
 
 
-def test_an_error_of_the_users_own_reduce_is_told(blobs: blob_store.Blobs) -> None:
+def test_error_of_a_users_reduce_is_in_the_message(blobs: blob_store.Blobs) -> None:
     with pytest.raises(errors.NotPicklable, match=r"arguments\[0\]: ValueError: no thank you"):
         pickling.pack_arguments((Raising(),), {}, blobs)
 
@@ -353,7 +351,7 @@ def test_modules_that_no_worker_can_import_are_taken_along(tmp_path: Path) -> No
     assert called_elsewhere(tmp_path, data, "7") == "35"
 
 
-def test_a_module_that_is_missing_says_what_to_do(blobs: blob_store.Blobs) -> None:
+def test_missing_module_raises_with_a_remedy(blobs: blob_store.Blobs) -> None:
     payload = attempts.Payload(attempts.PICKLE, b"cnot_here\nThing\n.")
     with pytest.raises(ModuleNotFoundError) as caught:
         pickling.unpack_value(payload, blobs)

@@ -7,7 +7,7 @@ from kilnwork.sdk import polling
 
 
 @pytest.mark.parametrize("timeout_s", [None, 0.0, 60.0])
-def test_what_is_over_is_asked_about_once(timeout_s: float | None) -> None:
+def test_finished_job_is_polled_once(timeout_s: float | None) -> None:
     asked = list[bool]()
 
     def done() -> bool:
@@ -18,10 +18,10 @@ def test_what_is_over_is_asked_about_once(timeout_s: float | None) -> None:
     assert asked == [True]
 
 
-def test_without_time_left_it_is_still_asked_about() -> None:
+def test_condition_is_checked_once_with_timeout_zero() -> None:
     assert not polling.wait_until(lambda: False, 0.0, time=clock.SystemClock())
 
 
-def test_it_is_asked_again_until_it_is_over() -> None:
+def test_condition_is_polled_until_it_is_true() -> None:
     responses = iter([False, False, True])
     assert polling.wait_until(lambda: next(responses), None, time=clock.SystemClock())

@@ -47,7 +47,7 @@ def a_line(
     return line, items
 
 
-def test_it_says_how_many_are_done_and_what_is_left(time: clock.ManualClock) -> None:
+def test_line_shows_done_and_remaining_calls(time: clock.ManualClock) -> None:
     line, items = a_line(screen := Screen(), time, 4)
     line.draw()
     assert lines(screen)[-1] == "leaf  [..........]   0%  0 of 4"
@@ -63,7 +63,7 @@ def test_it_says_how_many_are_done_and_what_is_left(time: clock.ManualClock) -> 
     assert lines(screen) == ["leaf  [##########] 100%  4 of 4  2/s  in 2 s"]
 
 
-def test_failures_are_printed_above_it_as_they_happen(time: clock.ManualClock) -> None:
+def test_failures_are_printed_above_the_line(time: clock.ManualClock) -> None:
     line, items = a_line(screen := Screen(), time, 3)
     items[1].fail(ValueError("bad leaf\nwith details"))
     line.draw()
@@ -80,7 +80,7 @@ def test_failures_are_printed_above_it_as_they_happen(time: clock.ManualClock) -
     ]
 
 
-def test_of_many_failures_the_first_are_printed(time: clock.ManualClock) -> None:
+def test_only_the_first_of_many_failures_are_printed(time: clock.ManualClock) -> None:
     line, items = a_line(screen := Screen(), time, 100)
     for each in items:
         each.fail(ValueError("no"))
@@ -117,7 +117,7 @@ def test_a_pipe_gets_nothing() -> None:
         assert threading.active_count() == before
 
 
-def test_it_ends_by_itself_and_leaves_a_whole_line() -> None:
+def test_line_ends_by_itself_when_all_calls_are_done() -> None:
     one = Ended()
     shown = progress.show(futures.Futures([one]), "leaf", stream=(screen := Screen()))
     assert isinstance(shown, progress.Line)
@@ -128,7 +128,7 @@ def test_it_ends_by_itself_and_leaves_a_whole_line() -> None:
     assert lines(screen)[0].startswith("leaf  [##########] 100%  1 of 1")
 
 
-def test_it_is_left_early_with_a_whole_line() -> None:
+def test_line_is_complete_when_its_block_is_left_early() -> None:
     with progress.show(futures.Futures([Ended()]), "leaf", stream=(screen := Screen())):
         pass
     assert lines(screen) == ["leaf  [..........]   0%  0 of 1", ""]

@@ -1,4 +1,4 @@
-"""Sessions: what they send, keep, say again and let go."""
+"""Sessions: what they send, keep, send again and release."""
 
 import gc
 import os
@@ -60,7 +60,7 @@ def test_calls_made_together_are_sent_together(
     assert [each.result(30) for each in futures] == list(range(1000))
 
 
-def test_a_single_call_is_sent_although_nobody_waits(
+def test_single_call_is_sent_although_no_thread_waits(
     dispatcher: Dispatcher, session: driver.Driver
 ) -> None:
     future = submit(session)
@@ -85,7 +85,7 @@ def test_a_call_that_fits_into_no_frame_is_refused_at_once(
     assert submit(session, needs=needs[:40_000]).result(30) == 1
 
 
-def test_a_template_is_named_once_and_found_by_what_it_says(
+def test_equal_specs_share_one_template_number(
     dispatcher: Dispatcher, session: driver.Driver
 ) -> None:
     same = task.TaskSpec(call=task.Call(function="tests:nothing"))
@@ -120,10 +120,10 @@ def test_templates_that_are_not_used_are_forgotten_by_both_sides(
             submit(session)
     assert len(session._templates) <= 2100
     assert kept in session._templates
-    told = {each.number for each in dispatcher.all_of(messages.Template)}
+    known = {each.number for each in dispatcher.all_of(messages.Template)}
     forgotten = {number for each in dispatcher.all_of(messages.Forget) for number in each.numbers}
     until(lambda: len(dispatcher.all_of(messages.Forget)) >= 7, "they are forgotten")
-    assert forgotten <= told
+    assert forgotten <= known
     with pytest.raises(session_module.TemplateForgotten):
         session.submit(2, function="tests:nothing", arguments=json("1"))
     assert submit(session, spec=spec(1)).result(30) == 1
@@ -213,7 +213,7 @@ def test_the_id_is_there_at_once(dispatcher: Dispatcher, session: driver.Driver)
     dispatcher.send(messages.Accepted(1))
 
 
-def test_who_gets_the_id_finds_the_call(
+def test_id_is_returned_only_after_its_call_was_sent(
     dispatcher: Dispatcher, session: driver.Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A slot wrote the id of a child into a file, and the driver that read it asked for the child
@@ -222,8 +222,8 @@ def test_who_gets_the_id_finds_the_call(
         monkeypatch.setattr(link_thread, name, 600_000)
     dispatcher.respond = lambda _: None
     future = submit(session)
-    told = future.id
-    assert [ids.task_text(item.task) for item in dispatcher.wait_items(1)] == [told]
+    task_id = future.id
+    assert [ids.task_text(item.task) for item in dispatcher.wait_items(1)] == [task_id]
 
 
 def test_with_a_key_the_id_is_that_of_the_call_that_exists(
@@ -266,7 +266,7 @@ def test_results_come_before_or_after_the_call_is_found(
     assert not session._unconfirmed
 
 
-def test_a_task_of_somebody_else_is_watched(dispatcher: Dispatcher, session: driver.Driver) -> None:
+def test_task_of_another_session_is_watched(dispatcher: Dispatcher, session: driver.Driver) -> None:
     wanted = ids.new_task_id()
     future = session.future(wanted)
     watched = dispatcher.wait_for(messages.Watch).items[0]
@@ -275,9 +275,7 @@ def test_a_task_of_somebody_else_is_watched(dispatcher: Dispatcher, session: dri
     assert future.result(30) == 3
 
 
-def test_a_task_that_nobody_knows_is_a_lookup_error(
-    dispatcher: Dispatcher, session: driver.Driver
-) -> None:
+def test_unknown_task_raises_lookup_error(dispatcher: Dispatcher, session: driver.Driver) -> None:
     future = session.future(ids.new_task_id())
     number = dispatcher.wait_for(messages.Watch).items[0].number
     dispatcher.results(ended_result(number, task.State.PENDING))
@@ -288,7 +286,7 @@ def test_a_task_that_nobody_knows_is_a_lookup_error(
 # connecting again
 
 
-def test_after_a_reconnect_everything_that_matters_is_said_again(
+def test_reconnect_sends_open_calls_watches_and_cancels_again(
     dispatcher: Dispatcher, session: driver.Driver
 ) -> None:
     dispatcher.respond = lambda _: None
@@ -338,18 +336,18 @@ def test_calls_made_while_there_is_no_link_are_sent_on_the_next(
 def test_a_burst_survives_links_that_are_cut_again_and_again(
     dispatcher: Dispatcher, session: driver.Driver
 ) -> None:
-    """Each result comes, whatever of it was cut: a watched task answers anew, as a dispatcher
-    that has it does."""
+    """Each result arrives, wherever its link was cut: a watched task gets its result again, as from
+    a dispatcher that has it."""
     done: dict[ids.TaskId, attempts.Payload] = {}
 
-    def answer(item: calls.CallItem) -> calls.CallResult:
+    def respond(item: calls.CallItem) -> calls.CallResult:
         done[item.task] = item.arguments
         return scripted_dispatcher.succeeded(item)
 
     def watch(item: calls.Watched) -> calls.CallResult:
         return calls.CallResult(item.number, task.State.SUCCESS, "", "", done[item.task])
 
-    dispatcher.respond, dispatcher.watch = answer, watch
+    dispatcher.respond, dispatcher.watch = respond, watch
     stop = threading.Event()
 
     def cut() -> None:
@@ -367,7 +365,7 @@ def test_a_burst_survives_links_that_are_cut_again_and_again(
         cutter.join()
 
 
-def test_a_cancel_is_said_again_until_the_task_is_over(
+def test_cancel_is_sent_again_until_the_task_has_finished(
     dispatcher: Dispatcher, session: driver.Driver
 ) -> None:
     dispatcher.respond = lambda _: None
@@ -407,8 +405,8 @@ def test_when_the_dispatcher_stays_away_all_futures_fail(dispatcher: Dispatcher)
     dispatcher.respond = lambda _: None
     lasting = open_driver(dispatcher, patience_s=0.05)
     futures = [submit(lasting) for _ in range(3)]
-    told = threading.Event()
-    futures[0].add_done_callback(lambda _: told.set())
+    called = threading.Event()
+    futures[0].add_done_callback(lambda _: called.set())
     dispatcher.wait_items(3)
     dispatcher.stop()
     for future in futures:
@@ -416,7 +414,7 @@ def test_when_the_dispatcher_stays_away_all_futures_fail(dispatcher: Dispatcher)
             future.result(30)
         assert future.done()
         assert not future.cancelled()
-    assert told.wait(10)
+    assert called.wait(10)
     with pytest.raises(errors.DispatcherLost):
         submit(lasting)
     with pytest.raises(errors.DispatcherLost):
@@ -424,9 +422,7 @@ def test_when_the_dispatcher_stays_away_all_futures_fail(dispatcher: Dispatcher)
     lasting.close()
 
 
-def test_futures_that_nobody_keeps_are_let_go(
-    dispatcher: Dispatcher, session: driver.Driver
-) -> None:
+def test_unreferenced_futures_are_released(dispatcher: Dispatcher, session: driver.Driver) -> None:
     kept = weakref.ref(submit(session))
     until(lambda: not session._open, "it is over")
     gc.collect()
@@ -435,7 +431,7 @@ def test_futures_that_nobody_keeps_are_let_go(
     assert not session._batch
 
 
-def test_a_forked_child_is_told_and_the_parent_goes_on(
+def test_session_fails_in_a_forked_child_and_works_in_the_parent(
     dispatcher: Dispatcher, session: driver.Driver
 ) -> None:
     done = submit(session, "1")
@@ -467,7 +463,7 @@ def test_a_forked_child_is_told_and_the_parent_goes_on(
 # the current one
 
 
-def test_the_innermost_open_session_is_the_current_one(dispatcher: Dispatcher) -> None:
+def test_innermost_open_session_is_the_current_session(dispatcher: Dispatcher) -> None:
     with pytest.raises(errors.NoSession, match=r"kiln\.start"):
         session.current()
     with open_driver(dispatcher) as outer:
@@ -480,7 +476,7 @@ def test_the_innermost_open_session_is_the_current_one(dispatcher: Dispatcher) -
         session.current()
 
 
-def test_close_sends_what_was_submitted_and_waits_until_it_is_kept(
+def test_close_sends_submitted_calls_and_waits_until_accepted(
     dispatcher: Dispatcher,
 ) -> None:
     dispatcher.respond = lambda _: None
@@ -497,7 +493,7 @@ def test_close_sends_what_was_submitted_and_waits_until_it_is_kept(
         future.result()
 
 
-def test_close_tells_how_many_calls_nobody_has_accepted(
+def test_close_warns_of_the_number_of_unaccepted_calls(
     dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(driver, "QUIET_S", 0.02)
@@ -547,7 +543,7 @@ def test_close_tells_of_calls_that_were_not_accepted_when_the_link_was_lost(
         made.close()
 
 
-def test_silence_is_told_once_with_what_is_awaited_and_how_long(
+def test_silent_dispatcher_is_logged_once_with_the_wait(
     dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(link_thread, "SILENCE_S", 0.1)
@@ -556,7 +552,7 @@ def test_silence_is_told_once_with_what_is_awaited_and_how_long(
         submit(made)
         dispatcher.wait_items(1)
         dispatcher.stop()
-        until(lambda: "no dispatcher for" in caplog.text, "it is told")
+        until(lambda: "no dispatcher for" in caplog.text, "it is logged")
         time.sleep(0.3)
         dispatcher.start()
         until(lambda: "the dispatcher is back after" in caplog.text, "the link is back")

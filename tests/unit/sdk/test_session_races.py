@@ -26,7 +26,7 @@ def hasty_threads() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("hasty_threads")
-def test_keyed_calls_are_submitted_while_others_are_accepted(
+def test_keyed_calls_are_submitted_while_earlier_are_accepted(
     dispatcher: Dispatcher, session: driver.Driver
 ) -> None:
     dispatcher.accepts = False
@@ -37,7 +37,7 @@ def test_keyed_calls_are_submitted_while_others_are_accepted(
         try:
             while not over.is_set():
                 session.received(messages.Accepted(0))
-        except BaseException as error:  # noqa: BLE001  told in the test's own thread
+        except BaseException as error:  # noqa: BLE001  raised in the test's own thread
             problems.append(error)
 
     reader = threading.Thread(target=accept)
@@ -65,7 +65,7 @@ def test_threads_submit_and_cancel_while_results_arrive(
                 session.cancel([ids.new_task_id() for _ in range(20)])
                 session.cancel([each.known_task for each in made])
                 assert [each.result(60) for each in made] == [1] * 20
-        except BaseException as error:  # noqa: BLE001  told in the test's own thread
+        except BaseException as error:  # noqa: BLE001  raised in the test's own thread
             problems.append(error)
 
     threads = [threading.Thread(target=work, args=(mine,)) for mine in range(4)]
@@ -97,7 +97,7 @@ def test_a_call_submitted_while_the_link_ends_fails_at_once(dispatcher: Dispatch
         lasting.close()
 
 
-def test_one_callback_that_fails_does_not_keep_other_futures_open(
+def test_failing_callback_does_not_keep_other_futures_open(
     dispatcher: Dispatcher, session: driver.Driver
 ) -> None:
     dispatcher.respond = lambda _: None
@@ -115,7 +115,7 @@ def test_one_callback_that_fails_does_not_keep_other_futures_open(
         made[2].result(30)
 
 
-def test_what_fails_in_the_thread_of_the_link_is_the_cause_in_every_future(
+def test_error_in_the_link_thread_is_the_cause_in_every_future(
     dispatcher: Dispatcher, session: driver.Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dispatcher.accepts, dispatcher.respond = False, lambda _: None

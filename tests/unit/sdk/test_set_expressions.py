@@ -77,7 +77,7 @@ def _given(text: str, _: expressions.Name) -> str:
     return text
 
 
-def test_what_python_would_have_to_know_is_refused() -> None:
+def test_operations_that_need_a_value_now_are_refused() -> None:
     with pytest.raises(TypeError, match=r"step.value > 0 } has no truth .* ss.when"):
         bool(value > 0)
     with pytest.raises(TypeError, match=r"has no items .* ss\.each"):

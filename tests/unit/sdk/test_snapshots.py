@@ -61,7 +61,7 @@ def test_each_record_is_in_one_shard(
     assert {shard.digest for shard in made} == {found.digest}
 
 
-def test_records_are_what_their_file_says(found: manifest.Manifest, tmp_path: Path) -> None:
+def test_records_are_converted_by_the_file_name(found: manifest.Manifest, tmp_path: Path) -> None:
     first, second, third = map(kiln.Shard, documents(found, shards.Scheme(by="files"), None))
     assert next(first.records()) == {"id": "1", "book": "fx"}
     assert list(second.lines()) == [b'{"id": "6", "book": "fx"}', b'{"id": "7", "book": "none"}']
@@ -88,7 +88,7 @@ def test_a_snapshot_divides_itself_as_the_pond_would(found: manifest.Manifest) -
         snapshot.path("x")
 
 
-def test_what_is_no_document_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_value_that_is_no_document_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TypeError, match="is no document of a shard, as `each` over data gives it"):
         kiln.Shard({"name": "trades"})
     with pytest.raises(TypeError, match="is no document of a snapshot"):

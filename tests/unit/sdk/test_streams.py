@@ -58,7 +58,7 @@ class Scripted:
         """It goes on."""
 
 
-def test_values_come_one_by_one_and_no_sooner_than_asked_for() -> None:
+def test_values_are_unpacked_one_by_one_on_demand() -> None:
     session = Scripted((0, "a"), (1, "b"), ["a", "b"])
     values = iter(session.stream)
     assert (next(values), len(session.events)) == ("a", 2)
@@ -79,7 +79,7 @@ def test_a_repeated_attempt_gives_nothing_twice() -> None:
     assert list(session.stream) == ["a", "b", "c"]
 
 
-def test_a_failure_comes_after_the_values_before_it() -> None:
+def test_failure_is_raised_after_the_earlier_values() -> None:
     values = iter(Scripted((0, "a"), ValueError("broken")).stream)
     assert next(values) == "a"
     with pytest.raises(ValueError, match="broken"):

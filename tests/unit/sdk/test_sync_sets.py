@@ -20,7 +20,7 @@ def add(parts: list[int]) -> dict[str, int]:
 
 
 def tell(total: dict[str, int], why: str = "") -> str:
-    return f"told {total['sum']}{why}"
+    return f"sent {total['sum']}{why}"
 
 
 def keep(total: dict[str, int], why: str = "") -> str:
@@ -164,7 +164,7 @@ def test_other_objects_belong_to_the_set() -> None:
         ss.manifest()
 
 
-def test_blocks_hold_what_is_declared_within() -> None:
+def test_blocks_contain_steps_declared_within() -> None:
     ss = set_of()
     with ss.fork("both", wait=1) as both:
         ss.call(keep, total={"sum": 1})
@@ -197,7 +197,7 @@ def test_the_flow_runs_in_this_process_on_the_same_data() -> None:
     view = kiln.testing.run_set(ss)
     assert view.value == {
         "sum": {"sum": 126, "count": 5},
-        "both": {"tell": "told 126", "keep": None},
+        "both": {"tell": "sent 126", "keep": None},
         "last": 0.125,
     }
     assert view.steps["solve.halve"].succeeded == 4
@@ -222,7 +222,7 @@ def test_files_of_this_machine_take_the_place_of_a_source(tmp_path: Any) -> None
         kiln.testing.run_set(ss, data={"market": tmp_path, "trades": trades, "other": "x"})
 
 
-def test_a_failure_is_caught_and_said() -> None:
+def test_failure_steps_can_refer_to_the_error() -> None:
     ss = set_of()
     ss.call(fails)
     ss.on_failure(tell, total={"sum": 1}, why=ss.error.message)
@@ -257,7 +257,7 @@ def test_functions_of_the_program_itself_need_no_module_in_this_process() -> Non
         (lambda ss: ss.call("noname").manifest(), "."),
     ],
 )
-def test_what_is_wrong_is_said_where_it_stands(declare: Any, message: str) -> None:
+def test_invalid_declaration_is_refused_where_it_is_made(declare: Any, message: str) -> None:
     ss = set_of()
     with pytest.raises((kiln.BadOption, AttributeError), match=message):
         declare(ss)
@@ -270,7 +270,7 @@ def test_a_text_is_never_an_expression_by_chance() -> None:
         ss.manifest()
 
 
-def test_what_the_server_would_refuse_is_refused_as_a_whole() -> None:
+def test_invalid_set_is_refused_at_the_end_of_its_block() -> None:
     alone = kiln.SyncSet("risk")
     alone.call(fails)
     with pytest.raises(kiln.BadOption, match=r"has no workers: say ss\.group"):

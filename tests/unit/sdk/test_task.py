@@ -53,7 +53,7 @@ def test_calling_a_task_runs_the_function_here() -> None:
     assert repr(double) == f"<Task {__name__}:double>"
 
 
-def test_without_a_session_submit_says_how_to_get_one() -> None:
+def test_submit_without_a_session_raises_with_a_remedy() -> None:
     with pytest.raises(kiln.NoSession, match=r"with kiln\.start\(\)"):
         double.submit(1)
 
@@ -126,12 +126,12 @@ def test_decorators_below_a_task_are_part_of_it(session: kiln.testing.InlineSess
 @pytest.mark.parametrize(
     "wrong", [3, "name", int, property(len)], ids=["number", "text", "class", "property"]
 )
-def test_what_is_no_function_is_refused(wrong: Any) -> None:
+def test_object_that_is_no_function_is_refused(wrong: Any) -> None:
     with pytest.raises(kiln.BadOption, match=r"takes a function, not .*write @kiln\.task above"):
         kiln.task(wrong)
 
 
-def test_methods_are_no_tasks_and_the_error_says_what_to_do() -> None:
+def test_method_is_refused_with_a_remedy() -> None:
     with pytest.raises(kiln.BadOption, match=r"Counter\.add is a method.*outside the class"):
 
         class Counter:
@@ -143,7 +143,7 @@ def test_methods_are_no_tasks_and_the_error_says_what_to_do() -> None:
 
         class Other:
             @kiln.task
-            def make(cls) -> None: ...  # noqa: N805  as somebody may write it
+            def make(cls) -> None: ...  # noqa: N805  as a user may write it
 
 
 def test_functions_of_a_class_may_be_tasks(session: kiln.testing.InlineSession) -> None:
@@ -203,7 +203,7 @@ def test_several_results_must_be_as_many(session: kiln.testing.InlineSession) ->
         first.result()
 
 
-def test_retry_on_narrows_which_errors_are_retried() -> None:
+def test_retry_on_limits_the_retried_errors() -> None:
     assert tasks.may_retry(fetch, ConnectionResetError())
     assert not tasks.may_retry(fetch, ValueError())
     assert tasks.may_retry(double, ValueError())
@@ -230,7 +230,9 @@ def code_of(session: kiln.testing.InlineSession) -> list[str | None]:
     return [each.spec.call.code for each in session.tasks if each.spec.call is not None]
 
 
-def test_only_what_workers_cannot_import_is_shipped(session: kiln.testing.InlineSession) -> None:
+def test_only_functions_that_workers_cannot_import_are_shipped(
+    session: kiln.testing.InlineSession,
+) -> None:
     @kiln.task
     def local() -> int:
         return 1

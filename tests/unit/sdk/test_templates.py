@@ -34,14 +34,14 @@ def test_a_workflow_is_a_mapping_a_text_or_has_to_dict(given: Any) -> None:
     assert kiln.workflow(given)._spec.executor == "workflow"
 
 
-def test_inputs_of_a_function_are_those_of_both_its_requests() -> None:
+def test_inputs_of_a_function_are_taken_from_both_requests() -> None:
     begin = {"method": "POST", "url": "/${task.inputs.what}"}
     end = {"method": "DELETE", "url": "/${task.inputs.which}"}
     made = kiln.function({"service": "x", "request": begin, "cancel": {"request": end}})
     assert made.inputs == {"what", "which"}
 
 
-def test_options_are_those_of_the_spec() -> None:
+def test_options_set_fields_of_the_spec() -> None:
     made = kiln.manifest(BOOK, **RULES, retries=2, timeout=5, kill_grace=1, priority=3)
     spec = made.options(retries=4)._spec
     assert spec.retry.max_attempts == 5
@@ -69,7 +69,7 @@ def test_options_are_those_of_the_spec() -> None:
         (lambda: kiln.workflow(FLOW, **OTHER), "no option is called 'pod'"),
     ],
 )
-def test_what_cannot_run_is_refused_where_it_is_written(make: Any, says: str) -> None:
+def test_template_that_cannot_run_is_refused_at_once(make: Any, says: str) -> None:
     with pytest.raises(kiln.BadOption, match=says):
         make()
 
@@ -86,7 +86,7 @@ def test_arguments_are_the_variables_of_the_template(arguments: dict[str, Any], 
         kiln.manifest(BOOK, **RULES)._check_names(arguments)
 
 
-def test_an_item_of_a_map_is_the_one_argument_or_all_of_them() -> None:
+def test_item_of_a_map_is_the_single_argument_or_a_mapping() -> None:
     assert kiln.manifest(BOOK, **RULES)._arguments({"n": 1}) == {"n": {"n": 1}}
     two = {**BOOK, "spec": {"a": "${task.inputs.n}", "b": "${task.inputs.m}"}}
     assert kiln.manifest(two, **RULES)._arguments({"n": 1, "m": 2}) == {"n": 1, "m": 2}

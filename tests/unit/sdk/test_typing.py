@@ -74,7 +74,7 @@ def lines(errors: list[str]) -> list[int]:
 
 
 @pytest.mark.timeout(300)
-def test_mypy_finds_what_is_wrong_and_nothing_else(tmp_path: Path) -> None:
+def test_mypy_reports_exactly_the_expected_errors(tmp_path: Path) -> None:
     file = tmp_path / "wrong.py"
     file.write_text(WRONG)
     found = mypy(file)

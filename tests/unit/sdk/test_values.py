@@ -66,7 +66,7 @@ def failed(here: Any) -> futures.Future[Any]:
 @pytest.mark.parametrize(
     "value", [None, 1, LARGE, [LARGE, 1.5], {"a": (1, 2)}, b"x" * 2_000_000, {1, 2}]
 )
-def test_what_is_put_is_got(here: Here, value: Any) -> None:
+def test_get_returns_the_value_that_was_put(here: Here, value: Any) -> None:
     ref = values.put(value)
     assert values.get(ref) == value
     assert values.get(travelled(ref)) == value
@@ -80,7 +80,7 @@ def test_small_values_are_no_files(here: Here) -> None:
     assert files(here) == 1
 
 
-def test_one_value_is_put_once(here: Here) -> None:
+def test_equal_values_are_stored_once(here: Here) -> None:
     first, second = values.put(LARGE), values.put(LARGE)
     assert first == second
     assert hash(first) == hash(second)
@@ -90,7 +90,7 @@ def test_one_value_is_put_once(here: Here) -> None:
     assert same is first
 
 
-def test_it_shows_what_it_is(here: Here) -> None:
+def test_repr_of_a_ref_shows_size_or_digest(here: Here) -> None:
     assert repr(values.put(1)) == "<Ref inline, 1 bytes>"
     ref = values.put(LARGE)
     assert repr(ref).startswith("<Ref sha256:")
@@ -125,7 +125,7 @@ def test_results_keep_the_ref(here: Here) -> None:
     assert pickling.unpack_value(payload, here.blobs) == [ref]
 
 
-def test_a_ref_names_the_blobs_of_those_inside(here: Here) -> None:
+def test_ref_names_the_blobs_of_nested_refs(here: Here) -> None:
     """The inner ones are held by the outer one, wherever it goes."""
     inner = values.put(LARGE)
     outer = values.put([inner, "y" * 5000])
@@ -146,7 +146,7 @@ def no_futures(task_id: ids.TaskId, index: int | None) -> Any:
     raise AssertionError("there are no futures")
 
 
-def test_it_is_renewed_while_it_is_held(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blob_is_renewed_while_its_ref_is_held(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     time = clock.ManualClock()
     held = blob_renewal.HeldBlobs(time)
     monkeypatch.setattr(blob_renewal, "hold", held.hold)
@@ -166,7 +166,7 @@ def test_it_is_renewed_while_it_is_held(here: Here, monkeypatch: pytest.MonkeyPa
     assert all(path.stat().st_mtime == 1 for path in aged)
 
 
-def test_a_value_that_is_gone_is_named(here: Here) -> None:
+def test_missing_value_is_named_in_the_error(here: Here) -> None:
     ref = values.put(LARGE)
     here.blobs.path(here_digest(ref)).unlink()
     with pytest.raises(errors.BlobMissing, match=here_digest(ref).hex()):
@@ -188,12 +188,12 @@ def test_all_shapes(here: Here) -> None:
 
 
 @pytest.mark.parametrize("item", [1, "id", None, [1], {"a": "b"}, b""])
-def test_what_cannot_be_got(here: Here, item: Any) -> None:
+def test_get_refuses_other_objects(here: Here, item: Any) -> None:
     with pytest.raises(TypeError, match="give a Ref, a future"):
         values.get(item)
 
 
-def test_a_failure_is_raised_though_others_go_on(here: Any) -> None:
+def test_failure_is_raised_while_other_tasks_continue(here: Any) -> None:
     waiting: futures.Future[Any] = futures.CallFuture(here, 1, ids.new_task_id())
     with pytest.raises(KeyError, match="mine"):
         values.get([waiting, failed(here)])

@@ -7,7 +7,7 @@ import pytest
 from kilnwork.sdk import variables
 
 
-def test_variables_are_there_while_it_runs_and_what_was_before_afterwards(
+def test_variables_are_set_during_a_call_and_restored_afterwards(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("KILN_TEST_OLD", "before")
@@ -25,7 +25,7 @@ def fail_without_it() -> None:
         raise ValueError("bad")
 
 
-def test_a_call_that_removes_one_and_fails_leaves_nothing() -> None:
+def test_variables_removed_by_a_failing_call_are_restored() -> None:
     with pytest.raises(ValueError, match="bad"):
         fail_without_it()
     assert "KILN_TEST_NEW" not in os.environ

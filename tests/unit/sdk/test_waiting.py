@@ -13,7 +13,7 @@ import pytest
 from kilnwork.api import calls, task
 from kilnwork.channel import messages
 from kilnwork.kit import ids
-from kilnwork.sdk import driver, errors, futures, mapping, pickling
+from kilnwork.sdk import call_map, driver, errors, futures, pickling
 from kilnwork.sdk import waiting as kiln
 from support import scripted_dispatcher, waiting
 from support.scripted_session import ended_result, failed_result, open_driver, submit
@@ -46,10 +46,10 @@ def three(silent: Dispatcher, session: driver.Driver) -> list[futures.CallFuture
 
 
 def later(silent: Dispatcher, session: driver.Driver, *items: calls.CallResult) -> None:
-    """Push results once somebody waits."""
+    """Push results once a thread waits."""
 
     def push() -> None:
-        until(lambda: session.link.turns.led, "somebody waits")
+        until(lambda: session.link.turns.led, "a thread waits")
         silent.results(*items)
 
     threading.Thread(target=push).start()
@@ -71,14 +71,14 @@ def test_gather_is_a_future_of_all_results_in_order(
     assert kiln.gather(first, kiln.gather(second, third)).result() == [1, [2, 3]]
 
 
-def test_gather_of_nothing_or_of_what_is_done_is_done(session: driver.Driver) -> None:
+def test_gather_of_no_or_done_futures_is_done(session: driver.Driver) -> None:
     assert kiln.gather().result() == []
     done = submit(session, "7")
     done.result(30)
     assert kiln.gather(done, done).result(0) == [7, 7]
 
 
-def test_gather_fails_as_soon_as_one_does(silent: Dispatcher, session: driver.Driver) -> None:
+def test_gather_fails_with_the_first_failure(silent: Dispatcher, session: driver.Driver) -> None:
     whole = kiln.gather(*three(silent, session))
     later(silent, session, failed_result(2, ERROR))
     with pytest.raises(ValueError, match="no"):
@@ -156,7 +156,7 @@ def test_wait_until_the_time_is_up(silent: Dispatcher, session: driver.Driver) -
     first.result(30)
     for _ in range(3):
         assert kiln.wait([first, second, third], timeout=0.005) == ({first}, {second, third})
-    assert not second._hooks, "who gave up is not told"
+    assert not second._hooks, "a waiter after its timeout is not notified"
     assert kiln.wait([], timeout=0) == (set(), set())
 
 
@@ -283,21 +283,23 @@ def test_each_completion_costs_the_same_however_many_wait(session: driver.Driver
     assert cost(20_000) < 10 * small
 
 
-# the slots' side of it: what `block` is told
+# the slots' side of it: what `block` is passed
 
 
-def test_slots_are_told_what_is_waited_for(
+def test_slots_report_the_tasks_that_are_waited_for(
     silent: Dispatcher, session: driver.Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[tuple[tuple[ids.TaskId, ...], bool]] = []
+    calls_seen: list[tuple[tuple[ids.TaskId, ...], bool]] = []
     block = session.block
 
     def tell(done: Any, timeout_s: float | None, tasks: Any, *, first: bool = False) -> bool:
-        told.append((tuple(tasks), first))
+        calls_seen.append((tuple(tasks), first))
         return block(done, timeout_s, tasks)
 
     monkeypatch.setattr(session, "in_slot", True, raising=False)
-    monkeypatch.setattr(session, "suspended", lambda tasks: told.append((tuple(tasks), False)))
+    monkeypatch.setattr(
+        session, "suspended", lambda tasks: calls_seen.append((tuple(tasks), False))
+    )
     monkeypatch.setattr(session, "block", tell)
     items = three(silent, session)
     names = tuple(each.task for each in items)
@@ -314,7 +316,7 @@ def test_slots_are_told_what_is_waited_for(
     kiln.wait(items, 0.001, return_when=kiln.FIRST_COMPLETED)
     kiln.wait(items, 0.001, return_when=kiln.FIRST_EXCEPTION)
     kiln.wait([whole, items[0]], 0.001, return_when=kiln.FIRST_COMPLETED)
-    assert told == [
+    assert calls_seen == [
         (names[:1], False),
         (names, False),
         (names, True),
@@ -334,29 +336,29 @@ async def _awaited(future: futures.Future[Any]) -> Any:
 
 
 def grown(
-    session: driver.Driver, rows: Iterable[int], *, by_itself: bool = True, **limits: Any
+    session: driver.Driver, rows: Iterable[int], *, in_background: bool = True, **limits: Any
 ) -> futures.Futures[Any]:
-    """A map with limits whose calls answer with their row."""
+    """A map with limits whose calls return their row."""
     limits = {"max_in_flight": None, "max_failed": None} | limits
-    return mapping.run(
+    return call_map.run(
         (((row,), {}) for row in rows),
         lambda row: submit(session, str(row[0][0])),
-        mapping.Limits(of="tests:nothing", **limits),
-        by_itself=by_itself,
+        call_map.Limits(of="tests:nothing", **limits),
+        in_background=in_background,
     )
 
 
-@pytest.mark.parametrize("by_itself", [True, False])
-def test_as_completed_of_a_map_without_end(session: driver.Driver, *, by_itself: bool) -> None:
-    many = grown(session, itertools.count(), by_itself=by_itself, max_in_flight=3)
+@pytest.mark.parametrize("in_background", [True, False])
+def test_as_completed_of_a_map_without_end(session: driver.Driver, *, in_background: bool) -> None:
+    many = grown(session, itertools.count(), in_background=in_background, max_in_flight=3)
     seen = [each.result() for each in itertools.islice(kiln.as_completed(many, timeout=30), 200)]
     assert len(set(seen)) == 200
     assert max(seen) < 210
 
 
-@pytest.mark.parametrize("by_itself", [True, False])
-def test_as_completed_of_a_map_with_limits(session: driver.Driver, *, by_itself: bool) -> None:
-    many = grown(session, range(100), by_itself=by_itself, max_in_flight=7)
+@pytest.mark.parametrize("in_background", [True, False])
+def test_as_completed_of_a_map_with_limits(session: driver.Driver, *, in_background: bool) -> None:
+    many = grown(session, range(100), in_background=in_background, max_in_flight=7)
     assert sorted(each.result() for each in kiln.as_completed(many, 30)) == list(range(100))
     assert sorted(each.result() for each in kiln.as_completed(many, 30)) == list(range(100))
 
@@ -379,7 +381,7 @@ async def test_a_wake_up_that_comes_late_ends_no_wait(
     assert first.result() == 2
 
 
-def test_one_slow_call_does_not_hide_the_others(
+def test_slow_call_does_not_hold_up_other_results(
     dispatcher: Dispatcher, session: driver.Driver
 ) -> None:
     dispatcher.respond = lambda item: (

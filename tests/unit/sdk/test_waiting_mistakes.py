@@ -32,10 +32,10 @@ def session() -> Iterator[kiln.Session]:
         (lambda: kiln.as_completed([[]]), "takes futures, not a list"),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_no_future_is_named(mistake: Callable[[], Any], words: str) -> None:
-    with pytest.raises(TypeError) as told:
+def test_error_names_the_object_that_is_no_future(mistake: Callable[[], Any], words: str) -> None:
+    with pytest.raises(TypeError) as caught:
         mistake()
-    assert words in str(told.value)
+    assert words in str(caught.value)
 
 
 def test_a_word_that_wait_does_not_know_is_refused() -> None:

@@ -3,7 +3,7 @@
 from kilnwork.testing import agenda, clock
 
 
-def test_what_is_due_is_done_at_its_time_and_in_order() -> None:
+def test_timers_are_called_at_their_time_and_in_order() -> None:
     time = clock.VirtualClock()
     found = agenda.Agenda(time)
     start, done = found.now, list[tuple[str, float]]()
@@ -15,7 +15,7 @@ def test_what_is_due_is_done_at_its_time_and_in_order() -> None:
     assert found.now == start + 10.0
 
 
-def test_what_becomes_due_meanwhile_is_done_too() -> None:
+def test_timers_added_meanwhile_are_called_too() -> None:
     found = agenda.Agenda(clock.VirtualClock())
     start, done = found.now, list[float]()
     found.at(1.0, lambda: found.at(1.0, lambda: done.append(found.now - start)))

@@ -34,7 +34,7 @@ def states(session: InlineSession) -> list[tuple[str, str]]:
     return [(each.function.rpartition(":")[2], str(each.state)) for each in session.tasks]
 
 
-def test_nothing_runs_until_somebody_waits(session: InlineSession) -> None:
+def test_no_task_runs_before_a_future_is_waited_for(session: InlineSession) -> None:
     ran: list[int] = []
     note = kiln.task(ran.append)
     first, second = note.submit(1), note.submit(2)
@@ -62,7 +62,7 @@ def test_the_function_itself_runs_but_its_arguments_are_copies(session: InlineSe
     assert result is not seen[0]
 
 
-def test_what_cannot_be_sent_is_found(session: InlineSession) -> None:
+def test_unpicklable_argument_raises(session: InlineSession) -> None:
     with pytest.raises(kiln.NotPicklable, match=r"arguments\[0\]: TypeError"):
         add.submit(threading.Lock())
     with pytest.raises(kiln.NotPicklable, match=r"result\[0\]: TypeError"):
@@ -108,9 +108,9 @@ def test_only_what_retry_on_names_is_retried(session: InlineSession) -> None:
     def wrong() -> None:
         raise ValueError("at once")
 
-    with pytest.raises(ValueError, match="at once") as told:
+    with pytest.raises(ValueError, match="at once") as caught:
         wrong.submit().result()
-    assert isinstance(told.value.__cause__, kiln.RemoteTraceback)
+    assert isinstance(caught.value.__cause__, kiln.RemoteTraceback)
     assert session.tasks[0].attempts == 1
 
 
@@ -261,7 +261,9 @@ def test_a_repeated_parent_finds_its_children(session: InlineSession) -> None:
     assert parent.submit().result() == 23
     assert runs == [1, 2, 10, 20], "the third differs, so it is another one"
     (dropped,) = (each for each in session.tasks if "hopeless" in each.function)
-    assert (str(dropped.state), dropped.reason) == ("Killed", "Replaced"), "nobody asked again"
+    assert (str(dropped.state), dropped.reason) == ("Killed", "Replaced"), (
+        "it was not submitted again"
+    )
 
 
 def test_cancel_ends_what_it_has_spawned(session: InlineSession) -> None:
@@ -307,7 +309,7 @@ def test_a_cancelled_task_may_clean_up(session: InlineSession) -> None:
     assert cleaned == [True]
 
 
-def test_tasks_that_wait_for_each_other_are_told(session: InlineSession) -> None:
+def test_task_that_waits_for_itself_raises(session: InlineSession) -> None:
     @kiln.task
     def waits_for_itself() -> int:
         return itself.result()
@@ -373,7 +375,7 @@ def test_outside_of_tasks_time_is_real(session: InlineSession) -> None:
     assert session.clock.monotonic() == 0
 
 
-def test_what_a_generator_yields_before_it_fails(session: InlineSession) -> None:
+def test_values_before_the_failure_of_a_generator_arrive(session: InlineSession) -> None:
     @kiln.task(retries=1, retry_delay=5)
     def shaky() -> Iterator[int]:
         yield 1

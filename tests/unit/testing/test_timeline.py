@@ -5,7 +5,7 @@ import pytest
 from kilnwork.testing import timeline
 
 
-def test_what_happens_at_one_moment_ends_then_calls_then_limits() -> None:
+def test_events_at_the_same_moment_are_ends_calls_limits() -> None:
     found = timeline.Timeline()
     for kind in (timeline.Kind.LIMIT, timeline.Kind.CALL, timeline.Kind.END):
         found.add(timeline.Event(kind, "step"), after_s=2.0)

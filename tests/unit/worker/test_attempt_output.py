@@ -76,7 +76,7 @@ async def test_task_blocks_while_output_is_not_acknowledged(pipe: Pipe) -> None:
     much = b"x" * (4 * attempt_output.KEPT_BYTES)
     taken = await pipe.print(much)
     assert attempt_output.KEPT_BYTES <= taken <= attempt_output.KEPT_BYTES + 3 * 65536
-    pipe.output.kept_up_to(attempt_output.KEPT_BYTES // 2)
+    pipe.output.drop_below(attempt_output.KEPT_BYTES // 2)
     assert await pipe.print(b"more") == 4
 
 
@@ -91,7 +91,7 @@ async def test_only_unacknowledged_output_is_sent_again(pipe: Pipe) -> None:
     assert pipe.sent == [(4, b"456789")]
     pipe.output.send_again(10)
     assert pipe.sent == [(4, b"456789")]
-    pipe.output.kept_up_to(99)
+    pipe.output.drop_below(99)
 
 
 async def test_rest_of_output_is_read_at_the_end_even_if_much_is_unacknowledged(pipe: Pipe) -> None:
@@ -105,7 +105,7 @@ async def test_output_that_fits_a_log_is_never_dropped(pipe: Pipe) -> None:
     block, total = bytes(range(256)) * 256, 0
     while total < 8 << 20:
         total += await pipe.print(block)
-        pipe.output.kept_up_to(sum(len(data) for _, data in pipe.sent))
+        pipe.output.drop_below(sum(len(data) for _, data in pipe.sent))
     pipe.output.finish()
     assert len(pipe.data()) == total
 
@@ -120,7 +120,7 @@ async def test_excess_output_is_dropped_while_the_dispatcher_reads(
     for number in range(64):
         total += await pipe.print(block)
         if number % 8 == 0:
-            pipe.output.kept_up_to(pipe.sent[0][0] + 65536 * (number // 8 + 1))
+            pipe.output.drop_below(pipe.sent[0][0] + 65536 * (number // 8 + 1))
     assert total == 64 * len(block)
     pipe.output.finish()
     got = sum(len(data) for _, data in pipe.sent)

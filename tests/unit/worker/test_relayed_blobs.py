@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kilnwork.api import manager
-from kilnwork.endpoints import client
+from kilnwork.endpoints import manager_client
 from kilnwork.worker import relayed_blobs, settings
 
 CONTENT = b"a blob"
@@ -50,7 +50,7 @@ class Relay(threading.Thread):
 
 @pytest.fixture
 def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> settings.WorkerSettings:
-    monkeypatch.setattr(client, "slot_manager", None)
+    monkeypatch.setattr(manager_client, "slot_manager", None)
     token = tmp_path / "token"
     token.write_text("secret\n")
     return settings.WorkerSettings(
@@ -90,8 +90,8 @@ def test_blob_is_fetched_once(given: settings.WorkerSettings, relay: Relay) -> N
 def test_job_files_are_fetched_through_the_relay(given: settings.WorkerSettings) -> None:
     relayed_blobs.open_blobs(given, "ns")
     assert given.remote is not None
-    assert client.slot_manager is not None
-    assert client.slot_manager.spool == given.remote.spool
+    assert manager_client.slot_manager is not None
+    assert manager_client.slot_manager.spool == given.remote.spool
 
 
 def test_local_dispatcher_needs_no_relayed_blobs(given: settings.WorkerSettings) -> None:

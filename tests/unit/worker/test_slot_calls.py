@@ -66,13 +66,13 @@ def test_only_queued_calls_can_be_withdrawn() -> None:
 
 def test_reports_are_kept_until_they_are_acknowledged() -> None:
     held = slot_calls.SlotCalls()
-    assert held.done() is None
+    assert held.report_ends() is None
     held.ends += [end(1), end(2)]
-    first = held.done()
+    first = held.report_ends()
     assert first == messages.CallsEnded(1, (end(1), end(2)))
-    started = held.started(running(held, 3))
+    started = held.report_start(running(held, 3))
     held.ends.append(end(3))
-    last = held.done()
+    last = held.report_ends()
     assert [started.serial, last and last.serial] == [2, 3]
     held.acknowledged(1)
     assert held.reports() == [started, last]
@@ -84,12 +84,12 @@ def test_reports_are_kept_until_they_are_acknowledged() -> None:
 def test_unknown_attempts_are_dropped_except_from_the_stack() -> None:
     held = slot_calls.SlotCalls()
     held.ends += [end(1), end(2)]
-    held.done()
+    held.report_ends()
     held.ends += [end(3), end(4)]
     held.take_in([run(5), run(6)])
     assert not held.drop({ref(1), ref(3), ref(5), ref(99)})
     assert held.refs() == (ref(6), ref(4), ref(2))
     assert held.reports() == [messages.CallsEnded(1, (end(2),))]
-    held.started(running(held, 7))
+    held.report_start(running(held, 7))
     assert held.drop({ref(7)})
     assert held.reports() == [messages.CallsEnded(1, (end(2),))]

@@ -174,6 +174,6 @@ slot_output.KEPT_BYTES = 10
 for text in ("one", "two", "three-four"):
     os.write(1, text.encode())
     world.output.settle(world.level)
-report([each.data.decode() for each in world.output.kept])
+report([each.data.decode() for each in world.output.kept_logs])
 """
     assert run(story) == ["three-four"]

@@ -56,8 +56,8 @@ def command(job: str, **given: Any) -> None:
 async def _adjust(s: session.Session, job: str, change: dict[str, Any]) -> None:
     found = await s.ask(
         "PATCH",
-        file_jobs.path(await file_jobs.resolved(s, job)),
-        query=file_jobs.scope(s),
+        file_jobs.path(await file_jobs.resolve_id(s, job)),
+        query=file_jobs.namespace_query(s),
         body=change,
         content_type=http_types.MERGE_PATCH,
     )

@@ -67,7 +67,7 @@ def command(files: tuple[str, ...], form: str | None, **flags: bool) -> None:
     }
     found = list(manifests.read(files))  # before the event loop: Ctrl-C must end a read of stdin
     if not found:
-        raise errors.Unusable(f"{', '.join(files)}: no objects in there")
+        raise errors.InvalidInput(f"{', '.join(files)}: no objects in there")
     failed = session.run(lambda s: _run(s, found, query=query, form=form))
     if failed:
         raise errors.CommandError(f"{failed} of the objects could not be applied")
@@ -108,13 +108,13 @@ async def _find_refusal(s: session.Session, given: meta.JsonObject) -> str | Non
     Errors while reading the stored object are ignored: sending the object reports them again.
     """
     if (given["apiVersion"], given["kind"]) not in _OUR_KINDS:
-        return None  # others may be of a definition in the same file
+        return None  # its kind may be defined in the same file
     try:
         one = await _object(s, given)
         live = await s.ask("GET", one.path)
     except kube_errors.NotFound:
         return validation.find_refusal(one.kind, merge_patch.annotated(one.body))
-    except errors.Unusable as error:
+    except errors.InvalidInput as error:
         return str(error)
     except kube_errors.Unavailable:
         raise
@@ -167,7 +167,7 @@ async def _object(s: session.Session, body: meta.JsonObject) -> _Object:
     namespace = _namespace(s, served, body)
     name = body["metadata"].get("name")
     if not name:
-        raise errors.Unusable("metadata.name is missing: apply must know which object it means")
+        raise errors.InvalidInput("metadata.name is missing: apply must know which object it means")
     if served.namespaced:
         body = {**body, "metadata": {**body["metadata"], "namespace": namespace}}
     return _Object(served, namespace, body, s.path(served, str(name), namespace=namespace))
@@ -198,7 +198,7 @@ def _namespace(s: session.Session, served: resource.Resource, body: meta.JsonObj
     if not served.namespaced or not own:
         return s.one_namespace()
     if s.target.namespace and own != s.target.namespace:
-        raise errors.Unusable(f"its namespace is {own}, not {s.target.namespace} as -n says")
+        raise errors.InvalidInput(f"its namespace is {own}, not {s.target.namespace} as -n says")
     return str(own)
 
 

@@ -95,13 +95,13 @@ def command(config: str, form: str | None, **asked: Any) -> None:
     ${job.scheduled_time} is the time of the tick. Jobs wait for each other up to the maxConcurrency
     of the JobConfig, unless --concurrency-policy says otherwise.
     """
-    name = job_names.bare(config, api_kinds.JOB_CONFIGS)
+    name = job_names.plain_name(config, api_kinds.JOB_CONFIGS)
     session.run(lambda s: _backfill(s, name, form, asked))
 
 
 async def _backfill(s: session.Session, name: str, form: str | None, asked: dict[str, Any]) -> None:
-    config = await job_names.config(s, name)
-    view = schedule_views.of_config(config, now=s.clock.wall(), count=1)
+    config = await job_names.get_config(s, name)
+    view = schedule_views.view_config(config, now=s.clock.wall(), count=1)
     if view is None:
         raise errors.CommandError(
             f"JobConfig {name} has no schedule, and so no ticks: `kiln run-job {name}` runs it"
@@ -112,11 +112,11 @@ async def _backfill(s: session.Session, name: str, form: str | None, asked: dict
     policy = api_job.ConcurrencyPolicy(asked["policy"])
     _check_room(config, policy, len(missing))
     try:
-        values = job_options.given(config.spec.option, asked["text"], asked["pairs"])
+        values = job_options.parse_values(config.spec.option, asked["text"], asked["pairs"])
         request = job_expansion.JobRequest(option_values=values or None, concurrency_policy=policy)
         bodies = {tick: job_expansion.backfill_job(config, request, tick=tick) for tick in missing}
     except api_options.InvalidOptions as error:
-        raise errors.Unusable(str(error)) from error
+        raise errors.InvalidInput(str(error)) from error
     made = 0
     for tick in ticks:
         what = "exists"
@@ -132,24 +132,27 @@ async def _backfill(s: session.Session, name: str, form: str | None, asked: dict
 def _ticks(
     schedule: schedules.CompiledSchedule, asked: dict[str, Any], *, now: float
 ) -> Sequence[int]:
-    """Return the ticks in the requested range. Raises `errors.Unusable` if the range is not in the
-    past, is empty or has too many ticks.
+    """Return the ticks in the requested range.
+
+    Raises `errors.InvalidInput` if the range is not in the past, is empty or has too many ticks.
     """
     start, end = asked["start"].first(schedule.zone), asked["end"].last(schedule.zone)
     if asked["end"].whole_day and asked["end"].first(schedule.zone) <= now:
         end = min(end, now)
     if end > now:
-        raise errors.Unusable(
+        raise errors.InvalidInput(
             f"--to {clock.rfc3339(end)} is in the future: the schedule creates those Jobs itself"
         )
     if end < start:
-        raise errors.Unusable(f"--to {clock.rfc3339(end)} is before --from {clock.rfc3339(start)}")
+        raise errors.InvalidInput(
+            f"--to {clock.rfc3339(end)} is before --from {clock.rfc3339(start)}"
+        )
     limit = asked["limit"]
     first = int(start) if start == int(start) else int(start) + 1
     ticks = schedules.between(schedule, first, int(end), limit=limit + 1)
     if len(ticks) > limit:
         more = f"{clock.rfc3339(ticks[limit - 1])} is tick {limit}"
-        raise errors.Unusable(
+        raise errors.InvalidInput(
             f"there are more than {limit} ticks in that time, {more}: shorten it, or say --limit"
         )
     if not ticks:
@@ -188,7 +191,9 @@ async def _create(s: session.Session, body: dict[str, Any]) -> str:
     return "created"
 
 
-def _say(name: str, what: str, view: schedule_views.View, tick: int, *, form: str | None) -> None:
+def _say(
+    name: str, what: str, view: schedule_views.ScheduleView, tick: int, *, form: str | None
+) -> None:
     if form == "name":
         click.echo(render.full_name(api_kinds.JOBS, name))
         return

@@ -84,7 +84,7 @@ async def _all(
         name = kinds.task_name(word)
         _check_at(name, at)
         click.echo(f"{name} {await _cancel(s, name)}")
-        ends.append(lambda: object_waits.for_final(s, name, timeout_s=timeout_s))
+        ends.append(lambda: object_waits.wait_until_final(s, name, timeout_s=timeout_s))
 
     async def stop_job(found: job_names.Item) -> None:
         name = found["metadata"]["name"]
@@ -96,22 +96,26 @@ async def _all(
         ends.append(lambda: _set_end(s, name, timeout_s=timeout_s))
 
     async def stop(word: str) -> None:
-        name = set_objects.said(word)
+        name = set_objects.explicit_name(word)
         if name is not None:
             await stop_set(name)
             return
-        await job_names.either(s, word, task=stop_task, file_job=stop_file_job, job=stop_job)
+        await job_names.call_for_named(
+            s, word, task=stop_task, file_job=stop_file_job, job=stop_job
+        )
 
     async def stop_file_job(job: file_jobs.Job) -> None:
         _check_at(job["id"], at)
-        found = await file_jobs.tell(s, job["id"], "cancel")
+        found = await file_jobs.post_action(s, job["id"], "cancel")
         over = file_jobs.phase(found).final
         how = f"is already {file_jobs.phase(found)}" if over else "is being stopped"
         click.echo(f"job {job['id']} {how}")
-        ends.append(lambda: file_job_progress.until_over(s, job["id"], timeout_s=timeout_s))
+        ends.append(
+            lambda: file_job_progress.wait_until_finished(s, job["id"], timeout_s=timeout_s)
+        )
 
     try:
-        await file_names.each(words, stop)
+        await file_names.for_each(words, stop)
     finally:
         if wait:
             for end in ends:
@@ -139,19 +143,19 @@ async def _cancel(s: session.Session, name: str) -> str:
 
 def _check_at(name: str, at: str | None) -> None:
     if at is not None:
-        raise errors.Unusable(f"--at is only for Jobs, and {name} is not a Job: leave it out")
+        raise errors.InvalidInput(f"--at is only for Jobs, and {name} is not a Job: leave it out")
 
 
 async def _cancel_job(s: session.Session, found: job_names.Item, at: str | None) -> str:
     if job_objects.is_over(found):
         return f"is already {job_objects.phase(found)}"
     time = at or clock.rfc3339(s.clock.wall())
-    await job_names.change(s, found["metadata"]["name"], {"killTimestamp": time})
+    await job_names.patch_spec(s, found["metadata"]["name"], {"killTimestamp": time})
     return "is being stopped" if at is None else f"will be stopped at {at}"
 
 
 async def _job_end(s: session.Session, name: str, *, timeout_s: float | None) -> None:
-    subject = object_waits.Subject(api_kinds.JOBS, name, s.one_namespace())
+    subject = object_waits.WaitSubject(api_kinds.JOBS, name, s.one_namespace())
     text = f"waiting for Job {name} to stop"
     await object_waits.until(
         s,
@@ -163,7 +167,7 @@ async def _job_end(s: session.Session, name: str, *, timeout_s: float | None) ->
 
 
 async def _set_end(s: session.Session, name: str, *, timeout_s: float | None) -> None:
-    subject = object_waits.Subject(api_kinds.SYNC_SETS, name, s.one_namespace())
+    subject = object_waits.WaitSubject(api_kinds.SYNC_SETS, name, s.one_namespace())
     await object_waits.until(
         s,
         subject,

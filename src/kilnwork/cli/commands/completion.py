@@ -24,8 +24,8 @@ def command(ctx: click.Context, shell: str) -> None:
     """
     made = shell_completion.get_completion_class(shell)
     if made is None:
-        raise errors.Unusable(f"no completion for {shell}")
+        raise errors.InvalidInput(f"no completion for {shell}")
     root = ctx.find_root().command
-    # bash 4.4 or newer is taken for granted: asking it would start a process.
+    # Assumes bash 4.4 or newer: checking the version would start a process.
     script = made(root, {}, "kiln", "_KILN_COMPLETE")
     click.echo(script.source_template % script.source_vars())

@@ -129,7 +129,7 @@ async def _fetch(s: session.Session, pond: str, asked: Mapping[str, Any]) -> Non
     source |= {"paths": list(asked["paths"]), "glob": asked["glob"] or ""}
     lease = asked["lease"] or name
     body = {"snapshots": [{"name": name, "from": source}]}
-    said = ""
+    last_text = ""
     while True:
         query = {"wait": str(_WAIT_S)}
         view = await s.ask("PUT", _lease(s, pond, lease), query=query, body=body)
@@ -138,14 +138,14 @@ async def _fetch(s: session.Session, pond: str, asked: Mapping[str, Any]) -> Non
             raise errors.CommandError(f"{snapshot['reason']}: {snapshot['message']}")
         if view["ready"]:
             size = file_jobs.size_text(snapshot["bytes"])
-            nodes = file_jobs.many(len(view["nodes"]), "node")
+            nodes = file_jobs.counted(len(view["nodes"]), "node")
             click.echo(f"{snapshot['digest']} ({size}) is on {nodes}, held by lease {lease}")
             return
         now = snapshot["message"] or next(
             (one["message"] for one in view["nodes"].values() if not one["ready"]), ""
         )
-        if now != said:
-            said = now
+        if now != last_text:
+            last_text = now
             click.echo(now, err=True)
 
 

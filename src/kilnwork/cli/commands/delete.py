@@ -30,7 +30,7 @@ _UPLOAD = "upload/"
 
 
 @dataclass(frozen=True, slots=True)
-class _Victim:
+class _ObjectToDelete:
     resource: resource.Resource
     name: str
     namespace: str
@@ -102,19 +102,19 @@ def command(
     uploads = [word.removeprefix(_UPLOAD) for word in words if word.startswith(_UPLOAD)]
     if uploads and len(uploads) == len(words):
         if "" in uploads:
-            raise errors.Unusable("upload/: name one; `kiln files --uploads` lists them")
+            raise errors.InvalidInput("upload/: name one; `kiln files --uploads` lists them")
         return session.run(lambda s: _delete_uploads(s, uploads, flags, form=form))
-    jobs = file_names.listed(words) if words else None
+    jobs = file_names.parse_file_jobs(words) if words else None
     if jobs is not None:
         if selector or bool(jobs) == flags["everything"]:
-            raise errors.Unusable("name the file jobs: file/NAME, their ids, or files --all")
+            raise errors.InvalidInput("name the file jobs: file/NAME, their ids, or files --all")
         return session.run(lambda s: _delete_jobs(s, jobs, flags, form=form))
     if selector and flags["everything"]:
         raise click.UsageError("--all and -l exclude each other")
     listed = tuple(manifests.read(files))  # before the event loop, see `apply`
     if files and not listed:
-        raise errors.Unusable(f"{', '.join(files)}: no objects in there")
-    choice = _Choice(words, listed, selector, everything=flags["everything"])
+        raise errors.InvalidInput(f"{', '.join(files)}: no objects in there")
+    choice = _Selection(words, listed, selector, everything=flags["everything"])
     lenient = flags["ignore_not_found"]
 
     async def work(s: session.Session) -> None:
@@ -132,9 +132,9 @@ async def _delete_jobs(
     """Delete file jobs, which are not Kubernetes objects, with their input, results and parts."""
 
     async def delete(name: str) -> None:
-        job = await file_jobs.resolved(s, name)
+        job = await file_jobs.resolve_id(s, name)
         try:
-            await s.exchange("DELETE", file_jobs.path(job), query=file_jobs.scope(s))
+            await s.exchange("DELETE", file_jobs.path(job), query=file_jobs.namespace_query(s))
         except kube_errors.NotFound:
             if not flags["ignore_not_found"]:
                 raise
@@ -142,9 +142,9 @@ async def _delete_jobs(
             click.echo(job if form == "name" else f"job {job} deleted, with its files")
 
     if flags["everything"]:
-        every = file_jobs.listed(s, where=file_jobs.path(), wanted={})
+        every = file_jobs.list_documents(s, where=file_jobs.path(), wanted={})
         jobs = [job["id"] async for job in every]
-    await file_names.each(jobs, delete)
+    await file_names.for_each(jobs, delete)
 
 
 async def _delete_uploads(
@@ -155,25 +155,27 @@ async def _delete_uploads(
     async def delete(upload: str) -> None:
         try:
             path = f"/files/{session.quoted(upload)}"
-            await s.exchange("DELETE", path, query=file_jobs.scope(s))
+            await s.exchange("DELETE", path, query=file_jobs.namespace_query(s))
         except kube_errors.NotFound:
             if not flags["ignore_not_found"]:
                 raise
         else:
             click.echo(f"{_UPLOAD}{upload}" if form == "name" else f"upload {upload} deleted")
 
-    await file_names.each(uploads, delete)
+    await file_names.for_each(uploads, delete)
 
 
 @dataclass(frozen=True, slots=True)
-class _Choice:
+class _Selection:
     words: tuple[str, ...]
     listed: tuple[manifests.Manifest, ...]
     selector: str | None
     everything: bool
 
 
-async def _victims(s: session.Session, choice: _Choice, *, lenient: bool) -> list[_Victim]:
+async def _victims(
+    s: session.Session, choice: _Selection, *, lenient: bool
+) -> list[_ObjectToDelete]:
     named: list[tuple[resource.Resource, str, str]] = []
     if choice.listed:
         _check_plain(choice, "-f")
@@ -181,7 +183,7 @@ async def _victims(s: session.Session, choice: _Choice, *, lenient: bool) -> lis
             body = manifest.body
             try:
                 served = await s.kinds.of(body["apiVersion"], body["kind"])
-            except errors.Unusable:
+            except errors.InvalidInput:
                 if lenient:
                     continue
                 raise
@@ -189,7 +191,7 @@ async def _victims(s: session.Session, choice: _Choice, *, lenient: bool) -> lis
             namespace = metadata.get("namespace") or s.namespace
             named.append((served, metadata.get("name", ""), namespace))
     else:
-        chosen = choice.everything or choice.selector  # one word is a kind then
+        chosen = choice.everything or choice.selector  # a single word is then a kind
         if len(choice.words) == 1 and "/" not in choice.words[0] and not chosen:
             await _check_kind(s, choice.words[0])
         for ref in await s.kinds.refs(choice.words):
@@ -197,7 +199,7 @@ async def _victims(s: session.Session, choice: _Choice, *, lenient: bool) -> lis
                 _check_plain(choice, "a name")
                 name = ref.name
                 if ref.resource == api_kinds.TASKS:
-                    name = await task_names.resolved(s, name)
+                    name = await task_names.resolve(s, name)
                     if await _forget_call(s, name):
                         continue
                 named.append((ref.resource, name, s.one_namespace()))
@@ -215,7 +217,7 @@ async def _forget_call(s: session.Session, name: str) -> bool:
     except kit_errors.KilnError:
         if _is_id(name):
             raise
-        return False  # deleting the object says what is wrong
+        return False  # deleting the object reports the problem
     if found["declared"]:
         return False
     if found["id"] != name:
@@ -237,7 +239,7 @@ def _is_id(name: str) -> bool:
 
 async def _check_kind(s: session.Session, word: str) -> None:
     """Raise `errors.Missing` if a single word is not a kind but the name of an object or task."""
-    if kinds.named(word, api_kinds.ALL):
+    if kinds.find_resources(word, api_kinds.ALL):
         return
     found = []
     for served in api_kinds.ALL:
@@ -245,25 +247,25 @@ async def _check_kind(s: session.Session, word: str) -> None:
             if served.group == api_kinds.GROUP and served.namespaced:
                 await s.ask("GET", s.path(served, word))
                 found.append(f"{served.singular} {word}")
-    if await file_names.perhaps(s, word) is not None:
+    if await file_names.find_readable(s, word) is not None:
         found.append(f"file/{word}")
     if found:
-        said = " or ".join(f"`kiln delete {one}`" for one in found)
-        raise errors.Missing(f"{word} is a name, not a kind: write {said}")
+        alternatives = " or ".join(f"`kiln delete {one}`" for one in found)
+        raise errors.Missing(f"{word} is a name, not a kind: write {alternatives}")
 
 
-def _check_plain(choice: _Choice, what: str) -> None:
+def _check_plain(choice: _Selection, what: str) -> None:
     if choice.everything or choice.selector:
-        raise errors.Unusable(
+        raise errors.InvalidInput(
             f"{what} says what to delete: leave out --all and -l, or leave it out"
         )
 
 
 async def _chosen(
-    s: session.Session, served: resource.Resource, choice: _Choice
+    s: session.Session, served: resource.Resource, choice: _Selection
 ) -> list[tuple[resource.Resource, str, str]]:
     if not choice.everything and not choice.selector:
-        raise errors.Unusable(f"name the {served.plural}: names, --all, or a selector with -l")
+        raise errors.InvalidInput(f"name the {served.plural}: names, --all, or a selector with -l")
     query = {"labelSelector": choice.selector} if choice.selector else {}
     items = await s.items(s.scope(served), query=query)
     if not items:
@@ -273,7 +275,7 @@ async def _chosen(
 
 async def _identified(
     s: session.Session, named: Sequence[tuple[resource.Resource, str, str]], *, lenient: bool
-) -> list[_Victim]:
+) -> list[_ObjectToDelete]:
     """Return the objects with their uids, so that an object created again under the same name is
     kept.
     """
@@ -289,7 +291,9 @@ async def _identified(
                     click.echo(f"error: {missing}", err=True)
                 missing = error
             continue
-        found.append(_Victim(served, name, namespace, path, live["metadata"].get("uid", "")))
+        found.append(
+            _ObjectToDelete(served, name, namespace, path, live["metadata"].get("uid", ""))
+        )
     if missing is not None:
         await _delete(s, found, lenient=lenient, form=None)
         raise missing
@@ -297,8 +301,8 @@ async def _identified(
 
 
 async def _delete(
-    s: session.Session, victims: Sequence[_Victim], *, lenient: bool, form: str | None
-) -> list[_Victim]:
+    s: session.Session, victims: Sequence[_ObjectToDelete], *, lenient: bool, form: str | None
+) -> list[_ObjectToDelete]:
     done = []
     for victim in victims:
         body = {
@@ -309,7 +313,7 @@ async def _delete(
         }
         try:
             await s.ask("DELETE", victim.path, body=body)
-        except kube_errors.NotFound:  # with its definition or its owner, a moment ago
+        except kube_errors.NotFound:  # deleted a moment ago with its definition or owner
             if not lenient:
                 click.echo(f"{victim.text} is already gone", err=True)
             continue
@@ -319,14 +323,14 @@ async def _delete(
 
 
 async def _until_gone(
-    s: session.Session, victims: Sequence[_Victim], *, timeout_s: float | None
+    s: session.Session, victims: Sequence[_ObjectToDelete], *, timeout_s: float | None
 ) -> None:
     deadline = None if timeout_s is None else s.clock.monotonic() + timeout_s
     for victim in victims:
-        subject = object_waits.Subject(victim.resource, victim.name, victim.namespace)
+        subject = object_waits.WaitSubject(victim.resource, victim.name, victim.namespace)
         left = None if deadline is None else max(0.0, deadline - s.clock.monotonic())
         text = f"waiting for {victim.text} to be gone"
-        with contextlib.suppress(kube_errors.NotFound):  # its kind is not there any more
+        with contextlib.suppress(kube_errors.NotFound):  # its kind no longer exists
             await object_waits.until(s, subject, _another(victim.uid), text=text, timeout_s=left)
 
 

@@ -71,11 +71,11 @@ def command(
     import it. With --dry-run and -o json or yaml the JobConfigs are printed without asking a
     server.
     """
-    found = job_modules.declared(
+    found = job_modules.load_module(
         module,
         labels=dict(map(_label, labels)),
         working_dir=working_dir,
-        may_be_empty=flags["prune"],  # the last job may be gone
+        may_be_empty=flags["prune"],  # the module may have no job left
     )
     if flags["dry_run"] and form in ("json", "yaml"):
         click.echo(render.document(_whole(found.bodies), form), nl=False)
@@ -90,7 +90,9 @@ def _label(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     problem = names.qualified_problem(key) or names.label_value_problem(value)
     if not equals or problem:
-        raise errors.Unusable(f"--label {text}: write KEY=VALUE{f'; {problem}' if problem else ''}")
+        raise errors.InvalidInput(
+            f"--label {text}: write KEY=VALUE{f'; {problem}' if problem else ''}"
+        )
     return key, value
 
 
@@ -104,7 +106,7 @@ class _Deployment:
     def __init__(
         self,
         s: session.Session,
-        found: job_modules.Declared,
+        found: job_modules.DeclaredJobs,
         flags: dict[str, bool],
         *,
         form: str | None,
@@ -122,7 +124,7 @@ class _Deployment:
         async with wait_notice.waiting("deploying") as waiting:
             deployed = await self._deployed()
             if self._found.code is not None and self._found.bodies and not self._dry:
-                await packed_code.send(self._session, self._found.code)
+                await packed_code.upload(self._session, self._found.code)
             for body in self._found.bodies:
                 name = body["metadata"]["name"]
                 waiting.say(f"deploying {name}")

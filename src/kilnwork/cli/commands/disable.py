@@ -24,4 +24,4 @@ def command(configs: tuple[str, ...]) -> None:
     Jobs that run or wait are not affected, and `kiln run-job` still creates Jobs. `kiln enable`
     enables the schedules again.
     """
-    session.run(lambda s: suspension.switch(s, configs, disabled=True))
+    session.run(lambda s: suspension.set_disabled(s, configs, disabled=True))

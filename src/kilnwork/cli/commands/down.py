@@ -46,7 +46,7 @@ def command(data: Path | None, timeout: float, force: bool) -> None:  # noqa: FB
     try:
         server = lock.holder(directory)
     except OSError as error:
-        raise errors.Unusable(
+        raise errors.InvalidInput(
             f"data directory {directory} cannot be read: {error.strerror}. Correct --data, or ask "
             "its owner"
         ) from error
@@ -63,7 +63,7 @@ def _signal(pid: int, number: int, directory: Path) -> None:
     try:
         os.kill(pid, number)
     except PermissionError as error:
-        raise errors.Refused(
+        raise errors.AccessRefused(
             f"the server on {directory} (pid {pid}) belongs to another user: ask them, or root"
         ) from error
     except ProcessLookupError:

@@ -23,4 +23,4 @@ def command(configs: tuple[str, ...]) -> None:
 
     Ticks that passed while the schedule was disabled create no Jobs: use `kiln backfill` for them.
     """
-    session.run(lambda s: suspension.switch(s, configs, disabled=False))
+    session.run(lambda s: suspension.set_disabled(s, configs, disabled=False))

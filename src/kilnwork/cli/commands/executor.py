@@ -100,7 +100,7 @@ def command(
     load = functools.partial(
         config.load, Path(target.kubeconfig) if target.kubeconfig else None, context=target.context
     )
-    settings = service.Settings(
+    settings = service.HttpExecutorSettings(
         name=name or f"{socket.gethostname()}-{os.getpid()}",
         slots=slots,
         labels=labels,
@@ -114,11 +114,11 @@ def command(
 
 
 class _Server:
-    """Executor with its connections; implements `foreground_server.Server`."""
+    """Executor with its connections; implements `foreground_server.ForegroundServer`."""
 
     def __init__(
         self,
-        settings: service.Settings,
+        settings: service.HttpExecutorSettings,
         load: Callable[[], config.Config],
         fail: foreground_server.Say,
     ) -> None:
@@ -153,7 +153,7 @@ class _Server:
 
 
 class _Reader(knative.ServicesOfCluster):
-    """`service.Reader` that reads Knative Services from an API server."""
+    """`service.ApiReader` that reads Knative Services from an API server."""
 
     async def secret(self, namespace: str, name: str) -> meta.JsonObject:
         return await self.kube.get(resource.SECRETS, name, namespace)

@@ -29,7 +29,7 @@ from kilnwork.kube import errors as kube_errors
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class GetSelection:
     """Selection of objects to list, and the form of the output."""
 
     form: str | None
@@ -37,9 +37,9 @@ class Wanted:
     headers: bool
     spawned: bool
     limit: int | None = None
-    """Of spawned tasks."""
+    """Maximum number of spawned tasks."""
     managed_fields: bool = False
-    """Who set which field is shown."""
+    """Whether metadata.managedFields is shown."""
 
 
 @click.command()
@@ -120,12 +120,12 @@ def command(
             raise click.UsageError("--state and --indexes go with no selector and no --watch")
         name = _only_job(words, indexes=flags["indexes"])
         asked_jobs = {"state": state, "no_headers": flags["no_headers"]}
-        session.run(lambda s: job_lists.show(s, name, form, asked_jobs))
+        session.run(lambda s: job_lists.print_jobs(s, name, form, asked_jobs))
         return
     if limit is not None and not flags["spawned"]:
         raise click.UsageError("--limit is of --spawned")
     asked = {"labelSelector": selector, "fieldSelector": field_selector}
-    wanted = Wanted(
+    wanted = GetSelection(
         form=form,
         selectors={key: value for key, value in asked.items() if value},
         headers=not flags["no_headers"],
@@ -133,7 +133,7 @@ def command(
         limit=limit,
         managed_fields=flags["show_managed_fields"],
     )
-    jobs = file_names.listed(words)
+    jobs = file_names.parse_file_jobs(words)
     if jobs is not None:
         session.run(lambda s: _file_jobs(s, jobs, wanted, watch=flags["watch"]))
     elif flags["watch"]:
@@ -144,16 +144,16 @@ def command(
 
 def _only_job(words: Sequence[str], *, indexes: bool) -> str | None:
     """Return the name of the Job, or None for a list of Jobs. Raises `click.UsageError`."""
-    said = job_names.said(words[0]) if len(words) == 1 else None
-    if said is None and kinds.named(words[0], api_kinds.ALL) != (api_kinds.JOBS,):
+    job_name = job_names.explicit_name(words[0]) if len(words) == 1 else None
+    if job_name is None and kinds.find_resources(words[0], api_kinds.ALL) != (api_kinds.JOBS,):
         raise click.UsageError("--state and --indexes are of Jobs: kiln get jobs --state Failed")
-    names = [said] if said else list(words[1:])
+    names = [job_name] if job_name else list(words[1:])
     if len(names) != indexes:
         raise click.UsageError("--indexes takes one Job; --state without it, jobs and no name")
     return names[0] if names else None
 
 
-async def _get(s: session.Session, words: Sequence[str], wanted: Wanted) -> None:
+async def _get(s: session.Session, words: Sequence[str], wanted: GetSelection) -> None:
     if wanted.spawned:
         only = {"declared": "false"}
         await task_lists.show(s, only, wanted.form, limit=wanted.limit, headers=wanted.headers)
@@ -167,28 +167,30 @@ async def _get(s: session.Session, words: Sequence[str], wanted: Wanted) -> None
 
 
 async def _file_jobs(
-    s: session.Session, jobs: Sequence[str], wanted: Wanted, *, watch: bool
+    s: session.Session, jobs: Sequence[str], wanted: GetSelection, *, watch: bool
 ) -> None:
     if watch or wanted.selectors:
-        raise errors.Unusable(
+        raise errors.InvalidInput(
             "file jobs have no labels and no watch here: `kiln files --phase` and `--name` choose, "
             "`kiln wait` follows one"
         )
     if not jobs:
-        await file_lists.many(s, wanted.form, {"no_headers": not wanted.headers})
+        await file_lists.print_list(s, wanted.form, {"no_headers": not wanted.headers})
     elif len(jobs) == 1 and wanted.form not in (None, "wide"):
-        await file_lists.one(s, jobs[0], wanted.form)
+        await file_lists.print_job(s, jobs[0], wanted.form)
     else:
         found = [await file_jobs.get(s, job) for job in jobs]
         await file_lists.show(s, found, wanted.form, headers=wanted.headers)
 
 
-def _check(refs: Sequence[kinds.Ref], wanted: Wanted) -> None:
+def _check(refs: Sequence[kinds.ObjectRef], wanted: GetSelection) -> None:
     if wanted.selectors and any(ref.name for ref in refs):
-        raise errors.Unusable("a selector chooses among all objects of a kind: leave out the name")
+        raise errors.InvalidInput(
+            "a selector chooses among all objects of a kind: leave out the name"
+        )
 
 
-def _path(s: session.Session, ref: kinds.Ref) -> str:
+def _path(s: session.Session, ref: kinds.ObjectRef) -> str:
     if ref.name is None:
         return s.scope(ref.resource)
     if ref.resource.namespaced:
@@ -196,7 +198,9 @@ def _path(s: session.Session, ref: kinds.Ref) -> str:
     return s.path(ref.resource, ref.name)
 
 
-async def _objects(s: session.Session, refs: Sequence[kinds.Ref], wanted: Wanted) -> None:
+async def _objects(
+    s: session.Session, refs: Sequence[kinds.ObjectRef], wanted: GetSelection
+) -> None:
     found: list[tuple[resource.Resource, meta.JsonObject]] = []
     for ref in refs:
         if ref.name is not None:
@@ -217,14 +221,16 @@ async def _objects(s: session.Session, refs: Sequence[kinds.Ref], wanted: Wanted
     _whole(items[0] if single else render.object_list(items), wanted)
 
 
-def _whole(value: Any, wanted: Wanted) -> None:
+def _whole(value: Any, wanted: GetSelection) -> None:
     text = render.document(value, wanted.form, managed_fields=wanted.managed_fields)
     click.echo(text, nl=False)
 
 
-async def _tables(s: session.Session, refs: Sequence[kinds.Ref], wanted: Wanted) -> None:
+async def _tables(
+    s: session.Session, refs: Sequence[kinds.ObjectRef], wanted: GetSelection
+) -> None:
     """Print one table per kind; named objects of a kind share a table."""
-    by_kind: dict[resource.Resource, list[kinds.Ref]] = {}
+    by_kind: dict[resource.Resource, list[kinds.ObjectRef]] = {}
     for ref in refs:
         by_kind.setdefault(ref.resource, []).append(ref)
     shown = 0
@@ -246,7 +252,7 @@ async def _tables(s: session.Session, refs: Sequence[kinds.Ref], wanted: Wanted)
         await _say_nothing(s, refs, hint=others)
 
 
-async def _say_nothing(s: session.Session, refs: Sequence[kinds.Ref], *, hint: str) -> None:
+async def _say_nothing(s: session.Session, refs: Sequence[kinds.ObjectRef], *, hint: str) -> None:
     if any(ref.resource.namespaced for ref in refs):
         await s.say_nothing_found("nothing found", hint=hint)
     else:
@@ -257,13 +263,13 @@ _OTHERS = {
     "tasks": "; `kiln tasks` lists those of programs too",
     "jobs": f". {kinds.ELSEWHERE}",
 }
-"""Where what is looked for may be instead, by what was."""
+"""Hints where to look instead, by kind."""
 
 
 async def _pages(
     s: session.Session,
-    refs: Sequence[kinds.Ref],
-    wanted: Wanted,
+    refs: Sequence[kinds.ObjectRef],
+    wanted: GetSelection,
     missing: list[kube_errors.NotFound],
 ) -> list[dict[str, Any]]:
     """Return the tables of the existing objects; append an error to `missing` for each other
@@ -283,7 +289,7 @@ async def _pages(
 def _lines(
     pages: Sequence[dict[str, Any]],
     s: session.Session,
-    wanted: Wanted,
+    wanted: GetSelection,
     *,
     prefix: resource.Resource | None,
 ) -> list[str]:
@@ -316,11 +322,11 @@ def _namespace(row: dict[str, Any]) -> str:
     return str(found.get("namespace", ""))
 
 
-async def _watch(s: session.Session, words: Sequence[str], wanted: Wanted) -> None:
+async def _watch(s: session.Session, words: Sequence[str], wanted: GetSelection) -> None:
     refs = await s.kinds.refs(words)
     _check(refs, wanted)
     if len(refs) != 1:
-        raise errors.Unusable("--watch takes one kind, or one object")
+        raise errors.InvalidInput("--watch takes one kind, or one object")
     ref = refs[0]
     query = dict(wanted.selectors)
     if ref.name is not None:
@@ -365,7 +371,7 @@ class _Rows:
     rows.
     """
 
-    def __init__(self, s: session.Session, served: resource.Resource, wanted: Wanted) -> None:
+    def __init__(self, s: session.Session, served: resource.Resource, wanted: GetSelection) -> None:
         self._session = s
         self._served = served
         self._wanted = wanted

@@ -301,7 +301,7 @@ def _settings(given: dict[str, Any]) -> settings.InstallSettings:
             class_name=given["storage_class"],
             host_path=given["host_path"] or "",
         ),
-        place=settings.Place(
+        place=settings.Placement(
             node_selector=dict(sorted(given["node_selector"])),
             tolerations=given["tolerations"],
             priority_class=given["priority_class"],
@@ -315,7 +315,7 @@ def _settings(given: dict[str, Any]) -> settings.InstallSettings:
         drivers_in=given["drivers_in"],
         only_in=given["only_in"],
         http_executors=given["http_executors"],
-        objects=settings.Objects(
+        objects=settings.AllowedObjects(
             kinds=_named_kinds(given["allowed_kinds"]), impersonate=given["allow_impersonation"]
         ),
         ponds=given["ponds"],

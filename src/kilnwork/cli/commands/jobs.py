@@ -80,19 +80,19 @@ def command(job: str | None, form: str | None, **asked: Any) -> None:
     if job is None:
         if asked["indexes"] or asked["watch"]:
             raise click.UsageError("--indexes and --watch are of one Job: name it")
-        session.run(lambda s: job_lists.show(s, None, form, asked))
+        session.run(lambda s: job_lists.print_jobs(s, None, form, asked))
         return
-    name = job_names.bare(job)
+    name = job_names.plain_name(job)
     if unused := [option for option in _LISTS if asked[option]]:
         raise click.UsageError(f"--{unused[0]} chooses among Jobs: leave out the NAME")
     if asked["state"] and not asked["indexes"]:
         raise click.UsageError("--state of one Job is about its indexes: add --indexes")
     if asked["indexes"]:
-        session.run(lambda s: job_lists.show(s, name, form, asked))
+        session.run(lambda s: job_lists.print_jobs(s, name, form, asked))
     elif asked["watch"]:
         session.run(lambda s: _watch(s, name))
     else:
-        session.run(lambda s: job_lists.one(s, name, form))
+        session.run(lambda s: job_lists.print_job(s, name, form))
 
 
 async def _watch(s: session.Session, name: str) -> None:

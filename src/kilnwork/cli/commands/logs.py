@@ -81,20 +81,20 @@ async def _logs(
     index: str | None,
     step: str | None,
 ) -> None:
-    if (name := set_objects.said(word)) is not None:
+    if (name := set_objects.explicit_name(word)) is not None:
         if index is not None:
-            raise errors.Unusable(f"--index is only for Jobs: write --step 'STEP[{index}]'")
+            raise errors.InvalidInput(f"--index is only for Jobs: write --step 'STEP[{index}]'")
         await set_logs.show(s, name, query, step=step)
         return
     if step is not None:
-        raise errors.Unusable(f"--step is only for SyncSets: write syncset/{word}")
+        raise errors.InvalidInput(f"--step is only for SyncSets: write syncset/{word}")
 
     async def of_task(name: str) -> None:
         if index is not None:
-            raise errors.Unusable(f"--index is only for Jobs: write job/{name}")
+            raise errors.InvalidInput(f"--index is only for Jobs: write job/{name}")
         await task_logs.of_task(s, kinds.task_name(name), query)
 
-    await job_names.either(
+    await job_names.call_for_named(
         s,
         word,
         task=of_task,
@@ -108,7 +108,7 @@ async def _of_job(s: session.Session, job: file_jobs.Job, query: dict[str, str])
     of, total, number = job["id"], file_jobs.parts(job).get("total", 0), 1
     if file_jobs.parts(job).get("failed"):
         where = file_jobs.path(of, "parts")
-        failed = file_jobs.listed(s, where=where, wanted={"state": "Failed"}, limit=1)
+        failed = file_jobs.list_documents(s, where=where, wanted={"state": "Failed"}, limit=1)
         number = next(iter([int(part["part"]) async for part in failed]), 1)
     if total > 1:
         another = f"`kiln logs {of}-{number % total + 1}` shows the next"

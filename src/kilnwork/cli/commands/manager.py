@@ -118,12 +118,12 @@ def command(**given: Any) -> int:
 
 
 def _settings(**given: Any) -> in_cluster.InClusterSettings:
-    target = options.Target(kubeconfig=given["kubeconfig"], context=given["context"])
+    target = options.ServerTarget(kubeconfig=given["kubeconfig"], context=given["context"])
     service = f"{manager.SERVICE}.{given['namespace']}.svc:{manager.PORT}"
     host, port = given["listen"]
     return in_cluster.InClusterSettings(
         data_dir=_mounted(given["data"].absolute()),
-        kube=session.settings_of(target),
+        kube=session.load_settings(target),
         namespace=given["namespace"],
         only_in=given["only_in"],
         allowed_kinds=given["allowed_kinds"],

@@ -57,7 +57,7 @@ def command(
     A server does the same by itself: see --keep-for, --keep-tasks and --keep-size of `kiln up`.
     """
     if older_than is None and keep is None and free is None:
-        raise errors.Unusable("name what to delete: --older-than, --keep or --free")
+        raise errors.InvalidInput("name what to delete: --older-than, --keep or --free")
     query = {
         "olderThan": "" if older_than is None else str(int(older_than)),
         "keep": "" if keep is None else str(keep),

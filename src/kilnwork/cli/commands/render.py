@@ -51,9 +51,9 @@ def command(files: tuple[str, ...], backend: str | None, namespace: str, image: 
             made += set_rendering.objects(
                 manifest.body, backend=backend, namespace=namespace, image=image
             )
-        except errors.Unusable as error:
-            raise errors.Unusable(f"{manifest.place}: {error}") from error
+        except errors.InvalidInput as error:
+            raise errors.InvalidInput(f"{manifest.place}: {error}") from error
     if not made:
-        raise errors.Unusable(f"{', '.join(files)}: there is no SyncSet")
+        raise errors.InvalidInput(f"{', '.join(files)}: there is no SyncSet")
     text = yaml.safe_dump_all(made, sort_keys=False, width=100, allow_unicode=True)
     click.echo(text, nl=False)

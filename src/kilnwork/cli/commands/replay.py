@@ -48,12 +48,12 @@ async def _replay(
     wait: bool,
     timeout_s: float | None,
 ) -> None:
-    name = job_names.bare(word, api_kinds.SYNC_SETS)
+    name = job_names.plain_name(word, api_kinds.SYNC_SETS)
     number = await set_objects.replay(s, name, generation)
     click.echo(f"SyncSet {name} starts again as generation {number}")
     if not wait:
         return
-    subject = object_waits.Subject(api_kinds.SYNC_SETS, name, s.one_namespace())
+    subject = object_waits.WaitSubject(api_kinds.SYNC_SETS, name, s.one_namespace())
     found = await object_waits.until(
         s,
         subject,

@@ -41,10 +41,10 @@ from kilnwork.kube import errors as kube_errors
 from kilnwork.server import abbreviations, results
 
 _NAMESPACE = "default"
-"""The only one of a directory of `kiln.start`."""
+"""The only namespace in a directory of `kiln.start`."""
 
 _SHOWN = 5
-"""So many tasks of a directory are named where the one that was asked for is unknown."""
+"""Number of tasks that the error for an unknown task lists."""
 
 _OFFERED = 100
 
@@ -99,11 +99,11 @@ def command(name: str, output: str, directory: Path | None) -> None:
     Exits with 1 while the task is unfinished, with 6 if it failed or was killed.
     """
     downloads.check_target(output)
-    job = job_names.said(name)
+    job = job_names.explicit_name(name)
     if job is not None and directory is None:
         session.run(lambda s: _of_job(s, job, output))
         return
-    sync_set = set_objects.said(name)
+    sync_set = set_objects.explicit_name(name)
     if sync_set is not None and directory is None:
         session.run(lambda s: _of_set(s, sync_set, output))
         return
@@ -206,9 +206,9 @@ async def _object(s: session.Session, name: str) -> dict[str, Any] | None:
     """Return the Task object, or None. Raises Missing if a file job has that name."""
     with contextlib.suppress(kube_errors.NotFound):
         return await s.ask("GET", s.path(api_kinds.TASKS, name, namespace=s.one_namespace()))
-    if await file_names.perhaps(s, name) is not None:
+    if await file_names.find_readable(s, name) is not None:
         raise errors.Missing(f"{name} is a file job: `kiln results {name}` prints its results")
-    if await job_names.perhaps(s, name) is not None:
+    if await job_names.find_readable_job(s, name) is not None:
         raise errors.Missing(f"{name} is a Job: `kiln result job/{name}` prints its result")
     return None
 
@@ -311,7 +311,9 @@ def _check_terminal(name: str, media_type: str, output: str) -> None:
     if media_type == attempts.JSON or output != downloads.STDOUT or not sys.stdout.isatty():
         return
     what = "a Python pickle" if media_type == attempts.PICKLE else f"of type {media_type}"
-    raise errors.Unusable(f"the result of task {name} is {what}: name a file with -o, or pipe it")
+    raise errors.InvalidInput(
+        f"the result of task {name} is {what}: name a file with -o, or pipe it"
+    )
 
 
 @contextlib.contextmanager
@@ -321,7 +323,7 @@ def _opened(output: str) -> Iterator[IO[bytes]]:
         sys.stdout.buffer.flush()
         return
     try:
-        with downloads.whole(Path(output)) as file:
+        with downloads.open_atomically(Path(output)) as file:
             yield file
     except OSError as error:
         raise errors.CommandError(f"{output}: {error.strerror or error}") from error

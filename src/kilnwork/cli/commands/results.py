@@ -44,9 +44,9 @@ def command(job: str, **given: Any) -> None:
 
 
 async def _results(s: session.Session, word: str, given: dict[str, Any]) -> None:
-    job = await file_jobs.resolved(s, word)
+    job = await file_jobs.resolve_id(s, word)
     if given["wait"]:
-        await file_job_progress.until_over(s, job)
+        await file_job_progress.wait_until_finished(s, job)
     try:
         await downloads.fetch(
             s,

@@ -82,37 +82,37 @@ async def _all(
     timeout_s: float | None,
 ) -> None:
     """Retry each one that can be retried; print the errors of the others and raise the last."""
-    started: list[retries.Started] = []
+    started: list[retries.StartedRun] = []
     begun = set[str]()
 
-    async def task(word: str) -> retries.Started:
+    async def task(word: str) -> retries.StartedRun:
         name = kinds.task_name(word)
         return await (
             retries.failed_task(s, name, begun) if failed else retries.task(s, name, force=force)
         )
 
-    async def file_job(found: file_jobs.Job) -> retries.Started:
+    async def file_job(found: file_jobs.Job) -> retries.StartedRun:
         return await retries.file_job(s, found)
 
-    async def job(found: job_names.Item) -> retries.Started:
+    async def job(found: job_names.Item) -> retries.StartedRun:
         return await retries.job(s, found, failed=failed)
 
     async def start(word: str) -> None:
-        if (name := set_objects.said(word)) is not None:
+        if (name := set_objects.explicit_name(word)) is not None:
             if not failed:
-                raise errors.Unusable(
+                raise errors.InvalidInput(
                     f"--failed runs the failed steps of a SyncSet again; `kiln replay {name}` runs "
                     "the whole generation again, as a new one"
                 )
             one = await retries.sync_set(s, name)
         else:
-            word = await task_names.resolved(s, word)
-            one = await job_names.either(s, word, task=task, file_job=file_job, job=job)
+            word = await task_names.resolve(s, word)
+            one = await job_names.call_for_named(s, word, task=task, file_job=file_job, job=job)
         click.echo(one.sentence)
         started.append(one)
 
     try:
-        await file_names.each(words, start)
+        await file_names.for_each(words, start)
     finally:
         ends = [(one, await one.end(timeout_s)) for one in started if wait]
     for one, state in ends:

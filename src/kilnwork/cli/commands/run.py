@@ -29,10 +29,10 @@ from kilnwork.kit import coroutines, ids
 from kilnwork.kube import errors as kube_errors
 
 _LOG_WAIT_S = 15.0
-"""How long the end of the log may take to arrive after the task is over."""
+"""How long to wait for the end of the log after the task has finished."""
 
 _AGAIN_S = 1.0
-"""Between two tries to read the log of a server that is away."""
+"""Pause between two attempts to read the log while the server is away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +108,12 @@ def _input(source: str | None) -> _Input | None:
     path = Path(source)
     if source != "-" and not path.is_file():
         if "/" in source or path.suffix:
-            raise errors.Unusable(f"--input {source}: no such file")
+            raise errors.InvalidInput(f"--input {source}: no such file")
         return _Input(source)
     text = sys.stdin.read() if source == "-" else manifests.read_text(path)
     found = [value for _, value in manifests.documents(text, source=source)]
     if len(found) != 1:
-        raise errors.Unusable(f"--input {source}: expected one JSON or YAML document")
+        raise errors.InvalidInput(f"--input {source}: expected one JSON or YAML document")
     return _Input(f"input-{ids.new_uid()[:8]}", found[0], made=True)
 
 
@@ -141,7 +141,7 @@ def _body(words: Sequence[str], given: _Input | None, rest: dict[str, Any]) -> m
 def _env(text: str) -> dict[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise errors.Unusable(f"--env {text}: write NAME=VALUE")
+        raise errors.InvalidInput(f"--env {text}: write NAME=VALUE")
     return {"name": name, "value": value}
 
 
@@ -216,7 +216,7 @@ async def _make_input(s: session.Session, made: meta.JsonObject, given: _Input) 
 
 def _in_words(error: Exception, s: session.Session) -> errors.CommandError:
     if isinstance(error, kube_errors.KubeError):
-        return session.in_words(error, s.server)
+        return session.explain_error(error, s.server)
     return error if isinstance(error, errors.CommandError) else errors.CommandError(str(error))
 
 
@@ -237,7 +237,7 @@ class _Follower:
     async def follow(self) -> int:
         """Follow the task until it finishes and return the exit code."""
         background = coroutines.BackgroundWork("run")
-        subject = object_waits.Subject(kinds.TASKS, self._name, self._namespace)
+        subject = object_waits.WaitSubject(kinds.TASKS, self._name, self._namespace)
         versions = object_waits.versions(self._session, subject)
         try:
             async with contextlib.aclosing(versions):

@@ -112,8 +112,8 @@ def command(config: str, form: str | None, **asked: Any) -> int:
     Ctrl-C leaves the Job running.
     """
     _check(asked)
-    name = job_names.bare(config, api_kinds.JOB_CONFIGS)
-    found = session.run(lambda s: job_names.config(s, name))
+    name = job_names.plain_name(config, api_kinds.JOB_CONFIGS)
+    found = session.run(lambda s: job_names.get_config(s, name))
     if asked["schema"]:
         click.echo(render.document(_schema(found), "yaml" if form == "yaml" else "json"), nl=False)
         return exits.Exit.OK
@@ -137,22 +137,28 @@ def _check(asked: dict[str, Any]) -> None:
     if asked["enqueue"] and asked["policy"] not in (None, api_job.ConcurrencyPolicy.ENQUEUE):
         raise click.UsageError("--enqueue means --concurrency-policy Enqueue: give one of them")
     if asked["text"] == "@-" and not asked["use_defaults"]:
-        asked["no_interactive"] = True  # no user is there to be asked
+        asked["no_interactive"] = True  # there is no terminal for prompts
 
 
 def _schema(config: job_config.JobConfig) -> dict[str, Any]:
-    """Return the JSON Schema of the option values. Raises `errors.Unusable` for invalid options."""
+    """Return the JSON Schema of the option values.
+
+    Raises `errors.InvalidInput` for invalid options.
+    """
     problems = list(api_options.problems(config.spec.option))
     if problems:
-        raise errors.Unusable("; ".join(f"{field} {problem}" for field, problem in problems))
+        raise errors.InvalidInput("; ".join(f"{field} {problem}" for field, problem in problems))
     return option_forms.json_schema(config.spec.option)
 
 
 def _body(config: job_config.JobConfig, asked: dict[str, Any]) -> dict[str, Any]:
-    """Return the Job. Raises `errors.Unusable` for option values that the options do not allow."""
+    """Return the Job.
+
+    Raises `errors.InvalidInput` for option values that the options do not allow.
+    """
     policy = api_job.ConcurrencyPolicy.ENQUEUE if asked["enqueue"] else asked["policy"]
     try:
-        values = job_options.given(config.spec.option, asked["text"], asked["pairs"])
+        values = job_options.parse_values(config.spec.option, asked["text"], asked["pairs"])
         if not asked["no_interactive"] and sys.stdin.isatty():
             needed = asked["use_defaults"]
             values = job_options.ask(config.spec.option, values, only_needed=needed)
@@ -168,7 +174,7 @@ def _body(config: job_config.JobConfig, asked: dict[str, Any]) -> dict[str, Any]
             ),
         )
     except api_options.InvalidOptions as error:
-        raise errors.Unusable(str(error)) from error
+        raise errors.InvalidInput(str(error)) from error
 
 
 def _start(asked: dict[str, Any]) -> str | None:

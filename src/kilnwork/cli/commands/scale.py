@@ -10,7 +10,7 @@ from kilnwork.kube import errors as kube_errors
 
 _CLUSTERS = api_kinds.TASK_CLUSTERS
 MAX_NAMED = 10
-"""TaskClusters that an error names; more would not fit a line."""
+"""Maximum number of TaskClusters that an error names, so that it fits a line."""
 
 
 @click.command()
@@ -45,8 +45,8 @@ def _plain(word: str) -> str:
     kind, slash, name = word.partition("/")
     if not slash:
         return word
-    if _CLUSTERS not in kinds.named(kind, (_CLUSTERS,)) or not name:
-        raise errors.Unusable(f"{word}: only a TaskCluster has workers; write its name")
+    if _CLUSTERS not in kinds.find_resources(kind, (_CLUSTERS,)) or not name:
+        raise errors.InvalidInput(f"{word}: only a TaskCluster has workers; write its name")
     return name
 
 
@@ -64,7 +64,7 @@ async def _scale(
     click.echo(f"taskcluster/{name}: {_workers(replicas)} {asked}")
     if not wait:
         return
-    subject = object_waits.Subject(_CLUSTERS, name, s.one_namespace())
+    subject = object_waits.WaitSubject(_CLUSTERS, name, s.one_namespace())
     text = f"waiting for {_workers(replicas)} of taskcluster/{name}"
     test = _has(replicas, name)
     await object_waits.until(s, subject, test, text=text, timeout_s=timeout_s, where=_where)

@@ -92,9 +92,9 @@ def _preview(
     name = _PREVIEW
     if configs:
         namespace = options.current().namespace or "default"
-        name = f"{namespace}/{job_names.bare(configs[0], api_kinds.JOB_CONFIGS)}"
+        name = f"{namespace}/{job_names.plain_name(configs[0], api_kinds.JOB_CONFIGS)}"
     now = clock.SystemClock().wall()
-    view = schedule_views.of_expressions(expressions, zone, name=name, now=now, count=count)
+    view = schedule_views.view_expressions(expressions, zone, name=name, now=now, count=count)
     _print([view], form, now=now)
 
 
@@ -107,8 +107,8 @@ async def _show(
         return
     views = []
     for word in configs:
-        name = job_names.bare(word, api_kinds.JOB_CONFIGS)
-        view = schedule_views.of_config(await job_names.config(s, name), now=now, count=count)
+        name = job_names.plain_name(word, api_kinds.JOB_CONFIGS)
+        view = schedule_views.view_config(await job_names.get_config(s, name), now=now, count=count)
         if view is None:
             raise errors.CommandError(
                 f"JobConfig {name} has no schedule: `kiln run-job {name}` runs it"
@@ -122,7 +122,7 @@ async def _list(s: session.Session, count: int, form: str | None, *, headers: bo
     now, views = s.clock.wall(), []
     for item in await s.items(s.scope(api_kinds.JOB_CONFIGS)):
         try:
-            view = schedule_views.of_config(job_names.decoded(item), now=now, count=count)
+            view = schedule_views.view_config(job_names.decode_config(item), now=now, count=count)
         except errors.CommandError as error:
             click.echo(f"Warning: {error}", err=True)
             continue
@@ -137,7 +137,7 @@ async def _list(s: session.Session, count: int, form: str | None, *, headers: bo
             click.echo(line)
 
 
-def _print(views: list[schedule_views.View], form: str | None, *, now: float) -> None:
+def _print(views: list[schedule_views.ScheduleView], form: str | None, *, now: float) -> None:
     if form is not None:
         items = [schedule_views.document(view) for view in views]
         click.echo(render.document({"items": items}, form), nl=False)

@@ -15,15 +15,15 @@ from kilnwork.kit import clock, http_types
 from kilnwork.kube import errors as kube_errors
 
 _LOOK_S = 0.1
-"""Between two looks whether the server is ready."""
+"""Pause between two checks whether the server is ready."""
 
 _NEWEST = 5
-"""File jobs that are shown; `kiln files` shows more."""
+"""Number of file jobs that are shown; `kiln files` shows more."""
 
 T = TypeVar("T")
 
 _MANY = 10
-"""More nodes than this are only counted; no more functions than this are shown."""
+"""Maximum number of nodes and functions that are listed one by one."""
 
 
 @click.command()
@@ -62,26 +62,26 @@ def command(form: str | None, wait: bool, timeout: float | None) -> None:  # noq
 
 async def _when_ready(timeout_s: float | None) -> dict[str, Any]:
     """Wait until the server is ready and return the facts; the kubeconfig may not exist yet."""
-    text, said = "waiting for the server", ""
+    text, problem = "waiting for the server", ""
     try:
         async with asyncio.timeout(timeout_s), wait_notice.waiting(text) as waiting:
             while True:
                 try:
                     return await _ready_facts()
                 except (kube_errors.Unavailable, errors.Unreachable) as error:
-                    said = readiness.open_checks(str(error)) or str(error)
-                waiting.say(f"{text}: {said}")
+                    problem = readiness.parse_open_checks(str(error)) or str(error)
+                waiting.say(f"{text}: {problem}")
                 await asyncio.sleep(_LOOK_S)
     except TimeoutError as error:
-        raise errors.TimedOut(f"{text}: not ready within {timeout_s:g} s; {said}") from error
+        raise errors.TimedOut(f"{text}: not ready within {timeout_s:g} s; {problem}") from error
     except kube_errors.KubeError as error:
-        settings = session.settings_of(options.current())
-        raise session.in_words(error, settings.server) from error
+        settings = session.load_settings(options.current())
+        raise session.explain_error(error, settings.server) from error
 
 
 async def _ready_facts() -> dict[str, Any]:
     target = options.current()
-    async with session.connect(session.settings_of(target), target) as s:
+    async with session.connect(session.load_settings(target), target) as s:
         await s.http.send(http_types.ClientRequest(method="GET", path="/readyz"))
         facts = await _facts(s)
     if not facts.get("manager", {"ready": True})["ready"]:
@@ -92,7 +92,7 @@ async def _ready_facts() -> dict[str, Any]:
 async def _facts(s: session.Session) -> dict[str, Any]:
     """Return what the server has. `missing` gives the reason for each kind that may not be read."""
     version = await s.get_json("/version")
-    waits_for = await readiness.waits_for(s)
+    waits_for = await readiness.read_open_checks(s)
     missing: dict[str, str] = {}
     narrowed: set[str] = set()
     clusters = await _seen(missing, "clusters", _all(s, kinds.TASK_CLUSTERS, narrowed)) or []
@@ -119,7 +119,7 @@ async def _facts(s: session.Session) -> dict[str, Any]:
 
 
 _NOT_EVERYWHERE = (400, 403)
-"""A server before this version does not know of all namespaces; or they may not be seen."""
+"""Errors of servers that cannot list all namespaces: earlier versions, or a missing right."""
 
 
 _IN_A_NAMESPACE = ("clusters", "tasks")
@@ -136,7 +136,7 @@ async def _seen(missing: dict[str, str], kind: str, found: Awaitable[T]) -> T | 
         return await found
     except errors.SERVER_ERRORS as error:
         if kind not in _OF_THE_MANAGER and not isinstance(
-            error, kube_errors.Forbidden | errors.Refused
+            error, kube_errors.Forbidden | errors.AccessRefused
         ):
             raise
         missing[kind] = str(error)
@@ -155,7 +155,7 @@ async def _file_jobs(s: session.Session) -> dict[str, Any] | None:
         spaces.insert(0, {"allNamespaces": "true"})
     for space in spaces:
         try:
-            newest = file_jobs.listed(
+            newest = file_jobs.list_documents(
                 s, where=file_jobs.path(), wanted={}, limit=session.PAGE, space=space
             )
             found = [job async for job in newest]

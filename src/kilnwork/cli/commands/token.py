@@ -41,7 +41,7 @@ def command(account: str | None, duration: float | None, audiences: tuple[str, .
     """
     if account is None:
         if duration is not None or audiences:
-            raise errors.Unusable(
+            raise errors.InvalidInput(
                 "--duration and --audience are for a ServiceAccount's token: name the account"
             )
         click.echo(_own())
@@ -65,7 +65,7 @@ def command(account: str | None, duration: float | None, audiences: tuple[str, .
 
 
 def _own() -> str:
-    held = credentials.Credentials(session.settings_of(options.current()))
+    held = credentials.Credentials(session.load_settings(options.current()))
     try:
         token = held.get().token
     except kit_errors.ConfigurationError as error:

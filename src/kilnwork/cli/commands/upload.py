@@ -40,7 +40,7 @@ class _WithProgram(click.Command):
             if not words:
                 ctx.fail("a program is expected after --")
         ctx.meta[_PROGRAM] = tuple(words)
-        ctx.allow_extra_args = True  # to say more of them than click does
+        ctx.allow_extra_args = True  # for a better error than click's
         left = super().parse_args(ctx, args)
         if left and not ctx.resilient_parsing:
             ctx.fail(f"one FILE is uploaded, so what is {left[0]!r}? A program comes after --")
@@ -232,7 +232,7 @@ def command(ctx: click.Context, /, file: str, **given: Any) -> int:
     spec = _spec(file, given)
     if file == "-" and sys.stdin.isatty():
         click.echo("reading standard input, to its end: Ctrl-D", err=True)
-    source = uploads.Source(file)
+    source = uploads.UploadSource(file)
     if (
         given["form"] is None
         and spec["input"].format is filejobs.Format.JSONL
@@ -247,7 +247,7 @@ def command(ctx: click.Context, /, file: str, **given: Any) -> int:
 
 
 def _spec(file: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the job's spec without its mapper. Raises `errors.Unusable` for contradictory
+    """Return the job's spec without its mapper. Raises `errors.InvalidInput` for contradictory
     options.
     """
     records, percent = file_jobs.parse_tolerance(given["max_failed"])
@@ -256,9 +256,9 @@ def _spec(file: str, given: dict[str, Any]) -> dict[str, Any]:
     delimiter = given["delimiter"] or ("\t" if name.endswith(".tsv") else ",")
     delimiter = {"\\t": "\t"}.get(delimiter, delimiter)
     if len(delimiter) != 1:
-        raise errors.Unusable(f"--delimiter {delimiter!r}: one character, or \\t for a tab")
+        raise errors.InvalidInput(f"--delimiter {delimiter!r}: one character, or \\t for a tab")
     if "/" in given["name"] or not given["name"].isprintable():
-        raise errors.Unusable(f"--name {given['name']!r}: no slash and no control characters")
+        raise errors.InvalidInput(f"--name {given['name']!r}: no slash and no control characters")
     return {
         "name": given["name"],
         "cluster_name": given["cluster"],
@@ -287,8 +287,8 @@ _BY_NAME = {".csv": "csv", ".tsv": "csv", ".txt": "text", ".log": "text"}
 
 async def _upload(
     s: session.Session,
-    source: uploads.Source,
-    wanted: tuple[mappers.Wanted, mappers.Wanted | None],
+    source: uploads.UploadSource,
+    wanted: tuple[mappers.RequestedMapper, mappers.RequestedMapper | None],
     rest: dict[str, Any],
     given: dict[str, Any],
 ) -> int:
@@ -303,7 +303,7 @@ async def _upload(
         return exits.Exit.OK
     several = [each for each in wanted if each is not None]
     await mappers.check_importable(s, several, working_dir=given["working_dir"])
-    sent = await mappers.shipped(s, several, working_dir=given["working_dir"])
+    sent = await mappers.upload_mappers(s, several, working_dir=given["working_dir"])
     spec = filejobs.FileJobSpec(
         mapper=sent[0], reducer=sent[1] if reducer is not None else None, **_only_set(rest)
     )
@@ -313,8 +313,8 @@ async def _upload(
         await file_job_progress.follow(s, made["id"], output=given["output"])
     else:
         click.echo(
-            f"{file_jobs.many(file_jobs.lines(made), 'record')} in "
-            f"{file_jobs.many(made.get('parts', 0), 'part')}; "
+            f"{file_jobs.counted(file_jobs.lines(made), 'record')} in "
+            f"{file_jobs.counted(made.get('parts', 0), 'part')}; "
             f"`kiln wait {made['id']}` waits for their results",
             err=True,
         )
@@ -327,11 +327,11 @@ def _only_set(values: dict[str, Any]) -> dict[str, Any]:
 
 async def _make(
     s: session.Session,
-    source: uploads.Source,
+    source: uploads.UploadSource,
     spec: filejobs.FileJobSpec,
     given: dict[str, Any],
 ) -> file_jobs.Job:
-    query = {**file_jobs.scope(s), "spec": _encoded(spec)}
+    query = {**file_jobs.namespace_query(s), "spec": _encoded(spec)}
     key = given["key"] or ids.new_uid()
     small = source.size is not None and source.size <= ONE_REQUEST_BYTES
     if small and not given["resume"]:
@@ -344,16 +344,19 @@ async def _make(
             click.echo(f"{upload.sent:,} bytes were sent: {source.going_on(upload.id)}", err=True)
         raise
     made = await _post(s, query, key, b"", source.name)
-    await upload.forget()  # the job has it under a name of its own
+    await upload.forget()  # the job has its own copy
     return made
 
 
 def _encoded(spec: filejobs.FileJobSpec) -> str:
-    """Return the spec as JSON. Raises `errors.Unusable` for words that are not valid Unicode."""
+    """Return the spec as JSON.
+
+    Raises `errors.InvalidInput` for words that are not valid Unicode.
+    """
     try:
         return msgspec.json.encode(spec).decode()
     except UnicodeEncodeError as error:
-        raise errors.Unusable(
+        raise errors.InvalidInput(
             f"{error.object!r} is not UTF-8, as what is in a job must be"
         ) from error
 
@@ -364,7 +367,7 @@ async def _post(
     """Create the job. Repeats the request while the server is away, which its key makes safe."""
     headers = {"Idempotency-Key": key}
     async with wait_notice.waiting(f"the server takes {name} apart") as waiting:
-        return await file_jobs.patiently(
+        return await file_jobs.retry_while_away(
             s,
             waiting.say,
             lambda: s.exchange(

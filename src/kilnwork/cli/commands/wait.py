@@ -52,7 +52,7 @@ _OF_PHASES = {
 
 
 _DEFAULTS = {api_kinds.DATA_PONDS.kind: "condition=Ready"}
-"""What is waited for without `--for`, of kinds that have no end."""
+"""Default of `--for` for kinds that have no final state."""
 
 
 @click.command()
@@ -99,8 +99,8 @@ def command(words: tuple[str, ...], wanted: str | None, timeout: float | None) -
     """
 
     async def work(s: session.Session) -> None:
-        for said in words:
-            word = said if file_names.said(said) else await task_names.resolved(s, said)
+        for given in words:
+            word = given if file_names.explicit_name(given) else await task_names.resolve(s, given)
             job, name = await _job_or_task(s, word)
             if job is not None:
                 await _file_job(s, job, wanted, timeout_s=timeout)
@@ -130,9 +130,9 @@ async def _job_or_task(s: session.Session, word: str) -> tuple[str | None, str |
     """Return the id of a file job, or the name of a task that only the journal has; otherwise
     neither.
     """
-    said = file_names.said(word)
-    if said is not None:
-        found: file_names.Found | None = await file_names.named(s, said)
+    name = file_names.explicit_name(word)
+    if name is not None:
+        found: file_names.FoundFileJob | None = await file_names.find(s, name)
     elif "/" in word:
         return None, None
     else:
@@ -144,7 +144,7 @@ async def _job_or_task(s: session.Session, word: str) -> tuple[str | None, str |
                 return None, None if task["declared"] else word
         else:
             return None, None
-        found = await file_names.perhaps(s, word)
+        found = await file_names.find_readable(s, word)
     if found is None:
         return None, None
     return (found.job["id"], None) if found.part is None else (None, found.task)
@@ -154,11 +154,11 @@ async def _file_job(
     s: session.Session, job: str, wanted: str | None, *, timeout_s: float | None
 ) -> None:
     if wanted not in (None, _FINAL):
-        raise errors.Unusable(
+        raise errors.InvalidInput(
             f"{job} is a file job: it can only be waited for until it finishes, without --for"
         )
-    found = await file_job_progress.until_over(s, job, timeout_s=timeout_s)
-    await file_job_progress.tell_bad(s, found)
+    found = await file_job_progress.wait_until_finished(s, job, timeout_s=timeout_s)
+    await file_job_progress.report_bad_records(s, found)
     if wanted is None:
         file_jobs.check_end(found)
     click.echo(file_jobs.sentence(found))
@@ -169,12 +169,14 @@ async def _until_over(
 ) -> None:
     state = task.State.SUCCESS if wanted is None else _state_of(wanted)
     if state is None and wanted != _FINAL:
-        raise errors.Unusable(f"{name} is not a Task object: use --for=final or --for=state=NAME")
+        raise errors.InvalidInput(
+            f"{name} is not a Task object: use --for=final or --for=state=NAME"
+        )
     if state is not None and not task.State(state).final:
-        raise errors.Unusable(
+        raise errors.InvalidInput(
             f"{name} is not a Task object: it can only be waited for until it finishes"
         )
-    ended = await object_waits.for_final(s, name, timeout_s=timeout_s)
+    ended = await object_waits.wait_until_final(s, name, timeout_s=timeout_s)
     if wanted is None and ended != state:
         raise errors.TaskFailed(f"task {name} ended as {ended}: `kiln why {name}` says why")
     if state not in (None, ended):
@@ -189,17 +191,17 @@ async def _bare_kind(s: session.Session, name: str) -> resource.Resource:
     try:
         await s.ask("GET", s.path(api_kinds.TASKS, name, namespace=s.one_namespace()))
     except kube_errors.NotFound:
-        if await job_names.perhaps(s, name) is not None:
+        if await job_names.find_readable_job(s, name) is not None:
             return api_kinds.JOBS
     return api_kinds.TASKS
 
 
-async def _subject(s: session.Session, word: str) -> object_waits.Subject:
+async def _subject(s: session.Session, word: str) -> object_waits.WaitSubject:
     if "/" not in word:
         served = await _bare_kind(s, word)
-        return object_waits.Subject(served, word, s.one_namespace())
+        return object_waits.WaitSubject(served, word, s.one_namespace())
     ref = (await s.kinds.refs([word]))[0]
-    return object_waits.Subject(ref.resource, ref.name or "", s.one_namespace())
+    return object_waits.WaitSubject(ref.resource, ref.name or "", s.one_namespace())
 
 
 def check_end(found: meta.JsonObject | None, name: str) -> None:
@@ -210,7 +212,7 @@ def check_end(found: meta.JsonObject | None, name: str) -> None:
 
 
 def check_kind(wanted: str, served: resource.Resource) -> None:
-    """Raise `errors.Unusable` if the kind never reaches what is waited for.
+    """Raise `errors.InvalidInput` if the kind never reaches what is waited for.
 
     Only tasks, Jobs and SyncSets have states and a final state; for other kinds the command would
     wait for ever.
@@ -221,18 +223,18 @@ def check_kind(wanted: str, served: resource.Resource) -> None:
     if of_phases is not None:
         if wanted != _FINAL and of_phases.phase_of(wanted) is None:
             phases = ", ".join(of_phases.phases)
-            raise errors.Unusable(
+            raise errors.InvalidInput(
                 f"--for={wanted}: write phase=NAME ({phases}), condition=TYPE, delete or final"
             )
     else:
-        raise errors.Unusable(
+        raise errors.InvalidInput(
             f"only tasks, Jobs and SyncSets have states and an end: for a {served.kind} write "
             "--for=condition=TYPE or --for=delete"
         )
 
 
 def test_of(wanted: str, name: str) -> object_waits.Test:
-    """Return the test for `--for` on the object called `name`. Raises `errors.Unusable`."""
+    """Return the test for `--for` on the object called `name`. Raises `errors.InvalidInput`."""
     if wanted == "delete":
         return lambda found: found is None
     if wanted == _FINAL:
@@ -243,7 +245,7 @@ def test_of(wanted: str, name: str) -> object_waits.Test:
     state = _state_of(wanted)
     if state is None:
         states = ", ".join(task.State)
-        raise errors.Unusable(
+        raise errors.InvalidInput(
             f"--for={wanted}: write state=NAME ({states}), condition=TYPE, delete or final"
         )
     return _existing(_state(state, name), name)
@@ -272,7 +274,7 @@ def _condition(value: str) -> Callable[[meta.JsonObject], bool]:
         return any(
             c["type"].lower() == wanted.lower()
             and c["status"].lower() == (status or "true").lower()
-            # as `kubectl wait`: the controller has not seen the newest spec yet
+            # like `kubectl wait`: an older generation says nothing about the newest spec
             and c.get("observedGeneration", newest) >= newest
             for c in (found.get("status") or {}).get("conditions") or ()
         )
@@ -283,7 +285,7 @@ def _condition(value: str) -> Callable[[meta.JsonObject], bool]:
 def _state(wanted: task.State, name: str) -> Callable[[meta.JsonObject], bool]:
     def reached(found: meta.JsonObject) -> bool:
         state = (found.get("status") or {}).get("state")
-        over = object_waits.final(found)  # False where the end is that of a run before
+        over = object_waits.final(found)  # False if only an earlier run has finished
         if state == wanted and (over or not wanted.final):
             return True
         if over:

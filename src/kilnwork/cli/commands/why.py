@@ -29,7 +29,7 @@ from kilnwork.kube import errors as kube_errors
 from kilnwork.server import why
 
 FIRST_LOOK_S = 3.0
-"""How long a response may wait for the manager's first look at a new Task."""
+"""How long to wait until the manager has set the status of a new Task."""
 
 
 @click.command()
@@ -61,13 +61,13 @@ def command(subject: str, form: str | None) -> None:
 
 
 async def _document(s: session.Session, word: str) -> dict[str, Any]:
-    document = await job_names.either(
+    document = await job_names.call_for_named(
         s, word, task=lambda name: _of_object(s, name), file_job=_of_file_job, job=_of_job
     )
-    # A task that cannot be stored waits without a word of its own: that is the server's matter.
+    # A task that cannot be stored has no reason of its own: the server has it.
     if "state" in document and not object_waits.is_final(document["state"]):
         with contextlib.suppress(*errors.SERVER_ERRORS):
-            if waits_for := await readiness.waits_for(s):
+            if waits_for := await readiness.read_open_checks(s):
                 document["why"] += f" The server is not ready: {_full_stop(waits_for)}"
     return document
 
@@ -120,7 +120,7 @@ _SENTENCES = {
     api_kinds.SYNC_SETS.kind: set_objects.sentence,
     api_kinds.TASK_CLUSTERS.kind: task_clusters.sentence,
 }
-"""Kinds that have more to tell than any other."""
+"""Kinds with a sentence of their own."""
 
 
 async def _of_file_job(job: file_jobs.Job) -> dict[str, Any]:
@@ -156,7 +156,7 @@ async def _of_object(s: session.Session, word: str) -> dict[str, Any]:
     }
     known = await _in_journal(s, found)
     if document["state"] == known.get("state") == task.State.RUNNING:
-        document["why"] = known["why"]  # has the progress, which no object has
+        document["why"] = known["why"]  # includes the progress, which objects do not have
     elif "used" in known and document["state"] == known.get("state"):
         document["why"] += f" {known['used']}"
     return {**document, "error": known["error"]} if "error" in known else document
@@ -166,7 +166,7 @@ async def _looked_at(s: session.Session, name: str, found: dict[str, Any]) -> di
     """Return a new Task once the manager has set its status, or the unchanged object after a
     moment.
     """
-    subject = object_waits.Subject(api_kinds.TASKS, name, s.one_namespace())
+    subject = object_waits.WaitSubject(api_kinds.TASKS, name, s.one_namespace())
     with contextlib.suppress(errors.TimedOut):
         seen = await object_waits.until(
             s,

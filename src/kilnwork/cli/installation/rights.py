@@ -68,7 +68,7 @@ WHERE_SERVED: tuple[Right, ...] = (
         group=_OURS,
         resources=_DECLARED,
         verbs=_FOLLOW,
-        why="Follows what users declare.",
+        why="Watches the objects that users create.",
     ),
     Right(
         group=_OURS,
@@ -87,120 +87,123 @@ WHERE_SERVED: tuple[Right, ...] = (
         group=_OURS,
         resources=("taskclaims/status",),
         verbs=("patch",),
-        why="Gives tasks to the holders of TaskClaims, and says when they must stop.",
+        why="Assigns tasks to the holders of TaskClaims, and requests that they stop.",
     ),
     Right(
         group=_OURS,
         resources=("executors/external",),
         verbs=("use",),
-        why="Writes the status of any TaskClaim: who writes one must have this right.",
+        why="Writes the status of any TaskClaim: every client that does needs this right.",
     ),
     Right(
         group=_OURS,
         resources=("taskclaims",),
         verbs=("delete",),
-        why="Removes TaskClaims whose `ttlSecondsAfterFinished` is over.",
+        why="Deletes TaskClaims whose `ttlSecondsAfterFinished` has expired.",
     ),
     Right(
         group=_OURS,
         resources=("taskclusters",),
         verbs=("get", "patch"),
-        why="Holds a TaskCluster that is deleted, by a finalizer, until what runs has ended.",
+        why="Keeps a deleted TaskCluster, with a finalizer, until its running tasks have ended.",
     ),
     Right(
         group=_OURS,
         resources=("dataponds",),
         verbs=("get", "patch"),
-        why="Holds a DataPond that is deleted, by a finalizer, until nodes have removed its data.",
+        why="Keeps a deleted DataPond, with a finalizer, until nodes have removed its data.",
     ),
     Right(
         group=_OURS,
         resources=("tasks",),
         verbs=("delete",),
-        why="Removes Tasks whose `ttlSecondsAfterFinished` is over.",
+        why="Deletes Tasks whose `ttlSecondsAfterFinished` has expired.",
     ),
     Right(
         group=_OURS,
         resources=("jobs",),
         verbs=("create", "get", "patch", "delete"),
         why=(
-            "Makes Jobs when their schedule says so, copies the template of the JobConfig into a "
-            "Job that names one, and removes Jobs whose time to live or history limit is over."
+            "Creates Jobs when their schedule says so, copies the template of the JobConfig into "
+            "a Job that names one, and deletes Jobs whose time to live or history limit has been "
+            "reached."
         ),
     ),
     Right(
         group="serving.knative.dev",
         resources=("services",),
         verbs=("create", "patch"),
-        why="Makes the Service that a JobConfig owns (`function.template`), for all of its Jobs.",
+        why=(
+            "Creates the Service that a JobConfig owns (`function.template`), for all of its Jobs."
+        ),
     ),
     Right(
         group=_OURS,
         resources=("jobs/finalizers", "jobconfigs/finalizers"),
         verbs=("update",),
-        why=(
-            "Owns Jobs in the name of a JobConfig, and Pods in that of a Job, as it owns those of "
-            "a TaskCluster."
-        ),
+        why="Sets a JobConfig as owner of Jobs, and a Job as owner of Pods, like a TaskCluster.",
     ),
     Right(
         group=_OURS,
         resources=("taskclusters",),
         verbs=("create", "delete"),
-        why="Makes the TaskClusters that are the groups of a SyncSet, and removes them at its end.",
+        why=(
+            "Creates the TaskClusters that are the groups of a SyncSet, and deletes them at its "
+            "end."
+        ),
     ),
     Right(
         group=_OURS,
         resources=("syncsets",),
         verbs=("delete",),
-        why="Removes SyncSets whose `keep.ttlSeconds` are over.",
+        why="Deletes SyncSets whose `keep.ttlSeconds` have expired.",
     ),
     Right(
         group=_OURS,
         resources=("syncsets/finalizers",),
         verbs=("update",),
-        why="Owns TaskClusters and the `objects` of a SyncSet in its name.",
+        why="Sets a SyncSet as owner of its TaskClusters and `objects`.",
     ),
     Right(
         resources=("configmaps",),
         verbs=("create", "get"),
         why=(
-            "Makes ConfigMaps in `resources.objects` of a SyncSet, and reads those that `env` of a "
-            "task names."
+            "Creates the ConfigMaps in `resources.objects` of a SyncSet, and reads those that "
+            "`env` of a task names."
         ),
     ),
     Right(
         group=_OURS,
         resources=("taskobjects",),
         verbs=("create", "get", "delete"),
-        why="Makes the `outputObject` of a Task; a new run replaces that of the run before.",
+        why="Creates the `outputObject` of a Task; a new run replaces that of the previous run.",
     ),
     Right(
         group=_OURS,
         resources=("taskclusters/finalizers", "dataponds/finalizers"),
         verbs=("update",),
         why=(
-            "Owns Pods and Secrets in the name of a TaskCluster or DataPond with "
-            "`blockOwnerDeletion`, where the admission plugin OwnerReferencesPermissionEnforcement "
-            "is on."
+            "Sets a TaskCluster or DataPond as owner of Pods and Secrets with "
+            "`blockOwnerDeletion`, where the admission plugin "
+            "OwnerReferencesPermissionEnforcement is enabled."
         ),
     ),
     Right(
         resources=("pods",),
         verbs=(*_FOLLOW, "create", "get", "delete", "patch"),
         why=(
-            "Makes and ends worker Pods, Pods that are tasks, and agents of DataPonds. Follows "
-            "only those labelled `app.kubernetes.io/managed-by=kilnwork`; asks for one by name "
-            "before it gives its worker or its task up. Takes its finalizer off a Pod whose "
-            "outcome is stored."
+            "Creates and deletes worker Pods, Pods that are tasks, and agents of DataPonds. "
+            "Watches only those labelled `app.kubernetes.io/managed-by=kilnwork`; reads a Pod by "
+            "name before it declares its worker or task lost. Removes its finalizer from a Pod "
+            "whose outcome is stored."
         ),
     ),
     Right(
         resources=("pods/log",),
         verbs=("get",),
         why=(
-            "Keeps the output of a Pod that was a task, so that it can be read when that is gone, "
-            "and brings that of one that runs while a client reads it."
+            "Stores the output of a Pod that was a task, so that it can be read after the Pod is "
+            "gone, and streams that of a running Pod while a client reads it."
         ),
     ),
     Right(
@@ -212,84 +215,84 @@ WHERE_SERVED: tuple[Right, ...] = (
         resources=("secrets",),
         verbs=(*_FOLLOW, "create", "get", "patch"),
         why=(
-            "Makes the Secret `CLUSTER-channel` of each TaskCluster, which only its worker Pods "
-            "mount, and compares what workers show with it; and `POND-pond` of each DataPond, for "
-            "its agents. Patches them when the manager's certificate authority is another. Follows "
-            "only those labelled `app.kubernetes.io/managed-by=kilnwork`. Reads Secrets that `env` "
-            "of a task names, for its worker."
+            "Creates the Secret `CLUSTER-channel` of each TaskCluster, which only its worker Pods "
+            "mount, and compares the tokens of workers with it; and `POND-pond` of each DataPond, "
+            "for its agents. Patches them when the manager's certificate authority changes. "
+            "Watches only those labelled `app.kubernetes.io/managed-by=kilnwork`. Reads Secrets "
+            "that `env` of a task names, for its worker."
         ),
     ),
     Right(
         resources=("serviceaccounts",),
         verbs=_FOLLOW,
-        why="Says what is missing before a Pod is refused, and makes Pods as soon as it is there.",
+        why="Reports a missing account before a Pod is refused, and creates Pods once it exists.",
     ),
     Right(
         resources=("events",),
         verbs=("create", "patch"),
-        why="Tells of failures, retries, kills and long waits in `kubectl describe`.",
+        why="Reports failures, retries, kills and long waits in `kubectl describe`.",
     ),
 )
-"""The manager's in each namespace that it serves."""
+"""Rights of the manager in each served namespace."""
 
 ASK: tuple[Right, ...] = (
     Right(
         group="authentication.k8s.io",
         resources=("tokenreviews",),
         verbs=("create",),
-        why="Asks whose token it is that a driver or a caller of the REST API shows.",
+        why="Authenticates the tokens of drivers and of clients of the REST API.",
     ),
     Right(
         group="authorization.k8s.io",
         resources=("subjectaccessreviews",),
         verbs=("create",),
-        why="Asks whether they may do to Tasks what they ask for.",
+        why="Checks whether these clients may do what they request.",
     ),
 )
-"""The manager's that belong to no namespace."""
+"""Cluster-wide rights of the manager."""
 
 SEE_NODES: tuple[Right, ...] = (
     Right(
         resources=("nodes",),
         verbs=_FOLLOW,
         why=(
-            "Puts agents of DataPonds on the nodes that these select, and looks for room for all "
-            "workers of a SyncSet at once (backend `pods`). Only with `--ponds`."
+            "Places agents of DataPonds on the nodes that these select, and checks that all "
+            "workers of a SyncSet have room at once (backend `pods`). Only with `--ponds`."
         ),
     ),
 )
-"""The manager's that belong to no namespace either, if it serves DataPonds."""
+"""Cluster-wide rights of a manager that serves DataPonds."""
 
 FIND: tuple[Right, ...] = (
     Right(
         resources=("namespaces",),
         verbs=_FOLLOW,
-        why="Tells drivers which namespaces there are. Not where `--only-in` names them.",
+        why="Tells drivers which namespaces exist. Not with `--only-in`.",
     ),
 )
-"""The manager's, when it serves all namespaces."""
+"""Cluster-wide rights of a manager that serves all namespaces."""
 
 AT_HOME: tuple[Right, ...] = (
     Right(
         group="coordination.k8s.io",
         resources=("leases",),
         verbs=("create",),
-        why="Makes the Lease by which one manager leads; a `create` cannot be bound to a name.",
+        why="Creates the Lease for leader election; RBAC cannot bind `create` to a name.",
     ),
     Right(
         group="coordination.k8s.io",
         resources=("leases",),
         verbs=("get", "update"),
-        why="Takes, renews and releases that Lease.",
+        why="Acquires, renews and releases that Lease.",
         names=(MANAGER,),
     ),
     Right(
         resources=("events",),
         verbs=("create", "patch"),
-        why="Says why it does not lead: the Lease names another journal than its own.",
+        why="Reports why it does not lead: the Lease names a journal other than its own.",
     ),
 )
-"""The manager's, in its own namespace."""
+"""Rights of the manager in its own namespace."""
 
 VIEW: tuple[Right, ...] = (
     Right(
@@ -311,7 +314,7 @@ VIEW: tuple[Right, ...] = (
         group=_OURS,
         resources=("taskclusters/scale",),
         verbs=("get",),
-        why="Read how many workers there are, as `kubectl scale` and autoscalers do.",
+        why="Read the number of workers, as `kubectl scale` and autoscalers do.",
     ),
     Right(
         group=_OURS,
@@ -328,8 +331,8 @@ LOOK: tuple[Right, ...] = (
         resources=("serviceaccounts/token",),
         verbs=("create",),
         why=(
-            "Show the manager a token of that account, where the kubeconfig has a client "
-            "certificate: it may no more than this role."
+            "Authenticate to the manager with a token of that account, if the kubeconfig has a "
+            "client certificate: the account has only this role."
         ),
         names=(READER,),
     ),
@@ -340,37 +343,37 @@ EDIT: tuple[Right, ...] = (
         resources=_DECLARED,
         verbs=("create", "update", "patch", "delete", "deletecollection"),
         why=(
-            "Make, cancel, retry and delete them. Who may create Tasks may submit from Python; who "
-            "may create Jobs may upload files, steer and delete file jobs too, and runs code in "
-            "workers."
+            "Create, cancel, retry and delete them. Users who may create Tasks may submit from "
+            "Python; users who may create Jobs may also upload files and control and delete file "
+            "jobs, which run code in workers."
         ),
     ),
     Right(
         group=_OURS,
         resources=("taskclaims/status",),
         verbs=("get", "update", "patch"),
-        why="Report on a claimed task, with the right below for its executor.",
+        why="Report on a claimed task; also needs the right below for its executor.",
     ),
     Right(
         group=_OURS,
         resources=("executors/external",),
         verbs=("use",),
         why=(
-            "Carry out tasks with `spec.external`, see their inputs and decide on their results: "
-            "[write your own executor](../how-to/write-your-own-executor.md#rights)."
+            "Execute tasks with `spec.external`, read their inputs and set their results: [write "
+            "your own executor](../how-to/write-your-own-executor.md#rights)."
         ),
     ),
     Right(
         group=_OURS,
         resources=("dataponds/leases",),
         verbs=("update", "delete"),
-        why="Bring data to nodes and keep it there: `kiln data --fetch`, `--release`.",
+        why="Fetch data to nodes and keep it there: `kiln data --fetch`, `--release`.",
     ),
     Right(
         group=_OURS,
         resources=("taskclusters/scale",),
         verbs=("update", "patch"),
-        why="Ask for another number of workers: `kiln scale`, `kubectl scale`, autoscalers.",
+        why="Change the number of workers: `kiln scale`, `kubectl scale`, autoscalers.",
     ),
 )
 DRIVE: tuple[Right, ...] = (
@@ -378,7 +381,7 @@ DRIVE: tuple[Right, ...] = (
         group=_OURS,
         resources=("tasks",),
         verbs=("create", "get", "list", "watch", "patch"),
-        why="Submit from Python, follow, cancel.",
+        why="Submit from Python, watch, cancel.",
     ),
     Right(
         group=_OURS,
@@ -390,19 +393,19 @@ DRIVE: tuple[Right, ...] = (
         group=_OURS,
         resources=("jobs",),
         verbs=("create", "get", "list", "watch", "patch", "delete"),
-        why="Upload files, and make, follow, steer and delete Jobs and file jobs.",
+        why="Upload files, and create, watch, control and delete Jobs and file jobs.",
     ),
     Right(
         group=_OURS,
         resources=("dataponds",),
         verbs=("get", "list"),
-        why="See what nodes hold: `kiln data`.",
+        why="See which data nodes hold: `kiln data`.",
     ),
     Right(
         group=_OURS,
         resources=("dataponds/leases",),
         verbs=("update", "delete"),
-        why="Bring data to nodes and keep it there: `kiln data --fetch`, `--release`.",
+        why="Fetch data to nodes and keep it there: `kiln data --fetch`, `--release`.",
     ),
 )
 PASS: tuple[Right, ...] = (
@@ -410,8 +413,8 @@ PASS: tuple[Right, ...] = (
         resources=("services/proxy",),
         verbs=("get", "create", "update", "patch", "delete"),
         why=(
-            "Reach the manager through the API server. The manager itself asks for a token and "
-            "for the rights above."
+            "Reach the manager through the API server. The manager itself requires a token and "
+            "the rights above."
         ),
         names=(f"https:{manager.SERVICE}:{manager.PORT_NAME}",),
     ),
@@ -421,7 +424,10 @@ SEND: tuple[Right, ...] = (
         group=_OURS,
         resources=("executors",),
         verbs=("use",),
-        why="Gets HTTP requests of tasks of all namespaces from the manager, which asks for this.",
+        why=(
+            "Receives the HTTP requests of tasks of all namespaces from the manager, which checks "
+            "this right."
+        ),
         names=("http",),
     ),
 )
@@ -438,12 +444,12 @@ REVEAL: tuple[Right, ...] = (
         group="serving.knative.dev",
         resources=("services",),
         verbs=("get", *_FOLLOW),
-        why="Sees when the functions of tasks are ready, and where they are.",
+        why="Watches when the functions of tasks are ready, and reads their addresses.",
     ),
 )
 
 
-def of_objects(chosen: settings.Objects) -> Iterator[Right]:
+def of_objects(chosen: settings.AllowedObjects) -> Iterator[Right]:
     """Yield the manager's rights on the objects of tasks with `customResource` or `workflow`."""
     for name in chosen.kinds:
         plural, _, group = name.partition(".")
@@ -452,8 +458,8 @@ def of_objects(chosen: settings.Objects) -> Iterator[Right]:
             resources=(plural,),
             verbs=("create", "get", *_FOLLOW, "patch", "delete"),
             why=(
-                "Makes, follows and ends objects for tasks (`--allow-kind`). Follows only those "
-                "labelled `app.kubernetes.io/managed-by=kilnwork`."
+                "Creates, watches and deletes objects for tasks (`--allow-kind`). Watches only "
+                "those labelled `app.kubernetes.io/managed-by=kilnwork`."
             ),
         )
     if chosen.impersonate:
@@ -461,8 +467,8 @@ def of_objects(chosen: settings.Objects) -> Iterator[Right]:
             resources=("serviceaccounts",),
             verbs=("impersonate",),
             why=(
-                "Makes objects in the name of accounts that are annotated for it, where a task "
-                "says so (`--allow-impersonation`)."
+                "Creates objects with the rights of accounts whose annotation permits it, where a "
+                "task requests that (`--allow-impersonation`)."
             ),
         )
 
@@ -581,8 +587,8 @@ _INTRODUCTION = """\
 
 <!-- Written by `make docs` from kilnwork.cli.installation.rights. -->
 
-What the roles of [`kiln install`](commands.md#kiln-install) allow, and why. The manager runs under
-exactly these; a test on a real API server fails if it is ever refused.
+Roles of [`kiln install`](commands.md#kiln-install), with the reason for each right. The manager
+runs with exactly these rights; a test on a real API server fails if a request of it is denied.
 """
 
 _MANAGER = f"""\
@@ -590,47 +596,47 @@ _MANAGER = f"""\
 
 ServiceAccount `{MANAGER}` in the manager's namespace.
 
-In every namespace, by ClusterRole `{MANAGER}`; with `--only-in` only in those that it names, by a
-Role `{MANAGER}` in each:
+In all namespaces, by ClusterRole `{MANAGER}`; with `--only-in` only in the named ones, by a Role
+`{MANAGER}` in each:
 """
 
 _QUESTIONS = """\
-Of no namespace (ClusterRole `kilnwork-manager`):
+Cluster-wide (ClusterRole `kilnwork-manager`):
 """
 
 _NOTE = """\
-RBAC cannot select by label, so `list` on `secrets` covers more than the manager asks for: its
-requests name the label, and it keeps nothing else. Who may create Pods in a namespace, as the
-manager must, can mount that namespace's Secrets anyway: treat the manager's namespace as you treat
-`kube-system`, or let it serve only some namespaces (`--only-in`).
+RBAC cannot select by label, so `list` on `secrets` covers more than the manager uses: its requests
+select by the label, and it stores no other Secret. A client that may create Pods in a namespace,
+as the manager must, can mount that namespace's Secrets anyway: protect the manager's namespace
+like `kube-system`, or let it serve only some namespaces (`--only-in`).
 
-File jobs are no objects: they live in the manager, which asks the API server who may do what to
-them, as for Tasks. Who has a right to `jobs.kilnwork.dev` has it to Jobs and to file jobs.
+File jobs are not Kubernetes objects: they are stored in the manager, which asks the API server for
+the rights of a user, as for Tasks. A right to `jobs.kilnwork.dev` covers both Jobs and file jobs.
 
-Worker Pods have no rights at all: no token is mounted, unless their TaskCluster names a
-`serviceAccountName`; then they have exactly that account's. Who may create Tasks in a namespace
-runs programs in its workers, so with the rights of their account; who may create TaskClusters can
-name any account of the namespace and mount its Secrets, as who may create Pods or Deployments.
+Worker Pods have no rights: no token is mounted, unless their TaskCluster sets a
+`serviceAccountName`; then they have exactly the rights of that account. Users who may create Tasks
+in a namespace run programs in its workers, and so with the rights of their account. Users who may
+create TaskClusters can set any account of the namespace and mount its Secrets, like users who may
+create Pods or Deployments.
 
-Agents of DataPonds run as root on the nodes, with no capability but to read and write files of any
-owner, and mount the directory of the pond and the files that its sources name. Who may create
-DataPonds in a namespace can read files of nodes, as who may create Pods with `hostPath`; who may
-only ask for data gets nothing but what a source names.
+Agents of DataPonds run as root on the nodes, with no capability except to read and write files of
+any owner, and mount the directory of the pond and the files that its sources name. Users who may
+create DataPonds in a namespace can read files of nodes, like users who may create Pods with
+`hostPath`; users who may only request data get only what a source names.
 
-So can who may create Tasks, `kilnwork-driver` included, and what runs in workers and in Pods of
-tasks, through its socket: a Task with `spec.pod`, a call with `pod=` and a spawned task with a
-`pod` are Pods that the manager creates as they are written. They may name any ServiceAccount,
-Secret, ConfigMap and claim of the namespace, directories of the node (`hostPath`), `privileged`,
-and the node. The API server sees the manager ask for them, not the user: neither RBAC on `pods`
-nor policies about users hold them back. What does:
+The same is true of users who may create Tasks, `kilnwork-driver` included, and of programs in
+workers and in Pods of tasks, through their socket: a Task with `spec.pod`, a call with `pod=` and
+a spawned task with a `pod` are Pods that the manager creates as they are written. They may set any
+ServiceAccount, Secret, ConfigMap and claim of the namespace, directories of the node (`hostPath`),
+`privileged`, and the node. The API server sees the manager as the client, not the user: neither
+RBAC on `pods` nor policies about users restrict them. What does:
 
-- **one namespace for those who trust each other**, with no Secret and no account in it that one of
-  them may not use; the manager, and whatever has more rights, live in others;
+- **one namespace for users who trust each other**, without a Secret or an account that one of them
+  may not use; the manager, and everything with more rights, run in other namespaces;
 - **Pod Security admission** in each such namespace, which refuses `hostPath`, `privileged` and the
-  like any client that asks: `kubectl label namespace NS
-  pod-security.kubernetes.io/enforce=restricted`. Do not exempt
-  the account of the manager. A Task that is refused so has failed with `AdmissionError`;
-  what the manager adds to a Pod passes where the Pod itself does;
+  like to every client: `kubectl label namespace NS pod-security.kubernetes.io/enforce=restricted`.
+  Do not exempt the account of the manager. A Task that is refused this way fails with
+  `AdmissionError`; what the manager adds to a Pod is permitted wherever the Pod itself is;
 - ResourceQuota, LimitRange and admission policies about Pods, as for any Pod.
 
 In its own namespace (Role `kilnwork-leader`):
@@ -640,18 +646,18 @@ _EXECUTORS = f"""\
 ## Executors of HTTP requests
 
 ServiceAccount `{HTTP_EXECUTOR}` in the manager's namespace, with `--http-executors`. With
-`--only-in` it reads Secrets only there.
+`--only-in` it reads Secrets only in the named namespaces.
 """
 
 _USERS = f"""\
-The manager sees the tokens that its users show. Those of `{DRIVER}` and
-`{READER}` are for it alone, by their audience `{manager.AUDIENCE}`: the API server does not take
-them. A token that a kubeconfig holds is shown as it is.
+The manager sees the tokens of its users. Those of `{DRIVER}` and `{READER}` are valid only for the
+manager, by their audience `{manager.AUDIENCE}`: the API server does not accept them. A token in a
+kubeconfig is sent unchanged.
 
-Each request that would change something leaves a line `audit` in the manager's log: `user` is whose
-token was shown, `credential` the id of that token. Many share the two accounts, so commands say who
-asks (`claims`). It is not checked, but the API server's audit log has the same `credential`, with
-who asked for the token.
+Each request that changes something writes a line `audit` to the manager's log: `user` is the user
+of the token, `credential` the id of the token. Many users share the two accounts, so commands add
+who they are (`claims`). This is not verified, but the API server's audit log has the same
+`credential`, with the user who requested the token.
 
 ## Users
 
@@ -661,7 +667,10 @@ who asked for the token.
 
 def page() -> str:
     """Return the text of docs/reference/rights.md."""
-    served = (*WHERE_SERVED, *of_objects(settings.Objects(kinds=(WORKFLOWS,), impersonate=True)))
+    served = (
+        *WHERE_SERVED,
+        *of_objects(settings.AllowedObjects(kinds=(WORKFLOWS,), impersonate=True)),
+    )
     lines = [_INTRODUCTION, _MANAGER, *_table(served), "", _QUESTIONS]
     lines += [*_table((*FIND, *ASK, *SEE_NODES)), "", _NOTE, *_table(AT_HOME), ""]
     lines += [_EXECUTORS, *_table((*SEND, *REVEAL)), "", _USERS]

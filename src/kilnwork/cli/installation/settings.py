@@ -16,7 +16,7 @@ Storage = Literal["pvc", "emptyDir", "hostPath"]
 STORAGES: tuple[Storage, ...] = ("pvc", "emptyDir", "hostPath")
 
 USER = 65532
-"""As in distroless images: no user of any distribution."""
+"""User id of distroless images, which no distribution uses."""
 
 IMAGE = f"localhost/kilnwork:{version.__version__}"
 
@@ -41,7 +41,7 @@ class Toleration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Placement:
     """Nodes and user of the manager. `user`: user and group id of its process, or None for that of
     the node, since a virtual node runs all Pods as its own user.
     """
@@ -53,7 +53,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Objects:
+class AllowedObjects:
     """Objects that tasks may make: their `kinds`, and whether with the rights of ServiceAccounts
     whose annotation permits it.
     """
@@ -79,7 +79,7 @@ class InstallSettings:
     pull_secrets: tuple[str, ...] = ()
     advertise: str | None = None
     volume: Volume = Volume()
-    place: Place = Place()
+    place: Placement = Placement()
     requests: dict[str, str] = field(default_factory=dict)
     limits: dict[str, str] = field(default_factory=dict)
     log_json: bool = True
@@ -88,6 +88,6 @@ class InstallSettings:
     drivers_in: tuple[str, ...] = ()
     only_in: tuple[str, ...] = ()
     http_executors: int = 0
-    objects: Objects = Objects()
+    objects: AllowedObjects = AllowedObjects()
     ponds: bool = False
     parts: tuple[Part, ...] = PARTS

@@ -135,7 +135,7 @@ def _user(user: int | None) -> meta.JsonObject:
     return {"runAsNonRoot": True, "runAsUser": user, "runAsGroup": user, "fsGroup": user}
 
 
-def _place(place: settings.Place) -> meta.JsonObject:
+def _place(place: settings.Placement) -> meta.JsonObject:
     found: dict[str, Any] = {}
     if place.node_selector:
         found["nodeSelector"] = place.node_selector
@@ -197,7 +197,7 @@ def _arguments(chosen: settings.InstallSettings) -> list[str]:
     arguments.append(f"--worker-python={chosen.worker_python}")
     arguments += chosen.manager_arguments
     if chosen.volume.storage == "emptyDir":
-        arguments.append("--adopt")  # each of its Pods begins with an empty journal
+        arguments.append("--adopt")  # each Pod starts with an empty journal
     return arguments + _logging(chosen)
 
 

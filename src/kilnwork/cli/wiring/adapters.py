@@ -160,7 +160,7 @@ class ChannelVerifier:
 
 
 EXECUTORS = "executors"
-"""Resource of our group that stands for executors in rules of RBAC; it has no objects."""
+"""Resource that represents executors in RBAC rules; it has no objects."""
 
 POD_NAME = "authentication.kubernetes.io/pod-name"
 POD_UID = "authentication.kubernetes.io/pod-uid"

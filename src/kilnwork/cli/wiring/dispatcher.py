@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from kilnwork.api import manager, pond_messages
-from kilnwork.channel import lease
 from kilnwork.channel import ports as channel_ports
+from kilnwork.channel import worker_lease
 from kilnwork.cli.wiring import adapters, steps
 from kilnwork.controllers import caches
 from kilnwork.dispatch import model
@@ -58,11 +58,11 @@ class PondLedger(pond_ports.AgentLedger, pond_ports.PeopleLedger, Protocol):
 
 
 FAR_FILES = "kiln:"
-"""Workers that do not see the data directory open the store through the manager."""
+"""Files of workers that cannot see the data directory: they use the store through the manager."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Files:
+class FileJobSettings:
     """Settings of file jobs.
 
     `shared`: workers see the data directory; otherwise they get files over HTTP. `worker_dir`: the
@@ -90,7 +90,7 @@ class LeaseTerms:
         Renewed every third of that time.
         """
         renew_s = absence_s / 3
-        return cls(lease_s=lease.length_for(absence_s, renew_s=renew_s), renew_s=renew_s)
+        return cls(lease_s=worker_lease.length_for(absence_s, renew_s=renew_s), renew_s=renew_s)
 
 
 LOCAL = LeaseTerms(lease_s=hub.LEASE_S, renew_s=hub.RENEW_S)
@@ -111,16 +111,16 @@ class Dispatcher:
         checks: health.Checks,
         known: Callable[[], caches.Caches],
         fail: Callable[[str, BaseException], None],
-        files: Files,
+        files: FileJobSettings,
         keep: retention.RetentionLimits,
     ) -> None:
         self.socket = paths.runtime_dir(data_dir) / "channel.sock"
-        """Where workers and drivers of this machine connect."""
+        """Unix socket for workers and drivers on this machine."""
         self.hub: hub.Hub | None = None
         self.term: int | None = None
-        """The epoch of the leadership that it runs under; None where there is no election."""
+        """Epoch of the current leadership; None without an election."""
         self.blobs = data_dir / "blobs"
-        """Large values, a directory for each namespace."""
+        """Large values, one directory per namespace."""
         self._data_dir = data_dir
         self._journal = journal.Journal(data_dir / "journal.db")
         self._clock = time

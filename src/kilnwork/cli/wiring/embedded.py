@@ -18,7 +18,7 @@ from kilnwork.server.jobs import settings as jobs_settings
 
 WORKER_COMMAND = (sys.executable, "-m", "kilnwork.worker")
 WORKER_IMAGE = f"kilnwork/worker:{version.__version__}"
-"""On the local node an image is only a label."""
+"""Image of workers; on the local node it is only a label."""
 
 NODE_GRACE_S = 10.0
 """Between SIGTERM and SIGKILL for Pods when the server stops: all must be over within 20 s."""
@@ -32,11 +32,11 @@ class EmbeddedSettings:
     port: int
     workdir: Path
     slots: int
-    """Of TaskCluster `default`, when it is made."""
+    """Number of slots of TaskCluster `default` when it is created."""
     files: jobs_settings.JobsApiSettings = field(default_factory=jobs_settings.JobsApiSettings)
-    """Of the Jobs API."""
+    """Settings of the Jobs API."""
     keep: retention.RetentionLimits = field(default_factory=retention.RetentionLimits)
-    """How much is kept of tasks that are over."""
+    """Which finished tasks are kept, and how long."""
     allowed_kinds: tuple[str, ...] = ("*",)
     """Kinds of objects that tasks may make."""
 

@@ -107,7 +107,7 @@ class InClusterServer:
         self._elector: election.Elector | None = None
         self._client: client.Client
         self.port = settings.port
-        """Where it listens, once it does."""
+        """Port on which it listens, once it does."""
         self._steps.plan(
             (
                 ("data directory", self._open_directory),
@@ -170,7 +170,7 @@ class InClusterServer:
         self.port = int(listening.getsockname()[1])
         pair = self._pki.manager(self._names())
         self._client = await self._connect("client")
-        # Strangers' requests must not stand in line before the controllers'.
+        # A client of its own: users' requests must not delay those of the controllers.
         access = reviews.Reviews(await self._connect("client for reviews"), time=self._clock)
         listener = serving.Listener(
             self._manager.guard(access),
@@ -209,7 +209,7 @@ class InClusterServer:
         )
         self._elector = election.Elector(
             kube,
-            election.Settings(
+            election.ElectionSettings(
                 namespace=self._settings.namespace,
                 name=LEASE,
                 identity=self._identity(),
@@ -291,7 +291,7 @@ class InClusterServer:
 
     async def _start_controllers(self) -> None:
         await self._manager.start_controllers()
-        left = served_namespaces.changed(self._settings.data_dir, self._settings.only_in).left
+        left = served_namespaces.record_served(self._settings.data_dir, self._settings.only_in).left
         if left:
             self._background.start("namespaces that were left", self._leave(left))
 

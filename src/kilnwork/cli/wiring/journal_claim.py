@@ -2,8 +2,8 @@
 
 Used by `in_cluster`. The Lease makes sure that one manager leads at a time, but tasks are in a
 journal: a second manager with a volume of its own would lead with an empty journal and report every
-task as missing. The leader records its journal; a candidate with another one waits until it is told
-to adopt the Lease. A backup of a journal has the same UUID.
+task as missing. The leader records its journal; a candidate with another one waits unless it is
+started with `--adopt`. A backup of a journal has the same UUID.
 """
 
 import re
@@ -13,7 +13,7 @@ from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kube import election
 
 ANNOTATION = "kilnwork.dev/journal"
-"""On the Lease: UUID of the journal of the manager that leads, or that led last."""
+"""Annotation of the Lease: UUID of the journal of the current or last leader."""
 
 _SPARE = re.compile(r"kilnwork-manager-[1-9][0-9]*")
 """A Pod that is there only since a user scaled up the StatefulSet of `kiln install`: its new
@@ -65,7 +65,7 @@ class JournalClaim:
             return ""
         if self._recorded:
             return self._text(f"tasks are in journal {self._recorded}")
-        if terms and not self._mine.epoch:  # by a version that recorded nothing
+        if terms and not self._mine.epoch:  # led by a version that did not record its journal
             return self._text(f"managers have led for {terms} terms")
         if self._is_spare and not self._mine.epoch:
             return self._text("the StatefulSet has more replicas than one, whose first one leads")

@@ -24,10 +24,10 @@ class ManagerSettings:
 
     data_dir: Path
     worker_image: str
-    """Of worker Pods whose TaskCluster names none; only a label on the local node."""
+    """Image of worker Pods whose TaskCluster names none; only a label on the local node."""
     worker_command: tuple[str, ...]
     worker_dir: str | None = None
-    """Where commands run unless a template says so; None leaves it to the node."""
+    """Working directory of commands whose template sets none; None leaves it to the node."""
     advertise: str | None = None
     """HOST:PORT where workers connect over TLS; None: on this machine, by the Unix socket."""
     only_in: Sequence[str] = ()
@@ -35,13 +35,13 @@ class ManagerSettings:
     allowed_kinds: Sequence[str] = ()
     """Kinds of objects that tasks may make, as `--allow-kind` has them."""
     ponds: bool = True
-    """DataPonds are served, and Nodes read."""
+    """Whether it serves DataPonds, and reads Nodes."""
     ponds_here: bool = False
-    """DataPonds that name no directory have one below ours: the node is in this process."""
+    """Whether the node is in this process: DataPonds without a directory get one in `data_dir`."""
     terms: dispatcher.LeaseTerms = dispatcher.LOCAL
     files: jobs_settings.JobsApiSettings = field(default_factory=jobs_settings.JobsApiSettings)
     keep: retention.RetentionLimits = field(default_factory=retention.RetentionLimits)
-    """How much is kept of tasks that are over."""
+    """Which finished tasks are kept, and how long."""
 
 
 class Manager:
@@ -63,7 +63,7 @@ class Manager:
             checks=self.steps.checks,
             known=lambda: self._controllers.caches,
             fail=self.fail,
-            files=dispatcher.Files(
+            files=dispatcher.FileJobSettings(
                 settings=settings.files,
                 shared=settings.advertise is None,
                 worker_dir=settings.worker_dir,

@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 Say = Callable[[str], None]
 Step = Callable[[], Awaitable[None]]
 Explain = Callable[[], str | None]
-"""What a part waits for in its own words, None when it waits for nothing that it knows."""
+"""Returns what a part waits for, or None if it does not know."""
 
 
 class Steps:

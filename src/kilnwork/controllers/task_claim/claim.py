@@ -1,6 +1,6 @@
 """One TaskClaim: its newest version, the lease of its holder, and the manager's writes.
 
-Used by `executor`. The lease starts with the last change of `status.renewTime` observed here:
+Used by `claim_executor`. The lease starts with the last change of `status.renewTime` observed here:
 clocks are not compared. Writes are merge patches of the manager's own fields with the uid as a
 precondition, so that they neither overwrite concurrent changes of the holder nor affect a later
 claim of the same name.

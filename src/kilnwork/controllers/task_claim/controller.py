@@ -12,7 +12,7 @@ from pathlib import Path
 from kilnwork.api import reasons, task_claim
 from kilnwork.channel import client as channel_client
 from kilnwork.channel import errors as channel_errors
-from kilnwork.controllers.task_claim import claim, executor
+from kilnwork.controllers.task_claim import claim, claim_executor
 from kilnwork.executors import service
 from kilnwork.kit import clock, coroutines
 from kilnwork.kube import cache, client, objects
@@ -40,7 +40,7 @@ class TaskClaims:
         self._manager = service.Manager(
             connect=lambda: channel_client.unix(str(socket)),
             credential=lambda: self.token,
-            store=functools.partial(executor.BlobDirectory, blobs),
+            store=functools.partial(claim_executor.BlobDirectory, blobs),
             place=str(socket),
         )
         self._background = coroutines.BackgroundWork("task claims", on_failure=on_failure)
@@ -91,8 +91,8 @@ class TaskClaims:
     async def _execute(self, held: claim.Claim) -> tuple[str, str]:
         """Present a claim as an executor until its end; return reason and message."""
         try:
-            running = executor.ClaimExecutor(held, self._manager, time=self._time)
-        except executor.InvalidClaim as error:
+            running = claim_executor.ClaimExecutor(held, self._manager, time=self._time)
+        except claim_executor.InvalidClaim as error:
             return reasons.Reason.WORKER_LOST.value, str(error)
         try:
             await running.start(say=_ignore)

@@ -14,7 +14,7 @@ Cause = statuses.Cause
 IMMUTABLE = "field is immutable"
 
 _MAX_SHOWN = 1000
-"""Characters of a value that an error shows; nobody wants to read a whole TaskObject there."""
+"""Characters of a value that an error shows: a whole TaskObject would not be readable there."""
 
 
 def quoted(value: Any) -> str:

@@ -369,6 +369,7 @@ class ObjectWriter:
             await sample_checks.check(
                 self.kinds, target, admitted.obj, user=options.user, reader=self.lookup
             )
+        # Checked after the last await before `put`, so that no other writer comes in between.
         if self.store.head(target.key) is not None:
             raise errors.Superseded
         admitted.obj["apiVersion"] = target.served.stored_as

@@ -243,7 +243,7 @@ class Deleter:
     ) -> list[writes.WriteResult]:
         """Delete several objects; objects that are gone by then are skipped.
 
-        The results hold the objects as they were before, as the response of the real server does.
+        The results hold the previous state of each object, as the response of the real server does.
         """
         outcomes = []
         for target in targets:

@@ -3,7 +3,7 @@
 Used by `bodies`. Typed Go clients, operators built with controller-runtime, and kubectl for `create
 configmap` or `auth can-i` send protobuf unasked, but accept JSON in return. The field numbers are
 those of k8s.io/api/*/generated.proto, collected by `hack/messages.py`; the envelope is
-runtime.Unknown after four magic bytes. For kinds without a message the client is told to send JSON.
+runtime.Unknown after four magic bytes. For kinds without a message the client must send JSON.
 """
 
 import base64

@@ -100,6 +100,8 @@ class WatchHub:
         """Begin a watch: past changes or existing objects first, then new changes, without a
         gap.
         """
+        # No await between choosing the first lines and adding the watch: a change committed in
+        # between would be lost.
         watch = watch_stream.WatchStream(wants)
         try:
             watch.set_initial_lines(self._first_lines(watch))

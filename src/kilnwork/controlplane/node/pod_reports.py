@@ -160,7 +160,7 @@ class PodReporter(NamedTuple):
         facts = statuses.PodFacts(self.address, self.now.wall(), state.written, leaving)
         if leaving and begun and not lifecycle.only_sidecars_left(pod, state.views):
             # The next process on this directory continues the Pod, so it must not be reported as
-            # ended. But a worker must be told about the end of its ephemeral containers.
+            # ended. But a worker must be notified of the end of its ephemeral containers.
             if not pod.ephemeral_containers:
                 return None
             ended = statuses.status(pod, state.views, facts)[statuses.EPHEMERAL]

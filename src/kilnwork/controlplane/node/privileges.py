@@ -29,7 +29,7 @@ ALL = "ALL"
 
 
 class Privileges(NamedTuple):
-    """Privileges that a process and its children give up."""
+    """Privileges that a process and its children do not have."""
 
     no_new_privileges: bool = False
     dropped: tuple[int, ...] = ()

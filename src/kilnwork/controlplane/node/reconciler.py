@@ -230,6 +230,7 @@ class Reconciler:
         """Bring one Pod a step further. Return the seconds until the next look, or None."""
         pod = self._tools.cache.get(key)
         uid = pod.metadata.uid if pod is not None else ""
+        # Earlier Pods of this name whose objects are gone: stop them before the new one starts.
         for other in self._keyed.get(key, set()) - {uid}:
             await self._stop_orphan(self._held[other])
         if pod is None:

@@ -81,6 +81,7 @@ class Shim:
 
     def run(self) -> None:
         """Serve until asked to leave, or until there was no node for longer than the patience."""
+        # Signals first: a child that ends during adoption must wake the loop.
         wakeup = self._catch_signals()
         self._adopt()
         listener = self._listen()

@@ -62,6 +62,7 @@ class Stdio:
         path = self._path(stream)
         path.unlink(missing_ok=True)
         os.mkfifo(path, 0o600)
+        # Without O_NONBLOCK this would wait for a writer; O_RDWR below never waits (fifo(7)).
         self.pipes[os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)] = stream
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 

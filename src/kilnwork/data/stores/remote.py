@@ -1,11 +1,11 @@
 """Remote store: that of a manager that shares no directory with us, `kiln:NAMESPACE` or
 `kiln:NAMESPACE/JOB`.
 
-Opened by `store_urls`, in slots whose link goes over the network; `server.objects` is the other end
-and authorizes requests. Requests are repeated while the manager is unreachable
-(`endpoints.client`); a repeated create succeeded if the existing object is what we sent. Objects
-written in pieces are collected in a temporary file until they are complete, so that sending them
-can be repeated too.
+Opened by `store_urls`, in slots whose link goes over the network; `server.objects` is the other
+end and authorizes requests. Requests are repeated while the manager is unreachable
+(`endpoints.manager_client`); a repeated create succeeded if the existing object is what we sent.
+Objects written in pieces are collected in a temporary file until they are complete, so that
+sending them can be repeated too.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import msgspec
 
 from kilnwork.data import closing, errors
 from kilnwork.data.stores import file_writing, port
-from kilnwork.endpoints import client
+from kilnwork.endpoints import manager_client
 from kilnwork.kit import http1, http_types
 
 PATH = "/objects"
@@ -31,7 +31,7 @@ PAGE = 1000
 
 _MIB = 1 << 20
 _OK, _CREATED, _DONE, _PARTLY, _NONE, _CHANGED, _BEYOND = 200, 201, 204, 206, 404, 412, 416
-_FAILURES = client.Failures(
+_FAILURES = manager_client.Failures(
     unreachable=errors.StoreUnreachable, refused=errors.StoreRefused, full=errors.StoreFull
 )
 
@@ -50,7 +50,7 @@ class RemoteStore:
     def __init__(
         self,
         url: str,
-        connector: client.Connector,
+        connector: manager_client.Connector,
         *,
         spool: Path | None = None,
         patience_s: float = 60.0,
@@ -62,10 +62,10 @@ class RemoteStore:
         self._path = f"{PATH}/{namespace}"
         self.spool = spool
         what = f"{self._path}/{self._root}"
-        self.client = client.Client(connector, _FAILURES, what=what, patience_s=patience_s)
+        self.client = manager_client.Client(connector, _FAILURES, what=what, patience_s=patience_s)
 
     def head(self, key: str) -> port.ObjectFacts:
-        def read(response: client.OpenResponse) -> port.ObjectFacts:
+        def read(response: manager_client.OpenResponse) -> port.ObjectFacts:
             if response.head.status == _NONE:
                 raise self.missing_error(key)
             return _facts(key, response.head)
@@ -102,7 +102,9 @@ class RemoteStore:
 
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
-            self.client.send(self.make_request("DELETE", key), (_OK, _DONE, _NONE), client.drop)
+            self.client.send(
+                self.make_request("DELETE", key), (_OK, _DONE, _NONE), manager_client.drop
+            )
 
     # for readings and writers
 
@@ -144,7 +146,7 @@ class RemoteStore:
         if if_match is not None:
             headers["If-Match"] = f'"{if_match}"'
 
-        def read(response: client.OpenResponse) -> tuple[port.ObjectFacts | None, bool]:
+        def read(response: manager_client.OpenResponse) -> tuple[port.ObjectFacts | None, bool]:
             response.connection.read()
             status = response.head.status
             return None if status == _CHANGED else _facts(key, response.head), response.repeated
@@ -179,7 +181,7 @@ class RemoteStore:
     def _fetch_list(self, query: dict[str, str]) -> bytes:
         request = http_types.ClientRequest(method="GET", path=self._path, query=query)
 
-        def read(response: client.OpenResponse) -> bytes:
+        def read(response: manager_client.OpenResponse) -> bytes:
             return response.connection.read(most=16 * _MIB)
 
         return self.client.send(request, (_OK,), read)
@@ -232,8 +234,8 @@ class RemoteReading(closing.Closeable):
         expected = (_OK, _PARTLY, _NONE, _CHANGED, _BEYOND)
 
         def read(
-            response: client.OpenResponse,
-        ) -> tuple[client.OpenResponse, port.ObjectFacts | None]:
+            response: manager_client.OpenResponse,
+        ) -> tuple[manager_client.OpenResponse, port.ObjectFacts | None]:
             there = response.head.status not in (_NONE, _CHANGED)
             return response, _facts(key, response.head) if there else None
 

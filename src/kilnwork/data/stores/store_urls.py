@@ -9,7 +9,7 @@ from urllib import parse
 
 from kilnwork.data import errors
 from kilnwork.data.stores import local, port, remote
-from kilnwork.endpoints import client
+from kilnwork.endpoints import manager_client
 
 
 def open_store(url: str) -> port.Store:
@@ -18,7 +18,7 @@ def open_store(url: str) -> port.Store:
     if kind == "file" and rest.startswith("///"):
         return local.LocalStore(Path(parse.unquote(rest[2:])))
     if kind == "kiln" and rest:
-        manager = client.slot_manager
+        manager = manager_client.slot_manager
         if manager is None:
             raise errors.StoreRefused(
                 f"{url} is at a manager, and this process knows none: run it in a slot of a worker"

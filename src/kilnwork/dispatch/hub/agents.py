@@ -133,7 +133,7 @@ class Agents:
             messages.Finished: self._finished,
             messages.Log: self._log,
             messages.Progress: self._progress,
-            messages.Observed: self._seen,
+            messages.Observed: self._observed,
             messages.Spawn: self._spawn,
             messages.GetTask: self._request_status,
             messages.GetVariables: variables,
@@ -182,8 +182,8 @@ class Agents:
     def batch_ended(self, link: links.Link) -> None:
         """Acknowledge the output that a batch of frames has brought."""
         if self._confirmations:
-            kept, self._confirmations = self._confirmations, {}
-            link.write_all(messages.LogKept(ref, offset) for ref, offset in kept.items())
+            ends, self._confirmations = self._confirmations, {}
+            link.write_all(messages.LogKept(ref, offset) for ref, offset in ends.items())
 
     def ended(self, task: ids.TaskId) -> None:
         """Respond to the requests about a task whose final state is stored."""
@@ -194,10 +194,10 @@ class Agents:
         """Return whether any command waits for the end of a task."""
         return bool(self._status_requests)
 
-    def gone(self, link: links.Link) -> None:
+    def link_closed(self, link: links.Link) -> None:
         """Clean up after a link whose connection was closed."""
         self._requesting.pop(link.number, None)
-        self._containers.gone(link)
+        self._containers.link_closed(link)
         self._status_requests.drop_link(link.number)
 
     def clear(self) -> None:
@@ -232,7 +232,8 @@ class Agents:
 
     def _renew(self, link: links.Link, message: messages.Renew) -> None:
         self._core.apply(inputs.Renew(link.number))
-        if self._core.machine.knows(link.number):
+        # A fenced worker gets no response, so that its lease ends on its side as well.
+        if self._core.machine.holds_lease(link.number):
             link.write_all([messages.Renewed(message.number)])
 
     def _started(self, link: links.Link, message: messages.Started) -> None:
@@ -260,18 +261,20 @@ class Agents:
             self._core.machine.memory.batch.outputs.append((held.row, held.attempt, message.data))
             self._core.schedule()
             return
-        kept = self._logs.append(message.ref, message.offset, message.data)
+        stored_end = self._logs.append(message.ref, message.offset, message.data)
         if held.slot is None and not outside:
-            self._confirmations[message.ref] = kept
+            self._confirmations[message.ref] = stored_end
 
     def _progress(self, link: links.Link, message: messages.Progress) -> None:
         progress = model.Progress(message.fraction, message.message)
-        self._core.apply(inputs.Progress(link.number, message.ref, progress))
+        self._core.apply(inputs.AttemptProgress(link.number, message.ref, progress))
 
-    def _seen(self, link: links.Link, message: messages.Observed) -> None:
+    def _observed(self, link: links.Link, message: messages.Observed) -> None:
         seen = model.Observed(message.reason, message.message[:MAX_MESSAGE_LENGTH])
         handover = message.handover[:MAX_ROW_OUTPUT]
-        self._core.apply(inputs.Observed(link.number, message.ref, seen, message.parked, handover))
+        self._core.apply(
+            inputs.AttemptObserved(link.number, message.ref, seen, message.parked, handover)
+        )
 
     def _slot_opening(self, link: links.Link, message: messages.SlotOpening) -> None:
         self._core.apply(inputs.SlotOpening(link.number, message.slot))
@@ -317,6 +320,8 @@ class Agents:
             return
         found = None
         if self._core.machine.may_have_child(parent, key):
+            # Read and applied without an await in between: a task leaves memory only when its end
+            # is on disk, so memory or journal knows it.
             found = self._core.reader.child(parent.task, parent.run, key)
         new_id = ids.new_task_id()
         self._core.apply(

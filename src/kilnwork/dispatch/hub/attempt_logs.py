@@ -87,7 +87,7 @@ class AttemptLogs:
         """Return whether there is anything to forget."""
         return bool(self._kept)
 
-    def kept(self, ref: attempts.AttemptRef) -> int:
+    def stored_end(self, ref: attempts.AttemptRef) -> int:
         """Return the offset below which output is stored."""
         offset = self._kept.get(ref)
         if offset is None:
@@ -102,19 +102,19 @@ class AttemptLogs:
         Output that the disk does not take, or that would use the room reserved for the journal, is
         missing from the log; a line in the log says so once there is room.
         """
-        kept = self.kept(ref)
+        stored = self.stored_end(ref)
         end = offset + len(data)
-        if end <= kept:
-            return kept
+        if end <= stored:
+            return stored
         if self.logs_dir is not None:
             newer = path(self.logs_dir, ref)
             try:
                 self._note(ref.task)
                 _check_room(self.logs_dir, len(data))
                 self._write_lost(ref, newer)
-                if offset > kept:
-                    self._write_line(newer, attempts.dropped_line(offset - kept), offset - kept)
-                self._write(newer, data[max(0, kept - offset) :])
+                if offset > stored:
+                    self._write_line(newer, attempts.dropped_line(offset - stored), offset - stored)
+                self._write(newer, data[max(0, stored - offset) :])
             except OSError as error:
                 if ref not in self._lost:
                     facts = {"attempt": str(ref), "error": str(error)}
@@ -227,6 +227,8 @@ class AttemptLogs:
     def _rotate(self, newer: Path) -> None:
         counter = _rotations(newer)
         before = _number(counter)
+        # In this order: after a crash in between, the count is too low and a line says that output
+        # is missing; the other way round, output that was never stored would count as stored.
         newer.replace(_older(newer))
         counter.write_text(str(before + 1))
 

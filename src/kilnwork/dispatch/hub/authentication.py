@@ -76,6 +76,7 @@ class Authenticator:
     def _check_slot(self, link: links.Link, hello: messages.SlotHello) -> None:
         announced = self._digests.get(hello.slot)
         if announced is None:
+            # The slot has a link of its own, which may be faster than its agent's.
             message = f"slot {hello.slot.hex()} was not announced by its agent"
             link.refuse("NotYet", message, retry=True)
             return
@@ -88,22 +89,22 @@ class Authenticator:
 
     def _check_token(self, link: links.Link, hello: _TokenHello) -> None:
         if isinstance(hello, messages.Hello) and hello.role == _EXECUTOR:
-            what = hello.cluster
+            claim = hello.cluster
             name = hello.cluster.removeprefix(task.executor_queue(""))
             verdict = self._verifier.verify_executor(name, hello.namespace, hello.credential)
         elif isinstance(hello, messages.Hello):
-            what = f"TaskCluster {hello.namespace}/{hello.cluster}"
+            claim = f"TaskCluster {hello.namespace}/{hello.cluster}"
             verdict = self._verifier.verify(hello.namespace, hello.cluster, hello.credential)
         elif isinstance(hello, messages.AttemptHello):
-            what = f"Pod {hello.namespace}/{hello.pod}"
+            claim = f"Pod {hello.namespace}/{hello.pod}"
             verdict = self._verifier.verify_attempt(
                 hello.ref, hello.namespace, hello.pod, hello.credential
             )
         else:
-            what = f"namespace {hello.namespace}"
+            claim = f"namespace {hello.namespace}"
             verdict = self._verifier.verify_driver(hello.namespace, hello.credential)
         self._background.start(
-            f"hello {link.number}", self._verify(link, hello, what=what, verdict=verdict)
+            f"hello {link.number}", self._verify(link, hello, claim=claim, verdict=verdict)
         )
 
     async def _verify(
@@ -111,7 +112,7 @@ class Authenticator:
         link: links.Link,
         hello: _TokenHello,
         *,
-        what: str,
+        claim: str,
         verdict: Awaitable[bool],
     ) -> None:
         try:
@@ -120,18 +121,18 @@ class Authenticator:
             link.refuse(error.reason, error.message, retry=error.retry)
             return
         except errors.KilnError as error:
-            link.refuse("NotYet", f"{what}: {error}", retry=True)
+            link.refuse("NotYet", f"{claim}: {error}", retry=True)
             return
         if accepted:
             self._on_authenticated(link, hello)
         elif isinstance(hello, messages.Hello):
             kind = "a token for" if hello.role == _EXECUTOR else "the channel token of"
-            link.refuse("Credential", f"not {kind} {what}", retry=True)
+            link.refuse("Credential", f"not {kind} {claim}", retry=True)
         elif isinstance(hello, messages.AttemptHello):
-            message = f"not the token of {what}, or not the Pod of attempt {hello.ref}"
+            message = f"not the token of {claim}, or not the Pod of attempt {hello.ref}"
             link.refuse("Credential", message, retry=True)
         else:
-            link.refuse("Credential", f"not a token for drivers in {what}", retry=False)
+            link.refuse("Credential", f"not a token for drivers in {claim}", retry=False)
 
 
 def _problem(hello: messages.AnyHello) -> str:

@@ -107,18 +107,20 @@ class Collector:
         return later
 
     def _collect(self, directory: Path) -> int:
-        kept = blobs.Blobs(directory, durable=False, time=self._clock)
+        store = blobs.Blobs(directory, durable=False, time=self._clock)
         before = self._before(KEEP_S)
-        kept.discard_unfinished(before=before)
-        old = (entry for entry in kept.entries() if entry.modified < before)
+        store.discard_unfinished(before=before)
+        old = (entry for entry in store.entries() if entry.modified < before)
         removed = 0
         while batch := list(itertools.islice(old, BATCH)):
+            # A row that comes to refer to one after this was preceded by a renewal, which `discard`
+            # checks.
             used = self._referenced([entry.digest for entry in batch])
             for entry in batch:
                 if entry.digest not in used:
-                    removed += kept.discard(entry.digest, before=before)
+                    removed += store.discard(entry.digest, before=before)
                 elif entry.aside:
-                    kept.touch(entry.digest)
+                    store.touch(entry.digest)
         if removed:
             log.info("blobs removed", extra={"namespace": directory.name, "blobs": removed})
         return removed
@@ -127,13 +129,13 @@ class Collector:
         """Remove a released blob if its time has come; return its size if it will be removed later,
         else 0.
         """
-        kept = blobs.Blobs(self._root / namespace, durable=False, time=self._clock)
+        store = blobs.Blobs(self._root / namespace, durable=False, time=self._clock)
         before = self._before(RELEASED_KEEP_S)
         size = 0
         try:
-            found = kept.path(digest).stat()
+            found = store.path(digest).stat()
             size = found.st_size
-            if found.st_mtime < before and kept.discard(digest, before=before):
+            if found.st_mtime < before and store.discard(digest, before=before):
                 return 0
         except FileNotFoundError:
             return 0

@@ -191,6 +191,7 @@ class Core:
             log.warning(
                 "dispatcher was away", extra={"seconds": round(mono - self._last_heartbeat, 3)}
             )
+            # Before the Tick below, whose timers would lose workers that could not renew.
             self.machine.handle(inputs.Stalled(), self.now())
         self._last_heartbeat = mono
         due = self.machine.next_deadline()
@@ -206,6 +207,7 @@ class Core:
             joined = False
             for participant in self.participants:
                 joined = participant.join(self.machine.memory.batch) or joined
+            # After the participants, whose inputs belong to this batch.
             batch = self.machine.take(self.now())
             waiting, self._waiting = self._waiting, []
             self._set_timer()
@@ -235,6 +237,7 @@ class Core:
         self._writing, self._wanted = True, False
         self.store.write(batch, committed)
         if self._writing:
+            # Not for a store in memory, which has called `committed` already.
             prepared.append(self._delivery.prepare(batch))
 
     def _settle(
@@ -246,6 +249,7 @@ class Core:
         written: port.Written,
     ) -> None:
         self.machine.forget(batch.finals)
+        # Before the waiters: when a `flush` returns, its results have been sent.
         self._delivery.release(prepared)
         self._observer.committed(batch, written)
         for participant in self.participants:
@@ -261,6 +265,7 @@ class Core:
             self._timer = None
         if due is not None:
             delay = due - self.clock.monotonic()
+            # Later ones are noticed by the heartbeat.
             if delay < HEARTBEAT_S:
                 self._timer = self._loop.call_later(max(delay, 0.001), self.tick)
 
@@ -283,6 +288,7 @@ class Core:
         for timer in (self._heartbeat_timer, self._timer):
             if timer is not None:
                 timer.cancel()
+        # All of them, those of a batch that is being written as well: its result may never come.
         for waiter in list(self._unflushed):
             if not waiter.done():
                 waiter.set_exception(why)

@@ -71,7 +71,7 @@ class Containers:
         """Forget an attempt whose end its worker has reported."""
         self._links.pop(ref, None)
 
-    def gone(self, link: links.Link) -> None:
+    def link_closed(self, link: links.Link) -> None:
         """Forget the requests of a link that was closed."""
         self._links = {ref: at for ref, at in self._links.items() if at != link.number}
 
@@ -90,7 +90,7 @@ class Containers:
         """Show the reason for the state of an attempt."""
         number = self._links.get(ref)
         if number is not None:
-            self._core.apply(inputs.Observed(number, ref, observed))
+            self._core.apply(inputs.AttemptObserved(number, ref, observed))
 
     def started(self, ref: attempts.AttemptRef, *, at: float, container: str = "") -> None:
         """Tell the worker that the container has started, at that wall time."""

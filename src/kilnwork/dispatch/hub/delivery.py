@@ -131,10 +131,11 @@ class Delivery:
                 link.write(written[0] if len(written) == 1 else b"".join(written))
         for instruction in out.for_executors:
             self.executors[instruction.link](instruction)
-        for gone in out.closing:
-            link = self.links.get(gone.link)
+        for closing in out.closing:
+            link = self.links.get(closing.link)
             if link is not None:
-                link.refuse(gone.reason, gone.message, retry=True)
+                link.refuse(closing.reason, closing.message, retry=True)
+        # Last, after the greeting was written: opening a link delivers what its peer sent before.
         for number in out.opened:
             link = self.links.get(number)
             if link is not None:
@@ -171,12 +172,12 @@ class Delivery:
 
     def _confirmations(self, number: int) -> list[bytes]:
         """Remove and return the delayed acknowledgements of a link."""
-        words: list[bytes] = []
+        confirmations: list[bytes] = []
         if (call := self._accepted.pop(number, None)) is not None:
-            words.append(frames.encode(messages.Accepted(call)))
+            confirmations.append(frames.encode(messages.Accepted(call)))
         if (serial := self._acknowledged.pop(number, None)) is not None:
-            words.append(frames.encode(messages.Acknowledged(serial)))
-        return words
+            confirmations.append(frames.encode(messages.Acknowledged(serial)))
+        return confirmations
 
     def _queue_message(self, out: Outgoing, send: instructions.Send) -> None:
         if send.link in self.executors:
@@ -226,7 +227,9 @@ class Delivery:
 
     def _welcome(self, send: instructions.Welcome) -> messages.Welcome:
         verdicts = messages.Verdict
-        keep = [messages.Decision(ref, verdicts.KEEP, self._logs.kept(ref)) for ref in send.keep]
+        keep = [
+            messages.Decision(ref, verdicts.KEEP, self._logs.stored_end(ref)) for ref in send.keep
+        ]
         unknown = [messages.Decision(ref, verdicts.UNKNOWN, 0) for ref in send.unknown]
         terms = self._terms
         return messages.Welcome(self.epoch, terms.lease_s, terms.renew_s, (*keep, *unknown))

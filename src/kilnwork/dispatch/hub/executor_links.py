@@ -24,7 +24,7 @@ class ExecutorLink:
 
     def observed(self, ref: attempts.AttemptRef, observed: model.Observed) -> None:
         """Show the reason for the state of an attempt."""
-        self._core.apply(inputs.Observed(self.number, ref, observed))
+        self._core.apply(inputs.AttemptObserved(self.number, ref, observed))
 
     def started(self, ref: attempts.AttemptRef, *, at: float, container: str = "") -> None:
         """Report that an attempt has started, at that wall time."""

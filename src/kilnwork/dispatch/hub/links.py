@@ -175,6 +175,7 @@ class Link(asyncio.Protocol):
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.close()
+            # `close` lets the peer read what was written, for which it may take forever.
             asyncio.get_running_loop().call_later(CLOSE_TIMEOUT_S, transport.abort)
         self._forget()
 
@@ -195,6 +196,7 @@ class Link(asyncio.Protocol):
                 elif self.hello is None:
                     self._receive_hello(frames.decode_hello(body))
                 else:
+                    # Frames in the same read as the Hello: kept until the peer is authenticated.
                     self._backlog += bodies[at:]
                     return
         except errors.IllegalTransition as error:

@@ -61,12 +61,12 @@ class Participation:
         returned as failed. `new`: the caller knows that none of the tasks has a run yet. `shown`:
         it will ask for their views.
         """
-        there: list[subscriptions.Change] = []
+        existing: list[subscriptions.Change] = []
         unknown: list[model.Submission] = []
         machine = self._core.machine
         for submission in submissions:
             if refusal := machine.refusal(submission):
-                there.append(subscriptions.refused(submission, refusal))
+                existing.append(subscriptions.refused(submission, refusal))
                 continue
             task = submission.task
             known = machine.task(task)
@@ -79,14 +79,14 @@ class Participation:
             if shown:
                 self._views.follow(task)
             if row is not None and row.run >= submission.spec.run:
-                there.append(subscriptions.of_view(self._views.of_row(row)))
+                existing.append(subscriptions.of_view(self._views.of_row(row)))
             if known is not None:
-                there.append(subscriptions.of_record(known))
+                existing.append(subscriptions.of_record(known))
         if unknown:
             self._core.apply(inputs.SubmitNew(unknown))
             for submission in unknown if shown else ():
                 self._views.follow(submission.task)
-        return there
+        return existing
 
     def kill_now(self, tasks: Iterable[ids.TaskId], *, reason: str, message: str) -> None:
         """Do as `Hub.kill`, in the batch that is being made."""
@@ -107,13 +107,13 @@ class Participation:
         `childless`: the caller knows that none of them has children.
         """
         reader = self._core.reader
-        over = tuple(
+        forgettable = tuple(
             task
             for task, run in runs
             if (childless or not any(reader.child_states(task, run)))
             and not self._logs.has_output(task, new=self._core.is_new(task))
         )
-        self._core.apply(inputs.Forget(over))
+        self._core.apply(inputs.Forget(forgettable))
 
     def participate(self, participant: commits.Participant) -> Callable[[], None]:
         """Let the participant add to every batch from now on; return a function that ends this."""

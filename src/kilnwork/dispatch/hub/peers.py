@@ -57,9 +57,9 @@ class Peers:
         )
         self.containers = containers.Containers(core, frames.links, logs)
         self.concluded = callbacks.Concluded()
-        asked = values.Variables(core, variables, background).asked
+        handle_variables = values.Variables(core, variables, background).handle
         self._agents = agents.Agents(
-            core, self._authenticator, logs, view, self.containers, self.concluded, asked
+            core, self._authenticator, logs, view, self.containers, self.concluded, handle_variables
         )
         self.retries = retry_requests.RetryRequests(core)
         self._submitters = submitters.Submitters(
@@ -67,7 +67,7 @@ class Peers:
             logs,
             retries=self.retries,
             background=background,
-            variables=asked,
+            variables=handle_variables,
             prune=prune,
         )
         self._joins: dict[type, Join] = {
@@ -93,6 +93,7 @@ class Peers:
         self._numbers += 1
         link = links.Link(self, self._numbers)
         self._links[link.number] = link
+        # It was accepted before the listener was closed.
         if self._disconnected:
             link.close()
         return link
@@ -125,7 +126,7 @@ class Peers:
     def closed(self, link: links.Link) -> None:
         """Handle a closed connection. The peer may come back; until then its attempts stay."""
         self._links.pop(link.number, None)
-        self._agents.gone(link)
+        self._agents.link_closed(link)
         try:
             self._core.apply(inputs.LinkClosed(link.number))
         except errors.HubStopped:
@@ -169,6 +170,7 @@ class Peers:
         return self._agents.join_attempt(link, hello)
 
     def _authenticated(self, link: links.Link, message: messages.AnyHello) -> None:
+        # The peer may have gone while its token was checked.
         if link.number in self._links:
             self.greeted += isinstance(message, messages.DriverHello)
             link.receive = self._joins[type(message)](link, message)

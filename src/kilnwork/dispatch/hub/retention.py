@@ -172,6 +172,7 @@ class Retention:
         with self._core.machine.memory.pins.retire(tasks):
             # Output first: after a crash in between no output is left behind.
             await asyncio.to_thread(self._delete_logs, tasks)
+            # Before the rows are gone, which are the only record of it.
             digests = await asyncio.to_thread(self._core.reader.blobs_of, tasks)
             self._core.apply(inputs.Forget(tasks))
             await self._core.flush()

@@ -142,10 +142,12 @@ class Submitters:
         request = inputs.SubmitCalls(link.number, items)
         lookups = self._core.machine.lookups(request, again=message.again)
         if lookups is not None:
+            # Read and applied without an await in between: a task leaves memory only when its end
+            # is on disk, so memory or journal knows it.
             reader = self._core.reader
             values = reader.values(lookups.namespace, lookups.values)
             cached = reader.cached(lookups, now=self._core.clock.wall()) if lookups.cached else {}
-            known = reader.known(lookups)
+            known = reader.stored_calls(lookups)
             request = inputs.SubmitCalls(link.number, items, known, values, cached)
         self._core.apply(request)
 
@@ -254,7 +256,7 @@ class Submitters:
 
     def _progress(self, link: links.Link, message: messages.Progress) -> None:
         progress = model.Progress(message.fraction, message.message[:MAX_MESSAGE_LENGTH])
-        self._core.apply(inputs.Progress(link.number, message.ref, progress))
+        self._core.apply(inputs.AttemptProgress(link.number, message.ref, progress))
 
 
 def _second_hello(

@@ -63,7 +63,7 @@ class Variables:
             tuple[str, variables.VariableSource], tuple[float, Mapping[str, bytes]]
         ] = {}
 
-    def asked(self, link: links.Link, message: messages.GetVariables) -> None:
+    def handle(self, link: links.Link, message: messages.GetVariables) -> None:
         """Handle the request of a worker or slot for the values of an attempt that it has."""
         task = self._core.machine.held_by(link.number, message.ref)
         if task is None:
@@ -105,7 +105,7 @@ class Variables:
         """Show on the task why it waits, or that it no longer does."""
         seen = model.Observed(str(reason), text)
         with contextlib.suppress(dispatch_errors.HubStopped):
-            self._core.apply(inputs.Observed(link.number, message.ref, seen))
+            self._core.apply(inputs.AttemptObserved(link.number, message.ref, seen))
 
     async def _values(self, task: records.Task) -> dict[str, str] | variables.Unusable:
         namespace, env = task.namespace, task.spec.env
@@ -123,10 +123,10 @@ class Variables:
         each time.
         """
         now = self._core.clock.monotonic()
-        self._read = {key: kept for key, kept in self._read.items() if kept[0] > now}
-        kept = self._read.get((namespace, source))
-        if kept is not None:
-            return kept[1]
+        self._read = {key: cached for key, cached in self._read.items() if cached[0] > now}
+        cached = self._read.get((namespace, source))
+        if cached is not None:
+            return cached[1]
         data = await reader.read(namespace, source)
         if data is not None:
             self._read[namespace, source] = (now + KEPT_S, data)

@@ -216,7 +216,7 @@ class MemoryStore(row_reader.RowReader):
         )
         return rows.task_counts(numbers.items())
 
-    def known(self, lookups: inputs.Lookups) -> dict[int, inputs.StoredCall]:
+    def stored_calls(self, lookups: inputs.Lookups) -> dict[int, inputs.StoredCall]:
         """Return the known calls without making rows: calls are submitted in the meantime."""
         found: dict[int, records.Task | None] = {}
         for number, key in lookups.keys:

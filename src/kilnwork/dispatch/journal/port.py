@@ -93,7 +93,7 @@ class TaskReader(Protocol):
         """Return the newest child with that key."""
         ...
 
-    def known(self, lookups: inputs.Lookups) -> dict[int, inputs.StoredCall]:
+    def stored_calls(self, lookups: inputs.Lookups) -> dict[int, inputs.StoredCall]:
         """Return the calls that exist already, by number of the call."""
         ...
 

@@ -45,6 +45,7 @@ Values = Callable[[str | None, Iterable[ids.TaskId]], Mapping[ids.TaskId, calls.
 
 def restore(mem: memory.Memory, saved: port.Saved, values: Values, now: inputs.Moment) -> None:
     """Fill an empty memory."""
+    # Families and templates first: tasks refer to them.
     sizes = _families(saved)
     templates = _templates(mem, saved)
     loaded: list[tuple[records.Task, task_rows.TaskRow]] = []
@@ -61,10 +62,13 @@ def restore(mem: memory.Memory, saved: port.Saved, values: Values, now: inputs.M
             siblings = sizes[parent_ref.task, parent_ref.run]
             families.adopt(siblings, task, parent_ref, child_key=row.child_key)
         mem.index_key(task)
+        # A worker that has an unreadable task may still report its end.
         if spec is None and not task.held:
             broken.append(task)
         else:
             loaded.append((task, row))
+    # After all tasks, which may need one another; before any of them ends, since an end is passed
+    # on.
     dependencies.restore(mem, values(None, dependencies.missing(mem)))
     for task in broken:
         _fail_unreadable(mem, task, now)

@@ -194,7 +194,7 @@ class RowReader(abc.ABC):
             return child
         return self.task_row(child.task) or child
 
-    def known(self, lookups: inputs.Lookups) -> dict[int, inputs.StoredCall]:
+    def stored_calls(self, lookups: inputs.Lookups) -> dict[int, inputs.StoredCall]:
         """Return the calls that are stored, by the number of the call in the request."""
         namespace, found = lookups.namespace, dict[int, inputs.StoredCall]()
         rows = [(number, self.keyed_row(namespace, key)) for number, key in lookups.keys]

@@ -76,7 +76,9 @@ def _assign_in(
     queue = cluster.queue
     while (task := queue.pop()) is not None:
         if not _reserve_any(mem, task, workers, now):
+            # With its turn: it stays the first one.
             queue.push_front(task, priority=task.spec.priority)
+            # Slots first: the call at the head has waited longest, so commands get what it leaves.
             _open_slots(mem, cluster, workers, now)
             _reserve_for_commands(mem, cluster, workers, now)
             _send_ahead(mem, cluster, workers, now)
@@ -85,6 +87,7 @@ def _assign_in(
         if len(worker.idle) > worker.slots and not worker.spare_timer_set:
             worker.spare_timer_set = True
             mem.set_timer(now.mono + SPARE_SLOT_S, memory.Timer.SPARE, worker)
+    # While calls are queued here, an idle slot gets one of these sooner than one from another slot.
     if not len(queue):
         _take_back(mem, cluster, workers, now)
 
@@ -191,6 +194,7 @@ def reserve(mem: memory.Memory, task: records.Task, slot: records.Slot, now: inp
     _begin(mem, task, slot.worker, now)
     task.slot = slot
     slot.held[task.id] = task
+    # Otherwise its count cannot change; most calls come here to a slot that runs others.
     if not slot.occupied:
         reservations.update(mem, slot)
     runs = mem.batch.runs.get(slot.link)
@@ -270,6 +274,7 @@ def _send_ahead(
             if template is not None and template.seconds is not None and short(template):
                 room = credit(template.seconds)
         held, number, slot = slots[0]
+        # The emptiest slot has enough, so all have.
         if held >= room:
             queue.push_front(task, priority=task.spec.priority)
             return
@@ -350,6 +355,7 @@ def _take_back(
     longest, most = None, 0
     for worker in workers:
         for slot in worker.processes.values():
+            # Without those that wait for others, and the one that runs.
             queued = len(slot.held) - len(slot.stack) - 1
             if queued <= most or not slot.link or slot.take_back_sent:
                 continue

@@ -32,7 +32,7 @@ WEIGHT = 0.2
 """Of the newest call in the running mean of a template: the last dozen or so count."""
 
 
-def ended(mem: memory.Memory, item: inputs.CallsEnded, now: inputs.Moment) -> None:
+def handle_ends(mem: memory.Memory, item: inputs.CallsEnded, now: inputs.Moment) -> None:
     """Handle the report that attempts have ended."""
     mem.batch.acknowledged[item.link] = item.serial
     slot = mem.slot_links.get(item.link)
@@ -47,6 +47,7 @@ def ended(mem: memory.Memory, item: inputs.CallsEnded, now: inputs.Moment) -> No
             workers.prove(mem, slot.worker, ref)
         elif end.ending is _SUCCEEDED and task.intent is _NO_INTENT and end.delegate is None:
             _learn(task, end)
+            # Anything but a plain call takes the long way.
             if task.waiting or task.in_place or task.family is not None:
                 completion.conclude(mem, task, _outcome(end), now)
             else:
@@ -137,7 +138,7 @@ def _outcome(end: calls.CallEnd) -> attempts.Outcome:
     )
 
 
-def returned(mem: memory.Memory, item: inputs.CallsReturned, now: inputs.Moment) -> None:
+def handle_returns(mem: memory.Memory, item: inputs.CallsReturned, now: inputs.Moment) -> None:
     """Queue attempts again, at the front, that a slot returns unstarted.
 
     If there are none nothing changes, so that no TakeBack follows from this report alone.
@@ -152,7 +153,7 @@ def returned(mem: memory.Memory, item: inputs.CallsReturned, now: inputs.Moment)
             completion.take_back(mem, task, now)
 
 
-def yielded(mem: memory.Memory, item: inputs.Yielded, now: inputs.Moment) -> None:
+def forward_yield(mem: memory.Memory, item: inputs.Yielded, now: inputs.Moment) -> None:
     """Pass on a value that a generator has yielded to those that wait for it."""
     slot = mem.slot_links.get(item.link)
     ref = item.ref

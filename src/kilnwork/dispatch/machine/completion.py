@@ -85,6 +85,7 @@ def send_stop(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> Non
         and task.worker.link
     ):
         mem.send(instructions.StopAttempt(task.worker.link, task.ref, grace, reason))
+    # One lease more than the grace: a worker that cannot reach us ends its attempts with its lease.
     due = now.mono + grace + mem.lease_s
     mem.set_timer(due, memory.Timer.CONFIRM, task, attempt=task.attempt)
 
@@ -108,10 +109,12 @@ def conclude(
         excused = True
         outcome = msgspec.structs.replace(outcome, reason=_R.DISPATCHER_AWAY.value)
     before_start = task.attempt_state is _A.RESERVED
+    # Only the attempt after a loss may go on with what this one has begun elsewhere.
     if outcome.ending is not attempts.Ending.LOST:
         task.handover = None
     elif not (before_start or task.handover or task.spec.may_repeat):
         outcome = _not_to_be_repeated(outcome)
+    # The end overtook the report of the start, which slots send of long calls only.
     if before_start and (outcome.ending is attempts.Ending.SUCCEEDED or outcome.started):
         lifecycle.start(mem, task, now, at=outcome.started or now.wall)
         before_start = False
@@ -120,6 +123,7 @@ def conclude(
     task.exit_code = outcome.exit_code
     task.usage = outcome.usage
     task.stopped = outcome.proof
+    # Even if it was being stopped: it ended before it read that.
     if outcome.ending is attempts.Ending.SUCCEEDED:
         _succeed(mem, task, outcome, now)
         return
@@ -171,6 +175,7 @@ def _succeed(
         task.result = outcome.result
         message = outcome.message
         finish(mem, task, now, state=_S.SUCCESS, reason=outcome.reason, message=message)
+    # A running timeout came too late: the attempt has returned.
     elif task.intent in _GO_ON:
         task.intent = _I.NONE
         task.delegate = outcome.delegate
@@ -217,7 +222,7 @@ def release(mem: memory.Memory, task: records.Task, *, proof: bool) -> None:
     """Free the task's slot; without proof it stays occupied for as long as the worker lives."""
     worker = task.worker
     if task.slot is not None:
-        reservations.leave(mem, task, task.slot, proof=proof)
+        reservations.release_attempt(mem, task, task.slot, proof=proof)
     elif worker is not None:
         if worker.held.get(task.id) is task:
             del worker.held[task.id]
@@ -312,9 +317,9 @@ def _would_retry(task: records.Task, outcome: attempts.Outcome) -> bool:
 def _fail(
     mem: memory.Memory, task: records.Task, outcome: attempts.Outcome, now: inputs.Moment
 ) -> None:
-    again = outcome.proof and _would_retry(task, outcome)
+    retried = outcome.proof and _would_retry(task, outcome)
     task.failures += 1
-    if not again:
+    if not retried:
         _finish_failed(mem, task, outcome, now)
         return
     delay = retries.failure_delay_s(task.spec.retry, task.failures, mem.entropy)
@@ -406,6 +411,7 @@ def finish(
     """Finish the run; this is final."""
     mem.move(task, state)
     task.reason, task.message = reason, message
+    # The wall clock may have been set back since.
     task.finished = max(now.wall, task.started or task.created)
     task.due = 0.0
     if task.ticket is not None:
@@ -425,8 +431,10 @@ def _kill_unrequested(
     mem: memory.Memory, parent: records.Task, family: records.Family, now: inputs.Moment
 ) -> None:
     """Kill the children that the successful attempt did not request."""
+    # Then there are no children but those that this attempt has requested.
     if parent.attempt == 1 and parent.run == 1:
         return
+    # A copy: a child that has no attempt ends at once.
     for child in list(family.members.values()):
         if child.id == parent.delegate:
             continue
@@ -439,12 +447,13 @@ def kill(
     mem: memory.Memory, task: records.Task, now: inputs.Moment, *, reason: str, message: str = ""
 ) -> None:
     """Kill a task and, recursively, the unfinished children of this run."""
+    # A loop: families may be deeper than Python's recursion limit.
     front = [(task, reason, message)]
     while front:
-        target, why, words = front.pop()
+        target, why, text = front.pop()
         if target.state.final or target.intent is _I.KILL:
             continue
-        stop(mem, target, now, intent=_I.KILL, reason=why, message=words)
+        stop(mem, target, now, intent=_I.KILL, reason=why, message=text)
         if target.family is not None:
-            words = f"parent {ids.task_text(target.id)}"
-            front += [(c, _R.PARENT_KILLED, words) for c in target.family.members.values()]
+            text = f"parent {ids.task_text(target.id)}"
+            front += [(c, _R.PARENT_KILLED, text) for c in target.family.members.values()]

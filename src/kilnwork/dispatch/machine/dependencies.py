@@ -34,6 +34,8 @@ def attach(
     mem.pins.pin(task.needs)
     for name in dict.fromkeys(task.needs):
         needed = mem.tasks.get(name)
+        # A call that needs itself, or a task of another namespace, gets the same as for an unknown
+        # id.
         if needed is None or needed is task or needed.namespace != task.namespace:
             # a row that is being deleted can still be read, but not after a restart
             known = None if mem.pins.is_retiring(name) else values.get(name)
@@ -99,8 +101,8 @@ def fail(mem: memory.Memory, task: records.Task, needed: calls.Value, now: input
     """Fail a task that cannot run because of a failed input, whose error becomes the cause of its
     own.
     """
-    word = "is not known" if needed.state is _S.PENDING else f"ended {needed.state.value}"
-    message = f"input {ids.task_text(needed.task)} {word}"
+    how = "is not known" if needed.state is _S.PENDING else f"ended {needed.state.value}"
+    message = f"input {ids.task_text(needed.task)} {how}"
     detail = f"{needed.reason}: {needed.message}".strip(": ")
     if needed.reason == _R.INPUT_FAILED:
         detail = needed.reason
@@ -142,6 +144,7 @@ _KINDS = {
 def settle(mem: memory.Memory, now: inputs.Moment) -> None:
     """Pass the ends of tasks on to all that depend on them, transitively."""
     while mem.ended or mem.delegating:
+        # Swapped before the loop: each end may add to either.
         delegating, mem.delegating = mem.delegating, {}
         for task, known in delegating.items():
             _link(mem, task, known, now)
@@ -161,6 +164,7 @@ def _link(
     if name is None or task.state.final:
         return
     target = mem.tasks.get(name)
+    # Not even its existence may show: as if it were unknown.
     if target is not None and target.namespace != task.namespace:
         target = known = None
     if target is None:

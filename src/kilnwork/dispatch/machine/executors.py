@@ -54,6 +54,7 @@ def join(mem: memory.Memory, item: inputs.JoinExecutor, now: inputs.Moment) -> N
     worker.cluster.workers[name] = worker
     mem.links[item.link] = worker
     for ref, task in worker.unproven.items():
+        # Run before Stop: a new executor process knows no attempt that it could stop.
         mem.send(instructions.RunAttempt(item.link, ref, task))
         grace = task.spec.timeouts.kill_grace_seconds
         mem.send(instructions.StopAttempt(item.link, ref, grace, task.reason))
@@ -124,7 +125,7 @@ def outcome(task: records.Task, seen: attempts.Outcome) -> attempts.Outcome:
     )
 
 
-def observe(mem: memory.Memory, task: records.Task, item: inputs.Observed) -> None:
+def observe(mem: memory.Memory, task: records.Task, item: inputs.AttemptObserved) -> None:
     """Record what is observed of an attempt, to be shown while it stays in this state."""
     if task.observed != item.observed:
         task.observed = item.observed

@@ -36,6 +36,7 @@ def take_over(mem: memory.Memory, task: records.Task, earlier: inputs.Earlier | 
     family = of_run(task)
     family.total = earlier.total
     family.succeeded, family.failed = earlier.succeeded, earlier.failed
+    # Attempt 0: lower than any real one, so that children not requested again are killed.
     requested = attempts.AttemptRef(task.id, task.run, 0)
     for name in earlier.unfinished:
         child = mem.tasks.get(name)

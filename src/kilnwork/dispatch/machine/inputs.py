@@ -199,7 +199,7 @@ class JoinCall(msgspec.Struct, frozen=True):
     namespace: str
 
 
-class Observed(msgspec.Struct, frozen=True):
+class AttemptObserved(msgspec.Struct, frozen=True):
     """What an executor observes of an attempt; sent again whenever it changes."""
 
     link: int
@@ -308,7 +308,7 @@ class Spawn(msgspec.Struct, frozen=True, kw_only=True):
     warning: str = ""
 
 
-class Progress(msgspec.Struct, frozen=True):
+class AttemptProgress(msgspec.Struct, frozen=True):
     """A task reports its progress."""
 
     link: int
@@ -516,14 +516,14 @@ Input = (
     | JoinExecutor
     | JoinAttempt
     | JoinCall
-    | Observed
+    | AttemptObserved
     | LinkClosed
     | WorkerGone
     | Renew
     | Started
     | Finished
     | Spawn
-    | Progress
+    | AttemptProgress
     | Attach
     | Define
     | Undefine

@@ -75,14 +75,17 @@ def admit(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
 def watch_deadlines(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
     """Set the timers that count from when the run became pending."""
     timeouts = task.spec.timeouts
-    age, again = max(0.0, now.wall - task.pending_since), task.resumptions
+    age, resumptions = max(0.0, now.wall - task.pending_since), task.resumptions
     if timeouts.pending_seconds is not None and task.started is None:
         mem.set_timer(
-            now.mono + timeouts.pending_seconds - age, memory.Timer.PENDING, task, attempt=again
+            now.mono + timeouts.pending_seconds - age,
+            memory.Timer.PENDING,
+            task,
+            attempt=resumptions,
         )
     if timeouts.total_seconds is not None:
         mem.set_timer(
-            now.mono + timeouts.total_seconds - age, memory.Timer.TOTAL, task, attempt=again
+            now.mono + timeouts.total_seconds - age, memory.Timer.TOTAL, task, attempt=resumptions
         )
 
 
@@ -167,7 +170,7 @@ def start(mem: memory.Memory, task: records.Task, now: inputs.Moment, *, at: flo
 def watch_running(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
     """Set the timer of the running timeout, counted from the start of the attempt.
 
-    If its start is not known by then, `slots.silent` handles it.
+    If its start is not known by then, `slots.check_silent_call` handles it.
     """
     limit = task.spec.timeouts.running_seconds
     if limit is None:

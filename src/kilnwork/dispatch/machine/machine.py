@@ -64,14 +64,14 @@ class Machine:
             inputs.JoinExecutor: functools.partial(executors.join, mem),
             inputs.JoinAttempt: lambda item, _: executors.join_attempt(mem, item),
             inputs.JoinCall: functools.partial(executors.join_call, mem),
-            inputs.Observed: lambda item, _: self._observed(item),
+            inputs.AttemptObserved: lambda item, _: self._observed(item),
             inputs.LinkClosed: self._link_closed,
             inputs.WorkerGone: functools.partial(workers.worker_gone, mem),
             inputs.Renew: functools.partial(workers.renew, mem),
             inputs.Started: self._started,
             inputs.Finished: self._finished,
             inputs.Spawn: functools.partial(children.spawn, mem),
-            inputs.Progress: self._progress,
+            inputs.AttemptProgress: self._progress,
             inputs.Attach: lambda item, _: submitters.attach(mem, item),
             inputs.Define: lambda item, _: submitters.define(mem, item),
             inputs.Undefine: lambda item, _: submitters.undefine(mem, item),
@@ -79,25 +79,28 @@ class Machine:
             inputs.WatchTasks: lambda item, _: submitters.watch(mem, item),
             inputs.CancelTasks: functools.partial(submitters.cancel, mem),
             inputs.SlotOpening: lambda item, _: None,
-            inputs.SlotJoined: functools.partial(slots.joined, mem),
-            inputs.SlotGone: functools.partial(slots.gone, mem),
-            inputs.CallsEnded: functools.partial(call_reports.ended, mem),
-            inputs.CallsReturned: functools.partial(call_reports.returned, mem),
+            inputs.SlotJoined: functools.partial(slots.join, mem),
+            inputs.SlotGone: functools.partial(slots.process_ended, mem),
+            inputs.CallsEnded: functools.partial(call_reports.handle_ends, mem),
+            inputs.CallsReturned: functools.partial(call_reports.handle_returns, mem),
             inputs.Waiting: functools.partial(waits.begin, mem),
             inputs.Resumed: lambda item, _: waits.end(mem, item),
-            inputs.Yielded: functools.partial(call_reports.yielded, mem),
+            inputs.Yielded: functools.partial(call_reports.forward_yield, mem),
             inputs.Tick: lambda _, now: self._tick(now),
-            inputs.Stalled: lambda _, now: workers.stalled(mem, now),
+            inputs.Stalled: lambda _, now: workers.renew_all(mem, now),
         }
 
     def handle(self, item: inputs.Input, now: inputs.Moment) -> None:
         """Apply an input. Raises `RunRefused` or `TaskTooLarge` for a Submit that is refused."""
+        # First, so that an IllegalTransition that the handler raises shows this input too.
         self.memory.remember(item, now)
         self._handlers[type(item)](item, now)
 
     def take(self, now: inputs.Moment) -> instructions.Batch:
         """Assign waiting tasks to free slots, and return everything that is to be done."""
         mem = self.memory
+        # The order matters: ends may queue dependents; a wait in place takes its tasks before the
+        # assignment gives them to others; the assignment shortens the queues for `confirm`.
         if mem.ended or mem.delegating:
             dependencies.settle(mem, now)
         if mem.waiting_slots:
@@ -150,7 +153,7 @@ class Machine:
             return task
         return task if worker is not None and worker.link == link else None
 
-    def knows(self, link: int) -> bool:
+    def holds_lease(self, link: int) -> bool:
         """Return whether the worker behind `link` holds a lease; one that is fenced must not be
         renewed.
         """
@@ -227,8 +230,8 @@ class Machine:
             lifecycle.resume(self.memory, task, now)
 
     def _release(self, item: inputs.Release) -> None:
-        over = [task for task in item.tasks if task not in self.memory.tasks]
-        self.memory.batch.released += over
+        finished = [task for task in item.tasks if task not in self.memory.tasks]
+        self.memory.batch.released += finished
 
     def _forget(self, item: inputs.Forget) -> None:
         """Delete tasks; those whose end the current batch would write are deleted instead."""
@@ -239,6 +242,7 @@ class Machine:
                 if not (task.stored and task.state.final and task in batch.dirty):
                     continue
                 del batch.dirty[task]
+                # With one run there is one row, which the store then need not look up.
                 row = task.row if task.run == 1 else None
             batch.forgotten[name] = row
 
@@ -265,7 +269,9 @@ class Machine:
     def _link_closed(self, item: inputs.LinkClosed, now: inputs.Moment) -> None:
         slot = self.memory.slot_links.get(item.link)
         if slot is not None:
-            slots.closed(self.memory, slot, now)
+            slots.link_closed(self.memory, slot, now)
+        # Before the submitters: the process of a call in a Pod is in both maps, and leaves both
+        # here.
         elif executors.leave_attempt(self.memory, item.link):
             return
         elif item.link in self.memory.submitters:
@@ -277,6 +283,7 @@ class Machine:
         task = self.held_by(item.link, item.ref)
         if task is not None:
             lifecycle.start(self.memory, task, now, at=item.at)
+        # A late report is acknowledged, too: its sender repeats it on each new link until then.
         if item.link in self.memory.slot_links:
             self.memory.batch.acknowledged[item.link] = item.serial
             if task is not None:
@@ -296,12 +303,12 @@ class Machine:
             workers.prove(self.memory, worker, item.ref)
         self.memory.send(instructions.Acknowledge(item.link, item.serial))
 
-    def _observed(self, item: inputs.Observed) -> None:
+    def _observed(self, item: inputs.AttemptObserved) -> None:
         task = self.held_by(item.link, item.ref)
         if task is not None:
             executors.observe(self.memory, task, item)
 
-    def _progress(self, item: inputs.Progress, now: inputs.Moment) -> None:
+    def _progress(self, item: inputs.AttemptProgress, now: inputs.Moment) -> None:
         task = self.held_by(item.link, item.ref)
         if task is not None:
             task.progress = item.progress
@@ -310,11 +317,12 @@ class Machine:
 
     def _tick(self, now: inputs.Moment) -> None:
         while (timer := self.memory.pop_due_timer(now.mono)) is not None:
+            # Timers are never cancelled: each handler finds out whether its timer is still of use.
             kind, target, attempt = timer
             if isinstance(target, records.Worker):
                 self._worker_timer(kind, target, now)
             elif isinstance(target, records.Slot):
-                slots.overdue(self.memory, target, attempt)
+                slots.drop_overdue(self.memory, target, attempt)
             elif not target.state.final:
                 self._task_timer(kind, target, attempt, now)
 
@@ -332,6 +340,8 @@ class Machine:
         self, kind: memory.Timer, task: records.Task, attempt: int, now: inputs.Moment
     ) -> None:
         limits = task.spec.timeouts
+        # These carry the count of resumptions, all others the number of the attempt they were set
+        # for.
         if kind in _OF_THE_RUN:
             if attempt == task.resumptions:
                 self._deadline_of_run(kind, task, now)
@@ -341,7 +351,7 @@ class Machine:
             if task.state is _S.PENDING and task.ticket is None:
                 self._retry(task)
         elif kind is memory.Timer.SILENT:
-            slots.silent(self.memory, task, now)
+            slots.check_silent_call(self.memory, task, now)
         elif kind is memory.Timer.RUNNING:
             message = f"attempt {attempt} ran longer than {limits.running_seconds:g} s"
             if task.held:

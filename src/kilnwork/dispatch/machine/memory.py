@@ -318,8 +318,10 @@ class Memory:
     def _illegal(
         self, task: records.Task, before: str | None, after: str
     ) -> errors.IllegalTransition:
-        what = f"task {ids.task_text(task.id)}/{task.run}/{task.attempt}"
-        return errors.IllegalTransition(f"{what}: {before} → {after}\n{self.describe_history()}")
+        attempt_text = f"task {ids.task_text(task.id)}/{task.run}/{task.attempt}"
+        return errors.IllegalTransition(
+            f"{attempt_text}: {before} → {after}\n{self.describe_history()}"
+        )
 
     def remember(self, item: inputs.Input, now: inputs.Moment) -> None:
         """Remember what an input was about, without its payloads."""
@@ -335,12 +337,15 @@ class Memory:
 
     def set_timer(self, due: float, kind: Timer, target: Target, *, attempt: int = 0) -> None:
         """Set a timer for `target` at `due` (monotonic seconds)."""
+        # The number decides between equal times: targets cannot be compared.
         heapq.heappush(self._timers, (due, next(self._timer_numbers), kind, target, attempt))
         if len(self._timers) > self._sweep_timers_at:
             self._sweep_timers()
 
     def forget(self, task: records.Task) -> None:
         """Drop a task whose end is stored."""
+        # A newer run of the task, or a newer task with the key, may have taken its place in the
+        # indexes.
         if self.tasks.get(task.id) is task:
             del self.tasks[task.id]
         key = task.child_key

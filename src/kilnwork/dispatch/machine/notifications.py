@@ -19,10 +19,11 @@ def notify(mem: memory.Memory, task: records.Task) -> None:
         else:
             siblings.failed += 1
         publish_parent(mem, siblings)
+    # Passed on by `dependencies.settle`, not here: a chain of ends must not recurse.
     if task.dependents is not None:
         mem.ended.append(task)
     if mem.waits_by_task:
-        reservations.task_ended(mem, task)
+        reservations.reoccupy_waiting_slots(mem, task)
     submitter = task.submitter
     if submitter is not None and submitter.link:
         report(mem, task, submitter, task.number)

@@ -34,7 +34,7 @@ def add(mem: memory.Memory, worker: records.Worker, name: bytes) -> records.Slot
     return slot
 
 
-def opened(mem: memory.Memory, slot: records.Slot) -> None:
+def end_opening(mem: memory.Memory, slot: records.Slot) -> None:
     """Note that a slot has joined, or never will."""
     if slot.opening:
         slot.opening = False
@@ -42,9 +42,9 @@ def opened(mem: memory.Memory, slot: records.Slot) -> None:
         update(mem, slot)
 
 
-def drop(mem: memory.Memory, slot: records.Slot) -> None:
+def remove(mem: memory.Memory, slot: records.Slot) -> None:
     """Drop a slot that has ended and holds nothing any more."""
-    opened(mem, slot)
+    end_opening(mem, slot)
     slot.leaving = True
     update(mem, slot)
     slot.worker.processes.pop(slot.id, None)
@@ -53,7 +53,9 @@ def drop(mem: memory.Memory, slot: records.Slot) -> None:
     mem.touch(slot.worker.cluster)
 
 
-def leave(mem: memory.Memory, task: records.Task, slot: records.Slot, *, proof: bool) -> None:
+def release_attempt(
+    mem: memory.Memory, task: records.Task, slot: records.Slot, *, proof: bool
+) -> None:
     """Take the newest attempt of `task` out of `slot`; without proof the slot stays occupied."""
     if slot.held.pop(task.id, None) is None:
         return
@@ -63,13 +65,14 @@ def leave(mem: memory.Memory, task: records.Task, slot: records.Slot, *, proof: 
     if proof:
         task.slot = None
     else:
+        # `task.slot` stays: the end of that slot proves what is unproven in it (`slots._settle`).
         slot.worker.unproven[task.ref] = task
     task.in_place = False
     update(mem, slot)
     mem.touch(slot.worker.cluster)
 
 
-def task_ended(mem: memory.Memory, task: records.Task) -> None:
+def reoccupy_waiting_slots(mem: memory.Memory, task: records.Task) -> None:
     """Count slots as occupied again whose attempts waited in place for this task: they resume
     now.
     """

@@ -28,7 +28,7 @@ MAX_PAUSE_S = 5.0
 """Pauses between slots that cannot be opened: each is twice the one before."""
 
 
-def joined(mem: memory.Memory, item: inputs.SlotJoined, now: inputs.Moment) -> None:
+def join(mem: memory.Memory, item: inputs.SlotJoined, now: inputs.Moment) -> None:
     """Let a slot join, for the first time or again."""
     slot = mem.slots.get(item.slot)
     if slot is None:
@@ -49,14 +49,15 @@ def joined(mem: memory.Memory, item: inputs.SlotJoined, now: inputs.Moment) -> N
     submitter = records.Submitter(slot.id, namespace, item.link)
     submitter.slot = slot
     mem.submitters[item.link] = submitter
+    # A slot that is back announces its waits again, after its Hello.
     for wait in slot.stack:
         wait.task.waiting = False
         reservations.stop_wanting(mem, wait)
     slot.stack.clear()
     unknown = tuple(ref for ref in item.running if not _claims(mem, slot, ref, now))
     mem.send(instructions.AttachPeer(item.link, namespace, cluster, unknown))
-    _give_again(mem, slot, frozenset(item.running), now)
-    reservations.opened(mem, slot)
+    _send_again(mem, slot, frozenset(item.running), now)
+    reservations.end_opening(mem, slot)
     reservations.update(mem, slot)
     mem.touch(worker.cluster)
     _settle_rest(mem, worker, now)
@@ -79,7 +80,7 @@ def _claims(
     return True
 
 
-def _give_again(
+def _send_again(
     mem: memory.Memory,
     slot: records.Slot,
     theirs: frozenset[attempts.AttemptRef],
@@ -103,28 +104,28 @@ def _give_again(
             mem.batch.runs.setdefault(slot.link, []).append((task, task.attempt))
 
 
-def expect(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> None:
+def expect_return(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> None:
     """Expect a slot to connect within a lease."""
     slot.terms += 1
     mem.set_timer(now.mono + mem.lease_s, memory.Timer.RETURN, slot, attempt=slot.terms)
 
 
-def overdue(mem: memory.Memory, slot: records.Slot, terms: int) -> None:
+def drop_overdue(mem: memory.Memory, slot: records.Slot, terms: int) -> None:
     """Drop a slot that did not connect in time."""
     if slot.terms == terms and not slot.link and mem.slots.get(slot.id) is slot:
         assignment.kill(mem, slot)
 
 
-def closed(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> None:
+def link_closed(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> None:
     """Handle a slot's link that was read to the end."""
     workers.cut_off(mem, slot)
     if slot.gone is not None:
         _settle(mem, slot, slot.gone, now)
     else:
-        expect(mem, slot, now)
+        expect_return(mem, slot, now)
 
 
-def gone(mem: memory.Memory, item: inputs.SlotGone, now: inputs.Moment) -> None:
+def process_ended(mem: memory.Memory, item: inputs.SlotGone, now: inputs.Moment) -> None:
     """Handle the agent's report that the slot's process has ended, or was never started."""
     mem.send(instructions.Acknowledge(item.link, item.serial))
     worker = mem.links.get(item.link)
@@ -133,10 +134,13 @@ def gone(mem: memory.Memory, item: inputs.SlotGone, now: inputs.Moment) -> None:
     slot = worker.processes.get(item.slot)
     if slot is None:
         _settle_unclaimed(mem, worker, item, now)
+    # Its last reports may be unread in its own link, so they decide first (`link_closed`).
     elif slot.link:
         slot.gone = item
         assignment.stop_assigning(mem, slot)
     else:
+        # From before the restart, or never started: it holds nothing here, and may have held
+        # unclaimed attempts.
         if slot.opening:
             _settle_unclaimed(mem, worker, item, now)
             _pause(mem, worker, now)
@@ -170,7 +174,7 @@ def _settle_unclaimed(
         _end_running(mem, task, item, now)
 
 
-def silent(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
+def check_silent_call(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
     """Handle a call that has not reported for as long as it may run.
 
     If its slot has got to it, it has started: its process was stopped, or native code holds the
@@ -199,13 +203,14 @@ def _settle(
         running = None
     held = list(slot.held.values())
     begun = _begun(held, running, waits)
-    reservations.opened(mem, slot)
+    reservations.end_opening(mem, slot)
     for task in reversed(held):
         if task.intent is not _I.NONE:
             _end_stopped(mem, task, item, now)
         elif task is running:
             _end_running(mem, task, item, now)
         elif task in begun:
+            # If it waited in place: what ran on top may have ended the process, and would again.
             task.alone = task.alone or task in waits
             lifecycle.start(mem, task, now, at=now.wall)
             _end_innocent(mem, task, item, now)
@@ -214,7 +219,7 @@ def _settle(
     if item.proof:
         for ref in [ref for ref, task in slot.worker.unproven.items() if task.slot is slot]:
             workers.prove(mem, slot.worker, ref)
-    reservations.drop(mem, slot)
+    reservations.remove(mem, slot)
 
 
 def _begun(

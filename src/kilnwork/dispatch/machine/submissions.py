@@ -56,6 +56,7 @@ def lookups(
         ):
             _look_up(mem, submitter, call, request, again=again)
     if request.values:
+        # Calls that others of the same message need are not in the journal yet.
         request.values.difference_update([call.task for call in item.items])
     if request.values or request.calls or request.children or request.keys or request.cached:
         return request
@@ -119,6 +120,7 @@ def submit(mem: memory.Memory, item: inputs.SubmitCalls, now: inputs.Moment) -> 
             message = f"call {call.number} names template {call.template}, which is not defined"
             mem.send(instructions.CloseLink(item.link, "template", message))
             return
+        # Sent again after a reconnect: it was accepted, but the confirmation was lost.
         if call.task in mem.tasks:
             submitters.subscribe(mem, mem.tasks[call.task], submitter, call.number)
         elif call.parent is None and call.key is None and not item.known:
@@ -258,7 +260,7 @@ def _find_or_create(
         mem.keys[submitter.namespace, key] = task
         _begin(mem, task, call, item, now)
     elif _same(known, template, call):
-        _found(mem, submitter, call, task, known.value)
+        _report_found(mem, submitter, call, task, known.value)
     else:
         _refuse_key(mem, submitter, call)
 
@@ -356,7 +358,7 @@ def _canonical(data: bytes) -> bytes:
         return data
 
 
-def _found(
+def _report_found(
     mem: memory.Memory,
     submitter: records.Submitter,
     call: calls.CallItem,
@@ -407,7 +409,7 @@ def _submit_child(
         if task is not None and task.parent != call.parent:
             task.parent = call.parent
             mem.mark(task)
-        _found(mem, submitter, call, task or mem.tasks.get(known.value.task), known.value)
+        _report_found(mem, submitter, call, task or mem.tasks.get(known.value.task), known.value)
         return
     if known is not None and known.requested_by == parent.attempt:
         _refuse_key(mem, submitter, call)

@@ -79,6 +79,7 @@ class _Level(Generic[P]):
                 item = waiting.popleft()
                 ticket = line.low
                 line.low = ticket + 1
+                # Otherwise this entry is void: its item has left the queue, and may be in it again.
                 if item.ticket == ticket:
                     if line.commands and line.commands[0][1] is item:
                         line.commands.popleft()
@@ -140,6 +141,7 @@ class Queue(Generic[P]):
         line.low -= 1
         item.ticket = line.low
         line.waiting.appendleft(item)
+        # `pop` took its source's turn for this item: the source gets it back.
         if level.turns[0] is not line:
             level.turns.remove(line)
             level.turns.appendleft(line)

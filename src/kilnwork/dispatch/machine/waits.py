@@ -34,15 +34,15 @@ def begin(mem: memory.Memory, item: inputs.Waiting, now: inputs.Moment) -> None:
         return
     lifecycle.start(mem, task, now, at=now.wall)
     wait = _wait_of(mem, slot, task)
-    whole = item.in_place and not item.more and (not item.first or len(item.tasks) == 1)
-    wait.all_of = item.tasks if whole else ()
+    only_these = item.in_place and not item.more and (not item.first or len(item.tasks) == 1)
+    wait.all_of = item.tasks if only_these else ()
     if item.in_place and not task.alone:
         names = dict.fromkeys(item.tasks)
         _want(mem, wait, names)
         awaited = [name for name in names if name in wait.wants]
         wait.wants.update(dict.fromkeys(awaited, True))
-        over = len(names) - len(awaited)
-        wait.left = UNKNOWN if item.more else (1 if item.first else len(names)) - over
+        ended = len(names) - len(awaited)
+        wait.left = UNKNOWN if item.more else (1 if item.first else len(names)) - ended
     reservations.update(mem, slot)
     _refuse_circle(mem, task, wait, now)
 
@@ -133,6 +133,7 @@ def _serve(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> bool:
     while wait.ready:
         name = next(iter(wait.ready))
         task = wait.ready[name]
+        # It may have left the queue since it was offered.
         if task.ticket is not None and _fits(wait.task, task):
             break
         del wait.ready[name]
@@ -149,12 +150,12 @@ def _serve(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> bool:
 
 def _fits(below: records.Task, above: records.Task) -> bool:
     """Return whether two calls may share a process: same cluster, files and environment."""
-    under, over = below.template, above.template
-    if under is None or over is None or under.cluster is not over.cluster:
+    lower, upper = below.template, above.template
+    if lower is None or upper is None or lower.cluster is not upper.cluster:
         return False
-    if under is over:
+    if lower is upper:
         return True
-    one, other = under.spec, over.spec
+    one, other = lower.spec, upper.spec
     if one.call is None or other.call is None:
         return False
     return one.call.environment == other.call.environment and one.env == other.env

@@ -49,10 +49,10 @@ def _settle_older_sessions(mem: memory.Memory, item: inputs.Join, now: inputs.Mo
     for other in list(mem.workers.values()):
         if other.pod_uid == item.pod_uid and other.session != item.session:
             if other.link:
-                gone = instructions.CloseLink(
+                closing = instructions.CloseLink(
                     other.link, "replaced", "a newer session of this Pod is connected"
                 )
-                mem.send(gone)
+                mem.send(closing)
             lose(mem, other, now, proof=True, message=f"worker {other.name} was restarted")
 
 
@@ -81,21 +81,22 @@ def _resume(
     """Decide on each attempt that either side knows of (keep, stop, unknown); send what is
     missing.
     """
-    theirs = set(item.running)
-    theirs |= {r for r, t in worker.unproven.items() if t.slot and t.slot.id in item.processes}
-    ours = {task.ref: task for task in worker.held.values()}
-    keep = tuple(ref for ref in item.running if ref in ours or ref in worker.unproven)
-    unknown = tuple(ref for ref in item.running if ref not in ours and ref not in worker.unproven)
+    reported = set(item.running)
+    # What was abandoned in a slot that still lives may still run there; the agent does not list it.
+    reported |= {r for r, t in worker.unproven.items() if t.slot and t.slot.id in item.processes}
+    held = {task.ref: task for task in worker.held.values()}
+    keep = tuple(ref for ref in item.running if ref in held or ref in worker.unproven)
+    unknown = tuple(ref for ref in item.running if ref not in held and ref not in worker.unproven)
     mem.send(instructions.Welcome(item.link, keep, unknown))
-    for ref in [ref for ref in worker.unproven if ref not in theirs]:
+    for ref in [ref for ref in worker.unproven if ref not in reported]:
         prove(mem, worker, ref)
     for ref, zombie in worker.unproven.items():
         if zombie.slot is not None:
             continue
         grace = zombie.spec.timeouts.kill_grace_seconds
         mem.send(instructions.StopAttempt(item.link, ref, grace, _R.KILLED))
-    for ref, task in ours.items():
-        if ref in theirs:
+    for ref, task in held.items():
+        if ref in reported:
             if task.intent is not records.Intent.NONE:
                 completion.send_stop(mem, task, now)
         elif task.attempt_state is transitions.AttemptState.RESERVED:
@@ -128,7 +129,7 @@ def _resume_slots(
         if slot.leaving and slot.id in living:
             assignment.kill(mem, slot)
         elif slot.opening and slot.id not in living:
-            reservations.drop(mem, slot)
+            reservations.remove(mem, slot)
     for name in item.processes:
         if name not in worker.processes:
             slot = reservations.add(mem, worker, name)
@@ -150,12 +151,13 @@ def claim_timer(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) 
     """Queue attempts again, uncounted, that no slot has claimed although the worker has been back
     for a whole lease.
     """
+    # It is away again: its lease decides.
     if not worker.link:
         return
     message = f"no slot of worker {worker.name} had it after the dispatcher was away"
-    gone = attempts.Outcome(attempts.Ending.LOST, _R.DISPATCHER_AWAY, message)
+    outcome = attempts.Outcome(attempts.Ending.LOST, _R.DISPATCHER_AWAY, message)
     for task in list(worker.unclaimed.values()):
-        completion.conclude(mem, task, gone, now, excused=True)
+        completion.conclude(mem, task, outcome, now, excused=True)
 
 
 def lost(message: str, *, proof: bool) -> attempts.Outcome:
@@ -205,7 +207,7 @@ def lease_timer(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) 
     lose(mem, worker, now, proof=False, message=message)
 
 
-def stalled(mem: memory.Memory, now: inputs.Moment) -> None:
+def renew_all(mem: memory.Memory, now: inputs.Moment) -> None:
     """Give every worker a full term: the dispatcher was suspended, so none could renew."""
     for worker in mem.workers.values():
         worker.lease_until = max(worker.lease_until, now.mono + mem.lease_s)
@@ -238,9 +240,9 @@ def worker_gone(mem: memory.Memory, item: inputs.WorkerGone, now: inputs.Moment)
         if worker.pod_uid == item.pod_uid and _is_over(worker, item.ended):
             if worker.link:
                 mem.send(instructions.CloseLink(worker.link, "gone", "its Pod was deleted"))
-            what = "Pod" if item.ended is None else "container"
-            has = "is gone" if item.ended is None else "has ended"
-            message = f"the {what} of worker {worker.name} {has}"
+            ended_thing = "Pod" if item.ended is None else "container"
+            how = "is gone" if item.ended is None else "has ended"
+            message = f"the {ended_thing} of worker {worker.name} {how}"
             message += f": {item.why}" if item.why else ""
             lose(mem, worker, now, proof=True, message=message)
 
@@ -293,10 +295,10 @@ def _lose_slot(
     if slot.link:
         mem.send(instructions.CloseLink(slot.link, "lost", "its worker is lost"))
         cut_off(mem, slot)
-    reservations.opened(mem, slot)
+    reservations.end_opening(mem, slot)
     for task in reversed(list(slot.held.values())):
         completion.conclude(mem, task, lost(message, proof=proof), now)
-    reservations.drop(mem, slot)
+    reservations.remove(mem, slot)
 
 
 def cut_off(mem: memory.Memory, slot: records.Slot) -> None:

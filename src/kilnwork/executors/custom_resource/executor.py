@@ -178,8 +178,8 @@ class ObjectExecutor:
         if self._blobs_dir is None:
             text = f"its result has {len(made.data)} bytes, and there is no place for blobs"
             raise port.ResultError(_R.RESULT_TOO_LARGE, text)
-        kept = blobs.Blobs(self._blobs_dir / attempt.namespace, durable=True)
-        digest, size = await asyncio.to_thread(kept.put, [made.data])
+        store = blobs.Blobs(self._blobs_dir / attempt.namespace, durable=True)
+        digest, size = await asyncio.to_thread(store.put, [made.data])
         return attempts.Payload(made.media_type, b"", digest, size)
 
     async def release(self, attempt: port.Attempt) -> None:
@@ -234,7 +234,7 @@ class ObjectExecutor:
             return refusals.name_taken(seen["kind"], seen["metadata"]["name"], attempt)
         reading = self._timed(attempt, self._reads.read(attempt.spec, seen))
         pods: list[str] = []
-        if how is not None and reading.over and reading.stopping:
+        if how is not None and reading.has_ended and reading.stopping:
             pods = await self._unfinished_pods(attempt, seen)
         observed = observation.observe(seen, reading, how, pods=pods)
         if observed.outcome is not None:

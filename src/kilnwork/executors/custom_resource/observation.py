@@ -40,7 +40,7 @@ def observe(
     staging = reading.state is _S.STAGING
     return port.Observation(
         phase=port.Phase.STAGING if staging else port.Phase.RUNNING,
-        reason=_R.STARTED if reading.over else reading.reason,
+        reason=_R.STARTED if reading.has_ended else reading.reason,
         message=_waits_for(seen, pods) or reading.message,
         started=None if staging else reading.started,
     )
@@ -74,11 +74,11 @@ def _outcome(
     terminating = template.is_terminating(seen)
     cleared = terminating and not template.finalizers_of_others(seen)
     if stop is not None and is_asked(seen, reading):
-        stopped = reading.over and reading.stopping and not pods
+        stopped = reading.has_ended and reading.stopping and not pods
         if not (cleared or stopped):
             return None
         return attempts.Outcome(
-            _E.STOPPED, stop.reason, reading.message if reading.over else "", reading.exit_code
+            _E.STOPPED, stop.reason, reading.message if reading.has_ended else "", reading.exit_code
         )
     if reading.state is _S.SUCCEEDED:
         return _own(_E.SUCCEEDED, reading)

@@ -53,7 +53,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     stopping: bool = False
 
     @property
-    def over(self) -> bool:
+    def has_ended(self) -> bool:
         return self.state in (State.SUCCEEDED, State.FAILED)
 
 
@@ -153,8 +153,8 @@ class RuleReader:
 def _failure(what: str, seen: meta.JsonObject) -> str:
     """Return a message that the object has failed, with the reason if it is in the usual place."""
     status = seen.get("status")
-    said = status.get("message") if isinstance(status, dict) else None
-    return f"{what}: {said}" if isinstance(said, str) and said else f"{what} has failed"
+    message = status.get("message") if isinstance(status, dict) else None
+    return f"{what}: {message}" if isinstance(message, str) and message else f"{what} has failed"
 
 
 _OUTCOMES = {

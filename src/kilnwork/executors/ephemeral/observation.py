@@ -131,8 +131,8 @@ def _why(ended: pod.Terminated) -> tuple[attempts.Ending, str, str]:
         return _E.FAILED, _R.RETRY_REQUESTED, "exit code 75 asks for a retry"
     if ended.exit_code == _SIGKILL:
         return _E.LOST, _R.PROCESS_KILLED, f"its container {pod_judge.how_killed(ended)}"
-    said = f": {ended.message}" if ended.message else ""
-    return _E.FAILED, _R.NON_ZERO_EXIT, f"exit code {ended.exit_code}{said}"
+    detail = f": {ended.message}" if ended.message else ""
+    return _E.FAILED, _R.NON_ZERO_EXIT, f"exit code {ended.exit_code}{detail}"
 
 
 def _bare(container_id: str) -> str:

@@ -51,7 +51,7 @@ STATUS_AFTER_S = 0.25
 """An attempt reports its progress after this time: most are over before a person could look."""
 
 _TRY_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""Statuses of a poll by which nothing is said about the work."""
+"""Statuses of a poll that say nothing about the work."""
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _E = attempts.Ending
@@ -149,9 +149,9 @@ class HttpAttempt(base.ProcessAttempt):
         proof = await self._cut()
         message = halt.message
         if self._started is not None and halt.ending is _E.STOPPED and not self.silent:
-            said = await self._cancel_elsewhere()
-            proof = proof and not said
-            message = message or said
+            uncertainty = await self._cancel_elsewhere()
+            proof = proof and not uncertainty
+            message = message or uncertainty
         return self._ended(halt.ending, halt.reason, message, proof=proof)
 
     async def _cancel_elsewhere(self) -> str:
@@ -232,7 +232,7 @@ class HttpAttempt(base.ProcessAttempt):
         self,
         received: exchange.Received,
         request: exchange.Outgoing,
-        said: response_rules.StillRunning,
+        verdict: response_rules.StillRunning,
     ) -> str | None:
         """Report that the work continues on the server; return the `Retry-After` if the result is
         polled.
@@ -242,7 +242,7 @@ class HttpAttempt(base.ProcessAttempt):
             self._see(_R.WAITING_FOR_RESULT, message, parked=True)
             return None
         headers = {name.lower(): value for name, value in received.headers}
-        url = response_rules.poll_url(self._template, headers, said.document)
+        url = response_rules.poll_url(self._template, headers, verdict.document)
         if not url:
             message = (
                 f"status {received.status} names no URL to ask for the result: neither its header"

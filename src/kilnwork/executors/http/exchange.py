@@ -64,7 +64,7 @@ class Timings(msgspec.Struct):
     named: float | None = None
     connected: float | None = None
     responded: float | None = None
-    over: float | None = None
+    finished: float | None = None
 
 
 class Body:
@@ -230,7 +230,7 @@ class Exchange:
             except BaseException:
                 body.close()
                 raise
-            self._timings.over = self._clock.monotonic()
+            self._timings.finished = self._clock.monotonic()
             self._transport = None  # it may be another exchange's from now on
             version = response.version
             return Received(

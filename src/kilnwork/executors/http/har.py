@@ -232,7 +232,7 @@ def _timings(seen: exchange.Timings) -> dict[str, float]:
     """
     connected = seen.connected or seen.began
     responded = seen.responded or connected
-    over = seen.over or responded
+    over = seen.finished or responded
     named = seen.named
     return {
         "blocked": -1,

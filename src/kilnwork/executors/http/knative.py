@@ -54,8 +54,8 @@ def ready_url(service: meta.JsonObject, *, inside: bool) -> str:
     unmet = [_dict(found.get(name)) for name in _CONDITIONS]
     unmet = [one for one in unmet if one.get("status") != "True"]
     if unmet:
-        said = next((one for one in unmet if one.get("message")), unmet[0])
-        parts = (said.get("reason"), said.get("message") or "it is not Ready")
+        condition = next((one for one in unmet if one.get("message")), unmet[0])
+        parts = (condition.get("reason"), condition.get("message") or "it is not Ready")
         raise NotReadyError(": ".join(str(part) for part in parts if part))
     own, public = _dict(status.get("address")).get("url"), status.get("url")
     url = (own or public) if inside else (public or own)

@@ -146,12 +146,12 @@ def _is_running(
 
 
 def _rejected(status: int, raw: bytes) -> errors.AttemptFailed:
-    said = f"status {status}"
+    summary = f"status {status}"
     shown = raw[:MAX_SCANNED_BYTES].decode("utf-8", "replace").strip()
     return errors.AttemptFailed(
         _R.RESPONSE_REJECTED,
-        f"{said}: {shown}" if shown else said,
-        max_length=len(said) + MAX_SHOWN,
+        f"{summary}: {shown}" if shown else summary,
+        max_length=len(summary) + MAX_SHOWN,
     )
 
 

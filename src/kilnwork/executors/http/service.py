@@ -32,14 +32,14 @@ MAX_POLLS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings(service.ExecutorSettings):
+class HttpExecutorSettings(service.ExecutorSettings):
     """The user's options. `slots`: concurrent requests; work that is only polled takes none."""
 
     queue: str = task.executor_queue(EXECUTOR)
     policy: egress.Policy
 
 
-class Reader(secret_values.SecretReader, knative.Services, Protocol):
+class ApiReader(secret_values.SecretReader, knative.Services, Protocol):
     """Reads Secrets and Services of the API server."""
 
 
@@ -48,9 +48,9 @@ class HttpService(service.ExecutorService):
 
     def __init__(
         self,
-        settings: Settings,
+        settings: HttpExecutorSettings,
         manager: service.Manager,
-        reader: Reader,
+        reader: ApiReader,
         *,
         time: clock.Clock,
         entropy: ids.Entropy,

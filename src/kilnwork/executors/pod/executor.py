@@ -167,12 +167,12 @@ class PodExecutor:
         try:
             if self._blobs is None:
                 raise data_errors.BlobMissing(f"blob {name} cannot be seen here")
-            kept = blobs.Blobs(self._blobs / namespace, durable=True)
-            if not kept.touch(digest):
+            store = blobs.Blobs(self._blobs / namespace, durable=True)
+            if not store.touch(digest):
                 raise data_errors.BlobMissing(f"blob {name} of the result is not there any more")
             if payload.size > attempts.MAX_INLINE_BYTES:
                 return payload
-            return attempts.Payload(payload.media_type, bytes(kept.get(digest)))
+            return attempts.Payload(payload.media_type, bytes(store.get(digest)))
         except data_errors.DataError as error:
             raise port.ResultError(_R.RESULT_LOST, str(error), is_loss=True) from error
 

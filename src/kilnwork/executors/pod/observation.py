@@ -1,6 +1,6 @@
 """Derives the state of an attempt from the status of its Pod. Pure.
 
-Used by `executor`; `states` has the table. The final phase decides about success and failure: a
+Used by `executor`; `state_docs` has the table. The final phase decides about success and failure: a
 container that was restarted after running out of memory and then succeeded has succeeded
 (https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/). What Kubernetes itself ends
 (eviction, preemption, a node that is lost or shuts down) is a loss and not a failure of the task.
@@ -116,9 +116,9 @@ def _ended_badly(
         )
     failed = next(_failed(seen), None)
     if failed is None:
-        said = ": ".join(p for p in (seen.status.reason, seen.status.message) if p)
+        detail = ": ".join(p for p in (seen.status.reason, seen.status.message) if p)
         reason = _R.DEADLINE_EXCEEDED if seen.status.reason == "DeadlineExceeded" else _R.POD_FAILED
-        return attempts.Outcome(_E.FAILED, reason, said, started=started, finished=finished)
+        return attempts.Outcome(_E.FAILED, reason, detail, started=started, finished=finished)
     container, end = failed
     reason, message = _failure(seen, container, end, spec)
     ending = _E.LOST if reason is _R.PROCESS_KILLED else _E.FAILED
@@ -196,8 +196,8 @@ def _failure(
         return _R.PROCESS_KILLED, f"container {name} {how_killed(end)}"
     if end.reason in ("ContainerCannotRun", "StartError"):
         return _R.COMMAND_NOT_FOUND, f"container {name} cannot run: {end.message}"
-    said = f": {end.message}" if end.message else ""
-    return _R.NON_ZERO_EXIT, f"container {name} exited {end.exit_code}{said}"
+    detail = f": {end.message}" if end.message else ""
+    return _R.NON_ZERO_EXIT, f"container {name} exited {end.exit_code}{detail}"
 
 
 def how_killed(end: pod.Terminated) -> str:

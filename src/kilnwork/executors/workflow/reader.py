@@ -33,7 +33,7 @@ class WorkflowReader:
         phase = status.get("phase") or ""
         known = _PHASES.get(phase) if isinstance(phase, str) else None
         state, reason = known or (State.STAGING, _R.STARTING)
-        message = _said(seen, status)
+        message = _message_of(seen, status)
         if state is State.RUNNING and (why := _suspended(seen, status)):
             reason, message = _R.SUSPENDED, f"Workflow {seen['metadata']['name']}: {why}"
         return Reading(
@@ -124,7 +124,7 @@ def _asked(seen: meta.JsonObject) -> float | None:
         return 0.0  # not a time of ours: it was asked for, long ago
 
 
-def _said(seen: meta.JsonObject, status: dict[str, Any]) -> str:
+def _message_of(seen: meta.JsonObject, status: dict[str, Any]) -> str:
     name, phase = f"Workflow {seen['metadata']['name']}", status.get("phase") or ""
     if not any(status.values()):
         return f"{name}: no workflow-controller has seen it yet"

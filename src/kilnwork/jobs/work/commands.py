@@ -14,8 +14,8 @@ from collections.abc import Callable, Generator, Mapping
 from kilnwork.data import errors as data_errors
 from kilnwork.jobs.work import encoding, errors, mapping, outputs, pipes
 from kilnwork.kit import clock as clocks
-from kilnwork.sdk import active
 from kilnwork.sdk import errors as sdk_errors
+from kilnwork.sdk import session_stack
 
 MAX_REPORT_BYTES = 64 << 20
 """Limit on the reasons kept while the command runs."""
@@ -30,7 +30,7 @@ def environment(job: str, *, part: int, run: int, attempt: int) -> dict[str, str
     """Return the environment of a command: that which the slot began with, whatever functions have
     changed since, and the variables of the part."""
     try:
-        inherited: Mapping[str, str] = active.innermost().inherited
+        inherited: Mapping[str, str] = session_stack.innermost().inherited
     except sdk_errors.NoSession:
         inherited = os.environ
     return {

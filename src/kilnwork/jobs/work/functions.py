@@ -1,8 +1,8 @@
 """Mappers that are Python functions: called with a record, or with a list of records.
 
 Used by `mappers`. The rules for arguments and results are in docs/reference/mappers.md. User code
-is called through `sdk.running`, so that a task which is asked to stop is interrupted in user code
-only.
+is called through `sdk.function_calls`, so that a task which is asked to stop is interrupted in user
+code only.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from typing import Any
 from kilnwork.data import errors as data_errors
 from kilnwork.jobs.work import encoding, errors, mapping, outputs, record_errors
 from kilnwork.sdk import errors as sdk_errors
-from kilnwork.sdk import running
+from kilnwork.sdk import function_calls
 
 Function = Callable[..., Any]
 
@@ -57,7 +57,7 @@ class PerRecord:
         for number, raw in self._setting.numbered(first, batch, out):
             on_progress(number)
             try:
-                value = running.call(function, (decode(raw),), {})
+                value = function_calls.call(function, (decode(raw),), {})
                 count = _write(value, made, self._encode)
             except _PROPAGATED:
                 raise
@@ -200,7 +200,7 @@ class PerBatch:
 
     def _call_batch(self, values: list[Any]) -> list[Any]:
         count = len(values)
-        returned = running.call(self._function, (values,), {})
+        returned = function_calls.call(self._function, (values,), {})
         if returned is None:
             return [None] * count
         if isinstance(returned, _NO_SEQUENCE) or not hasattr(returned, "__iter__"):
@@ -231,7 +231,7 @@ def _write(value: Any, made: list[bytes], encode: encoding.Encode) -> int:
 
 def lines_of(function: Function, given: Any, encode: encoding.Encode) -> Iterator[bytes]:
     """Yield the lines of what a function returns for its only argument, without line ends."""
-    value = running.call(function, (given,), {})
+    value = function_calls.call(function, (given,), {})
     if value is None:
         return
     several = type(value) not in _PLAIN and _is_iterator(value)
@@ -247,6 +247,6 @@ def _is_iterator(value: Any) -> bool:
 
 def _iterate(values: Any) -> Iterator[Any]:
     """Yield the items of an iterable of the user, whose code in it may be interrupted."""
-    source = running.iterate(lambda: values, (), {})
-    while (value := running.call(next, (source, _OVER), {})) is not _OVER:
+    source = function_calls.iterate(lambda: values, (), {})
+    while (value := function_calls.call(next, (source, _OVER), {})) is not _OVER:
         yield value

@@ -1,4 +1,4 @@
-"""The command line without a server."""
+"""Fixtures for commands without a server."""
 
 from pathlib import Path
 
@@ -9,5 +9,5 @@ from support import serverless_cli
 
 @pytest.fixture
 def kiln(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> serverless_cli.ServerlessCli:
-    """Command lines that find no server."""
+    """Return a runner of command lines that finds no server."""
     return serverless_cli.ServerlessCli(capsys, tmp_path / "no-kubeconfig")

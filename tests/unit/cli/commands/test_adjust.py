@@ -1,4 +1,4 @@
-"""`kiln adjust`: what may be changed, and that something must."""
+"""`kiln adjust`: which settings it accepts, and that one is required."""
 
 import shlex
 
@@ -11,7 +11,7 @@ from support import serverless_cli
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("job", "say what to change"),
+        ("job", "name what to change"),
         ("job --parallelism 0", "--parallelism"),
         ("job --parallelism 100001", "--parallelism"),
         ("job --priority 1000001", "--priority"),
@@ -20,7 +20,7 @@ from support import serverless_cli
         ("--priority 1", "Missing argument"),
     ],
 )
-def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
+def test_invalid_arguments_are_rejected_without_a_server(
     kiln: serverless_cli.ServerlessCli, line: str, words: str
 ) -> None:
     ended = kiln.run("adjust", *shlex.split(line))
@@ -38,9 +38,7 @@ def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
         "job --max-failed 0",
     ],
 )
-def test_a_line_that_can_be_used_needs_a_server(
-    kiln: serverless_cli.ServerlessCli, line: str
-) -> None:
+def test_valid_arguments_need_a_server(kiln: serverless_cli.ServerlessCli, line: str) -> None:
     ended = kiln.run("adjust", *shlex.split(line))
     assert ended.code == exits.Exit.UNREACHABLE
     assert "no-kubeconfig does not exist" in ended.err

@@ -1,4 +1,4 @@
-"""`kiln apply`: files that are read before the server is."""
+"""`kiln apply`: files are read before the server is asked."""
 
 import shlex
 from pathlib import Path
@@ -11,7 +11,7 @@ from support import serverless_cli
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A directory with a file of one object, and one of none."""
+    """Return a directory with a file that has one object, and one that has none."""
     (tmp_path / "map.yaml").write_text("{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}")
     (tmp_path / "empty.yaml").write_text("")
     return tmp_path
@@ -27,7 +27,7 @@ def directory(tmp_path: Path) -> Path:
         ("-f {tmp}/map.yaml -o wide", "wide"),
     ],
 )
-def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
+def test_invalid_arguments_are_rejected_without_a_server(
     kiln: serverless_cli.ServerlessCli, directory: Path, line: str, words: str
 ) -> None:
     ended = kiln.run("apply", *shlex.split(line.format(tmp=directory)))
@@ -42,7 +42,7 @@ def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
         "-f {tmp}/map.yaml --validate false --dry-run -o name",
     ],
 )
-def test_a_line_that_can_be_used_needs_a_server(
+def test_valid_arguments_need_a_server(
     kiln: serverless_cli.ServerlessCli, directory: Path, line: str
 ) -> None:
     ended = kiln.run("apply", *shlex.split(line.format(tmp=directory)))

@@ -1,4 +1,4 @@
-"""`kiln backfill`: the times and bounds that it takes."""
+"""`kiln backfill`: which times and limits it accepts."""
 
 import shlex
 
@@ -20,7 +20,7 @@ from support import serverless_cli
         ("c --from 2026-01-01 --to 2026-01-02 --concurrency-policy Later", "--concurrency-policy"),
     ],
 )
-def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
+def test_invalid_arguments_are_rejected_without_a_server(
     kiln: serverless_cli.ServerlessCli, line: str, words: str
 ) -> None:
     ended = kiln.run("backfill", *shlex.split(line))
@@ -36,9 +36,7 @@ def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
         "c --from 2026-01-01 --to 2026-01-02 --concurrency-policy allow -o name",
     ],
 )
-def test_a_line_that_can_be_used_needs_a_server(
-    kiln: serverless_cli.ServerlessCli, line: str
-) -> None:
+def test_valid_arguments_need_a_server(kiln: serverless_cli.ServerlessCli, line: str) -> None:
     ended = kiln.run("backfill", *shlex.split(line))
     assert ended.code == exits.Exit.UNREACHABLE
     assert "no-kubeconfig does not exist" in ended.err

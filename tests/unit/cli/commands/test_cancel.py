@@ -1,4 +1,4 @@
-"""`kiln cancel`: which options go together."""
+"""`kiln cancel`: which options can be combined."""
 
 import shlex
 
@@ -12,12 +12,12 @@ from support import serverless_cli
     ("line", "words"),
     [
         ("", "Missing argument"),
-        ("a --at 2026-01-02 --wait", "leave out --at"),
+        ("a --at 2026-01-02 --wait", "--wait cannot be combined with --at"),
         ("a --at soon", "--at"),
         ("a --timeout soon", "not a duration"),
     ],
 )
-def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
+def test_invalid_arguments_are_rejected_without_a_server(
     kiln: serverless_cli.ServerlessCli, line: str, words: str
 ) -> None:
     ended = kiln.run("cancel", *shlex.split(line))
@@ -33,9 +33,7 @@ def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
         "job/a --at 2026-01-02",
     ],
 )
-def test_a_line_that_can_be_used_needs_a_server(
-    kiln: serverless_cli.ServerlessCli, line: str
-) -> None:
+def test_valid_arguments_need_a_server(kiln: serverless_cli.ServerlessCli, line: str) -> None:
     ended = kiln.run("cancel", *shlex.split(line))
     assert ended.code == exits.Exit.UNREACHABLE
     assert "no-kubeconfig does not exist" in ended.err

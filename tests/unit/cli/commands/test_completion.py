@@ -1,4 +1,4 @@
-"""`kiln completion`: scripts of three shells."""
+"""`kiln completion`: scripts for three shells."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def test_each_shell_has_its_script(
 @pytest.mark.parametrize(
     ("arguments", "words"), [((), "Missing argument"), (("tcsh",), "'tcsh' is not one of")]
 )
-def test_another_shell_is_a_usage_error(
+def test_unknown_shell_is_a_usage_error(
     kiln: serverless_cli.ServerlessCli, arguments: tuple[str, ...], words: str
 ) -> None:
     ended = kiln.run("completion", *arguments)

@@ -1,4 +1,4 @@
-"""`kiln data`: one action at a time, of one pond."""
+"""`kiln data`: one action at a time, on one pond."""
 
 import shlex
 
@@ -20,7 +20,7 @@ from support import serverless_cli
         ("p --lease l --release l", "are of --fetch"),
     ],
 )
-def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
+def test_invalid_arguments_are_rejected_without_a_server(
     kiln: serverless_cli.ServerlessCli, line: str, words: str
 ) -> None:
     ended = kiln.run("data", *shlex.split(line))
@@ -40,9 +40,7 @@ def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
         "-o json",
     ],
 )
-def test_a_line_that_can_be_used_needs_a_server(
-    kiln: serverless_cli.ServerlessCli, line: str
-) -> None:
+def test_valid_arguments_need_a_server(kiln: serverless_cli.ServerlessCli, line: str) -> None:
     ended = kiln.run("data", *shlex.split(line))
     assert ended.code == exits.Exit.UNREACHABLE
     assert "no-kubeconfig does not exist" in ended.err

@@ -1,4 +1,4 @@
-"""`kiln delete`: what is named, once and in one way."""
+"""`kiln delete`: which ways of naming objects it accepts."""
 
 import shlex
 from pathlib import Path
@@ -11,7 +11,7 @@ from support import serverless_cli
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A directory with a file of one object, and one of none."""
+    """Return a directory with a file that has one object, and one that has none."""
     (tmp_path / "map.yaml").write_text("{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}")
     (tmp_path / "empty.yaml").write_text("")
     return tmp_path
@@ -31,7 +31,7 @@ def directory(tmp_path: Path) -> Path:
         ("task a --timeout soon", "not a duration"),
     ],
 )
-def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
+def test_invalid_arguments_are_rejected_without_a_server(
     kiln: serverless_cli.ServerlessCli, directory: Path, line: str, words: str
 ) -> None:
     ended = kiln.run("delete", *shlex.split(line.format(tmp=directory)))
@@ -52,7 +52,7 @@ def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
         "-f {tmp}/map.yaml",
     ],
 )
-def test_a_line_that_can_be_used_needs_a_server(
+def test_valid_arguments_need_a_server(
     kiln: serverless_cli.ServerlessCli, directory: Path, line: str
 ) -> None:
     ended = kiln.run("delete", *shlex.split(line.format(tmp=directory)))

@@ -13,14 +13,16 @@ ONE = "import kilnwork as kiln\n\n\n@kiln.job\ndef report():\n    return 1\n"
 
 @pytest.fixture
 def module(tmp_path: Path) -> Path:
-    """A file that declares one job. Its name is used once in a process, as a module's."""
+    """Return a file that declares one job. Each test gets its own module name, since a process
+    imports a module once.
+    """
     file = tmp_path / f"{tmp_path.name.replace('-', '_')}.py"
     file.write_text(ONE)
     return file
 
 
 @pytest.mark.parametrize("label", ["a", "a=b c", "-a=b", "=b"])
-def test_a_label_is_a_pair_that_kubernetes_takes(
+def test_label_must_be_valid_for_kubernetes(
     kiln: serverless_cli.ServerlessCli, module: Path, label: str
 ) -> None:
     ended = kiln.run("deploy", str(module), "--dry-run", "-o", "yaml", f"--label={label}")
@@ -28,7 +30,7 @@ def test_a_label_is_a_pair_that_kubernetes_takes(
     assert f"--label {label}: write KEY=VALUE" in ended.err
 
 
-def test_a_dry_run_with_a_form_prints_the_configs_without_a_server(
+def test_dry_run_with_output_format_needs_no_server(
     kiln: serverless_cli.ServerlessCli, module: Path
 ) -> None:
     ended = kiln.run("deploy", str(module), "--dry-run", "-o", "yaml", "--label", "team=a")
@@ -48,14 +50,14 @@ def test_several_configs_are_printed_as_a_list(
 
 
 @pytest.mark.parametrize("arguments", [(), ("--dry-run",), ("-o", "yaml")])
-def test_anything_else_needs_a_server(
+def test_other_options_need_a_server(
     kiln: serverless_cli.ServerlessCli, module: Path, arguments: tuple[str, ...]
 ) -> None:
     assert kiln.run("deploy", str(module), *arguments).code == exits.Exit.UNREACHABLE
 
 
 @pytest.mark.parametrize("arguments", [(), ("no/such.py",)])
-def test_a_module_must_be_there(
+def test_missing_module_is_rejected(
     kiln: serverless_cli.ServerlessCli, arguments: tuple[str, ...]
 ) -> None:
     assert kiln.run("deploy", *arguments).code == exits.Exit.USAGE

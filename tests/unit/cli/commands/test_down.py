@@ -1,4 +1,4 @@
-"""`kiln down`: only ever signals a server of ours; which one, `controlplane.lock` says."""
+"""`kiln down`: it signals only a server of kilnwork, which `controlplane.lock` identifies."""
 
 from pathlib import Path
 
@@ -7,12 +7,12 @@ import pytest
 from kilnwork.cli import exits, main
 
 
-def test_nothing_to_stop_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_server_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["down", "--data", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"no server runs on {tmp_path}\n"
 
 
-def test_a_directory_that_cannot_be_read_is_refused_in_words(
+def test_unreadable_directory_is_rejected_with_the_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
@@ -21,7 +21,7 @@ def test_a_directory_that_cannot_be_read_is_refused_in_words(
 
 
 @pytest.mark.parametrize("command", ["up", "down"])
-def test_an_empty_directory_name_is_not_the_current_directory(
+def test_empty_directory_name_is_not_the_current_directory(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`--data "$UNSET"` must not spread a server's files over whatever directory one is in."""

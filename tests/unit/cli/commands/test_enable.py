@@ -1,4 +1,4 @@
-"""`kiln enable`: schedules are named."""
+"""`kiln enable`: schedules must be named."""
 
 import shlex
 
@@ -16,7 +16,7 @@ from support import serverless_cli
         ("a -o json", "-o"),
     ],
 )
-def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
+def test_invalid_arguments_are_rejected_without_a_server(
     kiln: serverless_cli.ServerlessCli, line: str, words: str
 ) -> None:
     ended = kiln.run("enable", *shlex.split(line))
@@ -32,9 +32,7 @@ def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
         "jobconfig/a",
     ],
 )
-def test_a_line_that_can_be_used_needs_a_server(
-    kiln: serverless_cli.ServerlessCli, line: str
-) -> None:
+def test_valid_arguments_need_a_server(kiln: serverless_cli.ServerlessCli, line: str) -> None:
     ended = kiln.run("enable", *shlex.split(line))
     assert ended.code == exits.Exit.UNREACHABLE
     assert "no-kubeconfig does not exist" in ended.err

@@ -1,4 +1,4 @@
-"""`kiln executor`: labels and addresses that may be requested."""
+"""`kiln executor`: labels, and addresses that may be requested."""
 
 import ipaddress
 
@@ -30,7 +30,7 @@ def test_labels_are_pairs(text: str, labels: dict[str, str]) -> None:
         (("http", "--allow", "localhost"), "'localhost' is not an address"),
     ],
 )
-def test_a_line_that_cannot_be_used_is_refused(
+def test_invalid_arguments_are_rejected(
     kiln: serverless_cli.ServerlessCli, arguments: tuple[str, ...], words: str
 ) -> None:
     ended = kiln.run("executor", *arguments)
@@ -45,5 +45,5 @@ def test_addresses_of_a_host_are_numbers() -> None:
     assert all(ipaddress.ip_address(one).is_loopback for one in found)
 
 
-def test_a_host_without_an_address_has_none() -> None:
+def test_host_without_an_address_has_none() -> None:
     assert executor._addresses("") == set()

@@ -6,7 +6,7 @@ from kilnwork.cli import exits, main
 from support import serverless_cli
 
 
-def test_without_a_word_all_commands_are_listed(kiln: serverless_cli.ServerlessCli) -> None:
+def test_help_without_arguments_lists_all_commands(kiln: serverless_cli.ServerlessCli) -> None:
     assert kiln.run("help").out == kiln.run("--help").out
     assert all(entry.help in kiln.run("help").out for entry in main.COMMANDS.values())
 
@@ -26,7 +26,7 @@ def test_exit_codes_have_a_line_each_and_a_note(kiln: serverless_cli.ServerlessC
     assert [row.split()[0] for row in rows] == [str(code.value) for code in exits.Exit]
 
 
-def test_another_word_is_a_usage_error_that_names_the_topics(
+def test_unknown_topic_is_a_usage_error_that_names_the_topics(
     kiln: serverless_cli.ServerlessCli,
 ) -> None:
     ended = kiln.run("help", "lags")

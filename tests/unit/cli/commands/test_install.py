@@ -35,7 +35,7 @@ def refused(*arguments: str) -> str:
     return done.output
 
 
-def test_the_same_options_print_the_same() -> None:
+def test_same_options_print_the_same_text() -> None:
     assert printed("--drivers-in", "a") == printed("--drivers-in", "a")
     assert "&id" not in printed()
 
@@ -52,7 +52,7 @@ def test_json_is_one_list() -> None:
     assert len(found["items"]) == len(objects())
 
 
-def test_a_part_can_be_had_alone() -> None:
+def test_part_can_be_printed_alone() -> None:
     kinds = {name.partition("/")[0] for name in objects("--only", "crds")}
     policies = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
     assert kinds == {"CustomResourceDefinition", *policies}
@@ -67,7 +67,7 @@ def test_drivers_alone_change_nothing_of_the_manager() -> None:
     assert {one["metadata"]["namespace"] for one in found.values()} == {"a"}
 
 
-def test_another_namespace_is_everywhere() -> None:
+def test_other_namespace_is_set_in_all_objects() -> None:
     found = objects("-n", "elsewhere")
     spaces = {one["metadata"].get("namespace") for one in found.values()}
     assert spaces == {None, "elsewhere"}
@@ -76,7 +76,7 @@ def test_another_namespace_is_everywhere() -> None:
     assert "--namespace=elsewhere" in container("-n", "elsewhere")["args"]
 
 
-def test_the_pod_fulfils_the_restricted_standard() -> None:
+def test_pod_fulfils_the_restricted_standard() -> None:
     pod = objects()["StatefulSet/kilnwork-manager"]["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"]
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -98,9 +98,7 @@ def test_the_pod_fulfils_the_restricted_standard() -> None:
         (("--run-as", "node"), {}),
     ],
 )
-def test_the_user_is_chosen_or_that_of_the_node(
-    options: tuple[str, ...], users: dict[str, Any]
-) -> None:
+def test_user_is_set_or_left_to_the_node(options: tuple[str, ...], users: dict[str, Any]) -> None:
     pod = objects(*options)["StatefulSet/kilnwork-manager"]["spec"]["template"]["spec"]
     assert pod["securityContext"] == {**users, "seccompProfile": {"type": "RuntimeDefault"}}
 
@@ -116,7 +114,7 @@ def test_the_user_is_chosen_or_that_of_the_node(
         ),
     ],
 )
-def test_the_journal_is_where_one_says(
+def test_storage_option_selects_the_volume(
     options: tuple[str, ...], volume: dict[str, Any] | None
 ) -> None:
     spec = objects(*options)["StatefulSet/kilnwork-manager"]["spec"]
@@ -126,7 +124,7 @@ def test_the_journal_is_where_one_says(
 
 
 @pytest.mark.parametrize("where", [(), ("--only-in", "a")])
-def test_nodes_are_read_by_a_manager_that_serves_ponds_only(where: tuple[str, ...]) -> None:
+def test_only_a_manager_with_ponds_may_read_nodes(where: tuple[str, ...]) -> None:
     def reads_nodes(*options: str) -> bool:
         rules = objects(*where, *options)["ClusterRole/kilnwork-manager"]["rules"]
         return any("nodes" in rule["resources"] for rule in rules)
@@ -137,7 +135,7 @@ def test_nodes_are_read_by_a_manager_that_serves_ponds_only(where: tuple[str, ..
     assert "--ponds" in container(*where, "--ponds")["args"]
 
 
-def test_a_manager_of_some_namespaces_has_rights_in_no_other() -> None:
+def test_manager_limited_to_namespaces_has_rights_only_there() -> None:
     found = objects("--only-in", "a", "--only-in", "b")
     role = found["ClusterRole/kilnwork-manager"]
     assert {one for rule in role["rules"] for one in rule["resources"]} == {
@@ -180,12 +178,12 @@ def test_executors_read_secrets_only_where_the_manager_serves() -> None:
     assert (role["metadata"]["namespace"], role["rules"][0]["resources"]) == ("a", ["secrets"])
 
 
-def test_a_broken_image_is_mended_by_applying_another() -> None:
+def test_applying_another_image_repairs_a_broken_one() -> None:
     spec = objects()["StatefulSet/kilnwork-manager"]["spec"]
     assert spec["podManagementPolicy"] == "Parallel"
 
 
-def test_workers_use_the_managers_image_unless_told_otherwise() -> None:
+def test_workers_use_the_managers_image_by_default() -> None:
     assert "--worker-image=a:1" in container("--image", "a:1")["args"]
     assert "--worker-image=b:1" in container("--image", "a:1", "--worker-image", "b:1")["args"]
 
@@ -226,7 +224,7 @@ def test_tolerations_are_written_as_taints() -> None:
         (("--run-as", "nobody"), "not root"),
     ],
 )
-def test_what_cannot_be_is_refused(options: tuple[str, ...], text: str) -> None:
+def test_invalid_values_are_rejected(options: tuple[str, ...], text: str) -> None:
     assert text in refused(*options)
 
 
@@ -238,11 +236,11 @@ def test_every_right_has_its_reason_and_no_wildcard() -> None:
         assert "*" not in (*right.resources, *right.verbs, right.group)
 
 
-def test_its_options_are_all_explained() -> None:
+def test_all_options_have_a_help_text() -> None:
     assert all(o.help for o in install.command.params if isinstance(o, click.Option))
 
 
-def test_options_of_the_manager_are_written_only_when_they_are_given() -> None:
+def test_only_given_manager_options_become_arguments() -> None:
     plain = container()["args"]
     assert not any(one.startswith(("--lease", "--max-", "--jobs-")) for one in plain)
     chosen = (
@@ -262,23 +260,23 @@ def test_options_of_the_manager_are_written_only_when_they_are_given() -> None:
 
 
 @pytest.mark.parametrize("value", ["9s", "2h", "soon", "-5"])
-def test_a_lease_has_bounds(value: str) -> None:
+def test_lease_has_bounds(value: str) -> None:
     assert "--lease" in refused("--lease", value)
 
 
-def test_the_level_of_the_log_is_chosen() -> None:
+def test_log_level_becomes_an_argument() -> None:
     assert container("--log-level", "warning")["args"].count("--verbose") == 0
     assert container()["args"].count("--verbose") == 1
     assert container("--log-level", "debug") == container("-v")
 
 
-def test_the_namespace_alone_is_all_that_a_dry_run_needs() -> None:
+def test_namespace_part_suffices_for_a_server_dry_run() -> None:
     assert list(objects("--only", "namespace", "-n", "a")) == ["Namespace/a"]
     spaces = {one["metadata"].get("namespace") for one in objects("-n", "a").values()}
     assert spaces == {None, "a"}
 
 
-def test_the_namespace_enforces_what_its_pod_fulfils() -> None:
+def test_namespace_enforces_the_standard_that_its_pod_meets() -> None:
     def enforced(*arguments: str) -> str | None:
         labels = objects(*arguments)["Namespace/kilnwork-system"]["metadata"]["labels"]
         found: str | None = labels.get("pod-security.kubernetes.io/enforce")

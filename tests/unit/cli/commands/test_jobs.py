@@ -1,4 +1,4 @@
-"""`kiln jobs`: which options belong to the list and which to one Job."""
+"""`kiln jobs`: which options apply to the list and which to one Job."""
 
 import shlex
 
@@ -21,7 +21,7 @@ from support import serverless_cli
         ("--limit 0", "--limit"),
     ],
 )
-def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
+def test_invalid_arguments_are_rejected_without_a_server(
     kiln: serverless_cli.ServerlessCli, line: str, words: str
 ) -> None:
     ended = kiln.run("jobs", *shlex.split(line))
@@ -40,9 +40,7 @@ def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
         "--state Failed --config c",
     ],
 )
-def test_a_line_that_can_be_used_needs_a_server(
-    kiln: serverless_cli.ServerlessCli, line: str
-) -> None:
+def test_valid_arguments_need_a_server(kiln: serverless_cli.ServerlessCli, line: str) -> None:
     ended = kiln.run("jobs", *shlex.split(line))
     assert ended.code == exits.Exit.UNREACHABLE
     assert "no-kubeconfig does not exist" in ended.err

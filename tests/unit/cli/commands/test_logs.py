@@ -1,4 +1,4 @@
-"""`kiln logs`: which part of the output is asked for."""
+"""`kiln logs`: selection of a part of the output."""
 
 import shlex
 
@@ -18,7 +18,7 @@ from support import serverless_cli
         ("a --tail all", "--tail"),
     ],
 )
-def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
+def test_invalid_arguments_are_rejected_without_a_server(
     kiln: serverless_cli.ServerlessCli, line: str, words: str
 ) -> None:
     ended = kiln.run("logs", *shlex.split(line))
@@ -36,9 +36,7 @@ def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
         "syncset/a --step price",
     ],
 )
-def test_a_line_that_can_be_used_needs_a_server(
-    kiln: serverless_cli.ServerlessCli, line: str
-) -> None:
+def test_valid_arguments_need_a_server(kiln: serverless_cli.ServerlessCli, line: str) -> None:
     ended = kiln.run("logs", *shlex.split(line))
     assert ended.code == exits.Exit.UNREACHABLE
     assert "no-kubeconfig does not exist" in ended.err

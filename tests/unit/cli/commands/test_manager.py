@@ -1,4 +1,4 @@
-"""`kiln manager`: addresses, names and bounds that it takes."""
+"""`kiln manager`: which addresses, names and limits it accepts."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from support import serverless_cli
         ("--data", "", "a directory's name is missing"),
     ],
 )
-def test_an_option_that_cannot_be_used_is_refused(
+def test_invalid_options_are_rejected(
     kiln: serverless_cli.ServerlessCli, option: str, value: str, words: str
 ) -> None:
     ended = kiln.run("manager", option, value)
@@ -29,7 +29,7 @@ def test_an_option_that_cannot_be_used_is_refused(
     assert words in ended.err
 
 
-def test_without_a_kubeconfig_it_does_not_start(
+def test_manager_without_a_kubeconfig_does_not_start(
     kiln: serverless_cli.ServerlessCli, tmp_path: Path
 ) -> None:
     data = tmp_path / "data"

@@ -1,4 +1,4 @@
-"""`kiln node`: what is refused before anything is started, and the address that it finds itself."""
+"""`kiln node`: options that are rejected before anything starts, and the default address."""
 
 import signal
 import socket
@@ -21,7 +21,7 @@ current-context: c
 
 
 @pytest.mark.parametrize("taint", ["key", "key=value", "key=value:Sometimes", "=v:NoSchedule"])
-def test_what_is_no_taint_is_refused(taint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_taint_is_rejected(taint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["node", "--taint", taint]) == exits.Exit.USAGE
     assert "write KEY=VALUE:EFFECT" in capsys.readouterr().err
 
@@ -34,7 +34,7 @@ def test_taints_are_read_as_kubectl_reads_them(text: str, taint: tuple[str, str,
     assert node.TAINT.convert(text, None, None) == taint
 
 
-def test_what_is_no_label_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_label_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "config"
     path.write_text(CONFIG)
     code = main.main(["node", "--kubeconfig", str(path), "--label", "zone"])
@@ -42,7 +42,7 @@ def test_what_is_no_label_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "'zone' is not a label: write KEY=VALUE" in capsys.readouterr().err
 
 
-def test_an_api_server_that_is_away_is_named_and_nothing_is_left(
+def test_unreachable_api_server_is_named_and_nothing_is_left(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "config"
@@ -58,7 +58,7 @@ def test_an_api_server_that_is_away_is_named_and_nothing_is_left(
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_ca_that_is_none_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_ca_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "config"
     path.write_text(CONFIG)
     options = ["--data", str(tmp_path / "data"), "--client-ca-file", str(path), "--name", "n"]
@@ -66,7 +66,7 @@ def test_a_ca_that_is_none_is_named(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert f"{path}, which must be a file with certificates in PEM" in capsys.readouterr().err
 
 
-def test_the_address_is_the_one_that_faces_the_server() -> None:
+def test_address_is_the_one_that_faces_the_server() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         assert node.facing(f"https://127.0.0.1:{port}") == "127.0.0.1"

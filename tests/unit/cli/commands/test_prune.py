@@ -1,4 +1,4 @@
-"""`kiln prune`: what may go must be said."""
+"""`kiln prune`: a limit must be given."""
 
 import shlex
 
@@ -11,14 +11,14 @@ from support import serverless_cli
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("", "say what may go"),
-        ("--dry-run --keyed", "say what may go"),
+        ("", "name what to delete"),
+        ("--dry-run --keyed", "name what to delete"),
         ("--older-than soon", "not a duration"),
         ("--keep -1", "--keep"),
         ("--free much", "--free"),
     ],
 )
-def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
+def test_invalid_arguments_are_rejected_without_a_server(
     kiln: serverless_cli.ServerlessCli, line: str, words: str
 ) -> None:
     ended = kiln.run("prune", *shlex.split(line))
@@ -35,9 +35,7 @@ def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
         "--keep 1 --free 1Mi --keyed --dry-run -A",
     ],
 )
-def test_a_line_that_can_be_used_needs_a_server(
-    kiln: serverless_cli.ServerlessCli, line: str
-) -> None:
+def test_valid_arguments_need_a_server(kiln: serverless_cli.ServerlessCli, line: str) -> None:
     ended = kiln.run("prune", *shlex.split(line))
     assert ended.code == exits.Exit.UNREACHABLE
     assert "no-kubeconfig does not exist" in ended.err

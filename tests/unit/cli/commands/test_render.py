@@ -29,7 +29,7 @@ CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A SyncSet beside an object of another kind."""
+    """Return a file with a SyncSet and an object of another kind."""
     found = tmp_path / "set.yaml"
     found.write_text(yaml.safe_dump_all([CONFIG, SET]))
     return found
@@ -41,7 +41,7 @@ def test_only_sync_sets_are_rendered(kiln: serverless_cli.ServerlessCli, file: P
     assert [one["kind"] for one in yaml.safe_load_all(ended.out)] == ["TaskCluster"]
 
 
-def test_a_backend_makes_its_own_objects(kiln: serverless_cli.ServerlessCli, file: Path) -> None:
+def test_backend_makes_its_own_objects(kiln: serverless_cli.ServerlessCli, file: Path) -> None:
     ended = kiln.run("render", str(file), "--backend", "volcano", "--image", "mine:1")
     found = list(yaml.safe_load_all(ended.out))
     assert {one["apiVersion"].partition("/")[0] for one in found} == {
@@ -52,7 +52,7 @@ def test_a_backend_makes_its_own_objects(kiln: serverless_cli.ServerlessCli, fil
 
 
 @pytest.mark.parametrize("namespace", ["default", "risk"])
-def test_objects_are_in_the_namespace_that_is_chosen(
+def test_objects_are_in_the_chosen_namespace(
     kiln: serverless_cli.ServerlessCli, file: Path, namespace: str
 ) -> None:
     ended = kiln.run("render", str(file), "--namespace", namespace)
@@ -60,9 +60,7 @@ def test_objects_are_in_the_namespace_that_is_chosen(
     assert found == [namespace]
 
 
-def test_a_file_without_a_set_is_refused(
-    kiln: serverless_cli.ServerlessCli, tmp_path: Path
-) -> None:
+def test_file_without_a_set_is_refused(kiln: serverless_cli.ServerlessCli, tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(yaml.safe_dump(CONFIG))
     ended = kiln.run("render", str(file))
@@ -70,7 +68,7 @@ def test_a_file_without_a_set_is_refused(
     assert f"{file}: there is no SyncSet" in ended.err
 
 
-def test_a_set_that_would_be_refused_is_named_with_its_place(
+def test_invalid_set_is_rejected_with_file_and_line(
     kiln: serverless_cli.ServerlessCli, tmp_path: Path
 ) -> None:
     file = tmp_path / "bad.yaml"
@@ -81,7 +79,7 @@ def test_a_set_that_would_be_refused_is_named_with_its_place(
 
 
 @pytest.mark.parametrize("arguments", [(), ("no/such.yaml",), ("--backend", "slurm", "a.yaml")])
-def test_a_line_that_cannot_be_used_is_refused(
+def test_invalid_arguments_are_rejected(
     kiln: serverless_cli.ServerlessCli, arguments: tuple[str, ...]
 ) -> None:
     assert kiln.run("render", *arguments).code == exits.Exit.USAGE

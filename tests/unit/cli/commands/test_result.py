@@ -1,4 +1,4 @@
-"""`kiln result`: where the result comes from and goes to."""
+"""`kiln result`: source and target of the result."""
 
 import shlex
 from pathlib import Path
@@ -18,7 +18,7 @@ from support import serverless_cli
         ("a b", "unexpected extra argument"),
     ],
 )
-def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
+def test_invalid_arguments_are_rejected_without_a_server(
     kiln: serverless_cli.ServerlessCli, tmp_path: Path, line: str, words: str
 ) -> None:
     ended = kiln.run("result", *shlex.split(line.format(tmp=tmp_path)))
@@ -35,7 +35,7 @@ def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
         "syncset/a",
     ],
 )
-def test_a_line_that_can_be_used_needs_a_server(
+def test_valid_arguments_need_a_server(
     kiln: serverless_cli.ServerlessCli, tmp_path: Path, line: str
 ) -> None:
     ended = kiln.run("result", *shlex.split(line.format(tmp=tmp_path)))
@@ -43,7 +43,7 @@ def test_a_line_that_can_be_used_needs_a_server(
     assert "no-kubeconfig does not exist" in ended.err
 
 
-def test_a_directory_without_a_journal_has_no_tasks(
+def test_directory_without_a_journal_has_no_tasks(
     kiln: serverless_cli.ServerlessCli, tmp_path: Path
 ) -> None:
     ended = kiln.run("result", "a", "--data", str(tmp_path))

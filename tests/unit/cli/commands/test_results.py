@@ -1,4 +1,4 @@
-"""`kiln results`: where the result goes, and which part."""
+"""`kiln results`: target of the result, and selection of a part."""
 
 import shlex
 from pathlib import Path
@@ -18,7 +18,7 @@ from support import serverless_cli
         ("a --part x", "--part"),
     ],
 )
-def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
+def test_invalid_arguments_are_rejected_without_a_server(
     kiln: serverless_cli.ServerlessCli, tmp_path: Path, line: str, words: str
 ) -> None:
     ended = kiln.run("results", *shlex.split(line.format(tmp=tmp_path)))
@@ -34,7 +34,7 @@ def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
         "a --partial --wait -o {tmp}/result",
     ],
 )
-def test_a_line_that_can_be_used_needs_a_server(
+def test_valid_arguments_need_a_server(
     kiln: serverless_cli.ServerlessCli, tmp_path: Path, line: str
 ) -> None:
     ended = kiln.run("results", *shlex.split(line.format(tmp=tmp_path)))

@@ -1,4 +1,4 @@
-"""`kiln retry`: which options go together."""
+"""`kiln retry`: which options can be combined."""
 
 import shlex
 
@@ -16,7 +16,7 @@ from support import serverless_cli
         ("a --timeout soon", "not a duration"),
     ],
 )
-def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
+def test_invalid_arguments_are_rejected_without_a_server(
     kiln: serverless_cli.ServerlessCli, line: str, words: str
 ) -> None:
     ended = kiln.run("retry", *shlex.split(line))
@@ -33,9 +33,7 @@ def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
         "job/a --failed --wait --timeout 1s",
     ],
 )
-def test_a_line_that_can_be_used_needs_a_server(
-    kiln: serverless_cli.ServerlessCli, line: str
-) -> None:
+def test_valid_arguments_need_a_server(kiln: serverless_cli.ServerlessCli, line: str) -> None:
     ended = kiln.run("retry", *shlex.split(line))
     assert ended.code == exits.Exit.UNREACHABLE
     assert "no-kubeconfig does not exist" in ended.err

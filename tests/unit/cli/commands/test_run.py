@@ -1,4 +1,4 @@
-"""`kiln run`: the Task that a command line becomes."""
+"""`kiln run`: the Task that it creates from a command line."""
 
 from pathlib import Path
 
@@ -40,9 +40,7 @@ def test_every_option_has_its_field(capsys: pytest.CaptureFixture[str]) -> None:
     }
 
 
-def test_an_input_file_becomes_an_object(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_input_file_becomes_an_object(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "numbers.json"
     file.write_text("[1, 2]")
     spec = dry(capsys, "--input", str(file), "x")["spec"]
@@ -60,14 +58,16 @@ def test_an_input_file_becomes_an_object(
         (("--retries", "-1", "--", "x"), "--retries"),
     ],
 )
-def test_what_cannot_be_used(
+def test_invalid_arguments_are_usage_errors(
     capsys: pytest.CaptureFixture[str], args: tuple[str, ...], words: str
 ) -> None:
     assert main.main(["run", "--dry-run", *args]) == 2
     assert words in capsys.readouterr().err
 
 
-def test_an_input_file_of_two_documents(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_input_file_with_two_documents_is_rejected(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     file = tmp_path / "two.yaml"
     file.write_text("a: 1\n---\nb: 2\n")
     assert main.main(["run", "--dry-run", "--input", str(file), "x"]) == 2

@@ -19,7 +19,7 @@ from support import serverless_cli
         ("--replicas 1 --timeout soon", "not a duration"),
     ],
 )
-def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
+def test_invalid_arguments_are_rejected_without_a_server(
     kiln: serverless_cli.ServerlessCli, line: str, words: str
 ) -> None:
     ended = kiln.run("scale", *shlex.split(line))
@@ -35,22 +35,20 @@ def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
         "taskcluster/a --replicas 1 --wait --timeout 1s",
     ],
 )
-def test_a_line_that_can_be_used_needs_a_server(
-    kiln: serverless_cli.ServerlessCli, line: str
-) -> None:
+def test_valid_arguments_need_a_server(kiln: serverless_cli.ServerlessCli, line: str) -> None:
     ended = kiln.run("scale", *shlex.split(line))
     assert ended.code == exits.Exit.UNREACHABLE
     assert "no-kubeconfig does not exist" in ended.err
 
 
 @pytest.mark.parametrize("word", ["a", "taskcluster/a", "taskclusters/a"])
-def test_a_cluster_may_be_named_with_its_kind(word: str) -> None:
+def test_cluster_may_be_named_with_its_kind(word: str) -> None:
     assert scale._plain(word) == "a"
 
 
 @pytest.mark.parametrize("word", ["task/a", "taskcluster/", "job/a"])
 def test_only_clusters_have_workers(word: str) -> None:
-    with pytest.raises(errors.Unusable, match="only a TaskCluster has workers"):
+    with pytest.raises(errors.InvalidInput, match="only a TaskCluster has workers"):
         scale._plain(word)
 
 
@@ -68,21 +66,21 @@ def cluster(**status: Any) -> dict[str, Any]:
         ({"observedGeneration": 5, "replicas": 2}, False),
     ],
 )
-def test_the_number_is_reached_when_all_are_connected_and_none_is_left_over(
+def test_number_is_reached_when_all_are_connected_and_none_is_extra(
     status: dict[str, int],
     is_reached: bool,  # noqa: FBT001
 ) -> None:
     assert scale._has(2, "a")(cluster(**status)) is is_reached
 
 
-def test_a_wait_ends_when_the_cluster_goes_or_is_asked_for_another_number() -> None:
+def test_wait_fails_when_the_cluster_is_deleted_or_scaled_again() -> None:
     with pytest.raises(errors.Missing, match="taskcluster/a was deleted"):
         scale._has(2, "a")(None)
     with pytest.raises(errors.CommandError, match="another client has asked for 2 workers"):
         scale._has(3, "a")(cluster())
 
 
-def test_a_wait_shows_counts_and_what_stands_in_the_way() -> None:
+def test_wait_shows_counts_and_obstacles() -> None:
     ready = {"type": "Ready", "message": "no image"}
     other = {"type": "Available", "message": "none"}
     assert scale._where(None) == "0 Pods, 0 connected"

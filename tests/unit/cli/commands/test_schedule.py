@@ -1,4 +1,4 @@
-"""`kiln schedule`: previews without a server, and which options belong to them."""
+"""`kiln schedule`: previews without a server, and their options."""
 
 import json
 import re
@@ -22,7 +22,7 @@ from support import serverless_cli
         ("--cron '0 2 * * *' --timezone Moon/Base", "Moon/Base"),
     ],
 )
-def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
+def test_invalid_arguments_are_rejected_without_a_server(
     kiln: serverless_cli.ServerlessCli, line: str, words: str
 ) -> None:
     ended = kiln.run("schedule", *shlex.split(line))
@@ -38,9 +38,7 @@ def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
         "--next 1000 -A",
     ],
 )
-def test_a_line_that_can_be_used_needs_a_server(
-    kiln: serverless_cli.ServerlessCli, line: str
-) -> None:
+def test_valid_arguments_need_a_server(kiln: serverless_cli.ServerlessCli, line: str) -> None:
     ended = kiln.run("schedule", *shlex.split(line))
     assert ended.code == exits.Exit.UNREACHABLE
     assert "no-kubeconfig does not exist" in ended.err

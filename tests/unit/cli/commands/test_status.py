@@ -1,4 +1,4 @@
-"""`kiln status`: its options, and waiting for a server that is not there."""
+"""`kiln status`: its options, and waiting for a missing server."""
 
 import shlex
 
@@ -16,7 +16,7 @@ from support import serverless_cli
         ("-o wide", "wide"),
     ],
 )
-def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
+def test_invalid_arguments_are_rejected_without_a_server(
     kiln: serverless_cli.ServerlessCli, line: str, words: str
 ) -> None:
     ended = kiln.run("status", *shlex.split(line))
@@ -32,15 +32,13 @@ def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
         "-n default",
     ],
 )
-def test_a_line_that_can_be_used_needs_a_server(
-    kiln: serverless_cli.ServerlessCli, line: str
-) -> None:
+def test_valid_arguments_need_a_server(kiln: serverless_cli.ServerlessCli, line: str) -> None:
     ended = kiln.run("status", *shlex.split(line))
     assert ended.code == exits.Exit.UNREACHABLE
     assert "no-kubeconfig does not exist" in ended.err
 
 
-def test_a_server_that_does_not_come_is_waited_for_until_the_time_is_over(
+def test_wait_for_a_missing_server_times_out(
     kiln: serverless_cli.ServerlessCli,
 ) -> None:
     ended = kiln.run("status", "--wait", "--timeout", "0.01s")

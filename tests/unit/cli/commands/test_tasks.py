@@ -1,4 +1,4 @@
-"""`kiln tasks`: which options belong to tasks and which to totals."""
+"""`kiln tasks`: which options apply to tasks and which to totals."""
 
 import shlex
 
@@ -11,17 +11,17 @@ from support import serverless_cli
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("--by function --limit 1", "--limit is of tasks"),
-        ("--by function --limit 0", "--limit is of tasks"),
-        ("--by function -o wide", "-o wide is of tasks"),
-        ("--by function -o name", "-o name is of tasks"),
+        ("--by function --limit 1", "--limit cannot be combined"),
+        ("--by function --limit 0", "--limit cannot be combined"),
+        ("--by function -o wide", "-o wide cannot be combined"),
+        ("--by function -o name", "-o name cannot be combined"),
         ("--by worker", "--by"),
         ("--state running", "--state"),
         ("--sort name", "--sort"),
         ("--limit -1", "--limit"),
     ],
 )
-def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
+def test_invalid_arguments_are_rejected_without_a_server(
     kiln: serverless_cli.ServerlessCli, line: str, words: str
 ) -> None:
     ended = kiln.run("tasks", *shlex.split(line))
@@ -41,9 +41,7 @@ def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
         "-o wide",
     ],
 )
-def test_a_line_that_can_be_used_needs_a_server(
-    kiln: serverless_cli.ServerlessCli, line: str
-) -> None:
+def test_valid_arguments_need_a_server(kiln: serverless_cli.ServerlessCli, line: str) -> None:
     ended = kiln.run("tasks", *shlex.split(line))
     assert ended.code == exits.Exit.UNREACHABLE
     assert "no-kubeconfig does not exist" in ended.err

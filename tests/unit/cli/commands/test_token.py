@@ -1,4 +1,4 @@
-"""`kiln token`: which options are for a ServiceAccount."""
+"""`kiln token`: which options need a ServiceAccount."""
 
 import shlex
 from pathlib import Path
@@ -18,7 +18,7 @@ from support import serverless_cli
         ("a --duration soon", "not a duration"),
     ],
 )
-def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
+def test_invalid_arguments_are_rejected_without_a_server(
     kiln: serverless_cli.ServerlessCli, line: str, words: str
 ) -> None:
     ended = kiln.run("token", *shlex.split(line))
@@ -34,9 +34,7 @@ def test_a_line_that_cannot_be_used_is_refused_before_a_server_is_asked(
         "",
     ],
 )
-def test_a_line_that_can_be_used_needs_a_server(
-    kiln: serverless_cli.ServerlessCli, line: str
-) -> None:
+def test_valid_arguments_need_a_server(kiln: serverless_cli.ServerlessCli, line: str) -> None:
     ended = kiln.run("token", *shlex.split(line))
     assert ended.code == exits.Exit.UNREACHABLE
     assert "no-kubeconfig does not exist" in ended.err
@@ -46,7 +44,7 @@ def test_a_line_that_can_be_used_needs_a_server(
     ("user", "code", "shown"),
     [({"token": "abc"}, exits.Exit.OK, "abc"), ({}, exits.Exit.FAILED, "holds no token")],
 )
-def test_the_token_of_the_kubeconfig_is_printed(
+def test_token_of_the_kubeconfig_is_printed(
     kiln: serverless_cli.ServerlessCli,
     tmp_path: Path,
     user: dict[str, str],

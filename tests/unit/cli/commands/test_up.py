@@ -20,7 +20,7 @@ from support import serverless_cli
         ("--keep-for", "soon", "not a duration"),
     ],
 )
-def test_an_option_that_cannot_be_used_is_refused(
+def test_invalid_options_are_rejected(
     kiln: serverless_cli.ServerlessCli, option: str, value: str, words: str
 ) -> None:
     ended = kiln.run("up", option, value)
@@ -28,16 +28,14 @@ def test_an_option_that_cannot_be_used_is_refused(
     assert words in ended.err
 
 
-def test_tasks_cannot_run_in_a_directory_that_is_not_there(
-    kiln: serverless_cli.ServerlessCli, tmp_path: Path
-) -> None:
+def test_missing_workdir_is_rejected(kiln: serverless_cli.ServerlessCli, tmp_path: Path) -> None:
     ended = kiln.run("up", "--data", str(tmp_path / "data"), "--workdir", str(tmp_path / "none"))
     assert ended.code == exits.Exit.USAGE
     assert "--workdir" in ended.err
     assert not (tmp_path / "data").exists()
 
 
-def test_its_data_cannot_be_below_a_file(
+def test_data_directory_below_a_file_is_rejected(
     kiln: serverless_cli.ServerlessCli, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()

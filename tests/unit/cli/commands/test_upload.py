@@ -1,4 +1,4 @@
-"""What `kiln upload` refuses before it asks any server."""
+"""`kiln upload`: arguments that are rejected before a server is asked."""
 
 from pathlib import Path
 
@@ -20,14 +20,14 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 @pytest.mark.parametrize("words", [("cat",), ("b.jsonl", "c.jsonl")])
-def test_more_than_one_file_is_told_of_programs(
+def test_second_file_is_rejected_with_a_hint_about_programs(
     capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
 ) -> None:
     said = refusal(capsys, "in.jsonl", *words, "--mapper", "identity")
     assert f"one FILE is uploaded, so what is {words[0]!r}? A program comes after --" in said
 
 
-def test_a_directory_and_nothing_are_no_files(
+def test_directory_and_missing_file_are_rejected(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (directory / "logs").mkdir()
@@ -40,14 +40,14 @@ def test_a_directory_and_nothing_are_no_files(
     assert said == "error: no.jsonl: No such file or directory\n"
 
 
-def test_a_name_that_no_file_can_have_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_impossible_file_name_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     name = "x" * 300
     said = refusal(capsys, "in.jsonl", "--mapper", "identity", "-o", name)
     assert said == f"error: -o {name}: File name too long\n"
 
 
 @pytest.mark.parametrize("name", ["in.jsonl", "./in.jsonl", "link.jsonl"])
-def test_a_result_does_not_replace_its_input(
+def test_result_does_not_replace_its_input(
     directory: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     (directory / "link.jsonl").symlink_to("in.jsonl")

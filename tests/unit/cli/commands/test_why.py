@@ -1,4 +1,4 @@
-"""`kiln why` of what is no task: one sentence from its status."""
+"""`kiln why` for objects that are not tasks: one sentence from the status."""
 
 from typing import Any
 
@@ -55,11 +55,11 @@ PULL = {"waiting": {"reason": "CrashLoopBackOff", "message": "exit code 1, again
         ({}, "Pod a: it has no status yet."),
     ],
 )
-def test_a_pod(status: dict[str, Any], expected: str) -> None:
+def test_pod_sentence_names_its_state(status: dict[str, Any], expected: str) -> None:
     assert why.sentence(resource.PODS, {"metadata": {"name": "a"}, "status": status}) == expected
 
 
-def test_what_several_conditions_have_in_common_is_said_once() -> None:
+def test_common_reason_of_several_conditions_is_printed_once() -> None:
     facts = {"reason": "ImageNotPulled", "message": "Pod c-0: ErrImagePull: no such host"}
     away = [condition("Available", "False", **facts), condition("Ready", "False", **facts)]
     found = {"metadata": {"name": "c"}, "status": {"conditions": away}}

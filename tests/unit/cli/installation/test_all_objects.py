@@ -1,4 +1,4 @@
-"""Which objects each part of an installation has, and their order."""
+"""Objects of each part of an installation, and their order."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from kilnwork.cli.installation import all_objects, settings
 
 def kinds(*parts: settings.Part, executors: int = 0) -> list[str]:
     chosen = settings.InstallSettings(
-        parts=parts, http_executors=executors, drivers_in=("a",), objects=settings.Objects()
+        parts=parts, http_executors=executors, drivers_in=("a",), objects=settings.AllowedObjects()
     )
     return [one["kind"] for one in all_objects.objects(chosen)]
 
@@ -20,24 +20,24 @@ def kinds(*parts: settings.Part, executors: int = 0) -> list[str]:
         ("drivers", {"ServiceAccount", "RoleBinding"}),
     ],
 )
-def test_a_part_has_its_kinds(part: settings.Part, expected: set[str]) -> None:
+def test_part_has_its_kinds(part: settings.Part, expected: set[str]) -> None:
     assert set(kinds(part)) == expected
 
 
-def test_the_definitions_need_no_namespace() -> None:
+def test_definitions_need_no_namespace() -> None:
     found = kinds("crds")
     assert "CustomResourceDefinition" in found
     assert "Namespace" not in found
 
 
 @pytest.mark.parametrize("part", ["rights", "manager"])
-def test_executors_are_added_only_where_some_are_chosen(part: settings.Part) -> None:
+def test_executors_are_added_only_if_chosen(part: settings.Part) -> None:
     assert len(kinds(part, executors=1)) > len(kinds(part))
     assert ("Deployment" in kinds("manager", executors=1)) is True
     assert "Deployment" not in kinds("manager")
 
 
-def test_the_namespace_is_first_and_the_manager_last() -> None:
+def test_namespace_is_first_and_the_manager_last() -> None:
     found = kinds(*settings.PARTS)
     assert (found[0], found[-1]) == ("Namespace", "StatefulSet")
     assert found.count("Namespace") == 1
@@ -47,13 +47,13 @@ def test_the_namespace_is_first_and_the_manager_last() -> None:
     ("storage", "user", "level"),
     [("pvc", 1, "restricted"), ("pvc", None, "baseline"), ("hostPath", 1, None)],
 )
-def test_the_namespace_enforces_what_its_pods_can_keep(
+def test_namespace_enforces_the_standard_that_its_pods_meet(
     storage: settings.Storage, user: int | None, level: str | None
 ) -> None:
     chosen = settings.InstallSettings(
         parts=("namespace",),
         volume=settings.Volume(storage=storage),
-        place=settings.Place(user=user),
+        place=settings.Placement(user=user),
     )
     (found,) = all_objects.objects(chosen)
     assert found["metadata"]["labels"].get("pod-security.kubernetes.io/enforce") == level

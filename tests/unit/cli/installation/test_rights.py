@@ -1,4 +1,4 @@
-"""Rights of the manager, of executors and of drivers: where they hold, and of what."""
+"""Rights of the manager, of executors and of drivers, and where they apply."""
 
 from typing import Any
 
@@ -19,19 +19,19 @@ def by_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
         ("configmaps", "", "configmaps"),
     ],
 )
-def test_a_kind_of_objects_becomes_a_right_on_it(name: str, group: str, plural: str) -> None:
-    (found,) = rights.of_objects(settings.Objects(kinds=(name,)))
+def test_kind_of_objects_becomes_a_right_on_it(name: str, group: str, plural: str) -> None:
+    (found,) = rights.of_objects(settings.AllowedObjects(kinds=(name,)))
     assert (found.group, found.resources) == (group, (plural,))
     assert {"create", "delete", "watch"} <= set(found.verbs)
 
 
 def test_impersonation_is_a_right_only_if_it_was_chosen() -> None:
-    assert list(rights.of_objects(settings.Objects())) == []
-    (found,) = rights.of_objects(settings.Objects(impersonate=True))
+    assert list(rights.of_objects(settings.AllowedObjects())) == []
+    (found,) = rights.of_objects(settings.AllowedObjects(impersonate=True))
     assert (found.resources, found.verbs) == (("serviceaccounts",), ("impersonate",))
 
 
-def test_a_manager_of_some_namespaces_has_its_rights_there_only() -> None:
+def test_manager_limited_to_namespaces_has_rights_only_there() -> None:
     everywhere = list(rights.manager_account("k"))
     some = list(rights.manager_account("k", only_in=("a", "b")))
     places = {one["metadata"]["namespace"] for one in by_kind(some, "Role")}
@@ -50,7 +50,7 @@ def test_nodes_are_read_only_for_ponds() -> None:
     assert not reads_nodes(ponds=False)
 
 
-def test_an_executor_of_some_namespaces_reads_secrets_there_only() -> None:
+def test_executor_limited_to_namespaces_reads_secrets_only_there() -> None:
     found = list(rights.executor_account("k", only_in=("a",)))
     (role,) = by_kind(found, "ClusterRole")
     assert not any("secrets" in rule.get("resources", ()) for rule in role["rules"])
@@ -68,6 +68,6 @@ def test_drivers_and_readers_of_a_namespace_have_accounts_and_bindings() -> None
     assert bound == ["ClusterRole", "ClusterRole"]
 
 
-def test_a_subresource_is_written_behind_its_group() -> None:
+def test_subresource_is_written_after_its_group() -> None:
     assert rights._qualified("tasks/status", ".kilnwork.dev") == "tasks.kilnwork.dev/status"
     assert rights._qualified("pods", "") == "pods"

@@ -1,4 +1,4 @@
-"""The manager's Pod, volume and Service, as the operator chose them."""
+"""Pod, volume and Service of the manager for various settings."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def test_each_storage_has_its_volume(
 
 
 @pytest.mark.parametrize("name", [None, "", "fast"])
-def test_a_storage_class_is_named_only_if_it_was_chosen(name: str | None) -> None:
+def test_storage_class_is_set_only_if_chosen(name: str | None) -> None:
     volume = settings.Volume(class_name=name, size="5Gi")
     (claim,) = workload.stateful_set(chosen(volume=volume))["spec"]["volumeClaimTemplates"]
     assert claim["spec"].get("storageClassName") == name
@@ -52,7 +52,7 @@ def test_a_storage_class_is_named_only_if_it_was_chosen(name: str | None) -> Non
     ("fields", "given"),
     [
         ({"only_in": ("a", "b")}, ["--only-in=a", "--only-in=b"]),
-        ({"objects": settings.Objects(kinds=("*",))}, ["--allow-kind=*"]),
+        ({"objects": settings.AllowedObjects(kinds=("*",))}, ["--allow-kind=*"]),
         ({"advertise": "h:1"}, ["--advertise=h:1"]),
         ({"image": "i:1"}, ["--worker-image=i:1"]),
         ({"image": "i:1", "worker_image": "w:1"}, ["--worker-image=w:1"]),
@@ -67,7 +67,7 @@ def test_choices_become_arguments_of_the_manager(fields: dict[str, Any], given: 
     assert found.count("--verbose") == given.count("--verbose") or "log_level" not in fields
 
 
-def test_text_logs_are_chosen_by_leaving_json_out() -> None:
+def test_text_logs_omit_the_json_option() -> None:
     assert "--log-json" not in arguments(log_json=False)
 
 
@@ -81,29 +81,29 @@ def test_text_logs_are_chosen_by_leaving_json_out() -> None:
         ),
     ],
 )
-def test_a_toleration_without_a_value_tolerates_any(
+def test_toleration_without_a_value_tolerates_any(
     toleration: settings.Toleration, expected: dict[str, str]
 ) -> None:
-    assert pod(place=settings.Place(tolerations=(toleration,)))["tolerations"] == [expected]
+    assert pod(place=settings.Placement(tolerations=(toleration,)))["tolerations"] == [expected]
 
 
-def test_a_pod_is_restricted_and_runs_as_no_user_where_the_node_decides() -> None:
+def test_pod_is_restricted_and_sets_no_user_if_the_node_decides() -> None:
     user = pod()["securityContext"]
     assert (user["runAsNonRoot"], user["runAsUser"]) == (True, settings.USER)
-    assert list(pod(place=settings.Place(user=None))["securityContext"]) == ["seccompProfile"]
+    assert list(pod(place=settings.Placement(user=None))["securityContext"]) == ["seccompProfile"]
     context = pod()["containers"][0]["securityContext"]
     assert context["allowPrivilegeEscalation"] is False
     assert context["readOnlyRootFilesystem"] is True
 
 
-def test_the_service_leads_to_the_port_of_the_manager() -> None:
+def test_service_leads_to_the_port_of_the_manager() -> None:
     spec = workload.service(chosen())["spec"]
     labels = workload.stateful_set(chosen())["spec"]["template"]["metadata"]["labels"]
     assert spec["selector"].items() <= labels.items()
     assert [port["port"] for port in spec["ports"]] == [manager.PORT]
 
 
-def test_executors_are_as_many_as_were_chosen_in_the_namespace_of_the_manager() -> None:
+def test_executors_have_the_chosen_number_and_the_managers_namespace() -> None:
     found = workload.http_executors(chosen(http_executors=3, namespace="k"))
     assert (found["spec"]["replicas"], found["metadata"]["namespace"]) == (3, "k")
     (container,) = found["spec"]["template"]["spec"]["containers"]

@@ -1,4 +1,4 @@
-"""Which journal a candidate may lead on, by what the Lease says."""
+"""Journals with which a candidate may lead, according to the Lease."""
 
 from typing import Any
 
@@ -17,12 +17,12 @@ def claim(mine: journal.Identity, *, adopt: bool = False) -> journal_claim.Journ
     return journal_claim.JournalClaim(mine, place="/data", namespace="ns", adopt=adopt)
 
 
-def test_the_first_manager_of_all_leads() -> None:
+def test_first_manager_leads() -> None:
     assert claim(NEW).objection(None) == ""
     assert claim(NEW).objection(lease(transitions=0)) == ""
 
 
-def test_its_own_journal_leads_and_another_does_not() -> None:
+def test_recorded_journal_leads_and_another_does_not() -> None:
     assert claim(USED).objection(lease("used")) == ""
     said = claim(NEW).objection(lease("used"))
     assert "tasks are in journal used" in said
@@ -31,19 +31,19 @@ def test_its_own_journal_leads_and_another_does_not() -> None:
     assert "another one, used" in claim(USED).objection(lease("older"))
 
 
-def test_what_the_command_does_lets_it_lead() -> None:
+def test_suggested_command_lets_the_manager_lead() -> None:
     candidate = claim(NEW)
     assert candidate.objection(lease("used"))
     assert candidate.objection(lease("new")) == ""
     assert claim(NEW, adopt=True).objection(lease("used")) == ""
 
 
-def test_after_a_version_that_recorded_nothing_a_used_journal_leads_and_no_new_one() -> None:
+def test_unrecorded_lease_lets_only_a_used_journal_lead() -> None:
     assert claim(USED).objection(lease()) == ""
     assert "managers have led for 3 terms" in claim(NEW).objection(lease())
 
 
-def test_a_lease_that_is_deleted_is_not_forgotten() -> None:
+def test_deleted_lease_still_counts() -> None:
     candidate = claim(NEW)
     assert candidate.objection(lease("used"))
     assert "tasks are in journal used" in candidate.objection(None)
@@ -51,7 +51,7 @@ def test_a_lease_that_is_deleted_is_not_forgotten() -> None:
     assert restarted.objection(None) == ""
 
 
-def test_a_replica_that_is_too_many_leads_on_no_new_journal_even_without_a_lease() -> None:
+def test_extra_replica_never_leads_with_a_new_journal() -> None:
     def objection(machine: str, mine: journal.Identity, *, adopt: bool = False) -> str:
         made = journal_claim.JournalClaim(
             mine, place="/data", namespace="ns", machine=machine, adopt=adopt

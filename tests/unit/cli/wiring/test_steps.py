@@ -1,9 +1,9 @@
-"""The parts of a server say what they do while they are started."""
+"""Parts of a server report their progress while they start."""
 
 from kilnwork.cli.wiring import steps
 
 
-async def test_a_part_says_what_it_does_while_it_is_started() -> None:
+async def test_starting_part_reports_its_progress() -> None:
     parts = steps.Steps()
     said: list[str] = []
     checks: list[dict[str, str | None]] = []

@@ -82,7 +82,7 @@ REFUSED_BY_NOW: Json = {
 
 
 class TestOurKinds:
-    async def test_defaults_come_in_and_unknown_fields_are_warned_of(
+    async def test_defaults_are_filled_in_and_unknown_fields_warned_about(
         self, stored: memory_lookup.MemoryLookup
     ) -> None:
         given = {"metadata": metadata(foo=1), "spec": {"command": ["a"], "bar": 2}}
@@ -99,19 +99,21 @@ class TestOurKinds:
         )
         assert given["spec"] == {"command": ["a"], "bar": 2}
 
-    async def test_strict_refuses_unknown_fields(self, stored: memory_lookup.MemoryLookup) -> None:
+    async def test_strict_validation_rejects_unknown_fields(
+        self, stored: memory_lookup.MemoryLookup
+    ) -> None:
         given = {"metadata": metadata(), "spec": {"foo": 1}}
         with pytest.raises(statuses.StatusError, match=r'strict decoding error: .*"spec\.foo"'):
             await create(stored, kinds.TASKS, given, field_validation="Strict")
 
-    async def test_schema_and_rules_give_one_response(
+    async def test_schema_and_rule_violations_are_in_one_response(
         self, stored: memory_lookup.MemoryLookup
     ) -> None:
         error = await refusal(stored, kinds.TASKS, {"metadata": metadata("A"), "spec": {"run": 0}})
         assert error.code == 422
         assert [c["field"] for c in error.details["causes"]] == ["metadata.name", "spec.run"]
 
-    async def test_rules_beyond_the_schema(self, stored: memory_lookup.MemoryLookup) -> None:
+    async def test_registered_rules_are_validated(self, stored: memory_lookup.MemoryLookup) -> None:
         spec = {"inputs": [{"name": "a", "path": "$["}]}
         error = await refusal(stored, kinds.TASKS, {"metadata": metadata(), "spec": spec})
         fields = [c["field"] for c in error.details["causes"]]
@@ -126,7 +128,7 @@ class TestOurKinds:
             {"spec": {"containers": [{"env": 5}]}},
         ],
     )
-    async def test_a_template_must_be_one_of_a_pod(
+    async def test_pod_template_of_wrong_shape_is_rejected(
         self, stored: memory_lookup.MemoryLookup, template: Json
     ) -> None:
         given = {"metadata": metadata(), "spec": {"template": template}}
@@ -154,14 +156,14 @@ class TestOurKinds:
         new = {"metadata": metadata(labels={"a": "b"}), "data": [1]}
         assert (await update(stored, kinds.TASK_OBJECTS, old, new)).obj == new
 
-    async def test_run_may_only_rise(self, stored: memory_lookup.MemoryLookup) -> None:
+    async def test_lower_run_number_is_rejected(self, stored: memory_lookup.MemoryLookup) -> None:
         old = {"metadata": metadata(), "spec": {"run": 2}}
         new = {"metadata": metadata(), "spec": {"run": 1}}
         with pytest.raises(statuses.StatusError, match="run may only rise"):
             await update(stored, kinds.TASKS, old, new)
         await update(stored, kinds.TASKS, new, old)
 
-    async def test_changed_work_without_a_new_run_is_warned_of(
+    async def test_changed_work_without_new_run_gives_warning(
         self, stored: memory_lookup.MemoryLookup
     ) -> None:
         old = (await create(stored, kinds.TASKS, {"metadata": metadata(), "spec": {}})).obj
@@ -172,7 +174,9 @@ class TestOurKinds:
         assert (await update(stored, kinds.TASKS, old, again)).warnings == ()
         assert (await update(stored, kinds.TASKS, old, killed)).warnings == ()
 
-    async def test_status_is_judged_by_its_schema(self, stored: memory_lookup.MemoryLookup) -> None:
+    async def test_status_is_validated_by_its_schema(
+        self, stored: memory_lookup.MemoryLookup
+    ) -> None:
         old = {"metadata": metadata(), "spec": {"run": 1}}
         good = {**old, "status": {"state": "Success", "attempts": 1}}
         bad = {**old, "status": {"attempts": "one"}}
@@ -181,7 +185,7 @@ class TestOurKinds:
         with pytest.raises(statuses.StatusError, match=r"status\.attempts"):
             await update(stored, kinds.TASKS, old, bad, subresource="status")
 
-    async def test_status_may_be_written_when_the_schema_has_become_stricter(
+    async def test_status_can_be_written_after_schema_became_stricter(
         self, stored: memory_lookup.MemoryLookup
     ) -> None:
         old = {"metadata": metadata(), "spec": {"run": 0}}
@@ -196,13 +200,13 @@ class TestOurKinds:
             {"spec": {**REFUSED_BY_NOW, "killTimestamp": "2026-01-01T00:00:00Z"}},
         ],
     )
-    async def test_what_the_rules_refuse_by_now_can_be_killed_and_released(
+    async def test_object_that_predates_a_rule_can_be_deleted_and_released(
         self, stored: memory_lookup.MemoryLookup, change: Json
     ) -> None:
         old = {"metadata": metadata(finalizers=["x.io/f"]), "spec": REFUSED_BY_NOW}
         assert (await update(stored, kinds.TASKS, old, {**old, **change})).obj == {**old, **change}
 
-    async def test_what_changes_must_be_as_the_rules_are_by_now(
+    async def test_changed_fields_must_satisfy_present_rules(
         self, stored: memory_lookup.MemoryLookup
     ) -> None:
         old = {"metadata": metadata(), "spec": REFUSED_BY_NOW}
@@ -218,7 +222,7 @@ class TestNamespaces:
         )
         assert (error.code, error.message) == (404, 'namespaces "nope" not found')
 
-    async def test_nothing_new_goes_into_a_namespace_that_ends(
+    async def test_creation_in_terminating_namespace_is_forbidden(
         self, stored: memory_lookup.MemoryLookup
     ) -> None:
         ending = {"metadata": {"name": "old", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
@@ -230,14 +234,16 @@ class TestNamespaces:
         assert "because it is being terminated" in error.message
         assert error.details["causes"][0]["reason"] == "NamespaceTerminating"
 
-    async def test_a_namespace_gets_label_and_phase(
+    async def test_new_namespace_gets_label_and_phase(
         self, stored: memory_lookup.MemoryLookup
     ) -> None:
         made = (await create(stored, resource.NAMESPACES, {"metadata": {"name": "a"}})).obj
         assert made["metadata"]["labels"] == {"kubernetes.io/metadata.name": "a"}
         assert made["status"] == {"phase": "Active"}
 
-    async def test_its_name_is_a_label(self, stored: memory_lookup.MemoryLookup) -> None:
+    async def test_namespace_name_must_be_a_dns_label(
+        self, stored: memory_lookup.MemoryLookup
+    ) -> None:
         error = await refusal(stored, resource.NAMESPACES, {"metadata": {"name": "a_b"}})
         assert "RFC 1123 label" in error.message
 
@@ -255,7 +261,7 @@ class TestMetadata:
             ({"ownerReferences": [{"kind": "Task"}]}, "metadata.ownerReferences.apiVersion"),
         ],
     )
-    async def test_wrong_field_is_named(
+    async def test_wrong_field_is_named_in_the_error(
         self, stored: memory_lookup.MemoryLookup, change: Json, field: str
     ) -> None:
         error = await refusal(stored, resource.CONFIG_MAPS, {"metadata": metadata(**change)})
@@ -278,7 +284,7 @@ class TestMetadata:
                 {"metadata": metadata("y")},
             )
 
-    async def test_no_finalizer_comes_once_it_is_being_deleted(
+    async def test_finalizer_cannot_be_added_during_deletion(
         self, stored: memory_lookup.MemoryLookup
     ) -> None:
         old = {"metadata": metadata(deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["a/b"])}
@@ -286,7 +292,7 @@ class TestMetadata:
         with pytest.raises(statuses.StatusError, match="no new finalizers can be added"):
             await update(stored, resource.CONFIG_MAPS, old, new)
 
-    async def test_two_controllers_are_one_too_many(
+    async def test_two_controller_references_are_rejected(
         self, stored: memory_lookup.MemoryLookup
     ) -> None:
         owner = {"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "u", "controller": True}
@@ -297,7 +303,7 @@ class TestMetadata:
 
 
 class TestPods:
-    async def test_defaults_of_kubernetes(self, stored: memory_lookup.MemoryLookup) -> None:
+    async def test_pod_gets_kubernetes_defaults(self, stored: memory_lookup.MemoryLookup) -> None:
         made = (await create(stored, resource.PODS, pod())).obj
         spec = made["spec"]
         assert spec["restartPolicy"] == "Always"
@@ -306,7 +312,7 @@ class TestPods:
         assert spec["containers"][0]["imagePullPolicy"] == "Always"
         assert made["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
 
-    async def test_missing_service_account_is_refused_by_name(
+    async def test_missing_service_account_is_forbidden_by_name(
         self, stored: memory_lookup.MemoryLookup
     ) -> None:
         error = await refusal(stored, resource.PODS, pod(serviceAccountName="robot"))
@@ -316,7 +322,7 @@ class TestPods:
             'serviceaccount "robot" not found'
         )
 
-    async def test_account_decides_about_its_token_unless_the_pod_does(
+    async def test_pod_overrides_automount_setting_of_its_account(
         self, stored: memory_lookup.MemoryLookup
     ) -> None:
         stored.add(
@@ -362,7 +368,7 @@ class TestPods:
             ),
         ],
     )
-    async def test_what_would_break_is_refused(
+    async def test_invalid_pod_fields_are_rejected(
         self, stored: memory_lookup.MemoryLookup, spec: Json, text: str
     ) -> None:
         error = await refusal(stored, resource.PODS, pod(**spec))
@@ -391,14 +397,16 @@ class TestPods:
             ),
         ],
     )
-    async def test_what_is_wrong_in_a_container_is_named(
+    async def test_container_errors_name_the_field(
         self, stored: memory_lookup.MemoryLookup, container: Json, text: str
     ) -> None:
         given = {"name": "main", "image": "i", **container}
         error = await refusal(stored, resource.PODS, pod(containers=[given]))
         assert error.message.startswith(f'Pod "x" is invalid: spec.containers[0].{text}')
 
-    async def test_mount_paths_stay_inside(self, stored: memory_lookup.MemoryLookup) -> None:
+    async def test_mount_paths_that_leave_the_volume_are_rejected(
+        self, stored: memory_lookup.MemoryLookup
+    ) -> None:
         mounts = [
             {"name": "v", "mountPath": "/a/../../b"},
             {"name": "v", "mountPath": "/c", "subPath": "../x"},
@@ -431,13 +439,15 @@ class TestPods:
         assert "cannot be handled as a Pod" in error.message
 
     @pytest.mark.parametrize("spec", [None, {}, {"containers": None}])
-    async def test_no_containers_at_all(
+    async def test_pod_without_containers_is_rejected(
         self, stored: memory_lookup.MemoryLookup, spec: Any
     ) -> None:
         error = await refusal(stored, resource.PODS, {"metadata": metadata(), "spec": spec})
         assert "spec.containers: Required value" in error.message
 
-    async def test_only_a_few_fields_may_change(self, stored: memory_lookup.MemoryLookup) -> None:
+    async def test_pod_update_of_fixed_field_is_forbidden(
+        self, stored: memory_lookup.MemoryLookup
+    ) -> None:
         old = (await create(stored, resource.PODS, pod())).obj
         container = {**old["spec"]["containers"][0], "image": "other"}
         image = {**old, "spec": {**old["spec"], "containers": [container]}}
@@ -448,7 +458,9 @@ class TestPods:
 
 
 class TestSecretsAndConfigMaps:
-    async def test_texts_become_data(self, stored: memory_lookup.MemoryLookup) -> None:
+    async def test_string_data_of_secret_becomes_data(
+        self, stored: memory_lookup.MemoryLookup
+    ) -> None:
         given = {
             "metadata": metadata(),
             "data": {"a": "YQ==", "b": "Yg=="},
@@ -459,7 +471,7 @@ class TestSecretsAndConfigMaps:
         assert "stringData" not in made
         assert made["type"] == "Opaque"
 
-    async def test_data_must_be_base64_and_is_not_repeated(
+    async def test_secret_data_must_be_base64_and_is_not_in_the_error(
         self, stored: memory_lookup.MemoryLookup
     ) -> None:
         given = {"metadata": metadata(), "data": {"password": "hunter2!"}}
@@ -468,7 +480,9 @@ class TestSecretsAndConfigMaps:
         assert "illegal base64 data" in error.message
         assert "hunter2" not in error.message
 
-    async def test_keys_sizes_and_types(self, stored: memory_lookup.MemoryLookup) -> None:
+    async def test_secret_keys_sizes_and_types_are_validated(
+        self, stored: memory_lookup.MemoryLookup
+    ) -> None:
         error = await refusal(
             stored, resource.SECRETS, {"metadata": metadata(), "data": {"a/b": ""}}
         )
@@ -480,7 +494,7 @@ class TestSecretsAndConfigMaps:
         error = await refusal(stored, resource.SECRETS, tls)
         assert "data[tls.crt]: Required value" in error.message
 
-    async def test_immutable_means_it(self, stored: memory_lookup.MemoryLookup) -> None:
+    async def test_immutable_secret_cannot_change(self, stored: memory_lookup.MemoryLookup) -> None:
         old = {"metadata": metadata(), "data": {"a": "x"}, "immutable": True}
         new = {"metadata": metadata(), "data": {"a": "y"}}
         with pytest.raises(statuses.StatusError) as caught:
@@ -494,7 +508,9 @@ class TestSecretsAndConfigMaps:
                 {"metadata": metadata(), "type": "other"},
             )
 
-    async def test_a_key_is_in_one_bag_only(self, stored: memory_lookup.MemoryLookup) -> None:
+    async def test_key_in_both_data_and_binary_data_is_rejected(
+        self, stored: memory_lookup.MemoryLookup
+    ) -> None:
         given = {"metadata": metadata(), "data": {"a": "x"}, "binaryData": {"a": "YQ=="}}
         error = await refusal(stored, resource.CONFIG_MAPS, given)
         assert "duplicate of key present in binaryData" in error.message
@@ -505,7 +521,9 @@ ROBOT = authn.User("system:serviceaccount:default:robot", groups=("system:authen
 
 
 class TestRoles:
-    async def test_incomplete_rules_are_refused(self, stored: memory_lookup.MemoryLookup) -> None:
+    async def test_incomplete_role_rules_are_rejected(
+        self, stored: memory_lookup.MemoryLookup
+    ) -> None:
         error = await refusal(
             stored, resource.ROLES, {"metadata": metadata(), "rules": [{"verbs": []}]}
         )
@@ -515,7 +533,9 @@ class TestRoles:
             "rules[0].resources",
         ]
 
-    async def test_binding_gets_its_groups(self, stored: memory_lookup.MemoryLookup) -> None:
+    async def test_role_binding_gets_default_api_groups(
+        self, stored: memory_lookup.MemoryLookup
+    ) -> None:
         given = {
             "metadata": metadata(),
             "roleRef": {"kind": "Role", "name": "r"},
@@ -525,7 +545,9 @@ class TestRoles:
         assert made["roleRef"]["apiGroup"] == GROUP
         assert made["subjects"][0]["apiGroup"] == GROUP
 
-    async def test_role_of_a_binding_is_fixed(self, stored: memory_lookup.MemoryLookup) -> None:
+    async def test_role_of_a_binding_cannot_change(
+        self, stored: memory_lookup.MemoryLookup
+    ) -> None:
         old = {
             "metadata": metadata(),
             "roleRef": {"apiGroup": GROUP, "kind": "Role", "name": "r"},
@@ -534,7 +556,7 @@ class TestRoles:
         with pytest.raises(statuses.StatusError, match="cannot change roleRef"):
             await update(stored, resource.ROLE_BINDINGS, old, new)
 
-    async def test_users_cannot_grant_rights_that_they_lack(
+    async def test_users_cannot_grant_permissions_they_lack(
         self, stored: memory_lookup.MemoryLookup
     ) -> None:
         rule = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}

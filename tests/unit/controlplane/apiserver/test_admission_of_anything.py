@@ -108,7 +108,7 @@ OBJECTS = st.dictionaries(KEYS, JSON, max_size=6)
 KINDS = st.sampled_from([served.resource for served in served_kinds.SERVED])
 
 
-def admitted(asked: admission.AdmissionRequest, *, user: authn.User = authn.ADMIN) -> Any:
+def admit_or_none(asked: admission.AdmissionRequest, *, user: authn.User = authn.ADMIN) -> Any:
     """The object, or None when it was refused in good order."""
     try:
         return asyncio.run(admission.admit(asked, user=user, reader=STORED)).obj
@@ -121,13 +121,13 @@ def admitted(asked: admission.AdmissionRequest, *, user: authn.User = authn.ADMI
 
 @settings(deadline=None, max_examples=300)
 @given(kind=KINDS, obj=OBJECTS, subresource=st.sampled_from(["", "status"]))
-def test_anything_is_admitted_or_refused(
+def test_arbitrary_object_is_admitted_or_rejected(
     kind: resource.Resource, obj: dict[str, Any], subresource: str
 ) -> None:
     metadata = {"name": "x", "namespace": "default"} if kind.namespaced else {"name": "x"}
     for new in (obj, {**obj, "metadata": metadata}):
         before = msgspec.json.encode(new)
-        made = admitted(
+        made = admit_or_none(
             admission.AdmissionRequest(
                 operation="create", kind=kind, served=served_kinds.kind_of(kind), new=new
             )
@@ -145,17 +145,15 @@ def test_anything_is_admitted_or_refused(
             old=made,
             subresource=subresource,
         )
-        admitted(again)
+        admit_or_none(again)
 
 
 @settings(deadline=None, max_examples=100)
 @given(kind=KINDS, obj=OBJECTS)
-def test_admitting_what_was_admitted_changes_nothing(
-    kind: resource.Resource, obj: dict[str, Any]
-) -> None:
+def test_second_admission_changes_nothing(kind: resource.Resource, obj: dict[str, Any]) -> None:
     metadata = {"name": "x", "namespace": "default"} if kind.namespaced else {"name": "x"}
     new = {**obj, "metadata": metadata}
-    made = admitted(
+    made = admit_or_none(
         admission.AdmissionRequest(
             operation="create", kind=kind, served=served_kinds.kind_of(kind), new=new
         )
@@ -165,4 +163,4 @@ def test_admitting_what_was_admitted_changes_nothing(
     same = admission.AdmissionRequest(
         operation="update", kind=kind, served=served_kinds.kind_of(kind), new=made, old=made
     )
-    assert admitted(same) == made
+    assert admit_or_none(same) == made

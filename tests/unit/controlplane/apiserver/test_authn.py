@@ -20,24 +20,26 @@ def clock() -> clocks.ManualClock:
 
 
 @pytest.fixture
-def minter(clock: clocks.ManualClock) -> tokens.TokenIssuer:
+def token_issuer(clock: clocks.ManualClock) -> tokens.TokenIssuer:
     key = ec.generate_private_key(ec.SECP256R1())
     return tokens.TokenIssuer(key, clock=clock, new_uid=ids.new_uid)
 
 
 @pytest.fixture
-def stored() -> memory_lookup.MemoryLookup:
+def stored_objects() -> memory_lookup.MemoryLookup:
     account = {"metadata": {"name": "sa", "namespace": "ns", "uid": "sa-uid"}}
     pod = {"metadata": {"name": "p", "namespace": "ns", "uid": "pod-uid"}}
     return memory_lookup.MemoryLookup((resource.SERVICE_ACCOUNTS, account), (resource.PODS, pod))
 
 
 @pytest.fixture
-def checked(minter: tokens.TokenIssuer, stored: memory_lookup.MemoryLookup) -> authn.Authenticator:
-    return authn.Authenticator(minter, admin_token=ADMIN_TOKEN, lookup=stored)
+def authenticator(
+    token_issuer: tokens.TokenIssuer, stored_objects: memory_lookup.MemoryLookup
+) -> authn.Authenticator:
+    return authn.Authenticator(token_issuer, admin_token=ADMIN_TOKEN, lookup=stored_objects)
 
 
-def sent(headers: list[tuple[bytes, bytes]], certificate: Any = None) -> asgi.Request:
+def request_with(headers: list[tuple[bytes, bytes]], certificate: Any = None) -> asgi.Request:
     async def receive() -> asgi.Message:
         raise AssertionError("who comes is not in the body")
 
@@ -46,12 +48,12 @@ def sent(headers: list[tuple[bytes, bytes]], certificate: Any = None) -> asgi.Re
     return asgi.Request(scope, receive)
 
 
-def bearer(token: str) -> asgi.Request:
-    return sent([(b"host", b"x"), (b"authorization", f"Bearer {token}".encode())])
+def request_with_token(token: str) -> asgi.Request:
+    return request_with([(b"host", b"x"), (b"authorization", f"Bearer {token}".encode())])
 
 
-async def test_admin_token(checked: authn.Authenticator) -> None:
-    user = await checked.authenticate(bearer(ADMIN_TOKEN))
+async def test_admin_token_authenticates_the_admin(authenticator: authn.Authenticator) -> None:
+    user = await authenticator.authenticate(request_with_token(ADMIN_TOKEN))
     assert user is not None
     assert user.is_admin
     assert (user.name, user.groups) == (
@@ -72,17 +74,17 @@ async def test_admin_token(checked: authn.Authenticator) -> None:
     ],
 )
 async def test_invalid_credentials_give_no_user(
-    checked: authn.Authenticator, headers: list[tuple[bytes, bytes]]
+    authenticator: authn.Authenticator, headers: list[tuple[bytes, bytes]]
 ) -> None:
-    assert await checked.authenticate(sent(headers)) is None
+    assert await authenticator.authenticate(request_with(headers)) is None
 
 
-async def test_service_account_has_name_groups_and_pod(
-    checked: authn.Authenticator, minter: tokens.TokenIssuer
+async def test_service_account_user_has_name_groups_and_pod(
+    authenticator: authn.Authenticator, token_issuer: tokens.TokenIssuer
 ) -> None:
     bound = tokens.Bound("Pod", "p", "pod-uid")
-    user = await checked.authenticate(
-        bearer(minter.mint("ns", "sa", uid="sa-uid", bound=bound).token)
+    user = await authenticator.authenticate(
+        request_with_token(token_issuer.mint("ns", "sa", uid="sa-uid", bound=bound).token)
     )
     assert user is not None
     assert user.name == "system:serviceaccount:ns:sa"
@@ -95,26 +97,30 @@ async def test_service_account_has_name_groups_and_pod(
     assert not user.is_admin
 
 
-async def test_token_dies_with_its_account(
-    checked: authn.Authenticator, minter: tokens.TokenIssuer, stored: memory_lookup.MemoryLookup
+async def test_token_is_invalid_after_deletion_of_its_account(
+    authenticator: authn.Authenticator,
+    token_issuer: tokens.TokenIssuer,
+    stored_objects: memory_lookup.MemoryLookup,
 ) -> None:
-    headers = bearer(minter.mint("ns", "sa", uid="sa-uid").token)
-    assert await checked.authenticate(headers) is not None
+    headers = request_with_token(token_issuer.mint("ns", "sa", uid="sa-uid").token)
+    assert await authenticator.authenticate(headers) is not None
     made_again = {"metadata": {"name": "sa", "namespace": "ns", "uid": "another"}}
-    stored.add(resource.SERVICE_ACCOUNTS, made_again)
-    assert await checked.authenticate(headers) is None
-    stored.remove(resource.SERVICE_ACCOUNTS, "ns", "sa")
-    assert await checked.authenticate(headers) is None
+    stored_objects.add(resource.SERVICE_ACCOUNTS, made_again)
+    assert await authenticator.authenticate(headers) is None
+    stored_objects.remove(resource.SERVICE_ACCOUNTS, "ns", "sa")
+    assert await authenticator.authenticate(headers) is None
 
 
-async def test_token_dies_with_its_pod(
-    checked: authn.Authenticator, minter: tokens.TokenIssuer, stored: memory_lookup.MemoryLookup
+async def test_token_is_invalid_after_deletion_of_its_pod(
+    authenticator: authn.Authenticator,
+    token_issuer: tokens.TokenIssuer,
+    stored_objects: memory_lookup.MemoryLookup,
 ) -> None:
     bound = tokens.Bound("Pod", "p", "pod-uid")
-    headers = bearer(minter.mint("ns", "sa", uid="sa-uid", bound=bound).token)
-    assert await checked.authenticate(headers) is not None
-    stored.remove(resource.PODS, "ns", "p")
-    assert await checked.authenticate(headers) is None
+    headers = request_with_token(token_issuer.mint("ns", "sa", uid="sa-uid", bound=bound).token)
+    assert await authenticator.authenticate(headers) is not None
+    stored_objects.remove(resource.PODS, "ns", "p")
+    assert await authenticator.authenticate(headers) is None
 
 
 @pytest.mark.parametrize(
@@ -126,53 +132,58 @@ async def test_token_dies_with_its_pod(
         ("Node", resource.NODES),
     ],
 )
-async def test_a_token_outlives_a_deletion_by_a_minute(
-    clock: clocks.ManualClock, minter: tokens.TokenIssuer, kind: str | None, held: resource.Resource
+async def test_token_is_valid_for_a_minute_after_deletion(
+    clock: clocks.ManualClock,
+    token_issuer: tokens.TokenIssuer,
+    kind: str | None,
+    held: resource.Resource,
 ) -> None:
     """Though a finalizer holds the account, or what the token is bound to, for longer."""
     name = "sa" if kind is None else "it"
     namespace = {"namespace": "ns"} if held.namespaced else {}
     found = {"metadata": {"name": name, **namespace, "uid": f"{name}-uid"}}
     account = {"metadata": {"name": "sa", "namespace": "ns", "uid": "sa-uid"}}
-    stored = memory_lookup.MemoryLookup((resource.SERVICE_ACCOUNTS, account), (held, found))
-    checked = authn.Authenticator(minter, admin_token=ADMIN_TOKEN, lookup=stored)
+    stored_objects = memory_lookup.MemoryLookup((resource.SERVICE_ACCOUNTS, account), (held, found))
+    authenticator = authn.Authenticator(
+        token_issuer, admin_token=ADMIN_TOKEN, lookup=stored_objects
+    )
     bound = None if kind is None else tokens.Bound(kind, "it", "it-uid")
-    token = minter.mint("ns", "sa", uid="sa-uid", bound=bound).token
+    token = token_issuer.mint("ns", "sa", uid="sa-uid", bound=bound).token
     deleted = clocks.rfc3339(clock.wall())
     held_object = {"metadata": {**found["metadata"], "deletionTimestamp": deleted}}
-    stored.add(held, held_object)
+    stored_objects.add(held, held_object)
     clock.advance(58)
-    assert await checked.authenticate(bearer(token)) is not None
+    assert await authenticator.authenticate(request_with_token(token)) is not None
     clock.advance(4)
-    assert await checked.authenticate(bearer(token)) is None
+    assert await authenticator.authenticate(request_with_token(token)) is None
 
 
-async def test_remembered_token_still_ends(
-    checked: authn.Authenticator, minter: tokens.TokenIssuer, clock: clocks.ManualClock
+async def test_cached_token_still_expires(
+    authenticator: authn.Authenticator, token_issuer: tokens.TokenIssuer, clock: clocks.ManualClock
 ) -> None:
-    headers = bearer(minter.mint("ns", "sa", uid="sa-uid", seconds=600).token)
-    assert await checked.authenticate(headers) is not None
+    headers = request_with_token(token_issuer.mint("ns", "sa", uid="sa-uid", seconds=600).token)
+    assert await authenticator.authenticate(headers) is not None
     clock.advance(600)
-    assert await checked.authenticate(headers) is None
+    assert await authenticator.authenticate(headers) is None
 
 
-async def test_remembered_token_is_not_good_for_another_audience(
-    checked: authn.Authenticator, minter: tokens.TokenIssuer
+async def test_cached_token_is_invalid_for_another_audience(
+    authenticator: authn.Authenticator, token_issuer: tokens.TokenIssuer
 ) -> None:
-    token = minter.mint("ns", "sa", uid="sa-uid", audiences=["vault"]).token
-    assert checked.token_user(token, audience="vault") is not None
-    assert checked.token_user(token) is None
+    token = token_issuer.mint("ns", "sa", uid="sa-uid", audiences=["vault"]).token
+    assert authenticator.token_user(token, audience="vault") is not None
+    assert authenticator.token_user(token) is None
 
 
-async def test_certificate_gives_name_and_groups(checked: authn.Authenticator) -> None:
+async def test_certificate_gives_name_and_groups(authenticator: authn.Authenticator) -> None:
     certificate = {
         "subject": (
             (("organizationName", "system:nodes"),),
             (("commonName", "system:node:local"),),
         )
     }
-    user = await checked.authenticate(sent([], certificate))
+    user = await authenticator.authenticate(request_with([], certificate))
     assert user == authn.User("system:node:local", groups=("system:nodes", "system:authenticated"))
-    assert await checked.authenticate(sent([], {})) is None
+    assert await authenticator.authenticate(request_with([], {})) is None
     headers = [(b"authorization", f"Bearer {ADMIN_TOKEN}".encode())]
-    assert await checked.authenticate(sent(headers, {"subject": ()})) == authn.ADMIN
+    assert await authenticator.authenticate(request_with(headers, {"subject": ()})) == authn.ADMIN

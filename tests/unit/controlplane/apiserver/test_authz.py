@@ -43,19 +43,19 @@ ACCOUNT = {"kind": "ServiceAccount", "name": "counter-task", "namespace": "defau
 
 
 @pytest.fixture
-def decided() -> authz.Authorizer:
+def authorizer() -> authz.Authorizer:
     return authz.Authorizer(
         memory_lookup.MemoryLookup(role("counter-task", COUNTER), binding("counter-task", ACCOUNT))
     )
 
 
-def asks(verb: str, plural: str = "tasks", **more: str) -> authz.Attributes:
+def attributes_of(verb: str, plural: str = "tasks", **more: str) -> authz.Attributes:
     given = {"api_group": "kilnwork.dev", "namespace": "default", **more}
     return authz.Attributes(verb=verb, resource=plural, **given)
 
 
-def test_role_allows_what_it_says(decided: authz.Authorizer) -> None:
-    decision = decided.allowed(TASK_MAKER, asks("create"))
+def test_role_allows_its_rules(authorizer: authz.Authorizer) -> None:
+    decision = authorizer.allowed(TASK_MAKER, attributes_of("create"))
     assert decision.allowed
     assert 'RoleBinding "b-counter-task-counter-task/default"' in decision.reason
 
@@ -63,22 +63,26 @@ def test_role_allows_what_it_says(decided: authz.Authorizer) -> None:
 @pytest.mark.parametrize(
     "attributes",
     [
-        asks("delete"),
-        asks("list"),
-        asks("create", "taskclusters"),
-        asks("create", subresource="status"),
-        asks("create", api_group=""),
-        asks("create", namespace="other"),
-        asks("create", namespace=""),
+        attributes_of("delete"),
+        attributes_of("list"),
+        attributes_of("create", "taskclusters"),
+        attributes_of("create", subresource="status"),
+        attributes_of("create", api_group=""),
+        attributes_of("create", namespace="other"),
+        attributes_of("create", namespace=""),
     ],
 )
-def test_nothing_else_is_allowed(decided: authz.Authorizer, attributes: authz.Attributes) -> None:
-    assert decided.allowed(TASK_MAKER, attributes) == authz.DENIED
+def test_requests_outside_the_rules_are_denied(
+    authorizer: authz.Authorizer, attributes: authz.Attributes
+) -> None:
+    assert authorizer.allowed(TASK_MAKER, attributes) == authz.DENIED
 
 
-def test_members_of_masters_may_do_everything(decided: authz.Authorizer) -> None:
-    assert decided.allowed(authn.ADMIN, asks("delete", "anything", namespace="")).allowed
-    assert decided.allowed(authn.ADMIN, authz.Attributes(verb="post", path="/v1/x")).allowed
+def test_members_of_masters_may_do_everything(authorizer: authz.Authorizer) -> None:
+    assert authorizer.allowed(
+        authn.ADMIN, attributes_of("delete", "anything", namespace="")
+    ).allowed
+    assert authorizer.allowed(authn.ADMIN, authz.Attributes(verb="post", path="/v1/x")).allowed
 
 
 def test_groups_users_and_accounts_are_subjects() -> None:
@@ -90,49 +94,49 @@ def test_groups_users_and_accounts_are_subjects() -> None:
         found = authz.Authorizer(
             memory_lookup.MemoryLookup(role("r", COUNTER), binding("r", subject))
         )
-        assert found.allowed(TASK_MAKER, asks("get")).allowed
-        assert not found.allowed(NODE, asks("get")).allowed
+        assert found.allowed(TASK_MAKER, attributes_of("get")).allowed
+        assert not found.allowed(NODE, attributes_of("get")).allowed
 
 
-def test_stars_and_subresources() -> None:
+def test_wildcards_and_subresources_match() -> None:
     rules = [
         {"apiGroups": [""], "resources": ["pods/*", "*/log"], "verbs": ["*"]},
         {"apiGroups": ["*"], "resources": ["*"], "verbs": ["list"]},
     ]
     found = authz.Authorizer(memory_lookup.MemoryLookup(role("r", *rules), binding("r", ACCOUNT)))
 
-    def may(verb: str, plural: str, **more: str) -> bool:
-        attributes = asks(verb, plural, **{"api_group": "", **more})
+    def is_allowed(verb: str, plural: str, **more: str) -> bool:
+        attributes = attributes_of(verb, plural, **{"api_group": "", **more})
         return found.allowed(TASK_MAKER, attributes).allowed
 
-    assert may("get", "pods", subresource="log")
-    assert not may("get", "pods", subresource="status")
-    assert may("list", "secrets")
-    assert may("list", "secrets", subresource="status")
+    assert is_allowed("get", "pods", subresource="log")
+    assert not is_allowed("get", "pods", subresource="status")
+    assert is_allowed("list", "secrets")
+    assert is_allowed("list", "secrets", subresource="status")
 
 
-def test_names_narrow_a_rule() -> None:
+def test_resource_names_restrict_a_rule() -> None:
     rule = {**COUNTER, "resourceNames": ["task-0"]}
     found = authz.Authorizer(memory_lookup.MemoryLookup(role("r", rule), binding("r", ACCOUNT)))
-    assert found.allowed(TASK_MAKER, asks("get", name="task-0")).allowed
-    assert not found.allowed(TASK_MAKER, asks("get", name="task-1")).allowed
-    assert not found.allowed(TASK_MAKER, asks("create")).allowed
+    assert found.allowed(TASK_MAKER, attributes_of("get", name="task-0")).allowed
+    assert not found.allowed(TASK_MAKER, attributes_of("get", name="task-1")).allowed
+    assert not found.allowed(TASK_MAKER, attributes_of("create")).allowed
 
 
 @pytest.mark.parametrize(
     ("name", "allowed"), [("view", ["get"]), ("edit", ["get", "create"]), ("unknown", [])]
 )
-def test_built_in_cluster_roles(name: str, allowed: list[str]) -> None:
+def test_built_in_cluster_roles_allow_their_rules(name: str, allowed: list[str]) -> None:
     roles = [(resource.CLUSTER_ROLES, role) for role in bootstrap.roles(embedded_kinds.EXTENSIONS)]
     held = memory_lookup.MemoryLookup(*roles, binding(name, ACCOUNT, "ClusterRole"))
     found = authz.Authorizer(held)
     for verb in ("get", "create"):
-        assert found.allowed(TASK_MAKER, asks(verb)).allowed is (verb in allowed)
-    secrets = asks("get", "secrets", api_group="")
+        assert found.allowed(TASK_MAKER, attributes_of(verb)).allowed is (verb in allowed)
+    secrets = attributes_of("get", "secrets", api_group="")
     assert found.allowed(TASK_MAKER, secrets).allowed is (name == "edit")
 
 
-def test_node_may_do_its_work_and_no_more(decided: authz.Authorizer) -> None:
+def test_node_has_only_the_permissions_of_a_node(authorizer: authz.Authorizer) -> None:
     work = [
         ("watch", "pods", ""),
         ("patch", "pods", "status"),
@@ -141,29 +145,33 @@ def test_node_may_do_its_work_and_no_more(decided: authz.Authorizer) -> None:
         ("create", "events", ""),
     ]
     for verb, plural, sub in work:
-        asked = asks(verb, plural, subresource=sub, api_group="", namespace="x")
-        assert decided.allowed(NODE, asked).allowed
-    assert decided.allowed(NODE, asks("create", "nodes", api_group="", namespace="")).allowed
-    assert not decided.allowed(NODE, asks("create", "pods", api_group="")).allowed
-    assert not decided.allowed(NODE, asks("delete", "secrets", api_group="")).allowed
+        asked = attributes_of(verb, plural, subresource=sub, api_group="", namespace="x")
+        assert authorizer.allowed(NODE, asked).allowed
+    assert authorizer.allowed(
+        NODE, attributes_of("create", "nodes", api_group="", namespace="")
+    ).allowed
+    assert not authorizer.allowed(NODE, attributes_of("create", "pods", api_group="")).allowed
+    assert not authorizer.allowed(NODE, attributes_of("delete", "secrets", api_group="")).allowed
 
 
-def test_discovery_is_open_to_everybody_with_a_name(decided: authz.Authorizer) -> None:
+def test_discovery_is_allowed_for_every_authenticated_user(authorizer: authz.Authorizer) -> None:
     for path in ("/api", "/apis/kilnwork.dev/v1alpha1", "/openapi/v3", "/version"):
-        assert decided.allowed(TASK_MAKER, authz.Attributes(verb="get", path=path)).allowed
-        assert not decided.allowed(authn.ANONYMOUS, authz.Attributes(verb="get", path=path)).allowed
+        assert authorizer.allowed(TASK_MAKER, authz.Attributes(verb="get", path=path)).allowed
+        assert not authorizer.allowed(
+            authn.ANONYMOUS, authz.Attributes(verb="get", path=path)
+        ).allowed
     for path in ("/v1/namespaces/default/tasks", "/apiserver", "/metrics"):
-        assert not decided.allowed(TASK_MAKER, authz.Attributes(verb="get", path=path)).allowed
+        assert not authorizer.allowed(TASK_MAKER, authz.Attributes(verb="get", path=path)).allowed
 
 
-def test_refusals_read_as_in_kubernetes() -> None:
+def test_denial_messages_match_kubernetes() -> None:
     user = authn.User("system:serviceaccount:default:y")
-    assert authz.denial_message(user, asks("get", name="x")) == (
+    assert authz.denial_message(user, attributes_of("get", name="x")) == (
         'tasks.kilnwork.dev "x" is forbidden: User "system:serviceaccount:default:y" cannot get '
         'resource "tasks" in API group "kilnwork.dev" in the namespace "default"'
     )
     assert authz.denial_message(
-        user, asks("list", "pods", api_group="", namespace="", subresource="log")
+        user, attributes_of("list", "pods", api_group="", namespace="", subresource="log")
     ) == (
         'pods is forbidden: User "system:serviceaccount:default:y" cannot list '
         'resource "pods/log" in API group "" at the cluster scope'
@@ -173,19 +181,19 @@ def test_refusals_read_as_in_kubernetes() -> None:
     )
 
 
-def test_what_one_does_not_hold_is_missing(decided: authz.Authorizer) -> None:
+def test_missing_rules_are_those_not_held(authorizer: authz.Authorizer) -> None:
     secrets = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
-    assert decided.missing_rules(TASK_MAKER, "default", [COUNTER, secrets]) == [secrets]
-    assert decided.missing_rules(TASK_MAKER, "other", [COUNTER]) == [
+    assert authorizer.missing_rules(TASK_MAKER, "default", [COUNTER, secrets]) == [secrets]
+    assert authorizer.missing_rules(TASK_MAKER, "other", [COUNTER]) == [
         {**COUNTER, "resources": ["tasks"]},
         {**COUNTER, "resources": ["taskobjects"]},
     ]
-    assert decided.missing_rules(authn.ADMIN, "default", [secrets]) == []
+    assert authorizer.missing_rules(authn.ADMIN, "default", [secrets]) == []
     everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
-    assert decided.missing_rules(TASK_MAKER, "default", [everything]) == [everything]
+    assert authorizer.missing_rules(TASK_MAKER, "default", [everything]) == [everything]
 
 
-def test_cluster_roles_hold_everywhere_and_for_paths() -> None:
+def test_cluster_roles_apply_to_all_namespaces_and_paths() -> None:
     rules = [
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]},
         {"nonResourceURLs": ["/metrics", "/logs/*"], "verbs": ["get"]},
@@ -213,7 +221,7 @@ def test_cluster_roles_hold_everywhere_and_for_paths() -> None:
     assert missing == [{"nonResourceURLs": ["/x"], "verbs": ["get"]}]
 
 
-def test_aggregated_roles_hold_what_they_select() -> None:
+def test_aggregated_roles_include_selected_roles() -> None:
     parts: list[dict[str, Any]] = [
         {
             "metadata": {"name": name, "labels": {"part": name, "kind": "p"}},
@@ -237,4 +245,6 @@ def test_aggregated_roles_hold_what_they_select() -> None:
         memory_lookup.MemoryLookup(*roles, binding("whole", ACCOUNT, "ClusterRole"))
     )
     for plural, allowed in (("pods", True), ("secrets", True), ("events", False)):
-        assert found.allowed(TASK_MAKER, asks("get", plural, api_group="")).allowed is allowed
+        assert (
+            found.allowed(TASK_MAKER, attributes_of("get", plural, api_group="")).allowed is allowed
+        )

@@ -37,7 +37,7 @@ async def hub(world: store_world.World) -> AsyncIterator[watches.WatchHub]:
     await found.stop()
 
 
-def wants(start: int, timeout_s: float, *, labels: str = "") -> watch_stream.WatchRequest:
+def watch_request(start: int, timeout_s: float, *, labels: str = "") -> watch_stream.WatchRequest:
     chosen = lists.ObjectSelection("default", selectors.parse_labels(labels), selectors.EVERY_FIELD)
     return watch_stream.WatchRequest(
         served=served_kinds.kind_of(CM),
@@ -49,11 +49,11 @@ def wants(start: int, timeout_s: float, *, labels: str = "") -> watch_stream.Wat
     )
 
 
-def shown(action: str, obj: meta.JsonObject) -> tuple[str, str, str]:
+def summarize(action: str, obj: meta.JsonObject) -> tuple[str, str, str]:
     return action, obj["metadata"]["name"], obj["metadata"]["resourceVersion"]
 
 
-async def never() -> dict[str, Any]:
+async def wait_forever() -> dict[str, Any]:
     await asyncio.Event().wait()
     return {}
 
@@ -73,8 +73,8 @@ class Follower:
 
     async def run(self, done: asyncio.Event, last: int) -> None:
         while not done.is_set() or self.version < last:
-            request = asgi.Request({"method": "GET", "path": "/"}, never)
-            asked = wants(self.version, self._random.uniform(0, 0.01), labels=self._labels)
+            request = asgi.Request({"method": "GET", "path": "/"}, wait_forever)
+            asked = watch_request(self.version, self._random.uniform(0, 0.01), labels=self._labels)
             await self._hub.run(self._hub.open(asked), request, asgi.Response(self._send))
             await asyncio.sleep(0)
 
@@ -84,7 +84,7 @@ class Follower:
         for line in message["body"].splitlines():
             item = msgspec.json.decode(line)
             if item["type"] != "BOOKMARK":
-                self.seen.append(shown(item["type"], item["object"]))
+                self.seen.append(summarize(item["type"], item["object"]))
             version = int(item["object"]["metadata"]["resourceVersion"])
             assert version >= self.version
             self.version = version
@@ -133,23 +133,25 @@ async def test_watches_that_resume_from_bookmarks_see_every_change_once(
         done.set()
         await asyncio.gather(*following)
     for follower, kind in zip(followers, kinds * WATCHES, strict=False):
-        assert follower.seen == await expected(world, start, hub, labels=kind.get("labels", ""))
+        assert follower.seen == await expected_changes(
+            world, start, hub, labels=kind.get("labels", "")
+        )
 
 
-async def expected(
+async def expected_changes(
     world: store_world.World, start: int, hub: watches.WatchHub, *, labels: str
 ) -> Seen:
     """What one watch from `start` is sent."""
-    watch = hub.open(wants(start, 1.0, labels=labels))
+    watch = hub.open(watch_request(start, 1.0, labels=labels))
     watch.end()
     items = []
     while (lines := await watch.take(1.0)) is not None:
         items += [msgspec.json.decode(line) for line in lines.splitlines()]
     hub.close(watch)
-    return [shown(item["type"], item["object"]) for item in items]
+    return [summarize(item["type"], item["object"]) for item in items]
 
 
-def changed(world: store_world.World, name: str) -> watch_stream.SharedChange:
+def make_change(world: store_world.World, name: str) -> watch_stream.SharedChange:
     """A change that the store has not made."""
     key = writes.target_of(CM, "default", name).key
     raw = b'{"metadata":{"name":"' + name.encode() + b'"}}'
@@ -157,28 +159,28 @@ def changed(world: store_world.World, name: str) -> watch_stream.SharedChange:
     return watch_stream.SharedChange(change)
 
 
-async def test_a_line_that_comes_as_the_time_ends_is_taken(
+async def test_line_queued_at_the_timeout_is_taken(
     world: store_world.World, hub: watches.WatchHub
 ) -> None:
-    watch = hub.open(wants(world.store.sequence, 60.0))
+    watch = hub.open(watch_request(world.store.sequence, 60.0))
     taking = asyncio.create_task(watch.take(0.01))
     await asyncio.sleep(0)
-    change = changed(world, "a")
+    change = make_change(world, "a")
     asyncio.get_running_loop().call_later(0.011, watch.offer, change)
     time.sleep(0.03)  # both are due in the same turn of the loop
     found = await taking
     assert found == change.line("ADDED", change.change.raw)
 
 
-async def test_a_change_that_cannot_be_shown_ends_its_watch_only(
+async def test_undecodable_change_ends_only_its_watch(
     world: store_world.World, hub: watches.WatchHub
 ) -> None:
-    def broken(_: bytes) -> bytes:
+    def raise_value_error(_: bytes) -> bytes:
         raise ValueError("cannot be shown")
 
     start = world.store.sequence
-    bad = hub.open(msgspec.structs.replace(wants(start, 60.0), form=broken))
-    good = hub.open(wants(start, 60.0))
+    bad = hub.open(msgspec.structs.replace(watch_request(start, 60.0), form=raise_value_error))
+    good = hub.open(watch_request(start, 60.0))
     await world.create(CM, "a")
     await world.create(CM, "b")
     lines = [msgspec.json.decode(line) for line in (await bad.take(1.0) or b"").splitlines()]

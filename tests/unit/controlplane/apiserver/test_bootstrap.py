@@ -20,7 +20,7 @@ async def world(tmp_path: Path) -> AsyncIterator[store_world.World]:
         yield found
 
 
-def test_each_role_has_the_rules_of_the_one_before() -> None:
+def test_each_default_role_includes_the_previous_one() -> None:
     view, edit, admin, everything = bootstrap.roles(extensions.Extensions(view=(RULE,)))
     assert RULE in view["rules"]
     assert view["rules"] == edit["rules"][: len(view["rules"])]
@@ -31,11 +31,11 @@ def test_each_role_has_the_rules_of_the_one_before() -> None:
     assert all(bootstrap.is_default_role(role) for role in (view, edit, admin, everything))
 
 
-def test_a_role_of_a_user_is_none_of_them() -> None:
+def test_role_of_a_user_is_no_default_role() -> None:
     assert not bootstrap.is_default_role({"metadata": {"name": "view"}})
 
 
-async def test_rules_are_added_to_roles_that_are_there(world: store_world.World) -> None:
+async def test_missing_rules_are_added_to_existing_roles(world: store_world.World) -> None:
     await bootstrap.ensure(world.writer, NONE)
     await bootstrap.ensure(world.writer, extensions.Extensions(view=(RULE,)))
     role = world.get(resource.CLUSTER_ROLES, "view", namespace="")
@@ -44,7 +44,7 @@ async def test_rules_are_added_to_roles_that_are_there(world: store_world.World)
     assert world.get(resource.CLUSTER_ROLE_BINDINGS, "cluster-admin", namespace="") is not None
 
 
-async def test_a_repeated_start_writes_nothing(world: store_world.World) -> None:
+async def test_second_start_writes_nothing(world: store_world.World) -> None:
     await bootstrap.ensure(world.writer, NONE)
     before = world.get(resource.CLUSTER_ROLES, "view", namespace="")
     await bootstrap.ensure(world.writer, NONE)

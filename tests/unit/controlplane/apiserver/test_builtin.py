@@ -10,14 +10,14 @@ def test_every_resource_is_served_once() -> None:
     )
 
 
-def test_found_by_group_version_and_plural() -> None:
+def test_resource_is_found_by_group_version_and_plural() -> None:
     found = served_kinds.find("kilnwork.dev", "v1alpha1", "tasks")
     assert found is served_kinds.kind_of(kinds.TASKS)
     assert served_kinds.find("kilnwork.dev", "v1", "tasks") is None
     assert served_kinds.find("", "v1", "tasks") is None
 
 
-def test_our_kinds_are_custom_and_have_status_as_their_crds_say() -> None:
+def test_our_kinds_are_custom_with_status_of_their_definitions() -> None:
     for kind in kinds.OURS:
         served = served_kinds.kind_of(kind)
         assert served.custom
@@ -25,7 +25,7 @@ def test_our_kinds_are_custom_and_have_status_as_their_crds_say() -> None:
     assert served_kinds.kind_of(kinds.TASKS).selectable == ("spec.clusterName", "status.state")
 
 
-def test_subresources_by_name() -> None:
+def test_subresource_is_found_by_name() -> None:
     token = served_kinds.kind_of(resource.SERVICE_ACCOUNTS).subresource("token")
     assert token is not None
     assert token.kind == "TokenRequest"

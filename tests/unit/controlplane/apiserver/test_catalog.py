@@ -24,7 +24,7 @@ def test_built_in_kinds_are_found_by_path_and_by_kind() -> None:
     )
 
 
-def test_a_definition_is_served_until_it_is_forgotten() -> None:
+def test_definition_is_served_until_forgotten() -> None:
     kinds = catalog.Catalog()
     kinds.define("xs.x.dev", [served("v1")])
     assert kinds.find("x.dev", "v1", "xs") == served("v1")
@@ -34,7 +34,7 @@ def test_a_definition_is_served_until_it_is_forgotten() -> None:
         kinds.of(served("v1").resource)
 
 
-def test_the_revision_rises_with_changes_only() -> None:
+def test_revision_increases_only_with_changes() -> None:
     kinds = catalog.Catalog()
     before = kinds.revision
     kinds.define("xs.x.dev", [served("v1")])
@@ -46,7 +46,7 @@ def test_the_revision_rises_with_changes_only() -> None:
     assert kinds.revision == before + 2
 
 
-def test_several_versions_are_kept_as_one_kind() -> None:
+def test_several_versions_are_one_stored_kind() -> None:
     kinds = catalog.Catalog()
     versions = [served(v, storage="v2") for v in ("v1", "v2")]
     kinds.define("xs.x.dev", versions)
@@ -54,7 +54,7 @@ def test_several_versions_are_kept_as_one_kind() -> None:
     assert kinds.find_stored("xs.x.dev") == versions[1]
 
 
-def test_a_storage_version_need_not_be_served() -> None:
+def test_storage_version_need_not_be_served() -> None:
     kinds = catalog.Catalog()
     only = msgspec.structs.replace(served("v1"), storage_version="v0")
     kinds.define("xs.x.dev", [only])

@@ -19,7 +19,7 @@ from kilnwork.controlplane.apiserver import causes
         ("x" * 999, f'"{"x" * 999}…'),
     ],
 )
-def test_values_are_shown_up_to_a_length(value: Any, text: str) -> None:
+def test_long_values_are_truncated_in_errors(value: Any, text: str) -> None:
     assert causes.quoted(value) == text
 
 
@@ -33,7 +33,7 @@ def test_values_are_shown_up_to_a_length(value: Any, text: str) -> None:
         ("plain", "plain"),
     ],
 )
-def test_values_as_go_prints_them(value: Any, text: str) -> None:
+def test_go_text_prints_values_as_go_does(value: Any, text: str) -> None:
     assert causes.go_text(value) == text
 
 
@@ -69,5 +69,5 @@ def test_values_as_go_prints_them(value: Any, text: str) -> None:
         ),
     ],
 )
-def test_each_cause_has_its_reason_and_text(cause: causes.Cause, reason: str, message: str) -> None:
+def test_each_cause_has_reason_and_message(cause: causes.Cause, reason: str, message: str) -> None:
     assert cause == causes.Cause("f", reason, message)

@@ -13,13 +13,13 @@ def token(document: str) -> str:
 
 
 @pytest.mark.parametrize(("namespace", "name"), [("ns", "a.b-c"), ("", "node")])
-def test_a_token_names_moment_and_place(namespace: str, name: str) -> None:
+def test_token_holds_sequence_and_position(namespace: str, name: str) -> None:
     made = continue_tokens.encode(17, objects.Key("pods", namespace, name))
     assert "=" not in made
     assert continue_tokens.decode(made) == continue_tokens.ListPosition(17, (namespace, name))
 
 
-def test_an_expired_token_brings_one_that_goes_on() -> None:
+def test_expired_error_contains_a_token_to_continue() -> None:
     error = continue_tokens.expired(("ns", "a"))
     assert (error.code, error.reason) == (410, "Expired")
     fresh = error.document()["metadata"]["continue"]
@@ -38,7 +38,7 @@ def test_an_expired_token_brings_one_that_goes_on() -> None:
         (token("\x00\xff"), "malformed"),
     ],
 )
-def test_what_is_no_token(given: str, why: str) -> None:
+def test_invalid_token_is_a_bad_request(given: str, why: str) -> None:
     with pytest.raises(statuses.StatusError) as caught:
         continue_tokens.decode(given)
     assert caught.value.code == 400

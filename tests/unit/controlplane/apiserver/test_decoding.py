@@ -17,7 +17,7 @@ POD: dict[str, Any] = {
 }
 
 
-def test_what_fits_its_type_is_kept_in_a_new_object() -> None:
+def test_valid_fields_are_copied_to_a_new_object() -> None:
     made, unknown = decoding.read(PODS, POD)
     assert (made, unknown) == (POD, [])
     assert made["spec"]["containers"] is not POD["spec"]["containers"]
@@ -34,18 +34,18 @@ def test_what_fits_its_type_is_kept_in_a_new_object() -> None:
         ({"containers": [{"command": ["a", 1]}]}, "cannot unmarshal number into .* of type string"),
     ],
 )
-def test_what_does_not_is_refused(spec: dict[str, Any], why: str) -> None:
+def test_field_of_wrong_type_is_rejected(spec: dict[str, Any], why: str) -> None:
     with pytest.raises(decoding.WrongType, match=why):
         decoding.read(PODS, {**POD, "spec": spec})
 
 
-def test_null_in_a_list_or_map_is_nothing_of_its_type() -> None:
+def test_null_in_list_or_map_becomes_the_zero_value() -> None:
     spec = {"nodeSelector": {"a": None}, "containers": [{"command": ["a", None]}]}
     made, _ = decoding.read(PODS, {**POD, "spec": spec})
     assert made["spec"] == {"nodeSelector": {"a": ""}, "containers": [{"command": ["a", ""]}]}
 
 
-def test_parts_that_were_read_before_are_taken_as_they_are() -> None:
+def test_identical_known_parts_are_not_decoded_again() -> None:
     odd = {**POD, "spec": {"unknown": 1, "priority": "odd"}}
     changed = {**odd, "status": {"phase": "Running", "new": 1}}
     made, unknown = decoding.read(PODS, changed, known=odd)
@@ -54,13 +54,13 @@ def test_parts_that_were_read_before_are_taken_as_they_are() -> None:
     assert (made["status"], unknown) == ({"phase": "Running"}, ["status.new"])
 
 
-def test_parts_that_only_look_the_same_are_read() -> None:
+def test_equal_but_not_identical_parts_are_decoded() -> None:
     old = {**POD, "spec": {"hostNetwork": True}}
     with pytest.raises(decoding.WrongType):
         decoding.read(PODS, {**POD, "spec": {"hostNetwork": 1}}, known=old)
 
 
-def test_defaults_do_not_take_the_place_of_what_was_read_before() -> None:
+def test_defaults_do_not_replace_known_parts() -> None:
     old: dict[str, Any] = {"metadata": {"name": "x"}, "spec": {"run": 3}}
     made, _ = decoding.read(TASKS, {**old, "status": {"state": "Running"}}, known=old)
     assert made == {**old, "status": {"state": "Running"}}

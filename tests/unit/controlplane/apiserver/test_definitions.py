@@ -31,7 +31,7 @@ def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str]]:
     return {c["type"]: (c["status"], c["lastTransitionTime"]) for c in status["conditions"]}
 
 
-def test_names_that_are_left_out_come_from_the_kind() -> None:
+def test_omitted_names_default_to_the_kind() -> None:
     found: dict[str, Any] = {"spec": {"names": {"plural": "dogs", "kind": "Dog"}}}
     definitions.default(found)
     assert found["spec"]["names"] == NAMES
@@ -50,7 +50,7 @@ def test_only_served_versions_are_listed() -> None:
     assert definitions.stored_version(definition()) == "v1"
 
 
-def test_a_name_in_use_is_refused_but_to_the_one_that_had_it() -> None:
+def test_name_in_use_stays_with_its_holder() -> None:
     others = {"cats.example.com": [{"plural": "cats", "kind": "Dog", "listKind": "CatList"}]}
     names, conflict = definitions.accept_names(definition(), others)
     assert conflict is not None
@@ -62,7 +62,7 @@ def test_a_name_in_use_is_refused_but_to_the_one_that_had_it() -> None:
 
 
 @pytest.mark.parametrize("conflicting", [False, True])
-def test_status_says_whether_names_are_accepted(*, conflicting: bool) -> None:
+def test_status_contains_names_accepted_condition(*, conflicting: bool) -> None:
     conflict = definitions.NameConflict("KindConflict", "in use", "") if conflicting else None
     status = definitions.status(definition(), NAMES, conflict, now="t1")
     wanted = ("False" if conflicting else "True", "t1")
@@ -71,14 +71,14 @@ def test_status_says_whether_names_are_accepted(*, conflicting: bool) -> None:
     assert definitions.is_established({"status": status}) is not conflicting
 
 
-def test_times_stay_and_an_established_definition_stays_established() -> None:
+def test_established_definition_stays_established_with_its_times() -> None:
     first = definitions.status(definition(), NAMES, None, now="t1")
     conflict = definitions.NameConflict("KindConflict", "in use", "")
     second = definitions.status(definition(**first), NAMES, conflict, now="t2")
     assert conditions(second) == {"NamesAccepted": ("False", "t2"), "Established": ("True", "t1")}
 
 
-def test_a_deleted_definition_waits_for_its_objects() -> None:
+def test_deleted_definition_waits_for_its_objects() -> None:
     marked = definitions.mark_deleted(definition(), now="t1")
     assert marked["metadata"]["finalizers"] == ["keep", definitions.CLEANUP]
     assert definitions.mark_deleted(marked, now="t2")["metadata"]["finalizers"] == [

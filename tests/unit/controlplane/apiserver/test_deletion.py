@@ -37,13 +37,13 @@ def decide(
         (pod(), 0),
     ],
 )
-def test_a_pod_goes_at_once_when_nothing_of_it_runs(
+def test_pod_without_running_containers_is_removed_at_once(
     obj: meta.JsonObject, grace: int | None
 ) -> None:
     assert decide(POD, obj, grace_s=grace).remove
 
 
-def test_a_running_pod_gets_its_grace() -> None:
+def test_running_pod_gets_its_grace_period() -> None:
     verdict = decide(POD, pod())
     assert verdict.marked is not None
     found = verdict.marked["metadata"]
@@ -51,7 +51,7 @@ def test_a_running_pod_gets_its_grace() -> None:
     assert found["deletionTimestamp"] == clock.rfc3339(NOW + 30)
 
 
-def test_grace_only_ever_shrinks() -> None:
+def test_grace_period_can_only_be_shortened() -> None:
     being_deleted: dict[str, Any] = {
         "deletionTimestamp": "2023-11-14T22:13:50Z",
         "deletionGracePeriodSeconds": 30,
@@ -82,12 +82,12 @@ def test_propagation_becomes_a_finalizer(
     assert verdict.marked["metadata"]["generation"] == 5
 
 
-def test_background_lifts_the_wait_for_dependents() -> None:
+def test_background_propagation_removes_the_finalizer() -> None:
     obj = {"metadata": {"name": "t", "uid": "u", "finalizers": ["foregroundDeletion"]}}
     assert decide(TASK, obj, propagation="Background") == deletion.DeletionDecision(remove=True)
 
 
-def test_options_come_from_the_body_or_the_query() -> None:
+def test_delete_options_come_from_body_or_query() -> None:
     query = requests.Query({"gracePeriodSeconds": "7", "propagationPolicy": "Orphan"})
     found = deletion.parse_options({}, query, writes.WriteContext())
     assert (found.grace_s, found.propagation) == (7, "Orphan")
@@ -112,14 +112,14 @@ def test_options_come_from_the_body_or_the_query() -> None:
         {"dryRun": True},
     ],
 )
-def test_a_guard_that_cannot_be_read_is_not_passed_over(document: meta.JsonObject) -> None:
+def test_unreadable_precondition_is_an_error(document: meta.JsonObject) -> None:
     with pytest.raises(statuses.StatusError) as caught:
         deletion.parse_options(document, requests.Query({}), writes.WriteContext())
     assert caught.value.code == 500
 
 
 @pytest.mark.parametrize("seconds", [10**12, 10**18])
-def test_endless_grace_has_an_end(seconds: int) -> None:
+def test_huge_grace_period_is_capped(seconds: int) -> None:
     asked = deletion.parse_options(
         {"gracePeriodSeconds": seconds}, requests.Query({}), writes.WriteContext()
     )

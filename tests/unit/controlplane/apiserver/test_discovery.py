@@ -22,7 +22,7 @@ def plain(path: str) -> dict[str, Any]:
     return found[0]
 
 
-def test_groups_and_versions() -> None:
+def test_discovery_lists_groups_and_versions() -> None:
     assert plain("/api")["versions"] == ["v1"]
     groups = {g["name"]: g["preferredVersion"]["groupVersion"] for g in plain("/apis")["groups"]}
     assert groups == {
@@ -36,7 +36,7 @@ def test_groups_and_versions() -> None:
     assert plain("/apis/kilnwork.dev")["kind"] == "APIGroup"
 
 
-def test_resources_of_ours() -> None:
+def test_discovery_lists_our_resources() -> None:
     listed = {r["name"]: r for r in plain("/apis/kilnwork.dev/v1alpha1")["resources"]}
     assert listed.keys() >= {"tasks", "tasks/status", "taskobjects", "taskclusters"}
     assert listed["tasks"]["shortNames"] == ["ktask"]
@@ -44,7 +44,7 @@ def test_resources_of_ours() -> None:
     assert "taskobjects/status" not in listed
 
 
-def test_subresources_say_what_their_bodies_are() -> None:
+def test_subresources_name_the_kind_of_their_body() -> None:
     listed = {r["name"]: r for r in plain("/api/v1")["resources"]}
     assert listed["serviceaccounts/token"]["group"] == "authentication.k8s.io"
     assert listed["pods/log"]["verbs"] == ["get"]
@@ -54,12 +54,12 @@ def test_subresources_say_what_their_bodies_are() -> None:
 @pytest.mark.parametrize(
     "path", ["/apis/nope", "/apis/kilnwork.dev/v1", "/api/v2", "/apis/kilnwork.dev/v1alpha1/x"]
 )
-def test_nothing_else_is_there(path: str) -> None:
+def test_unknown_discovery_path_has_no_document(path: str) -> None:
     assert discovery.document(path, accept="*/*") is None
 
 
 @pytest.mark.parametrize("root", ["/api", "/apis"])
-def test_aggregated_says_the_same_as_plain(root: str) -> None:
+def test_aggregated_and_plain_discovery_agree(root: str) -> None:
     found = discovery.document(root, accept=AGGREGATED, kinds=served_kinds.SERVED)
     assert found is not None
     document, media_type = found
@@ -89,11 +89,11 @@ def test_aggregated_says_the_same_as_plain(root: str) -> None:
         ("application/json;as=APIGroupDiscoveryList;v=v9;g=apidiscovery.k8s.io", None),
     ],
 )
-def test_aggregation_is_by_preference(accept: str, version: str | None) -> None:
+def test_aggregated_discovery_depends_on_accept_order(accept: str, version: str | None) -> None:
     assert discovery.aggregated_version(accept) == version
 
 
-def test_version_is_a_kubernetes_level_that_clients_can_read() -> None:
+def test_version_document_is_parsable_by_clients() -> None:
     said = discovery.version()
     assert (said["major"], said["minor"]) == ("1", "32")
     assert said["gitVersion"].startswith("v1.32.0+kilnwork-")

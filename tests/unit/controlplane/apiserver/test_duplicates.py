@@ -17,14 +17,16 @@ from kilnwork.controlplane.apiserver import duplicates
         (b'[{"a":1},{"a":2}]', []),
     ],
 )
-def test_paths_in_json(raw: bytes, paths: list[str]) -> None:
+def test_duplicate_json_fields_are_found_by_path(raw: bytes, paths: list[str]) -> None:
     assert duplicates.find_in_json(raw) == paths
 
 
 @pytest.mark.parametrize(
     ("typed", "data"), [(True, {"x": 1, "y": 2}), (False, {"y": 2})], ids=["built-in", "custom"]
 )
-def test_maps_are_merged_in_built_in_kinds_only(*, typed: bool, data: dict[str, Any]) -> None:
+def test_duplicate_maps_are_merged_only_in_built_in_kinds(
+    *, typed: bool, data: dict[str, Any]
+) -> None:
     raw = b'{"data":{"x":1},"data":{"y":2}}'
     obj = {"data": {"y": 2}}
     texts = duplicates.find_duplicates(raw, "application/json", obj, typed=typed)
@@ -32,7 +34,7 @@ def test_maps_are_merged_in_built_in_kinds_only(*, typed: bool, data: dict[str, 
     assert obj == {"data": data}
 
 
-def test_yaml_names_the_line_of_the_value() -> None:
+def test_duplicate_yaml_key_names_the_line() -> None:
     raw = b"a: 1\nb:\n  c: 1\n  c: 2\n3: x\n3: y\n"
     found = duplicates.find_duplicates(raw, "application/yaml", {}, typed=True)
     assert found == (
@@ -48,12 +50,12 @@ def test_yaml_names_the_line_of_the_value() -> None:
     ]
 
 
-def test_merge_keys_and_aliases_are_no_duplicates() -> None:
+def test_yaml_merge_keys_and_aliases_are_no_duplicates() -> None:
     raw = b"x: &x {a: 1}\ny: {<<: *x, <<: *x}\nz: *x\n"
     assert duplicates.find_in_yaml(raw) == ""
 
 
-def test_other_media_types_are_not_read() -> None:
+def test_other_media_types_are_not_checked() -> None:
     assert duplicates.find_duplicates(b'{"a":1,"a":2}', "application/x", {}, typed=True) == ()
 
 
@@ -66,9 +68,9 @@ def test_other_media_types_are_not_read() -> None:
         (b"a: 1\nb: 2\n", False),
     ],
 )
-def test_apply_patches_are_json_or_yaml(raw: bytes, *, found: bool) -> None:
+def test_apply_patch_is_checked_as_json_or_yaml(raw: bytes, *, found: bool) -> None:
     assert bool(duplicates.find_in_apply(raw)) is found
 
 
-def test_other_warnings_stay_whole() -> None:
+def test_other_warnings_are_not_split() -> None:
     assert duplicates.warnings(['duplicate field "a"']) == ['duplicate field "a"']

@@ -33,7 +33,7 @@ NOW = 1_700_000_000.0
         (86_400 * 365 * 9, "9y"),
     ],
 )
-def test_spans_as_kubectl_writes_them(seconds: float, text: str) -> None:
+def test_durations_match_kubectl(seconds: float, text: str) -> None:
     assert durations.human(seconds) == text
 
 
@@ -42,7 +42,7 @@ def test_unreadable_time_is_unknown(value: Any) -> None:
     assert durations.since(value, NOW) == "<unknown>"
 
 
-def test_the_age_of_an_object_counts_from_its_creation() -> None:
+def test_age_counts_from_creation_timestamp() -> None:
     made = {"metadata": {"creationTimestamp": clock.rfc3339(NOW - 300)}}
     assert durations.age(made, NOW) == "5m"
     assert durations.age({"metadata": {}}, NOW) == "<unknown>"

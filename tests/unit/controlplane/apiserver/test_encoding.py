@@ -13,7 +13,7 @@ Message = dict[str, Any]
 DOCUMENT = {"kind": "Status", "a": [1, 2]}
 
 
-async def sent(
+async def encode(
     messages: list[Message], *, query: bytes = b"", **headers: str
 ) -> tuple[dict[bytes, bytes], bytes]:
     """Headers and body of what comes out of an Encoder."""
@@ -30,7 +30,7 @@ async def sent(
     return dict(found[0]["headers"]), body
 
 
-def whole(body: bytes, media: bytes = b"application/json") -> list[Message]:
+def complete_response(body: bytes, media: bytes = b"application/json") -> list[Message]:
     length = (b"content-length", str(len(body)).encode())
     headers = [(b"content-type", media), length]
     return [
@@ -39,14 +39,16 @@ def whole(body: bytes, media: bytes = b"application/json") -> list[Message]:
     ]
 
 
-async def test_a_line_end_by_default() -> None:
-    headers, body = await sent(whole(msgspec.json.encode(DOCUMENT)))
+async def test_json_ends_with_newline_by_default() -> None:
+    headers, body = await encode(complete_response(msgspec.json.encode(DOCUMENT)))
     assert body == b'{"kind":"Status","a":[1,2]}\n'
     assert headers[b"content-length"] == str(len(body)).encode()
 
 
-async def test_yaml_with_sorted_keys() -> None:
-    headers, body = await sent(whole(msgspec.json.encode(DOCUMENT)), accept="application/yaml")
+async def test_yaml_response_has_sorted_keys() -> None:
+    headers, body = await encode(
+        complete_response(msgspec.json.encode(DOCUMENT)), accept="application/yaml"
+    )
     assert headers[b"content-type"] == b"application/yaml"
     assert body.startswith(b"a:")
     assert msgspec.yaml.decode(body) == DOCUMENT
@@ -56,30 +58,30 @@ async def test_yaml_with_sorted_keys() -> None:
     ("query", "agent", "lines"),
     [(b"pretty=1", "x", 7), (b"", "curl/8", 7), (b"pretty=0", "curl/8", 1), (b"", "x", 1)],
 )
-async def test_indented_for_people(query: bytes, agent: str, lines: int) -> None:
-    message = whole(msgspec.json.encode(DOCUMENT))
-    _, body = await sent(message, query=query, user_agent=agent)
+async def test_json_is_indented_for_curl_and_browsers(query: bytes, agent: str, lines: int) -> None:
+    message = complete_response(msgspec.json.encode(DOCUMENT))
+    _, body = await encode(message, query=query, user_agent=agent)
     assert len(body.splitlines()) == lines
 
 
 async def test_only_large_responses_are_compressed() -> None:
     large = msgspec.json.encode({"a": "x" * (200 * 1024)})
-    headers, body = await sent(whole(large), accept_encoding="br, gzip;q=1.0")
+    headers, body = await encode(complete_response(large), accept_encoding="br, gzip;q=1.0")
     assert headers[b"content-encoding"] == b"gzip"
     assert gzip.decompress(body) == large + b"\n"
-    headers, _ = await sent(whole(b"{}"), accept_encoding="gzip")
+    headers, _ = await encode(complete_response(b"{}"), accept_encoding="gzip")
     assert b"content-encoding" not in headers
-    headers, _ = await sent(whole(large))
+    headers, _ = await encode(complete_response(large))
     assert b"content-encoding" not in headers
 
 
 @pytest.mark.parametrize("media", [b"text/plain", b"application/json;as=APIGroupDiscoveryList"])
-async def test_other_responses_stay_unchanged(media: bytes) -> None:
-    headers, body = await sent(whole(b"ok", media), accept="application/yaml")
+async def test_other_media_types_are_unchanged(media: bytes) -> None:
+    headers, body = await encode(complete_response(b"ok", media), accept="application/yaml")
     assert (headers[b"content-type"], body) == (media, b"ok")
 
 
-async def test_the_head_of_a_stream_goes_at_once() -> None:
+async def test_start_of_a_stream_is_not_delayed() -> None:
     found: list[str] = []
 
     async def send(message: Any) -> None:
@@ -93,14 +95,14 @@ async def test_the_head_of_a_stream_goes_at_once() -> None:
     assert len(found) == 2
 
 
-async def test_openapi_as_protobuf_is_only_compressed() -> None:
+async def test_openapi_protobuf_is_only_compressed() -> None:
     media = b"application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
     text = bytes(range(256)) * 2000
-    headers, body = await sent(
-        whole(text, media), accept="application/yaml", accept_encoding="gzip"
+    headers, body = await encode(
+        complete_response(text, media), accept="application/yaml", accept_encoding="gzip"
     )
     assert headers[b"content-type"] == media
     assert headers[b"content-encoding"] == b"gzip"
     assert gzip.decompress(body) == text
-    _, body = await sent(whole(b"\x01", media), user_agent="curl/8")
+    _, body = await encode(complete_response(b"\x01", media), user_agent="curl/8")
     assert body == b"\x01"

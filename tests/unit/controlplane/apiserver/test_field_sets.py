@@ -10,7 +10,7 @@ A: field_sets.Set = {"f:data": {"f:a": {}}}
 AB: field_sets.Set = {"f:data": {".": {}, "f:a": {}, "f:b": {}}}
 
 
-def test_sets() -> None:
+def test_union_intersection_and_difference() -> None:
     assert field_sets.union(A, {"f:data": {".": {}, "f:b": {}}}) == AB
     assert field_sets.difference(AB, A) == {"f:data": {".": {}, "f:b": {}}}
     assert field_sets.difference(A, AB) == {}
@@ -20,7 +20,7 @@ def test_sets() -> None:
     assert list(field_sets.paths(AB)) == [".data", ".data.a", ".data.b"]
 
 
-def test_paths_of_items() -> None:
+def test_paths_of_list_items() -> None:
     fields = {"f:ports": {'k:{"port":80,"name":"a"}': {"f:x": {}}}, "f:set": {'v:"q"': {}}}
     assert list(field_sets.paths(fields)) == ['.ports[name="a",port=80].x', '.set[="q"]']
 
@@ -40,18 +40,18 @@ def test_paths_of_items() -> None:
         ({"k:[]": {}}, False),
     ],
 )
-def test_the_form_of_a_set(value: Any, *, known: bool) -> None:
+def test_is_set_checks_path_elements(value: Any, *, known: bool) -> None:
     assert field_sets.is_set(value) is known
 
 
-def test_a_place_is_in_a_set_or_only_above_others() -> None:
+def test_contains_ignores_parents_of_members() -> None:
     assert field_sets.contains(AB, "f:data")
     assert not field_sets.contains(A, "f:data")
     assert field_sets.contains(A["f:data"], "f:a")
     assert not field_sets.contains(A, "f:other")
 
 
-def test_elements_of_lists_have_sorted_keys() -> None:
+def test_key_elements_have_sorted_keys() -> None:
     assert field_sets.key_element({"port": 80, "name": "a"}) == 'k:{"name":"a","port":80}'
     assert (
         field_sets.name_element("name", "a")

@@ -25,12 +25,12 @@ def authorizer() -> authz.Authorizer:
     )
 
 
-def test_without_headers_a_user_is_themselves(authorizer: authz.Authorizer) -> None:
+def test_without_headers_the_user_is_unchanged(authorizer: authz.Authorizer) -> None:
     assert impersonation.impersonated_user(USER, {}, authorizer) is USER
     assert impersonation.impersonated_user(USER, {"accept": "x"}, authorizer) is USER
 
 
-def test_the_other_user_has_its_groups_and_every_user_has_one(
+def test_impersonated_user_has_given_groups_and_authenticated(
     authorizer: authz.Authorizer,
 ) -> None:
     headers = {
@@ -43,14 +43,14 @@ def test_the_other_user_has_its_groups_and_every_user_has_one(
     assert impersonation.impersonated_user(ADMIN, headers, authorizer) == expected
 
 
-def test_a_service_account_has_the_groups_of_its_namespace(authorizer: authz.Authorizer) -> None:
+def test_impersonated_service_account_has_namespace_groups(authorizer: authz.Authorizer) -> None:
     name = "system:serviceaccount:ns:sa"
     found = impersonation.impersonated_user(ADMIN, {"impersonate-user": name}, authorizer)
     accounts = authn.SERVICE_ACCOUNTS
     assert found.groups == (accounts, f"{accounts}:ns", ALL)
 
 
-def test_the_anonymous_user_is_in_no_group_of_users(authorizer: authz.Authorizer) -> None:
+def test_impersonated_anonymous_user_is_unauthenticated(authorizer: authz.Authorizer) -> None:
     headers = {"impersonate-user": authn.ANONYMOUS.name}
     assert impersonation.impersonated_user(ADMIN, headers, authorizer) is authn.ANONYMOUS
 
@@ -66,7 +66,7 @@ def test_the_anonymous_user_is_in_no_group_of_users(authorizer: authz.Authorizer
         ({"impersonate-user": "system:serviceaccount:NS:sa"}, True),
     ],
 )
-def test_each_part_needs_its_own_right(
+def test_each_impersonated_part_needs_its_own_permission(
     headers: dict[str, str], authorizer: authz.Authorizer, *, allowed: bool
 ) -> None:
     if allowed:
@@ -78,12 +78,14 @@ def test_each_part_needs_its_own_right(
 
 
 @pytest.mark.parametrize("header", ["impersonate-group", "impersonate-uid", "impersonate-extra-k"])
-def test_groups_without_a_user_are_an_error(header: str, authorizer: authz.Authorizer) -> None:
+def test_impersonated_groups_without_user_are_an_error(
+    header: str, authorizer: authz.Authorizer
+) -> None:
     with pytest.raises(statuses.StatusError) as refused:
         impersonation.impersonated_user(ADMIN, {header: "x"}, authorizer)
     assert refused.value.code == 500
 
 
-def test_requests_with_such_headers_are_recognized() -> None:
+def test_impersonation_headers_are_recognized() -> None:
     assert impersonation.is_requested([b"accept", b"impersonate-user"])
     assert not impersonation.is_requested([b"accept", b"impersonate"])

@@ -29,7 +29,7 @@ from kilnwork.controlplane.apiserver import jsonpatch
         ({}, {"op": "test", "path": "/a"}, {}),
     ],
 )
-def test_operations(document: Any, operation: Any, expected: Any) -> None:
+def test_operations_change_the_document(document: Any, operation: Any, expected: Any) -> None:
     before = repr(document)
     assert jsonpatch.apply(document, [operation]) == expected
     assert repr(document) == before
@@ -55,12 +55,12 @@ def test_operations(document: Any, operation: Any, expected: Any) -> None:
         {"path": "/x"},
     ],
 )
-def test_what_does_not_apply(operation: Any) -> None:
+def test_inapplicable_operations_raise(operation: Any) -> None:
     with pytest.raises(jsonpatch.DoesNotApply):
         jsonpatch.apply({"n": 1, "l": [1, 2]}, [operation])
 
 
-def test_a_copy_is_independent() -> None:
+def test_copied_value_is_independent_of_its_source() -> None:
     made = jsonpatch.apply(
         {"a": {"x": 1}},
         [{"op": "copy", "from": "/a", "path": "/b"}, {"op": "add", "path": "/b/x", "value": 2}],
@@ -68,14 +68,14 @@ def test_a_copy_is_independent() -> None:
     assert made == {"a": {"x": 1}, "b": {"x": 2}}
 
 
-def test_copies_cannot_grow_without_bounds() -> None:
+def test_total_size_of_copies_is_bounded() -> None:
     """Each pair doubles what is there: 60 of them would fill any memory."""
     double = [{"op": "copy", "from": "/a", "path": f"/a/{key}"} for key in ("x", "y")]
     with pytest.raises(jsonpatch.DoesNotApply, match="copies more than"):
         jsonpatch.apply({"a": {"text": "t" * 100}}, double * 60)
 
 
-def test_a_patch_may_be_applied_again() -> None:
+def test_patch_can_be_applied_twice() -> None:
     operations: list[dict[str, Any]] = [
         {"op": "add", "path": "/l", "value": []},
         {"op": "add", "path": "/l/-", "value": 1},
@@ -83,12 +83,12 @@ def test_a_patch_may_be_applied_again() -> None:
     assert jsonpatch.apply({}, operations) == jsonpatch.apply({}, operations) == {"l": [1]}
 
 
-def test_a_position_of_many_digits_does_not_apply() -> None:
+def test_position_with_many_digits_does_not_apply() -> None:
     with pytest.raises(jsonpatch.DoesNotApply):
         jsonpatch.apply({"l": []}, [{"op": "add", "path": f"/l/{'1' * 5000}", "value": 1}])
 
 
-def test_a_patch_shares_what_it_leaves_and_changes_nothing_of_before() -> None:
+def test_patch_shares_unchanged_parts_and_keeps_the_original() -> None:
     before: dict[str, Any] = {"a": {"b": [{"c": 1}, {"c": 2}]}, "z": {"y": 1}}
     value: dict[str, list[Any]] = {"new": []}
     after = jsonpatch.apply(

@@ -25,7 +25,7 @@ AB: field_sets.Set = {"f:data": {".": {}, "f:a": {}, "f:b": {}}}
         [{"fieldsV1": {"k:{": {}}}],
     ],
 )
-def test_managers_that_cannot_be_read_are_passed_over(given: Any) -> None:
+def test_malformed_managed_fields_are_ignored(given: Any) -> None:
     entry = {
         "manager": "one",
         "operation": "Update",
@@ -42,7 +42,7 @@ def test_managers_that_cannot_be_read_are_passed_over(given: Any) -> None:
     assert found == {"one": A, "two": {"f:data": {"f:b": {}}}}
 
 
-def test_old_updaters_are_joined() -> None:
+def test_oldest_update_entries_are_merged() -> None:
     old: dict[str, Any] = {"metadata": {"name": "a"}, "data": {}}
     new = {**old, "metadata": {"name": "a"}, "data": {"k0": "x"}}
     managed_fields.created(

@@ -9,7 +9,7 @@ from kilnwork.controlplane.apiserver import metadata, statuses
 OLD = {"name": "a", "uid": "u", "resourceVersion": "5", "creationTimestamp": "t", "generation": 3}
 
 
-def test_a_new_object_gets_what_the_server_sets() -> None:
+def test_new_object_gets_server_set_metadata() -> None:
     given = {"name": "a", "uid": "x", "selfLink": "/x", "managedFields": [1], "labels": {}}
     found = metadata.for_create(given, namespace="n", uid="u", now="t", counted=True)
     assert found == {
@@ -21,12 +21,12 @@ def test_a_new_object_gets_what_the_server_sets() -> None:
     }
 
 
-def test_a_new_object_has_no_version_yet() -> None:
+def test_new_object_with_resource_version_is_rejected() -> None:
     with pytest.raises(statuses.StatusError, match="resourceVersion should not be set"):
         metadata.for_create(OLD, namespace="", uid="u", now="t", counted=False)
 
 
-def test_an_update_changes_only_what_is_the_clients() -> None:
+def test_update_keeps_server_set_metadata() -> None:
     given = {"name": "b", "uid": "x", "generation": 9, "labels": {"a": "b"}, "annotations": None}
     assert metadata.for_update(given, OLD) == {"labels": {"a": "b"}, **OLD}
 
@@ -44,6 +44,6 @@ def test_generated_names_fit_a_label() -> None:
     assert metadata.generated_name("run-", entropy) != metadata.generated_name("run-", entropy)
 
 
-def test_new_finalizers() -> None:
+def test_new_finalizers_are_those_added() -> None:
     assert metadata.new_finalizers({"finalizers": ["a", "b"]}, {"finalizers": ["a"]}) == ["b"]
     assert metadata.new_finalizers({}, {"finalizers": ["a"]}) == []

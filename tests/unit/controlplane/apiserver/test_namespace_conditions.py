@@ -6,23 +6,23 @@ from kilnwork.controlplane.apiserver import namespace_conditions
 BEFORE, NOW = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
 
 
-def said(remaining: namespace_conditions.Remaining) -> dict[str, tuple[str, str, str]]:
+def conditions_of(remaining: namespace_conditions.Remaining) -> dict[str, tuple[str, str, str]]:
     made = namespace_conditions.updated([], remaining, now=NOW)
     return {c["type"]: (c["status"], c["reason"], c["message"]) for c in made}
 
 
-def test_an_empty_namespace_has_five_good_conditions() -> None:
-    found = said(namespace_conditions.Remaining())
+def test_empty_namespace_has_five_false_conditions() -> None:
+    found = conditions_of(namespace_conditions.Remaining())
     assert len(found) == 5
     assert {status for status, _, _ in found.values()} == {"False"}
 
 
-def test_objects_and_finalizers_are_counted() -> None:
+def test_remaining_objects_and_finalizers_are_counted() -> None:
     remaining = namespace_conditions.Remaining()
     held = meta.ObjectMeta(name="a", finalizers=("x/y",))
     remaining.add(resource.CONFIG_MAPS, [held, held])
     remaining.add(resource.PODS, [meta.ObjectMeta(name="p")])
-    found = said(remaining)
+    found = conditions_of(remaining)
     assert found["NamespaceContentRemaining"] == (
         "True",
         "SomeResourcesRemain",
@@ -39,17 +39,17 @@ def test_objects_and_finalizers_are_counted() -> None:
     assert found["NamespaceDeletionContentFailure"][0] == "False"
 
 
-def test_failures_are_listed() -> None:
+def test_deletion_failures_are_listed() -> None:
     remaining = namespace_conditions.Remaining()
     remaining.failures += ["b", "a"]
-    assert said(remaining)["NamespaceDeletionContentFailure"] == (
+    assert conditions_of(remaining)["NamespaceDeletionContentFailure"] == (
         "True",
         "ContentDeletionFailed",
         "Failed to delete all resource types, 2 remaining: a, b",
     )
 
 
-def test_times_change_with_the_status_only() -> None:
+def test_transition_times_change_only_with_status() -> None:
     remaining = namespace_conditions.Remaining()
     other = {"type": "Own", "status": "True"}
     first = namespace_conditions.updated([other], remaining, now=BEFORE)

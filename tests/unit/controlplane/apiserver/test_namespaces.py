@@ -28,7 +28,7 @@ async def change(world: store_world.World, place: writes.WriteTarget, **fields: 
     await world.writer.change(place, changed, writes.WriteContext())
 
 
-async def test_a_namespace_waits_for_its_own_finalizers(world: store_world.World) -> None:
+async def test_namespace_waits_for_its_own_finalizers(world: store_world.World) -> None:
     await world.create(NS, "doomed", metadata={"finalizers": ["a/b"]})
     await world.create(CM, "inside", namespace="doomed")
     await world.delete(NS, "doomed")
@@ -42,7 +42,7 @@ async def test_a_namespace_waits_for_its_own_finalizers(world: store_world.World
     await world.gone(NS, "doomed")
 
 
-async def test_the_certificate_is_put_right_again(world: store_world.World) -> None:
+async def test_changed_root_certificate_is_restored(world: store_world.World) -> None:
     place = writes.target_of(CM, "default", ROOT_CA)
     await change(world, place, data={"ca.crt": "evil"})
 

@@ -41,7 +41,7 @@ def test_index_names_every_group_with_a_hash() -> None:
 
 
 @pytest.mark.parametrize("path", ["api/v1", OURS, "apis/rbac.authorization.k8s.io/v1"])
-def test_references_lead_somewhere(path: str) -> None:
+def test_all_references_resolve(path: str) -> None:
     found = document(path)
     schemas = found["components"]["schemas"]
     text = raw(f"/openapi/v3/{path}").decode()
@@ -49,7 +49,7 @@ def test_references_lead_somewhere(path: str) -> None:
         assert name in schemas
 
 
-def test_our_kind_is_described_in_full() -> None:
+def test_our_kind_has_a_complete_schema() -> None:
     task = document(OURS)["components"]["schemas"]["dev.kilnwork.v1alpha1.Task"]
     gvk = {"group": "kilnwork.dev", "version": "v1alpha1", "kind": "Task"}
     assert task["x-kubernetes-group-version-kind"] == [gvk]
@@ -70,13 +70,13 @@ def test_kubectl_finds_field_validation_on_patch() -> None:
             assert "fieldValidation" in [p["name"] for p in operation["parameters"]]
 
 
-def test_built_in_kinds_are_described_in_full() -> None:
+def test_built_in_kinds_have_complete_schemas() -> None:
     found = document("api/v1")["components"]["schemas"]
     assert "ephemeralContainers" in found["io.k8s.api.core.v1.PodSpec"]["properties"]
     assert found["io.k8s.api.core.v1.Container"]["properties"]["image"]["description"]
 
 
-def test_documents_follow_what_is_served() -> None:
+def test_documents_change_with_served_kinds() -> None:
     documents = openapi.Documents()
     few = served_kinds.SERVED[:1]
     assert documents.find("/openapi/v3/api/v1", few) is documents.find("/openapi/v3/api/v1", few)
@@ -84,7 +84,7 @@ def test_documents_follow_what_is_served() -> None:
     assert documents.find("/openapi/v3/apis/coordination.k8s.io/v1", served_kinds.SERVED)
 
 
-def test_v2_has_no_words_of_v3() -> None:
+def test_v2_has_no_v3_keywords() -> None:
     text = raw("/openapi/v2").decode()
     found = msgspec.json.decode(text)
     assert found["swagger"] == "2.0"
@@ -113,7 +113,7 @@ def test_v2_is_sent_as_protobuf(accept: str) -> None:
     assert json.media_type == "application/json"
 
 
-def test_v2_in_no_other_form() -> None:
+def test_v2_in_another_format_is_not_acceptable() -> None:
     with pytest.raises(statuses.StatusError) as caught:
         raw("/openapi/v2", accept="application/yaml")
     assert caught.value.code == 406

@@ -99,12 +99,12 @@ def entries(data: int | bytes, *numbers: int) -> dict[str, int | bytes]:
 ENCODED = openapi_protobuf.encode(DOCUMENT)
 
 
-def test_the_head_of_a_document() -> None:
+def test_document_has_version_and_info() -> None:
     assert at(ENCODED, 1) == b"2.0"
     assert (at(ENCODED, 2, 1), at(ENCODED, 2, 2)) == (b"T", b"1")
 
 
-def test_a_schema() -> None:
+def test_schema_fields_are_encoded() -> None:
     found = message(entries(ENCODED, 9, 1)["A"])
     assert found[4] == [b"d"]
     assert at(found[5][0], 2) == b'{"x":1}\n'
@@ -117,7 +117,7 @@ def test_a_schema() -> None:
     assert at(found[22][0], 1) == b"object"
 
 
-def test_properties() -> None:
+def test_properties_are_encoded_by_name() -> None:
     found = entries(entries(ENCODED, 9, 1)["A"], 25, 1)
     assert list(found) == ["a", "b", "c"]
     assert at(found["a"], 1) == b"#/definitions/A"
@@ -125,14 +125,14 @@ def test_properties() -> None:
     assert at(found["c"], 21, 1, 2) == b"int64"
 
 
-def test_extensions_are_kept_as_text() -> None:
+def test_extensions_are_encoded_as_text() -> None:
     found = entries(entries(ENCODED, 9, 1)["A"], 31)
     assert at(found["x-kubernetes-group-version-kind"], 2) == (
         b'[{"group":"","version":"v1","kind":"K"}]\n'
     )
 
 
-def test_an_operation() -> None:
+def test_operation_is_encoded() -> None:
     path = entries(ENCODED, 8, 2)["/a/{name}"]
     assert at(path, 9, 1, 2, 4, 4) == b"name"
     patch = at(path, 8)

@@ -25,16 +25,16 @@ V2 = {"$ref": "#/definitions/io.k8s.X"}
         ({"items": [{"$ref": REFERENCE}, 3]}, {"items": [V2, 3]}),
     ],
 )
-def test_schemas(v3: Any, v2: Any) -> None:
+def test_v3_schemas_are_converted(v3: Any, v2: Any) -> None:
     assert openapi_v2.as_v2(v3) == v2
 
 
-def test_a_property_may_be_called_ref() -> None:
+def test_property_named_ref_is_kept() -> None:
     schema = {"$ref": {"type": "string"}}
     assert openapi_v2.as_v2(schema) == schema
 
 
-def test_a_body_becomes_a_parameter() -> None:
+def test_request_body_becomes_a_parameter() -> None:
     schema = {"$ref": REFERENCE}
     operation = {
         "parameters": [{"name": "q", "in": "query", "schema": {"type": "string"}}],

@@ -9,14 +9,14 @@ from kilnwork.controlplane.apiserver import options, requests, statuses
 @pytest.mark.parametrize(
     ("verb", "kind"), [("create", "CreateOptions"), ("delete", "DeleteOptions")]
 )
-def test_unknown_values_are_refused(name: str, verb: str, kind: str) -> None:
+def test_unknown_option_values_are_invalid(name: str, verb: str, kind: str) -> None:
     query = requests.Query({name: "Perhaps"})
     with pytest.raises(statuses.StatusError, match="Unsupported value") as caught:
         options.WriteOptions.parse(query, verb=verb)
     assert (caught.value.code, caught.value.details["kind"]) == (422, kind)
 
 
-def test_defaults() -> None:
+def test_write_options_have_defaults() -> None:
     found = options.WriteOptions.parse(requests.Query({}), verb="patch")
     assert found == options.WriteOptions(dry_run=False, field_validation="Warn", manager="")
     listed = options.ListOptions.parse(requests.Query({"limit": "-1"}), watch=False)

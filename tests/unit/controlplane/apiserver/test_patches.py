@@ -28,13 +28,13 @@ from support import served_kinds
         ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
     ],
 )
-def test_the_examples_of_the_rfc(target: Any, patch: Any, expected: Any) -> None:
+def test_merge_patch_matches_rfc_7386_examples(target: Any, patch: Any, expected: Any) -> None:
     before = json.dumps(target)
     assert patches.merge(target, patch) == expected
     assert json.dumps(target) == before
 
 
-def test_strategic_merge_is_for_built_in_kinds_only() -> None:
+def test_strategic_merge_is_only_for_built_in_kinds() -> None:
     maps, tasks = served_kinds.kind_of(resource.CONFIG_MAPS), served_kinds.kind_of(kinds.TASKS)
     patch = patches.decode(b'{"data":{"a":null}}', patches.STRATEGIC, maps)
     assert patch.change({"data": {"a": "1", "b": "2"}}) == {"data": {"b": "2"}}
@@ -43,14 +43,14 @@ def test_strategic_merge_is_for_built_in_kinds_only() -> None:
     assert caught.value.code == 415
 
 
-def test_sameness_is_that_of_json() -> None:
+def test_same_compares_as_json() -> None:
     assert patches.same({"a": 1, "b": 2}, {"b": 2, "a": 1})
     assert not patches.same({"a": 1}, {"a": True})
     assert not patches.same({"a": 1}, {"a": 1.5})
 
 
 @pytest.mark.parametrize("times", [300, 2000])
-def test_copies_into_themselves_cannot_nest_without_end(times: int) -> None:
+def test_repeated_copies_cannot_nest_too_deep(times: int) -> None:
     operations = [{"op": "copy", "from": "/a", "path": "/a/b"}] * times
     patch = patches.decode(
         json.dumps(operations).encode(),

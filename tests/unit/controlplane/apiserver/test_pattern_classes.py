@@ -29,7 +29,7 @@ PUNCTUATION = frozenset(string.punctuation)
         ("xdigit", set(string.hexdigits)),
     ],
 )
-def test_posix_classes(name: str, letters: set[str]) -> None:
+def test_posix_classes_match(name: str, letters: set[str]) -> None:
     test = pattern_classes.POSIX[name]
     assert {letter for letter in (*ASCII, "ä", "٣", "\u2003") if test(letter)} == letters
 
@@ -38,6 +38,6 @@ def test_perl_space_has_no_vertical_tab() -> None:
     assert {c for c in ASCII if pattern_classes.PERL["s"](c)} == set("\t\n\f\r ")
 
 
-def test_an_inverse_is_all_the_rest() -> None:
+def test_inverse_matches_all_other_characters() -> None:
     other = pattern_classes.inverse(pattern_classes.is_digit)
     assert [other(c) for c in "a5ä"] == [True, False, True]

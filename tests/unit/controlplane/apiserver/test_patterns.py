@@ -40,26 +40,26 @@ from kilnwork.controlplane.apiserver import patterns
         ("^(a*)*$", ["", "aaa"], ["b"]),
     ],
 )
-def test_patterns(pattern: str, fits: list[str], fails: list[str]) -> None:
+def test_patterns_match_as_re2(pattern: str, fits: list[str], fails: list[str]) -> None:
     made = patterns.Pattern(pattern)
     assert [text for text in fits if not made.found_in(text)] == []
     assert [text for text in fails if made.found_in(text)] == []
 
 
-def test_they_mean_what_they_mean_elsewhere() -> None:
+def test_random_patterns_match_as_python_re() -> None:
     """Made up at random, and tried on every short text."""
     chance = random.Random(7)
     texts = ["".join(t) for n in range(5) for t in itertools.product("ab", repeat=n)]
 
-    def made_up(depth: int) -> str:
+    def random_pattern(depth: int) -> str:
         if depth == 0:
             return chance.choice(["a", "b", ".", "[ab]", "[^a]", "^", r"\b", r"\Z"])
-        inner = [made_up(depth - 1) for _ in range(2)]
+        inner = [random_pattern(depth - 1) for _ in range(2)]
         forms = ["{0}{1}", "(?:{0}|{1})", "(?:{0})*{1}", "(?:{0})?{1}", "(?:{0}){{1,2}}"]
         return chance.choice(forms).format(*inner)
 
     for _ in range(300):
-        pattern = made_up(3)
+        pattern = random_pattern(3)
         ours, theirs = patterns.Pattern(pattern.replace(r"\Z", "$")), re.compile(pattern)
         for text in texts:
             assert ours.found_in(text) == bool(theirs.search(text)), (pattern, text)
@@ -73,7 +73,7 @@ def test_they_mean_what_they_mean_elsewhere() -> None:
         "a" * 30_000,
     ],
 )  # fmt: skip
-def test_what_is_no_pattern(pattern: str) -> None:
+def test_invalid_patterns_are_rejected(pattern: str) -> None:
     with pytest.raises(patterns.BadPattern):
         patterns.Pattern(pattern)
 
@@ -81,14 +81,14 @@ def test_what_is_no_pattern(pattern: str) -> None:
 @pytest.mark.parametrize(
     "pattern", ["^(a+)+$", "^(a|a)*$", "^(a?){50}a{50}$", "(.*)(.*)(.*)(.*)[^a]b$", "^(a|aa)+$"]
 )
-def test_no_text_takes_long(pattern: str) -> None:
+def test_exponential_patterns_match_in_linear_time(pattern: str) -> None:
     """With Python's own `re` each of these takes hours."""
     begin_s = time.thread_time()
     assert not patterns.Pattern(pattern).found_in("a" * 20_000 + "!")
     assert time.thread_time() - begin_s < 2  # 0.05 s of work; `thread_time`: others do not count
 
 
-def test_patterns_that_would_take_long_are_refused() -> None:
+def test_too_expensive_match_raises_too_hard() -> None:
     made = patterns.Pattern("^(" + "|".join(f"{'.' * n}x" for n in range(1, 130)) + ")*$")
     chance = random.Random(1)
     with pytest.raises(patterns.TooHard):

@@ -59,7 +59,7 @@ async def nodes(certificates: pki.Pki, node: Node) -> AsyncIterator[memory_looku
         yield memory_lookup.MemoryLookup((resource.NODES, known))
 
 
-def gone() -> asgi.Hijacked:
+def raise_disconnected() -> asgi.Hijacked:
     raise asgi.Disconnected
 
 
@@ -71,7 +71,7 @@ async def send(message: asgi.Message) -> None:
     raise AssertionError(f"unexpected message: {message}")
 
 
-async def test_a_client_that_left_meanwhile_leaves_nothing_at_the_node(
+async def test_disconnected_client_leaves_no_connection_to_the_node(
     certificates: pki.Pki, node: Node, nodes: memory_lookup.MemoryLookup
 ) -> None:
     scope = {
@@ -79,7 +79,7 @@ async def test_a_client_that_left_meanwhile_leaves_nothing_at_the_node(
         "path": "/api/v1/namespaces/default/pods/p/exec",
         "query_string": b"command=true&stdout=true",
         "headers": [],
-        "extensions": {asgi.HIJACK: gone},
+        "extensions": {asgi.HIJACK: raise_disconnected},
     }
     asked = requests.parse(
         asgi.Request(scope, receive), user=authn.ADMIN, find=lambda *_: resource.PODS

@@ -123,7 +123,7 @@ class Client:
     def body(self) -> bytes:
         return b"".join(m.get("body", b"") for m in self.sent)
 
-    def asks(self, query: bytes = b"") -> requests.ApiRequest:
+    def request(self, query: bytes = b"") -> requests.ApiRequest:
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/{NAME}/log"
         scope = {"method": "GET", "path": path, "query_string": query, "headers": []}
         return requests.parse(
@@ -133,7 +133,7 @@ class Client:
 
 async def test_whole_log_is_passed_on(logs: podlogs.PodLogs, port: int, kubelet: Kubelet) -> None:
     client = Client()
-    asked = client.asks(b"tailLines=5&timestamps=True&previous=false&pretty=x&container=main")
+    asked = client.request(b"tailLines=5&timestamps=True&previous=false&pretty=x&container=main")
     await logs.send(pod("main", "side"), asked, reader=nodes(port), response=client.response)
     assert client.sent[0]["status"] == 200
     assert client.body == b"line 1\n"
@@ -149,7 +149,7 @@ async def test_followed_log_comes_line_by_line(
         group.create_task(
             logs.send(
                 pod("main"),
-                client.asks(b"follow"),
+                client.request(b"follow"),
                 reader=nodes(port),
                 response=client.response,
             )
@@ -160,7 +160,7 @@ async def test_followed_log_comes_line_by_line(
     assert client.body == b"line 1\nline 2\n"
 
 
-async def test_client_that_leaves_ends_the_stream_on_the_node(
+async def test_disconnected_client_ends_the_stream_on_the_node(
     logs: podlogs.PodLogs, port: int, kubelet: Kubelet
 ) -> None:
     client = Client()
@@ -168,7 +168,7 @@ async def test_client_that_leaves_ends_the_stream_on_the_node(
         group.create_task(
             logs.send(
                 pod("main"),
-                client.asks(b"follow"),
+                client.request(b"follow"),
                 reader=nodes(port),
                 response=client.response,
             )
@@ -185,20 +185,22 @@ async def test_client_that_leaves_ends_the_stream_on_the_node(
         ("waiting", 400, 'container "waiting" is waiting to start'),
     ],
 )
-async def test_refusal_of_the_node_becomes_a_status(
+async def test_error_of_the_node_becomes_a_status(
     logs: podlogs.PodLogs, port: int, container: str, code: int, text: str
 ) -> None:
     client = Client()
     with pytest.raises(statuses.StatusError) as caught:
-        await logs.send(pod(container), client.asks(), reader=nodes(port), response=client.response)
+        await logs.send(
+            pod(container), client.request(), reader=nodes(port), response=client.response
+        )
     assert (caught.value.code, caught.value.message) == (code, text)
     assert client.sent == []
 
 
-async def test_node_that_cannot_be_reached_is_named(logs: podlogs.PodLogs) -> None:
+async def test_unreachable_node_is_named(logs: podlogs.PodLogs) -> None:
     client = Client()
     with pytest.raises(statuses.StatusError, match="node local cannot be reached") as caught:
-        await logs.send(pod("main"), client.asks(), reader=nodes(1), response=client.response)
+        await logs.send(pod("main"), client.request(), reader=nodes(1), response=client.response)
     assert caught.value.code == 500
 
 
@@ -213,19 +215,19 @@ async def test_node_that_cannot_be_reached_is_named(logs: podlogs.PodLogs) -> No
         (pod("main"), b"sinceSeconds=x", 400, "invalid syntax"),
     ],
 )
-def test_questions_that_are_refused(
+def test_invalid_log_requests_are_rejected(
     found: dict[str, Any], query: bytes, code: int, text: str
 ) -> None:
-    asked = Client().asks(query)
+    asked = Client().request(query)
     with pytest.raises(statuses.StatusError) as caught:
         podlogs.target(found, asked.query, nodes(10250))
     assert caught.value.code == code
     assert text in caught.value.message
 
 
-def test_annotation_chooses_the_container() -> None:
+def test_annotation_selects_the_container() -> None:
     annotations = {"kubectl.kubernetes.io/default-container": "b"}
     found = pod("a", "b", annotations=annotations)
-    server, request = podlogs.target(found, Client().asks().query, nodes(10250))
+    server, request = podlogs.target(found, Client().request().query, nodes(10250))
     assert server == "https://127.0.0.1:10250"
     assert request.target() == "/containerLogs/default/talker/b"

@@ -9,7 +9,7 @@ from kilnwork.controlplane.apiserver import ports as pairs
 from kilnwork.kit import errors
 
 
-def test_a_free_pair_is_next_to_each_other_and_local() -> None:
+def test_free_pair_is_adjacent_and_local() -> None:
     ports = pairs.bind(0)
     try:
         assert ports.plain.getsockname() == ("127.0.0.1", ports.number + 1)
@@ -18,7 +18,7 @@ def test_a_free_pair_is_next_to_each_other_and_local() -> None:
         ports.close()
 
 
-def test_the_last_pair_is_preferred_while_it_is_free() -> None:
+def test_preferred_pair_is_taken_while_free() -> None:
     first = pairs.bind(0)
     number = first.number
     other = pairs.bind(0, preferred=number)
@@ -30,7 +30,7 @@ def test_the_last_pair_is_preferred_while_it_is_free() -> None:
     again.close()
 
 
-def test_a_free_pair_is_none_that_outgoing_connections_get() -> None:
+def test_free_pair_is_below_ephemeral_ports() -> None:
     first, last = map(int, pairs._EPHEMERAL.read_text().split())
     ports = pairs.bind(0)
     pair = {ports.number, ports.number + 1}
@@ -63,7 +63,7 @@ def _after_a_free_port() -> socket.socket:
             return taken
 
 
-def test_a_port_in_use_names_its_holder() -> None:
+def test_error_for_port_in_use_names_its_holder() -> None:
     with _after_a_free_port() as taken:
         port = taken.getsockname()[1]
         holder = f"process {os.getpid()} "
@@ -74,12 +74,12 @@ def test_a_port_in_use_names_its_holder() -> None:
 
 
 @pytest.mark.parametrize("port", [-1, 65535, 99999])
-def test_impossible_ports(port: int) -> None:
+def test_impossible_ports_are_rejected(port: int) -> None:
     with pytest.raises(errors.ConfigurationError, match="choose one"):
         pairs.bind(port)
 
 
-def test_a_free_port_has_no_holder() -> None:
+def test_free_port_has_no_holder() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     assert pairs.port_holder(port) == ""

@@ -31,7 +31,7 @@ def body(version: bytes, kind: bytes, raw: bytes) -> bytes:
     return b"k8s\0" + field(1, field(1, version) + field(2, kind)) + field(2, raw)
 
 
-def test_a_config_map() -> None:
+def test_config_map_is_decoded() -> None:
     entry = field(1, b"key") + field(2, b"value")
     empty = field(1, b"none") + field(2, b"")
     labels = field(11, field(1, b"a") + field(2, b"b"))
@@ -47,7 +47,7 @@ def test_a_config_map() -> None:
     }
 
 
-def test_bytes_times_and_repeated_messages() -> None:
+def test_bytes_times_and_repeated_messages_are_decoded() -> None:
     secret = field(1, field(1, b"s")) + field(2, field(1, b"k") + field(2, b"\xff\0"))
     assert protobuf.decode(body(b"v1", b"Secret", secret))["data"] == {"k": "/wA="}
     owners = field(13, field(1, b"Pod") + field(6, 1)) + field(13, field(1, b"Task"))
@@ -57,12 +57,12 @@ def test_bytes_times_and_repeated_messages() -> None:
     assert found["ownerReferences"] == [{"kind": "Pod", "controller": True}, {"kind": "Task"}]
 
 
-def test_zero_is_kept_where_it_means_something() -> None:
+def test_zero_values_are_kept_unless_omitempty() -> None:
     found = protobuf.decode(body(b"meta.k8s.io/v1", b"DeleteOptions", field(1, 0)))
     assert found["gracePeriodSeconds"] == 0
 
 
-def test_a_pod_of_the_real_api_server() -> None:
+def test_pod_of_the_real_api_server_is_decoded() -> None:
     """Two responses to the same GET: all is the same, but for the nulls that Go's JSON has."""
     expected = without_nulls(msgspec.json.decode((GOLDEN / "pod.json").read_bytes()))
     assert protobuf.decode((GOLDEN / "pod.pb").read_bytes()) == expected
@@ -74,7 +74,7 @@ def without_nulls(value: Any) -> Any:
     return [without_nulls(v) for v in value] if isinstance(value, list) else value
 
 
-def test_other_kinds_are_to_be_sent_as_json() -> None:
+def test_unknown_kind_must_be_sent_as_json() -> None:
     with pytest.raises(protobuf.ProtobufError, match="Service is taken as application/json only"):
         protobuf.decode(body(b"v1", b"Service", b""))
 
@@ -83,13 +83,13 @@ def test_other_kinds_are_to_be_sent_as_json() -> None:
     "raw",
     [b"", b"{}", b"k8s\0\x0a\xff", b"k8s\0\x0b", b"k8s\0" + b"\xff" * 12, b"k8s\0\x0a\x02\x0a\x09"],
 )
-def test_rubbish_is_refused(raw: bytes) -> None:
+def test_invalid_protobuf_is_rejected(raw: bytes) -> None:
     with pytest.raises(protobuf.ProtobufError):
         protobuf.decode(raw)
 
 
 @pytest.mark.parametrize("seconds", [10**12, (1 << 62)])
-def test_a_time_that_no_calendar_has_is_refused(seconds: int) -> None:
+def test_time_out_of_range_is_rejected(seconds: int) -> None:
     stamped = field(1, b"x") + field(8, field(1, seconds))
     with pytest.raises(protobuf.ProtobufError):
         protobuf.decode(body(b"v1", b"ServiceAccount", field(1, stamped)))

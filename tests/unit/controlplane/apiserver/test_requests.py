@@ -15,12 +15,12 @@ def find(group: str, version: str, plural: str) -> resource.Resource | None:
     return None if served is None else served.resource
 
 
-async def nothing() -> dict[str, Any]:
+async def receive_nothing() -> dict[str, Any]:
     return {"type": "http.request", "body": b"", "more_body": False}
 
 
-def parsed(
-    method: str, path: str, query: str = "", *, receive: asgi.Receive = nothing
+def parse(
+    method: str, path: str, query: str = "", *, receive: asgi.Receive = receive_nothing
 ) -> requests.ApiRequest:
     scope = {
         "type": "http",
@@ -66,25 +66,27 @@ def parsed(
         ),
     ],
 )
-def test_paths(method: str, path: str, query: str, expected: tuple[str, ...]) -> None:
-    found = parsed(method, path, query)
+def test_resource_paths_are_parsed(
+    method: str, path: str, query: str, expected: tuple[str, ...]
+) -> None:
+    found = parse(method, path, query)
     assert found.resource is not None
     shown = (found.verb, found.resource.plural, found.namespace, found.name, found.subresource)
     assert shown == expected
 
 
 @pytest.mark.parametrize("path", ["/", "/api", "/api/v1", "/apis", "/apis/g/v1", "/version"])
-def test_paths_without_resource(path: str) -> None:
-    found = parsed("GET", path)
+def test_paths_without_resource_are_parsed(path: str) -> None:
+    found = parse("GET", path)
     assert (found.resource, found.verb) == (None, "get")
 
 
 @pytest.mark.parametrize(
     "path", ["/api/v1/things", "/apis/g/v1/pods", "/api/v2/pods", "/api/v1/namespaces/a/nodes"]
 )
-def test_unknown_resources(path: str) -> None:
+def test_unknown_resources_are_not_found(path: str) -> None:
     with pytest.raises(statuses.StatusError) as caught:
-        parsed("GET", path)
+        parse("GET", path)
     assert caught.value.code == 404
 
 
@@ -92,17 +94,17 @@ def test_unknown_resources(path: str) -> None:
     ("text", "expected"),
     [("", False), ("x=0", False), ("x=FALSE", False), ("x", True), ("x=", True), ("x=True", True)],
 )
-def test_flags(text: str, expected: bool) -> None:  # noqa: FBT001
+def test_flags_are_parsed_as_in_kubernetes(text: str, expected: bool) -> None:  # noqa: FBT001
     assert requests.Query.parse(text.encode()).flag("x") is expected
 
 
-def test_headers_and_content_type() -> None:
-    found = parsed("POST", "/api/v1/namespaces/a/pods")
+def test_headers_and_content_type_are_parsed() -> None:
+    found = parse("POST", "/api/v1/namespaces/a/pods")
     assert found.headers["a"] == "1,2"
     assert found.content_type == "application/json"
 
 
-async def test_bodies_are_limited_however_they_come() -> None:
+async def test_body_size_is_limited_with_and_without_length() -> None:
     parts = [b"x" * 60, b"y" * 60]
 
     async def receive() -> dict[str, Any]:
@@ -110,11 +112,11 @@ async def test_bodies_are_limited_however_they_come() -> None:
         return {"type": "http.request", "body": part, "more_body": bool(parts)}
 
     with pytest.raises(statuses.StatusError) as caught:
-        await parsed("POST", "/api/v1/namespaces/a/pods", receive=receive).body(limit=100)
+        await parse("POST", "/api/v1/namespaces/a/pods", receive=receive).body(limit=100)
     assert caught.value.code == 413
 
 
-async def test_a_client_that_leaves_half_way_is_noticed() -> None:
+async def test_disconnect_during_the_body_is_noticed() -> None:
     messages: list[dict[str, Any]] = [
         {"type": "http.request", "body": b"{", "more_body": True},
         {"type": "http.disconnect"},
@@ -124,11 +126,11 @@ async def test_a_client_that_leaves_half_way_is_noticed() -> None:
         return messages.pop(0)
 
     with pytest.raises(asgi.Disconnected):
-        await parsed("POST", "/api/v1/namespaces/a/pods", receive=receive).body(limit=100)
+        await parse("POST", "/api/v1/namespaces/a/pods", receive=receive).body(limit=100)
 
 
 @pytest.mark.parametrize("value", ["1_0", " 5", "٣", "1.5", "0x10", "abc", "9" * 20, "9" * 5000])
-def test_only_plain_numbers_are_numbers(value: str) -> None:
+def test_only_plain_integers_are_numbers(value: str) -> None:
     with pytest.raises(statuses.StatusError) as caught:
         requests.Query({"limit": value}).number("limit")
     assert caught.value.code == 400

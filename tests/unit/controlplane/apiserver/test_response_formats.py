@@ -18,11 +18,11 @@ from kilnwork.controlplane.apiserver import response_formats, statuses
         ("application/json, */*", "object"),
     ],
 )
-def test_the_form_follows_the_accept_header(accept: str, form: str) -> None:
+def test_format_follows_the_accept_header(accept: str, form: str) -> None:
     assert response_formats.negotiate_shape(accept, custom=False) == form
 
 
-def test_nothing_acceptable() -> None:
+def test_unsupported_accept_header_is_not_acceptable() -> None:
     with pytest.raises(statuses.StatusError) as caught:
         response_formats.negotiate_shape("application/vnd.kubernetes.protobuf", custom=False)
     assert caught.value.code == 406
@@ -38,5 +38,5 @@ def test_nothing_acceptable() -> None:
         ("application/json;q=x", response_formats.JSON),
     ],
 )
-def test_yaml_only_for_who_prefers_it(accept: str, media: str) -> None:
+def test_yaml_is_sent_only_if_preferred(accept: str, media: str) -> None:
     assert response_formats.error_media_type(accept) == media

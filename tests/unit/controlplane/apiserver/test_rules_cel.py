@@ -20,24 +20,24 @@ def served(**spec: Any) -> builtin.ServedResource:
     return builtin.custom(KIND, {"schema": {"openAPIV3Schema": schema}})
 
 
-def judged(kind: builtin.ServedResource, spec: Any, old: Any = None) -> list[str]:
+def problems_of(kind: builtin.ServedResource, spec: Any, old: Any = None) -> list[str]:
     before = None if old is None else {"spec": old}
     return [str(cause) for cause in rules_cel.validate(kind, {"spec": spec}, old=before)]
 
 
-def ruled(rule: str, **more: Any) -> list[dict[str, Any]]:
+def cel_rules(rule: str, **more: Any) -> list[dict[str, Any]]:
     return [{"rule": rule, **more}]
 
 
 COUNT = {"properties": {"count": {"type": "integer"}}}
 
 
-def test_a_rule_says_where_and_why() -> None:
+def test_broken_rule_names_field_and_message() -> None:
     kind = served(
-        **COUNT, **{"x-kubernetes-validations": ruled("self.count < 100", message="too big")}
+        **COUNT, **{"x-kubernetes-validations": cel_rules("self.count < 100", message="too big")}
     )
-    assert judged(kind, {"count": 99}) == []
-    assert judged(kind, {"count": 100}) == ['spec: Invalid value: "object": too big']
+    assert problems_of(kind, {"count": 99}) == []
+    assert problems_of(kind, {"count": 100}) == ['spec: Invalid value: "object": too big']
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def test_a_rule_says_where_and_why() -> None:
         ({"reason": "FieldValueDuplicate"}, 'spec: Duplicate value: "object"'),
     ],
 )
-def test_a_rule_has_its_own_words(more: dict[str, Any], message: str) -> None:
-    kind = served(**COUNT, **{"x-kubernetes-validations": ruled("self.count < 100", **more)})
-    assert judged(kind, {"count": 100}) == [message]
+def test_rule_can_have_its_own_message_and_reason(more: dict[str, Any], message: str) -> None:
+    kind = served(**COUNT, **{"x-kubernetes-validations": cel_rules("self.count < 100", **more)})
+    assert problems_of(kind, {"count": 100}) == [message]
 
 
 @pytest.mark.parametrize(
@@ -70,68 +70,73 @@ def test_a_rule_has_its_own_words(more: dict[str, Any], message: str) -> None:
         ("!has(self[0].a) || self[0].a in [1, 2]", [{"a": 1}], [{"a": 3}]),
     ],
 )
-def test_what_cel_knows(rule: str, good: Any, bad: Any) -> None:
-    kind = served(properties={"list": {"type": "array", "x-kubernetes-validations": ruled(rule)}})
-    assert judged(kind, {"list": good}) == []
-    assert judged(kind, {"list": bad}) == [
+def test_cel_features_are_supported(rule: str, good: Any, bad: Any) -> None:
+    kind = served(
+        properties={"list": {"type": "array", "x-kubernetes-validations": cel_rules(rule)}}
+    )
+    assert problems_of(kind, {"list": good}) == []
+    assert problems_of(kind, {"list": bad}) == [
         f'spec.list: Invalid value: "array": failed rule: {rule}'
     ]
 
 
-def test_what_cannot_be_computed_is_refused() -> None:
-    kind = served(**COUNT, **{"x-kubernetes-validations": ruled("10 / self.count > 1")})
-    assert judged(kind, {"count": 2}) == []
-    (message,) = judged(kind, {"count": 0})
+def test_evaluation_error_rejects_the_object() -> None:
+    kind = served(**COUNT, **{"x-kubernetes-validations": cel_rules("10 / self.count > 1")})
+    assert problems_of(kind, {"count": 2}) == []
+    (message,) = problems_of(kind, {"count": 0})
     assert message.endswith("evaluating rule: 10 / self.count > 1")
 
 
-def test_names_are_escaped_in_structs_and_not_in_maps() -> None:
+def test_names_are_escaped_in_structs_but_not_in_maps() -> None:
     rule = "self.a__dash__b == self.__in__ && self.map['c-d'] == 1"
     properties = {
         "a-b": {"type": "integer"},
         "in": {"type": "integer"},
         "map": {"type": "object", "additionalProperties": {"type": "integer"}},
     }
-    kind = served(properties=properties, **{"x-kubernetes-validations": ruled(rule)})
-    assert judged(kind, {"a-b": 1, "in": 1, "map": {"c-d": 1}}) == []
-    assert judged(kind, {"a-b": 1, "in": 2, "map": {"c-d": 1}}) != []
+    kind = served(properties=properties, **{"x-kubernetes-validations": cel_rules(rule)})
+    assert problems_of(kind, {"a-b": 1, "in": 1, "map": {"c-d": 1}}) == []
+    assert problems_of(kind, {"a-b": 1, "in": 2, "map": {"c-d": 1}}) != []
 
 
-def test_types_are_those_of_the_schema() -> None:
+def test_values_have_types_of_the_schema() -> None:
     rule = "self.ratio / 2.0 == 0.5 && self.at < timestamp('2030-01-01T00:00:00Z')"
     properties = {"ratio": {"type": "number"}, "at": {"type": "string", "format": "date-time"}}
-    kind = served(properties=properties, **{"x-kubernetes-validations": ruled(rule)})
-    assert judged(kind, {"ratio": 1, "at": "2026-01-01T00:00:00Z"}) == []
+    kind = served(properties=properties, **{"x-kubernetes-validations": cel_rules(rule)})
+    assert problems_of(kind, {"ratio": 1, "at": "2026-01-01T00:00:00Z"}) == []
 
 
-def test_a_change_is_judged_by_both_sides() -> None:
-    fixed = {"type": "string", "x-kubernetes-validations": ruled("self == oldSelf", message="no")}
+def test_transition_rule_sees_self_and_old_self() -> None:
+    fixed = {
+        "type": "string",
+        "x-kubernetes-validations": cel_rules("self == oldSelf", message="no"),
+    }
     kind = served(properties={"a": fixed})
-    assert judged(kind, {"a": "x"}) == []
-    assert judged(kind, {"a": "x"}, {}) == []
-    assert judged(kind, {"a": "x"}, {"a": "x"}) == []
-    assert judged(kind, {"a": "y"}, {"a": "x"}) == ['spec.a: Invalid value: "string": no']
+    assert problems_of(kind, {"a": "x"}) == []
+    assert problems_of(kind, {"a": "x"}, {}) == []
+    assert problems_of(kind, {"a": "x"}, {"a": "x"}) == []
+    assert problems_of(kind, {"a": "y"}, {"a": "x"}) == ['spec.a: Invalid value: "string": no']
 
 
-def test_items_of_a_list_that_is_a_map_have_a_before() -> None:
+def test_items_of_map_lists_have_an_old_self() -> None:
     item = {
         "type": "object",
         "properties": {"name": {"type": "string"}, "n": {"type": "integer"}},
-        "x-kubernetes-validations": ruled("self.n >= oldSelf.n", message="falls"),
+        "x-kubernetes-validations": cel_rules("self.n >= oldSelf.n", message="falls"),
     }
     keyed = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
     old = {"a": [{"name": "x", "n": 5}, {"name": "y", "n": 1}]}
     new = {"a": [{"name": "y", "n": 1}, {"name": "x", "n": 4}, {"name": "z", "n": 0}]}
     by_name = served(properties={"a": {"type": "array", "items": item, **keyed}})
-    assert judged(by_name, new, old) == ['spec.a[1]: Invalid value: "object": falls']
+    assert problems_of(by_name, new, old) == ['spec.a[1]: Invalid value: "object": falls']
     plain = served(properties={"a": {"type": "array", "items": item}})
-    assert judged(plain, new, old) == []
+    assert problems_of(plain, new, old) == []
 
 
-def test_what_is_as_it_was_is_not_judged_again() -> None:
-    kind = served(**COUNT, **{"x-kubernetes-validations": ruled("self.count < 100")})
-    assert judged(kind, {"count": 200}, {"count": 200}) == []
-    assert judged(kind, {"count": 201}, {"count": 200}) != []
+def test_unchanged_values_are_not_validated_again() -> None:
+    kind = served(**COUNT, **{"x-kubernetes-validations": cel_rules("self.count < 100")})
+    assert problems_of(kind, {"count": 200}, {"count": 200}) == []
+    assert problems_of(kind, {"count": 201}, {"count": 200}) != []
 
 
 @pytest.mark.parametrize(
@@ -151,7 +156,7 @@ def test_rules_that_are_not_enforced_are_reported(rule: dict[str, Any], why: str
     assert bool(rules_cel.unenforced(rule)) is bool(why)
     if why:
         kind = served(**{"x-kubernetes-validations": [rule]})
-        assert judged(kind, {"a": "x"}) == []
+        assert problems_of(kind, {"a": "x"}) == []
 
 
 @pytest.fixture
@@ -163,19 +168,19 @@ def without_the_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("without_the_library")
-def test_without_the_extra_nothing_is_held_and_that_is_said() -> None:
-    kind = served(**COUNT, **{"x-kubernetes-validations": ruled("self.count < 100")})
-    assert judged(kind, {"count": 200}) == []
+def test_without_the_cel_library_rules_are_reported_unenforced() -> None:
+    kind = served(**COUNT, **{"x-kubernetes-validations": cel_rules("self.count < 100")})
+    assert problems_of(kind, {"count": 200}) == []
     assert "common-expression-language" in rules_cel.unenforced({"rule": "self.count < 100"})
 
 
 @pytest.mark.parametrize(
     "deep", ["1+" * 2000 + "1 == 1", "(" * 2000 + "true" + ")" * 2000, "!" * 4000 + "true"]
 )
-def test_deep_rules_do_no_harm(deep: str) -> None:
+def test_deeply_nested_rules_do_not_crash(deep: str) -> None:
     assert len(deep) <= cel.MAX_CHARS
-    assert len(judged(served(**{"x-kubernetes-validations": ruled(deep)}), {})) <= 1
+    assert len(problems_of(served(**{"x-kubernetes-validations": cel_rules(deep)}), {})) <= 1
 
 
-def test_our_own_rules_are_held_in_python() -> None:
+def test_rules_of_our_kinds_are_enforced_in_python() -> None:
     assert not any(served_kinds.kind_of(kind).rules for kind in kinds.OURS)

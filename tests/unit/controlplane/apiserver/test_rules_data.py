@@ -19,13 +19,13 @@ def fields(found: Iterable[causes.Cause]) -> list[str]:
     return [cause.field for cause in found]
 
 
-def test_string_data_goes_over_data() -> None:
+def test_string_data_overrides_data() -> None:
     secret: Json = {"data": {"a": "old", "b": "kept"}, "stringData": {"a": "new"}}
     rules_data.default_secret(secret)
     assert secret == {"type": "Opaque", "data": {"a": b64(b"new"), "b": "kept"}}
 
 
-def test_a_given_type_stays() -> None:
+def test_given_secret_type_is_kept() -> None:
     secret = {"type": "t"}
     rules_data.default_secret(secret)
     assert secret == {"type": "t"}
@@ -44,11 +44,11 @@ def test_a_given_type_stays() -> None:
         ({"type": "kubernetes.io/basic-auth", "data": {"password": ""}}, []),
     ],
 )
-def test_secrets(secret: Json, wrong: list[str]) -> None:
+def test_invalid_secrets_are_rejected(secret: Json, wrong: list[str]) -> None:
     assert fields(rules_data.validate_secret(secret)) == wrong
 
 
-def test_values_of_secrets_are_in_no_error() -> None:
+def test_errors_contain_no_secret_values() -> None:
     with pytest.raises(statuses.StatusError) as refused:
         list(rules_data.validate_secret({"data": {"a": "hunter2!"}}))
     assert refused.value.code == 400
@@ -67,7 +67,7 @@ def test_values_of_secrets_are_in_no_error() -> None:
         ({"data": {"a": "x" * rules_data.MAX_BYTES}, "binaryData": {"b": "eA=="}}, [""]),
     ],
 )
-def test_config_maps(config: Json, wrong: list[str]) -> None:
+def test_invalid_config_maps_are_rejected(config: Json, wrong: list[str]) -> None:
     assert fields(rules_data.validate_config_map(config)) == wrong
 
 
@@ -81,11 +81,11 @@ def test_config_maps(config: Json, wrong: list[str]) -> None:
         ({"immutable": True}, {"immutable": True, "binaryData": {"a": ""}}, ["binaryData"]),
     ],
 )
-def test_what_is_immutable_stays(old: Json, new: Json, wrong: list[str]) -> None:
+def test_immutable_data_cannot_change(old: Json, new: Json, wrong: list[str]) -> None:
     assert fields(rules_data.validate_config_map_update(old, new)) == wrong
 
 
-def test_the_type_of_a_secret_stays() -> None:
+def test_type_of_a_secret_cannot_change() -> None:
     assert fields(rules_data.validate_secret_update({"type": "a"}, {"type": "b"})) == ["type"]
     assert fields(rules_data.validate_secret_update({"type": "a"}, {"type": "a"})) == []
 
@@ -99,5 +99,5 @@ def test_the_type_of_a_secret_stays() -> None:
         ({"leaseTransitions": -1}, ["spec.leaseTransitions"]),
     ],
 )
-def test_leases(spec: Json, wrong: list[str]) -> None:
+def test_invalid_leases_are_rejected(spec: Json, wrong: list[str]) -> None:
     assert fields(rules_data.validate_lease({"spec": spec})) == wrong

@@ -52,11 +52,11 @@ def of_schema(schema: Json) -> list[str]:
         ),
     ],
 )
-def test_definitions(spec: Json, wrong: list[str]) -> None:
+def test_invalid_definitions_are_rejected(spec: Json, wrong: list[str]) -> None:
     assert fields(definition(**spec)) == wrong
 
 
-def test_the_name_is_made_of_plural_and_group() -> None:
+def test_name_must_be_plural_and_group() -> None:
     found = definition()
     found["metadata"]["name"] = "other"
     assert fields(found) == ["metadata.name"]
@@ -94,11 +94,11 @@ def test_groups_of_kubernetes_need_approval(said: str, *, good: bool) -> None:
         ({"type": "object", "x-kubernetes-list-type": "bag"}, [".x-kubernetes-list-type"]),
     ],
 )
-def test_schemas_are_structural(schema: Json, wrong: list[str]) -> None:
+def test_non_structural_schemas_are_rejected(schema: Json, wrong: list[str]) -> None:
     assert of_schema(schema) == wrong
 
 
-def test_what_is_stored_stays() -> None:
+def test_stored_versions_and_identity_cannot_change() -> None:
     old = definition()
     old["status"] = {
         "conditions": [{"type": "Established", "status": "True"}],

@@ -10,7 +10,7 @@ Json = dict[str, Any]
 FIELD = "spec.ephemeralContainers"
 
 
-def debug(name: str = "d", **more: Any) -> Json:
+def debug_container(name: str = "d", **more: Any) -> Json:
     return {"name": name, "image": "i", **more}
 
 
@@ -19,13 +19,13 @@ def pod(*containers: Json) -> Json:
     return {"spec": {"containers": [main], "ephemeralContainers": list(containers)}}
 
 
-def wrong(old: Json, new: Json) -> list[tuple[str, str]]:
+def problems_of(old: Json, new: Json) -> list[tuple[str, str]]:
     return [(c.field, c.reason) for c in rules_ephemeral.validate(old, new)]
 
 
-def added(container: Json) -> list[str]:
+def problems_of_added(container: Json) -> list[str]:
     rules_ephemeral.default(new := pod(container), pod())
-    return [field for field, _ in wrong(pod(), new)]
+    return [field for field, _ in problems_of(pod(), new)]
 
 
 @pytest.mark.parametrize(
@@ -41,25 +41,25 @@ def added(container: Json) -> list[str]:
         ({"ports": []}, [f"{FIELD}[0].ports"]),
     ],
 )
-def test_a_new_container(more: Json, fields: list[str]) -> None:
-    assert added(debug(**more)) == fields
+def test_invalid_new_ephemeral_container_is_rejected(more: Json, fields: list[str]) -> None:
+    assert problems_of_added(debug_container(**more)) == fields
 
 
-def test_names_are_taken_by_all_containers() -> None:
-    assert added(debug("main")) == [f"{FIELD}[0].name"]
-    known = debug()
-    rules_ephemeral.default(new := pod(known, debug()), pod(known))
-    assert wrong(pod(known), new)[0] == (f"{FIELD}[1].name", "FieldValueDuplicate")
+def test_name_of_another_container_is_rejected() -> None:
+    assert problems_of_added(debug_container("main")) == [f"{FIELD}[0].name"]
+    known = debug_container()
+    rules_ephemeral.default(new := pod(known, debug_container()), pod(known))
+    assert problems_of(pod(known), new)[0] == (f"{FIELD}[1].name", "FieldValueDuplicate")
 
 
-def test_known_containers_are_not_judged_again() -> None:
-    known = debug(ports=[{}])
-    assert wrong(pod(known), pod(known)) == []
+def test_existing_containers_are_not_validated_again() -> None:
+    known = debug_container(ports=[{}])
+    assert problems_of(pod(known), pod(known)) == []
 
 
-def test_known_containers_stay() -> None:
-    known = debug()
-    assert wrong(pod(known), pod()) == [(FIELD, "FieldValueForbidden")]
-    changed = debug(image="other")
+def test_existing_containers_cannot_change_or_be_removed() -> None:
+    known = debug_container()
+    assert problems_of(pod(known), pod()) == [(FIELD, "FieldValueForbidden")]
+    changed = debug_container(image="other")
     rules_ephemeral.default(new := pod(changed), pod(known))
-    assert wrong(pod(known), new) == [(FIELD, "FieldValueForbidden")]
+    assert problems_of(pod(known), new) == [(FIELD, "FieldValueForbidden")]

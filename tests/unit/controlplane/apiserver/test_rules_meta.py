@@ -14,7 +14,7 @@ def fields(kind: resource.Resource, **metadata: Any) -> list[str]:
     return [cause.field for cause in rules_meta.validate(kind, {"metadata": metadata})]
 
 
-def changed(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+def problems_of_update(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     found = rules_meta.validate_update({"metadata": old}, {"metadata": new})
     return [cause.field for cause in found]
 
@@ -32,11 +32,11 @@ def changed(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
         (resource.CLUSTER_ROLES, "system:A", True),
     ],
 )
-def test_names_by_kind(kind: resource.Resource, name: str, *, good: bool) -> None:
+def test_name_rules_depend_on_the_kind(kind: resource.Resource, name: str, *, good: bool) -> None:
     assert fields(kind, name=name) == ([] if good else ["metadata.name"])
 
 
-def test_a_prefix_may_end_in_a_dash() -> None:
+def test_generate_name_may_end_in_a_dash() -> None:
     assert fields(resource.PODS, name="a", generateName="a-") == []
     assert fields(resource.PODS, name="a", generateName="A-") == ["metadata.generateName"]
 
@@ -62,7 +62,9 @@ def test_a_prefix_may_end_in_a_dash() -> None:
         ({"finalizers": ["own"]}, ["metadata.finalizers[0]"]),
     ],
 )
-def test_texts_owners_and_finalizers(more: dict[str, Any], wrong: list[str]) -> None:
+def test_invalid_labels_owners_and_finalizers_are_rejected(
+    more: dict[str, Any], wrong: list[str]
+) -> None:
     assert fields(resource.PODS, name="p", **more) == wrong
 
 
@@ -71,15 +73,15 @@ def test_custom_kinds_may_have_short_finalizers() -> None:
     assert fields(custom, name="p", finalizers=["own"]) == []
 
 
-def test_identity_never_changes() -> None:
+def test_identity_fields_cannot_change() -> None:
     old = {"name": "a", "uid": "1"}
-    assert changed(old, dict(old)) == []
-    assert changed(old, {"name": "b", "uid": "2"}) == ["metadata.name", "metadata.uid"]
+    assert problems_of_update(old, dict(old)) == []
+    assert problems_of_update(old, {"name": "b", "uid": "2"}) == ["metadata.name", "metadata.uid"]
 
 
 def test_finalizers_are_only_removed_while_an_object_is_deleted() -> None:
     old = {"deletionTimestamp": "t", "finalizers": ["a/b"]}
-    assert changed(old, {"deletionTimestamp": "t"}) == []
+    assert problems_of_update(old, {"deletionTimestamp": "t"}) == []
     more = {"deletionTimestamp": "t", "finalizers": ["a/b", "c/d"]}
-    assert changed(old, more) == ["metadata.finalizers"]
-    assert changed({}, {"finalizers": ["c/d"]}) == []
+    assert problems_of_update(old, more) == ["metadata.finalizers"]
+    assert problems_of_update({}, {"finalizers": ["c/d"]}) == []

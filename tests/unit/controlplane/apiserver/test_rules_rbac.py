@@ -27,7 +27,7 @@ EVE = authn.User("eve", groups=(authn.AUTHENTICATED,))
         (RULE | {"nonResourceURLs": ["/a"]}, True, ["nonResourceURLs"]),
     ],
 )
-def test_rules(rule: Json, *, cluster: bool, wrong: list[str]) -> None:
+def test_invalid_role_rules_are_rejected(rule: Json, *, cluster: bool, wrong: list[str]) -> None:
     found = rules_rbac.validate_role({"rules": [rule]}, cluster=cluster)
     assert [c.field for c in found] == [f"rules[0].{field}" for field in wrong]
 
@@ -42,7 +42,7 @@ def test_rules(rule: Json, *, cluster: bool, wrong: list[str]) -> None:
         ({"roleRef": ROLE | {"name": ""}}, False, ["roleRef.name"]),
     ],
 )
-def test_bindings(binding: Json, *, cluster: bool, wrong: list[str]) -> None:
+def test_invalid_bindings_are_rejected(binding: Json, *, cluster: bool, wrong: list[str]) -> None:
     found = rules_rbac.validate_role_binding(binding, cluster=cluster)
     assert [c.field for c in found] == wrong
 
@@ -62,12 +62,12 @@ def test_bindings(binding: Json, *, cluster: bool, wrong: list[str]) -> None:
         ({"kind": "Other", "name": "a"}, ["kind"]),
     ],
 )
-def test_subjects(subject: Json, wrong: list[str]) -> None:
+def test_invalid_subjects_are_rejected(subject: Json, wrong: list[str]) -> None:
     found = rules_rbac.validate_role_binding({"roleRef": ROLE, "subjects": [subject]})
     assert [c.field for c in found] == [f"subjects[0].{field}" for field in wrong]
 
 
-def test_groups_are_filled_in_but_for_accounts() -> None:
+def test_api_groups_are_defaulted_except_for_accounts() -> None:
     kinds = ("User", "Group", "ServiceAccount")
     binding: Json = {"roleRef": {"kind": "Role"}, "subjects": [{"kind": kind} for kind in kinds]}
     rules_rbac.default_role_binding(binding)
@@ -75,13 +75,13 @@ def test_groups_are_filled_in_but_for_accounts() -> None:
     assert [s.get("apiGroup") for s in binding["subjects"]] == [GROUP, GROUP, None]
 
 
-def test_the_role_of_a_binding_is_fixed() -> None:
+def test_role_of_a_binding_cannot_change() -> None:
     old, new = {"roleRef": ROLE}, {"roleRef": ROLE | {"name": "other"}}
     assert [c.field for c in rules_rbac.validate_role_binding_update(old, new)] == ["roleRef"]
     assert list(rules_rbac.validate_role_binding_update(old, old)) == []
 
 
-def test_no_user_grants_rights_that_they_lack() -> None:
+def test_users_cannot_grant_permissions_they_lack() -> None:
     authorizer = authz.Authorizer(memory_lookup.MemoryLookup())
     role = {"metadata": {"name": "r", "namespace": "n"}, "rules": [RULE]}
     with pytest.raises(statuses.StatusError) as refused:
@@ -91,7 +91,7 @@ def test_no_user_grants_rights_that_they_lack() -> None:
     rules_rbac.guard_role(role | {"rules": []}, user=EVE, authorizer=authorizer)
 
 
-def test_a_role_to_be_bound_must_be_there() -> None:
+def test_bound_role_must_exist() -> None:
     role = {"metadata": {"name": "r", "namespace": "n"}, "rules": []}
     stored = memory_lookup.MemoryLookup()
     binding = {"metadata": {"name": "b", "namespace": "n"}, "roleRef": ROLE}

@@ -12,15 +12,15 @@ PATHS = builtin.ScalePaths(spec=".spec.n", status=".status.n", selector=".status
 SERVED = builtin.ServedResource(resource=KIND, schema={}, scale=PATHS)
 
 
-def of(spec: Any, status: Any = None) -> dict[str, Any]:
+def scale_with(spec: Any, status: Any = None) -> dict[str, Any]:
     metadata = {"name": "a", "namespace": "ns", "uid": "u", "labels": {"a": "b"}}
     return scale_subresource.scale_of(
         SERVED, {"metadata": metadata, "spec": spec, "status": status}
     )
 
 
-def test_the_numbers_stand_where_the_definition_says() -> None:
-    found = of({"n": 3}, {"n": 2, "labels": "a=b"})
+def test_replica_fields_are_those_of_the_definition() -> None:
+    found = scale_with({"n": 3}, {"n": 2, "labels": "a=b"})
     assert found == {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
@@ -30,19 +30,19 @@ def test_the_numbers_stand_where_the_definition_says() -> None:
     }
 
 
-def test_what_is_not_known_yet_is_zero() -> None:
-    assert of({"n": 0})["spec"] == {"replicas": 0}
-    assert of({"n": 1})["status"] == {"replicas": 0}
+def test_missing_status_replicas_are_zero() -> None:
+    assert scale_with({"n": 0})["spec"] == {"replicas": 0}
+    assert scale_with({"n": 1})["status"] == {"replicas": 0}
 
 
 @pytest.mark.parametrize("spec", [{}, {"n": None}, None])
-def test_an_object_without_a_number_has_no_scale(spec: Any) -> None:
+def test_object_without_replicas_has_no_scale(spec: Any) -> None:
     with pytest.raises(statuses.StatusError, match=r"\.spec\.n") as refused:
-        of(spec)
+        scale_with(spec)
     assert refused.value.code == 500
 
 
-def test_a_kind_without_the_subresource_has_no_such_path() -> None:
+def test_kind_without_scale_subresource_is_not_found() -> None:
     plain = builtin.ServedResource(resource=KIND, schema={})
     with pytest.raises(statuses.StatusError) as refused:
         scale_subresource.scale_of(plain, {"metadata": {}, "spec": {"n": 1}})

@@ -8,7 +8,7 @@ from kilnwork.api import kinds, resource
 from kilnwork.controlplane.apiserver import statuses
 
 
-def test_one_cause_reads_as_a_sentence_and_many_as_a_list() -> None:
+def test_message_lists_several_causes_in_brackets() -> None:
     missing = statuses.Cause("spec.a", "FieldValueRequired", "Required value")
     wrong = statuses.Cause("spec.b", "FieldValueInvalid", 'Invalid value: "x": no')
     one = statuses.invalid(kinds.TASKS, "t", [missing])
@@ -36,20 +36,22 @@ def test_one_cause_reads_as_a_sentence_and_many_as_a_list() -> None:
         (statuses.unavailable("x"), 503, "ServiceUnavailable"),
     ],
 )
-def test_documents(error: statuses.StatusError, code: int, reason: str) -> None:
+def test_errors_become_status_documents(
+    error: statuses.StatusError, code: int, reason: str
+) -> None:
     document = json.loads(error.body())
     assert (document["kind"], document["apiVersion"]) == ("Status", "v1")
     assert (document["status"], document["code"], document["reason"]) == ("Failure", code, reason)
     assert document["message"] == error.message
 
 
-def test_waiting_time_is_in_header_and_body() -> None:
+def test_retry_time_is_in_header_and_body() -> None:
     error = statuses.unavailable("busy", retry_after_s=3)
     assert error.headers["Retry-After"] == "3"
     assert error.details["retryAfterSeconds"] == 3
 
 
-def test_a_refusal_names_its_object() -> None:
+def test_refused_error_names_its_object() -> None:
     error = statuses.refused(resource.PODS, "p", "not today")
     assert error.message == 'pods "p" is forbidden: not today'
     assert error.details == {"name": "p", "kind": "pods"}

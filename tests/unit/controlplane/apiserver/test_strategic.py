@@ -31,7 +31,7 @@ A, B, C = {"name": "a", "value": "1"}, {"name": "b"}, {"name": "c"}
         ({"env": [5]}, {"env": [A]}, {"env": [5, A]}),
     ],
 )  # fmt: skip
-def test_what_a_patch_makes(target: Any, patch: Any, expected: Any) -> None:
+def test_patch_merges_lists_and_obeys_directives(target: Any, patch: Any, expected: Any) -> None:
     before = json.dumps(target)
     assert strategic.merge(target, patch) == expected
     assert json.dumps(target) == before
@@ -45,13 +45,13 @@ def test_what_a_patch_makes(target: Any, patch: Any, expected: Any) -> None:
         {"$unknown": 1},
     ],
 )
-def test_a_patch_that_makes_no_sense_is_a_bad_request(patch: Any) -> None:
+def test_invalid_patch_is_a_bad_request(patch: Any) -> None:
     with pytest.raises(statuses.StatusError) as caught:
         strategic.merge({"env": [A]}, patch)
     assert caught.value.code == 400
 
 
-def test_an_item_without_its_key_is_an_error_of_the_server() -> None:
+def test_item_without_merge_key_is_a_server_error() -> None:
     """As the real one has it: 500, with the item as Go prints it."""
     with pytest.raises(statuses.StatusError) as caught:
         strategic.merge({"env": [A]}, {"env": [{"value": "no key"}]})

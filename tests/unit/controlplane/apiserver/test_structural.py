@@ -11,11 +11,11 @@ SCHEMA = crd.definition(kinds.TASKS)["spec"]["versions"][0]["schema"]["openAPIV3
 OBJECT = crd.definition(kinds.TASK_OBJECTS)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
 
-def said(spec: dict[str, Any]) -> list[str]:
+def problems_of(spec: dict[str, Any]) -> list[str]:
     return [str(cause) for cause in structural.validate(SCHEMA, {"spec": spec})]
 
 
-def test_unknown_fields_are_left_out_and_named() -> None:
+def test_unknown_fields_are_dropped_and_reported() -> None:
     given: dict[str, Any] = {
         "metadata": {"name": "x", "labels": {"a": "b"}},
         "spec": {"foo": 1, "env": [{"name": "A"}, {"name": "B", "valeu": "x"}]},
@@ -28,7 +28,7 @@ def test_unknown_fields_are_left_out_and_named() -> None:
     assert given["spec"]["foo"] == 1
 
 
-def test_defaults_come_in_where_their_parent_is() -> None:
+def test_defaults_are_filled_in_only_below_existing_parents() -> None:
     obj, _ = structural.prune_and_default(SCHEMA, {"spec": {"retry": {"maxAttempts": 2}}})
     spec = obj["spec"]
     assert (spec["clusterName"], spec["run"], spec["outputType"]) == ("default", 1, "json")
@@ -52,10 +52,10 @@ def test_nulls_are_dropped_defaulted_or_kept() -> None:
     assert structural.validate(SCHEMA, obj) == []
 
 
-def test_whole_numbers_may_be_written_with_a_point() -> None:
+def test_integral_floats_become_integers() -> None:
     obj, _ = structural.prune_and_default(SCHEMA, {"spec": {"run": 2.0}})
     assert isinstance(obj["spec"]["run"], int)
-    assert said({"run": 2.5}) == [
+    assert problems_of({"run": 2.5}) == [
         'spec.run: Invalid value: "number": spec.run in body must be of type integer: "number"'
     ]
 
@@ -153,15 +153,15 @@ def test_data_of_a_task_object_is_any_json(data: Any) -> None:
         ),
     ],
 )
-def test_texts_of_kubernetes(spec: dict[str, Any], text: str) -> None:
-    assert said(spec) == [text]
+def test_messages_match_kubernetes(spec: dict[str, Any], text: str) -> None:
+    assert problems_of(spec) == [text]
 
 
-def test_everything_wrong_is_listed() -> None:
-    assert len(said({"run": 0, "image": 1, "args": {}, "env": [{}]})) == 4
+def test_all_violations_are_listed() -> None:
+    assert len(problems_of({"run": 0, "image": 1, "args": {}, "env": [{}]})) == 4
 
 
-def test_unknown_fields_by_validation_mode() -> None:
+def test_unknown_fields_depend_on_validation_mode() -> None:
     paths = ["spec.foo", "spec.bar"]
     assert structural.unknown_fields(paths, field_validation="Ignore") == []
     assert structural.unknown_fields(paths, field_validation="Warn") == [
@@ -176,7 +176,7 @@ def test_unknown_fields_by_validation_mode() -> None:
     assert structural.unknown_fields([], field_validation="Strict") == []
 
 
-def test_defaults_cannot_fill_the_memory() -> None:
+def test_total_size_of_defaults_is_bounded() -> None:
     """20,000 empty items of a list with 100 kB each."""
     item = {"type": "object", "properties": {"a": {"type": "string", "default": "x" * 100_000}}}
     schema = {"type": "object", "properties": {"l": {"type": "array", "items": item}}}
@@ -188,7 +188,7 @@ OLD = {"spec": {"run": 0, "suspend": True}, "status": {"attempts": 1}}
 """What a schema that became stricter would refuse now."""
 
 
-def test_what_does_not_change_is_let_be() -> None:
+def test_unchanged_values_are_not_validated() -> None:
     same = {"run": 0, "suspend": True}
     assert structural.validate(SCHEMA, {**OLD, "spec": same}, old=OLD) == []
     assert structural.validate(SCHEMA, {**OLD, "status": {"attempts": 2}}, old=OLD) == []
@@ -196,12 +196,12 @@ def test_what_does_not_change_is_let_be() -> None:
     assert found.field == "spec.run"
 
 
-def test_one_is_not_true() -> None:
+def test_one_and_true_are_different_values() -> None:
     (found,) = structural.validate(SCHEMA, {**OLD, "spec": {"run": 0, "suspend": 1}}, old=OLD)
     assert found.field == "spec.suspend"
 
 
-def test_what_is_taken_away_from_required_fields_is_missed() -> None:
+def test_removed_required_field_is_reported() -> None:
     schema = {"type": "object", "required": ["a", "b"], "properties": {}}
     (found,) = structural.validate(schema, {"b": 1}, old={"a": 1, "b": 1})
     assert found.field == "a"

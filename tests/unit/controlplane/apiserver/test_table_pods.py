@@ -51,7 +51,7 @@ def container(**state: Any) -> dict[str, Any]:
         (init(running={}), "Init:0/1"),
     ],
 )
-def test_status(status: dict[str, Any], word: str) -> None:
+def test_status_cell_matches_kubectl(status: dict[str, Any], word: str) -> None:
     assert cells(status, spec={"initContainers": [{"name": "i"}]})[1] == word
 
 
@@ -63,12 +63,12 @@ def test_status(status: dict[str, Any], word: str) -> None:
         ({"phase": "Running", "reason": "NodeLost"}, "Unknown"),
     ],
 )
-def test_a_pod_that_is_deleted(status: dict[str, Any], word: str) -> None:
+def test_deleted_pod_is_terminating(status: dict[str, Any], word: str) -> None:
     assert cells(status, deletionTimestamp="t")[1] == word
 
 
 @pytest.mark.parametrize(("ready", "word"), [("True", "Running"), ("False", "NotReady")])
-def test_a_completed_container_beside_one_that_runs(ready: str, word: str) -> None:
+def test_completed_container_does_not_hide_a_running_one(ready: str, word: str) -> None:
     done = {"name": "d", "state": {"terminated": {"reason": "Completed"}}}
     conditions = [{"type": "Ready", "status": ready}]
     status = {"phase": "Running", "containerStatuses": [done, RUNS], "conditions": conditions}
@@ -81,13 +81,13 @@ def test_sidecars_count_as_containers() -> None:
     assert cells(status, spec={"initContainers": [SIDECAR]})[:3:2] == ["2/2", "2"]
 
 
-def test_restarts_say_when_the_last_one_was() -> None:
+def test_restarts_cell_shows_time_of_the_last_one() -> None:
     last = {"terminated": {"finishedAt": clock.rfc3339(NOW - 30)}}
     status = {"containerStatuses": [RUNS | {"restartCount": 3, "lastState": last}]}
     assert cells(status)[2] == "3 (30s ago)"
 
 
-def test_where_it_runs() -> None:
+def test_wide_cells_show_node_and_address() -> None:
     assert cells({})[3:] == ["90s", "<none>", "<none>", "<none>", "<none>"]
     gates = [{"conditionType": "g"}, {"conditionType": "h"}]
     status = {
@@ -101,7 +101,7 @@ def test_where_it_runs() -> None:
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_a_row_says_that_the_pod_has_ended(phase: str) -> None:
+def test_row_of_finished_pod_has_completed_condition(phase: str) -> None:
     (found,) = table_pods.conditions(pod({"phase": phase}))
     assert (found["type"], found["reason"]) == ("Completed", phase)
     assert table_pods.conditions(pod({"phase": "Running"})) == []

@@ -69,7 +69,7 @@ def test_cluster_shows_the_reason_of_its_condition() -> None:
     assert found["Reason"] == "ServiceAccountMissing"
 
 
-def test_config_shows_its_expression_or_all_of_several() -> None:
+def test_config_shows_all_its_expressions() -> None:
     def shown(**cron: Any) -> Any:
         spec = {"schedule": {"cron": cron}}
         return cells(kinds.JOB_CONFIGS, {"metadata": metadata(), "spec": spec})["Cron"]
@@ -104,7 +104,7 @@ def pod(state: Json, *, phase: str = "Running", **status: Any) -> Json:
         ({"terminated": {"exitCode": 137, "signal": 9}}, "Signal:9"),
     ],
 )
-def test_pod_status_is_that_of_its_container(state: Json, shown: str) -> None:
+def test_pod_status_comes_from_its_container(state: Json, shown: str) -> None:
     assert cells(resource.PODS, pod(state))["Status"] == shown
 
 
@@ -117,7 +117,7 @@ def test_pod_counts_ready_containers_and_restarts() -> None:
     assert found["IP"] == "<none>"
 
 
-def test_pod_being_deleted_is_terminating_until_it_is_over() -> None:
+def test_deleted_pod_is_terminating_until_finished() -> None:
     running = pod({"running": {}})
     running["metadata"]["deletionTimestamp"] = ago(1)
     assert cells(resource.PODS, running)["Status"] == "Terminating"
@@ -131,7 +131,7 @@ def test_pod_without_status_is_shown() -> None:
     assert (found["Ready"], found["Restarts"]) == ("0/0", "0")
 
 
-def test_node() -> None:
+def test_node_cells() -> None:
     obj = {
         "metadata": {**metadata(), "labels": {"node-role.kubernetes.io/local": ""}},
         "spec": {"unschedulable": True},
@@ -147,7 +147,7 @@ def test_node() -> None:
     assert cells(resource.NODES, {"metadata": metadata()})["Status"] == "Unknown"
 
 
-def test_kube_event() -> None:
+def test_kube_event_cells() -> None:
     obj = {
         "metadata": metadata(),
         "involvedObject": {"kind": "Task", "name": "t"},
@@ -177,7 +177,7 @@ def test_role_binding_lists_its_subjects() -> None:
     assert (found["Role"], found["Users"], found["ServiceAccounts"]) == ("Role/r", "u", "n/a")
 
 
-def test_rows_carry_as_much_of_the_object_as_is_asked_for() -> None:
+def test_rows_contain_the_requested_part_of_the_object() -> None:
     obj = {"metadata": metadata(), "data": {"a": "b"}}
     served = served_kinds.kind_of(resource.CONFIG_MAPS)
 

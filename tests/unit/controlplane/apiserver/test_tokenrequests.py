@@ -20,42 +20,42 @@ NODE = authn.User("system:node:local", groups=("system:nodes", "system:authentic
 
 
 @pytest.fixture
-def minter() -> tokens.TokenIssuer:
+def token_issuer() -> tokens.TokenIssuer:
     key = ec.generate_private_key(ec.SECP256R1())
     return tokens.TokenIssuer(key, clock=clocks.ManualClock(), new_uid=ids.new_uid)
 
 
-def ask(
-    minter: tokens.TokenIssuer, spec: dict[str, Any] | None, *, user: authn.User = authn.ADMIN
+def issue_token(
+    token_issuer: tokens.TokenIssuer, spec: dict[str, Any] | None, *, user: authn.User = authn.ADMIN
 ) -> dict[str, Any]:
     return tokenrequests.issue_token(
         {} if spec is None else {"spec": spec},
         account=ACCOUNT,
-        minter=minter,
+        minter=token_issuer,
         reader=memory_lookup.MemoryLookup((resource.PODS, POD)),
         user=user,
     )
 
 
 @pytest.mark.parametrize("spec", [None, {}, {"audiences": [], "expirationSeconds": None}])
-def test_an_hour_for_this_server_is_the_default(
-    minter: tokens.TokenIssuer, spec: dict[str, Any] | None
+def test_default_token_lasts_an_hour_for_this_server(
+    token_issuer: tokens.TokenIssuer, spec: dict[str, Any] | None
 ) -> None:
-    response = ask(minter, spec)
+    response = issue_token(token_issuer, spec)
     assert (response["kind"], response["apiVersion"]) == (
         "TokenRequest",
         "authentication.k8s.io/v1",
     )
     assert response["spec"] == {"audiences": [tokens.API_AUDIENCE], "expirationSeconds": 3600}
-    claims = minter.verify(response["status"]["token"])
+    claims = token_issuer.verify(response["status"]["token"])
     assert claims is not None
     assert response["status"]["expirationTimestamp"] == clocks.rfc3339(claims.expires)
 
 
-def test_token_is_bound_to_a_pod_by_its_uid(minter: tokens.TokenIssuer) -> None:
+def test_token_is_bound_to_a_pod_by_its_uid(token_issuer: tokens.TokenIssuer) -> None:
     reference = {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": "pod-uid"}
-    response = ask(minter, {"boundObjectRef": reference}, user=NODE)
-    claims = minter.verify(response["status"]["token"])
+    response = issue_token(token_issuer, {"boundObjectRef": reference}, user=NODE)
+    claims = token_issuer.verify(response["status"]["token"])
     assert claims is not None
     assert claims.bound == tokens.Bound("Pod", "p", "pod-uid")
     assert response["spec"]["boundObjectRef"] == reference
@@ -72,16 +72,16 @@ def test_token_is_bound_to_a_pod_by_its_uid(minter: tokens.TokenIssuer) -> None:
         ({"boundObjectRef": {"kind": "Task", "name": "p"}}, 400, "cannot bind token"),
     ],
 )
-def test_what_cannot_be_met_is_refused(
-    minter: tokens.TokenIssuer, spec: dict[str, Any], code: int, text: str
+def test_invalid_token_requests_are_rejected(
+    token_issuer: tokens.TokenIssuer, spec: dict[str, Any], code: int, text: str
 ) -> None:
     with pytest.raises(statuses.StatusError) as caught:
-        ask(minter, spec)
+        issue_token(token_issuer, spec)
     assert caught.value.code == code
     assert text in caught.value.message
 
 
-def test_node_gets_tokens_for_its_pods_only(minter: tokens.TokenIssuer) -> None:
+def test_node_gets_only_tokens_bound_to_pods(token_issuer: tokens.TokenIssuer) -> None:
     with pytest.raises(statuses.StatusError, match="not bound to a pod") as caught:
-        ask(minter, {}, user=NODE)
+        issue_token(token_issuer, {}, user=NODE)
     assert caught.value.code == 403

@@ -24,13 +24,13 @@ def key() -> ec.EllipticCurvePrivateKey:
 
 
 @pytest.fixture
-def made(key: ec.EllipticCurvePrivateKey, clock: clocks.ManualClock) -> tokens.TokenIssuer:
+def issuer(key: ec.EllipticCurvePrivateKey, clock: clocks.ManualClock) -> tokens.TokenIssuer:
     return tokens.TokenIssuer(key, clock=clock, new_uid=ids.new_uid)
 
 
-def test_token_says_who_and_for_whom(made: tokens.TokenIssuer) -> None:
+def test_token_contains_account_and_audience(issuer: tokens.TokenIssuer) -> None:
     bound = tokens.Bound("Pod", "p", "pod-uid")
-    claims = made.verify(made.mint("ns", "sa", uid="u", bound=bound).token)
+    claims = issuer.verify(issuer.mint("ns", "sa", uid="u", bound=bound).token)
     assert claims is not None
     assert (claims.namespace, claims.service_account, claims.service_account_uid) == (
         "ns",
@@ -41,8 +41,8 @@ def test_token_says_who_and_for_whom(made: tokens.TokenIssuer) -> None:
     assert claims.audiences == (tokens.API_AUDIENCE,)
 
 
-def test_claims_have_the_form_of_kubernetes(made: tokens.TokenIssuer) -> None:
-    token = made.mint("ns", "sa", uid="u", seconds=600).token
+def test_claims_have_kubernetes_format(issuer: tokens.TokenIssuer) -> None:
+    token = issuer.mint("ns", "sa", uid="u", seconds=600).token
     said = jwt.decode(token, options={"verify_signature": False})
     assert said["sub"] == "system:serviceaccount:ns:sa"
     assert said["kubernetes.io"] == {
@@ -52,16 +52,16 @@ def test_claims_have_the_form_of_kubernetes(made: tokens.TokenIssuer) -> None:
     assert said["exp"] - said["iat"] == 600
 
 
-def test_token_ends(made: tokens.TokenIssuer, clock: clocks.ManualClock) -> None:
-    minted = made.mint("ns", "sa", uid="u", seconds=600)
+def test_token_expires(issuer: tokens.TokenIssuer, clock: clocks.ManualClock) -> None:
+    minted = issuer.mint("ns", "sa", uid="u", seconds=600)
     assert minted.expires == clock.wall() + 600
     clock.advance(599)
-    assert made.verify(minted.token) is not None
+    assert issuer.verify(minted.token) is not None
     clock.advance(1)
-    assert made.verify(minted.token) is None
+    assert issuer.verify(minted.token) is None
 
 
-def test_clock_set_back_a_little_is_forgiven(
+def test_clock_set_back_a_little_is_tolerated(
     key: ec.EllipticCurvePrivateKey, clock: clocks.ManualClock
 ) -> None:
     token = (
@@ -73,24 +73,24 @@ def test_clock_set_back_a_little_is_forgiven(
         assert (found is not None) is taken
 
 
-def test_other_audience_is_refused(made: tokens.TokenIssuer) -> None:
-    token = made.mint("ns", "sa", uid="u", audiences=["vault"]).token
-    assert made.verify(token) is None
-    assert made.verify(token, audience="vault") is not None
+def test_other_audience_is_rejected(issuer: tokens.TokenIssuer) -> None:
+    token = issuer.mint("ns", "sa", uid="u", audiences=["vault"]).token
+    assert issuer.verify(token) is None
+    assert issuer.verify(token, audience="vault") is not None
 
 
-def test_other_key_is_refused(made: tokens.TokenIssuer, clock: clocks.ManualClock) -> None:
+def test_other_key_is_rejected(issuer: tokens.TokenIssuer, clock: clocks.ManualClock) -> None:
     stranger = tokens.TokenIssuer(
         ec.generate_private_key(ec.SECP256R1()), clock=clock, new_uid=ids.new_uid
     )
-    assert made.verify(stranger.mint("ns", "sa", uid="u").token) is None
+    assert issuer.verify(stranger.mint("ns", "sa", uid="u").token) is None
 
 
-def test_tokens_that_choose_their_algorithm_are_refused(
-    made: tokens.TokenIssuer, key: ec.EllipticCurvePrivateKey
+def test_tokens_with_other_algorithms_are_rejected(
+    issuer: tokens.TokenIssuer, key: ec.EllipticCurvePrivateKey
 ) -> None:
     """`none`, and HS256 with the public key as secret (CVE-2015-9235)."""
-    _, payload, _ = made.mint("ns", "sa", uid="u").token.split(".")
+    _, payload, _ = issuer.mint("ns", "sa", uid="u").token.split(".")
     public = key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
@@ -98,11 +98,11 @@ def test_tokens_that_choose_their_algorithm_are_refused(
     def header(algorithm: str) -> str:
         return base64.urlsafe_b64encode(f'{{"alg":"{algorithm}"}}'.encode()).decode().strip("=")
 
-    assert made.verify(f"{header('none')}.{payload}.") is None
+    assert issuer.verify(f"{header('none')}.{payload}.") is None
     signed = f"{header('HS256')}.{payload}"
     mac = hmac.digest(public, signed.encode(), "sha256")
     signature = base64.urlsafe_b64encode(mac).decode().strip("=")
-    assert made.verify(f"{signed}.{signature}") is None
+    assert issuer.verify(f"{signed}.{signature}") is None
 
 
 @pytest.mark.parametrize(
@@ -115,19 +115,19 @@ def test_tokens_that_choose_their_algorithm_are_refused(
         {"exp": "soon"},
     ],
 )
-def test_claims_of_another_shape_are_refused(
-    made: tokens.TokenIssuer, key: ec.EllipticCurvePrivateKey, change: dict[str, object]
+def test_malformed_claims_are_rejected(
+    issuer: tokens.TokenIssuer, key: ec.EllipticCurvePrivateKey, change: dict[str, object]
 ) -> None:
-    claims = jwt.decode(made.mint("ns", "sa", uid="u").token, options={"verify_signature": False})
-    assert made.verify(jwt.encode(claims, key, "ES256")) is not None
-    assert made.verify(jwt.encode({**claims, **change}, key, "ES256")) is None
+    claims = jwt.decode(issuer.mint("ns", "sa", uid="u").token, options={"verify_signature": False})
+    assert issuer.verify(jwt.encode(claims, key, "ES256")) is not None
+    assert issuer.verify(jwt.encode({**claims, **change}, key, "ES256")) is None
 
 
 @pytest.mark.parametrize("text", ["", "x", "a.b.c", "é.é.é", "." * 100])
-def test_nonsense_is_refused(made: tokens.TokenIssuer, text: str) -> None:
-    assert made.verify(text) is None
+def test_malformed_tokens_are_rejected(issuer: tokens.TokenIssuer, text: str) -> None:
+    assert issuer.verify(text) is None
 
 
-def test_a_minted_token_does_not_show_itself(made: tokens.TokenIssuer) -> None:
-    minted = made.mint("ns", "sa", uid="u")
+def test_repr_of_minted_token_hides_the_token(issuer: tokens.TokenIssuer) -> None:
+    minted = issuer.mint("ns", "sa", uid="u")
     assert minted.token not in repr(minted)

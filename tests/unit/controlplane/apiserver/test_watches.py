@@ -31,7 +31,7 @@ async def hub(world: store_world.World) -> AsyncIterator[watches.WatchHub]:
     await found.stop()
 
 
-def wants(**more: Any) -> watch_stream.WatchRequest:
+def watch_request(**more: Any) -> watch_stream.WatchRequest:
     settings: dict[str, Any] = {
         "served": served_kinds.kind_of(CM),
         "chosen": EVERYTHING,
@@ -43,7 +43,7 @@ def wants(**more: Any) -> watch_stream.WatchRequest:
     return watch_stream.WatchRequest(**(settings | more))
 
 
-async def received(watch: watch_stream.WatchStream) -> list[tuple[str, str]]:
+async def received_events(watch: watch_stream.WatchStream) -> list[tuple[str, str]]:
     lines = await watch.take(1.0)
     decoded = [msgspec.json.decode(line) for line in (lines or b"").splitlines()]
     return [(d["type"], d["object"]["metadata"].get("name", "")) for d in decoded]
@@ -56,7 +56,7 @@ class Client:
         self.sent: list[dict[str, Any]] = []
         self._left = asyncio.Event()
 
-    def leave(self) -> None:
+    def disconnect(self) -> None:
         self._left.set()
 
     @property
@@ -71,11 +71,11 @@ class Client:
         self.sent.append(message)
 
 
-async def test_a_line_is_shared_by_all_watches(
+async def test_encoded_line_is_shared_by_all_watches(
     world: store_world.World, hub: watches.WatchHub
 ) -> None:
     start = world.store.sequence
-    one, two = hub.open(wants(start=start)), hub.open(wants(start=start))
+    one, two = hub.open(watch_request(start=start)), hub.open(watch_request(start=start))
     await world.create(CM, "a")
     first, second = await one.take(1.0), await two.take(1.0)
     assert first is not None
@@ -86,20 +86,20 @@ async def test_a_line_is_shared_by_all_watches(
 async def test_other_namespaces_are_not_sent(
     world: store_world.World, hub: watches.WatchHub
 ) -> None:
-    watch = hub.open(wants(start=world.store.sequence))
+    watch = hub.open(watch_request(start=world.store.sequence))
     await world.create(CM, "elsewhere", namespace="kube-system")
     await world.create(CM, "here")
-    assert await received(watch) == [("ADDED", "here")]
+    assert await received_events(watch) == [("ADDED", "here")]
 
 
-async def test_a_client_that_leaves_is_forgotten(
+async def test_watch_of_disconnected_client_is_removed(
     world: store_world.World, hub: watches.WatchHub
 ) -> None:
     client = Client()
-    watch = hub.open(wants(start=world.store.sequence))
+    watch = hub.open(watch_request(start=world.store.sequence))
     running = asyncio.ensure_future(hub.run(watch, client.request, asgi.Response(client.send)))
     await asyncio.sleep(0)
-    client.leave()
+    client.disconnect()
     async with asyncio.timeout(30):
         await running
     assert len(hub) == 0
@@ -109,7 +109,7 @@ async def test_stopping_ends_streams_cleanly(
     world: store_world.World, hub: watches.WatchHub
 ) -> None:
     client = Client()
-    watch = hub.open(wants(start=world.store.sequence))
+    watch = hub.open(watch_request(start=world.store.sequence))
     running = asyncio.ensure_future(hub.run(watch, client.request, asgi.Response(client.send)))
     await asyncio.sleep(0)
     await hub.stop()
@@ -118,41 +118,41 @@ async def test_stopping_ends_streams_cleanly(
     assert client.sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
 
 
-async def test_a_slow_client_is_cut_off_once(
+async def test_slow_client_is_disconnected_once(
     world: store_world.World,
     hub: watches.WatchHub,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(watch_stream, "MAX_QUEUED_BYTES", 1000)
-    watch = hub.open(wants(start=world.store.sequence))
+    watch = hub.open(watch_request(start=world.store.sequence))
     for i in range(9):
         await world.create(CM, f"c{i}", data={"x": "y" * 300})
     assert await watch.take(1.0) is None
     assert caplog.messages == ["watch ended, its client is too slow"]
 
 
-async def test_what_a_watch_begins_with_may_be_large(
+async def test_initial_lines_may_exceed_the_queue_limit(
     world: store_world.World, hub: watches.WatchHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_stream, "MAX_QUEUED_BYTES", 1000)
     for i in range(5):
         await world.create(CM, f"c{i}", data={"x": "y" * 300})
-    watch = hub.open(wants())
-    assert len(await received(watch)) == 6
+    watch = hub.open(watch_request())
+    assert len(await received_events(watch)) == 6
 
 
-async def test_nothing_in_time_is_no_end(hub: watches.WatchHub, world: store_world.World) -> None:
-    watch = hub.open(wants(start=world.store.sequence))
+async def test_timeout_returns_empty_bytes(hub: watches.WatchHub, world: store_world.World) -> None:
+    watch = hub.open(watch_request(start=world.store.sequence))
     assert await watch.take(0.001) == b""
 
 
-async def test_what_a_watch_begins_with_comes_in_pieces_and_in_full(
+async def test_initial_lines_come_in_chunks_and_complete(
     world: store_world.World, hub: watches.WatchHub
 ) -> None:
     for i in range(30):
         await world.create(CM, f"c{i}", data={"x": "y" * 10_000})
-    watch = hub.open(wants(bookmarks=True, initial_events=True, timeout_s=0.0))
+    watch = hub.open(watch_request(bookmarks=True, initial_events=True, timeout_s=0.0))
     await world.delete(CM, "c7")
     client = Client()
     await hub.run(watch, client.request, asgi.Response(client.send))
@@ -170,20 +170,20 @@ async def test_what_a_watch_begins_with_comes_in_pieces_and_in_full(
     assert named[32:] in ([], [("DELETED", "c7")])
 
 
-async def test_the_first_row_of_tables_is_the_first_that_is_sent(
+async def test_first_table_sent_has_the_columns(
     world: store_world.World, hub: watches.WatchHub
 ) -> None:
     numbers = iter(range(100))
-    watch = hub.open(wants(form=lambda _: str(next(numbers)).encode()))
+    watch = hub.open(watch_request(form=lambda _: str(next(numbers)).encode()))
     await world.create(CM, "a")
     lines = (await watch.take(1.0) or b"").splitlines()
     assert [msgspec.json.decode(line)["object"] for line in lines] == list(range(len(lines)))
 
 
-async def test_the_stream_of_a_client_that_left_holds_nothing(
+async def test_abandoned_stream_holds_no_lines(
     world: store_world.World, hub: watches.WatchHub
 ) -> None:
-    watch = hub.open(wants())
+    watch = hub.open(watch_request())
     watch.abandon()
     await world.create(CM, "a")
     assert await watch.take(1.0) is None

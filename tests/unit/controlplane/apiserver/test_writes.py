@@ -16,7 +16,7 @@ from kilnwork.controlplane.apiserver import authn, writes
         (resource.NODES, None, ""),
     ],
 )
-def test_cluster_wide_kinds_have_no_namespace(
+def test_cluster_scoped_kinds_have_no_namespace(
     kind: resource.Resource, namespace: str | None, expected: str
 ) -> None:
     found = writes.target_of(kind, namespace, "n")
@@ -24,7 +24,7 @@ def test_cluster_wide_kinds_have_no_namespace(
     assert found.key == objects.Key(kind.qualified, expected, "n")
 
 
-def test_a_write_is_the_servers_own_and_real_unless_said_otherwise() -> None:
+def test_write_context_defaults_to_the_server_without_dry_run() -> None:
     options = writes.WriteContext()
     assert options.user == authn.SERVER
     assert not options.dry_run

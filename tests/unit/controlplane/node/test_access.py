@@ -11,7 +11,7 @@ from kilnwork.kube import errors, reviews
 ANNA = reviews.User("anna", ("system:authenticated",))
 
 
-class Known:
+class FakeReviewer:
     """A reviewer that knows one token and some rights; it can be away."""
 
     def __init__(self, *rights: tuple[str, str]) -> None:
@@ -37,7 +37,7 @@ def certificate(name: str, *groups: str) -> dict[str, Any]:
 
 
 async def refusal(
-    reviewer: Known,
+    reviewer: FakeReviewer,
     path: str,
     *,
     method: str = "GET",
@@ -55,25 +55,27 @@ async def refusal(
 
 
 @pytest.mark.parametrize("shown", [None, {}])
-async def test_no_request_is_anonymous(shown: dict[str, Any] | None) -> None:
-    response = await refusal(Known(("get", "proxy")), "/containerLogs/ns/p/c", shown=shown)
+async def test_anonymous_request_is_unauthorized(shown: dict[str, Any] | None) -> None:
+    response = await refusal(FakeReviewer(("get", "proxy")), "/containerLogs/ns/p/c", shown=shown)
     assert response == access.UNAUTHORIZED
 
 
-async def test_an_unknown_token_is_refused() -> None:
-    response = await refusal(Known(("get", "proxy")), "/healthz", token="bad")
+async def test_unknown_token_is_unauthorized() -> None:
+    response = await refusal(FakeReviewer(("get", "proxy")), "/healthz", token="bad")
     assert response == access.UNAUTHORIZED
 
 
-async def test_a_right_to_the_nodes_proxy_is_enough() -> None:
-    both = Known(("get", "proxy"), ("create", "proxy"))
+async def test_nodes_proxy_permission_is_sufficient() -> None:
+    both = FakeReviewer(("get", "proxy"), ("create", "proxy"))
     assert await refusal(both, "/containerLogs/ns/p/c", token="good") is None
     assert await refusal(both, "/exec/ns/p/c", token="good", method="POST") is None
     assert await refusal(both, "/healthz", token="good") is None
 
 
-async def test_reading_is_not_enough_to_create() -> None:
-    response = await refusal(Known(("get", "proxy")), "/exec/ns/p/c", token="good", method="POST")
+async def test_get_permission_does_not_allow_create() -> None:
+    response = await refusal(
+        FakeReviewer(("get", "proxy")), "/exec/ns/p/c", token="good", method="POST"
+    )
     assert response == (
         403,
         "Forbidden (user=anna, verb=create, resource=nodes, subresource(s)=[proxy])\n",
@@ -81,30 +83,30 @@ async def test_reading_is_not_enough_to_create() -> None:
     )
 
 
-async def test_a_finer_right_opens_its_path_only() -> None:
-    finer = Known(("get", "healthz"))
+async def test_finer_permission_allows_only_its_path() -> None:
+    finer = FakeReviewer(("get", "healthz"))
     assert await refusal(finer, "/healthz", token="good") is None
     response = await refusal(finer, "/containerLogs/ns/p/c", token="good")
     assert response is not None
     assert response.status == 403
 
 
-async def test_a_certificate_of_the_superusers_needs_no_api_server() -> None:
-    reviewer = Known()
+async def test_superuser_certificate_needs_no_api_server() -> None:
+    reviewer = FakeReviewer()
     reviewer.away = True
     shown = certificate("apiserver", "system:masters")
     assert await refusal(reviewer, "/containerLogs/ns/p/c", shown=shown) is None
 
 
-async def test_other_certificates_need_the_right() -> None:
-    response = await refusal(Known(), "/healthz", shown=certificate("bert"))
+async def test_other_certificates_need_the_permission() -> None:
+    response = await refusal(FakeReviewer(), "/healthz", shown=certificate("bert"))
     assert response is not None
     assert "Forbidden (user=bert, verb=get" in response.message
     assert "subresource(s)=[healthz proxy]" in response.message
 
 
-async def test_without_an_api_server_others_are_refused() -> None:
-    reviewer = Known(("get", "proxy"))
+async def test_other_clients_are_denied_without_api_server() -> None:
+    reviewer = FakeReviewer(("get", "proxy"))
     reviewer.away = True
     assert await refusal(reviewer, "/healthz", token="good") == access.UNAUTHORIZED
     response = await refusal(reviewer, "/containerLogs/ns/p/c", shown=certificate("bert"))

@@ -64,7 +64,7 @@ def variables(
     return make(pod({"env": env}), found).env
 
 
-def test_nothing_is_inherited_but_path_and_home() -> None:
+def test_environment_inherits_only_path_and_home() -> None:
     assert make(pod()).env == {
         "PATH": "/bin",
         "HOME": "/root",
@@ -73,12 +73,12 @@ def test_nothing_is_inherited_but_path_and_home() -> None:
     }
 
 
-def test_the_working_directory_is_the_pods_or_the_nodes() -> None:
+def test_working_directory_defaults_to_the_nodes() -> None:
     assert make(pod()).cwd == "/work"
     assert make(pod({"workingDir": "/srv"})).cwd == "/srv"
 
 
-def test_variables_refer_to_those_before_them() -> None:
+def test_variables_can_refer_to_earlier_ones() -> None:
     env = variables([{"name": "A", "value": "1"}, {"name": "B", "value": "$(A)$(C)"}])
     assert (env["A"], env["B"]) == ("1", "1$(C)")
 
@@ -108,7 +108,7 @@ def test_fields_become_variables(path: str, value: str) -> None:
     assert variables([{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": path}}}])["A"] == value
 
 
-def test_an_unknown_field_waits_with_its_name() -> None:
+def test_unknown_field_blocks_the_container_by_name() -> None:
     with pytest.raises(errors.InputsNotReady, match=r"unsupported fieldPath: spec\.priority"):
         variables([{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.priority"}}}])
 
@@ -127,7 +127,7 @@ def test_keys_of_objects_become_variables() -> None:
     assert got["B"] == "v"
 
 
-def test_a_missing_object_waits_with_the_text_of_kubernetes() -> None:
+def test_missing_object_blocks_the_container_with_kubelet_message() -> None:
     env = [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]
     with pytest.raises(errors.InputsNotReady, match=r'^secret "s" not found$') as raised:
         variables(env, {("Secret", "s"): None})
@@ -136,13 +136,13 @@ def test_a_missing_object_waits_with_the_text_of_kubernetes() -> None:
         variables(env, {("Secret", "s"): secret(other=b"")})
 
 
-def test_a_missing_optional_key_leaves_the_variable_out() -> None:
+def test_missing_optional_key_omits_the_variable() -> None:
     reference = {"name": "s", "key": "k", "optional": True}
     env = [{"name": "A", "valueFrom": {"secretKeyRef": reference}}]
     assert "A" not in variables(env, {("Secret", "s"): None})
 
 
-def test_whole_objects_come_first_and_can_be_overruled() -> None:
+def test_env_overrides_env_from() -> None:
     container = {
         "envFrom": [{"prefix": "P_", "configMapRef": {"name": "c"}}],
         "env": [{"name": "P_b", "value": "mine"}],
@@ -172,7 +172,7 @@ def test_wanted_names_every_object_once_per_use() -> None:
     ]
 
 
-def test_an_account_brings_the_servers_address_and_a_mount() -> None:
+def test_service_account_adds_server_address_and_mount() -> None:
     with_account = make(pod(serviceAccountName="sa"))
     assert with_account.env["KUBERNETES_SERVICE_PORT"] == "7443"
     assert with_account.links == (
@@ -183,17 +183,17 @@ def test_an_account_brings_the_servers_address_and_a_mount() -> None:
     assert without.links == ()
 
 
-def test_arguments_alone_are_the_command() -> None:
+def test_args_without_command_are_the_command() -> None:
     assert make(pod({"command": None, "args": ["echo", "x"]})).argv == ["echo", "x"]
 
 
 @pytest.mark.parametrize("args", [None, [], ["--for", "entrypoint"]])
-def test_a_container_without_command_says_why(args: list[str] | None) -> None:
+def test_container_without_command_is_blocked_with_reason(args: list[str] | None) -> None:
     with pytest.raises(errors.InputsNotReady, match="images are labels"):
         make(pod({"command": None, "args": args}))
 
 
-def test_volumes_hold_keys_or_chosen_items() -> None:
+def test_volumes_contain_all_keys_or_selected_items() -> None:
     volumes = [
         {"name": "all", "secret": {"secretName": "s", "defaultMode": 0o400}},
         {
@@ -211,7 +211,7 @@ def test_volumes_hold_keys_or_chosen_items() -> None:
     )
 
 
-def test_a_missing_object_of_a_volume_names_both() -> None:
+def test_missing_volume_source_names_volume_and_object() -> None:
     volumes = [{"name": "v", "secret": {"secretName": "s"}}]
     text = 'MountVolume.SetUp failed for volume "v" : secret "s" not found'
     with pytest.raises(errors.InputsNotReady, match=text):
@@ -219,13 +219,13 @@ def test_a_missing_object_of_a_volume_names_both() -> None:
 
 
 @pytest.mark.parametrize("path", ["../x", "/x", "a/../../x", "", ".", "a\0b", "a/.."])
-def test_a_path_that_leaves_its_directory_is_refused(path: str) -> None:
+def test_path_that_leaves_its_directory_is_unsupported(path: str) -> None:
     with pytest.raises(errors.Unsupported):
         volume_sources.normalize_inside(path)
 
 
 @pytest.mark.parametrize("key", ["..", "../../etc/passwd", "a/b", ".", "..data"])
-def test_a_key_that_is_no_file_name_is_refused(key: str) -> None:
+def test_key_that_is_no_file_name_is_unsupported(key: str) -> None:
     volumes = [{"name": "v", "configMap": {"name": "c"}}]
     with pytest.raises(errors.Unsupported, match="cannot be the name of a file"):
         files(pod(volumes=volumes), {("ConfigMap", "c"): {"data": {key: "x"}}})
@@ -240,7 +240,7 @@ def test_a_key_that_is_no_file_name_is_refused(key: str) -> None:
         {"mountPath": "/a", "subPath": "/etc"},
     ],
 )
-def test_a_mount_that_would_escape_fails_the_pod(mount: dict[str, str]) -> None:
+def test_mount_that_escapes_the_root_fails_the_pod(mount: dict[str, str]) -> None:
     container = {"volumeMounts": [{"name": "v", **mount}]}
     assert container_plan.refusal(pod(container, volumes=[{"name": "v", "emptyDir": {}}]))
 
@@ -259,11 +259,11 @@ def test_a_mount_that_would_escape_fails_the_pod(mount: dict[str, str]) -> None:
         ({"volumes": [{"name": "../v", "emptyDir": {}}]}, "not a valid volume name"),
     ],
 )
-def test_what_the_node_cannot_run_is_named(spec: dict[str, Any], text: str) -> None:
+def test_unsupported_pod_is_refused_with_the_field(spec: dict[str, Any], text: str) -> None:
     assert text in container_plan.refusal(pod(**spec))
 
 
-def test_an_ordinary_pod_is_not_refused() -> None:
+def test_ordinary_pod_is_not_refused() -> None:
     assert container_plan.refusal(pod()) == ""
 
 
@@ -298,7 +298,7 @@ PROJECTED = {
 """What the ServiceAccount admission of kube-apiserver adds to a Pod."""
 
 
-def test_a_projected_volume_holds_token_ca_and_namespace() -> None:
+def test_projected_volume_contains_token_ca_and_namespace() -> None:
     mount = {"name": "kube-api-access-x", "mountPath": container_plan.ACCOUNT_PATH}
     of = pod({"volumeMounts": [mount]}, volumes=[PROJECTED], serviceAccountName="default")
     [want] = volume_sources.tokens(of)
@@ -313,7 +313,7 @@ def test_a_projected_volume_holds_token_ca_and_namespace() -> None:
     assert not container_plan.uses_account(of, mounts_accounts=True)
 
 
-def test_a_downward_volume_holds_labels_and_resources() -> None:
+def test_downward_volume_contains_labels_and_resources() -> None:
     items = [
         {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}},
         {
@@ -354,7 +354,7 @@ def test_resources_become_variables(resource: str, divisor: str, value: str) -> 
     assert done.env["A"] == value
 
 
-def test_a_sub_path_is_expanded_from_the_environment() -> None:
+def test_sub_path_is_expanded_from_the_environment() -> None:
     mount = {"name": "v", "mountPath": "/a", "subPathExpr": "x/$(POD)"}
     env = [{"name": "POD", "value": "p-1"}]
     of = pod({"env": env, "volumeMounts": [mount]}, volumes=[{"name": "v", "emptyDir": {}}])

@@ -28,14 +28,14 @@ def test_each_line_has_time_stream_and_tag(tmp_path: Path) -> None:
     ]
 
 
-def test_a_last_line_without_newline_is_kept(tmp_path: Path) -> None:
+def test_last_line_without_newline_is_written(tmp_path: Path) -> None:
     log = writer(tmp_path / "0.log")
     log.write("stdout", b"no newline")
     log.close()
     assert (tmp_path / "0.log").read_text() == f"{TIME} stdout F no newline\n"
 
 
-def test_a_long_line_is_cut_into_pieces_that_join_again(tmp_path: Path) -> None:
+def test_long_line_is_split_into_partial_entries(tmp_path: Path) -> None:
     line = bytes(range(65, 91)) * 2000
     log = writer(tmp_path / "0.log")
     for start in range(0, len(line), 7000):
@@ -60,7 +60,7 @@ def test_two_generations_are_kept(tmp_path: Path) -> None:
     assert cri_log.previous(path).stat().st_size >= 1000
 
 
-def test_an_unwritable_log_loses_lines_and_goes_on(tmp_path: Path) -> None:
+def test_unwritable_log_drops_lines_and_continues(tmp_path: Path) -> None:
     log = writer(tmp_path / "gone" / "0.log")
     log.write("stdout", b"lost\n")
     (tmp_path / "gone").mkdir()
@@ -69,7 +69,7 @@ def test_an_unwritable_log_loses_lines_and_goes_on(tmp_path: Path) -> None:
     assert (tmp_path / "gone" / "0.log").read_text() == f"{TIME} stdout F kept\n"
 
 
-def test_the_log_says_that_a_full_disk_has_lost_output(tmp_path: Path) -> None:
+def test_log_reports_output_lost_by_a_full_disk(tmp_path: Path) -> None:
     with small_disks.mounted(tmp_path, mib=8) as disk:
         log = writer(disk / "0.log")
         log.write("stdout", b"one\n")
@@ -83,7 +83,7 @@ def test_the_log_says_that_a_full_disk_has_lost_output(tmp_path: Path) -> None:
         assert texts == [b"one", cri_log.LOST, b"three"]
 
 
-def test_output_leaves_the_room_of_the_journal(tmp_path: Path) -> None:
+def test_output_leaves_reserved_space_for_the_journal(tmp_path: Path) -> None:
     with small_disks.mounted(tmp_path, mib=8) as disk:
         log = writer(disk / "0.log", limit=8 << 20)
         for _ in range(9 << 4):

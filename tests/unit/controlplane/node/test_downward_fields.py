@@ -43,17 +43,17 @@ POD = msgspec.convert(
         ("metadata.annotations['k']", "v"),
     ],
 )
-def test_a_field_is_text(path: str, text: str) -> None:
+def test_field_is_returned_as_text(path: str, text: str) -> None:
     assert downward_fields.field(path, POD, FACTS) == text
 
 
 @pytest.mark.parametrize("path", ["metadata.labels", "spec.containers", "status.phase"])
-def test_other_fields_are_refused_by_name(path: str) -> None:
+def test_unsupported_field_is_named(path: str) -> None:
     with pytest.raises(errors.InputsNotReady, match=f"unsupported fieldPath: {path}"):
         downward_fields.field(path, POD, FACTS)
 
 
-def test_a_file_may_have_all_labels_sorted_and_quoted() -> None:
+def test_file_can_contain_all_labels_sorted_and_quoted() -> None:
     found = downward_fields.file_content("metadata.labels", POD, FACTS)
     assert found == 'a="say \\"x\\""\nb="2"'
     assert downward_fields.file_content("metadata.name", POD, FACTS) == "p"
@@ -75,7 +75,7 @@ def container(**resources: dict[str, str]) -> pods.Container:
         ("requests.cpu", "0", {}, "0"),
     ],
 )
-def test_a_resource_is_a_whole_number_of_its_divisor(
+def test_resource_is_rounded_up_in_units_of_its_divisor(
     resource: str, divisor: str, resources: dict[str, dict[str, str]], text: str
 ) -> None:
     reference = pods.ResourceReference(resource=resource, divisor=divisor)
@@ -83,7 +83,7 @@ def test_a_resource_is_a_whole_number_of_its_divisor(
 
 
 @pytest.mark.parametrize("resource", ["limits", "limits.", "usage.cpu"])
-def test_what_is_no_resource_is_refused(resource: str) -> None:
+def test_unknown_resource_is_refused(resource: str) -> None:
     reference = pods.ResourceReference(resource=resource)
     with pytest.raises(errors.InputsNotReady, match="unsupported container resource"):
         downward_fields.resource(reference, container(), FACTS)

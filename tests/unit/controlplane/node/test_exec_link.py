@@ -86,7 +86,7 @@ async def bench() -> AsyncIterator[Bench]:
     await made.close()
 
 
-async def all_of(output: exec_io.ProcessOutput) -> bytes:
+async def read_all(output: exec_io.ProcessOutput) -> bytes:
     pieces = []
     while piece := await output.read():
         pieces.append(piece)
@@ -94,17 +94,17 @@ async def all_of(output: exec_io.ProcessOutput) -> bytes:
     return b"".join(pieces)
 
 
-async def test_it_has_the_environment_and_directory_of_the_container(bench: Bench) -> None:
+async def test_process_has_environment_and_directory_of_the_container(bench: Bench) -> None:
     code, output = await bench.run("sh", "-c", "echo $COLOUR; pwd; echo fault >&2; exit 3")
     assert code == 3
     assert output.decode().split("\n") == ["blue green", str(bench.base), "fault", ""]
 
 
-async def test_death_by_signal_is_128_plus_its_number(bench: Bench) -> None:
+async def test_exit_code_after_signal_is_128_plus_its_number(bench: Bench) -> None:
     assert await bench.run("sh", "-c", "kill -SEGV $$") == (128 + signal.SIGSEGV, b"")
 
 
-async def test_a_container_adopted_by_the_next_shim_takes_it_too(bench: Bench) -> None:
+async def test_exec_works_in_a_container_adopted_by_the_next_shim(bench: Bench) -> None:
     processes.signal_all([bench.pids[0]], signal.SIGKILL)
     await asyncio.wait_for(bench.link.closed.wait(), 30)
     await bench.link.close()
@@ -113,7 +113,7 @@ async def test_a_container_adopted_by_the_next_shim_takes_it_too(bench: Bench) -
     assert (code, output.decode().split("\n")[:2]) == (0, ["blue green", str(bench.base)])
 
 
-async def test_a_program_that_is_not_there_is_named(bench: Bench) -> None:
+async def test_missing_program_is_named(bench: Bench) -> None:
     with pytest.raises(
         exec_link.CommandNotStarted, match=r'exec: "nope": executable file not found in'
     ):
@@ -122,7 +122,7 @@ async def test_a_program_that_is_not_there_is_named(bench: Bench) -> None:
         await bench.run()
 
 
-async def test_a_container_that_does_not_run_takes_none(bench: Bench) -> None:
+async def test_exec_in_stopped_container_is_refused(bench: Bench) -> None:
     with pytest.raises(exec_link.NotRunning):
         await exec_link.run(bench.socket, f"{ids.new_uid()}/main/0", ["true"], timeout_s=5)
     await bench.link.stop(bench.id, grace_s=0)
@@ -131,9 +131,7 @@ async def test_a_container_that_does_not_run_takes_none(bench: Bench) -> None:
         await bench.run("true")
 
 
-async def test_a_shim_that_says_nothing_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_silent_shim_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(exec_link, "RESPONSE_TIMEOUT_S", 0.05)
     path = Path("s")
@@ -148,18 +146,18 @@ async def test_a_shim_that_says_nothing_is_not_waited_for(
         assert file_descriptors.open_descriptors() == before
 
 
-async def test_no_shim_is_an_error_of_its_own(bench: Bench) -> None:
+async def test_missing_shim_raises_shim_away(bench: Bench) -> None:
     with pytest.raises(errors.ShimAway):
         await exec_link.run(bench.base / "missing", bench.id, ["true"], timeout_s=5)
 
 
-async def test_a_process_that_takes_too_long_is_killed(bench: Bench) -> None:
+async def test_process_that_exceeds_its_timeout_is_killed(bench: Bench) -> None:
     with pytest.raises(TimeoutError):
         await bench.run("sh", "-c", "trap '' HUP TERM; sleep 301; sleep 302", timeout_s=0.3)
     await waiting.wait_until_async(lambda: not running("301"), what="it is gone")
 
 
-async def test_only_so_much_output_is_kept(bench: Bench) -> None:
+async def test_output_of_run_is_limited(bench: Bench) -> None:
     code, output = await bench.run(sys.executable, "-c", "print('x' * 1_000_000)")
     assert (code, len(output)) == (0, exec_link.OUTPUT)
 
@@ -167,7 +165,7 @@ async def test_only_so_much_output_is_kept(bench: Bench) -> None:
 async def test_input_and_output_pass_in_full(bench: Bench) -> None:
     process, input_, output = await bench.start(["cat"])
     content = os.urandom(1 << 20)
-    reading = asyncio.create_task(all_of(output))
+    reading = asyncio.create_task(read_all(output))
     assert await input_.write(content)
     input_.close()
     assert await reading == content
@@ -175,22 +173,22 @@ async def test_input_and_output_pass_in_full(bench: Bench) -> None:
     await process.close()
 
 
-async def test_a_process_that_reads_no_more_says_so(bench: Bench) -> None:
+async def test_write_returns_false_when_the_process_stops_reading(bench: Bench) -> None:
     process, input_, output = await bench.start(["sh", "-c", "exec <&-; echo closed; sleep 300"])
     assert await output.read() == b"closed\n"
     assert not await input_.write(b"x" * (1 << 20))
     output.close()
     input_.close()
     await process.close()
-    await waiting.wait_until_async(lambda: not alive(process), what="it was hung up on")
+    await waiting.wait_until_async(lambda: not is_alive(process), what="it was hung up on")
 
 
-async def test_a_terminal_is_one(bench: Bench) -> None:
+async def test_terminal_is_a_controlling_terminal(bench: Bench) -> None:
     script = "tty >/dev/null && read word && stty size && echo $word $TERM && test -t 2"
     process, input_, output = await bench.start(["sh", "-c", script], tty=True)
     input_.resize(width=77, height=33)
     assert await input_.write(b"hello\n")
-    assert (await all_of(output)).split() == [b"hello", b"33", b"77", b"hello", b"xterm"]
+    assert (await read_all(output)).split() == [b"hello", b"33", b"77", b"hello", b"xterm"]
     assert await process.wait() == 0
     input_.close()
     await process.close()
@@ -208,7 +206,7 @@ async def test_control_c_interrupts_what_runs_in_the_terminal(bench: Bench) -> N
     await process.close()
 
 
-async def test_it_ends_with_its_container(bench: Bench) -> None:
+async def test_process_ends_with_its_container(bench: Bench) -> None:
     process, input_, output = await bench.start(["sh", "-c", "trap '' TERM HUP; echo on; read x"])
     assert await output.read() == b"on\n"
     await bench.link.stop(bench.id, grace_s=0)
@@ -219,7 +217,7 @@ async def test_it_ends_with_its_container(bench: Bench) -> None:
     await process.close()
 
 
-async def test_a_shim_that_dies_leaves_the_end_unknown(bench: Bench) -> None:
+async def test_exit_code_is_unknown_when_the_shim_dies(bench: Bench) -> None:
     process, input_, output = await bench.start(["cat"])
     processes.signal_all([bench.pids[0]], signal.SIGKILL)
     with pytest.raises(errors.ShimAway):
@@ -267,119 +265,125 @@ class Attached:
 
 
 @pytest_asyncio.fixture
-async def other(bench: Bench) -> AsyncIterator[Attached]:
+async def attached_container(bench: Bench) -> AsyncIterator[Attached]:
     made = Attached(bench)
     yield made
     await bench.link.stop(made.id, grace_s=0)
 
 
-async def test_all_who_attach_hear_a_container_to_its_end(other: Attached) -> None:
-    await other.start("read go; printf pro; printf mpt; echo; echo err >&2", stdin=True)
-    joined = [await other.join() for _ in range(2)]
+async def test_all_attached_clients_get_output_to_the_end(attached_container: Attached) -> None:
+    await attached_container.start(
+        "read go; printf pro; printf mpt; echo; echo err >&2", stdin=True
+    )
+    joined = [await attached_container.join() for _ in range(2)]
     assert all(attached.input is not None for attached, _, _ in joined)
     assert joined[1][0].input is not None
     assert await joined[1][0].input.write(b"go\n")
     for attached, out, err in joined:
-        assert await all_of(out) == b"prompt\n"
-        assert await all_of(err) == b"err\n"
+        assert await read_all(out) == b"prompt\n"
+        assert await read_all(err) == b"err\n"
         assert not await attached.was_slow()
         attached.close()
-    assert sorted(other.log()) == ["err", "prompt"]
+    assert sorted(attached_container.log()) == ["err", "prompt"]
 
 
-async def test_the_first_who_attaches_ends_an_input_that_is_given_once(other: Attached) -> None:
-    await other.start("cat; echo end", stdin=True, stdin_once=True)
-    attached, out, err = await other.join()
-    second, *outputs = await other.join()
+async def test_first_attached_client_closes_stdin_once_input(attached_container: Attached) -> None:
+    await attached_container.start("cat; echo end", stdin=True, stdin_once=True)
+    attached, out, err = await attached_container.join()
+    second, *outputs = await attached_container.join()
     assert second.input is None
     assert attached.input is not None
     assert await attached.input.write(b"all\n")
     attached.input.close()
-    assert await all_of(out) == b"all\nend\n"
+    assert await read_all(out) == b"all\nend\n"
     for output in (err, *outputs):
         output.close()
     for joined in (attached, second):
         joined.close()
 
 
-async def test_a_container_without_stdin_gives_none(other: Attached) -> None:
-    await other.start("cat; read go </dev/null; sleep 300")
-    attached, out, err = await other.join()
+async def test_attachment_has_no_input_without_stdin(attached_container: Attached) -> None:
+    await attached_container.start("cat; read go </dev/null; sleep 300")
+    attached, out, err = await attached_container.join()
     assert attached.input is None
     attached.close()
     out.close()
     err.close()
 
 
-async def test_a_container_with_a_terminal(other: Attached) -> None:
-    await other.start("read go; stty size; echo $TERM; test -t 2 && echo on", stdin=True, tty=True)
-    attached, out, err = await other.join()
+async def test_attachment_uses_the_terminal(attached_container: Attached) -> None:
+    await attached_container.start(
+        "read go; stty size; echo $TERM; test -t 2 && echo on", stdin=True, tty=True
+    )
+    attached, out, err = await attached_container.join()
     assert attached.input is not None
     attached.input.resize(width=99, height=44)
     assert await attached.input.write(b"go\n")
-    assert (await all_of(out)).split() == [b"go", b"44", b"99", b"xterm", b"on"]
-    assert await all_of(err) == b""
+    assert (await read_all(out)).split() == [b"go", b"44", b"99", b"xterm", b"on"]
+    assert await read_all(err) == b""
     attached.close()
 
 
-async def test_who_reads_too_slowly_is_left_behind(bench: Bench, other: Attached) -> None:
-    await other.start("read go; yes | head -c 5000000; echo; exec sleep 300", stdin=True)
-    attached, out, err = await other.join()
+async def test_slow_reader_is_disconnected(bench: Bench, attached_container: Attached) -> None:
+    await attached_container.start(
+        "read go; yes | head -c 5000000; echo; exec sleep 300", stdin=True
+    )
+    attached, out, err = await attached_container.join()
     assert attached.input is not None
     assert await attached.input.write(b"go\n")
     assert await asyncio.wait_for(attached.was_slow(), 30)
-    assert 0 < len(await all_of(out)) < 5_000_000
+    assert 0 < len(await read_all(out)) < 5_000_000
     err.close()
     attached.close()
-    quick, *outputs = await other.join()
+    quick, *outputs = await attached_container.join()
     quick.close()
     for output in outputs:
         output.close()
     assert (await bench.run("true"))[0] == 0
 
 
-async def test_who_leaves_is_forgotten(other: Attached) -> None:
-    await other.start("read go; echo one; read go; echo two", stdin=True)
-    first, out, err = await other.join()
+async def test_disconnected_client_is_detached(attached_container: Attached) -> None:
+    await attached_container.start("read go; echo one; read go; echo two", stdin=True)
+    first, out, err = await attached_container.join()
     assert first.input is not None
     out.close()
     err.close()
     await first.input.write(b"go\n")
     first.close()
-    second, out, err = await other.join()
+    second, out, err = await attached_container.join()
     assert second.input is not None
     await second.input.write(b"go\n")
-    assert (await all_of(out)).endswith(b"two\n")
+    assert (await read_all(out)).endswith(b"two\n")
     err.close()
     second.close()
 
 
-async def test_a_container_that_does_not_run_cannot_be_attached(
-    bench: Bench, other: Attached
+async def test_stopped_container_cannot_be_attached(
+    bench: Bench, attached_container: Attached
 ) -> None:
     with pytest.raises(exec_link.NotRunning):
-        await other.join()
-    await other.start("true")
+        await attached_container.join()
+    await attached_container.start("true")
     await waiting.wait_until_async(lambda: bench.ended, what="it has ended")
     with pytest.raises(exec_link.NotRunning):
-        await other.join()
+        await attached_container.join()
 
 
-async def test_hostile_requests_do_not_hurt(bench: Bench) -> None:
+async def test_malformed_requests_do_not_stop_the_shim(bench: Bench) -> None:
     for line in (b'{"n": 1, "do": "exec"}', b'{"n": 1, "do": "exec", "container": {}}', b"[]"):
         reader, writer = await asyncio.open_unix_connection(str(bench.socket))
         writer.write(line + b"\n")
         await asyncio.wait_for(reader.read(), 30)
-        await hang_up(writer)
+        await wait_closed(writer)
     reader, writer = await asyncio.open_unix_connection(str(bench.socket))
     request = f'{{"n": 1, "do": "exec", "container": "{bench.id}", "argv": ["true"]}}'
     writer.write(request.encode() + b"\n")
     assert b"needs 3 descriptors" in await reader.read()
-    await hang_up(writer)
+    await wait_closed(writer)
     assert (await bench.run("true"))[0] == 0
 
 
-async def hang_up(writer: asyncio.StreamWriter) -> None:
+async def wait_closed(writer: asyncio.StreamWriter) -> None:
     writer.close()
     with contextlib.suppress(OSError):
         await writer.wait_closed()
@@ -399,6 +403,6 @@ def running(argument: str) -> list[int]:
     return found
 
 
-def alive(process: exec_link.ExecProcess) -> bool:
+def is_alive(process: exec_link.ExecProcess) -> bool:
     identity = processes.identify(process.pid)
     return identity is not None and identity.alive()

@@ -55,12 +55,12 @@ async def response(
     "path",
     ["/exec", "/exec/ns", "/exec/ns/p", "/exec/ns/p/u/main/x", "/portForward/ns", "/attach/"],
 )
-async def test_paths_that_are_none(path: str) -> None:
+async def test_unknown_paths_are_not_found(path: str) -> None:
     assert await response(path, "output=1") == (404, "404 page not found")
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "HEAD"])
-async def test_methods_that_are_none(method: str) -> None:
+async def test_unknown_methods_are_not_found(method: str) -> None:
     assert (await response("/exec/ns/p/main", "output=1", method=method))[0] == 404
 
 
@@ -76,19 +76,21 @@ async def test_methods_that_are_none(method: str) -> None:
         ("/portForward/ns/p", "port=65536", (400, 'unable to parse "65536" as a port')),
     ],
 )
-async def test_what_is_not_there(path: str, query: str, wanted: tuple[int, str]) -> None:
+async def test_missing_pod_or_container_is_reported(
+    path: str, query: str, wanted: tuple[int, str]
+) -> None:
     assert await response(path, query, headers=SPDY) == wanted
 
 
 @pytest.mark.parametrize("query", ["", "command=true", "input=0", "error=1&tty=1"])
-async def test_a_session_without_any_stream(query: str) -> None:
+async def test_session_without_streams_is_a_bad_request(query: str) -> None:
     """With a terminal there is no standard error."""
     text = "you must specify at least 1 of stdin, stdout, stderr"
     assert await response("/exec/ns/p/main", query, headers=SPDY) == (400, text)
 
 
 @pytest.mark.parametrize("path", ["/exec/ns/p/main", f"/exec/ns/p/{UID}/main", "/attach/ns/p/main"])
-async def test_what_is_no_upgrade(path: str) -> None:
+async def test_request_without_upgrade_is_a_bad_request(path: str) -> None:
     wanted = (400, "Upgrade request required")
     assert await response(path, "output=1") == wanted
     assert await response(path, "output=1", headers=SPDY) == wanted  # of HTTP/1.0, or with a body
@@ -98,8 +100,8 @@ async def test_what_is_no_upgrade(path: str) -> None:
     ("path", "query"),
     [("/exec/ns/p/main", "output=1&command=true"), ("/attach/ns/p/main", "output=1")],
 )
-async def test_a_client_that_has_left_gets_no_session(path: str, query: str) -> None:
-    def gone() -> asgi.Hijacked:
+async def test_disconnected_client_gets_no_session(path: str, query: str) -> None:
+    def raise_disconnected() -> asgi.Hijacked:
         raise asgi.Disconnected
 
     paths = exec_paths.ExecPaths(find, shim=Path("/nowhere/s"))
@@ -110,7 +112,7 @@ async def test_a_client_that_has_left_gets_no_session(path: str, query: str) -> 
         "raw_path": path.encode(),
         "query_string": query.encode(),
         "headers": SPDY,
-        "extensions": {asgi.HIJACK: gone},
+        "extensions": {asgi.HIJACK: raise_disconnected},
     }
 
     async def receive() -> Any:

@@ -14,7 +14,7 @@ EVERYTHING = (streams.STDIN, streams.STDOUT, streams.STDERR)
 
 
 @pytest.mark.parametrize("room", range(6))
-async def test_what_cannot_be_made_whole_leaves_nothing_open(room: int) -> None:
+async def test_failed_pipe_creation_leaves_nothing_open(room: int) -> None:
     before = file_descriptors.open_descriptors()
     with file_descriptors.limit_new(room), pytest.raises(OSError, match="Too many open files"):
         execs.ends(EVERYTHING, tty=False)
@@ -22,7 +22,7 @@ async def test_what_cannot_be_made_whole_leaves_nothing_open(room: int) -> None:
 
 
 @pytest.mark.parametrize("room", range(3))
-async def test_nor_does_a_terminal(room: int) -> None:
+async def test_failed_terminal_creation_leaves_nothing_open(room: int) -> None:
     before = file_descriptors.open_descriptors()
     with file_descriptors.limit_new(room), pytest.raises(OSError, match=r"open files|pty"):
         execs.ends(EVERYTHING, tty=True)
@@ -30,7 +30,7 @@ async def test_nor_does_a_terminal(room: int) -> None:
 
 
 @pytest.mark.parametrize("tty", [False, True])
-async def test_all_are_closed_in_the_end(tty: bool) -> None:  # noqa: FBT001
+async def test_all_descriptors_are_closed(tty: bool) -> None:  # noqa: FBT001
     before = file_descriptors.open_descriptors()
     made = execs.ends((streams.STDOUT,), tty=tty)
     made.close_child_ends()
@@ -39,7 +39,7 @@ async def test_all_are_closed_in_the_end(tty: bool) -> None:  # noqa: FBT001
 
 
 @pytest.mark.parametrize("what", ["exec", "attach"])
-async def test_a_client_that_leaves_gets_no_response_from_a_silent_shim(
+async def test_client_disconnect_ends_wait_for_a_silent_shim(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     monkeypatch.chdir(tmp_path)  # for a short path

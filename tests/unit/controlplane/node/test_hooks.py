@@ -42,21 +42,21 @@ async def test_without_a_hook_nothing_runs() -> None:
     assert asked == []
 
 
-async def test_a_command_runs_in_the_container_within_the_grace() -> None:
+async def test_command_hook_runs_within_the_grace_period() -> None:
     found, asked = running(0)
     hook = container(preStop=COMMAND)
     assert await found.pre_stop(hook, RECORD, grace_s=3) == ""
     assert asked == [("c1", "a", "b", 3)]
 
 
-async def test_a_failed_command_says_its_code_and_output() -> None:
+async def test_failed_command_hook_reports_code_and_output() -> None:
     found, _ = running(2, b"no\n")
     hook = container(postStart=COMMAND)
     why = await found.post_start(hook, RECORD)
     assert why == "command exited with 2: no"
 
 
-async def test_a_hook_that_is_too_slow_fails() -> None:
+async def test_slow_hook_fails() -> None:
     found, _ = running(0)
     hook = container(preStop={"sleep": {"seconds": 60}})
     why = await found.pre_stop(hook, RECORD, grace_s=0.01)
@@ -64,7 +64,7 @@ async def test_a_hook_that_is_too_slow_fails() -> None:
 
 
 @pytest.mark.parametrize("name", ["postStart", "preStop"])
-def test_which_hooks_there_are(name: str) -> None:
+def test_has_hook_functions(name: str) -> None:
     found = container(**{name: COMMAND})
     assert hooks.has_post_start(found) is (name == "postStart")
     assert hooks.has_pre_stop(found) is (name == "preStop")

@@ -15,7 +15,7 @@ from kilnwork.kit import asgi, clock
 from kilnwork.kube import reviews
 
 
-class NoReviewer:
+class DenyingReviewer:
     """A reviewer that knows no token and no right."""
 
     async def user(self, token: str) -> reviews.User | None:
@@ -37,7 +37,7 @@ class World:
         pair = self.certificates.node("n1")
         mine = kubelet.Certificates(pair.certificate, pair.key, self.certificates.ca_certificate)
         app = kubelet.KubeletApp(
-            self.find, allowed=access.NodeAccess(NoReviewer()), now=clock.SystemClock()
+            self.find, allowed=access.NodeAccess(DenyingReviewer()), now=clock.SystemClock()
         )
         self.server = kubelet.KubeletServer(app, address="127.0.0.1", certificates=mine)
 
@@ -76,13 +76,13 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     await made.server.stop()
 
 
-async def test_the_log_of_a_container(world: World) -> None:
+async def test_log_of_a_container_is_served(world: World) -> None:
     world.log.write("stdout", b"one\ntwo\n")
     assert await world.get("/containerLogs/ns/p/main") == (200, "one\ntwo\n")
     assert await world.get("/containerLogs/ns/p/main?tailLines=1") == (200, "two\n")
 
 
-async def test_healthz(world: World) -> None:
+async def test_healthz_returns_ok(world: World) -> None:
     assert await world.get("/healthz") == (200, "ok")
 
 
@@ -97,20 +97,22 @@ async def test_healthz(world: World) -> None:
         ("/exec/ns/p/main", 404, "404 page not found"),
     ],
 )
-async def test_refusals(world: World, path: str, status: int, text: str) -> None:
+async def test_invalid_requests_are_refused(
+    world: World, path: str, status: int, text: str
+) -> None:
     got = await world.get(path)
     assert got[0] == status
     assert text in got[1]
 
 
-async def test_a_client_without_certificate_or_token_is_refused(world: World) -> None:
+async def test_client_without_credential_is_refused(world: World) -> None:
     async with world.session(certificate=False) as session, session.get("/healthz") as response:
         assert (response.status, await response.text()) == (401, "Unauthorized")
         assert response.headers["www-authenticate"] == "Bearer"
         assert response.headers["content-type"] == "text/plain"
 
 
-async def test_a_certificate_of_another_ca_is_refused(world: World, tmp_path: Path) -> None:
+async def test_certificate_of_another_ca_is_refused(world: World, tmp_path: Path) -> None:
     other = pki.Pki(tmp_path / "other", clock=clock.SystemClock())
     other.prepare()
     context = ssl.create_default_context(cafile=str(world.certificates.ca_certificate))
@@ -121,7 +123,7 @@ async def test_a_certificate_of_another_ca_is_refused(world: World, tmp_path: Pa
             await session.get(f"https://127.0.0.1:{world.server.port}/healthz")
 
 
-async def test_following_ends_with_the_container(world: World) -> None:
+async def test_log_following_ends_with_the_container(world: World) -> None:
     world.log.write("stdout", b"one\n")
     async with world.session() as session:
         response = await session.get("/containerLogs/ns/p/main?follow=true")
@@ -133,22 +135,22 @@ async def test_following_ends_with_the_container(world: World) -> None:
         assert await response.content.read() == b"three\n"
 
 
-async def test_a_follower_that_leaves_does_not_stay_behind(world: World) -> None:
+async def test_disconnected_follower_is_released(world: World) -> None:
     world.log.write("stdout", b"one\n")
     async with world.session() as session:
         response = await session.get("/containerLogs/ns/p/main?follow=true")
         assert await response.content.readline() == b"one\n"
         response.close()
-    await asyncio.wait_for(idle(), 30)
+    await asyncio.wait_for(wait_until_idle(), 30)
 
 
-async def idle() -> None:
+async def wait_until_idle() -> None:
     """Wait until no request is being served."""
     while any("kubelet log request" in task.get_name() for task in asyncio.all_tasks()):
         await asyncio.sleep(0.02)
 
 
-async def test_stopping_ends_followers(world: World) -> None:
+async def test_stop_ends_log_followers(world: World) -> None:
     world.log.write("stdout", b"one\n")
     async with world.session() as session:
         response = await session.get("/containerLogs/ns/p/main?follow=true")
@@ -159,16 +161,16 @@ async def test_stopping_ends_followers(world: World) -> None:
 @pytest.mark.parametrize(
     ("text", "true"), [(None, False), ("0", False), ("False", False), ("", True), ("1", True)]
 )
-def test_booleans_are_those_of_kubernetes(text: str | None, true: bool) -> None:  # noqa: FBT001
+def test_boolean_options_are_parsed_as_in_kubernetes(text: str | None, true: bool) -> None:  # noqa: FBT001
     assert kubelet.parse_flag(text) is true
 
 
-def test_since_seconds_is_counted_from_now() -> None:
+def test_since_seconds_counts_from_now() -> None:
     options = kubelet.read_options({"sinceSeconds": "10"}, now=1_700_000_000.0)
     assert options.since == "2023-11-14T22:13:10.000000Z"
 
 
 @pytest.mark.parametrize("seconds", ["99999999999", "9" * 18, "9" * 400])
-def test_since_before_all_times_is_since_the_beginning(seconds: str) -> None:
+def test_huge_since_seconds_means_from_the_beginning(seconds: str) -> None:
     options = kubelet.read_options({"sinceSeconds": seconds}, now=1_700_000_000.0)
     assert options.since == "1970-01-01T00:00:00.000000Z"

@@ -25,17 +25,17 @@ async def read(path: Path, options: log_reader.LogOptions = ALL) -> str:
     return b"".join([piece async for piece in log_reader.read(path, options)]).decode()
 
 
-async def test_a_log_that_is_not_there_is_empty(tmp_path: Path) -> None:
+async def test_missing_log_is_empty(tmp_path: Path) -> None:
     assert await read(tmp_path / "0.log") == ""
 
 
-async def test_long_lines_come_back_whole(tmp_path: Path) -> None:
+async def test_partial_entries_are_joined(tmp_path: Path) -> None:
     line = "x" * 50_000
     write(tmp_path / "0.log", line, "y")
     assert await read(tmp_path / "0.log") == f"{line}\ny\n"
 
 
-async def test_times_stand_before_whole_lines(tmp_path: Path) -> None:
+async def test_timestamps_precede_whole_lines(tmp_path: Path) -> None:
     write(tmp_path / "0.log", "a" * 20_000)
     text = await read(tmp_path / "0.log", log_reader.LogOptions(timestamps=True))
     assert text == "2023-11-14T22:13:20.000000Z " + "a" * 20_000 + "\n"
@@ -43,7 +43,7 @@ async def test_times_stand_before_whole_lines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 3, 99, 100, 101, 5000])
 @pytest.mark.parametrize("limit", [1 << 20, 2500], ids=["one file", "two files"])
-async def test_the_last_lines(tmp_path: Path, count: int, limit: int) -> None:
+async def test_tail_lines_of_both_generations(tmp_path: Path, count: int, limit: int) -> None:
     path = tmp_path / "0.log"
     write(path, *(f"line {n}" for n in range(100)), limit=limit)
     everything = (await read(path)).splitlines()
@@ -52,14 +52,14 @@ async def test_the_last_lines(tmp_path: Path, count: int, limit: int) -> None:
     assert count == 0 or got[-1] == "line 99"
 
 
-async def test_the_last_lines_of_a_large_file(tmp_path: Path) -> None:
+async def test_tail_lines_of_a_large_file(tmp_path: Path) -> None:
     path = tmp_path / "0.log"
     write(path, *("z" * 1000 + str(n) for n in range(400)))
     got = (await read(path, log_reader.LogOptions(tail_lines=200))).splitlines()
     assert [line[1000:] for line in got] == [str(n) for n in range(200, 400)]
 
 
-async def test_lines_since_a_moment(tmp_path: Path) -> None:
+async def test_lines_since_a_time(tmp_path: Path) -> None:
     now, path = clock.ManualClock(), tmp_path / "0.log"
     write(path, "old", now=now)
     now.advance(10)
@@ -68,12 +68,12 @@ async def test_lines_since_a_moment(tmp_path: Path) -> None:
     assert await read(path, log_reader.LogOptions(since=since)) == "new\n"
 
 
-async def test_a_limit_of_bytes(tmp_path: Path) -> None:
+async def test_limit_bytes_truncates_output(tmp_path: Path) -> None:
     write(tmp_path / "0.log", "12345", "67890")
     assert await read(tmp_path / "0.log", log_reader.LogOptions(limit_bytes=8)) == "12345\n67"
 
 
-async def test_following_sees_everything_through_rotation(tmp_path: Path) -> None:
+async def test_following_reads_everything_through_rotation(tmp_path: Path) -> None:
     path, more = tmp_path / "0.log", True
     log = cri_log.LogWriter(path, limit=3000, now=clock.ManualClock())
     got: list[bytes] = []

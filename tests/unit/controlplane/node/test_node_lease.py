@@ -35,13 +35,13 @@ def lease(holder: str, *, silent_s: float = 0, **spec: Any) -> dict[str, Any]:
         (lease("other", silent_s=81, leaseDurationSeconds=None), Standing.DOUBTFUL),
     ],
 )
-def test_a_name_is_free_once_its_lease_has_surely_ended(
+def test_name_is_free_after_expiry_plus_clock_difference(
     found: dict[str, Any], expected: Standing
 ) -> None:
     assert node_lease.standing(found, "me", now=NOW) is expected
 
 
-def test_a_directory_is_the_same_holder_for_ever(tmp_path: Path) -> None:
+def test_directory_keeps_its_holder_identity(tmp_path: Path) -> None:
     first = node_lease.holder(tmp_path, "machine")
     assert "machine" in first
     assert node_lease.holder(tmp_path, "another") == first

@@ -17,20 +17,20 @@ def state(tmp_path: Path) -> pod_state.PodState:
     return pod_state.PodState("u", ("ns", "p"), directory)
 
 
-def test_a_container_is_unknown_before_its_first_change(state: pod_state.PodState) -> None:
+def test_container_has_default_view_before_first_change(state: pod_state.PodState) -> None:
     assert state.view("a") == lifecycle.UNKNOWN
     assert state.views == {}
     assert state.records() == []
 
 
-def test_a_change_leaves_the_rest_of_a_container(state: pod_state.PodState) -> None:
+def test_change_keeps_other_fields_of_a_view(state: pod_state.PodState) -> None:
     state.change("a", last=RUNS, before=ENDED)
     state.change("a", ready=False)
     assert state.view("a") == lifecycle.UNKNOWN._replace(last=RUNS, before=ENDED, ready=False)
     assert state.view("b") == lifecycle.UNKNOWN
 
 
-def test_only_what_runs_is_counted_and_every_start_is_a_record(state: pod_state.PodState) -> None:
+def test_running_counts_only_running_containers(state: pod_state.PodState) -> None:
     state.change("a", last=RUNS, before=ENDED)
     state.change("b", last=ENDED)
     assert state.running == 1

@@ -43,14 +43,14 @@ def test_every_container_has_its_path(name: str, path: str) -> None:
     assert pod().container("none") is None
 
 
-def test_the_status_of_a_container_is_found_in_any_list() -> None:
+def test_container_status_is_found_in_every_list() -> None:
     found = {"name": "debug", "ready": False}
     status = {"containerStatuses": [{"name": "a"}], "ephemeralContainerStatuses": [found]}
     assert pod(status=status).shown("debug") == found
     assert pod(status=status).shown("b") == {}
 
 
-def test_a_path_is_mounted_if_all_containers_mount_it() -> None:
+def test_path_is_mounted_if_all_containers_mount_it() -> None:
     mount = {"volumeMounts": [{"name": "v", "mountPath": "/data/"}]}
     both = [c | mount for c in SPEC["containers"]]
     assert pod(initContainers=[], containers=both).mounts("/data")
@@ -69,7 +69,7 @@ def test_two_phases_are_final(phase: str | None, *, final: bool) -> None:
 @pytest.mark.parametrize(
     ("asked", "own", "grace_s"), [(None, None, 30), (None, 5, 5), (0, 5, 0), (9, None, 9)]
 )
-def test_the_grace_of_a_deletion_goes_before_that_of_the_pod(
+def test_deletion_grace_period_overrides_that_of_the_spec(
     asked: int | None, own: int | None, grace_s: float
 ) -> None:
     metadata = {} if asked is None else {"deletionGracePeriodSeconds": asked}
@@ -84,5 +84,5 @@ def test_the_grace_of_a_deletion_goes_before_that_of_the_pod(
         ({"serviceAccountName": "sa", "automountServiceAccountToken": False}, False),
     ],
 )
-def test_files_of_an_account_can_be_declined(spec: dict[str, Any], *, uses: bool) -> None:
+def test_automount_of_account_can_be_disabled(spec: dict[str, Any], *, uses: bool) -> None:
     assert pod(**spec).uses_account is uses

@@ -10,7 +10,7 @@ ADDRESS = "127.0.0.2"
 """Of the Pod: another one of this machine than that at which the program listens."""
 
 
-async def test_a_program_that_listens_on_the_loopback_alone_is_reached() -> None:
+async def test_program_listening_on_loopback_only_is_reached() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         _, writer = await port_forwards.reach(ADDRESS, listening.getsockname()[1])
         assert writer.get_extra_info("peername")[0] == "127.0.0.1"
@@ -18,7 +18,7 @@ async def test_a_program_that_listens_on_the_loopback_alone_is_reached() -> None
         await writer.wait_closed()
 
 
-async def test_the_address_of_the_pod_comes_first() -> None:
+async def test_pod_address_is_tried_first() -> None:
     with socket.create_server((ADDRESS, 0)) as listening:
         _, writer = await port_forwards.reach(ADDRESS, listening.getsockname()[1])
         assert writer.get_extra_info("peername")[0] == ADDRESS
@@ -26,7 +26,7 @@ async def test_the_address_of_the_pod_comes_first() -> None:
         await writer.wait_closed()
 
 
-async def test_a_port_without_a_program_is_named_with_the_address_of_the_pod() -> None:
+async def test_error_for_closed_port_names_the_pod_address() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]

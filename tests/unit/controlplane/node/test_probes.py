@@ -12,28 +12,28 @@ def verdicts(probe: pods.Probe, results: str, *, healthy: bool = False) -> list[
     return [verdict.take(passed=result == "+") for result in results]
 
 
-def test_the_first_success_counts() -> None:
+def test_first_success_changes_the_result() -> None:
     assert verdicts(pods.Probe(), "-+") == [None, True]
 
 
-def test_failures_count_in_a_row() -> None:
+def test_failures_must_be_consecutive() -> None:
     assert verdicts(pods.Probe(), "+--+---") == [True, None, None, None, None, None, False]
 
 
-def test_what_is_alive_needs_no_first_success() -> None:
+def test_liveness_starts_as_healthy() -> None:
     assert verdicts(pods.Probe(), "+---", healthy=True) == [None, None, None, False]
 
 
-def test_readiness_may_ask_for_several_successes() -> None:
+def test_readiness_success_threshold_is_respected() -> None:
     probe = pods.Probe(success_threshold=2, failure_threshold=1)
     assert verdicts(probe, "++-+-++") == [None, True, False, None, None, None, True]
 
 
-def test_a_threshold_of_zero_is_one() -> None:
+def test_threshold_of_zero_counts_as_one() -> None:
     assert verdicts(pods.Probe(failure_threshold=0), "-") == [False]
 
 
-def test_ports_have_numbers_or_names() -> None:
+def test_port_is_found_by_number_or_name() -> None:
     container = pods.Container(name="c", ports=(pods.Port(container_port=8080, name="web"),))
     assert probes.port_number(container, 80) == 80
     assert probes.port_number(container, "81") == 81
@@ -42,7 +42,7 @@ def test_ports_have_numbers_or_names() -> None:
         probes.port_number(container, "db")
 
 
-def test_a_probe_as_the_api_server_sends_it() -> None:
+def test_probe_of_the_api_server_is_decoded() -> None:
     sent = {
         "httpGet": {"path": "/healthz", "port": "web", "scheme": "HTTPS"},
         "timeoutSeconds": 1,

@@ -17,7 +17,7 @@ def ensure(directory: Path, *, name: str = "n1", address: str = "10.0.0.5") -> b
     return certificate.read_bytes()
 
 
-def test_a_new_one_is_asked_for_at_four_fifths_of_its_life(tmp_path: Path) -> None:
+def test_certificate_is_renewed_at_80_percent_of_its_lifetime(tmp_path: Path) -> None:
     found = x509.load_pem_x509_certificate(ensure(tmp_path))
     life = found.not_valid_after_utc - found.not_valid_before_utc
     expected = found.not_valid_before_utc + life * 0.8

@@ -107,13 +107,13 @@ async def bench() -> AsyncIterator[Bench]:
 
 
 @pytest.mark.parametrize("code", [0, 1, 75, 255])
-async def test_the_exit_code_is_reported(bench: Bench, code: int) -> None:
+async def test_exit_code_is_reported(bench: Bench, code: int) -> None:
     record = await bench.end(await bench.shell(f"exit {code}"))
     assert (record.exit_code, record.signal, record.reason) == (code, 0, "")
     assert record.started_at <= record.finished_at
 
 
-async def test_death_by_signal_is_128_plus_its_number(bench: Bench) -> None:
+async def test_exit_code_after_signal_is_128_plus_its_number(bench: Bench) -> None:
     record = await bench.end(await bench.shell("kill -SEGV $$"))
     assert (record.exit_code, record.signal) == (128 + signal.SIGSEGV, signal.SIGSEGV)
 
@@ -141,20 +141,20 @@ async def test_output_of_both_streams_is_complete(bench: Bench) -> None:
     assert sorted(map(int, bench.lines())) == list(range(20000))
 
 
-async def test_a_missing_program_names_it_and_the_path(bench: Bench) -> None:
+async def test_error_for_missing_program_names_program_and_path(bench: Bench) -> None:
     record = await bench.start("no-such-program")
     assert (record.exit_code, record.reason) == (container.START_ERROR, "StartError")
     assert 'exec: "no-such-program": executable file not found in PATH "' in record.message
     assert os.environ["PATH"] in record.message
 
 
-async def test_a_file_that_is_no_program_is_explained(bench: Bench) -> None:
+async def test_error_for_file_that_is_no_program(bench: Bench) -> None:
     (bench.base / "text").write_text("no program")
     record = await bench.start(str(bench.base / "text"))
     assert record.message == f'exec: "{bench.base}/text": permission denied'
 
 
-async def test_a_missing_working_directory_is_explained(bench: Bench) -> None:
+async def test_error_for_missing_working_directory(bench: Bench) -> None:
     assert bench.link is not None
     order = container.StartRequest(
         f"{bench.uid}/main/0", ["true"], {"PATH": "/bin"}, "/no/such", str(bench.base / "logs")
@@ -168,14 +168,14 @@ async def test_the_same_container_is_not_started_twice(bench: Bench) -> None:
     assert await bench.shell("sleep 300") == first
 
 
-async def test_an_id_with_a_path_in_it_is_refused(bench: Bench) -> None:
+async def test_container_id_with_a_path_is_refused(bench: Bench) -> None:
     assert bench.link is not None
     order = container.StartRequest("../../x/main/0", ["true"], {}, "/", str(bench.base / "logs"))
     with pytest.raises(errors.ShimRefused, match="not a container id"):
         await bench.link.start(order)
 
 
-async def test_sigterm_ends_it_within_its_grace(bench: Bench) -> None:
+async def test_sigterm_ends_container_within_grace_period(bench: Bench) -> None:
     assert bench.link is not None
     record = await bench.shell("trap 'echo bye; exit 3' TERM; echo ready; sleep 300 & wait")
     await waiting.wait_until_async(bench.lines, what="it listens")
@@ -184,7 +184,7 @@ async def test_sigterm_ends_it_within_its_grace(bench: Bench) -> None:
     assert bench.lines() == ["ready", "bye"]
 
 
-async def test_who_ignores_sigterm_is_killed_after_the_grace(bench: Bench) -> None:
+async def test_container_that_ignores_sigterm_is_killed(bench: Bench) -> None:
     assert bench.link is not None
     record = await bench.shell("trap '' TERM; echo ready; while :; do sleep 0.05; done")
     await waiting.wait_until_async(bench.lines, what="it listens")
@@ -195,7 +195,7 @@ async def test_who_ignores_sigterm_is_killed_after_the_grace(bench: Bench) -> No
     assert time.monotonic() - before >= 0.3
 
 
-async def test_a_grace_can_be_shortened_but_not_prolonged(bench: Bench) -> None:
+async def test_grace_period_can_only_be_shortened(bench: Bench) -> None:
     assert bench.link is not None
     record = await bench.shell("trap '' TERM; echo ready; while :; do sleep 0.05; done")
     await waiting.wait_until_async(bench.lines, what="it listens")
@@ -206,16 +206,14 @@ async def test_a_grace_can_be_shortened_but_not_prolonged(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("clean", [False, True], ids=["marked", "without environment"])
-async def test_a_daemon_is_gone_before_the_end_is_reported(bench: Bench, *, clean: bool) -> None:
+async def test_daemon_is_killed_before_the_end_is_reported(bench: Bench, *, clean: bool) -> None:
     script = DAEMON.format(clean=clean, then="")
     await bench.end(await bench.start(sys.executable, "-c", script))
     assert processes.children(bench.pids[0]) == []
 
 
 @pytest.mark.parametrize("start", ["", "setsid", "env -i", "env -i nohup"])
-async def test_background_processes_are_gone_although_another_container_runs(
-    bench: Bench, start: str
-) -> None:
+async def test_background_processes_are_killed_while_others_run(bench: Bench, start: str) -> None:
     other = await bench.shell("sleep 300")
     await bench.end(await bench.shell(f"{start} sleep 301 & sleep 0.2", number=1))
     seen = processes.read_all().items()
@@ -223,14 +221,14 @@ async def test_background_processes_are_gone_although_another_container_runs(
     assert left == [other.pid]
 
 
-async def test_a_daemon_holding_the_output_does_not_hold_up_the_end(bench: Bench) -> None:
+async def test_daemon_with_open_output_does_not_delay_the_end(bench: Bench) -> None:
     record = await bench.end(await bench.shell("setsid sleep 300 & echo started"))
     assert record.exit_code == 0
     assert bench.lines() == ["started"]
     assert processes.children(bench.pids[0]) == []
 
 
-async def test_a_daemon_of_another_container_is_left_alone(bench: Bench) -> None:
+async def test_daemon_of_another_container_is_not_killed(bench: Bench) -> None:
     script = DAEMON.format(clean=True, then="time.sleep(300)")
     await bench.start(sys.executable, "-c", script)
     await waiting.wait_until_async((bench.base / "started").exists, what="the daemon runs")
@@ -238,7 +236,7 @@ async def test_a_daemon_of_another_container_is_left_alone(bench: Bench) -> None
     assert len(processes.children(bench.pids[0])) == 2
 
 
-async def test_a_new_server_finds_what_runs_and_what_ended(bench: Bench) -> None:
+async def test_new_server_gets_running_and_ended_containers(bench: Bench) -> None:
     assert bench.link is not None
     running = await bench.shell("sleep 300")
     ending = await bench.shell("until [ -e go ]; do sleep 0.01; done; exit 7", number=1)
@@ -254,7 +252,7 @@ async def test_a_new_server_finds_what_runs_and_what_ended(bench: Bench) -> None
     assert known[ending.id].exit_code == 7
 
 
-async def test_a_forgotten_container_leaves_no_record(bench: Bench) -> None:
+async def test_forgotten_container_has_no_record(bench: Bench) -> None:
     assert bench.link is not None
     record = await bench.shell("exit 0")
     await bench.end(record)
@@ -263,14 +261,14 @@ async def test_a_forgotten_container_leaves_no_record(bench: Bench) -> None:
     assert list((bench.base / "shim").glob("*.json")) == []
 
 
-async def test_a_running_container_cannot_be_forgotten(bench: Bench) -> None:
+async def test_running_container_cannot_be_forgotten(bench: Bench) -> None:
     assert bench.link is not None
     record = await bench.shell("sleep 300")
     with pytest.raises(errors.ShimRefused):
         await bench.link.forget(record.id)
 
 
-async def test_a_new_shim_adopts_what_a_killed_one_left(bench: Bench) -> None:
+async def test_new_shim_adopts_containers_of_a_killed_one(bench: Bench) -> None:
     assert bench.link is not None
     record = await bench.shell("for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.1; done; sleep 300")
     await waiting.wait_until_async(bench.lines, what="it writes")
@@ -287,7 +285,7 @@ async def test_a_new_shim_adopts_what_a_killed_one_left(bench: Bench) -> None:
     assert (ended.exit_code, ended.reason) == (container.UNKNOWN, container.UNSEEN)
 
 
-async def test_a_new_shim_reports_what_ended_while_none_watched(bench: Bench) -> None:
+async def test_new_shim_reports_containers_that_ended_meanwhile(bench: Bench) -> None:
     assert bench.link is not None
     record = await bench.shell("sleep 300 & exec sleep 301")
     helper = await waiting.wait_until_async(
@@ -304,7 +302,7 @@ async def test_a_new_shim_reports_what_ended_while_none_watched(bench: Bench) ->
     )
 
 
-async def test_without_a_server_it_ends_everything_and_leaves() -> None:
+async def test_shim_without_server_stops_containers_and_exits() -> None:
     bench = Bench()
     await bench.open(patience_s=1.0)
     assert bench.link is not None
@@ -319,7 +317,7 @@ async def test_without_a_server_it_ends_everything_and_leaves() -> None:
     await bench.close()
 
 
-async def test_a_full_disk_ends_neither_it_nor_what_runs() -> None:
+async def test_full_disk_stops_neither_shim_nor_containers() -> None:
     bench = Bench()
     (bench.base / "shim").mkdir()
     (bench.base / "shim" / "shim.log").symlink_to("/dev/full")
@@ -331,7 +329,7 @@ async def test_a_full_disk_ends_neither_it_nor_what_runs() -> None:
     await bench.close()
 
 
-def test_one_whose_process_ends_as_it_leaves_is_released_once(tmp_path: Path) -> None:
+def test_client_leaving_as_its_process_ends_is_dropped_once(tmp_path: Path) -> None:
     made = shim.Shim(tmp_path, tmp_path / "s", patience_s=1, now=clock.SystemClock())
     ours, theirs = socket.socketpair()
     guest = exec_shim.ExecConnection(ours)
@@ -343,13 +341,13 @@ def test_one_whose_process_ends_as_it_leaves_is_released_once(tmp_path: Path) ->
     assert not made._selector.get_map()
 
 
-async def test_a_second_shim_on_the_directory_is_refused(bench: Bench) -> None:
+async def test_second_shim_on_the_directory_exits(bench: Bench) -> None:
     second = shim_link.launch(bench.base / "shim", bench.base / "other")
     _, status = os.waitpid(second, 0)
     assert os.waitstatus_to_exitcode(status) == shim.LOCKED
 
 
-async def test_rubbish_on_the_socket_ends_only_that_connection(bench: Bench) -> None:
+async def test_invalid_request_ends_only_its_connection(bench: Bench) -> None:
     assert bench.link is not None
     await bench.link.close()
     reader, writer = await asyncio.open_unix_connection(str(bench.base / "s"))
@@ -365,7 +363,7 @@ async def test_the_socket_is_private(bench: Bench) -> None:
     assert bench.base.stat().st_mode & 0o077 == 0
 
 
-async def test_many_may_ask_at_once(bench: Bench) -> None:
+async def test_many_clients_can_connect_at_once(bench: Bench) -> None:
     """Each exec is a connection: those that are not heard yet wait in line."""
     with contextlib.ExitStack() as callers:
         os.kill(bench.pids[0], signal.SIGSTOP)
@@ -379,7 +377,7 @@ async def test_many_may_ask_at_once(bench: Bench) -> None:
     assert (await bench.end(await bench.shell("exit 7"))).exit_code == 7
 
 
-async def test_a_connection_that_says_nothing_does_not_take_the_nodes_place(bench: Bench) -> None:
+async def test_silent_connection_does_not_replace_the_node(bench: Bench) -> None:
     strangers = [await asyncio.open_unix_connection(str(bench.base / "s")) for _ in range(2)]
     strangers[0][1].write(b"GET / HTTP/1.1\r\n\r\n")
     assert await strangers[0][0].read() == b""
@@ -391,7 +389,7 @@ async def test_a_connection_that_says_nothing_does_not_take_the_nodes_place(benc
             await writer.wait_closed()
 
 
-async def test_a_connection_that_says_hello_takes_the_nodes_place(bench: Bench) -> None:
+async def test_hello_replaces_the_nodes_connection(bench: Bench) -> None:
     assert bench.link is not None
     first = bench.link
     record = await bench.shell("exec sleep 300")

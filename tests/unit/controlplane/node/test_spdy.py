@@ -31,14 +31,14 @@ def in_pieces(content: bytes, size: int) -> list[spdy.Frame]:
     return [frame for piece in pieces for frame in reader.feed(piece)]
 
 
-def test_the_dictionary_is_that_of_the_draft() -> None:
+def test_dictionary_matches_the_draft() -> None:
     assert len(spdy.DICTIONARY) == 1423
     digest = "51d27341373f923f3cd88e1eb7162aeaa3723d7585ff2399201dc06498407f02"
     assert hashlib.sha256(spdy.DICTIONARY).hexdigest() == digest
 
 
 @given(blocks=st.lists(HEADERS, min_size=1, max_size=4), size=st.integers(1, 50))
-def test_header_blocks_share_one_stream_of_zlib(blocks: list[dict[str, str]], size: int) -> None:
+def test_header_blocks_share_one_zlib_stream(blocks: list[dict[str, str]], size: int) -> None:
     writer = spdy.FrameWriter()
     content = b"".join(writer.syn_stream(2 * n + 1, h) for n, h in enumerate(blocks))
     wanted = [spdy.SynStream(2 * n + 1, h) for n, h in enumerate(blocks)]
@@ -46,7 +46,7 @@ def test_header_blocks_share_one_stream_of_zlib(blocks: list[dict[str, str]], si
 
 
 @given(content=st.binary(max_size=2000), size=st.integers(1, 700), fin=st.booleans())
-def test_data_comes_whole_however_it_is_cut(content: bytes, size: int, fin: bool) -> None:  # noqa: FBT001
+def test_data_is_complete_for_every_chunking(content: bytes, size: int, fin: bool) -> None:  # noqa: FBT001
     found = [
         f for f in in_pieces(spdy.data(7, content, fin=fin), size) if isinstance(f, spdy.DataPiece)
     ]
@@ -54,14 +54,14 @@ def test_data_comes_whole_however_it_is_cut(content: bytes, size: int, fin: bool
     assert [f.fin for f in found] == [False] * (len(found) - 1) + [fin]
 
 
-def test_data_is_not_kept_until_its_frame_is_complete() -> None:
+def test_data_is_passed_on_before_its_frame_is_complete() -> None:
     reader = spdy.FrameReader()
     assert list(reader.feed(struct.pack(">II", 1, 1 << 20) + b"x" * 100)) == [
         spdy.DataPiece(1, b"x" * 100)
     ]
 
 
-def test_what_moby_writes_is_read() -> None:
+def test_frames_of_moby_are_parsed() -> None:
     assert read(bytes.fromhex(MOBY)) == [
         spdy.SynStream(1, {"streamtype": "error"}),
         spdy.SynStream(3, {"streamtype": "stdin"}),
@@ -72,12 +72,12 @@ def test_what_moby_writes_is_read() -> None:
     ]
 
 
-def test_short_frames() -> None:
+def test_short_frames_are_parsed() -> None:
     content = spdy.ping(3) + spdy.rst_stream(5, spdy.CANCEL) + spdy.go_away(7)
     assert read(content) == [spdy.Ping(3), spdy.RstStream(5, spdy.CANCEL), spdy.GoAway(7, 0)]
 
 
-def test_frames_of_no_use_are_passed_over() -> None:
+def test_unused_frames_are_ignored() -> None:
     settings = struct.pack(">HHIIII", 0x8003, spdy.SETTINGS, 12, 1, 7, 65536)
     window = struct.pack(">HHIII", 0x8003, spdy.WINDOW_UPDATE, 8, 1, 65536)
     assert read(settings + window + spdy.ping(1)) == [spdy.Ping(1)]
@@ -93,7 +93,7 @@ def test_frames_of_no_use_are_passed_over() -> None:
         pytest.param(struct.pack(">HHIII", 0x8003, spdy.SYN_REPLY, 8, 1, 77), id="not zlib"),
     ],
 )
-def test_what_breaks_the_protocol_is_refused(content: bytes) -> None:
+def test_protocol_violations_raise(content: bytes) -> None:
     with pytest.raises(streams.ProtocolError):
         read(content)
 
@@ -121,6 +121,6 @@ def word(text: bytes) -> bytes:
         pytest.param(struct.pack(">I", 1 << 31), id="more pairs than bytes"),
     ],
 )
-def test_a_bad_header_block_is_refused(plain: bytes) -> None:
+def test_invalid_header_block_raises(plain: bytes) -> None:
     with pytest.raises(streams.ProtocolError):
         read(block(plain))

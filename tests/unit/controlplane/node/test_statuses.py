@@ -31,7 +31,7 @@ def state(found: dict[str, Any]) -> dict[str, Any]:
     return state
 
 
-def test_a_running_container_is_ready() -> None:
+def test_running_container_is_ready() -> None:
     found = status(pod(), last=RUNNING)
     assert found["phase"] == "Running"
     assert state(found) == {"running": {"startedAt": "2023-11-14T22:13:20Z"}}
@@ -46,7 +46,7 @@ def test_a_running_container_is_ready() -> None:
     }
 
 
-def test_an_end_is_reported_with_code_signal_and_reason() -> None:
+def test_terminated_state_has_code_signal_and_reason() -> None:
     found = status(pod(), last=BAD)
     assert found["phase"] == "Failed"
     ended = state(found)["terminated"]
@@ -55,26 +55,26 @@ def test_an_end_is_reported_with_code_signal_and_reason() -> None:
     assert (ready["status"], ready["reason"]) == ("False", "PodFailed")
 
 
-def test_success() -> None:
+def test_successful_pod_has_succeeded() -> None:
     found = status(pod(), last=BAD._replace(exit_code=0, signal=0))
     assert found["phase"] == "Succeeded"
     assert state(found)["terminated"]["reason"] == "Completed"
 
 
-def test_a_failed_start_keeps_its_message() -> None:
+def test_failed_start_keeps_its_message() -> None:
     failed = BAD._replace(exit_code=128, signal=0, reason="StartError", message='exec: "x": no')
     ended = state(status(pod(), last=failed))["terminated"]
     assert (ended["reason"], ended["message"]) == ("StartError", 'exec: "x": no')
 
 
-def test_what_is_missing_is_the_waiting_reason() -> None:
+def test_missing_input_is_the_waiting_reason() -> None:
     view: dict[str, Any] = {"reason": "CreateContainerConfigError", "message": "no secret"}
     found = status(pod(), **view)
     assert found["phase"] == "Pending"
     assert state(found) == {"waiting": view}
 
 
-def test_waiting_for_a_restart_is_a_crash_loop() -> None:
+def test_waiting_for_restart_is_crash_loop_back_off() -> None:
     found = status(pod("Always"), last=BAD, row=3)
     assert found["phase"] == "Running"
     assert state(found)["waiting"]["reason"] == "CrashLoopBackOff"
@@ -82,20 +82,20 @@ def test_waiting_for_a_restart_is_a_crash_loop() -> None:
     assert found["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 137
 
 
-def test_after_a_restart_the_end_before_is_kept() -> None:
+def test_last_state_is_the_end_before_a_restart() -> None:
     again = RUNNING._replace(id="u/main/1")
     found = status(pod("Always"), last=again, before=BAD)["containerStatuses"][0]
     assert found["restartCount"] == 1
     assert found["lastState"]["terminated"]["exitCode"] == 137
 
 
-def test_a_deleted_pod_ends_for_good() -> None:
+def test_deleted_pod_is_not_restarted() -> None:
     found = status(pod("Always", deleted=True), last=BAD)
     assert found["phase"] == "Failed"
     assert "terminated" in state(found)
 
 
-def test_a_pod_that_is_deleted_while_a_container_waits_has_failed() -> None:
+def test_pod_deleted_while_waiting_has_failed() -> None:
     of = pod(deleted=True)
     main = of.spec.containers[0]
     two = msgspec.structs.replace(
@@ -112,7 +112,7 @@ def test_a_pod_that_is_deleted_while_a_container_waits_has_failed() -> None:
     assert statuses.status(of, running, facts)["phase"] == "Pending"
 
 
-def test_times_move_only_with_the_state() -> None:
+def test_transition_times_change_only_with_status() -> None:
     first = status(pod(), last=RUNNING)
     second = status(pod(**first), now=NOW + 50, last=RUNNING)
     assert second == first
@@ -122,7 +122,7 @@ def test_times_move_only_with_the_state() -> None:
     assert third["startTime"] == first["startTime"]
 
 
-def several(policy: str = "Never", **status: Any) -> pods.Pod:
+def pod_with_init_containers(policy: str = "Never", **status: Any) -> pods.Pod:
     spec = {
         "initContainers": [
             {"name": "first"},
@@ -135,7 +135,7 @@ def several(policy: str = "Never", **status: Any) -> pods.Pod:
     return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, pods.Pod)
 
 
-def of_all(of: pods.Pod, **records: container.ContainerRecord) -> dict[str, Any]:
+def status_of_all(of: pods.Pod, **records: container.ContainerRecord) -> dict[str, Any]:
     views = {name: lifecycle.ContainerView(last=record) for name, record in records.items()}
     return statuses.status(of, views, statuses.PodFacts("127.0.0.1", NOW))
 
@@ -147,8 +147,8 @@ def conditions(found: dict[str, Any]) -> dict[str, str]:
     return {c["type"]: c["status"] for c in found["conditions"]}
 
 
-def test_a_pod_is_pending_until_its_init_containers_are_over() -> None:
-    found = of_all(several(), first=RUNNING)
+def test_pod_is_pending_until_init_containers_finish() -> None:
+    found = status_of_all(pod_with_init_containers(), first=RUNNING)
     assert found["phase"] == "Pending"
     assert conditions(found)["Initialized"] == "False"
     initialised = next(c for c in found["conditions"] if c["type"] == "Initialized")
@@ -157,29 +157,38 @@ def test_a_pod_is_pending_until_its_init_containers_are_over() -> None:
     assert states == [{"waiting": {"reason": "PodInitializing"}}] * 2
 
 
-def test_a_failed_init_container_fails_the_pod() -> None:
-    assert of_all(several(), first=BAD)["phase"] == "Failed"
-    assert of_all(several("OnFailure"), first=BAD)["phase"] == "Pending"
+def test_failed_init_container_fails_the_pod() -> None:
+    assert status_of_all(pod_with_init_containers(), first=BAD)["phase"] == "Failed"
+    assert status_of_all(pod_with_init_containers("OnFailure"), first=BAD)["phase"] == "Pending"
 
 
-def test_a_pod_runs_until_its_last_container_and_its_sidecar_have_ended() -> None:
+def test_pod_runs_until_last_container_and_sidecar_end() -> None:
     running = {"first": OK, "side": RUNNING, "a": OK}
-    assert of_all(several(), **running, b=RUNNING)["phase"] == "Running"
-    assert of_all(several(), **running, b=OK)["phase"] == "Running"
-    assert of_all(several(), first=OK, side=OK, a=OK, b=OK)["phase"] == "Succeeded"
-    assert of_all(several(), first=OK, side=BAD, a=OK, b=OK)["phase"] == "Succeeded"
-    assert of_all(several(), first=OK, side=OK, a=OK, b=BAD)["phase"] == "Failed"
+    assert status_of_all(pod_with_init_containers(), **running, b=RUNNING)["phase"] == "Running"
+    assert status_of_all(pod_with_init_containers(), **running, b=OK)["phase"] == "Running"
+    assert (
+        status_of_all(pod_with_init_containers(), first=OK, side=OK, a=OK, b=OK)["phase"]
+        == "Succeeded"
+    )
+    assert (
+        status_of_all(pod_with_init_containers(), first=OK, side=BAD, a=OK, b=OK)["phase"]
+        == "Succeeded"
+    )
+    assert (
+        status_of_all(pod_with_init_containers(), first=OK, side=OK, a=OK, b=BAD)["phase"]
+        == "Failed"
+    )
 
 
-def test_the_last_status_of_a_sidecar_is_its_end() -> None:
+def test_final_status_of_a_sidecar_is_terminated() -> None:
     """Not that it waits for a start that never comes."""
-    found = of_all(several(), first=OK, side=OK, a=OK, b=OK)
+    found = status_of_all(pod_with_init_containers(), first=OK, side=OK, a=OK, b=OK)
     assert found["initContainerStatuses"][1]["state"]["terminated"]["exitCode"] == 0
-    going_on = of_all(several(), first=OK, side=OK, a=OK, b=RUNNING)
+    going_on = status_of_all(pod_with_init_containers(), first=OK, side=OK, a=OK, b=RUNNING)
     assert "waiting" in going_on["initContainerStatuses"][1]["state"]
 
 
-def test_readiness_is_what_probes_say() -> None:
+def test_readiness_follows_probes() -> None:
     views = {"main": lifecycle.ContainerView(last=RUNNING, ready=False)}
     found = statuses.status(pod(), views, statuses.PodFacts("127.0.0.1", NOW))
     assert conditions(found)["Ready"] == "False"
@@ -189,7 +198,7 @@ def test_readiness_is_what_probes_say() -> None:
     assert not found["containerStatuses"][0]["started"]
 
 
-def test_a_deadline_that_is_over_fails_the_pod_once_nothing_runs() -> None:
+def test_expired_deadline_fails_the_pod_after_containers_end() -> None:
     of = pod(startTime="2023-11-14T22:13:00Z")
     late = msgspec.structs.replace(
         of, spec=msgspec.structs.replace(of.spec, active_deadline_seconds=10)
@@ -203,7 +212,7 @@ def test_a_deadline_that_is_over_fails_the_pod_once_nothing_runs() -> None:
     assert (found["phase"], found["reason"]) == ("Failed", "DeadlineExceeded")
 
 
-def growing(count: int = 2) -> pods.Pod:
+def pod_with_ephemeral(count: int = 2) -> pods.Pod:
     """A Pod with ephemeral containers `e0`, `e1` and so on."""
     added = tuple(pods.EphemeralContainer(name=f"e{n}", image="i") for n in range(count))
     of = pod()
@@ -220,8 +229,8 @@ def ephemeral(
     return statuses.status(of, {"main": lifecycle.ContainerView(last=RUNNING), **views}, facts)
 
 
-def test_ephemeral_containers_count_for_nothing_and_their_ends_are_reported() -> None:
-    found = ephemeral(growing(), e0=BAD._replace(id="u/e0/0"))
+def test_ephemeral_containers_do_not_affect_the_phase() -> None:
+    found = ephemeral(pod_with_ephemeral(), e0=BAD._replace(id="u/e0/0"))
     assert found["phase"] == "Running"
     assert next(c for c in found["conditions"] if c["type"] == "Ready")["status"] == "True"
     first, second = found[statuses.EPHEMERAL]
@@ -233,8 +242,8 @@ def test_ephemeral_containers_count_for_nothing_and_their_ends_are_reported() ->
     assert statuses.EPHEMERAL not in status(pod(), last=RUNNING)
 
 
-def test_a_pod_is_running_until_its_ephemeral_containers_have_ended() -> None:
-    of = growing(1)
+def test_pod_is_running_until_ephemeral_containers_end() -> None:
+    of = pod_with_ephemeral(1)
     views = {"main": lifecycle.ContainerView(last=BAD), "e0": lifecycle.ContainerView(last=RUNNING)}
     facts = statuses.PodFacts("127.0.0.1", NOW)
     assert statuses.status(of, views, facts)["phase"] == "Running"
@@ -242,28 +251,28 @@ def test_a_pod_is_running_until_its_ephemeral_containers_have_ended() -> None:
     assert statuses.status(of, views, facts)["phase"] == "Failed"
 
 
-def test_the_status_of_one_that_has_ended_is_not_made_again() -> None:
-    before = ephemeral(growing(), e0=BAD._replace(id="u/e0/0"))
-    after = ephemeral(growing(3), before=before, e1=RUNNING._replace(id="u/e1/0"))
+def test_status_of_ended_ephemeral_container_is_reused() -> None:
+    before = ephemeral(pod_with_ephemeral(), e0=BAD._replace(id="u/e0/0"))
+    after = ephemeral(pod_with_ephemeral(3), before=before, e1=RUNNING._replace(id="u/e1/0"))
     assert after[statuses.EPHEMERAL][0] is before[statuses.EPHEMERAL][0]
     assert "running" in after[statuses.EPHEMERAL][1]["state"]
 
 
-def test_starts_may_wait_to_be_reported_and_ends_may_not() -> None:
-    before = ephemeral(growing(), e0=BAD._replace(id="u/e0/0"))
-    started = ephemeral(growing(3), before=before, e1=RUNNING._replace(id="u/e1/0"))
+def test_only_starts_can_be_reported_late() -> None:
+    before = ephemeral(pod_with_ephemeral(), e0=BAD._replace(id="u/e0/0"))
+    started = ephemeral(pod_with_ephemeral(3), before=before, e1=RUNNING._replace(id="u/e1/0"))
     assert statuses.only_started(before, started)
-    ended = ephemeral(growing(3), before=started, e1=BAD._replace(id="u/e1/0"))
+    ended = ephemeral(pod_with_ephemeral(3), before=started, e1=BAD._replace(id="u/e1/0"))
     assert not statuses.only_started(started, ended)
     views = {"e0": lifecycle.ContainerView(reason="r", message="it cannot run here")}
-    waits = statuses.status(growing(), views, statuses.PodFacts("127.0.0.1", NOW))
+    waits = statuses.status(pod_with_ephemeral(), views, statuses.PodFacts("127.0.0.1", NOW))
     assert not statuses.only_started({}, waits)
 
 
-def test_a_patch_of_ephemeral_statuses_names_what_has_changed() -> None:
-    none = ephemeral(growing(0))
-    before = ephemeral(growing(), e0=BAD._replace(id="u/e0/0"))
-    after = ephemeral(growing(3), before=before, e1=BAD._replace(id="u/e1/0"))
+def test_ephemeral_patch_contains_only_changes() -> None:
+    none = ephemeral(pod_with_ephemeral(0))
+    before = ephemeral(pod_with_ephemeral(), e0=BAD._replace(id="u/e0/0"))
+    after = ephemeral(pod_with_ephemeral(3), before=before, e1=BAD._replace(id="u/e1/0"))
     _, _, e2 = new = after[statuses.EPHEMERAL]
     test = {"op": "test", "path": "/metadata/uid", "value": "u"}
     path = f"/status/{statuses.EPHEMERAL}"

@@ -11,7 +11,7 @@ from support import file_descriptors
 @pytest.mark.parametrize(
     ("tty", "room"), [*((True, room) for room in range(3)), *((False, room) for room in range(6))]
 )
-def test_nothing_is_left_open(tmp_path: Path, tty: bool, room: int) -> None:  # noqa: FBT001
+def test_failed_open_leaves_nothing_open(tmp_path: Path, tty: bool, room: int) -> None:  # noqa: FBT001
     before = file_descriptors.open_descriptors()
     held = stdio.Stdio(tmp_path, 0)
     with file_descriptors.limit_new(room), pytest.raises(OSError, match=r"open files|pty"):

@@ -23,9 +23,7 @@ def _websocket_ping() -> bytes:
     ],
     ids=["spdy", "websocket"],
 )
-async def test_replies_that_are_not_read_end_the_connection(
-    codec: streams.Codec, asking: bytes
-) -> None:
+async def test_unread_replies_end_the_connection(codec: streams.Codec, asking: bytes) -> None:
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     loop = asyncio.get_running_loop()

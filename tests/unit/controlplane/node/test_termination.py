@@ -18,7 +18,7 @@ SPEC = {"containers": [{"name": "a", "image": "i"}]}
         ("StartError", "words", "of the shim"),
     ],
 )
-def test_words_of_a_container_whose_end_was_not_seen_count(
+def test_message_of_container_with_unseen_end_is_read(
     tmp_path: Path, reason: str, said: str, message: str
 ) -> None:
     file = tmp_path / "root" / "dev" / "termination-log"

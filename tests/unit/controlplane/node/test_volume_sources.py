@@ -23,11 +23,13 @@ def pod(*volumes: dict[str, Any]) -> pods.Pod:
         ({"name": "v", "projected": {"sources": []}}, False),
     ],
 )
-def test_some_volumes_are_the_containers_own(volume: dict[str, Any], *, keeps: bool) -> None:
+def test_empty_dir_and_host_path_are_container_owned(
+    volume: dict[str, Any], *, keeps: bool
+) -> None:
     assert volume_sources.is_container_owned(volume) is keeps
 
 
-def test_objects_and_tokens_are_named_by_every_source() -> None:
+def test_wanted_objects_and_tokens_cover_every_source() -> None:
     sources = [
         {"configMap": {"name": "c", "optional": True}},
         {"serviceAccountToken": {"path": "t", "audience": "a", "expirationSeconds": 700}},
@@ -43,14 +45,14 @@ def test_objects_and_tokens_are_named_by_every_source() -> None:
     assert list(volume_sources.tokens(found)) == [container_inputs.TokenWant("a", 700)]
 
 
-def test_only_a_host_path_is_a_place_on_the_machine() -> None:
+def test_host_path_is_none_for_other_volumes() -> None:
     place = volume_sources.host_path({"name": "v", "hostPath": {"path": "/d"}})
     assert place is not None
     assert place.path == "/d"
     assert volume_sources.host_path({"name": "v", "emptyDir": {}}) is None
 
 
-def test_another_type_is_refused_by_name() -> None:
+def test_unsupported_volume_type_is_named() -> None:
     with pytest.raises(errors.Unsupported, match='volume "v" is of type nfs'):
         volume_sources.check(pod({"name": "v", "nfs": {}}))
     with pytest.raises(errors.Unsupported, match='"a/b" is not a valid volume name'):

@@ -40,7 +40,7 @@ def test_files_have_their_modes_in_a_private_directory(directory: volumes.PodDir
     assert directory.path.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_container_knows_its_mounts_by_a_short_path(
+def test_container_gets_a_short_path_for_its_mounts(
     directory: volumes.PodDirectory, tmp_path: Path
 ) -> None:
     prepare(directory, data("v"))
@@ -55,7 +55,7 @@ def test_a_container_knows_its_mounts_by_a_short_path(
     assert volumes.links_directory(Path("/run/k"), tmp_path) == Path("/run/k/m")
 
 
-def test_a_second_start_renews_files_and_keeps_empty_dirs(directory: volumes.PodDirectory) -> None:
+def test_second_start_rewrites_files_and_keeps_empty_dirs(directory: volumes.PodDirectory) -> None:
     link = (container_plan.MountLink("conf", "conf"), data("data"))
     prepare(directory, *link, files=(volume_sources.VolumeFile("old", b"1", 0o644),))
     (directory.root("main") / "data" / "kept").write_text("x")
@@ -64,18 +64,18 @@ def test_a_second_start_renews_files_and_keeps_empty_dirs(directory: volumes.Pod
     assert (directory.root("main") / "data" / "kept").read_text() == "x"
 
 
-def test_a_sub_path_of_an_empty_dir_is_made(directory: volumes.PodDirectory) -> None:
+def test_sub_path_of_an_empty_dir_is_created(directory: volumes.PodDirectory) -> None:
     prepare(directory, data("a", "x/y"))
     (directory.root("main") / "a" / "f").write_text("1")
     assert (directory.path / "volumes/data/x/y/f").read_text() == "1"
 
 
-def test_a_sub_path_that_is_not_there_waits(directory: volumes.PodDirectory) -> None:
+def test_missing_sub_path_blocks_the_container(directory: volumes.PodDirectory) -> None:
     with pytest.raises(errors.InputsNotReady, match='subPath "nope" is not in volume "conf"'):
         prepare(directory, container_plan.MountLink("a", "conf", "nope"))
 
 
-def test_a_sub_path_through_a_link_out_of_the_volume_is_refused(
+def test_sub_path_through_symlink_out_of_volume_is_refused(
     directory: volumes.PodDirectory, tmp_path: Path
 ) -> None:
     prepare(directory, data("data"))
@@ -85,7 +85,7 @@ def test_a_sub_path_through_a_link_out_of_the_volume_is_refused(
     assert not (tmp_path / "x").exists()
 
 
-def test_mounts_nest(directory: volumes.PodDirectory) -> None:
+def test_mounts_can_be_nested(directory: volumes.PodDirectory) -> None:
     prepare(directory, data("a"), container_plan.MountLink("a/b", "conf"))
     assert (directory.root("main") / "a/b").resolve() == directory.path / "volumes/conf"
 
@@ -100,13 +100,13 @@ def test_account_files_are_private(directory: volumes.PodDirectory) -> None:
     assert all(p.stat().st_mode & 0o077 == 0 for p in directory.account.iterdir())
 
 
-def test_removing_leaves_nothing(directory: volumes.PodDirectory) -> None:
+def test_remove_leaves_nothing(directory: volumes.PodDirectory) -> None:
     prepare(directory, data("a"))
     directory.remove()
     assert not directory.path.exists()
 
 
-def test_a_host_path_is_the_machines_own(directory: volumes.PodDirectory, tmp_path: Path) -> None:
+def test_host_path_links_to_the_machine(directory: volumes.PodDirectory, tmp_path: Path) -> None:
     host = tmp_path / "host"
     volumes.check_host("h", pods.HostPath(str(host), "DirectoryOrCreate"))
     directory.link("main", [container_plan.MountLink("a", "h", makes=True, host=str(host))])
@@ -116,14 +116,14 @@ def test_a_host_path_is_the_machines_own(directory: volumes.PodDirectory, tmp_pa
     assert (host / "f").exists()
 
 
-def test_a_host_path_of_another_type_waits(tmp_path: Path) -> None:
+def test_host_path_of_wrong_type_blocks_the_container(tmp_path: Path) -> None:
     with pytest.raises(
         errors.InputsNotReady, match=r"hostPath type check failed: .* is not a file"
     ):
         volumes.check_host("h", pods.HostPath(str(tmp_path), "File"))
 
 
-def test_containers_have_mounts_of_their_own(directory: volumes.PodDirectory) -> None:
+def test_containers_have_separate_mounts(directory: volumes.PodDirectory) -> None:
     directory.link("one", [data("a")])
     directory.link("two", [data("b")])
     assert [p.name for p in directory.root("one").iterdir()] == ["a"]

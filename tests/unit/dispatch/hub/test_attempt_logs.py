@@ -45,7 +45,7 @@ def test_output_sent_twice_is_stored_once(
         back = repeats[number] if number < len(repeats) else 0
         start, end = max(0, end - back), end + size
         assert logs.append(REF, start, whole[start:end]) == end
-        assert logs.kept(REF) == end
+        assert logs.stored_end(REF) == end
     assert whole.endswith(read(directory))
     assert len(read(directory)) >= min(len(whole), 16)
     assert all(file.stat().st_size <= 16 for file in attempt_logs.files(directory, REF))
@@ -80,11 +80,11 @@ def test_a_line_says_how_much_was_dropped_and_offsets_go_on(tmp_path: Path) -> N
     file = attempt_logs.path(tmp_path, REF)
     assert file.read_bytes() == b"one\n\n[kilnwork: 1000 bytes of output dropped here]\ntwo\n"
     again = attempt_logs.AttemptLogs(tmp_path)
-    assert again.kept(REF) == 1008
+    assert again.stored_end(REF) == 1008
     assert again.append(REF, 1008, b"three\n") == 1014
     assert file.read_bytes().endswith(b"two\nthree\n")
     assert again.append(REF, 2014, b"four\n") == 2019
-    assert attempt_logs.AttemptLogs(tmp_path).kept(REF) == 2019
+    assert attempt_logs.AttemptLogs(tmp_path).stored_end(REF) == 2019
 
 
 def test_output_dropped_at_the_beginning_is_reported(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_output_dropped_at_the_beginning_is_reported(tmp_path: Path) -> None:
     assert logs.append(REF, 7, b"x\n") == 9
     text = attempt_logs.path(tmp_path, REF).read_bytes()
     assert text == b"[kilnwork: 7 bytes of output dropped here]\nx\n"
-    assert attempt_logs.AttemptLogs(tmp_path).kept(REF) == 9
+    assert attempt_logs.AttemptLogs(tmp_path).stored_end(REF) == 9
 
 
 def test_log_says_how_much_a_full_disk_has_lost(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_log_says_how_much_a_full_disk_has_lost(tmp_path: Path) -> None:
         text = read(disk / "logs")
         line = b"part of this output was lost: the disk was full; 4000 bytes are missing here"
         assert text == b"one\n\n[kilnwork: " + line + b"]\nthree\n"
-        assert attempt_logs.AttemptLogs(disk / "logs").kept(REF) == 4010
+        assert attempt_logs.AttemptLogs(disk / "logs").stored_end(REF) == 4010
 
 
 def test_an_attempt_that_ended_on_a_full_disk_is_marked(tmp_path: Path) -> None:

@@ -79,6 +79,6 @@ def test_a_key_is_free_again_when_its_call_is_forgotten() -> None:
     keyed.child_key = "=daily"
     asked = inputs.Lookups("ns", [], [], [(1, "=daily")], set())
     write(kept, keyed)
-    assert set(kept.known(asked)) == {1}
+    assert set(kept.stored_calls(asked)) == {1}
     write(kept, ended(keyed))
-    assert kept.known(asked) == {}
+    assert kept.stored_calls(asked) == {}

@@ -46,7 +46,7 @@ class World(scripted_machine.World):
         self.apply(inputs.JoinExecutor(link, "pod", capacity))
 
     def observed(self, task: records.Task, reason: str, node: str = "", link: int = LINK) -> None:
-        self.apply(inputs.Observed(link, task.ref, model.Observed(reason, "because", node)))
+        self.apply(inputs.AttemptObserved(link, task.ref, model.Observed(reason, "because", node)))
 
     def over(
         self, task: records.Task, outcome: attempts.Outcome, *, link: int = LINK, attempt: int = 0

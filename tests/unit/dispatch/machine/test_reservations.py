@@ -24,7 +24,7 @@ def test_opening_slot_is_occupied_until_it_has_joined() -> None:
     assert (worker.occupied, worker.cluster.openings, slot.occupied) == (1, 1, True)
     slot.link = 5
     for _ in range(2):  # may be repeated
-        reservations.opened(world.memory, slot)
+        reservations.end_opening(world.memory, slot)
     assert (worker.occupied, worker.cluster.openings) == (0, 0)
     assert list(worker.idle) == [slot.id]
 
@@ -33,12 +33,12 @@ def test_slot_is_occupied_by_its_attempts() -> None:
     world, worker, slot = a_slot()
     task = a_task(world)
     slot.link = 5
-    reservations.opened(world.memory, slot)
+    reservations.end_opening(world.memory, slot)
     slot.held[task.id] = task
     reservations.update(world.memory, slot)
     assert (worker.occupied, list(worker.idle)) == (1, [])
     task.slot = slot
-    reservations.leave(world.memory, task, slot, proof=True)
+    reservations.release_attempt(world.memory, task, slot, proof=True)
     assert worker.occupied == 0
     assert [task.slot] == [None]
     assert list(worker.idle) == [slot.id]
@@ -48,16 +48,16 @@ def test_without_proof_the_attempt_stays_with_the_worker() -> None:
     world, worker, slot = a_slot()
     task = a_task(world)
     slot.held[task.id], task.slot = task, slot
-    reservations.leave(world.memory, task, slot, proof=False)
+    reservations.release_attempt(world.memory, task, slot, proof=False)
     assert worker.unproven == {task.ref: task}
     assert task.slot is slot
-    reservations.leave(world.memory, task, slot, proof=True)
+    reservations.release_attempt(world.memory, task, slot, proof=True)
     assert task.slot is slot, "it has left before"
 
 
 def test_ended_slot_is_forgotten() -> None:
     world, worker, slot = a_slot()
-    reservations.drop(world.memory, slot)
+    reservations.remove(world.memory, slot)
     assert (worker.occupied, worker.cluster.openings) == (0, 0)
     assert (worker.processes, world.memory.slots) == ({}, {})
     assert slot.leaving

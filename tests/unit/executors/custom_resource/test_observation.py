@@ -69,7 +69,7 @@ def seen(
         ),
     ],
 )
-def test_what_goes_on(obj: dict[str, Any], phase: str, reason: str) -> None:
+def test_unfinished_object_has_no_outcome(obj: dict[str, Any], phase: str, reason: str) -> None:
     found = seen(obj)
     assert (found.phase, found.reason, found.outcome) == (phase, reason, None)
 

@@ -44,7 +44,7 @@ def test_rules_decide_about_the_end(
 ) -> None:
     read = READER.read(spec(), book(**status))
     assert (read.state, read.reason, read.message) == (state, reason, message)
-    assert read.over
+    assert read.wait_until_ended
     assert read.started == 1795464000.0
 
 
@@ -52,7 +52,7 @@ def test_until_a_rule_holds_the_message_says_what_is_waited_for() -> None:
     read = READER.read(
         spec(running_condition='.status.phase == "Busy"'), {"kind": "Book", **book(phase="New")}
     )
-    assert (read.state, read.reason, read.over) == (S.STAGING, R.STARTING, False)
+    assert (read.state, read.reason, read.wait_until_ended) == (S.STAGING, R.STARTING, False)
     assert read.message.startswith("Book b: waiting for .status.phase")
 
 

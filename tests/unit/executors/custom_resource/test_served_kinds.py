@@ -52,7 +52,7 @@ def kinds(api: Api, time: clock.ManualClock) -> custom_resource.Kinds:
     return custom_resource.Kinds(api, allowed, time=time)  # type: ignore[arg-type]
 
 
-async def test_what_is_not_there_is_asked_for_once_a_second(
+async def test_missing_kind_is_requested_once_per_second(
     kinds: custom_resource.Kinds, api: Api, time: clock.ManualClock
 ) -> None:
     for _ in range(100):
@@ -64,7 +64,7 @@ async def test_what_is_not_there_is_asked_for_once_a_second(
     assert found.qualified == "books.my.domain"  # type: ignore[union-attr]
 
 
-async def test_what_is_there_is_remembered_until_it_is_gone(
+async def test_served_kind_is_cached_until_forgotten(
     kinds: custom_resource.Kinds, api: Api
 ) -> None:
     api.pages["/apis/my.domain/v1"] = BOOKS
@@ -84,7 +84,7 @@ async def test_a_kind_that_cannot_be_made_and_followed_is_none(
 
 
 @pytest.mark.parametrize("odd", ["../../api/v1/namespaces/a/secrets?x=", "a/b/c", "", "/", "a/"])
-async def test_what_is_no_version_of_a_group_is_never_part_of_a_url(
+async def test_malformed_api_version_is_never_part_of_a_url(
     kinds: custom_resource.Kinds, api: Api, odd: str
 ) -> None:
     assert isinstance(await kinds.find(odd, "Book"), served_kinds.Absent)

@@ -59,7 +59,7 @@ def test_a_name_is_a_dns_label_of_at_most_63_characters(name: str, field: str, k
         ({"name": "${task.name}.of.${task.attempt}"}, "the-task-of-1-"),
     ],
 )
-def test_what_a_name_begins_with(metadata: dict[str, Any], begins: str) -> None:
+def test_object_name_has_a_prefix_and_the_attempt(metadata: dict[str, Any], begins: str) -> None:
     made = template.wanted(attempt(metadata, name="the-task"), "customResource").name
     assert made.startswith(begins)
     assert made.endswith(f"-{REF.task.hex()}-{REF.run}-{REF.attempt}")

@@ -74,20 +74,20 @@ async def ensured(api: Api) -> port.Observation:
     return await executor_with(api, worker()).ensure(ATTEMPT)
 
 
-async def test_who_is_second_appends_also_when_a_read_shows_nothing_yet() -> None:
+async def test_second_container_is_appended_despite_a_stale_read() -> None:
     api = Api(2, worker(), worker("x"))
     assert (await ensured(api)).phase is port.Phase.STAGING
     at = "/spec/ephemeralContainers"
     assert api.paths == [at, at, f"{at}/-"]
 
 
-async def test_what_was_added_before_is_adopted() -> None:
+async def test_existing_container_is_adopted() -> None:
     api = Api(1, worker("x", template.container_name(REF)))
     assert (await ensured(api)).phase is port.Phase.STAGING
     assert len(api.paths) == 1
 
 
-async def test_what_is_always_refused_fails_for_good() -> None:
+async def test_container_that_is_always_refused_fails_for_good() -> None:
     api = Api(99, worker("x"))
     seen = await ensured(api)
     assert len(api.paths) == executor.ADD_TRIES
@@ -95,7 +95,7 @@ async def test_what_is_always_refused_fails_for_good() -> None:
     assert (seen.outcome.reason, seen.outcome.may_retry) == ("AdmissionError", False)
 
 
-async def test_one_that_began_is_asked_for_before_it_is_lost() -> None:
+async def test_started_container_is_looked_up_before_it_is_lost() -> None:
     began = msgspec.structs.replace(ATTEMPT, began=True)
     name = template.container_name(REF)
     seen = await executor_with(Api(0, worker(name)), worker()).ensure(began)

@@ -49,6 +49,6 @@ def test_they_never_raise_a_limit_and_nonsense_is_ignored(text: str) -> None:
     assert limits.is_used_up(worker(64, max_containers=text), 0)
 
 
-def test_a_limit_of_none_is_one() -> None:
+def test_limit_of_0_containers_means_1() -> None:
     assert not limits.is_used_up(worker(0, max_containers="0"), 0)
     assert limits.is_used_up(worker(1, max_containers="0"), 0)

@@ -7,7 +7,7 @@ import pytest
 
 from kilnwork.api import attempts, pod, reasons
 from kilnwork.executors import port
-from kilnwork.executors.ephemeral import observation, states
+from kilnwork.executors.ephemeral import observation, state_docs
 from kilnwork.executors.state_tables import Counts
 from support import pod_statuses as pods
 
@@ -34,7 +34,9 @@ ENDS: dict[str, tuple[dict[str, Any], attempts.Ending, str, str]] = {
 
 def test_the_table_has_every_end_and_what_it_counts_against() -> None:
     counts = {
-        row.reason: row.counts for row in states.TABLE.rows if row.state in ("Failed", "Pending")
+        row.reason: row.counts
+        for row in state_docs.TABLE.rows
+        if row.state in ("Failed", "Pending")
     }
     for status, ending, reason, _ in ENDS.values():
         seen = observed(status)
@@ -79,7 +81,7 @@ def test_why_it_has_not_started(status: dict[str, Any] | None, reason: str, says
     assert says in seen.message
 
 
-def test_it_runs_and_has_an_id_as_cgroups_have_it() -> None:
+def test_running_container_has_its_id_as_in_cgroups() -> None:
     seen = observed({**pods.running(), "containerID": "containerd://abc"})
     assert (seen.phase, seen.container) == (port.Phase.RUNNING, "abc")
     assert seen.started == pod.moment(pods.STARTED)
@@ -95,7 +97,7 @@ def test_it_runs_and_has_an_id_as_cgroups_have_it() -> None:
         ({"reason": "Evicted"}, 143, E.LOST, R.EVICTED),
     ],
 )
-def test_what_ends_its_pod_is_no_failure_of_it(
+def test_end_of_the_pod_is_a_loss(
     of_pod: dict[str, Any], code: int, ending: attempts.Ending, reason: str
 ) -> None:
     status = msgspec.convert(pods.ended(code), pod.ContainerStatus)

@@ -56,13 +56,13 @@ def test_the_tasks_own_variables_are_last_and_win() -> None:
     assert found["env"] == [{"name": "KILN_RUN", "value": "3"}, {"name": "A", "value": "mine"}]
 
 
-def test_kubernetes_expands_nothing_in_it() -> None:
+def test_texts_are_escaped_from_expansion_by_kubernetes() -> None:
     found = made(worker(), command=["sh", "-c", "echo $(date) $$ $HOME"], args=["$HOME"])
     assert found["command"][2] == "echo $$(date) $$$$ $$HOME"
     assert found["args"] == ["$HOME"]
 
 
-def test_it_shares_the_volume_and_gets_the_account_of_the_pod() -> None:
+def test_container_mounts_volume_and_service_account_of_the_pod() -> None:
     mounts = [m["mountPath"] for m in made(worker(), command=["true"])["volumeMounts"]]
     assert mounts == ["/var/run/kilnwork"]
     with_account = worker(volumes=[{"name": "data"}, {"name": "kube-api-access-x7"}])

@@ -40,7 +40,7 @@ async def test_each_is_called_once_and_not_before_its_time() -> None:
     assert [caller.calls for caller in callers] == [1, 1, 1]
 
 
-async def test_one_that_is_cancelled_is_not_called_and_keeps_no_other_from_it() -> None:
+async def test_cancelled_call_is_not_made_and_others_are() -> None:
     waiting, first, second = delayed_calls.DelayedCalls(0.01), Caller(), Caller()
     waiting.add(first.call)
     waiting.add(second.call)
@@ -49,7 +49,7 @@ async def test_one_that_is_cancelled_is_not_called_and_keeps_no_other_from_it() 
     assert first.calls == 0
 
 
-async def test_one_call_may_cancel_another_that_is_due_as_well() -> None:
+async def test_call_may_cancel_another_due_call() -> None:
     waiting = delayed_calls.DelayedCalls(0.0)
     first, second, third = Caller(waiting), Caller(), Caller()
     first.others = [second]

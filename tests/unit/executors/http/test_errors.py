@@ -16,5 +16,5 @@ def test_a_loss_and_a_bound_are_kept() -> None:
     assert (error.is_loss, error.max_length) == (True, 3)
 
 
-def test_it_is_one_of_the_errors_that_commands_print() -> None:
+def test_attempt_failed_is_a_kiln_error() -> None:
     assert issubclass(errors.AttemptFailed, kit_errors.KilnError)

@@ -31,7 +31,7 @@ def service(*conditions: dict[str, Any], **status: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("inside", "url"), [(True, OWN), (False, URL)])
-def test_a_ready_service_is_requested_where_we_can_reach_it(*, inside: bool, url: str) -> None:
+def test_url_of_a_ready_service_depends_on_our_network(*, inside: bool, url: str) -> None:
     assert knative.ready_url(service(), inside=inside) == url
 
 

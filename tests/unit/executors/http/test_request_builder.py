@@ -132,9 +132,7 @@ def test_repeatable_requests_have_a_key(
         (303, "HEAD", "HEAD", True),
     ],
 )  # fmt: skip
-def test_what_a_redirect_makes_of_a_method(
-    status: int, method: str, then: str, *, has_body: bool
-) -> None:
+def test_method_after_a_redirect(status: int, method: str, then: str, *, has_body: bool) -> None:
     request = build(request={"method": method, "postData": {"text": "x", "mimeType": "t/u"}})
     found = request_builder.build_redirected(request, status, "/next")
     assert (found.method, str(found.url), found.body is not None) == (
@@ -148,7 +146,7 @@ def test_what_a_redirect_makes_of_a_method(
     [("/x", True), ("http://h/x", True), ("http://h:81/x", False), ("https://h/x", False),
      ("//other/x", False)],
 )  # fmt: skip
-def test_what_is_secret_stays_with_its_origin(location: str, *, kept: bool) -> None:
+def test_secrets_are_not_sent_to_another_origin(location: str, *, kept: bool) -> None:
     given = [
         {"name": "Authorization", "value": "a"},
         {"name": "Cookie", "value": "b"},

@@ -107,6 +107,6 @@ def test_a_body_that_is_not_what_it_should_be(raw: bytes, kind: str) -> None:
         said(raw, kind=kind)
 
 
-def test_a_status_that_is_no_success_is_said_before_a_body_that_is_no_json() -> None:
+def test_failed_status_is_reported_before_a_malformed_body() -> None:
     with pytest.raises(errors.AttemptFailed, match="status 502: <html>"):
         said(b"<html>bad gateway", status=502)

@@ -48,7 +48,9 @@ def test_a_value_is_text_without_its_last_line_break_and_is_noted_as_revealed() 
         (secret(token=b"a\0b"), "has a line break or NUL"),
     ],
 )
-def test_what_is_refused_says_why_and_reveals_nothing(given: Mapping[str, Any], why: str) -> None:
+def test_refused_secret_names_the_reason_and_reveals_nothing(
+    given: Mapping[str, Any], why: str
+) -> None:
     made = values(given)
     with pytest.raises(errors.AttemptFailed, match=why) as caught:
         made.value(REF)

@@ -53,7 +53,7 @@ def test_no_more_than_so_many_contexts_are_kept(monkeypatch: pytest.MonkeyPatch)
     assert contexts.context(http_task.Tls(), NO_SECRETS, "f") is not one
 
 
-def test_what_is_no_certificate_is_refused_with_its_field() -> None:
+def test_invalid_certificate_is_refused_with_its_field() -> None:
     given = http_task.Tls(ca_bundle="no PEM")
     with pytest.raises(errors.AttemptFailed, match=r"^spec.http.tls cannot be used: ") as caught:
         tls_contexts.TlsContexts().context(given, NO_SECRETS, "spec.http.tls")

@@ -42,7 +42,7 @@ def test_an_empty_template_is_a_pod_of_the_workers_image() -> None:
     assert "initContainers" not in spec
 
 
-def test_what_the_template_says_stays() -> None:
+def test_settings_of_the_template_are_kept() -> None:
     resources = {"limits": {"nvidia.com/gpu": 1}}
     mount = {"name": "data", "mountPath": "/data"}
     volume = {"name": "data", "emptyDir": {}}
@@ -64,7 +64,7 @@ def test_what_the_template_says_stays() -> None:
     assert [entry["name"] for entry in container["env"]].count("KILN_CHANNEL") == 1
 
 
-def test_it_knows_who_it_is_and_has_the_only_token() -> None:
+def test_call_container_names_its_attempt_and_has_the_only_token() -> None:
     spec, container = made(initContainers=[{"name": "helper", "restartPolicy": "Always"}])
     values = env(container)
     assert (values["KILN_TASK_ID"], values["KILN_RUN"], values["KILN_ATTEMPT"]) == (

@@ -102,23 +102,23 @@ async def test_a_new_pod_costs_one_request() -> None:
     assert api.asked == ["POST"]
 
 
-async def test_one_that_the_cache_has_not_seen_yet_is_adopted() -> None:
+async def test_existing_pod_missing_in_the_cache_is_adopted() -> None:
     api = Api(of_attempt())
     assert (await executor(api).ensure(ATTEMPT)).phase is port.Phase.RUNNING
     assert api.asked == ["POST", "GET"]
 
 
-async def test_one_that_itself_fills_the_quota_is_adopted() -> None:
+async def test_existing_pod_that_fills_the_quota_is_adopted() -> None:
     api = Api(of_attempt(), QUOTA)
     assert (await executor(api).ensure(ATTEMPT)).phase is port.Phase.RUNNING
 
 
-async def test_one_that_a_quota_refuses_waits() -> None:
+async def test_pod_refused_by_a_quota_waits() -> None:
     seen = await executor(Api(None, QUOTA)).ensure(ATTEMPT)
     assert (seen.reason, seen.exists) == ("QuotaExceeded", False)
 
 
-async def test_one_that_had_started_is_never_created() -> None:
+async def test_started_pod_is_never_created_again() -> None:
     api = Api(None)
     seen = await executor(api).ensure(msgspec.structs.replace(ATTEMPT, began=True))
     assert api.asked == ["GET"]
@@ -149,7 +149,7 @@ FAILED = {"terminated": {"exitCode": 3}}
         ({"state": FAILED}, {"terminated": {"startedAt": "2026-01-01T00:00:00Z"}}, [""]),
     ],
 )
-async def test_output_of_init_containers_is_that_of_what_failed_before_all_others(
+async def test_outputs_of_init_containers_are_only_of_failed_ones(
     init: dict[str, Any], main: dict[str, Any], shown: list[str]
 ) -> None:
     seen = of_attempt("Pending")
@@ -198,7 +198,7 @@ async def test_a_pod_that_went_unseen_while_it_ran_proves_nothing() -> None:
     "change",
     [{"labels": {}}, {"ownerReferences": []}, {"labels": {template.EXECUTOR_LABEL: "pod"}}],
 )
-async def test_who_takes_its_marks_away_does_not_take_the_pod(change: dict[str, Any]) -> None:
+async def test_pod_without_its_labels_is_still_ours(change: dict[str, Any]) -> None:
     stored = of_attempt()
     stored["metadata"] |= change
     api = Api(stored)

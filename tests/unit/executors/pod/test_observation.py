@@ -6,7 +6,7 @@ import pytest
 
 from kilnwork.api import attempts, pod, reasons, task
 from kilnwork.executors import port, state_tables
-from kilnwork.executors.pod import observation, states
+from kilnwork.executors.pod import observation, state_docs
 from kilnwork.kit import clock
 from support import pod_statuses as pods
 
@@ -329,25 +329,27 @@ def test_a_pod_is_judged_as_the_table_says(name: str) -> None:
         reason = R.UNCONFIRMED  # what the dispatcher makes of it
     assert (state(seen, case.stop), reason) == case.row
     assert case.says in seen.message
-    assert case.row in {(row.state, row.reason) for row in states.TABLE.rows}
+    assert case.row in {(row.state, row.reason) for row in state_docs.TABLE.rows}
 
 
 def test_each_row_of_the_table_has_a_pod() -> None:
     """Others are judged by the executor (tests/integration/test_pod_tasks.py, names in
     tests/contract), and results by `sidecar` (test_sidecar.py)."""
     elsewhere = ("no Pod", "a Pod that is not ours", "`Succeeded` with", "`Succeeded`, ")
-    rows = {r for r in states.TABLE.rows if not r.seen.startswith(elsewhere)}
+    rows = {r for r in state_docs.TABLE.rows if not r.seen.startswith(elsewhere)}
     judged = {case.row for case in CASES.values()}
     assert [row for row in rows if (row.state, row.reason) not in judged] == []
 
 
 JUDGED = [
-    row for row in states.TABLE.rows if row.counts and row.seen.startswith(("`Failed`", "deleted"))
+    row
+    for row in state_docs.TABLE.rows
+    if row.counts and row.seen.startswith(("`Failed`", "deleted"))
 ]
 
 
 @pytest.mark.parametrize("row", JUDGED)
-def test_what_an_end_counts_against(row: state_tables.Row) -> None:
+def test_end_counts_against_the_budget_of_its_cause(row: state_tables.Row) -> None:
     endings = {
         seen.outcome.ending: seen.outcome.may_retry
         for case in CASES.values()
@@ -387,7 +389,7 @@ def test_a_running_pod_without_times_runs_since_it_was_created() -> None:
     assert seen.started == clock.parse_rfc3339(pods.CREATED)
 
 
-def test_a_failed_container_decides_before_one_that_was_ended_with_it() -> None:
+def test_failed_container_takes_precedence_over_ended_ones() -> None:
     both = pods.made("Failed", pods.ended(0), pods.ended(4, "other"))
     seen = observation.observe(both, None, spec=SPEC)
     assert seen.outcome is not None

@@ -56,7 +56,7 @@ def test_there_is_no_input_file_where_there_are_no_inputs() -> None:
     assert env(added)["KILN_HAS_INPUT"] == "false"
 
 
-def test_what_a_container_sets_itself_is_its_own() -> None:
+def test_variables_of_a_container_take_precedence() -> None:
     mine = {"name": "KILN_OUTPUT", "value": "/mine"}
     spec, _ = made({"name": "a", "env": [mine]})
     given = spec["containers"][0]["env"]
@@ -106,7 +106,7 @@ LIMITS = {"cpu": "1", "memory": "1Gi"}
         ((LIMITS, {}), {}),
     ],
 )
-def test_it_has_limits_where_all_others_have(
+def test_sidecar_has_limits_if_all_containers_have(
     limits: tuple[dict[str, str], ...], expected: dict[str, str]
 ) -> None:
     named = [{"name": str(n), "resources": {"limits": one}} for n, one in enumerate(limits)]
@@ -116,7 +116,7 @@ def test_it_has_limits_where_all_others_have(
     assert {name: resources["requests"][name] for name in expected} == expected
 
 
-def test_its_user_is_that_of_all_others() -> None:
+def test_sidecar_has_the_user_of_all_containers() -> None:
     mine = {"runAsUser": 7, "runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     _, added = made({"name": "a", "securityContext": mine}, {"name": "b", "securityContext": mine})
     alone = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}

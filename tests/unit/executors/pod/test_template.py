@@ -94,7 +94,7 @@ def test_its_name_leads_back_to_the_attempt() -> None:
         {"annotations": {}},
     ],
 )
-def test_who_changes_its_labels_does_not_hide_it(change: dict[str, Any]) -> None:
+def test_changed_labels_do_not_hide_a_pod(change: dict[str, Any]) -> None:
     assert template.ref_of(seen_as(**change)) == REF
 
 
@@ -155,7 +155,7 @@ def test_every_container_knows_its_attempt() -> None:
         assert given.items() >= wanted.items()
 
 
-def test_what_a_container_sets_itself_wins_and_may_refer_to_ours() -> None:
+def test_own_variables_take_precedence_and_may_refer_to_ours() -> None:
     own = [
         {"name": "KILN_RUN", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "OUT", "value": "/out/$(KILN_ATTEMPT)"},
@@ -196,6 +196,6 @@ def test_variables_are_substituted_in_spec_and_metadata() -> None:
     assert made["metadata"]["labels"]["who"] == "ns"
 
 
-def test_what_is_no_variable_is_refused_with_its_place() -> None:
+def test_unknown_variable_is_refused_with_its_place() -> None:
     with pytest.raises(substitution.InvalidTemplate, match=r"spec\.pod\.spec\.nodeName"):
         template.pod(an_attempt({"containers": [], "nodeName": "${task.nope}"}))

@@ -112,7 +112,7 @@ def test_outputs_that_are_none_name_their_field(outputs: Any, field: str) -> Non
 RUNNING = {"phase": "Running"}
 
 
-def test_it_is_stopped_and_after_the_grace_terminated() -> None:
+def test_workflow_is_stopped_and_after_the_grace_terminated() -> None:
     first = READER.stop(flow(RUNNING), STOP, now=100.0)
     assert first == {
         "metadata": {"annotations": {reader.STOPPED_AT: "100.000"}},
@@ -125,7 +125,7 @@ def test_it_is_stopped_and_after_the_grace_terminated() -> None:
     assert READER.stop(done, STOP, now=200.0) == {}
 
 
-def test_it_is_looked_at_again_when_the_grace_is_over() -> None:
+def test_workflow_is_observed_again_after_the_grace() -> None:
     assert READER.stop_again_s(flow(RUNNING), STOP, now=100.0) == 5.0
     asked = flow(RUNNING, stopped="100.000", shutdown="Stop")
     assert READER.stop_again_s(asked, STOP, now=103.0) == 2.0
@@ -140,7 +140,7 @@ def test_a_time_that_is_not_ours_was_long_ago() -> None:
     assert READER.read(task.TaskSpec(), seen).stopping
 
 
-def test_one_that_no_controller_has_seen_is_deleted() -> None:
+def test_workflow_that_no_controller_has_seen_is_deleted() -> None:
     assert READER.stop(flow(), STOP, now=0.0) is None
 
 

@@ -82,7 +82,9 @@ FAILING = {
 async def everything(world: flow_world.FlowWorld) -> None:
     """A flow with each construct, in which one shard fails and is tolerated."""
     new = flow_world.new(EVERYTHING, data=DATA)
-    await job_world.stubbornly(world, lambda: world.flows.start(new), lambda: world.over(new.key))
+    await job_world.retry_in_new_lives(
+        world, lambda: world.flows.start(new), lambda: world.over(new.key)
+    )
     found = world.flows.view(new.key)
     here = in_process.run_flow(EVERYTHING, data=DATA, functions=FUNCTIONS)
     assert found.value == here.value == {"total": 70, "solved": 2}
@@ -105,7 +107,9 @@ async def failing(world: flow_world.FlowWorld) -> None:
     """A flow in which a branch fails, the other is stopped, and the failure is caught."""
     world.dispatcher.slots = 1
     new = flow_world.new(FAILING)
-    await job_world.stubbornly(world, lambda: world.flows.start(new), lambda: world.over(new.key))
+    await job_world.retry_in_new_lives(
+        world, lambda: world.flows.start(new), lambda: world.over(new.key)
+    )
     found = world.flows.view(new.key)
     assert (found.phase, found.reason) == (_P.FAILED, "Raised")
     assert Counter(world.dispatcher.ran) == Counter(
@@ -129,7 +133,7 @@ async def killed_and_forgotten(world: flow_world.FlowWorld) -> None:
             what="that nothing is left",
         )
 
-    await job_world.stubbornly(
+    await job_world.retry_in_new_lives(
         world,
         lambda: world.flows.start(new),
         some,
@@ -140,7 +144,7 @@ async def killed_and_forgotten(world: flow_world.FlowWorld) -> None:
     assert (found.phase, found.reason) == (_P.KILLED, "Killed")
     assert found.steps["finally.clean"].state is _S.SKIPPED
     assert max(Counter(world.dispatcher.ran).values()) == 1
-    await job_world.stubbornly(world, lambda: world.flows.forget(new.key), gone)
+    await job_world.retry_in_new_lives(world, lambda: world.flows.forget(new.key), gone)
     assert world.flows.view(new.key) is None
     assert all(entry.state.final for entry in world.dispatcher.tasks.values())
 
@@ -159,7 +163,7 @@ async def paused(world: flow_world.FlowWorld) -> None:
             world.dispatcher.step()
         assert len(world.dispatcher.ran) <= before + world.dispatcher.slots
 
-    await job_world.stubbornly(
+    await job_world.retry_in_new_lives(
         world,
         lambda: world.flows.start(new),
         first,
@@ -191,7 +195,7 @@ async def replayed(world: flow_world.FlowWorld) -> None:
     }
     runs = [flow_world.new(declared, data=DATA, generation=number) for number in (1, 2)]
     for new in runs:
-        await job_world.stubbornly(
+        await job_world.retry_in_new_lives(
             world,
             lambda new=new: world.flows.start(new),  # type: ignore[misc]
             lambda new=new: world.over(new.key),  # type: ignore[misc]
@@ -223,13 +227,15 @@ async def retried(world: flow_world.FlowWorld) -> None:
     world.dispatcher.slots = 1
     BROKEN.update({"price", "check"})
     new = flow_world.new(RETRIED, data={"trades": [1, 2, 4, 3]})
-    await job_world.stubbornly(world, lambda: world.flows.start(new), lambda: world.over(new.key))
+    await job_world.retry_in_new_lives(
+        world, lambda: world.flows.start(new), lambda: world.over(new.key)
+    )
 
     async def again(run: int) -> tuple[model.FlowRunView, Counter[str]]:
         before = Counter(world.dispatcher.ran)
         for _ in range(2):  # asked for twice, it happens once
-            await job_world.stubbornly(world, lambda: world.flows.retry(new.key, run=run))
-        await job_world.stubbornly(world, lambda: world.over(new.key))
+            await job_world.retry_in_new_lives(world, lambda: world.flows.retry(new.key, run=run))
+        await job_world.retry_in_new_lives(world, lambda: world.over(new.key))
         return world.flows.view(new.key), Counter(world.dispatcher.ran) - before
 
     found = world.flows.view(new.key)

@@ -35,7 +35,7 @@ def reduced(
     *,
     attempt: int = 1,
     run: int = 1,
-    on_progress: Any = local_parts.never,
+    on_progress: Any = local_parts.ignore_progress,
     runs: dict[int, int] | None = None,
 ) -> filejobs.Reduced:
     work = filejobs.ReduceWork(

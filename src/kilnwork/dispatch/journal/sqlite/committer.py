@@ -115,6 +115,8 @@ class Committer:
         self._copying: futures.Future[None] | None = None
         self._pages = 0
         self._preallocation = Preallocation(path)
+        # In this order: SQLite implements automatic checkpoints as a hook, and setting either
+        # replaces the other (sqlite.org/c3ref/wal_autocheckpoint.html).
         connection.wal_autocheckpoint(0)
         connection.set_wal_hook(self._logged)
 
@@ -160,6 +162,7 @@ class Committer:
                     return
                 self._call_soon(work.done)
                 self._checkpoint()
+        # What `call_soon_threadsafe` raises for a closed loop.
         except RuntimeError:
             log.warning("the loop ended before its writer", extra={"file": self._path.name})
         except Exception as error:  # noqa: BLE001 - handed to the owner, who ends its service
@@ -173,6 +176,7 @@ class Committer:
         while True:
             try:
                 commit()
+            # The transaction was rolled back as a whole, so it can be repeated as a whole.
             except (apsw.FullError, apsw.IOError) as error:
                 self.refused = str(error)
                 facts = {"file": self._path.name, "error": str(error)}
@@ -196,8 +200,11 @@ class Committer:
                 self._copying = self._copier.submit(self._copy_beside)
         elif copying.done():
             self._copying = None
+            # What was committed during that copy; with nothing left to copy, SQLite starts the log
+            # over.
             self._copy(self._connection)
         elif self._pages >= MAX_LOG_FACTOR * self._log_pages:
+            # Otherwise the log would grow until the disk is full.
             futures.wait([copying])
 
     def _copy_beside(self) -> None:
@@ -212,6 +219,7 @@ class Committer:
         durable.
         """
         try:
+            # PASSIVE waits neither for readers nor for the writer.
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.Error as error:
             facts = {"file": self._path.name, "error": str(error)}

@@ -53,11 +53,14 @@ def reading(path: Path) -> apsw.Connection:
 def transaction(connection: apsw.Connection) -> Iterator[apsw.Cursor]:
     """Commit everything done in the context, or nothing."""
     cursor = connection.cursor()
+    # With the write lock: a transaction that asks for it after a read can fail at once, whatever
+    # the busy timeout (SQLITE_BUSY_SNAPSHOT).
     cursor.execute("BEGIN IMMEDIATE")
     try:
         yield cursor
         cursor.execute("COMMIT")
     except BaseException:
+        # After some errors, such as a full disk, SQLite has rolled back by itself.
         if connection.in_transaction:
             cursor.execute("ROLLBACK")
         raise

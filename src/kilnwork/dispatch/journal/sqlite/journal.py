@@ -216,6 +216,8 @@ class Journal:
         if self._connection is None:
             raise errors.HubStopped("the journal is closed")
         with connections.transaction(self._connection) as cursor:
+            # Inside the transaction, which holds the write lock: no other dispatcher can take over
+            # in between.
             epoch = cursor.execute(_SQL["read_epoch"]).get
             if epoch != self.epoch:
                 raise errors.StaleEpoch(
@@ -238,6 +240,7 @@ def _write(connection: apsw.Connection, cursor: apsw.Cursor, batch: rows.Rows) -
         ("take_over", batch.taken_over),
         ("supersede", batch.superseded),
     )
+    # Tasks first: `insert_arguments` skips rows whose task was not accepted.
     changed = _count_moves(cursor, batch, all_written=_write_tasks(connection, cursor, batch))
     for name, values in single:
         if values:
@@ -267,6 +270,7 @@ def _write_tasks(connection: apsw.Connection, cursor: apsw.Cursor, batch: rows.R
     expected += _INSERT_CALLS.count(batch.calls)
     expected += _RESERVE_CALLS.count(batch.reserved)
     expected += _FINISH_CALLS.count(batch.finished)
+    # A duplicate id, or a row that is final already, is skipped without an error.
     return connection.total_changes() - before == expected
 
 
@@ -293,9 +297,9 @@ def _forget(cursor: apsw.Cursor, batch: rows.Rows) -> Counter[rows.CountKey]:
     found = _ROWS_OF_TASKS.run(cursor, batch.forgotten)
     newest = dict(found)
     counted = rows.counts_of(_COUNTED_ROWS.run(cursor, [*batch.dropped, *newest.values()]))
-    gone = sorted([*batch.dropped, *(row for _, row in found)])
-    _FORGET_ROWS.run(cursor, gone)
-    ranges = rows.ranges(gone)
+    deleted = sorted([*batch.dropped, *(row for _, row in found)])
+    _FORGET_ROWS.run(cursor, deleted)
+    ranges = rows.ranges(deleted)
     for name in ("forget_attempts", "forget_blobs", "forget_arguments", "forget_outputs"):
         cursor.executemany(_SQL[name], ranges)
     return counted
@@ -314,6 +318,6 @@ def _write_of_participant(
     if repeated is None:
         cursor.executemany(_SQL[name], written)
         return
-    left = iter(written)
-    while some := list(itertools.islice(left, ROWS_AT_ONCE)):
+    remaining = iter(written)
+    while some := list(itertools.islice(remaining, ROWS_AT_ONCE)):
         repeated.run(cursor, list(itertools.chain.from_iterable(some)))

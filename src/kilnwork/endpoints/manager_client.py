@@ -1,0 +1,278 @@
+"""Blocking HTTP client of a manager, which keeps connections and retries while the manager is away.
+
+Used by `connector` (requests of the sdk), `data.remote_blobs` (blobs) and `data.stores.remote`
+(objects). It imports no TLS itself, only its `Connector` does if needed; so slots, which connect to
+a relay over a Unix socket, load none. It does not follow redirects.
+"""
+
+import contextlib
+import os
+import socket
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeVar
+
+from kilnwork.kit import backoff, errors, http1, http_types, ids
+from kilnwork.kit import clock as clocks
+
+RETRY = backoff.Backoff(base_s=0.05, max_s=2.0, jitter=0.2)
+MAX_IDLE = 4
+"""Maximum number of idle connections that are kept open."""
+
+_PIECE_BYTES = 256 << 10
+_UNAUTHORIZED, _NO_ROOM = 401, 507
+_LATER = frozenset({429, 502, 503, 504})
+"""Statuses to retry: the manager, or a proxy, is starting, stopping or overloaded."""
+
+R = TypeVar("R")
+
+
+class TryAgain(Exception):
+    """There is no response, or one that may differ on a retry.
+
+    `wait_s`: how long to wait before it, if the server asks for that.
+    """
+
+    def __init__(self, text: str, *, wait_s: float = 0.0) -> None:
+        super().__init__(text)
+        self.wait_s = wait_s
+
+
+class OpenResponse(NamedTuple):
+    """A response whose body is still to be read from the connection. `repeated`: the request may
+    have been processed before by an attempt whose response was lost.
+    """
+
+    head: http1.ResponseHead
+    connection: http1.Connection
+    repeated: bool
+
+
+class Failures(NamedTuple):
+    """Exceptions to raise when there is no expected response."""
+
+    unreachable: type[errors.KilnError]
+    refused: type[errors.KilnError]
+    full: type[errors.KilnError]
+
+
+_ANY_FAILURE = Failures(errors.KilnError, errors.KilnError, errors.KilnError)
+
+
+class Connector(Protocol):
+    """Connects to one manager, with credentials. Called from several threads."""
+
+    def connect(self) -> socket.socket:
+        """Return a new connected socket, of TLS or a relay. Raises OSError if a retry may help,
+        KilnError if not.
+        """
+        ...
+
+    def headers(self) -> Mapping[str, str]:
+        """Return the headers of each request."""
+        ...
+
+    def refused(self) -> None:
+        """Use another credential from now on, if there is one: the current one was rejected."""
+        ...
+
+
+class SlotManager(NamedTuple):
+    """The manager of a slot. `spool`: directory of this worker for data that waits to be sent."""
+
+    connector: Connector
+    spool: Path | None
+
+
+slot_manager: SlotManager | None = None
+"""Of this process, set by the worker before slots are forked. None where the manager's directory is
+to be seen, or there is no manager."""
+
+
+class Client:
+    """Client of one manager. Safe to use from several threads, and in a forked child.
+
+    `what`: the path to name in messages. `patience_s`: how long the manager may be away.
+    """
+
+    def __init__(
+        self,
+        connector: Connector,
+        failures: Failures = _ANY_FAILURE,
+        *,
+        what: str = "",
+        patience_s: float = 60.0,
+        clock: clocks.Clock | None = None,
+        entropy: ids.Entropy | None = None,
+    ) -> None:
+        self._connector = connector
+        self._failures = failures
+        self._what = what
+        self._patience_s = patience_s
+        self._clock = clock or clocks.SystemClock()
+        self._entropy = entropy or ids.system_entropy()
+        self._idle: list[http1.Connection] = []
+        self._owner = os.getpid()
+        self._pause = threading.Event()
+        weakref.finalize(self, _close, self._idle)
+
+    def send(
+        self,
+        request: http_types.ClientRequest,
+        expected: tuple[int, ...],
+        read: Callable[[OpenResponse], R],
+        *,
+        lend: bool = False,
+    ) -> R:
+        """Send a repeatable request until there is a response or the patience has expired.
+
+        `read` is called with a response that has a status in `expected`, perhaps more than once.
+        `lend`: the caller owns the connection afterwards, and closes it or gives it back once the
+        body is read. Raises the configured failures.
+        """
+        until = self._clock.monotonic() + self._patience_s
+        failures = 0
+        while True:
+            try:
+                return self.send_once(request, expected, read, repeated=failures > 0, lend=lend)
+            except TryAgain as error:
+                failures += 1
+                if self._clock.monotonic() + error.wait_s > until:
+                    raise self._failures.unreachable(self._no_patience(error)) from error
+                # Random, so that clients that were refused together do not retry together.
+                asked_s = error.wait_s * (1 + 0.2 * self._entropy.random())
+                self._pause.wait(max(asked_s, RETRY.delay_s(failures, entropy=self._entropy)))
+
+    def send_once(
+        self,
+        request: http_types.ClientRequest,
+        expected: tuple[int, ...],
+        read: Callable[[OpenResponse], R],
+        *,
+        repeated: bool = False,
+        lend: bool = False,
+    ) -> R:
+        """Send a request once. Raises `TryAgain` if a retry may help, otherwise what `send`
+        raises.
+        """
+        renewed = False
+        while True:
+            connection, used = self._take()
+            try:
+                connection.socket.settimeout(request.timeout_s)
+                head = _exchange(connection, request, self._connector.headers())
+                if head.status == _UNAUTHORIZED and not renewed:
+                    renewed = True
+                    connection.close()
+                    self._connector.refused()
+                    continue
+                if expected and head.status not in expected:
+                    raise self._refusal(head, connection)
+                found = read(OpenResponse(head, connection, repeated))
+                if not lend:
+                    self.give_back(connection)
+                return found
+            except (OSError, http1.BadResponse) as error:
+                connection.close()
+                repeated = True
+                if not used:
+                    raise TryAgain(str(error) or type(error).__name__) from error
+            except BaseException:
+                connection.close()
+                raise
+
+    def exchange(self, request: http_types.ClientRequest) -> http_types.ClientResponse:
+        """Return the response to one request, whatever its status. Raises `TryAgain` without a
+        response.
+        """
+        return self.send_once(request, (), _whole)
+
+    def close(self) -> None:
+        """Close the connections; new requests open new ones."""
+        _close(self._idle)
+
+    def _no_patience(self, error: TryAgain) -> str:
+        if error.wait_s:
+            return (
+                f"the manager's {self._what} is busy ({error}) and asks to wait "
+                f"{error.wait_s:,.0f} s, of {self._patience_s:g} s at most: try again later"
+            )
+        return (
+            f"the manager's {self._what} cannot be reached for {self._patience_s:g} s "
+            f"({error}): is it running?"
+        )
+
+    def _refusal(self, head: http1.ResponseHead, connection: http1.Connection) -> Exception:
+        response = http_types.ClientResponse(head.status, head.reason, connection.read())
+        connection.close()
+        text = response.message()
+        if head.status in _LATER:
+            asked_s = http_types.retry_after_s(
+                head.headers.get("retry-after"), now_s=self._clock.wall()
+            )
+            return TryAgain(text, wait_s=asked_s or 0.0)
+        if head.status == _NO_ROOM:
+            return self._failures.full(text)
+        return self._failures.refused(f"the manager refuses {self._what}: {text}")
+
+    def _take(self) -> tuple[http1.Connection, bool]:
+        """Return a connection, and whether it was used before: the server may have closed such a
+        connection.
+        """
+        if self._owner != os.getpid():  # after a fork, connections belong to the parent
+            self._owner = os.getpid()
+            _close(self._idle)
+        with contextlib.suppress(IndexError):
+            return self._idle.pop(), True
+        try:
+            return http1.Connection(self._connector.connect()), False
+        except OSError as error:
+            raise TryAgain(str(error) or type(error).__name__) from error
+
+    def give_back(self, connection: http1.Connection) -> None:
+        """Return a connection whose response is read to the pool, or close it."""
+        if connection.reusable and len(self._idle) < MAX_IDLE:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+
+def drop(response: OpenResponse) -> None:
+    """Read and discard a body, so that the connection can be used again."""
+    response.connection.read()
+
+
+def _whole(response: OpenResponse) -> http_types.ClientResponse:
+    head, body = response.head, response.connection.read(most=16 << 20)
+    return http_types.ClientResponse(head.status, head.reason, body, head.headers)
+
+
+def _exchange(
+    connection: http1.Connection, request: http_types.ClientRequest, caller: Mapping[str, str]
+) -> http1.ResponseHead:
+    method, content = request.method, request.body
+    headers = {**caller, **(request.headers or {})}
+    if request.accept:
+        headers["Accept"] = request.accept
+    if content is not None and request.content_type:
+        headers["Content-Type"] = request.content_type
+    try:
+        if isinstance(content, Path):
+            with content.open("rb") as opened:
+                size = os.fstat(opened.fileno()).st_size
+                pieces = iter(lambda: opened.read(_PIECE_BYTES), b"")
+                connection.send(method, request.target(), headers, body=pieces, length=size)
+        else:
+            body = () if content is None else (content,)
+            length = None if method == "GET" else len(content or b"")
+            connection.send(method, request.target(), headers, body=body, length=length)
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # the peer has stopped reading: its response may give the reason
+    return connection.read_head(to=method)
+
+
+def _close(idle: list[http1.Connection]) -> None:
+    while idle:
+        idle.pop().close()

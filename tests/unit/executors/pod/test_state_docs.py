@@ -1,0 +1,16 @@
+"""The table of Pods says what the code does."""
+
+from kilnwork.api import reasons
+from kilnwork.executors.pod import state_docs
+from support import state_checks
+
+R = reasons.Reason
+
+
+def test_the_table_has_the_reasons_that_the_code_gives() -> None:
+    of_its_sidecar = {R.INVALID_RESULT, R.RESULT_TOO_LARGE}
+    state_checks.check(
+        state_docs.TABLE,
+        ("pod/*.py", "refusals.py"),
+        others=state_checks.DRIVER | of_its_sidecar,
+    )
