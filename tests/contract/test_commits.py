@@ -60,8 +60,8 @@ def test_each_run_of_a_part_has_its_own_record(store: port.Store) -> None:
     commit_records.publish(store, a_commit(part=10, run=1))
     commit_records.publish(store, a_commit(part=0, run=1))
     store.put("commits/notes.txt", b"no record")
-    assert sorted(commit_records.listed(store)) == [(0, 1), (1, 1), (1, 2), (10, 1)]
-    found = commit_records.latest(store)
+    assert sorted(commit_records.list_runs(store)) == [(0, 1), (1, 1), (1, 2), (10, 1)]
+    found = commit_records.read_latest(store)
     assert list(found) == [0, 1, 10]
     assert {part: commit.run for part, commit in found.items()} == {0: 1, 1: 2, 10: 1}
 
@@ -101,7 +101,7 @@ def test_damaged_record_raises_object_damaged(store: port.Store, raw: bytes) -> 
     with pytest.raises(errors.ObjectDamaged, match="redrive"):
         commit_records.find(store, 1, 1)
     with pytest.raises(errors.ObjectDamaged):
-        commit_records.latest(store)
+        commit_records.read_latest(store)
 
 
 def test_record_under_the_name_of_another_part_raises_object_damaged(store: port.Store) -> None:

@@ -79,7 +79,7 @@ class World:
         """Statuses of the next responses."""
         listening = serving.bind("127.0.0.1", 0)
         self.port = listening.getsockname()[1]
-        self._app = blob_server.Blobs(self.root, Verifier())
+        self._app = blob_server.BlobsApp(self.root, Verifier())
         self.listener = serving.Listener(self._respond, listening)
         self.kept = blobs.Blobs(self.root / "ns", durable=True)
 
@@ -106,7 +106,7 @@ class World:
     ) -> cached_blobs.CachedBlobs:
         caller = caller or Caller()
         caller.port = port or self.port
-        store = remote_blobs.Store(caller, path="/blobs/ns", patience_s=3.0)
+        store = remote_blobs.RemoteBlobs(caller, path="/blobs/ns", patience_s=3.0)
         return cached_blobs.CachedBlobs(self.directory / name / "ns", store, most_bytes=most_bytes)
 
     def ask(

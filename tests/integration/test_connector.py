@@ -96,7 +96,7 @@ async def test_driver_account_token_is_requested_once(cluster: Cluster) -> None:
         )
         opened.open(timeout_s=10)
         opened.close()
-        store = remote_blobs.Store(to, path=to.path("/blobs/ns"))
+        store = remote_blobs.RemoteBlobs(to, path=to.path("/blobs/ns"))
         kept = cached_blobs.CachedBlobs(cluster.far.directory / "cache", store)
         kept.put([b"value"])
         store.close()

@@ -11,7 +11,7 @@ from kilnwork.jobs.flows import model
 from kilnwork.testing import inline_flows as in_process
 from support import index_job_server, waiting
 
-_P, _S = model.Phase, model.InstanceState
+_P, _S = model.FlowPhase, model.InstanceState
 
 SQUARE = "support.index_function.square"
 COMBINE = "support.index_function.combine"

@@ -565,7 +565,7 @@ async def test_lock_is_held_by_one_job(tmp_path: Path) -> None:
 async def test_tick_creates_one_job(tmp_path: Path) -> None:
     async with index_job_server.running(tmp_path) as world:
         group = world.group("Allow")
-        decision = index_model.Decision(
+        decision = index_model.TickDecision(
             config=index_job_server.CONFIG,
             namespace=index_job_server.NS,
             name="nightly",
@@ -588,7 +588,7 @@ async def test_tick_creates_one_job(tmp_path: Path) -> None:
         assert (row.tick, row.pending, row.taken) == (200, (200,), {100: new.uid})
         assert (row.dropped, row.latest_dropped) == ({"TooLate": 2}, 50)
         assert (await world.wait_until_finished(new.uid)).phase is _P.SUCCEEDED
-        refused = index_model.Decision(
+        refused = index_model.TickDecision(
             config=index_job_server.CONFIG,
             namespace="default",
             name="nightly",

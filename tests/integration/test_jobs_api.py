@@ -486,7 +486,7 @@ async def test_quiet_watch_is_kept_open(
 
 @pytest.fixture
 async def compat(tmp_path: Path) -> AsyncIterator[jobs_http.World]:
-    chosen = settings.Settings(
+    chosen = settings.JobsApiSettings(
         source=source_sizing.read({"ITEMSPERJOB": "2", "CONTAINERNAME": "mine"})
     )
     async with jobs_http.World(tmp_path, chosen).running() as running:

@@ -218,7 +218,7 @@ async def test_store_error_is_logged_and_not_sent(
 
 
 async def test_temporarily_refused_upload_leaves_no_file(tmp_path: Path) -> None:
-    async with jobs_http.World(tmp_path, settings.Settings(uploads=0)).running() as world:
+    async with jobs_http.World(tmp_path, settings.JobsApiSettings(uploads=0)).running() as world:
         assert (await world.ask("POST", "/files", LINES)).status == 429
         assert world.stored() == []
 
@@ -260,7 +260,7 @@ async def test_decompression_bomb_is_refused(world: jobs_http.World, way: str) -
 
 
 async def test_decompression_limit_is_configurable(tmp_path: Path) -> None:
-    chosen = settings.Settings(unpack_ratio=None, unpacked_bytes=1 << 20)
+    chosen = settings.JobsApiSettings(unpack_ratio=None, unpacked_bytes=1 << 20)
     async with jobs_http.World(tmp_path, chosen).running() as world:
         refused = await world.ask("POST", "/jobs", _archive(b"{}\n" * 1000, 400))
         assert refused.status == 413

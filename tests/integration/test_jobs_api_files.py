@@ -262,7 +262,7 @@ async def test_malformed_upload_ids_are_not_found(world: jobs_http.World, ref: s
 
 
 async def test_oversized_upload_is_refused(tmp_path: Path) -> None:
-    chosen = settings.Settings(most_body_bytes=1000)
+    chosen = settings.JobsApiSettings(most_body_bytes=1000)
     async with jobs_http.World(tmp_path, chosen).running() as world:
         begun = await world.ask("POST", "/files", Upload_Complete="?0", Upload_Length="1001")
         assert begun.status == 413
@@ -275,9 +275,9 @@ async def test_old_uploads_are_removed(
     world: jobs_http.World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await _begun(world, LINES)
-    assert world.app.forget() == 0
+    assert world.app.delete_stale() == 0
     monkeypatch.setattr(uploads, "KEEP_S", -1)
-    assert world.app.forget() == 1
+    assert world.app.delete_stale() == 1
     assert world.stored() == []
 
 
@@ -288,10 +288,10 @@ async def test_upload_in_progress_is_not_removed(world: jobs_http.World, tmp_pat
     (kept,) = uploaded.list("default")
     old = msgspec.structs.replace(kept.state, created=kept.state.created - 2 * uploads.KEEP_S)
     uploaded.save(kept, old)
-    assert world.app.forget() == 0
+    assert world.app.delete_stale() == 0
     (data,) = world.directory.rglob("data/kept")
     os.utime(data, (old.created, old.created))
-    assert world.app.forget() == 1
+    assert world.app.delete_stale() == 1
     assert (await world.ask("GET", path)).status == 404
 
 
@@ -304,7 +304,7 @@ async def test_location_names_a_foreign_namespace(world: jobs_http.World) -> Non
 
 
 async def test_unfinished_uploads_per_user_are_limited(tmp_path: Path) -> None:
-    chosen = settings.Settings(files_per_user=2)
+    chosen = settings.JobsApiSettings(files_per_user=2)
     async with jobs_http.World(tmp_path, chosen).running() as world:
         first = await _begun(world, b"one")
         await _begun(world, b"two")
@@ -327,21 +327,23 @@ async def test_unfinished_uploads_per_user_are_limited(tmp_path: Path) -> None:
 
 async def test_upload_limit_holds_during_the_cleanup(tmp_path: Path) -> None:
     """The clean-up runs beside requests, in a thread."""
-    async with jobs_http.World(tmp_path, settings.Settings(files_per_user=1)).running() as world:
+    async with jobs_http.World(
+        tmp_path, settings.JobsApiSettings(files_per_user=1)
+    ).running() as world:
         await _begun(world, b"one")
-        begin = quotas.Quotas.begin
+        check_count = quotas.Quotas.check_count
 
         def beside(self: quotas.Quotas, user: str) -> None:
-            assert world.app.forget() == 0
-            begin(self, user)
+            assert world.app.delete_stale() == 0
+            check_count(self, user)
 
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(quotas.Quotas, "begin", beside)
+            patched.setattr(quotas.Quotas, "check_count", beside)
             assert (await world.ask("POST", "/files", LINES)).status == 429
 
 
 async def test_uploaded_bytes_per_user_are_limited(tmp_path: Path) -> None:
-    chosen = settings.Settings(files_bytes_per_user=1000)
+    chosen = settings.JobsApiSettings(files_bytes_per_user=1000)
     async with jobs_http.World(tmp_path, chosen).running() as world:
         path = await _begun(world, b"x" * 600)
         for refused in (

@@ -189,7 +189,7 @@ async def test_namespace_with_all_namespaces_is_refused(world: jobs_http.World) 
 
 
 async def test_unknown_parameter_without_a_token_is_a_warning(tmp_path: Path) -> None:
-    chosen = settings.Settings(source=source_sizing.Source())
+    chosen = settings.JobsApiSettings(source=source_sizing.Source())
     async with jobs_http.World(tmp_path, chosen).running() as world:
         made = await world.ask(
             "POST", "/jobs?flavour=x", LINES, token="", Accept="application/json"

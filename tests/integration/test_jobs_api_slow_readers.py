@@ -48,7 +48,7 @@ async def _result(world: jobs_http.World) -> str:
 
 
 async def test_slow_readers_hold_little_memory(tmp_path: Path) -> None:
-    chosen = settings.Settings(downloads=1000)
+    chosen = settings.JobsApiSettings(downloads=1000)
     async with jobs_http.World(tmp_path, chosen).running() as world:
         path = await _result(world)
         assert (await world.ask("GET", path)).body == RESULT
@@ -72,7 +72,7 @@ async def test_slow_readers_hold_little_memory(tmp_path: Path) -> None:
 
 
 async def test_concurrent_downloads_are_limited(tmp_path: Path) -> None:
-    chosen = settings.Settings(downloads=4)
+    chosen = settings.JobsApiSettings(downloads=4)
     async with jobs_http.World(tmp_path, chosen).running() as world:
         path = await _result(world)
         async with _readers(world, path, 3):  # the share of one user
@@ -97,7 +97,7 @@ async def test_stalled_manifest_reader_is_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_bodies, "STALL_S", 0.5)
-    chosen = settings.Settings(downloads=1)
+    chosen = settings.JobsApiSettings(downloads=1)
     async with jobs_http.World(tmp_path, chosen).running() as world:
         made = await world.ask("POST", "/jobs?itemsPerPart=1", b"{}\n" * 10_000)
         path = f"/jobs/{made.json['id']}/manifest"

@@ -244,7 +244,7 @@ async def test_another_coding_is_refused(world: jobs_http.World) -> None:
 
 async def test_refusal_comes_before_100_continue(tmp_path: Path) -> None:
     """With `Expect: 100-continue` a refused client does not get the 100."""
-    chosen = settings.Settings(most_body_bytes=1000)
+    chosen = settings.JobsApiSettings(most_body_bytes=1000)
     async with jobs_http.World(tmp_path, chosen).running() as world:
         for path, length, status in (("/jobs", 2000, 413), ("/jobs?x=1", 10, 400)):
             reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
@@ -263,7 +263,7 @@ async def test_expect_100_continue_gets_a_100(world: jobs_http.World) -> None:
 
 
 async def test_chunked_body_has_the_same_limit(tmp_path: Path) -> None:
-    chosen = settings.Settings(most_body_bytes=100_000)
+    chosen = settings.JobsApiSettings(most_body_bytes=100_000)
     async with jobs_http.World(tmp_path, chosen).running() as world:
         reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
         writer.write(jobs_http.head("POST", "/jobs", length=None, Transfer_Encoding="chunked"))
@@ -341,7 +341,7 @@ async def test_malformed_idempotency_keys_are_refused(world: jobs_http.World) ->
 
 
 async def test_rate_limit_sends_retry_after(tmp_path: Path) -> None:
-    chosen = settings.Settings(posts_per_second=0.5, burst=2)
+    chosen = settings.JobsApiSettings(posts_per_second=0.5, burst=2)
     async with jobs_http.World(tmp_path, chosen).running() as world:
         seen = [await world.ask("POST", "/jobs", LINES) for _ in range(3)]
         assert [one.status for one in seen] == [202, 202, 429]
@@ -350,7 +350,7 @@ async def test_rate_limit_sends_retry_after(tmp_path: Path) -> None:
 
 
 async def test_concurrent_uploads_are_limited(tmp_path: Path) -> None:
-    async with jobs_http.World(tmp_path, settings.Settings(uploads=1)).running() as world:
+    async with jobs_http.World(tmp_path, settings.JobsApiSettings(uploads=1)).running() as world:
         _, writer = await asyncio.open_connection("127.0.0.1", world.port)
         writer.write(jobs_http.head("POST", "/jobs", length=len(LARGE)) + LARGE[:-1])
         await waiting.wait_until_async(world.stored, what="something of it")
@@ -365,7 +365,7 @@ async def test_concurrent_uploads_are_limited(tmp_path: Path) -> None:
 
 
 async def test_slow_uploads_of_one_user_leave_room_for_others(tmp_path: Path) -> None:
-    async with jobs_http.World(tmp_path, settings.Settings(uploads=4)).running() as world:
+    async with jobs_http.World(tmp_path, settings.JobsApiSettings(uploads=4)).running() as world:
         head = jobs_http.head("POST", "/jobs", length=len(LARGE)) + LARGE[:-1]
         slow = [await asyncio.open_connection("127.0.0.1", world.port) for _ in range(3)]
         for _, writer in slow:

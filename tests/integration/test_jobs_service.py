@@ -92,7 +92,7 @@ class World:
 
     def directory_of(self, view: model.JobView) -> port.Store:
         return store_urls.open_store(
-            store_urls.inside(self.jobs.store.url, *view.directory.split("/"))
+            store_urls.url_inside(self.jobs.store.url, *view.directory.split("/"))
         )
 
 

@@ -338,7 +338,7 @@ async def test_manager_reports_tasks_restarted_after_a_long_absence(
         status = await wait_until_running(kube, attempt=2)
         assert status["losses"] == 1
         assert "DispatcherAway" in status["message"]
-        facts = why.TaskFacts.of_object({"metadata": {"name": "long"}, "status": status})
+        facts = why.WhyFacts.of_object({"metadata": {"name": "long"}, "status": status})
         message = why.sentence(facts, now=time.time())
         assert "attempt 2; an attempt before was lost (DispatcherAway: " in message
 

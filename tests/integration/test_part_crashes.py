@@ -52,7 +52,7 @@ def test_part_survives_repeated_kills(tmp_path: Path) -> None:
     at = 1
     while run_until_effect("part", here.work(), at):
         at += 1
-    (commit,) = commit_records.latest(here.store).values()
+    (commit,) = commit_records.read_latest(here.store).values()
     assert here.content(commit.output) == RESULTS
 
 

@@ -66,7 +66,7 @@ async def test_lead_mode_fetches_where_workers_fit_and_then_opens_the_gate(world
     [run] = world.flows.started
     assert run.snapshots["trades"].digest == world.agents.snapshot.digest
     assert len(run.snapshots["trades"].shards or ()) == 3
-    world.flows.move(1, model.Phase.SUCCEEDED)
+    world.flows.move(1, model.FlowPhase.SUCCEEDED)
     await world.wait_for_set("Succeeded")
 
     async def released() -> bool:
@@ -381,7 +381,7 @@ async def test_outputs_are_kept_although_managers_die(world: World) -> None:
         )
     ]
     world.agents.ready.clear()
-    world.flows.move(1, model.Phase.SUCCEEDED)
+    world.flows.move(1, model.FlowPhase.SUCCEEDED)
     await world.wait_for_set("Running", "KeepingOutputs")
     await world.restart()
     world.agents.ledger = world.controllers.ledger

@@ -40,7 +40,7 @@ class FakeFileJobs(service.FileJobs):
         self.fake_number += 1
         return model.JobId(uuid.UUID(int=self.fake_number).bytes, f"2026-11-{self.fake_number:05}")
 
-    def find_by_key(self, namespace: str, key: model.Key) -> model.JobView | None:
+    def find_by_key(self, namespace: str, key: model.IdempotencyKey) -> model.JobView | None:
         found = self.fake_keys.get((namespace, key.user, key.text))
         if found is None or found[0] not in self.fake_views:
             return None

@@ -41,7 +41,7 @@ class FakeFlows:
                     set_name=new.set_name,
                     generation=new.generation,
                     version=1,
-                    phase=model.Phase.RUNNING,
+                    phase=model.FlowPhase.RUNNING,
                     reason="",
                     message="",
                     suspended=False,
@@ -62,7 +62,7 @@ class FakeFlows:
         if view is None or view.phase.final:
             return
         self.killed.append((key.generation, reason))
-        self.move(key.generation, model.Phase.KILLED, reason=reason, message=message)
+        self.move(key.generation, model.FlowPhase.KILLED, reason=reason, message=message)
 
     async def retry(self, key: model.FlowKey, *, run: int) -> model.FlowRunView | None:
         """Let it run again, unless it does already."""
@@ -71,7 +71,7 @@ class FakeFlows:
             return view
         self.retried.append((key.generation, run))
         again = msgspec.structs.replace(
-            view, phase=model.Phase.RUNNING, reason="", message="", finished=None, run=run
+            view, phase=model.FlowPhase.RUNNING, reason="", message="", finished=None, run=run
         )
         self._publish(again)
         return again
@@ -116,7 +116,7 @@ class FakeFlows:
 
     # Controlled by the test
 
-    def move(self, generation: int, phase: model.Phase, **more: object) -> None:
+    def move(self, generation: int, phase: model.FlowPhase, **more: object) -> None:
         """The run of a generation is there now."""
         [view] = [v for v in self.views.values() if v.generation == generation]
         finished = self._wall if phase.final else None

@@ -76,8 +76,8 @@ class World:
 
     def group(
         self, policy: str, *, config: str = CONFIG, most: int = 1, queued: int = 20
-    ) -> start_queue.Group:
-        return start_queue.Group(
+    ) -> start_queue.ConcurrencyGroup:
+        return start_queue.ConcurrencyGroup(
             config=config,
             name="nightly",
             policy=api_job.ConcurrencyPolicy(policy),

@@ -481,7 +481,7 @@ class World:
                 spec=found,
                 manifest=manifest,
                 inline=data if inline else None,
-                key=None if key is None else model.Key("me", key, b"print"),
+                key=None if key is None else model.IdempotencyKey("me", key, b"print"),
             )
         )
         return view
@@ -525,7 +525,7 @@ class World:
         await self.until(lambda: self.view(job).parts.succeeded >= number)
 
     def directory_of(self, view: model.JobView) -> port.Store:
-        return store_urls.open_store(store_urls.inside(self.jobs.store.url, NS, view.dashed))
+        return store_urls.open_store(store_urls.url_inside(self.jobs.store.url, NS, view.dashed))
 
     def result(self, view: model.JobView) -> bytes:
         if view.progress.output is None:
@@ -535,7 +535,7 @@ class World:
     def records(self, view: model.JobView) -> dict[tuple[int, int], filejobs.PartOutcome]:
         directory = self.directory_of(view)
         found = {}
-        for number, run in commit_records.listed(directory):
+        for number, run in commit_records.list_runs(directory):
             commit = commit_records.find(directory, number, run)
             assert commit is not None
             found[number, run] = commit.outcome

@@ -43,9 +43,9 @@ class Clusters:
     def namespaces(self) -> Sequence[str]:
         return ["default", "team"]
 
-    def clusters(self, namespace: str) -> Sequence[ports.Cluster]:
+    def clusters(self, namespace: str) -> Sequence[ports.ClusterSummary]:
         return [
-            ports.Cluster(name=name, workers=0, slots=0, busy=0, queued=0)
+            ports.ClusterSummary(name=name, workers=0, slots=0, busy=0, queued=0)
             for name in ("default", "second")
         ]
 
@@ -70,7 +70,7 @@ class Reply(NamedTuple):
 class World:
     """The listening server (`port`) and its fake service."""
 
-    def __init__(self, directory: Path, chosen: settings.Settings | None) -> None:
+    def __init__(self, directory: Path, chosen: settings.JobsApiSettings | None) -> None:
         self.jobs = fake_file_jobs.FakeFileJobs(directory / "files")
         self.directory = directory
         self._chosen = chosen

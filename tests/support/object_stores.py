@@ -46,7 +46,7 @@ class ObjectServer:
 
     def __init__(self, store: port.Store, *, rule: objects.Rule = objects.slots_only) -> None:
         self.store = store
-        self.app: asgi.App = objects.Objects(store, verifiers.OneSecret(SECRET), rule=rule)
+        self.app: asgi.App = objects.ObjectsApp(store, verifiers.OneSecret(SECRET), rule=rule)
         self.port = 0
         self._loop = asyncio.new_event_loop()
         self._listener: serving.Listener
@@ -116,4 +116,4 @@ def open_store(kind: str, directory: Path) -> Iterator[port.Store]:
 
 def reopen(store: port.Store, *names: str) -> port.Store:
     """Open the store, or what is below `names` in it, as another process would."""
-    return store_urls.open_store(store_urls.inside(store.url, *names))
+    return store_urls.open_store(store_urls.url_inside(store.url, *names))

@@ -58,9 +58,11 @@ class CountingSource:
         self.sent = 0
         self.after_open: Callable[[str], None] = lambda _: None
 
-    def list(self, selection: origins.Selection) -> Sequence[origins.Listed]:
+    def list(self, selection: origins.Selection) -> Sequence[origins.ListedFile]:
         paths = selection.paths or tuple(sorted(self.files))
-        return [origins.Listed(p, len(self.files[p]), manifest.PLAIN, self.stamp(p)) for p in paths]
+        return [
+            origins.ListedFile(p, len(self.files[p]), manifest.PLAIN, self.stamp(p)) for p in paths
+        ]
 
     def stamp(self, path: str) -> str:
         return f'etag:"{digest_of(self.files[path])[7:23]}"'
@@ -105,8 +107,8 @@ class _Content(origins.Content):
 
 
 def one_by_one(
-    read: pinning.Read, listed: Sequence[origins.Listed]
-) -> Iterator[tuple[origins.Listed, tuple[blob_fetch.Fetched, str]]]:
+    read: pinning.Read, listed: Sequence[origins.ListedFile]
+) -> Iterator[tuple[origins.ListedFile, tuple[blob_fetch.Fetched, str]]]:
     for one in listed:
         yield one, read(one)
 

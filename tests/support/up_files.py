@@ -17,7 +17,7 @@ from urllib import parse
 from kilnwork.api import filejobs
 from kilnwork.data import commit_records
 from kilnwork.data.stores import local
-from kilnwork.jobs import job_directory
+from kilnwork.jobs import directory_operations
 from support import up_server as up_support
 from support import waiting
 
@@ -206,7 +206,7 @@ class UpFiles:
         local.LocalStore(self.directory).sweep(before=time.time())
         for job in jobs:
             directory = local.LocalStore(self.directory / job["storageBlobPrefix"])
-            job_directory.tidy(directory, after=0.0, before=math.inf)
+            directory_operations.tidy(directory, after=0.0, before=math.inf)
         named, wanted, stored = set[str](), set[str](), set(self.stored())
         for job in jobs:
             directory = job["storageBlobPrefix"]
@@ -214,7 +214,7 @@ class UpFiles:
             records = self._commits(directory)
             newest = {commit.part: commit.run for commit in records}
             for commit in records:
-                named.add(f"{directory}/{commit_records.key(commit.part, commit.run)}")
+                named.add(f"{directory}/{commit_records.record_key(commit.part, commit.run)}")
                 both = [file for file in (commit.output, commit.errors) if file is not None]
                 # an unmerged result is named by the directory of its parts
                 files = [file for file in both if not file.key.endswith("/")]
@@ -226,7 +226,9 @@ class UpFiles:
 
     def _commits(self, directory: str) -> list[filejobs.Commit]:
         store = local.LocalStore(self.directory / directory)
-        found = [commit_records.find(store, *one) for one in sorted(commit_records.listed(store))]
+        found = [
+            commit_records.find(store, *one) for one in sorted(commit_records.list_runs(store))
+        ]
         return [commit for commit in found if commit is not None]
 
 

@@ -116,9 +116,11 @@ class DirectoryJournal:
 
     def tasks(
         self, namespace: str | None, *, wanted: model.TaskQuery, limit: int, below: int | None
-    ) -> ports.Page:
+    ) -> ports.TaskPage:
         """Return a page of tasks, newest first."""
-        return ports.Page(*self._reader.tasks(namespace, wanted=wanted, limit=limit, below=below))
+        return ports.TaskPage(
+            *self._reader.tasks(namespace, wanted=wanted, limit=limit, below=below)
+        )
 
     async def abbreviated(self, namespace: str, digits: str, *, limit: int) -> list[ids.TaskId]:
         """Return the tasks whose ids begin or end with these digits."""
@@ -216,7 +218,7 @@ class _NoClusters:
         """Return the only namespace of a directory."""
         return [NAMESPACE]
 
-    def clusters(self, namespace: str) -> list[ports.Cluster]:
+    def clusters(self, namespace: str) -> list[ports.ClusterSummary]:
         """Return no clusters."""
         return []
 

@@ -39,9 +39,9 @@ def options(function: Function) -> Function:
 
 def chosen(
     given: dict[str, Any], *, source: source_sizing.Source | None = None
-) -> settings.Settings:
+) -> settings.JobsApiSettings:
     """Remove the values of these options from `given` and return them as settings."""
-    return settings.Settings(
+    return settings.JobsApiSettings(
         most_body_bytes=given.pop("max_upload"),
         most_stored_bytes=given.pop("max_input"),
         unpacked_bytes=given.pop("max_unpacked"),
@@ -56,7 +56,7 @@ def chosen(
     )
 
 
-_DEFAULT = settings.Settings()
+_DEFAULT = settings.JobsApiSettings()
 _OPTIONS = (
     click.option(
         "--max-upload",

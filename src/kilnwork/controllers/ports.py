@@ -121,7 +121,7 @@ class JobHub(Protocol):
         """Return the view of a Job, or None if it is unknown."""
         ...
 
-    def limit(self, group: start_queue.Group) -> None:
+    def limit(self, group: start_queue.ConcurrencyGroup) -> None:
         """Set the concurrency limit of a JobConfig."""
         ...
 
@@ -133,7 +133,7 @@ class JobHub(Protocol):
         """Return the decisions of a schedule."""
         ...
 
-    async def decide(self, decision: index_model.Decision) -> index_model.ScheduleRow:
+    async def decide(self, decision: index_model.TickDecision) -> index_model.ScheduleRow:
         """Decide ticks of a schedule. Raises TickDecided if a later tick was decided."""
         ...
 

@@ -31,7 +31,7 @@ class _Round:
         self.left: list[bytes] = []
 
 
-class Holding:
+class HeldBlobs:
     """The blobs that are held; thread-safe."""
 
     def __init__(self, time: clock.Clock) -> None:
@@ -66,6 +66,6 @@ class Holding:
         kept.touch_all(batch)
 
 
-_holding = Holding(clock.SystemClock())
+_holding = HeldBlobs(clock.SystemClock())
 hold = _holding.hold
 renew = _holding.renew

@@ -268,7 +268,7 @@ class Blobs:
         self._checked[digest] = seen
 
 
-class Writer(closing.Closes):
+class Writer(closing.Closeable):
     """A blob that is being written; readers see nothing of it before `commit`."""
 
     def __init__(self, blobs: Blobs) -> None:

@@ -29,7 +29,7 @@ class CachedBlobs(blobs.Blobs):
     def __init__(
         self,
         directory: Path,
-        store: remote_blobs.Store,
+        store: remote_blobs.RemoteBlobs,
         *,
         time: clocks.Clock | None = None,
         most_bytes: int = CACHE_BYTES,
@@ -38,13 +38,13 @@ class CachedBlobs(blobs.Blobs):
         self._store = store
         self._most_bytes = most_bytes
         self._new_bytes = 0
-        self._given: dict[bytes, float] = {}
+        self._confirmed: dict[bytes, float] = {}
         """When the manager last confirmed that it has a blob, by digest."""
 
     def put(self, parts: Sequence[blobs.Part]) -> tuple[bytes, int]:
         """Store a value as `Blobs.put`; it is on the manager's disk when this returns."""
         digest, size = super().put(parts)
-        self._give(digest, size)
+        self._send_to_manager(digest, size)
         return digest, size
 
     def writer(self) -> blobs.Writer:
@@ -69,11 +69,11 @@ class CachedBlobs(blobs.Blobs):
         if self._is_fresh(digest):
             return True
         if self._store.touch(digest):
-            self._note(digest)
+            self._note_confirmed(digest)
             return True
         if here:  # the manager has lost it, but we have not
             with contextlib.suppress(errors.BlobMissing, errors.BlobDamaged):
-                self._give(digest, super().get(digest).nbytes)
+                self._send_to_manager(digest, super().get(digest).nbytes)
                 return True
         return False
 
@@ -86,17 +86,17 @@ class CachedBlobs(blobs.Blobs):
         if stale:
             self._store.touch_all(stale)
 
-    def give(self, digest: bytes, size: int) -> None:
+    def send_to_manager(self, digest: bytes, size: int) -> None:
         """Send a blob of the directory to the manager; for `_Writer`."""
-        self._give(digest, size)
+        self._send_to_manager(digest, size)
 
-    def _give(self, digest: bytes, size: int) -> None:
+    def _send_to_manager(self, digest: bytes, size: int) -> None:
         if self._is_fresh(digest):
             return
         if size < ASK_FIRST_BYTES or not self._store.touch(digest):
             self._store.put(digest, self.path(digest))
-        self._note(digest)
-        self._grew(size)
+        self._note_confirmed(digest)
+        self._count_new_bytes(size)
 
     def _fetch(self, digest: bytes) -> None:
         """Fetch a blob from the manager. Raises `BlobMissing` if the manager does not have it."""
@@ -116,7 +116,7 @@ class CachedBlobs(blobs.Blobs):
                             f"{new.size} bytes that are something else. Make the value again"
                         )
                     new.commit()
-                    self._grew(new.size)
+                    self._count_new_bytes(new.size)
 
             if not self._store.fetch(digest, take):
                 raise errors.BlobMissing(
@@ -124,17 +124,17 @@ class CachedBlobs(blobs.Blobs):
                     "hour, or another process removed it. Make the value again, and keep its "
                     "Ref, or a task that uses it, for as long as it is needed"
                 )
-            self._note(digest)
+            self._note_confirmed(digest)
 
     def _is_fresh(self, digest: bytes) -> bool:
-        return 0 <= self._time.wall() - self._given.get(digest, float("-inf")) < blobs.FRESH_S
+        return 0 <= self._time.wall() - self._confirmed.get(digest, float("-inf")) < blobs.FRESH_S
 
-    def _note(self, digest: bytes) -> None:
-        if len(self._given) >= 1 << 14:
-            self._given.clear()
-        self._given[digest] = self._time.wall()
+    def _note_confirmed(self, digest: bytes) -> None:
+        if len(self._confirmed) >= 1 << 14:
+            self._confirmed.clear()
+        self._confirmed[digest] = self._time.wall()
 
-    def _grew(self, size: int) -> None:
+    def _count_new_bytes(self, size: int) -> None:
         """Count new bytes, and delete old blobs from time to time; other processes that use the
         directory do the same."""
         self._new_bytes += size
@@ -165,7 +165,7 @@ class _Writer(blobs.Writer):
 
     def commit_as(self, digest: bytes) -> None:
         super().commit_as(digest)
-        self._kept.give(digest, self.size)
+        self._kept.send_to_manager(digest, self.size)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ import abc
 from typing import Self
 
 
-class Closes(abc.ABC):
+class Closeable(abc.ABC):
     """A context manager that calls `close` at the end."""
 
     @abc.abstractmethod
@@ -21,7 +21,7 @@ class Closes(abc.ABC):
         self.close()
 
 
-class Aborts(Closes):
+class Abortable(Closeable):
     """A context manager that calls `abort` at the end."""
 
     @abc.abstractmethod

@@ -21,7 +21,7 @@ SERVER = 0
 """Attempt number of a commit that was not made by a worker."""
 
 
-def key(part: int, run: int) -> str:
+def record_key(part: int, run: int) -> str:
     """Return the key of a record in the job's directory. Part 0 is the reducer."""
     return f"{DIRECTORY}{part}-{run}"
 
@@ -33,7 +33,7 @@ def publish(store: port.Store, commit: filejobs.Commit) -> filejobs.Commit:
     May be repeated. The files that the record names must be in the store already. Raises
     `StoreError`.
     """
-    place = key(commit.part, commit.run)
+    place = record_key(commit.part, commit.run)
     try:
         store.put(place, msgspec.json.encode(commit), create=True)
     except errors.ObjectExists:
@@ -69,12 +69,12 @@ def fail_part(
 def find(store: port.Store, part: int, run: int) -> filejobs.Commit | None:
     """Return the record, or None while the run is unfinished. Raises `ObjectDamaged`."""
     try:
-        return _read(store, key(part, run))
+        return _read(store, record_key(part, run))
     except errors.ObjectMissing:
         return None
 
 
-def listed(store: port.Store) -> Iterator[tuple[int, int]]:
+def list_runs(store: port.Store) -> Iterator[tuple[int, int]]:
     """Yield part and run of all records, unordered, without reading them."""
     for facts in store.list(DIRECTORY):
         part, _, run = facts.key.removeprefix(DIRECTORY).partition("-")
@@ -82,12 +82,12 @@ def listed(store: port.Store) -> Iterator[tuple[int, int]]:
             yield int(part), int(run)
 
 
-def latest(store: port.Store) -> dict[int, filejobs.Commit]:
+def read_latest(store: port.Store) -> dict[int, filejobs.Commit]:
     """Return the record of the highest run of each part. Raises `ObjectDamaged`."""
     runs: dict[int, int] = {}
-    for part, run in listed(store):
+    for part, run in list_runs(store):
         runs[part] = max(run, runs.get(part, 0))
-    return {part: _read(store, key(part, run)) for part, run in sorted(runs.items())}
+    return {part: _read(store, record_key(part, run)) for part, run in sorted(runs.items())}
 
 
 def _read(store: port.Store, place: str) -> filejobs.Commit:
@@ -96,7 +96,7 @@ def _read(store: port.Store, place: str) -> filejobs.Commit:
         commit = msgspec.json.decode(raw, type=filejobs.Commit)
     except msgspec.MsgspecError as error:
         raise _damaged(store, place, str(error)) from error
-    if key(commit.part, commit.run) != place:
+    if record_key(commit.part, commit.run) != place:
         raise _damaged(store, place, f"it is that of part {commit.part}, run {commit.run}")
     return commit
 

@@ -28,7 +28,7 @@ def usable_bytes(directory: Path, *, share: float = 1.0) -> int:
     return found.f_bavail * found.f_frsize - int(_spare_bytes(found) * share)
 
 
-def lacking(directory: Path) -> str:
+def describe_lack(directory: Path) -> str:
     """Return what is wrong with the free space on the disk of a directory, as a text for users; ""
     if there is enough."""
     if usable_bytes(directory) >= 0:

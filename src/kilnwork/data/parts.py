@@ -108,7 +108,7 @@ def _lines(part: Part) -> Iterator[list[str]]:
     """Yield lists of lines, one per block: iterating over a list runs no Python code, unlike a
     generator."""
     number = first = part.first_line or 1
-    for block in lines.whole(_blocks(part)):
+    for block in lines.whole_blocks(_blocks(part)):
         try:
             text = block.decode(part.file.encoding, part.file.errors)
         except UnicodeDecodeError as error:

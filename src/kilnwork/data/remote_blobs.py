@@ -23,7 +23,7 @@ _FAILURES = manager_client.Failures(
 )
 
 
-class Store:
+class RemoteBlobs:
     """The manager's blobs of one namespace, over HTTP. Thread-safe.
 
     `path`: of `/blobs/NAMESPACE`. `patience_s`: how long to retry while the manager is unreachable.
@@ -62,11 +62,11 @@ class Store:
             take(response.connection.pieces())
             return True
 
-        return self._client.send(self._about("GET", digest), (_OK, _NONE), read)
+        return self._client.send(self._make_request("GET", digest), (_OK, _NONE), read)
 
     def put(self, digest: bytes, file: Path) -> None:
         """Send the content of a file to the manager. Also raises `BlobNotWritten`."""
-        request = self._about("PUT", digest, body=file)
+        request = self._make_request("PUT", digest, body=file)
         self._client.send(request, (_OK, _CREATED), manager_client.drop)
 
     def touch(self, digest: bytes) -> bool:
@@ -76,7 +76,7 @@ class Store:
             manager_client.drop(response)
             return response.head.status != _NONE
 
-        return self._client.send(self._about("POST", digest), (_OK, _DONE, _NONE), read)
+        return self._client.send(self._make_request("POST", digest), (_OK, _DONE, _NONE), read)
 
     def touch_all(self, digests: Sequence[bytes]) -> None:
         """Renew blobs with a single short request; failures are ignored."""
@@ -91,7 +91,7 @@ class Store:
         """Close the connections; new requests open new ones."""
         self._client.close()
 
-    def _about(
+    def _make_request(
         self, method: str, digest: bytes, *, body: Path | None = None
     ) -> http_types.ClientRequest:
         return http_types.ClientRequest(

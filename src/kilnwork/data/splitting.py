@@ -53,10 +53,10 @@ def split(
         _check(full, file, found)
         if copy is not None:
             with copy.writer() as new:
-                cuts = list(_counted(file, found.st_size, n=n, copy=new))
+                cuts = list(_cut_counting_lines(file, found.st_size, n=n, copy=new))
                 blob: bytes | None = new.commit()[0]
         else:
-            cut = _counted if number_lines else _sought
+            cut = _cut_counting_lines if number_lines else _cut_near_targets
             cuts, blob = list(cut(file, found.st_size, n=n)), None
         ended = bool(cuts) and os.pread(file.fileno(), 1, found.st_size - 1) == b"\n"
     whole = parts.SplitFile(full, found.st_size, found.st_mtime_ns, ended, encoding, errors, blob)
@@ -79,7 +79,7 @@ def _lines(before: _Cut, cut: _Cut) -> tuple[int | None, int | None]:
     return before.lines + 1, cut.lines - before.lines
 
 
-def _counted(
+def _cut_counting_lines(
     file: io.FileIO, size: int, *, n: int, copy: blobs.Writer | None = None
 ) -> Iterator[_Cut]:
     buffer = bytearray(parts.BLOCK_BYTES)
@@ -88,11 +88,11 @@ def _counted(
     while base < size:
         got = file.readinto(view[: size - base]) or 0
         if not got:
-            raise _shorter(file)
+            raise _shorter_error(file)
         if copy is not None:
             copy.write(view[:got])
         done = 0
-        while (target := _target(end, size, n=n)) is not None and target < base + got:
+        while (target := _next_target(end, size, n=n)) is not None and target < base + got:
             at = buffer.find(b"\n", max(target - base, 0), got)
             if at < 0:
                 break
@@ -106,9 +106,9 @@ def _counted(
         yield _Cut(size, lines + (buffer[got - 1] != ord("\n")))
 
 
-def _sought(file: io.FileIO, size: int, *, n: int) -> Iterator[_Cut]:
+def _cut_near_targets(file: io.FileIO, size: int, *, n: int) -> Iterator[_Cut]:
     end = 0
-    while (target := _target(end, size, n=n)) is not None:
+    while (target := _next_target(end, size, n=n)) is not None:
         found = _line_end(file, target, size)
         if found is None:
             break
@@ -123,14 +123,14 @@ def _line_end(file: io.FileIO, start: int, size: int) -> int | None:
     for base in range(start, size, parts.BLOCK_BYTES):
         block = os.pread(file.fileno(), min(parts.BLOCK_BYTES, size - base), base)
         if not block:
-            raise _shorter(file)
+            raise _shorter_error(file)
         at = block.find(b"\n")
         if at >= 0:
             return base + at
     return None
 
 
-def _target(end: int, size: int, *, n: int) -> int | None:
+def _next_target(end: int, size: int, *, n: int) -> int | None:
     """Return the byte from which to search for the next line end, or None if the rest is the last
     part.
 
@@ -167,7 +167,7 @@ def _checked_encoding(name: str) -> str:
     return name
 
 
-def _shorter(file: io.FileIO) -> data_errors.FileChanged:
+def _shorter_error(file: io.FileIO) -> data_errors.FileChanged:
     return data_errors.FileChanged(
         f"{file.name} became shorter while it was split: split it when no process writes it"
     )

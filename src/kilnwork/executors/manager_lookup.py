@@ -60,8 +60,8 @@ def find_manager(load: Callable[[], config.Config], queue: str) -> service.Manag
         to.token()  # renewed here, in a thread, if it must be
         return tunnel.open_channel(to) if path is None else channel_client.unix(path)
 
-    def store(namespace: str) -> remote_blobs.Store:
-        return remote_blobs.Store(
+    def store(namespace: str) -> remote_blobs.RemoteBlobs:
+        return remote_blobs.RemoteBlobs(
             _BlobConnector(to, queue), path=to.path(f"/blobs/{parse.quote(namespace, safe='')}")
         )
 

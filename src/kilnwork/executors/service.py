@@ -60,7 +60,7 @@ class ExecutorSettings:
 
 
 class BlobStore(Protocol):
-    """A store for blobs (`data.remote_blobs.Store`)."""
+    """A store for blobs (`data.remote_blobs.RemoteBlobs`)."""
 
     def put(self, digest: bytes, file: Path) -> None: ...
 

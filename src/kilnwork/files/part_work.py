@@ -59,7 +59,7 @@ def run(mapper: "Function | tuple[str, ...]", lines: parts.Part, work: Work) -> 
     with found, contextlib.closing(_opened(mapper, found, place, batch=work.batch)) as opened:
         number = work.part.first_line
         for batch in place.reread():
-            opened.take(number, batch)
+            opened.map_batch(number, batch)
             number += len(batch)
         opened.finish()
         found.finish()
@@ -151,7 +151,7 @@ class _Outputs(outputs.Outputs):
         super().printed(data)
 
 
-class _Kept(closing.Aborts):
+class _Kept(closing.Abortable):
     """A `port.Writer` that keeps its object in memory."""
 
     def __init__(self) -> None:

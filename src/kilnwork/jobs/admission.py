@@ -184,7 +184,7 @@ class Admission:
             found.append(max(self._ends[0][0] - self._clock.monotonic(), 0.0))
         return min(found, default=None)
 
-    def collect_writes(self, writes: tables.Writes) -> None:
+    def collect_writes(self, writes: tables.JobWrites) -> None:
         """Add the claims that are not in the journal yet to `writes`."""
         for row, claim in self._unwritten.items():
             writes.add("put_job_claim", row, _encode(claim))

@@ -17,7 +17,7 @@ class Verdict(IntEnum):
     """The job cannot succeed any more."""
 
 
-def decide(wanted: job_settings.Completion, counts: records.Counts, size: int) -> Verdict:
+def decide(wanted: job_settings.Completion, counts: records.ItemCounts, size: int) -> Verdict:
     """Return the verdict on `counts` of `size` items. A job without items succeeds."""
     least, most = wanted.min_successful, wanted.max_failed
     if least is not None and size:
@@ -31,7 +31,11 @@ def decide(wanted: job_settings.Completion, counts: records.Counts, size: int) -
 
 
 def failure_message(
-    wanted: job_settings.Completion, counts: records.Counts, size: int, *, nouns: str = "indexes"
+    wanted: job_settings.Completion,
+    counts: records.ItemCounts,
+    size: int,
+    *,
+    nouns: str = "indexes",
 ) -> str:
     """Return why a job cannot succeed, without the text of the first failure. `nouns`: plural of
     the job's items."""

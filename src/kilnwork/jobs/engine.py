@@ -83,7 +83,7 @@ class _BatchEffects:
         """Changes of tasks in this batch that have been applied already, by task."""
 
 
-class Listener(Protocol):
+class JobListener(Protocol):
     """Observer of the jobs of one kind of source; implemented by that kind's service."""
 
     def on_job_changed(self, job: records.Job) -> None:
@@ -96,7 +96,7 @@ class Listener(Protocol):
         ...
 
 
-class Planner(Protocol):
+class JobPlanner(Protocol):
     """Creates jobs from the outcome of earlier jobs of its kind, in the same batch in which those
     end. Implemented by flows."""
 
@@ -146,8 +146,8 @@ class Engine:
     ) -> None:
         self.tables = tables.Tables(hub.select)
         self.sources: dict[str, rows.SourceKind] = {}
-        self._listeners: dict[str, Listener] = {}
-        self._planners: dict[str, Planner] = {}
+        self._listeners: dict[str, JobListener] = {}
+        self._planners: dict[str, JobPlanner] = {}
         self._hub, self._clock, self._on_failure = hub, clock, on_failure
         self.admission = admission.Admission(self.tables, clock)
         self._admission_timer: asyncio.TimerHandle | None = None
@@ -176,9 +176,9 @@ class Engine:
         self,
         kind: str,
         source: rows.SourceKind,
-        listener: Listener,
+        listener: JobListener,
         *,
-        planner: Planner | None = None,
+        planner: JobPlanner | None = None,
     ) -> None:
         """Register a kind of source, and the listener for changes of its jobs. `planner` creates
         further jobs when a job of this kind ends."""
@@ -252,7 +252,7 @@ class Engine:
         await waiter
         return job.view or rows.view(job)
 
-    def add(self, job: records.Job, key: model.Key | None, inline: bytes | None) -> None:
+    def add(self, job: records.Job, key: model.IdempotencyKey | None, inline: bytes | None) -> None:
         """Add a new job, which the journal does not have yet."""
         self._pending.add(job, key, inline)
         job.ttl_s = self.sources[job.source.kind].ttl_s
@@ -332,7 +332,7 @@ class Engine:
         now = self.now()
         joined = self._joined = _BatchEffects()
         joined.applied_changes = {change.task: change for change in changes}
-        writes = tables.Writes()
+        writes = tables.JobWrites()
         slots: dict[tuple[str, str], int] = {}
         touched: dict[records.Job, None] = {}
         self._admit(now)

@@ -23,10 +23,10 @@ from kilnwork.data import errors as data_errors
 from kilnwork.data.records import manifests
 from kilnwork.data.stores import port, store_urls
 from kilnwork.jobs import (
+    directory_operations,
     errors,
     item_source,
     items,
-    job_directory,
     model,
     plan_steps,
     records,
@@ -153,7 +153,7 @@ class FileSources:
         return self._open(namespace, job)
 
     def _open_directory(self, namespace: str, job: model.JobId) -> port.Store:
-        return self._opened(store_urls.inside(self.store.url, namespace, job.dashed))
+        return self._opened(store_urls.url_inside(self.store.url, namespace, job.dashed))
 
     def find_commit(self, job: bytes, part: int, run: int) -> filejobs.Commit | None:
         """Return a commit record from memory, or None. Records never change."""
@@ -251,7 +251,7 @@ class FileItems:
         return f"{self.noun} {result.item}: {result.message}"
 
     def _store_url(self, directory: str) -> str:
-        return store_urls.inside(self._sources.worker_url, *directory.split("/"))
+        return store_urls.url_inside(self._sources.worker_url, *directory.split("/"))
 
     def _part_work(self, job: records.Job, part: int) -> filejobs.PartWork:
         spec, directory, name = _file_spec(job.spec), None, model.DIRECTORY_INPUT
@@ -334,11 +334,11 @@ class FileItems:
     def prepare(self, job: records.Job, inline: bytes | None) -> Callable[[], None]:
         """Write `job.json`, and the input if it is in the journal."""
         file, directory = self.job_file(job), self._directory(job)
-        return lambda: job_directory.write_job_file(directory, file, inline)
+        return lambda: directory_operations.write_job_file(directory, file, inline)
 
-    def job_file(self, job: records.Job) -> job_directory.JobFile:
+    def job_file(self, job: records.Job) -> directory_operations.JobFile:
         """Return the current content of `job.json`."""
-        return job_directory.JobFile(
+        return directory_operations.JobFile(
             id=job.id.text,
             uuid=job.id.dashed,
             namespace=job.namespace,
@@ -362,7 +362,7 @@ class FileItems:
             return is_open and run == (known.runs[part] or base)
 
         return lambda: [
-            self.to_item_result(one) for one in job_directory.read_commits(directory, wanted)
+            self.to_item_result(one) for one in directory_operations.read_commits(directory, wanted)
         ]
 
     def settle(
@@ -372,12 +372,12 @@ class FileItems:
         directory, now = self._directory(job), self._sources.clock.wall()
         if step.item or step.outcome not in (None, _O.SUCCEEDED):
             return lambda: self._remember_result(
-                job, job_directory.settle_part(directory, step, now)
+                job, directory_operations.settle_part(directory, step, now)
             )
         if step.outcome is None:
             reduced = _decode_reduced(returned())
             return lambda: self._finalize_result(
-                job, job_directory.settle_reducer(directory, step.run, reduced, now)
+                job, directory_operations.settle_reducer(directory, step.run, reduced, now)
             )
 
         def publish() -> item_source.ItemResult | item_source.Damage | None:
@@ -386,7 +386,7 @@ class FileItems:
                 lost = filejobs.Damaged(part=1, run=step.run, message="it has no commit")
                 return self._finalize_result(job, (lost,))
             return self._finalize_result(
-                job, job_directory.publish_only_part(directory, step.run, part, now)
+                job, directory_operations.publish_only_part(directory, step.run, part, now)
             )
 
         return publish
@@ -421,7 +421,7 @@ class FileItems:
     def purge(self, job: records.Job) -> Callable[[], None]:
         """Delete the job's directory."""
         store, prefix = self._sources.store, f"{job.directory}/"
-        return lambda: job_directory.purge(store, prefix)
+        return lambda: directory_operations.purge(store, prefix)
 
     def _directory(self, job: records.Job) -> port.Store:
         return self._sources.directory(job.namespace, job.id)

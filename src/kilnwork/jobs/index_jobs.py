@@ -262,7 +262,7 @@ class IndexJobs:
             transitions.delete(job, now=self._clock.wall())
             await self._engine.wait_stored(job)
 
-    def limit(self, group: start_queue.Group) -> None:
+    def limit(self, group: start_queue.ConcurrencyGroup) -> None:
         """Set the limits of a JobConfig. They are not stored: call this after each start."""
         self._engine.admission.turns.set_limits(group)
         self._hub.wake()
@@ -323,14 +323,16 @@ class IndexJobs:
         row = self._tables.find_job("uuid", _uuid(uid))
         if row is None or row.deleting or row.source != index_items.KIND:
             raise errors.NoSuchJob(f"there is no Job with uid {uid}")
-        found = index_listing.Indexes(self._tables, self._hub, row, self._engine.live.get(row.uuid))
+        found = index_listing.IndexListing(
+            self._tables, self._hub, row, self._engine.live.get(row.uuid)
+        )
         return found.page(after=after, limit=limit, state=state)
 
     def schedule(self, config: str) -> index_model.ScheduleRow | None:
         """Return what was decided about the ticks of a JobConfig, or None if nothing was."""
         return self._schedules.row(config)
 
-    async def decide(self, decision: index_model.Decision) -> index_model.ScheduleRow:
+    async def decide(self, decision: index_model.TickDecision) -> index_model.ScheduleRow:
         """Store what was decided about ticks, before Jobs are made of them. Raises `TickDecided` if
         another manager has decided meanwhile."""
         self._check()
@@ -344,7 +346,7 @@ class IndexJobs:
             await self._hub.write(self._schedules.forget(config))
 
     def on_job_changed(self, job: records.Job) -> None:
-        """Publish a change of a Job (`engine.Listener`)."""
+        """Publish a change of a Job (`engine.JobListener`)."""
         self._feed.publish((job.id.text,))
         if job.view is None:
             self._feed.drop((job.id.text,))
@@ -352,7 +354,7 @@ class IndexJobs:
                 self._known.discard(job.id.uuid)
 
     def on_job_released(self, job: records.Job) -> None:
-        """Keep the view of a Job that was dropped from memory (`engine.Listener`)."""
+        """Keep the view of a Job that was dropped from memory (`engine.JobListener`)."""
         if job.view is None:
             self._released.pop(job.id.uuid, None)
             return

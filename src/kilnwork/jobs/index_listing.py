@@ -49,7 +49,7 @@ FindTask = Callable[[ids.TaskId], task_model.TaskView | None]
 _decode = msgspec.json.Decoder(index_items.IndexDefinition).decode
 
 
-class Indexes:
+class IndexListing:
     """The indexes of one Job in their current state. `live`: the Job, if it is in memory."""
 
     def __init__(

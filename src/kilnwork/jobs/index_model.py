@@ -30,7 +30,7 @@ class NewIndexJob(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Values of `job.*`, `jobconfig.*`, `option.*` and substitutions, by their full names."""
     inputs: dict[str, Any] | None = None
     """Resolved inputs of every index by name; None if it has none, or `provide` will set them."""
-    group: start_queue.Group | None = None
+    group: start_queue.ConcurrencyGroup | None = None
     """Its JobConfig, or None."""
     tick: int | None = None
     """Tick of the schedule that made it, in seconds since the epoch; None if no schedule did."""
@@ -135,7 +135,7 @@ class GroupView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Jobs that wait, in the order of their turns."""
 
 
-class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class TickDecision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Decision about ticks of a JobConfig's schedule. Ticks are seconds since the epoch."""
 
     config: str

@@ -25,7 +25,7 @@ def _manifest(encoded: bytes) -> filejobs.Manifest:
     return msgspec.json.decode(encoded, type=filejobs.Manifest)
 
 
-class Parts:
+class PartListing:
     """The parts of one job in their current state. `live`: the job, if it is in memory."""
 
     def __init__(
@@ -68,7 +68,7 @@ class Parts:
         found = await self._read(wanted)
         for number in succeeded:
             if number not in found:
-                place = commit_records.key(number, self._items.runs[number])
+                place = commit_records.record_key(number, self._items.runs[number])
                 raise errors.ObjectMissing(f"{place} of job {self._job.text} cannot be read")
         return list(found.values())
 

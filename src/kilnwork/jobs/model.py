@@ -29,7 +29,7 @@ class JobId(NamedTuple):
         return ids.task_text(ids.TaskId(self.uuid))
 
 
-class Key(NamedTuple):
+class IdempotencyKey(NamedTuple):
     """An idempotency key: `text` as sent by `user`. `fingerprint` identifies the request that came
     with it, to distinguish a repetition from another request."""
 
@@ -53,7 +53,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     manifest: filejobs.Manifest
     inline: bytes | None = None
     source: str | None = None
-    key: Key | None = None
+    key: IdempotencyKey | None = None
     user: str = ""
 
 

@@ -87,7 +87,7 @@ class ItemTask(msgspec.Struct, eq=False, gc=False):
     worker: str = ""
 
 
-class Counts:
+class ItemCounts:
     """Number of ended items by outcome."""
 
     __slots__ = ("cancelled", "failed", "succeeded")
@@ -200,7 +200,7 @@ class Job:
         self.failures = self.loss_count = self.successes = 0
         self.version = self.slots = self.active = 0
         self.items = items.Items(source.size)
-        self.counts = Counts()
+        self.counts = ItemCounts()
         self.tasks = {}
         self.suspended = set()
         self.ended = set()

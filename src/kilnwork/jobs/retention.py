@@ -21,9 +21,9 @@ from kilnwork.data import blob_renewal, blobs, commit_records
 from kilnwork.data import errors as data_errors
 from kilnwork.data.stores import port, store_urls
 from kilnwork.jobs import (
+    directory_operations,
     errors,
     file_items,
-    job_directory,
     model,
     plan,
     records,
@@ -229,11 +229,13 @@ def _directories(store: port.Store) -> Iterator[tuple[str, uuids.UUID]]:
                 continue
 
 
-def _job_file(store: port.Store, prefix: str) -> job_directory.JobFile | None:
+def _job_file(store: port.Store, prefix: str) -> directory_operations.JobFile | None:
     """Return the content of `job.json`, or None if it cannot be read. Raises `ObjectMissing`."""
     try:
-        raw = port.read_all(store, prefix + job_directory.JOB, most=job_directory.MAX_JOB_BYTES)
-        return msgspec.json.decode(raw, type=job_directory.JobFile)
+        raw = port.read_all(
+            store, prefix + directory_operations.JOB, most=directory_operations.MAX_JOB_BYTES
+        )
+        return msgspec.json.decode(raw, type=directory_operations.JobFile)
     except data_errors.ObjectMissing:
         raise
     except (msgspec.MsgspecError, data_errors.DataError) as error:
@@ -245,7 +247,7 @@ def _tidy(store: port.Store, directories: Iterable[str], *, before: float) -> No
     """Tidy the directories of jobs that have ended."""
     for prefix in directories:
         try:
-            job_directory.tidy(_open_directory(store, prefix), after=0.0, before=before)
+            directory_operations.tidy(_open_directory(store, prefix), after=0.0, before=before)
         except data_errors.ObjectMissing:
             continue  # it is being deleted
         except (msgspec.MsgspecError, data_errors.DataError) as error:
@@ -253,17 +255,17 @@ def _tidy(store: port.Store, directories: Iterable[str], *, before: float) -> No
 
 
 def _open_directory(store: port.Store, prefix: str) -> port.Store:
-    return store_urls.open_store(store_urls.inside(store.url, *prefix.strip("/").split("/")))
+    return store_urls.open_store(store_urls.url_inside(store.url, *prefix.strip("/").split("/")))
 
 
-def rebuild(sources: file_items.FileSources, *, ttl_s: float | None) -> tables.Writes:
+def rebuild(sources: file_items.FileSources, *, ttl_s: float | None) -> tables.JobWrites:
     """Return the rows of all jobs in the store, for a journal that has none. `ttl_s`: see
     `service.FileJobOptions`.
 
     The commit records of an unfinished job's parts are read when the job is resumed
     (`plan_steps.Recover`), those of a finished job here.
     """
-    count, writes, store = 0, tables.Writes(), sources.store
+    count, writes, store = 0, tables.JobWrites(), sources.store
     found = sorted(_directories(store), key=lambda one: one[1].int)
     for prefix, uuid in found:
         try:
@@ -279,7 +281,7 @@ def rebuild(sources: file_items.FileSources, *, ttl_s: float | None) -> tables.W
     return writes
 
 
-def _add_rows(writes: tables.Writes, job: records.Job) -> None:
+def _add_rows(writes: tables.JobWrites, job: records.Job) -> None:
     writes.add("insert_job", *rows.new_job_row(job, None))
     writes.add("insert_job_input", *rows.input_row(job, None))
     for page in job.items.changed_pages:
@@ -287,7 +289,7 @@ def _add_rows(writes: tables.Writes, job: records.Job) -> None:
 
 
 def _rebuild_job(
-    file: job_directory.JobFile,
+    file: directory_operations.JobFile,
     uuid: uuids.UUID,
     sources: file_items.FileSources,
     *,
@@ -306,7 +308,7 @@ def _rebuild_job(
     job.user, job.ttl_s = file.user, ttl_s
     job.run = job.base_run = file.run
     job.prepared = True
-    latest = commit_records.latest(sources.directory(file.namespace, job.id))
+    latest = commit_records.read_latest(sources.directory(file.namespace, job.id))
     end = latest.pop(0, None)
     for commit in latest.values():
         if commit.outcome is _O.SUCCEEDED or commit.run == file.run:

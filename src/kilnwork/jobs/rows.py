@@ -85,7 +85,7 @@ class SourceKind(Protocol):
         ...
 
 
-def new_job_row(job: records.Job, key: model.Key | None) -> tuple[Value, ...]:
+def new_job_row(job: records.Job, key: model.IdempotencyKey | None) -> tuple[Value, ...]:
     """Return the row of a new job."""
     return (
         job.row,

@@ -54,7 +54,7 @@ class Schedules:
             self._rows[config] = None if found is None else _row(config, found)
         return self._rows[config]
 
-    def decide(self, new: index_model.Decision) -> index_model.ScheduleRow:
+    def decide(self, new: index_model.TickDecision) -> index_model.ScheduleRow:
         """Apply a decision, and return the row to be written. Raises `TickDecided`."""
         known = self.row(new.config)
         if known is None:

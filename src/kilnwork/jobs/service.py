@@ -148,7 +148,7 @@ class FileJobs:
         number = int.from_bytes(uuid[8:], "big") & (1 << 62) - 1
         return model.JobId(uuid, f"{month}-{number}")
 
-    def find_by_key(self, namespace: str, key: model.Key) -> model.JobView | None:
+    def find_by_key(self, namespace: str, key: model.IdempotencyKey) -> model.JobView | None:
         """Return the job that was created with this idempotency key, or None. Raises `KeyUsed` if
         it was created by a different request."""
         name = (namespace, key.user, key.text)
@@ -388,10 +388,10 @@ class FileJobs:
             self._views.popitem(last=False)
 
     def on_job_changed(self, job: records.Job) -> None:
-        """Do nothing: the engine notifies the waiters (`engine.Listener`)."""
+        """Do nothing: the engine notifies the waiters (`engine.JobListener`)."""
 
     def on_job_released(self, job: records.Job) -> None:
-        """Keep the view of a job that was dropped from memory (`engine.Listener`)."""
+        """Keep the view of a job that was dropped from memory (`engine.JobListener`)."""
         self._views.pop(job.id.text, None)
         if job.view is not None:
             self._cache_view(job.view)
@@ -439,9 +439,9 @@ class FileJobs:
         self._views.pop(job.id.text, None)
         return job
 
-    def _open_listing(self, row: rows.JobRow) -> listing.Parts:
+    def _open_listing(self, row: rows.JobRow) -> listing.PartListing:
         live = self._engine.live.get(row.uuid)
-        return listing.Parts(self._tables, self._sources, row, live)
+        return listing.PartListing(self._tables, self._sources, row, live)
 
 
 @lru_cache(maxsize=1)

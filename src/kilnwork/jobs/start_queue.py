@@ -30,7 +30,7 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class ConcurrencyGroup(msgspec.Struct, frozen=True, kw_only=True):
     """The JobConfig of a job, and its policy when other jobs of it are running."""
 
     config: str
@@ -47,7 +47,7 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What a job needs in order to start; stored in the journal as JSON."""
 
     priority: int = 0
-    group: Group | None = None
+    group: ConcurrencyGroup | None = None
     locks: tuple[api_job.Lock, ...] = ()
     start_after: float | None = None
     """Wall clock seconds; None: at once."""
@@ -117,7 +117,7 @@ class _Entry:
         return self.due and not held
 
     @property
-    def limiting_group(self) -> Group | None:
+    def limiting_group(self) -> ConcurrencyGroup | None:
         """Its group, if the group's policy limits it, else None."""
         group = self.claim.group
         return None if group is None or group.policy is _Policy.ALLOW else group
@@ -146,7 +146,7 @@ class _GroupMembers:
         self.replacing: set[int] = set()
         """Rows in `queue` of jobs that replace others."""
 
-    def set_limits(self, group: Group) -> None:
+    def set_limits(self, group: ConcurrencyGroup) -> None:
         self.limit, self.most = group.max_concurrency, group.max_queued
 
     @property
@@ -243,7 +243,7 @@ class StartQueue:
             entry.due = True
             self._enqueue(entry)
 
-    def set_limits(self, group: Group) -> None:
+    def set_limits(self, group: ConcurrencyGroup) -> None:
         """Change the limits of a group."""
         if group.config in self._groups:
             self._groups[group.config].set_limits(group)
@@ -374,7 +374,7 @@ class StartQueue:
             found.append(Wait(entry.row))
         entry.reason = held.reason
 
-    def _fits(self, entry: _Entry, group: Group) -> bool:
+    def _fits(self, entry: _Entry, group: ConcurrencyGroup) -> bool:
         members = self._group_of(group)
         return bisect.bisect_left(members.queue, entry.key) < members.free
 
@@ -383,7 +383,7 @@ class StartQueue:
         lock_modes = entry.lock_modes().items()
         return all(self._locks[place].admits(key, exclusive=alone) for place, alone in lock_modes)
 
-    def _make_room(self, entry: _Entry, group: Group, found: list[Decision]) -> bool:
+    def _make_room(self, entry: _Entry, group: ConcurrencyGroup, found: list[Decision]) -> bool:
         """Apply the policy of a group that has no room. Return False if the job was refused."""
         members = self._group_of(group)
         if group.policy is _Policy.FORBID and not entry.passed:
@@ -468,7 +468,7 @@ class StartQueue:
             if _discard(members.queue, entry.key):
                 self._changed_groups.add(entry.claim.group.config)
 
-    def _group_of(self, group: Group) -> _GroupMembers:
+    def _group_of(self, group: ConcurrencyGroup) -> _GroupMembers:
         found = self._groups.get(group.config)
         if found is None:
             found = self._groups[group.config] = _GroupMembers()

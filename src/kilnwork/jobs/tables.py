@@ -39,7 +39,7 @@ _ORDER = (
 """Order of the statements in a batch: a row is inserted before rows that refer to it."""
 
 
-class Writes:
+class JobWrites:
     """Rows to be written in one batch, by statement."""
 
     def __init__(self) -> None:
@@ -63,19 +63,19 @@ class PendingWrites:
     """Collects changes of jobs in memory that are not in the tables yet."""
 
     def __init__(self) -> None:
-        self._new: dict[records.Job, tuple[model.Key | None, bytes | None]] = {}
+        self._new: dict[records.Job, tuple[model.IdempotencyKey | None, bytes | None]] = {}
         self.inlined: set[int] = set()
         """Rows of jobs whose input may be in the tables only."""
         self.redefined: set[records.Job] = set()
         """Jobs whose items have become known since they were written."""
 
-    def add(self, job: records.Job, key: model.Key | None, inline: bytes | None) -> None:
+    def add(self, job: records.Job, key: model.IdempotencyKey | None, inline: bytes | None) -> None:
         """Add a new job."""
         self._new[job] = (key, inline)
         if inline is not None:
             self.inlined.add(job.row)
 
-    def gather(self, writes: Writes, job: records.Job) -> None:
+    def gather(self, writes: JobWrites, job: records.Job) -> None:
         """Add the rows of a job's changes to `writes`."""
         new = self._new.pop(job, None)
         if new is not None:

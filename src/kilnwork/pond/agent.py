@@ -289,7 +289,7 @@ class Agent:
                 self._begin_removal(order)
                 return
             self._fetcher.use(order)
-            limits = store.Limits(
+            limits = store.PondLimits(
                 capacity=order.limits.capacity, high=order.limits.high, low=order.limits.low
             )
             await asyncio.to_thread(self._store.set_limits, limits)

@@ -208,11 +208,11 @@ class Fetcher:
         )
 
     def read_several(
-        self, lane: str, read: pinning.Read, listed: Sequence[origins.Listed]
-    ) -> Iterator[tuple[origins.Listed, tuple[blob_fetch.Fetched, str]]]:
+        self, lane: str, read: pinning.Read, listed: Sequence[origins.ListedFile]
+    ) -> Iterator[tuple[origins.ListedFile, tuple[blob_fetch.Fetched, str]]]:
         """Read files in the threads of a lane, as a `pinning.Map`; call it in another thread."""
         todo = iter(listed)
-        running: dict[futures.Future[tuple[blob_fetch.Fetched, str]], origins.Listed] = {}
+        running: dict[futures.Future[tuple[blob_fetch.Fetched, str]], origins.ListedFile] = {}
         try:
             while True:
                 while len(running) < self._parallel * _AHEAD and (one := next(todo, None)):
@@ -265,7 +265,7 @@ class _CountedSource:
         self.name = source.name
         self._source, self._count = source, count
 
-    def list(self, selection: origins.Selection) -> Sequence[origins.Listed]:
+    def list(self, selection: origins.Selection) -> Sequence[origins.ListedFile]:
         return self._source.list(selection)
 
     def open(self, path: str, *, offset: int, stamp: str) -> origins.Content:

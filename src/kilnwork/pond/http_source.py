@@ -57,7 +57,7 @@ class HttpSource:
             policy = egress.Policy(allowed=[egress.parse_allowance(one) for one in allow])
         self._connections = connections.Connections(policy, self._tls)
 
-    def list(self, selection: origins.Selection) -> Sequence[origins.Listed]:
+    def list(self, selection: origins.Selection) -> Sequence[origins.ListedFile]:
         """Return the files by a HEAD request for each."""
         if selection.glob:
             raise errors.SourceRefused(
@@ -93,7 +93,7 @@ class HttpSource:
     def close(self) -> None:
         self._connections.close()
 
-    def _head(self, path: str) -> origins.Listed:
+    def _head(self, path: str) -> origins.ListedFile:
         if why := snapshot_paths.problem(path):
             raise errors.SourceRefused(f"source {self.name}: path {path!r} {why}")
         with self._send(path, "HEAD", {}) as exchange:
@@ -102,8 +102,8 @@ class HttpSource:
                 self._check(path, exchange)
         if head.status in _NO_HEAD:
             with self.open(path, offset=0, stamp="") as content:
-                return origins.Listed(path, content.total, manifest.PLAIN, content.stamp)
-        return origins.Listed(path, _length(head), manifest.PLAIN, stamp_of(head))
+                return origins.ListedFile(path, content.total, manifest.PLAIN, content.stamp)
+        return origins.ListedFile(path, _length(head), manifest.PLAIN, stamp_of(head))
 
     @contextlib.contextmanager
     def _send(

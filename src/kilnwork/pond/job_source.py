@@ -43,7 +43,7 @@ class FileJobSource(http_source.HttpSource):
         self._given = given
         self._directory = directory
 
-    def list(self, selection: origins.Selection) -> Sequence[origins.Listed]:
+    def list(self, selection: origins.Selection) -> Sequence[origins.ListedFile]:
         """Return the files by one request to the manager."""
         with self._send("", "GET", {}) as exchange:
             self._check(self._directory.uri, exchange)
@@ -53,7 +53,7 @@ class FileJobSource(http_source.HttpSource):
             if path not in known:
                 raise errors.SourceMissing(f"{self._directory.uri} has no file {path!r}")
         found = [
-            origins.Listed(one.path, one.size, manifest.PLAIN, f'etag:"{one.digest}"')
+            origins.ListedFile(one.path, one.size, manifest.PLAIN, f'etag:"{one.digest}"')
             for one in files
             if (one.path in selection.paths or not selection.paths)
             and (not selection.glob or globs.matches(selection.glob, one.path))

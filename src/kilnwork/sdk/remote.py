@@ -151,7 +151,9 @@ def _over_network(
 
     def keep(of: str) -> blobs.Blobs:
         path = to.path(f"/blobs/{parse.quote(of, safe='')}")
-        return cached_blobs.CachedBlobs(directory.path / of, remote_blobs.Store(to, path=path))
+        return cached_blobs.CachedBlobs(
+            directory.path / of, remote_blobs.RemoteBlobs(to, path=path)
+        )
 
     return driver.Driver(
         connect=lambda: tunnel.open_channel(to),

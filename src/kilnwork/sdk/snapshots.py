@@ -76,7 +76,7 @@ class Shard:
             yield read(line)
 
     def _lines(self) -> Iterator[tuple[bytes, "_Reader"]]:
-        located = records.located(self._shard, self.directory)
+        located = records.locate_rows(self._shard, self.directory)
         for file in located.files:
             path = self.directory / file.path
             read = _Reader(path)
@@ -169,7 +169,7 @@ class Snapshot:
 
 
 class _Listed(NamedTuple):
-    """A file in a form for `shards.Divided`, without a digest, which is not needed again."""
+    """A file in a form for `shards.Divisible`, without a digest, which is not needed again."""
 
     files: tuple[manifest.File, ...]
     digest: str

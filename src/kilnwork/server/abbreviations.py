@@ -13,7 +13,7 @@ MAX_SHOWN = 5
 """Number of ids listed when several match; ask the journal for one more."""
 
 
-def only(digits: str, found: Sequence[ids.TaskId]) -> ids.TaskId | None:
+def find_only(digits: str, found: Sequence[ids.TaskId]) -> ids.TaskId | None:
     """Return the task if exactly one was found, or None if there is none. Raises `Conflict` if
     there are several."""
     if len(found) > 1:

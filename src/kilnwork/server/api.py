@@ -133,7 +133,7 @@ class Api:
             case ["v1", "namespaces", namespace, "clusters"]:
                 await self._list_clusters(request, namespace, response)
             case ["v1", "namespaces", namespace, "tasks", ref, *sub] if len(sub) <= 1:
-                await self._one(request, (namespace, ref, sub[0] if sub else ""), response)
+                await self._serve_task(request, (namespace, ref, sub[0] if sub else ""), response)
             case ["v1", "namespaces", namespace, "jobs", name, "indexes"]:
                 await self._indexes.send(request, namespace, name, response=response)
             case ["v1", "namespaces", namespace, "syncsets", name, "steps"]:
@@ -157,7 +157,7 @@ class Api:
         await self._check(request, ports.Question(verb="list", namespace=namespace or ""))
         page = self._journal.tasks(
             namespace,
-            wanted=await self._wanted(request, namespace),
+            wanted=await self._parse_query(request, namespace),
             limit=request.number("limit", least=1, most=MAX_LIMIT) or 500,
             below=request.number("continue", least=1, most=1 << 62),
         )
@@ -177,7 +177,7 @@ class Api:
             for view in views
         ]
 
-    async def _wanted(self, request: asgi.Request, namespace: str | None) -> model.TaskQuery:
+    async def _parse_query(self, request: asgi.Request, namespace: str | None) -> model.TaskQuery:
         state = request.query.get("state") or None
         if state is not None and state not in list(api_task.State):
             known = ", ".join(api_task.State)
@@ -190,7 +190,7 @@ class Api:
             declared=None if "declared" not in request.query else request.flag("declared"),
             parent=None
             if parent is None
-            else (await self._known(request, namespace or "", parent)).task,
+            else (await self._find_task(request, namespace or "", parent)).task,
             function=request.query.get("function") or None,
         )
 
@@ -238,7 +238,7 @@ class Api:
         question = ports.Question(verb="create", namespace=namespace)
         return await self._rights.refusal(request.user, question)
 
-    async def _one(
+    async def _serve_task(
         self, request: asgi.Request, address: tuple[str, str, str], response: asgi.Response
     ) -> None:
         namespace, ref, sub = address
@@ -252,7 +252,7 @@ class Api:
                 "retry"
             )
         await self._check(request, _question(request.method, namespace, ref, sub=sub))
-        await handler(request, await self._known(request, namespace, ref), response)
+        await handler(request, await self._find_task(request, namespace, ref), response)
 
     async def _check(self, request: asgi.Request, question: ports.Question) -> None:
         """Check the caller's rights. Reading a log needs `get` on tasks/log or on tasks."""
@@ -265,10 +265,10 @@ class Api:
         if refused is not None:
             raise errors.Forbidden(refused)
 
-    async def _known(self, request: asgi.Request, namespace: str, ref: str) -> model.TaskView:
-        view = self._resolve(namespace, ref)
+    async def _find_task(self, request: asgi.Request, namespace: str, ref: str) -> model.TaskView:
+        view = self._find_by_id_or_name(namespace, ref)
         if view is None and (digits := ids.abbreviated(ref)) is not None:
-            view = await self._abbreviated(request, namespace, digits)
+            view = await self._find_by_digits(request, namespace, digits)
         if view is None:
             raise errors.NotFound(
                 f'the journal has no task "{ref}" in namespace "{namespace}": it may not have been '
@@ -276,7 +276,7 @@ class Api:
             )
         return view
 
-    def _resolve(self, namespace: str, ref: str) -> model.TaskView | None:
+    def _find_by_id_or_name(self, namespace: str, ref: str) -> model.TaskView | None:
         try:
             view = self._journal.view(ids.task_id(ref))
         except ValueError:
@@ -285,7 +285,7 @@ class Api:
             return view
         return self._journal.find(namespace, ref)
 
-    async def _abbreviated(
+    async def _find_by_digits(
         self, request: asgi.Request, namespace: str, digits: str
     ) -> model.TaskView | None:
         """Return the only task whose id begins or ends with these digits. The caller needs the
@@ -296,7 +296,7 @@ class Api:
         if not found:
             return None
         await self._check(request, ports.Question(verb="list", namespace=namespace))
-        task = abbreviations.only(digits, found)
+        task = abbreviations.find_only(digits, found)
         return None if task is None else self._journal.view(task)
 
     async def _task(
@@ -319,7 +319,7 @@ class Api:
         found = documents.facts(view, memory=self._memory_of(view))
         sentence = why.sentence(found, now=self._clock.wall())
         facts = {"state": view.state, "reason": view.reason, "message": view.message}
-        used = why.used(found).strip() or None if view.state.final else None
+        used = why.usage_sentence(found).strip() or None if view.state.final else None
         document = {"why": sentence, **facts, "used": used, "error": documents.error(view)}
         await response.json({key: value for key, value in document.items() if value is not None})
 
@@ -413,7 +413,7 @@ class Api:
         _check_attempt(view, run, attempt)
         tail = request.number("tail", least=0, most=10_000_000)
         follow = request.flag("follow")
-        place = _Place(view, run, attempt, tail)
+        place = _LogPlace(view, run, attempt, tail)
         if not view.state.final:
             await self._outputs.catch_up(place.ref)
         await response.start(200, asgi.TEXT)
@@ -421,16 +421,16 @@ class Api:
             await self._follow(request, place, response)
         else:
             with self._reader(place) as reader:
-                await _drain(reader, response)
+                await _send_available(reader, response)
         await response.end()
 
-    def _reader(self, place: "_Place") -> logs.Reader:
+    def _reader(self, place: "_LogPlace") -> logs.LogReader:
         ref = place.ref
         path = self._journal.log_file(ref.task, run=ref.run, attempt=ref.attempt)
-        return logs.Reader(path, tail=place.tail)
+        return logs.LogReader(path, tail=place.tail)
 
     async def _follow(
-        self, request: asgi.Request, place: "_Place", response: asgi.Response
+        self, request: asgi.Request, place: "_LogPlace", response: asgi.Response
     ) -> None:
         """Send the existing output of an attempt and new output as it comes. Without a fixed
         attempt, continue with the next one."""
@@ -440,10 +440,10 @@ class Api:
                 return
             if ended.state.final and ended.attempt == place.view.attempt:
                 return
-            place = _Place(ended, place.run, None, None)
+            place = _LogPlace(ended, place.run, None, None)
 
     async def _follow_attempt(
-        self, request: asgi.Request, place: "_Place", response: asgi.Response
+        self, request: asgi.Request, place: "_LogPlace", response: asgi.Response
     ) -> model.TaskView | None:
         """Send the output of one attempt. Return the task's state after it, or None if the client
         has disconnected."""
@@ -453,7 +453,7 @@ class Api:
                 while True:
                     now = self._journal.view(place.view.task) or place.view
                     over = now.state.final or now.run != place.run or now.attempt > number
-                    await _drain(reader, response)
+                    await _send_available(reader, response)
                     if over:
                         return now
                     if await request.disconnected(within_s=POLL_S):
@@ -469,7 +469,7 @@ def _check_attempt(view: model.TaskView, run: int, attempt: int | None) -> None:
         raise errors.BadRequest(f"attempt={attempt}: the task had {view.attempt}")
 
 
-class _Place:
+class _LogPlace:
     """Whose output is read: a task as last seen, a run of it, and an attempt, or None for the
     newest."""
 
@@ -487,7 +487,7 @@ class _Place:
         return attempts.AttemptRef(self.view.task, self.run, self.attempt or self.view.attempt)
 
 
-async def _drain(reader: logs.Reader, response: asgi.Response) -> None:
+async def _send_available(reader: logs.LogReader, response: asgi.Response) -> None:
     while data := reader.read():
         await response.write(data)
 

@@ -35,7 +35,7 @@ class _Call(NamedTuple):
     response: asgi.Response
 
 
-class Blobs:
+class BlobsApp:
     """The app. `root`: the directories of blobs by namespace, which the hub uses too."""
 
     def __init__(self, root: Path, verifier: ports.TokenVerifier) -> None:
@@ -148,7 +148,7 @@ async def _write(call: _Call) -> None:
 
 
 def _check_room(directory: Path) -> None:
-    lack = disk_checks.lacking(directory)
+    lack = disk_checks.describe_lack(directory)
     if lack:
         raise errors.InsufficientStorage(
             f"a value cannot be kept by the manager: {lack}. Free some room there, or keep values "

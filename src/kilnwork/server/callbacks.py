@@ -28,7 +28,7 @@ _KEY_BYTES = 32
 _TIME_DIGITS = 12
 
 
-class Hub(Protocol):
+class CallbackHub(Protocol):
     """Passes a result to the executor that waits for it (`dispatch.hub.callbacks`)."""
 
     async def call_back(
@@ -48,7 +48,7 @@ def load_key(path: Path) -> bytes:
     return found
 
 
-class Urls:
+class CallbackUrls:
     """Makes and checks callback URLs. `base`: the external URL before `/callbacks`."""
 
     def __init__(self, key: bytes, base: str, time: clock.Clock) -> None:
@@ -78,10 +78,10 @@ class Urls:
         return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
-class Callbacks:
+class CallbacksApp:
     """The app."""
 
-    def __init__(self, urls: Urls, hub: Hub) -> None:
+    def __init__(self, urls: CallbackUrls, hub: CallbackHub) -> None:
         self._urls = urls
         self._hub = hub
 

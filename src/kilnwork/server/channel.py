@@ -13,7 +13,7 @@ from kilnwork.kit import asgi, tcp_keepalive
 from kilnwork.server import errors, problems
 
 
-class Channel:
+class ChannelApp:
     """The app. `new_link` makes the dispatcher's end of a new connection."""
 
     def __init__(self, new_link: Callable[[], asyncio.Protocol]) -> None:

@@ -133,9 +133,10 @@ def _error(info: attempts.ErrorInfo) -> dict[str, Any]:
     return {key: value for key, value in document.items() if value}
 
 
-def facts(view: model.TaskView, *, memory: str = "") -> why.TaskFacts:
-    """Return the facts for `why.sentence`. `memory`: that of its worker, as in `ports.Cluster`."""
-    return why.TaskFacts(
+def facts(view: model.TaskView, *, memory: str = "") -> why.WhyFacts:
+    """Return the facts for `why.sentence`. `memory`: that of its worker, as in
+    `ports.ClusterSummary`."""
+    return why.WhyFacts(
         name=view.name,
         state=str(view.state),
         reason=str(view.reason),

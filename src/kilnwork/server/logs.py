@@ -14,7 +14,7 @@ from typing import BinaryIO, Self
 BLOCK_BYTES = 64 * 1024
 
 
-class Reader:
+class LogReader:
     """Reads the log of one attempt in order: `read` returns what is available, b"" at the end.
 
     Use it as a context manager, or call `close`. It skips output only if it is not read for as long
@@ -31,11 +31,11 @@ class Reader:
         if tail is not None:
             self._skip_to_tail(tail)
         elif self._queue:
-            self._before = _gone(path, self._file)
+            self._before = _dropped_notice(path, self._file)
 
     def _open_both(self) -> None:
         files = [f for f in (_open(self._older), _open(self._path)) if f is not None]
-        if len(files) == 2 and _same(files[0], files[1]):
+        if len(files) == 2 and _is_same_file(files[0], files[1]):
             files.pop().close()
         if files:
             self._file = files.pop(0)
@@ -62,7 +62,7 @@ class Reader:
             current = _open(self._path)
             if current is None:
                 return False
-            if _same(current, self._file):
+            if _is_same_file(current, self._file):
                 current.close()
                 return False
             rest = self._file.read(BLOCK_BYTES)
@@ -101,7 +101,7 @@ class Reader:
         self._file, self._queue = None, []
 
 
-def _gone(path: Path, oldest: BinaryIO | None) -> bytes:
+def _dropped_notice(path: Path, oldest: BinaryIO | None) -> bytes:
     """Return a line that says how much was dropped before the older file, b"" if nothing was. Each
     dropped file was as large as that one."""
     try:
@@ -121,7 +121,7 @@ def _open(path: Path) -> BinaryIO | None:
         return None
 
 
-def _same(left: BinaryIO, right: BinaryIO) -> bool:
+def _is_same_file(left: BinaryIO, right: BinaryIO) -> bool:
     return os.path.sameopenfile(left.fileno(), right.fileno())
 
 

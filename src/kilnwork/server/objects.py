@@ -38,7 +38,7 @@ _REFUSED = (
 )
 
 
-class Asked(NamedTuple):
+class ObjectRequest(NamedTuple):
     """What a client requests. `key`: below the namespace, "" for a list. `create`: the object must
     not exist."""
 
@@ -48,10 +48,10 @@ class Asked(NamedTuple):
     worker: bool
 
 
-Rule = Callable[[Asked], bool]
+Rule = Callable[[ObjectRequest], bool]
 
 
-def slots_only(asked: Asked) -> bool:
+def slots_only(asked: ObjectRequest) -> bool:
     """Rule for workers: they may do what slots need. Other clients may do nothing."""
     if not asked.worker:
         return False
@@ -84,7 +84,7 @@ class _Call(NamedTuple):
         return self.request.header(name) or ""
 
 
-class Objects:
+class ObjectsApp:
     """The app. `store`: of all namespaces. `rule`: decides what a client may do."""
 
     def __init__(
@@ -116,7 +116,7 @@ class Objects:
             raise errors.MethodNotAllowed
         worker = await guard.admit_peer(request, namespace, self._verifier)
         create = call.header(b"if-none-match") == "*"
-        if not self._rule(Asked(request.method, key, create, worker)):
+        if not self._rule(ObjectRequest(request.method, key, create, worker)):
             raise errors.Forbidden(_REFUSED)
         await handler(call)
 

@@ -99,9 +99,9 @@ class PondFiles:
         output = self._output(view)
         if output.key == filejobs.OUTPUTS:
             commits = await self._jobs.commits(view.namespace, view.id)
-            found = [file_bodies.of_file(view, output) for _, output in _outputs(commits)]
+            found = [file_bodies.piece_of_file(view, output) for _, output in _outputs(commits)]
         else:
-            found = [file_bodies.of_file(view, output)]
+            found = [file_bodies.piece_of_file(view, output)]
         return [_File("results.ndjson", file_bodies.Body(found, _BYTES, output.sha256))]
 
     async def _parts(self, view: model.JobView) -> list[_File]:
@@ -157,7 +157,9 @@ def _outputs(
 
 
 def _one(view: model.JobView, path: str, found: filejobs.StoredFile) -> _File:
-    return _File(path, file_bodies.Body([file_bodies.of_file(view, found)], _BYTES, found.sha256))
+    return _File(
+        path, file_bodies.Body([file_bodies.piece_of_file(view, found)], _BYTES, found.sha256)
+    )
 
 
 def _not_yet(view: model.JobView) -> errors.Conflict:

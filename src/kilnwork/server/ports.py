@@ -85,14 +85,14 @@ class Outputs(Protocol):
         ...
 
 
-class Page(msgspec.Struct, frozen=True):
+class TaskPage(msgspec.Struct, frozen=True):
     """A page of tasks, newest first. `more`: cursor of the next page, None at the end."""
 
     tasks: Sequence[model.TaskView]
     more: int | None
 
 
-class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A TaskCluster, as clients that submit to it need it."""
 
     name: str
@@ -112,7 +112,7 @@ class Clusters(Protocol):
         """Return all namespaces, sorted."""
         ...
 
-    def clusters(self, namespace: str) -> Sequence[Cluster]:
+    def clusters(self, namespace: str) -> Sequence[ClusterSummary]:
         """Return the TaskClusters of a namespace, sorted by name."""
         ...
 
@@ -135,7 +135,7 @@ class Journal(Protocol):
 
     def tasks(
         self, namespace: str | None, *, wanted: model.TaskQuery, limit: int, below: int | None
-    ) -> Page:
+    ) -> TaskPage:
         """Return at most `limit` tasks of a namespace, or with None of all. `below` is `more` of
         the page before.
 

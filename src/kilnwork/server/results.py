@@ -56,10 +56,10 @@ def _succeeded(view: model.TaskView) -> attempts.Payload | None:
     if view.state is not api_task.State.SUCCESS:
         why = f"{view.reason}: {view.message}" if view.message else view.reason
         raise errors.Conflict(f"task {name} is {view.state} and has no result: {why}")
-    return plain(view.result)
+    return flatten_stream(view.result)
 
 
-def plain(payload: attempts.Payload | None) -> attempts.Payload | None:
+def flatten_stream(payload: attempts.Payload | None) -> attempts.Payload | None:
     """Return the result as a single value: the values that a generator has yielded become a JSON
     list, if all of them are JSON."""
     if payload is None or payload.media_type != attempts.STREAM or payload.digest is not None:

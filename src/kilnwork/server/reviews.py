@@ -47,7 +47,7 @@ class Reviews:
 
         async def ask() -> tuple[kube_reviews.User | None, float]:
             for audiences in tried:
-                with _own_lack():
+                with _report_missing_rights():
                     found = await kube_reviews.user_of(self._kube, token, audiences=audiences)
                 if found is not None:
                     return found, REMEMBER_S
@@ -61,7 +61,7 @@ class Reviews:
         asked: kube_reviews.User = user
 
         async def ask() -> tuple[bool, float]:
-            with _own_lack():
+            with _report_missing_rights():
                 allowed = await kube_reviews.allows(self._kube, asked, _attributes(question))
             return allowed, REMEMBER_S if allowed else REFUSE_S
 
@@ -70,7 +70,7 @@ class Reviews:
 
 
 @contextmanager
-def _own_lack() -> Iterator[None]:
+def _report_missing_rights() -> Iterator[None]:
     """Report missing rights of the manager itself as 503, so that they do not look like missing
     rights of the caller."""
     try:

@@ -59,7 +59,7 @@ class Steps:
         which = f"generation {key.generation} of SyncSet {name}"
         if view is None:
             raise errors.NotFound(f"the flow of {which} has not begun, or is not kept any more")
-        if view.phase is not model.Phase.SUCCEEDED:
+        if view.phase is not model.FlowPhase.SUCCEEDED:
             raise errors.NotFound(f"{which} has no result: its flow is {view.phase}")
         await response.json(view.value)
 

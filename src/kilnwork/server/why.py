@@ -12,7 +12,7 @@ from kilnwork.api import attempts, quantities, reasons, task
 from kilnwork.kit import clock
 
 
-class TaskFacts(msgspec.Struct, frozen=True, kw_only=True):
+class WhyFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The facts from which the sentence is made. Times are seconds since the epoch, None if
     unknown.
 
@@ -71,58 +71,58 @@ def _time(text: str | None) -> float | None:
     return None
 
 
-def sentence(facts: TaskFacts, *, now: float) -> str:
+def sentence(facts: WhyFacts, *, now: float) -> str:
     """Explain the state of a task in one sentence."""
     if facts.state == task.State.RUNNING:
-        return _running(facts, now=now) + _held_back(facts)
+        return _running(facts, now=now) + _suspended_text(facts)
     if facts.state == task.State.SUCCESS and facts.reason == reasons.Reason.CACHED:
-        return f"Task {facts.name} did not have to run ({facts.reason}): {_because(facts)}"
+        return f"Task {facts.name} did not have to run ({facts.reason}): {_reason_text(facts)}"
     if facts.state == task.State.SUCCESS:
-        return _ended(f"Task {facts.name} succeeded{_took(facts)}", facts)
+        return _ended(f"Task {facts.name} succeeded{_duration_text(facts)}", facts)
     if facts.state in (task.State.FAILED, task.State.KILLED):
         verb = "failed" if facts.state == task.State.FAILED else "was killed"
-        return _ended(f"Task {facts.name} {verb}{_took(facts)} ({facts.reason})", facts)
+        return _ended(f"Task {facts.name} {verb}{_duration_text(facts)} ({facts.reason})", facts)
     if not facts.state:
         return (
             f"Task {facts.name} has not been looked at yet: the server is starting or busy "
             "(`kiln status` shows it), or it serves other namespaces."
         )
-    return f"Task {facts.name} is {facts.state} ({facts.reason}): {_because(facts)}"
+    return f"Task {facts.name} is {facts.state} ({facts.reason}): {_reason_text(facts)}"
 
 
-def _running(facts: TaskFacts, *, now: float) -> str:
+def _running(facts: WhyFacts, *, now: float) -> str:
     what = "in Pod" if facts.own_pod else "by executor" if facts.of_executor else "on worker"
     where = f" {what} {facts.worker}" if facts.worker else ""
     where += f" (node {facts.node})" if facts.node else ""
-    since = "" if facts.started is None else f" for {_length(now - facts.started)}"
+    since = "" if facts.started is None else f" for {_format_duration(now - facts.started)}"
     text = f"Task {facts.name} runs{since}{where}, attempt {facts.attempt}"
     text += f": {facts.progress}" if facts.progress else ""
     if facts.reason in ("", reasons.Reason.STARTED):
-        return f"{text}; {facts.message}." if facts.message else f"{text}{_lost(facts)}."
-    return f"{text} ({facts.reason}): {_because(facts)}"
+        return f"{text}; {facts.message}." if facts.message else f"{text}{_losses_text(facts)}."
+    return f"{text} ({facts.reason}): {_reason_text(facts)}"
 
 
-def _held_back(facts: TaskFacts) -> str:
+def _suspended_text(facts: WhyFacts) -> str:
     if not facts.suspended:
         return ""
     return f" It is suspended: no other attempt starts before `kiln resume {facts.name}`."
 
 
-def _ended(start: str, facts: TaskFacts) -> str:
+def _ended(start: str, facts: WhyFacts) -> str:
     code = facts.exit_code
     number = f" after {facts.attempt} attempts" if facts.attempt > 1 else ""
-    number += _lost(facts)
+    number += _losses_text(facts)
     if facts.state == task.State.SUCCESS:
-        return f"{start}{number}.{used(facts)}"
-    because = _because(facts).removesuffix(".")
+        return f"{start}{number}.{usage_sentence(facts)}"
+    because = _reason_text(facts).removesuffix(".")
     if code is not None and str(code) not in facts.message:
         because += f", exit code {code}"
     if code:
         because += f"; `kiln logs {facts.name}` shows what it printed"
-    return f"{start}{number}: {because}.{used(facts)}"
+    return f"{start}{number}: {because}.{usage_sentence(facts)}"
 
 
-def used(facts: TaskFacts) -> str:
+def usage_sentence(facts: WhyFacts) -> str:
     """Return a sentence about the resources that the newest attempt has used, and those of its
     worker; "" if that is unknown. It begins with a space."""
     if facts.usage is None:
@@ -131,12 +131,12 @@ def used(facts: TaskFacts) -> str:
     peak = facts.usage.peak_bytes
     if peak is None:
         return f"{text}."
-    text += f" and up to {size(peak)} of memory"
+    text += f" and up to {format_bytes(peak)} of memory"
     has = quantities.amount(facts.memory)
-    return f"{text}, of {size(int(has))} that its worker has." if has else f"{text}."
+    return f"{text}, of {format_bytes(int(has))} that its worker has." if has else f"{text}."
 
 
-def size(number: int) -> str:
+def format_bytes(number: int) -> str:
     """Format a number of bytes: 1.9 GiB."""
     value, unit = float(number), "B"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
@@ -146,7 +146,7 @@ def size(number: int) -> str:
     return f"{value:.1f} {unit}".replace(".0 ", " ")
 
 
-def _lost(facts: TaskFacts) -> str:
+def _losses_text(facts: WhyFacts) -> str:
     """Return how many attempts were lost, and why the last of them was, if that is known."""
     if not facts.losses:
         return ""
@@ -157,11 +157,11 @@ def _lost(facts: TaskFacts) -> str:
     )
 
 
-def _final(facts: TaskFacts) -> bool:
+def _final(facts: WhyFacts) -> bool:
     return task.State(facts.state).final
 
 
-def _because(facts: TaskFacts) -> str:
+def _reason_text(facts: WhyFacts) -> str:
     """Return the message, which has the details, or else the meaning of the reason."""
     text = facts.message.strip() or _meaning(facts.reason)
     return text if text.endswith((".", "!", "?")) else f"{text}."
@@ -172,13 +172,13 @@ def _meaning(reason: str) -> str:
     return known.get(reason, "no reason is known")
 
 
-def _took(facts: TaskFacts) -> str:
+def _duration_text(facts: WhyFacts) -> str:
     if facts.started is None or facts.finished is None:
         return ""
-    return f" in {_length(facts.finished - facts.started)}"
+    return f" in {_format_duration(facts.finished - facts.started)}"
 
 
-def _length(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     if seconds < 1:
         return "less than a second"
     if seconds < 120:

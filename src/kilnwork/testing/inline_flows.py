@@ -144,7 +144,7 @@ class _Process:
             wanted = plan.advance(run, now=line.now)
             for instruction in wanted:
                 self._carry_out(instruction)
-            if run.state.stage is records.Stage.OVER:
+            if run.state.stage is records.FlowStage.OVER:
                 return
             if wanted:
                 continue  # something may be over by that
@@ -160,12 +160,12 @@ class _Process:
 
     def _carry_out(self, instruction: records.Instruction) -> None:
         key, line = instruction.key, self._timeline
-        if isinstance(instruction, records.Start):
+        if isinstance(instruction, records.StartJob):
             line.add(timeline.Event(timeline.Kind.CALL, key, instruction.work))
-        elif isinstance(instruction, records.Limit):
+        elif isinstance(instruction, records.SetTimeLimit):
             line.add(timeline.Event(timeline.Kind.LIMIT, key), after_s=instruction.seconds)
         elif (work := line.stop(key)) is not None:
-            counts = model.Counts(total=work.size, cancelled=work.size)
+            counts = model.TaskCounts(total=work.size, cancelled=work.size)
             plan.job_ended(self._run, key, records.JobEnd(False, _R.STOPPED, counts=counts))
 
     def _done(self, key: str, work: step_inputs.StepWork) -> tuple[records.JobEnd, float]:
@@ -196,7 +196,7 @@ class _Process:
             spent.append(self._spent_s)
             if failed > work.max_failed:
                 break
-        counts = model.Counts(
+        counts = model.TaskCounts(
             total=work.size,
             succeeded=len(found) - failed,
             failed=failed,
@@ -286,7 +286,7 @@ def _message(work: step_inputs.StepWork, failed: int, first: str) -> str:
     if work.size == 1:
         return first
     wanted = job_settings.Completion(max_failed=work.max_failed)
-    ended = job_records.Counts()
+    ended = job_records.ItemCounts()
     ended.failed = failed
     why = completion.failure_message(wanted, ended, work.size, nouns=step_items.StepItems.nouns)
     return f"{why}: {first}"

@@ -60,7 +60,7 @@ def run_set(
                 f"data: {min(unknown)!r} is no snapshot of the set; there are: {known}"
             )
         view, attempts = inline_flows.run(spec.flow, data=found, params=params, functions=functions)
-        if outputs is not None and view.phase is model.Phase.SUCCEEDED:
+        if outputs is not None and view.phase is model.FlowPhase.SUCCEEDED:
             for one in spec.data.outputs:
                 _keep(one, attempts.get(one.step, ()), Path(directory), Path(outputs))
         return view

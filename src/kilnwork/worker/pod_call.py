@@ -304,7 +304,7 @@ def _session(given: PodCallSettings, directory: Path) -> PodCall:
             raise channel_errors.LinkClosed(str(error)) from error
 
     def open_blobs(namespace: str) -> blobs.Blobs:
-        store = remote_blobs.Store(connector, path=f"/blobs/{namespace}", patience_s=math.inf)
+        store = remote_blobs.RemoteBlobs(connector, path=f"/blobs/{namespace}", patience_s=math.inf)
         return cached_blobs.CachedBlobs(directory / namespace, store)
 
     return PodCall(given, connect=connect, open_blobs=None if given.shares_blobs else open_blobs)

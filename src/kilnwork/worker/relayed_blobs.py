@@ -49,5 +49,5 @@ def open_blobs(given: settings.WorkerSettings, namespace: str) -> blobs.Blobs:
         raise ValueError("this dispatcher's blobs are to be seen here")
     connector = _RelayConnector(given, far.http)
     manager_client.slot_manager = manager_client.SlotManager(connector, far.spool)
-    store = remote_blobs.Store(connector, path=f"/blobs/{namespace}")
+    store = remote_blobs.RemoteBlobs(connector, path=f"/blobs/{namespace}")
     return cached_blobs.CachedBlobs(far.blobs / namespace, store)

@@ -35,6 +35,6 @@ def store_result(
 
     path = f"/blobs/{given.namespace}"
     connector = manager_connector.ManagerConnector(given, left_s)
-    store = remote_blobs.Store(connector, path=path, patience_s=left_s())
+    store = remote_blobs.RemoteBlobs(connector, path=path, patience_s=left_s())
     store.put(digest, found.descriptor_path)
     return attempts.Payload(found.media_type, b"", digest, found.size)

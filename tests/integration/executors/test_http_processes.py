@@ -17,7 +17,7 @@ from kilnwork.kit import clock
 from kilnwork.server import callbacks
 from support import http_executors, http_test_server, short_paths, waiting
 
-URLS = callbacks.Urls(b"k" * 32, "http://manager", clock.SystemClock())
+URLS = callbacks.CallbackUrls(b"k" * 32, "http://manager", clock.SystemClock())
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
-"""The collector against whoever renews or puts the same blob: one of them wins and both know.
+"""Races of the blob collector with processes that renew or put the same blob: one of them wins.
 
-Schedules with up to three changes of turn, line by line of the real code.
+Both learn the outcome. Schedules have up to three switches between the threads, line by line of the
+real code.
 """
 
 import itertools
@@ -20,7 +21,7 @@ CONTENT = b"x" * 100
 def old_blob(
     directory: Path, number: int, *, aside: bool = False
 ) -> tuple[blobs.Blobs, bytes, float]:
-    """A blob of two hours ago, and the moment an hour ago."""
+    """A blob that is two hours old, and the time one hour ago."""
     kept = blobs.Blobs(directory / str(number), durable=False)
     digest, _ = kept.put([CONTENT])
     path = kept.path(digest)
@@ -32,7 +33,7 @@ def old_blob(
 
 
 def schedules(lines: tuple[int, int]) -> Iterator[tuple[int, ...]]:
-    """One alone first, then the other; one in the midst of the other; and cut once more."""
+    """First one alone, then the other; one in the middle of the other; and with one more switch."""
     first, second = lines
     yield ()
     for i in range(first):
@@ -46,7 +47,8 @@ def schedules(lines: tuple[int, int]) -> Iterator[tuple[int, ...]]:
 def interleaved(
     directory: Path, use: Callable[[blobs.Blobs, bytes], bool], *, aside: bool
 ) -> Iterator[tuple[blobs.Blobs, bytes, bool, bool]]:
-    """Each schedule's end: the directory, the digest, what the user and the collector were told."""
+    """Run each schedule; yield the directory, the digest, and the results of the user and the
+    collector."""
     kept, digest, before = old_blob(directory, -1)
     trial = interleaving.Interleaving(blobs, ())
     trial.run(lambda: use(kept, digest), lambda: kept.discard(digest, before=before))
@@ -99,7 +101,8 @@ def test_put_blob_exists_despite_collector(tmp_path: Path) -> None:
 
 
 def test_reader_finds_renewed_blob_despite_collector(tmp_path: Path) -> None:
-    """It was renewed before it was referred to, so the collector gives it back: no gap."""
+    """It was renewed before it was referred to, so the collector restores it; it is never
+    missing."""
 
     def read(kept: blobs.Blobs, digest: bytes) -> bool:
         return bytes(kept.get(digest)) == CONTENT

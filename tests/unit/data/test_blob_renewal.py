@@ -1,4 +1,4 @@
-"""What is held is renewed for as long as its owner lives, and no longer."""
+"""Held blobs are renewed as long as their owner lives, and no longer."""
 
 import gc
 import os
@@ -14,7 +14,7 @@ HOUR = 3600.0
 
 
 class Owner:
-    """Anything that takes weak references."""
+    """An object that supports weak references."""
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def renewed(kept: blobs.Blobs, digest: bytes) -> bool:
 
 
 def test_held_blob_is_renewed_in_time(time: clock.ManualClock, kept: blobs.Blobs) -> None:
-    held = blob_renewal.Holding(time)
+    held = blob_renewal.HeldBlobs(time)
     owner, others = Owner(), aged(kept, 0)
     for _ in range(3):
         digest = aged(kept, 1)
@@ -55,7 +55,7 @@ def test_held_blob_is_renewed_in_time(time: clock.ManualClock, kept: blobs.Blobs
 
 
 def test_renewal_ends_with_its_owner(time: clock.ManualClock, kept: blobs.Blobs) -> None:
-    held = blob_renewal.Holding(time)
+    held = blob_renewal.HeldBlobs(time)
     one, other, digest = Owner(), Owner(), aged(kept, 1)
     held.hold(one, (digest,))
     held.hold(other, (digest, bytes(32)))
@@ -72,7 +72,7 @@ def test_renewal_ends_with_its_owner(time: clock.ManualClock, kept: blobs.Blobs)
 
 
 def test_many_blobs_are_renewed_in_batches(time: clock.ManualClock, kept: blobs.Blobs) -> None:
-    held, owner = blob_renewal.Holding(time), Owner()
+    held, owner = blob_renewal.HeldBlobs(time), Owner()
     digests = [aged(kept, number) for number in range(600)]
     held.hold(owner, digests)
     held.renew(kept)
@@ -83,7 +83,7 @@ def test_many_blobs_are_renewed_in_batches(time: clock.ManualClock, kept: blobs.
 
 
 def test_each_directory_has_its_own_rounds(time: clock.ManualClock, tmp_path: Path) -> None:
-    held, owner = blob_renewal.Holding(time), Owner()
+    held, owner = blob_renewal.HeldBlobs(time), Owner()
     directories = [blobs.Blobs(tmp_path / name, durable=False) for name in "ab"]
     digests = [aged(directory, 1) for directory in directories]
     held.hold(owner, digests[:1])
@@ -93,7 +93,7 @@ def test_each_directory_has_its_own_rounds(time: clock.ManualClock, tmp_path: Pa
 
 
 def test_submitted_blobs_need_no_owner(time: clock.ManualClock, kept: blobs.Blobs) -> None:
-    held, submitted = blob_renewal.Holding(time), aged(kept, 1)
+    held, submitted = blob_renewal.HeldBlobs(time), aged(kept, 1)
     held.renew(kept, lambda: {submitted})
     assert renewed(kept, submitted)
     accepted = aged(kept, 1)

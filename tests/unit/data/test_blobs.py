@@ -1,4 +1,4 @@
-"""Blobs are whole or not there, checked when read, and never taken from who renews them."""
+"""Blobs are stored whole or not at all, checked when read, and kept while they are renewed."""
 
 import contextlib
 import hashlib
@@ -39,7 +39,7 @@ def open_files() -> int:
 
 
 def age(path: Path, seconds: float) -> float:
-    """Make the file that old; returns its time."""
+    """Set the file's age; return its new time."""
     then = path.stat().st_mtime - seconds
     os.utime(path, (then, then))
     return then
@@ -173,7 +173,7 @@ def test_failed_writer_leaves_nothing(kept: blobs.Blobs) -> None:
 
 
 def test_put_on_full_disk_leaves_nothing(directory: Path) -> None:
-    """The limit of a process's file size fails in write(2), as a full disk does."""
+    """With a limit of file size, write(2) fails as on a full disk."""
     script = (
         "import os, resource, signal, sys\n"
         "from pathlib import Path\n"

@@ -1,11 +1,11 @@
-"""The end of a `with` block closes, or aborts what was not committed."""
+"""The end of a `with` block closes what was committed, and aborts what was not."""
 
 import pytest
 
 from kilnwork.data import closing
 
 
-class Closed(closing.Closes):
+class Closed(closing.Closeable):
     def __init__(self) -> None:
         self.calls: list[str] = []
 
@@ -13,7 +13,7 @@ class Closed(closing.Closes):
         self.calls.append("close")
 
 
-class Aborted(closing.Aborts):
+class Aborted(closing.Abortable):
     def __init__(self) -> None:
         self.calls: list[str] = []
 

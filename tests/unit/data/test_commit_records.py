@@ -1,4 +1,4 @@
-"""Commit records: the first of a part's run is the result."""
+"""Commit records: the first record of a part's run is its result."""
 
 from pathlib import Path
 
@@ -42,8 +42,8 @@ def test_latest_returns_highest_run_of_each_part(store: local.LocalStore) -> Non
         commit_records.publish(store, commit(part, run))
     for key in ("commits/x-1", "commits/1-x", "commits/5"):
         store.put(key, b"")
-    assert sorted(commit_records.listed(store)) == [(0, 1), (1, 2), (1, 9), (1, 10)]
-    assert commit_records.latest(store) == {0: commit(0, 1), 1: commit(1, 10)}
+    assert sorted(commit_records.list_runs(store)) == [(0, 1), (1, 2), (1, 9), (1, 10)]
+    assert commit_records.read_latest(store) == {0: commit(0, 1), 1: commit(1, 10)}
 
 
 @pytest.mark.parametrize(

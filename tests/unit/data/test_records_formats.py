@@ -1,4 +1,4 @@
-"""CSV, JSON arrays and gzip come in as Python's own readers read them, in whatever pieces."""
+"""CSV, JSON arrays and gzip, in any pieces, are read as by Python's own readers."""
 
 import csv
 import gzip
@@ -113,7 +113,7 @@ def test_csv_rows_of_any_text_match_python_csv(text: str, cuts: list[int]) -> No
         expected = list(csv.reader(io.StringIO(text, newline=""), strict=False))
     except csv.Error:
         expected = []
-    dialect = csv_rows.Rows(",")
+    dialect = csv_rows.CsvDialect(",")
     try:
         kept, manifest = taken_in(spec, pieces(content, cuts))
     except errors.InputRefused as refused:
@@ -159,7 +159,7 @@ def test_invalid_csv_is_refused_with_row_number(
 def test_delimiter_must_be_one_ascii_character() -> None:
     for delimiter in ('"', "\n", "\r", "§"):
         with pytest.raises(errors.InputRefused, match=r"input\.delimiter is"):
-            csv_rows.Rows(delimiter)
+            csv_rows.CsvDialect(delimiter)
 
 
 JSON = st.recursive(
@@ -182,7 +182,7 @@ LAYOUTS = st.sampled_from(
 
 @pytest.fixture(params=[1, 40, 1 << 17])
 def tried_at(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The faster way is tried whenever there are so many bytes."""
+    """Try the faster way from this number of bytes on."""
     monkeypatch.setattr(json_arrays, "_ALIKE_BYTES", request.param)
 
 
@@ -303,7 +303,7 @@ def test_gzip_bomb_is_unpacked_in_small_pieces_up_to_limit() -> None:
 
 @pytest.fixture(scope="module")
 def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[bytes], int]]:
-    """A file with this content, open: one for all, since no two are looked at together."""
+    """An open file with this content; one file for all tests, since only one is used at a time."""
     path = tmp_path_factory.mktemp("there") / "file"
 
     def made(content: bytes) -> int:
@@ -329,7 +329,7 @@ def test_stored_file_has_same_parts_as_intake(
 
     def indexed(spec: filejobs.FileJobSpec, *, digest: bool) -> filejobs.Manifest:
         with stored_index.Indexing(file, spec, digest=digest, block_bytes=block) as indexing:
-            while indexing.go(100):
+            while indexing.index_bytes(100):
                 pass
             return manifests.checked(indexing.finish())
 
@@ -355,7 +355,7 @@ def _rest(part: filejobs.Part) -> tuple[int, ...]:
 
 
 def test_long_file_is_indexed_by_two_threads(there: Callable[[bytes], int]) -> None:
-    """Longer than the second thread is given at once, with parts that grow meanwhile."""
+    """It is longer than one batch of the second thread, and its parts grow meanwhile."""
     content = b"".join(b"%d,%s\n" % (n, b"x" * (n % 50)) for n in range(700_000))
     spec = filejobs.FileJobSpec(
         input=filejobs.InputSpec(format=filejobs.Format.TEXT), items_per_part=100, max_parts=900
@@ -382,7 +382,7 @@ def test_file_that_needs_rewriting_is_not_indexed_in_place(
 def test_file_is_indexed_in_steps(there: Callable[[bytes], int]) -> None:
     file = there(b"line\n" * 20)
     with stored_index.Indexing(file, filejobs.FileJobSpec(), block_bytes=15) as indexing:
-        assert [indexing.go(count) for count in (1, 30, 40, 40, 1)] == [15, 30, 45, 10, 0]
+        assert [indexing.index_bytes(count) for count in (1, 30, 40, 40, 1)] == [15, 30, 45, 10, 0]
         assert indexing.finish() == stored_index.manifest(file, filejobs.FileJobSpec())
 
 
@@ -393,7 +393,7 @@ def test_file_truncated_during_indexing_is_reported(
     with stored_index.Indexing(
         there(b"line\n" * 20), filejobs.FileJobSpec(), digest=digest, block_bytes=50
     ) as indexing:
-        assert indexing.go(50) == 50
+        assert indexing.index_bytes(50) == 50
         there(b"line\n")
         with pytest.raises(errors.FileChanged, match="became shorter"):
             indexing.finish()
@@ -416,7 +416,7 @@ def test_inconsistent_manifest_is_refused() -> None:
 
 
 def test_manifest_of_sample_has_stable_encoding() -> None:
-    """Manifests are read by later versions: what this one writes must not change unnoticed."""
+    """Later versions read these manifests, so their encoding must not change unnoticed."""
     sample = Path(__file__).parents[3] / "examples" / "30-upload" / "sample_small_work.json"
     _, manifest = taken_in(filejobs.FileJobSpec(items_per_part=10), [sample.read_bytes()])
     assert manifests.encode(manifest) == (

@@ -1,4 +1,5 @@
-"""What a pickle refers to is noted for whoever collects, thread by thread."""
+"""References in a pickle are recorded for the code that collects them, separately in each
+thread."""
 
 import threading
 
@@ -11,7 +12,7 @@ def test_noting_blocks_may_be_nested() -> None:
         with references.noting() as inner:
             references.note((b"2", b"3"))
         references.note((b"4",))
-    references.note((b"5",))  # nobody collects
+    references.note((b"5",))  # no collector is active
     assert (outer, inner) == ([b"1", b"4"], [b"2", b"3"])
 
 

@@ -1,4 +1,4 @@
-"""Parts are whole lines, in order, none empty, and together they are the file."""
+"""Parts are whole lines, in order and not empty, and together they are the file."""
 
 import os
 import pickle
@@ -16,7 +16,7 @@ BLOCK = 16
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that lines end in, at and across the ends of blocks."""
+    """Use small blocks so that lines end in, at and across block boundaries."""
     monkeypatch.setattr(parts, "BLOCK_BYTES", BLOCK)
 
 
@@ -31,13 +31,13 @@ def travelled(value: Any) -> Any:
 
 
 def lines_of(content: bytes) -> list[bytes]:
-    """One line at a time, as the definition of a line says."""
+    """Read one line at a time, by the definition of a line."""
     found = content.split(b"\n")
     return found[:-1] if found[-1] == b"" else found
 
 
 def check(path: Path, content: bytes, n: int) -> list[parts.Part]:
-    """All that holds of any split; returns the counted one."""
+    """Check all properties of any split; return the counted split."""
     counted = splitting.split(path, n)
     sought = splitting.split(path, n, number_lines=False)
     assert [(p.start, p.end) for p in counted] == [(p.start, p.end) for p in sought]
@@ -124,9 +124,9 @@ def test_byte_order_mark_is_not_part_of_text(tmp_path: Path) -> None:
 def test_undecodable_line_is_named(tmp_path: Path) -> None:
     path = written(tmp_path, b"good\n" * 9 + b"b\xe4d\n" + b"good\n" * 9)
     last = splitting.split(path, 2)[-1]
-    with pytest.raises(UnicodeDecodeError) as told:
+    with pytest.raises(UnicodeDecodeError) as raised:
         list(splitting.split(path, 1)[0])
-    assert f"In {path}, line 10." in told.value.__notes__[0]
+    assert f"In {path}, line 10." in raised.value.__notes__[0]
     assert list(splitting.split(path, 1, errors="replace")[0])[9] == "b\ufffdd"
     assert list(splitting.split(path, 1, encoding="latin-1")[0])[9] == "bäd"
     assert last.first_line == 11
@@ -235,9 +235,9 @@ def test_missing_file_is_explained_in_a_note(tmp_path: Path) -> None:
     path = written(tmp_path, b"a\n")
     (part,) = splitting.split(path, 1)
     path.unlink()
-    with pytest.raises(FileNotFoundError) as told:
+    with pytest.raises(FileNotFoundError) as raised:
         list(part)
-    assert "ship=True" in told.value.__notes__[0]
+    assert "ship=True" in raised.value.__notes__[0]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Who may start when: deadlines by two clocks, and claims that the journal has not got."""
+"""Admission of jobs: deadlines by two clocks, and claims that are not yet in the journal."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from support import index_records
 
 
 class FakeJournal:
-    """Claims of jobs, as rows."""
+    """Keeps the claims of jobs as rows."""
 
     def __init__(self) -> None:
         self.claims: list[tuple[Any, ...]] = []
@@ -85,7 +85,7 @@ def test_claim_of_discarded_job_is_not_written(
     assert waiting_jobs.row_of(job.id.uuid) == job.row
     assert waiting_jobs.uuids_of([job.row, 99]) == [job.id.uuid]
     waiting_jobs.discard(job.row)
-    writes = tables.Writes()
+    writes = tables.JobWrites()
     waiting_jobs.collect_writes(writes)
     assert list(writes.statements()) == []
     assert waiting_jobs.row_of(job.id.uuid) is None

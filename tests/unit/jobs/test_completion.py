@@ -1,4 +1,4 @@
-"""When a job is decided, against all that could still happen."""
+"""Decisions on a job, compared with all outcomes that are still possible."""
 
 import itertools
 
@@ -15,16 +15,16 @@ WANTED = st.one_of(
 )
 
 
-def counts(succeeded: int, failed: int, cancelled: int) -> records.Counts:
-    found = records.Counts()
+def counts(succeeded: int, failed: int, cancelled: int) -> records.ItemCounts:
+    found = records.ItemCounts()
     found.succeeded, found.failed, found.cancelled = succeeded, failed, cancelled
     return found
 
 
 def succeeds(
-    wanted: job_settings.Completion, ends: tuple[bool, ...], known: records.Counts
+    wanted: job_settings.Completion, ends: tuple[bool, ...], known: records.ItemCounts
 ) -> bool:
-    """Whether a job has succeeded once its last indexes have ended so."""
+    """Return whether a job has succeeded once its last indexes have ended so."""
     if wanted.min_successful is not None:
         return known.succeeded + sum(ends) >= wanted.min_successful
     assert wanted.max_failed is not None

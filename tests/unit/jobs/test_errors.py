@@ -1,4 +1,4 @@
-"""Errors of jobs: one root, and what each carries."""
+"""Errors of jobs have one base class; each has its own data."""
 
 import inspect
 

@@ -1,4 +1,5 @@
-"""File jobs are checked when they are made; records of parts count only if they add up."""
+"""File jobs are checked when they are created; records of parts are accepted only if their sums
+match."""
 
 from typing import Any
 

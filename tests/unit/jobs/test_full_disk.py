@@ -1,4 +1,4 @@
-"""A journal that cannot be written to: those who come then get an error, what was begun goes on."""
+"""If the journal cannot be written, new calls get an error and running jobs continue."""
 
 import asyncio
 from pathlib import Path
@@ -11,7 +11,7 @@ from support.job_world import NS, Fuse, World
 
 
 class Full(Fuse):
-    """Nothing fits on the disk while `full`."""
+    """A journal that fails as if the disk were full while `full` is set."""
 
     full = False
 

@@ -1,4 +1,4 @@
-"""The results of all items as one list, or why a finalizer cannot get them."""
+"""The results of all items as one list, or the reason why a finalizer cannot get them."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +15,7 @@ Row = tuple[str | None, bytes | None, int | None, bytes | None]
 
 
 class Hub:
-    """Results by item, as the journal has them."""
+    """Returns stored results by item."""
 
     def __init__(self, job: records.Job, rows: dict[int, Row]) -> None:
         uuid = job.id.uuid

@@ -1,4 +1,4 @@
-"""Killed before or after any write, a Job goes on: no index is lost, none is done twice."""
+"""A Job that is killed before or after any write continues: no index is lost, none runs twice."""
 
 import uuid
 from collections import Counter
@@ -15,7 +15,9 @@ from support import index_job_world, job_world
 
 _P = api_job.Phase
 CONFIG = str(uuid.UUID(int=7))
-GROUP = start_queue.Group(config=CONFIG, name="nightly", policy=api_job.ConcurrencyPolicy.ENQUEUE)
+GROUP = start_queue.ConcurrencyGroup(
+    config=CONFIG, name="nightly", policy=api_job.ConcurrencyPolicy.ENQUEUE
+)
 
 Story = Callable[[index_job_world.IndexWorld], Awaitable[None]]
 
@@ -53,9 +55,9 @@ HOOKS = [{"on": ["Running", "Succeeded", "Failed", "Killed"], "taskTemplate": {"
 
 
 async def all_of_it(world: index_job_world.IndexWorld) -> None:
-    """Two Jobs of a group, one after the other: with a finalizer and hooks, of a tick."""
+    """Two Jobs of a group, one after the other, with a finalizer and hooks, created by a tick."""
     finalizer = {"taskTemplate": {"command": ["sum"]}}
-    decision = index_model.Decision(
+    decision = index_model.TickDecision(
         config=CONFIG, namespace="ns", name="nightly", tick=100, run=(100,)
     )
     first = new(
@@ -104,7 +106,7 @@ async def ran(world: index_job_world.IndexWorld, count: int) -> None:
 
 
 async def failed_and_run_again(world: index_job_world.IndexWorld) -> None:
-    """A Job whose index fails, and its second run."""
+    """A Job with a failed index, and its second run."""
     world.played.broken_names = {"job-1"}
     job = new(3, "job", parallelism={"withCount": 3, "maxInFlight": 1}, hooks=HOOKS)
 
@@ -138,7 +140,7 @@ async def second_end(world: index_job_world.IndexWorld, uid: str) -> None:
 
 
 async def killed_and_released(world: index_job_world.IndexWorld) -> None:
-    """A Job that is killed while it runs, then forgotten."""
+    """A Job that is killed while it runs, and then dropped from memory."""
     job = new(4, "job", parallelism={"withCount": 30, "maxInFlight": 2})
 
     async def some() -> None:

@@ -1,4 +1,4 @@
-"""Names of the tasks of indexes, and ranges of indexes that have failed."""
+"""Names of the tasks of indexes, and ranges of failed indexes."""
 
 import pytest
 

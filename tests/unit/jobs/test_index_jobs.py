@@ -1,4 +1,4 @@
-"""Many Jobs, large Jobs, and what views say of them, on a dispatcher that is played by hand."""
+"""Many Jobs, large Jobs and their views, on a dispatcher that is controlled by the test."""
 
 import uuid
 from pathlib import Path
@@ -25,14 +25,14 @@ from support import index_job_world
 
 _P, _T = api_job.Phase, api_task.State
 CONFIG = str(uuid.UUID(int=7))
-GROUP = start_queue.Group(
+GROUP = start_queue.ConcurrencyGroup(
     config=CONFIG, name="c", policy=api_job.ConcurrencyPolicy.ENQUEUE, max_queued=10_000
 )
 ROOM = plan.TaskRoom(window=8, slots=2, prepare=True)
 
 
 def new(
-    number: int, *, group: start_queue.Group | None = None, **template: Any
+    number: int, *, group: start_queue.ConcurrencyGroup | None = None, **template: Any
 ) -> index_model.NewIndexJob:
     spec = {"template": {"taskTemplate": {"command": ["true"]}, **template}}
     return index_model.NewIndexJob(
@@ -187,7 +187,9 @@ def test_end_without_proof_is_reported_in_view() -> None:
 
 
 async def test_killed_waiting_job_replaces_no_running_job(tmp_path: Path) -> None:
-    group = start_queue.Group(config=CONFIG, name="c", policy=api_job.ConcurrencyPolicy.REPLACE)
+    group = start_queue.ConcurrencyGroup(
+        config=CONFIG, name="c", policy=api_job.ConcurrencyPolicy.REPLACE
+    )
     async with index_job_world.IndexWorld(tmp_path) as world:
         jobs = world.services.indexes
         held = start_queue.Hold(reason="Wait")

@@ -1,4 +1,5 @@
-"""States of items are packed: bytes each, in memory and in the journal, and a change is small."""
+"""States of items are packed: a few bytes each in memory and in the journal, and changes are
+small."""
 
 import gc
 import tracemalloc
@@ -57,7 +58,7 @@ def test_reopened_items_come_before_other_open_items() -> None:
 
 @pytest.mark.timeout(300)
 async def test_memory_and_disk_per_item_are_bounded(memory_path: Path) -> None:
-    """From submission to the end, measured between two jobs of different size."""
+    """Measured from submission to the end, as the difference of two jobs of different size."""
     sizes, peaks, costs = (1_000, 20_000), [], []  # apart by more than a process keeps anyway
     for size in sizes:
         directory = memory_path / str(size)

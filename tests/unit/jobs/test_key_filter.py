@@ -1,4 +1,4 @@
-"""Keys that may have made a job: none of those that have is ever taken for a new one."""
+"""A key that has created a job is never taken for a new one."""
 
 from pathlib import Path
 
@@ -30,5 +30,5 @@ async def test_key_is_known_after_restart(tmp_path: Path) -> None:
         await world.restart()
         again = await world.create(b"{}\n", key="k")
         assert again.id == first.id
-        other = model.Key("me", "another", b"print")
+        other = model.IdempotencyKey("me", "another", b"print")
         assert world.jobs.find_by_key(NS, other) is None

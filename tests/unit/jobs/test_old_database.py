@@ -1,4 +1,4 @@
-"""Jobs of an earlier kilnwork, which had a database of their own, are found in the journal."""
+"""Jobs of an earlier kilnwork, which had their own database, are imported into the journal."""
 
 import asyncio
 import contextlib
@@ -47,7 +47,7 @@ def old_job(row: rows.JobRow) -> tuple[Any, ...]:
 
 
 def age(directory: Path, *, epoch: int) -> Path:
-    """Move the jobs of a journal to a database of their own; it was left by a kill."""
+    """Move the jobs of a journal to their own database, as it is after a kill."""
     path, journal = directory / "jobs.db", directory / "journal.db"
     made = apsw.Connection(str(directory / "made.db"))
     made.pragma("journal_mode", "wal")
@@ -81,7 +81,7 @@ Begun = tuple[World, str, str, dict[str, list[tuple[Any, ...]]]]
 
 
 async def begun(directory: Path, *, epoch: int = 1) -> Begun:
-    """A world that is stopped with an old database: one job has ended, one has not."""
+    """A stopped world with an old database: one job has ended, one has not."""
     world = await World(directory).start()
     done = (await world.finished((await world.create(lines(8), key="k", itemsPerPart=4)).id)).id
     half = (await world.create(lines(20), itemsPerPart=4)).id
@@ -121,7 +121,7 @@ async def test_old_database_is_imported_once_and_renamed(tmp_path: Path) -> None
 
 
 class AtCommit(Fuse):
-    """Blows at the first commit; `when`: before or after it."""
+    """Raises at the first commit, before or after it (`when`)."""
 
     def __init__(self, when: str) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ class _Stop(Exception):
 
 
 def kills(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Another place to be killed at each time: before and after the rename."""
+    """Another crash point each time: before and after the rename."""
     rename = Path.rename
     for number in range(2):
         left = number
@@ -162,7 +162,7 @@ def kills(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 async def test_import_killed_at_any_point_gives_same_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Before and after the commit, and before and after the rename."""
+    """Crash points: before and after the commit, and before and after the rename."""
     world, done, half, before = await begun(tmp_path / "first")
     for when in ("before", "after"):
         directory = shutil.copytree(tmp_path / "first", tmp_path / when)
@@ -197,7 +197,7 @@ async def test_import_killed_at_any_point_gives_same_result(
 
 
 class AtChunk(Fuse):
-    """Holds the first commit of an import until it is released; `reached`: it is at it."""
+    """Blocks the first commit of an import until it is released; sets `reached` first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -213,7 +213,7 @@ class AtChunk(Fuse):
 async def test_stop_does_not_wait_for_whole_import(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the writer has got is on disk, the next start goes on after it."""
+    """What the writer has received is on disk; the next start continues after it."""
     monkeypatch.setattr(old_database, "MAX_JOBS", 1)
     world, done, half, before = await begun(tmp_path)
     fuse = AtChunk()
@@ -244,7 +244,7 @@ async def test_stop_does_not_wait_for_whole_import(
 async def test_earlier_imported_file_is_not_replaced(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, *, log: bool
 ) -> None:
-    """Nor paired with a log that is not its own."""
+    """It is not paired with the log of another file either."""
     world, done, _, _ = await begun(tmp_path)
     kept = {"jobs.db.imported": b"the first one"}
     if log:
@@ -270,7 +270,7 @@ async def test_earlier_imported_file_is_not_replaced(
 
 @pytest.mark.parametrize("epoch", [1000, 0])
 async def test_open_parts_continue_in_new_run_with_new_journal(tmp_path: Path, epoch: int) -> None:
-    """Its numbers of attempts are used again; `epoch` 0: starts that failed have raised its own."""
+    """Attempt numbers are used again. `epoch` is 0 since failed starts have increased it."""
     world, _, half, _ = await begun(tmp_path, epoch=epoch)
     world.dispatcher.tasks.clear()
     await world.restart()
@@ -281,7 +281,7 @@ async def test_open_parts_continue_in_new_run_with_new_journal(tmp_path: Path, e
 
 @pytest.mark.parametrize("size", [0, 1, 100, 4096, -4096])
 async def test_old_database_without_content_is_refused(tmp_path: Path, size: int) -> None:
-    """Emptied or cut off, it is no first start: jobs that had not started are nowhere else."""
+    """An empty or truncated file is not a first start: it held the only copy of unstarted jobs."""
     world, done, _, _ = await begun(tmp_path)
     path = tmp_path / "jobs.db"
     with contextlib.closing(apsw.Connection(str(path))) as connection:

@@ -1,4 +1,4 @@
-"""A journal of the version before jobs had turns: its file jobs go on, and are listed as before."""
+"""File jobs in a journal of the version before start queues continue and are listed as before."""
 
 import contextlib
 from pathlib import Path
@@ -19,7 +19,7 @@ def lines(count: int) -> bytes:
 
 
 def make_older(path: Path) -> None:
-    """Bring a journal to what that version has written."""
+    """Change a journal to the format of that version."""
     older = path.with_name("older.db")
     with contextlib.closing(apsw.Connection(str(older))) as made:
         for script in statements.MIGRATIONS[:VERSION]:

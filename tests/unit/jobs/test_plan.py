@@ -1,4 +1,4 @@
-"""Random stories of a job: whatever happens, in any order, it ends, and its counts are right."""
+"""After random events in any order, a job ends and its counts are right."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""People who see a reason find it in the docs."""
+"""Each reason that users see is described in the docs."""
 
 from pathlib import Path
 

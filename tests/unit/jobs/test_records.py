@@ -65,6 +65,6 @@ def test_time_to_live_counts_from_the_end() -> None:
 
 
 def test_closed_items_are_the_sum_of_all_outcomes() -> None:
-    counts = records.Counts()
+    counts = records.ItemCounts()
     counts.succeeded, counts.failed, counts.cancelled = 1, 2, 4
     assert counts.closed == 7

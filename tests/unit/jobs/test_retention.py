@@ -1,4 +1,4 @@
-"""Jobs whose time is over go a few at a time, however slowly the disk releases them."""
+"""Expired jobs are deleted a few at a time, even if the disk is slow."""
 
 import asyncio
 import threading
@@ -11,7 +11,7 @@ from support.job_world import NS, Fuse, World
 
 
 class Gate(Fuse):
-    """Nothing is deleted before it is open."""
+    """Blocks all deletions until it is opened."""
 
     def __init__(self) -> None:
         super().__init__()

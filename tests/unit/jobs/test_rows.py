@@ -1,4 +1,4 @@
-"""Rows of jobs: what memory has comes back from one, and a view says why nothing runs."""
+"""Records of jobs are restored from their rows; a view gives the reason why nothing runs."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ from support import index_records
 SOURCES = index_items.IndexSources()
 
 
-def row_of(job: records.Job, key: model.Key | None = None) -> rows.JobRow:
+def row_of(job: records.Job, key: model.IdempotencyKey | None = None) -> rows.JobRow:
     return rows.JobRow._make(rows.new_job_row(job, key))
 
 

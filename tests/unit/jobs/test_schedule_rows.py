@@ -1,4 +1,4 @@
-"""A tick is decided once, and the Job of a tick is taken up once."""
+"""A tick is decided once, and its Job is created once."""
 
 import uuid
 from typing import Any
@@ -20,8 +20,8 @@ def schedules() -> schedule_rows.Schedules:
     return schedule_rows.Schedules(tables.Tables(nothing))
 
 
-def decision(tick: int, **more: Any) -> index_model.Decision:
-    return index_model.Decision(config=CONFIG, namespace="ns", name="c", tick=tick, **more)
+def decision(tick: int, **more: Any) -> index_model.TickDecision:
+    return index_model.TickDecision(config=CONFIG, namespace="ns", name="c", tick=tick, **more)
 
 
 def test_ticks_are_decided_in_order(schedules: schedule_rows.Schedules) -> None:

@@ -1,4 +1,4 @@
-"""File jobs from their creation to their end, with a dispatcher that is played by hand."""
+"""File jobs from creation to their end, with a dispatcher that is controlled by the test."""
 
 from pathlib import Path
 
@@ -53,9 +53,9 @@ async def test_idempotency_key_makes_one_job(tmp_path: Path) -> None:
         assert again.id == first.id
         assert len(world.jobs.jobs(NS)[0]) == 1
         with pytest.raises(errors.KeyUsed) as caught:
-            world.jobs.find_by_key(NS, model.Key("me", "k", b"another"))
+            world.jobs.find_by_key(NS, model.IdempotencyKey("me", "k", b"another"))
         assert caught.value.job == first.id
-        assert world.jobs.find_by_key(NS, model.Key("you", "k", b"print")) is None
+        assert world.jobs.find_by_key(NS, model.IdempotencyKey("you", "k", b"print")) is None
         await world.jobs.delete(NS, first.id)
         assert (await world.create(lines(5), key="k")).id != first.id
 

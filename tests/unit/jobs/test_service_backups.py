@@ -1,4 +1,4 @@
-"""An older journal, or none, beside a newer store: what the store has is found again."""
+"""Jobs in a store are found again if the journal is older than the store or missing."""
 
 from pathlib import Path
 

@@ -1,8 +1,8 @@
-"""The service is killed at each of its effects, and another goes on: nothing lost, nothing twice.
+"""A service that is killed at any of its effects is continued by another: no loss, no repetition.
 
-An effect is a commit of the journal, an object written or deleted; the service dies before it, or
-after it and before it could take note. Every scenario is first played without a crash, which counts
-its effects, then once for each of them.
+An effect is a commit of the journal, or an object written or deleted. The service is killed before
+the effect, or after it but before the service has recorded it. Each scenario first runs without a
+crash, which counts its effects, then once for each effect.
 """
 
 import random

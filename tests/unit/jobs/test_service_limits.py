@@ -1,4 +1,4 @@
-"""What ends a job early, how much of it runs at once, and what happens without a service."""
+"""Limits that end a job early, limits of parallelism, and jobs while no service runs."""
 
 import os
 from collections.abc import Callable
@@ -176,7 +176,7 @@ async def test_expired_jobs_are_deleted(tmp_path: Path) -> None:
 
 
 async def test_clock_jump_does_not_expire_jobs(tmp_path: Path) -> None:
-    """Neither forward and back nor backward and forward."""
+    """The clock jumps forward and back, or backward and forward."""
     async with World(tmp_path, ttl_s=3600.0) as world:
         upkeep, made = world.jobs.upkeep, []
         for jump in (7 * 86_400.0, -7 * 86_400.0, -7 * 86_400.0, 7 * 86_400.0):

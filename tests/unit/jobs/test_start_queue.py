@@ -1,4 +1,4 @@
-"""Turns: never more than allowed, in a total order, none is passed over, all have their turn."""
+"""The start queue never exceeds its limits, keeps a total order, and skips no job."""
 
 import random
 import time
@@ -17,8 +17,8 @@ SPACE = "ns"
 
 def group(
     name: str, policy: str = "Enqueue", *, most: int = 1, queued: int = 10_000
-) -> start_queue.Group:
-    return start_queue.Group(
+) -> start_queue.ConcurrencyGroup:
+    return start_queue.ConcurrencyGroup(
         config=name, name=name, policy=_Policy(policy), max_concurrency=most, max_queued=queued
     )
 
@@ -32,7 +32,7 @@ def started(found: list[start_queue.Decision]) -> list[int]:
 
 
 class Reference:
-    """The rules read literally: look at all that wait, again and again."""
+    """A literal implementation of the rules: scans all waiting jobs each time."""
 
     def __init__(self) -> None:
         self.waiting: dict[int, start_queue.Claim] = {}
@@ -301,7 +301,7 @@ def test_raised_limits_start_more_jobs() -> None:
 
 
 def test_decision_is_fast_with_ten_thousand_waiting_jobs() -> None:
-    """The work for one job does not grow with those that wait."""
+    """The work for one job does not grow with the number of waiting jobs."""
     costs: list[Any] = []
     for count in (1_000, 10_000):
         queue = start_queue.StartQueue()

@@ -1,5 +1,4 @@
-"""Tables of jobs: no statement reads a row in vain (there may be 100,000), no row is written
-twice."""
+"""Tables of jobs read no row without need (there may be 100,000) and write no row twice."""
 
 import re
 from pathlib import Path
@@ -39,7 +38,7 @@ def test_no_statement_reads_all_rows(tmp_path: Path) -> None:
 
 
 def tables_of(**found: list[tuple[Any, ...]]) -> tables.Tables:
-    """Tables of which each statement finds that; others find nothing."""
+    """Tables whose statement of that kind returns these rows; other statements return none."""
     return tables.Tables(lambda name, *values: found.get(name, []))
 
 
@@ -76,7 +75,7 @@ def test_job_is_inserted_once_and_then_updated() -> None:
     pending.add(job, None, b"input")
 
     def written() -> list[str]:
-        writes = tables.Writes()
+        writes = tables.JobWrites()
         pending.gather(writes, job)
         return [name for name, _ in writes.statements()]
 

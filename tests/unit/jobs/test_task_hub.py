@@ -1,4 +1,4 @@
-"""Ids of the tasks of jobs: they follow from job and item, and nothing else."""
+"""Ids of the tasks of jobs depend on job and item only."""
 
 import uuid
 

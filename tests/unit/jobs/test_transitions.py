@@ -1,4 +1,4 @@
-"""What happens to a job changes its record; what comes late or twice changes nothing."""
+"""Events of a job change its record; late or repeated events change nothing."""
 
 from typing import Any
 

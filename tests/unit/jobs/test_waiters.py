@@ -1,4 +1,4 @@
-"""Calls wait until a change is on disk, or for something new of a job."""
+"""Calls wait until a change is on disk, or until a job changes."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A job that waits says what for."""
+"""A waiting job has a reason in words."""
 
 from pathlib import Path
 

@@ -148,7 +148,7 @@ def no_futures(task_id: ids.TaskId, index: int | None) -> Any:
 
 def test_blob_is_renewed_while_its_ref_is_held(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     time = clock.ManualClock()
-    held = blob_renewal.Holding(time)
+    held = blob_renewal.HeldBlobs(time)
     monkeypatch.setattr(blob_renewal, "hold", held.hold)
     ref = travelled(values.put([values.put(LARGE), "y" * 5000]))
     aged = [here.blobs.path(entry.digest) for entry in here.blobs.entries()]

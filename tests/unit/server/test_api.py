@@ -25,6 +25,7 @@ B = ids.task_id("00000000-0000-7000-8000-00000000000b")
 
 
 def view(one: ids.TaskId, name: str, **changed: Any) -> model.TaskView:
+    """The first task has failed, the second has a result, a third is not kept."""
     known = {"task": one, "name": name, "created": 1.0, "started": 2.0}
     return view_samples.running(**{**known, **changed})
 
@@ -50,12 +51,12 @@ class Journal:
 
     def tasks(
         self, namespace: str | None, *, wanted: model.TaskQuery, limit: int, below: int | None
-    ) -> ports.Page:
+    ) -> ports.TaskPage:
         self.wanted = wanted
         found = [v for v in reversed(self.views.values()) if namespace in (None, v.namespace)]
         rest = found[len(found) - (below or len(found)) :]
         left = len(rest) - limit
-        return ports.Page(rest[:limit], left if left > 0 else None)
+        return ports.TaskPage(rest[:limit], left if left > 0 else None)
 
     def counts(self, namespace: str | None) -> list[model.TaskCount]:
         return [
@@ -99,7 +100,7 @@ task_state = task.State
 
 
 class Outputs:
-    """Nothing runs elsewhere, unless the test says what is brought."""
+    """Brings no outputs from elsewhere unless the test sets what is brought."""
 
     def __init__(self) -> None:
         self.brings: dict[attempts.AttemptRef, Callable[[], None]] = {}
@@ -116,18 +117,19 @@ class Outputs:
 
 
 class Clusters:
-    """Two namespaces, one cluster in one of them."""
+    """Two namespaces, one of which has a cluster."""
 
     def namespaces(self) -> list[str]:
         return ["default", "secret"]
 
-    def clusters(self, namespace: str) -> list[ports.Cluster]:
-        known = ports.Cluster(name="small", workers=1, slots=2, busy=1, queued=0)
+    def clusters(self, namespace: str) -> list[ports.ClusterSummary]:
+        known = ports.ClusterSummary(name="small", workers=1, slots=2, busy=1, queued=0)
         return [known] if namespace == "default" else []
 
 
 class Rights:
-    """The user "reader" may read logs only, "guest" all in one namespace, others everything."""
+    """The user "reader" may only read logs, "guest" everything in one namespace, others
+    everything."""
 
     async def refusal(self, user: Any, question: ports.Question) -> str | None:
         if user == "guest" and question.namespace != "default":
@@ -138,7 +140,7 @@ class Rights:
 
 
 class Jobs:
-    """A Job of five indexes that is called `five`, and one that was not taken up yet."""
+    """A Job `five` with five indexes, and one that has not been processed yet."""
 
     def config(self, namespace: str, name: str) -> job_config.JobConfig | None:
         option = {"type": "Int", "name": "day", "int": {"minimum": 1}}
@@ -194,7 +196,7 @@ class Flows:
             set_name="risk",
             generation=key.generation,
             version=1,
-            phase=flow_model.Phase.FAILED if failed else flow_model.Phase.SUCCEEDED,
+            phase=flow_model.FlowPhase.FAILED if failed else flow_model.FlowPhase.SUCCEEDED,
             reason="",
             message="",
             suspended=False,
@@ -230,7 +232,7 @@ class Flows:
 
 
 class Exchange:
-    """One request driven by hand: what was sent, and hanging up."""
+    """One request that is controlled by the test: it records the response and can disconnect."""
 
     def __init__(self, app: asgi.App, path: str, *, method: str = "GET", user: Any = "me") -> None:
         self._app = app
@@ -556,7 +558,7 @@ async def test_unknown_namespace_error_lists_usable_ones(app: api.Api) -> None:
 async def test_unknown_namespace_error_makes_few_reviews(
     app: api.Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each may be one to the API server, and anybody may ask."""
+    """Each review may be a request to the API server, and every user can cause it."""
     monkeypatch.setattr(Clusters, "namespaces", lambda _: [f"ns{n}" for n in range(1000)])
     asked: list[ports.Question] = []
 
@@ -619,8 +621,8 @@ async def test_unreadable_output_is_reported_with_cause(app: api.Api, outputs: O
         raise errors.NoOutput("cannot read what it prints: the node is away")
 
     outputs.brings[attempts.AttemptRef(A, 1, 1)] = fail
-    answer = await Exchange(app, f"{TASKS}/a/logs?follow=true").run()
-    assert (answer.status, answer.json()["detail"]) == (
+    response = await Exchange(app, f"{TASKS}/a/logs?follow=true").run()
+    assert (response.status, response.json()["detail"]) == (
         503, "cannot read what it prints: the node is away",
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""URLs by which results are brought: made for one attempt, and good for a time."""
+"""URLs for bringing results are valid for one attempt and for a limited time."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from kilnwork.server import callbacks, errors
 
 
 class At(clock.SystemClock):
-    """A clock that is set by hand."""
+    """A clock that is set by the test."""
 
     now = 1000.0
 
@@ -31,7 +31,7 @@ def token(url: str) -> str:
 
 def test_url_is_valid_for_its_attempt_until_it_expires() -> None:
     time = At()
-    urls = callbacks.Urls(b"k" * 32, "http://m/", time)
+    urls = callbacks.CallbackUrls(b"k" * 32, "http://m/", time)
     url = urls.url(REF, 60)
     assert url.startswith(f"http://m/callbacks/{ids.task_text(TASK)}/1/2?token=")
     urls.check(REF, token(url))
@@ -51,7 +51,7 @@ def test_url_is_valid_for_its_attempt_until_it_expires() -> None:
     ],
 )
 def test_url_is_invalid_for_other_attempts(changed: attempts.AttemptRef) -> None:
-    urls = callbacks.Urls(b"k" * 32, "http://m", At())
+    urls = callbacks.CallbackUrls(b"k" * 32, "http://m", At())
     with pytest.raises(errors.Forbidden):
         urls.check(changed, token(urls.url(REF, 60)))
 
@@ -61,11 +61,11 @@ def test_url_is_invalid_for_other_attempts(changed: attempts.AttemptRef) -> None
 )
 def test_invalid_token_is_refused(text: str) -> None:
     with pytest.raises(errors.Forbidden):
-        callbacks.Urls(b"k" * 32, "http://m", At()).check(REF, text)
+        callbacks.CallbackUrls(b"k" * 32, "http://m", At()).check(REF, text)
 
 
 def test_changed_expiry_invalidates_signature() -> None:
-    urls = callbacks.Urls(b"k" * 32, "http://m", At())
+    urls = callbacks.CallbackUrls(b"k" * 32, "http://m", At())
     until, _, signature = token(urls.url(REF, 60)).partition(".")
     with pytest.raises(errors.Forbidden):
         urls.check(REF, f"{int(until) + 1}.{signature}")
@@ -76,7 +76,7 @@ def test_key_is_stored_and_other_keys_urls_are_refused(tmp_path: Path) -> None:
     assert callbacks.load_key(tmp_path / "key") == key
     assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
     other = callbacks.load_key(tmp_path / "other")
-    mine, theirs = (callbacks.Urls(one, "http://m", At()) for one in (key, other))
+    mine, theirs = (callbacks.CallbackUrls(one, "http://m", At()) for one in (key, other))
     with pytest.raises(errors.Forbidden):
         mine.check(REF, token(theirs.url(REF, 60)))
 
@@ -99,7 +99,7 @@ async def test_compressed_result_is_refused(encoding: str, status: int) -> None:
             results.append(body)
             return hub_callbacks.Taken.STORED
 
-    urls = callbacks.Urls(b"k" * 32, "", At())
+    urls = callbacks.CallbackUrls(b"k" * 32, "", At())
     path, _, query = urls.url(REF, 60).partition("?")
     scope: asgi.Scope = {
         "type": "http",
@@ -108,6 +108,6 @@ async def test_compressed_result_is_refused(encoding: str, status: int) -> None:
         "query_string": query.encode(),
         "headers": [(b"content-encoding", encoding.encode())],
     }
-    await callbacks.Callbacks(urls, Hub())(scope, receive, send)
+    await callbacks.CallbacksApp(urls, Hub())(scope, receive, send)
     assert sent[0]["status"] == status
     assert results == [b"{}"] * (status == 204)

@@ -1,4 +1,4 @@
-"""`/channel` before any frame: who is let in, and who is not there any more."""
+"""`/channel` before the first frame: who is accepted, and which connections have ended."""
 
 import asyncio
 from typing import Any
@@ -13,13 +13,13 @@ async def test_disconnected_client_gets_no_link() -> None:
         raise asgi.Disconnected
 
     def link() -> asyncio.Protocol:
-        raise AssertionError("nobody is there")
+        raise AssertionError("the client has gone")
 
     async def receive() -> Any:
         raise AssertionError("there is no body to be read")
 
     async def send(message: Any) -> None:
-        raise AssertionError(f"nobody hears {message}")
+        raise AssertionError(f"no client receives {message}")
 
     scope = {
         "type": "http",
@@ -28,4 +28,4 @@ async def test_disconnected_client_gets_no_link() -> None:
         "headers": [(b"upgrade", manager.CHANNEL_PROTOCOL.encode())],
         "extensions": {asgi.HIJACK: gone},
     }
-    await channel.Channel(link)(scope, receive, send)
+    await channel.ChannelApp(link)(scope, receive, send)

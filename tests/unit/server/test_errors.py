@@ -1,4 +1,4 @@
-"""Each error of the REST API is one HTTP status."""
+"""Each error of the REST API has one HTTP status."""
 
 from http import HTTPStatus
 

@@ -1,4 +1,4 @@
-"""The front of the manager: who changes something leaves a line in the log."""
+"""The front of the manager: each change by a user is logged."""
 
 import logging
 from typing import Any
@@ -15,7 +15,7 @@ CREDENTIAL = "authentication.kubernetes.io/credential-id"
 
 
 class Access:
-    """Every good token is of the account, and has an id."""
+    """Every valid token belongs to the account, and has an id."""
 
     async def token_user(self, token: str, *, audience: str | None = None) -> reviews.User | None:
         extra = ((CREDENTIAL, ("JTI=1",)),)

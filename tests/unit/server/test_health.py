@@ -1,4 +1,4 @@
-"""Health and readiness in the words of Kubernetes."""
+"""Health and readiness in the format of Kubernetes."""
 
 from typing import Any
 

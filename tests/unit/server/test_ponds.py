@@ -1,4 +1,4 @@
-"""Paths of ponds: agents with their token, people with their rights."""
+"""Paths of ponds: agents with their token, users with their rights."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -43,7 +43,7 @@ class Rights:
 
 
 class World:
-    """The apps of one ledger."""
+    """The apps that share one ledger."""
 
     def __init__(self) -> None:
         self.ledger = ledger.Ledger(clock.SystemClock())
@@ -80,8 +80,8 @@ class World:
             await problems.respond(work, request, response)
 
         sent = b"" if body is None else msgspec.json.encode(body)
-        status, answer = await _request(app, method, "/x", body=sent, headers=[], query=query)
-        return status, msgspec.json.decode(answer) if answer else None
+        status, result = await _request(app, method, "/x", body=sent, headers=[], query=query)
+        return status, msgspec.json.decode(result) if result else None
 
 
 async def _request(
@@ -178,7 +178,7 @@ WANTED = {"snapshots": [{"name": "market", "from": {"source": "disk"}}]}
 
 
 async def pinned(world: World) -> None:
-    """The agent does what it is told."""
+    """Act as the agent that carries out the requested pin."""
     order = await world.report()
     [pin] = order.pins
     path = f"/ponds/quant/lake/manifests/{MANIFEST.digest[7:]}"
@@ -230,10 +230,10 @@ async def test_leases_of_sets_are_not_user_leases(world: World) -> None:
 async def test_nodes_are_listed(world: World) -> None:
     await world.report(used=5, capacity=10)
 
-    status, answer = await world.person("GET", "nodes")
+    status, result = await world.person("GET", "nodes")
 
     assert status == 200
-    [node] = answer["items"]
+    [node] = result["items"]
     assert (node["node"], node["ready"], node["used"]) == ("n1", True, 5)
 
 
@@ -258,7 +258,7 @@ async def test_invalid_lease_requests_are_refused(world: World, body: Any, why: 
 
 @pytest.mark.parametrize("lease", ["..", "a/b", "x" * 300, "Ä"])
 async def test_invalid_lease_names_are_refused(world: World, lease: str) -> None:
-    """The name is only used when the snapshot is pinned."""
+    """The name is used only when the snapshot is pinned."""
     digest = MANIFEST.digest
     world.ledger.put_manifest("quant", "lake", MANIFEST)
     body = {"snapshots": [{"name": "a", "digest": digest}]}

@@ -1,4 +1,4 @@
-"""Texts of refusals, as Kubernetes words them."""
+"""Texts of refusals, worded as in Kubernetes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""One sentence on why a task is where it is."""
+"""One sentence that explains the state of a task."""
 
 import pytest
 
@@ -7,26 +7,26 @@ from kilnwork.server import why
 
 
 def test_sentence_of_running_task_says_that_it_is_suspended() -> None:
-    facts = why.TaskFacts(name="a", state="Running", attempt=1, suspended=True)
+    facts = why.WhyFacts(name="a", state="Running", attempt=1, suspended=True)
     assert why.sentence(facts, now=0.0) == (
         "Task a runs, attempt 1. It is suspended: no other attempt starts before `kiln resume a`."
     )
     found = {"metadata": {"name": "a"}, "spec": {"suspend": True}, "status": {"state": "Running"}}
-    assert "It is suspended" in why.sentence(why.TaskFacts.of_object(found), now=0.0)
+    assert "It is suspended" in why.sentence(why.WhyFacts.of_object(found), now=0.0)
 
 
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
         (
-            why.TaskFacts(name="a"),
+            why.WhyFacts(name="a"),
             (
                 "Task a has not been looked at yet: the server is starting or busy "
                 "(`kiln status` shows it), or it serves other namespaces."
             ),
         ),
         (
-            why.TaskFacts(
+            why.WhyFacts(
                 name="a",
                 state="Pending",
                 reason="WaitingForObject",
@@ -35,11 +35,11 @@ def test_sentence_of_running_task_says_that_it_is_suspended() -> None:
             'Task a is Pending (WaitingForObject): TaskObject "x" does not exist.',
         ),
         (
-            why.TaskFacts(name="a", state="Pending", reason="NoWorker"),
+            why.WhyFacts(name="a", state="Pending", reason="NoWorker"),
             "Task a is Pending (NoWorker): No worker of its TaskCluster is connected.",
         ),
         (
-            why.TaskFacts(
+            why.WhyFacts(
                 name="a",
                 state="Running",
                 reason="Started",
@@ -51,23 +51,23 @@ def test_sentence_of_running_task_says_that_it_is_suspended() -> None:
             "Task a runs for 100 s on worker w-0 (node n), attempt 2.",
         ),
         (
-            why.TaskFacts(
+            why.WhyFacts(
                 name="a", state="Running", reason="Started", worker="a-1", own_pod=True, attempt=1
             ),
             "Task a runs in Pod a-1, attempt 1.",
         ),
         (
-            why.TaskFacts(
+            why.WhyFacts(
                 name="a", state="Running", reason="Started", attempt=1, progress="40 %, page 3"
             ),
             "Task a runs, attempt 1: 40 %, page 3.",
         ),
         (
-            why.TaskFacts(name="a", state="Success", attempt=3, started=1.0, finished=1.5),
+            why.WhyFacts(name="a", state="Success", attempt=3, started=1.0, finished=1.5),
             "Task a succeeded in less than a second after 3 attempts.",
         ),
         (
-            why.TaskFacts(
+            why.WhyFacts(
                 name="a",
                 state="Failed",
                 reason="NonZeroExit",
@@ -78,11 +78,11 @@ def test_sentence_of_running_task_says_that_it_is_suspended() -> None:
             "Task a failed (NonZeroExit): exit code 3; `kiln logs a` shows what it printed.",
         ),
         (
-            why.TaskFacts(name="a", state="Failed", reason="Odd", message="it broke.", exit_code=4),
+            why.WhyFacts(name="a", state="Failed", reason="Odd", message="it broke.", exit_code=4),
             "Task a failed (Odd): it broke, exit code 4; `kiln logs a` shows what it printed.",
         ),
         (
-            why.TaskFacts(
+            why.WhyFacts(
                 name="a",
                 state="Running",
                 reason="Started",
@@ -93,17 +93,17 @@ def test_sentence_of_running_task_says_that_it_is_suspended() -> None:
             "Task a runs by executor e1, attempt 1.",
         ),
         (
-            why.TaskFacts(name="a", state="Killed", reason="Killed"),
+            why.WhyFacts(name="a", state="Killed", reason="Killed"),
             "Task a was killed (Killed): It was killed on request: `killTimestamp`, or cancel.",
         ),
     ],
 )
-def test_sentence_explains_state(facts: why.TaskFacts, expected: str) -> None:
+def test_sentence_explains_state(facts: why.WhyFacts, expected: str) -> None:
     assert why.sentence(facts, now=1000.0) == expected
 
 
 def test_unreadable_times_of_a_status_are_none() -> None:
-    facts = why.TaskFacts.of_object(
+    facts = why.WhyFacts.of_object(
         {
             "metadata": {"name": "a"},
             "status": {"state": "Success", "startTime": "x", "attempts": 1},
@@ -115,10 +115,10 @@ def test_unreadable_times_of_a_status_are_none() -> None:
 
 def test_used_memory_is_compared_with_memory_of_worker() -> None:
     used = attempts.Usage(12.34, int(1.9 * 2**30))
-    facts = why.TaskFacts(name="t", state="Success", attempt=1, usage=used, memory="2Gi")
+    facts = why.WhyFacts(name="t", state="Success", attempt=1, usage=used, memory="2Gi")
     assert why.sentence(facts, now=0.0) == (
         "Task t succeeded. It used 12.3 s of CPU and up to 1.9 GiB of memory, of 2 GiB that its "
         "worker has."
     )
-    unknown = why.TaskFacts(name="t", state="Success", attempt=1, usage=attempts.Usage(0.0))
+    unknown = why.WhyFacts(name="t", state="Success", attempt=1, usage=attempts.Usage(0.0))
     assert why.sentence(unknown, now=0.0) == "Task t succeeded. It used 0.0 s of CPU."

@@ -235,7 +235,7 @@ def _from_directory(directory: Path, name: str, output: str) -> None:
     view = _view(directory, name)
     known = {"state": view.state, "reason": view.reason, "message": view.message}
     _check_state(name, known, "it runs, or will run at the next kiln.start of that directory")
-    payload = results.plain(view.result)
+    payload = results.flatten_stream(view.result)
     if payload is None:
         click.echo(f"task {name} has no result", err=True)
         return
@@ -275,7 +275,7 @@ def _abbreviated(reader: queries.Queries, name: str) -> model.TaskView | None:
     if digits is None:
         return None
     found = reader.abbreviated(_NAMESPACE, digits, limit=abbreviations.MAX_SHOWN + 1)
-    task = abbreviations.only(digits, found)
+    task = abbreviations.find_only(digits, found)
     return None if task is None else reader.task(task)
 
 

@@ -147,7 +147,7 @@ async def _of_object(s: session.Session, word: str) -> dict[str, Any]:
     if not (found.get("status") or {}).get("state"):
         found = await _looked_at(s, name, found)
     status = found.get("status") or {}
-    facts = why.TaskFacts.of_object(found)
+    facts = why.WhyFacts.of_object(found)
     document = {
         "why": why.sentence(facts, now=s.clock.wall()),
         "state": status.get("state", ""),

@@ -181,7 +181,7 @@ class KnownClusters:
         """Return all namespaces, sorted."""
         return sorted(name for _, name in self._caches.namespaces.keys())  # noqa: SIM118  no mapping
 
-    def clusters(self, namespace: str) -> list[ports.Cluster]:
+    def clusters(self, namespace: str) -> list[ports.ClusterSummary]:
         """Return the TaskClusters of a namespace, sorted by name."""
         keys = sorted(self._caches.clusters.keys())
         return [self._shown(*key) for key in keys if key[0] == namespace]
@@ -192,12 +192,12 @@ class KnownClusters:
             raise server_errors.NotReady
         return self._controllers.caches
 
-    def _shown(self, namespace: str, name: str) -> ports.Cluster:
+    def _shown(self, namespace: str, name: str) -> ports.ClusterSummary:
         """Return a cluster with the numbers of the hub, which knows it once a worker or task has
         arrived.
         """
         view = self._hub.cluster(namespace, name)
-        return ports.Cluster(
+        return ports.ClusterSummary(
             name=name,
             workers=0 if view is None else sum(w.ready for w in view.workers),
             slots=0 if view is None else view.slots,
@@ -355,12 +355,12 @@ class HubJournal:
 
     def tasks(
         self, namespace: str | None, *, wanted: model.TaskQuery, limit: int, below: int | None
-    ) -> ports.Page:
+    ) -> ports.TaskPage:
         """Return a page of tasks of a namespace, newest first, with their current state from the
         hub.
         """
         found, more = self._reader.tasks(namespace, wanted=wanted, limit=limit, below=below)
-        return ports.Page([self._hub.current(view) for view in found], more)
+        return ports.TaskPage([self._hub.current(view) for view in found], more)
 
     def counts(self, namespace: str | None) -> list[model.TaskCount]:
         """Return the number of tasks, including Task objects that are not accepted yet."""

@@ -69,7 +69,7 @@ class FileJobSettings:
     working directory of workers on this machine that use this Python; None for other workers.
     """
 
-    settings: jobs_settings.Settings
+    settings: jobs_settings.JobsApiSettings
     shared: bool
     worker_dir: str | None = None
 
@@ -186,7 +186,7 @@ class Dispatcher:
         """
         data = self._data_dir
         key = callbacks.load_key(data / "callback.key")
-        urls = callbacks.Urls(key, reached_at, self._clock)
+        urls = callbacks.CallbackUrls(key, reached_at, self._clock)
         self.blobs.mkdir(mode=0o700, exist_ok=True)
         running = hub.Hub(
             self._journal,
@@ -231,11 +231,11 @@ class Dispatcher:
         self._set(
             shown,
             metrics.app(self._samples, callers.rights),
-            channel.Channel(running.new_link),
-            blob_server.Blobs(self.blobs, callers.verifier),
+            channel.ChannelApp(running.new_link),
+            blob_server.BlobsApp(self.blobs, callers.verifier),
             files,
-            objects.Objects(jobs.store, callers.verifier),
-            callbacks.Callbacks(urls, running),
+            objects.ObjectsApp(jobs.store, callers.verifier),
+            callbacks.CallbacksApp(urls, running),
             pond_exchange.PondExchange(callers.ledger, callers.agents, pond_files.PondFiles(jobs)),
         )
 

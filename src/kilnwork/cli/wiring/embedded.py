@@ -33,7 +33,7 @@ class EmbeddedSettings:
     workdir: Path
     slots: int
     """Number of slots of TaskCluster `default` when it is created."""
-    files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
+    files: jobs_settings.JobsApiSettings = field(default_factory=jobs_settings.JobsApiSettings)
     """Settings of the Jobs API."""
     keep: retention.RetentionLimits = field(default_factory=retention.RetentionLimits)
     """Which finished tasks are kept, and how long."""

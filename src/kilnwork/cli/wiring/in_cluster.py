@@ -64,7 +64,7 @@ class InClusterSettings:
     """How long the manager may be away before workers end their tasks."""
     adopt: bool = False
     """Lead although the Lease names another journal."""
-    files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
+    files: jobs_settings.JobsApiSettings = field(default_factory=jobs_settings.JobsApiSettings)
     """Settings of the Jobs API."""
     keep: retention.RetentionLimits = field(default_factory=retention.RetentionLimits)
     """Which finished tasks are kept, and how long."""

@@ -39,7 +39,7 @@ class ManagerSettings:
     ponds_here: bool = False
     """Whether the node is in this process: DataPonds without a directory get one in `data_dir`."""
     terms: dispatcher.LeaseTerms = dispatcher.LOCAL
-    files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
+    files: jobs_settings.JobsApiSettings = field(default_factory=jobs_settings.JobsApiSettings)
     keep: retention.RetentionLimits = field(default_factory=retention.RetentionLimits)
     """Which finished tasks are kept, and how long."""
 

@@ -290,10 +290,10 @@ def _new_job(
     )
 
 
-def group_of(config: job_config.JobConfig) -> start_queue.Group:
+def group_of(config: job_config.JobConfig) -> start_queue.ConcurrencyGroup:
     """Return the concurrency group of a JobConfig in the form of the engine."""
     concurrency = config.spec.concurrency
-    return start_queue.Group(
+    return start_queue.ConcurrencyGroup(
         config=config.metadata.uid,
         name=config.metadata.name,
         policy=concurrency.policy,

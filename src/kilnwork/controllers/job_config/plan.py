@@ -87,7 +87,7 @@ class Announcement(NamedTuple):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What should happen; repeating it changes nothing."""
 
-    decision: index_model.Decision | None = None
+    decision: index_model.TickDecision | None = None
     """Decision to make durable first; then `warnings` are emitted and the JobConfig is
     reconciled again."""
     warnings: tuple[Announcement, ...] = ()
@@ -233,10 +233,10 @@ def _decide_ticks(
     found: schedules.SchedulePlan,
     *,
     lost: dict[int, reasons.ConfigReason | None],
-) -> index_model.Decision | None:
+) -> index_model.TickDecision | None:
     """Return the decision to make now, or None if there is none."""
     config, row, now = facts.config, facts.row, int(facts.now)
-    made = index_model.Decision(
+    made = index_model.TickDecision(
         config=config.metadata.uid,
         namespace=config.metadata.namespace,
         name=config.metadata.name,

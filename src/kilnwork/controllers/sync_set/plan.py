@@ -584,9 +584,9 @@ _FAILURES = frozenset(
 
 
 def _outcome(flow: flow_model.FlowRunView) -> tuple[sync_set.Phase, status.Explanation]:
-    if flow.phase is flow_model.Phase.SUCCEEDED:
+    if flow.phase is flow_model.FlowPhase.SUCCEEDED:
         return _P.SUCCEEDED, status.Explanation(Reason.FLOW_SUCCEEDED, flow.message)
-    if flow.phase is flow_model.Phase.KILLED and flow.reason not in _FAILURES:
+    if flow.phase is flow_model.FlowPhase.KILLED and flow.reason not in _FAILURES:
         return _P.KILLED, status.Explanation(flow.reason or Reason.KILLED, flow.message)
     return _P.FAILED, status.Explanation(flow.reason or Reason.FLOW_FAILED, flow.message)
 
@@ -669,7 +669,7 @@ def _rerun_obstacle(facts: Facts, seen: sync_set.SyncSet) -> str | None:
         return f"it is {seen.status.phase}: {remedy}"
     if facts.flow is None:
         return None
-    if facts.flow.phase is flow_model.Phase.SUCCEEDED:
+    if facts.flow.phase is flow_model.FlowPhase.SUCCEEDED:
         return f"its flow has succeeded: {remedy}"
     for output in () if facts.stored_own is None else facts.stored_own.outputs:
         step = facts.flow.steps.get(output.step)

@@ -347,7 +347,7 @@ class Reconciler:
     ) -> Mapping[str, outputs.WrittenOutput]:
         """Return where the tasks of each output have run, from the success of the flow until it
         is written."""
-        if run is None or view is None or view.phase is not flow_model.Phase.SUCCEEDED:
+        if run is None or view is None or view.phase is not flow_model.FlowPhase.SUCCEEDED:
             return {}
         if known.written_by is None or known.written_by[0] != run.generation:
             found = await output_requests.read_written(self._engine(), run)
@@ -609,7 +609,7 @@ def _is_rerun_requested(seen: sync_set.SyncSet, view: flow_model.FlowRunView) ->
     """Return whether another run of a finished generation is requested and its flow has not
     succeeded."""
     asked = seen.spec.run > seen.status.run
-    return asked and view.phase is not flow_model.Phase.SUCCEEDED
+    return asked and view.phase is not flow_model.FlowPhase.SUCCEEDED
 
 
 def _is_finished(seen: sync_set.SyncSet) -> bool:

@@ -102,7 +102,7 @@ def _from_origin(
     before = progress.received
     while len(found) < TRIES:
         try:
-            whole = _once(kept, digest, size, origin=origin, progress=progress)
+            whole = _try_once(kept, digest, size, origin=origin, progress=progress)
         except _Mismatch as error:
             found.append(error.found)
             continue
@@ -120,7 +120,7 @@ def _from_origin(
     )
 
 
-def _once(
+def _try_once(
     kept: store.PondStore,
     digest: bytes,
     size: int,
@@ -149,7 +149,7 @@ def _once(
 
 
 def _receive(
-    partial: blob_files.Partial, origin: origins.Origin, size: int, *, progress: Progress
+    partial: blob_files.PartialFile, origin: origins.Origin, size: int, *, progress: Progress
 ) -> bool:
     """Read until the end, or until there is too much. Return True if it resumed an earlier
     fetch."""
@@ -179,7 +179,7 @@ def _receive(
 def fetch_new(
     kept: store.PondStore,
     name: str,
-    listed: origins.Listed,
+    listed: origins.ListedFile,
     *,
     source: origins.Source,
     progress: Progress,
@@ -200,11 +200,11 @@ def fetch_new(
             if not (0 < content.start == partial.size and stamp == content.stamp):
                 partial.restart(now)
             promised = content.total or listed.size or 0
-            kept.promise(name, promised)
+            kept.reserve(name, promised)
             for piece in content.pieces():
                 if partial.size + len(piece) > promised:
                     promised += _STEP_BYTES
-                    kept.promise(name, promised)
+                    kept.reserve(name, promised)
                 partial.write(piece)
                 progress.add(len(piece))
             if content.total is not None and partial.size != content.total:

@@ -141,9 +141,9 @@ class BlobFiles:
                 f"blob {blobs.text(digest)} is not in {self.root}: ask for the snapshot again"
             ) from None
 
-    def partial(self, name: str) -> "Partial":
+    def partial(self, name: str) -> "PartialFile":
         """Open the partial file of that name, to continue where it stopped."""
-        return Partial(self, self.root / "partial" / name)
+        return PartialFile(self, self.root / "partial" / name)
 
     def partials(self) -> Iterator[tuple[str, int]]:
         """Yield name and size of all partial files."""
@@ -206,7 +206,7 @@ class BlobFiles:
             return size
 
 
-class Partial(closing.Closes):
+class PartialFile(closing.Closeable):
     """A partial file; all received bytes are kept when it is closed.
 
     `size`: bytes so far, including those of earlier tries. `facts`: their origin, None if there are

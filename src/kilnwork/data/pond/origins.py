@@ -33,7 +33,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     glob: str = ""
 
 
-class Listed(NamedTuple):
+class ListedFile(NamedTuple):
     """A file of a source. `size`: None if it is unknown before the file is read."""
 
     path: str
@@ -42,7 +42,7 @@ class Listed(NamedTuple):
     stamp: str
 
 
-class Content(closing.Closes):
+class Content(closing.Closeable):
     """Content that is being read, from byte `start` on. `total`: its whole size, None if
     unknown."""
 
@@ -61,7 +61,7 @@ class Source(Protocol):
 
     name: str
 
-    def list(self, selection: Selection) -> Sequence[Listed]:
+    def list(self, selection: Selection) -> Sequence[ListedFile]:
         """Return the selected files; there is at least one."""
         ...
 
@@ -89,7 +89,7 @@ class FileSource:
         self.root = root
         self._below = (root, *root.parents)[:below]
 
-    def list(self, selection: Selection) -> Sequence[Listed]:
+    def list(self, selection: Selection) -> Sequence[ListedFile]:
         """Return the selected files. Links, devices, sockets and pipes are refused by name."""
         self._refuse_links(self._below)
         with explained(self.root):
@@ -100,7 +100,7 @@ class FileSource:
             )
         return found
 
-    def _found(self, selection: Selection) -> Iterator[Listed]:
+    def _found(self, selection: Selection) -> Iterator[ListedFile]:
         if selection.paths:
             for path in selection.paths:
                 yield self._listed(path, self._inside(path))
@@ -137,7 +137,7 @@ class FileSource:
                     f"source {self.name}: {at} is a symbolic link, and links are not followed"
                 )
 
-    def _listed(self, path: str, at: Path) -> Listed:
+    def _listed(self, path: str, at: Path) -> ListedFile:
         if why := snapshot_paths.problem(path):
             raise errors.SourceRefused(f"source {self.name}: file {path!r} {why}")
         found = at.stat() if at == self.root else at.lstat()
@@ -146,7 +146,7 @@ class FileSource:
                 f"source {self.name}: {at} {why}: snapshots have regular files only, leave it out "
                 "by paths or glob"
             )
-        return Listed(path, found.st_size, manifest.mode_of(found.st_mode), _stamp(found))
+        return ListedFile(path, found.st_size, manifest.mode_of(found.st_mode), _stamp(found))
 
     def open(self, path: str, *, offset: int, stamp: str) -> Content:
         """Open a file. Reading raises SourceChanged at the end if the file was written to
@@ -198,7 +198,7 @@ class InlineSource:
         self.name = name
         self._files = files
 
-    def list(self, selection: Selection) -> Sequence[Listed]:
+    def list(self, selection: Selection) -> Sequence[ListedFile]:
         for path in self._files:
             if why := snapshot_paths.problem(path):
                 raise errors.SourceRefused(f"source {self.name}: file {path!r} {why}")
@@ -206,7 +206,7 @@ class InlineSource:
             if path not in self._files:
                 raise errors.SourceMissing(f"source {self.name} has no file {path!r}")
         found = [
-            Listed(path, len(content), manifest.PLAIN, _inline_stamp(content))
+            ListedFile(path, len(content), manifest.PLAIN, _inline_stamp(content))
             for path, content in sorted(self._files.items())
             if (path in selection.paths or not selection.paths)
             and (not selection.glob or globs.matches(selection.glob, path))

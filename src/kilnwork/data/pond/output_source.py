@@ -31,10 +31,10 @@ class OutputSource:
         self._where: dict[str, str] = {}
         """The attempt that has written a file, by path."""
 
-    def list(self, selection: origins.Selection) -> Sequence[origins.Listed]:
+    def list(self, selection: origins.Selection) -> Sequence[origins.ListedFile]:
         """Return the files of all attempts. Raises SourceRefused if two attempts have written the
         same path, since one would hide the other."""
-        found: dict[str, origins.Listed] = {}
+        found: dict[str, origins.ListedFile] = {}
         where: dict[str, str] = {}
         for attempt in self._attempts:
             for one in self._of_attempt(attempt, selection):
@@ -50,7 +50,9 @@ class OutputSource:
         self._where = where
         return sorted(found.values())
 
-    def _of_attempt(self, attempt: str, selection: origins.Selection) -> Sequence[origins.Listed]:
+    def _of_attempt(
+        self, attempt: str, selection: origins.Selection
+    ) -> Sequence[origins.ListedFile]:
         source = origins.FileSource(self.name, self._directory / attempt, below=1)
         try:
             return source.list(selection)

@@ -20,7 +20,7 @@ from kilnwork.kit import clock
 ROUNDS = 3
 """How often a source may change while it is pinned."""
 
-Read = Callable[[origins.Listed], tuple[blob_fetch.Fetched, str]]
+Read = Callable[[origins.ListedFile], tuple[blob_fetch.Fetched, str]]
 
 
 class Map(Protocol):
@@ -28,8 +28,8 @@ class Map(Protocol):
     ready."""
 
     def __call__(
-        self, read: Read, listed: Sequence[origins.Listed]
-    ) -> Iterable[tuple[origins.Listed, tuple[blob_fetch.Fetched, str]]]: ...
+        self, read: Read, listed: Sequence[origins.ListedFile]
+    ) -> Iterable[tuple[origins.ListedFile, tuple[blob_fetch.Fetched, str]]]: ...
 
 
 class Target(NamedTuple):
@@ -82,11 +82,11 @@ class _Pinning:
 
     def run(self, run: Map) -> Pinned:
         try:
-            return self._rounds(run)
+            return self._pin_in_rounds(run)
         finally:
-            self._store.release_bytes(self._held)
+            self._store.release_blobs(self._held)
 
-    def _rounds(self, run: Map) -> Pinned:
+    def _pin_in_rounds(self, run: Map) -> Pinned:
         listed = self._source.list(self._selection)
         for _ in range(ROUNDS):
             with store.full_disk(self._store.root):
@@ -104,7 +104,7 @@ class _Pinning:
         )
 
     def _read_all(
-        self, listed: Sequence[origins.Listed], run: Map
+        self, listed: Sequence[origins.ListedFile], run: Map
     ) -> dict[str, pin_journal.Seen] | None:
         """Return what each file is, or None if one differs from its listing."""
         found: dict[str, pin_journal.Seen] = {}
@@ -134,7 +134,7 @@ class _Pinning:
         self._held.add(digest)
         return self._store.blobs.has(digest, seen.size)
 
-    def _read(self, listed: origins.Listed) -> tuple[blob_fetch.Fetched, str]:
+    def _read(self, listed: origins.ListedFile) -> tuple[blob_fetch.Fetched, str]:
         facts = msgspec.json.encode([self._key, listed.path, listed.stamp])
         name = f"new-{hashlib.sha256(facts).hexdigest()}"
         return blob_fetch.fetch_new(
@@ -142,7 +142,7 @@ class _Pinning:
         )
 
     def _finish(
-        self, listed: Sequence[origins.Listed], found: dict[str, pin_journal.Seen]
+        self, listed: Sequence[origins.ListedFile], found: dict[str, pin_journal.Seen]
     ) -> Pinned:
         made = manifest.Manifest(
             manifest.File(

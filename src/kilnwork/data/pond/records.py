@@ -45,7 +45,7 @@ def of_shard(shard: shards.Shard, directory: Path) -> Iterator[bytes]:
     not a record, nor is it with `rows`. Raises BadRecord for a record without the key, and for a
     field that is not closed on its line.
     """
-    for file in located(shard, directory).files:
+    for file in locate_rows(shard, directory).files:
         path = directory / file.path
         if shard.where is None:
             found = lines(path, file.range)
@@ -56,7 +56,7 @@ def of_shard(shard: shards.Shard, directory: Path) -> Iterator[bytes]:
             yield from _keyed_json(path, shard.where)
 
 
-def located(shard: shards.Shard, directory: Path) -> shards.Shard:
+def locate_rows(shard: shards.Shard, directory: Path) -> shards.Shard:
     """Return a shard of rows as a shard of bytes, by counting the lines of its files; return any
     other shard unchanged. Files of which it has no rows are left out, and the header of a CSV file
     is not a row."""
@@ -112,7 +112,7 @@ def _closed(path: Path, found: Iterator[bytes]) -> Iterator[bytes]:
         yield line
 
 
-def _keyed_json(path: Path, where: shards.Where) -> Iterator[bytes]:
+def _keyed_json(path: Path, where: shards.RecordFilter) -> Iterator[bytes]:
     for number, line in enumerate(lines(path), 1):
         if not line.strip():
             continue
@@ -126,7 +126,7 @@ def _keyed_json(path: Path, where: shards.Where) -> Iterator[bytes]:
             yield line
 
 
-def _keyed_csv(path: Path, where: shards.Where) -> Iterator[bytes]:
+def _keyed_csv(path: Path, where: shards.RecordFilter) -> Iterator[bytes]:
     """Yield the rows whose key belongs to the shard. Fields with line breaks in them are
     refused."""
     column = -1

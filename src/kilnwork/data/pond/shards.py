@@ -45,7 +45,7 @@ class ShardFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     range: tuple[int, int] | None = None
 
 
-class Where(msgspec.Struct, frozen=True, kw_only=True):
+class RecordFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which records of the files belong to the shard: those whose `key` hashes to `index` of
     `count`."""
 
@@ -66,7 +66,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     index: int
     count: int
     files: tuple[ShardFile, ...]
-    where: Where | None = None
+    where: RecordFilter | None = None
     rows: bool = False
 
     @property
@@ -80,7 +80,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
         return sum(f.size if f.range is None else f.range[1] - f.range[0] for f in self.files)
 
 
-class Divided(Protocol):
+class Divisible(Protocol):
     """What is divided: a manifest, or an object with the same facts."""
 
     @property
@@ -95,7 +95,7 @@ class Divided(Protocol):
 
 
 def plan(
-    of: Divided, scheme: Scheme, count: int | None = None, *, snapshot: str = ""
+    of: Divisible, scheme: Scheme, count: int | None = None, *, snapshot: str = ""
 ) -> list[Shard]:
     """Return all shards in the order of their index. Every byte of the snapshot is in exactly one.
 
@@ -119,7 +119,7 @@ def plan(
             index=index,
             count=wanted,
             files=tuple(files),
-            where=Where(key=scheme.key, index=index, count=wanted) if scheme.key else None,
+            where=RecordFilter(key=scheme.key, index=index, count=wanted) if scheme.key else None,
             rows=rows,
         )
         for index, files in enumerate(parts)
@@ -138,7 +138,7 @@ def bucket(text: str, count: int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % count
 
 
-def _count(of: Divided, scheme: Scheme, count: int | None) -> int:
+def _count(of: Divisible, scheme: Scheme, count: int | None) -> int:
     if scheme.key and scheme.by != "hash":
         raise errors.ManifestRefused(f"key: only by: hash has one, not by: {scheme.by}")
     if scheme.unit != "bytes" and scheme.by != "range":

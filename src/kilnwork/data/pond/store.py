@@ -51,7 +51,7 @@ _DIRECTORIES = (
 )
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class PondLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How much space a pond may use. `capacity`: bytes, None for what the disk has. When more than
     the fraction `high` is used, unused snapshots are evicted until `low` is reached."""
 
@@ -60,14 +60,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     low: float = 0.7
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
+class PondIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Identity of a directory: the pond to which it permanently belongs, and an id of its own."""
 
     pond: str
     id: str
 
 
-class Holding(msgspec.Struct, frozen=True, kw_only=True):
+class SnapshotHolding(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot in the pond, and how much of it is here. `used`: wall clock."""
 
     digest: str
@@ -90,7 +90,7 @@ class PondStore:
         self.evicted_bytes = 0
         self._leases = leases.LeaseFiles(root / "leases")
         self._clock = time or clock.SystemClock()
-        self._limits = Limits()
+        self._limits = PondLimits()
         self._lock = threading.RLock()
         self._owner = locks.OwnerLock(root / "owner.lock")
         self._manifests: dict[str, manifest.Manifest] = {}
@@ -149,7 +149,7 @@ class PondStore:
             self.root.rmdir()
 
     @property
-    def identity(self) -> Identity | None:
+    def identity(self) -> PondIdentity | None:
         """Identity of the directory; None before it is a pond. Raises PondError if it is
         unreadable."""
         try:
@@ -157,7 +157,7 @@ class PondStore:
         except FileNotFoundError:
             return None
         try:
-            return msgspec.json.decode(content, type=Identity)
+            return msgspec.json.decode(content, type=PondIdentity)
         except msgspec.MsgspecError as error:
             raise errors.PondError(
                 f"{self.root}/identity is not readable ({error}): use another directory"
@@ -173,14 +173,14 @@ class PondStore:
                 f"{self.root} is of DataPond {known.pond}: give each pond a path of its own, or "
                 "remove the directory if that one is gone"
             )
-        if known is None and any(map(_is_strange, self.root.iterdir())):
+        if known is None and any(map(_is_foreign_entry, self.root.iterdir())):
             raise errors.PondError(
                 f"{self.root} is neither empty nor a pond: use another directory"
             )
 
     def _make_identity(self) -> None:
         if self.identity is None:
-            made = msgspec.json.encode(Identity(pond=self._pond, id=ids.new_uid()))
+            made = msgspec.json.encode(PondIdentity(pond=self._pond, id=ids.new_uid()))
             paths.write_private(self.root / "identity", made, durable=True)
         if not (self.root / "format").exists():
             paths.write_private(self.root / "format", FORMAT.encode(), durable=True)
@@ -209,7 +209,7 @@ class PondStore:
                 found[file.digest] = file
         return list(found.values())
 
-    def holdings(self) -> list[Holding]:
+    def holdings(self) -> list[SnapshotHolding]:
         """Return all snapshots, by digest."""
         leased, sizes = self._leases.digests, self.blobs.sizes()
         return [
@@ -217,9 +217,11 @@ class PondStore:
             for one in sorted(self._manifests.values(), key=lambda one: one.digest)
         ]
 
-    def _holding(self, of: manifest.Manifest, sizes: dict[bytes, int], *, leased: bool) -> Holding:
+    def _holding(
+        self, of: manifest.Manifest, sizes: dict[bytes, int], *, leased: bool
+    ) -> SnapshotHolding:
         here = [f for f in of.files if sizes.get(blobs.parse(f.digest)) == f.size]
-        return Holding(
+        return SnapshotHolding(
             digest=of.digest,
             files=len(of.files),
             files_here=len(here),
@@ -279,7 +281,7 @@ class PondStore:
             self._leases.remove(namespace, name)
         trees.remove(self.run(namespace, name))
         self._remove_outputs(self.outputs(namespace, name))
-        self.keep_watermarks()
+        self.evict_to_watermark()
 
     def run(self, namespace: str, lease: str) -> Path:
         """Return the directory of a run's trees."""
@@ -343,11 +345,11 @@ class PondStore:
 
     # room
 
-    def set_limits(self, limits: Limits) -> None:
+    def set_limits(self, limits: PondLimits) -> None:
         """Apply new limits."""
         if limits != self._limits:
             self._limits = limits
-            self.keep_watermarks()
+            self.evict_to_watermark()
 
     @property
     def capacity(self) -> int:
@@ -368,14 +370,14 @@ class PondStore:
 
         The bytes of the partial file `name` are part of them.
         """
-        self.promise(name, size)
+        self.reserve(name, size)
         try:
             yield
         finally:
             with self._lock:
                 self._reserved.pop(name, None)
 
-    def promise(self, name: str, size: int) -> None:
+    def reserve(self, name: str, size: int) -> None:
         """Change the number of bytes reserved by `reserved`. Raises PondFull, after deleting the
         partial file."""
         with self._lock:
@@ -386,7 +388,7 @@ class PondStore:
                 raise
             self._reserved[name] = size
 
-    def keep_watermarks(self) -> None:
+    def evict_to_watermark(self) -> None:
         """Evict unneeded snapshots if usage is above the high watermark."""
         with self._lock:
             capacity, used = self.capacity, self.used
@@ -433,7 +435,7 @@ class PondStore:
     def _evictable(self, *, but: str) -> int:
         """Return the bytes that could be evicted, so that nothing is evicted in vain for data that
         does not fit anyway."""
-        partials = self._loose_partials(self._leases.digests, but=but)
+        partials = self._unneeded_partials(self._leases.digests, but=but)
         return self._choose(self.blobs.used + 1).freed + sum(partials.values())
 
     def _evict(self, excess: int, *, but: str = "") -> int:
@@ -445,7 +447,7 @@ class PondStore:
             self._manifest_path(digest).unlink(missing_ok=True)
         freed = sum(self.blobs.remove(blob) for blob in gone.blobs)
         if freed < excess:
-            for name, size in self._loose_partials(self._leases.digests, but=but).items():
+            for name, size in self._unneeded_partials(self._leases.digests, but=but).items():
                 self.blobs.drop_partial(name)
                 freed += size
         self.evicted_bytes += freed
@@ -459,7 +461,7 @@ class PondStore:
         sizes = {d: size for d, size in self.blobs.sizes().items() if d not in self._held}
         return eviction.choose(candidates, sizes, leased=self._leases.digests, excess=excess)
 
-    def _loose_partials(self, leased: frozenset[str], *, but: str) -> dict[str, int]:
+    def _unneeded_partials(self, leased: frozenset[str], *, but: str) -> dict[str, int]:
         """Return the sizes of partial files that no lease waits for and no thread works on."""
         kept = {but, *self._reserved}
         for digest in leased & self._manifests.keys():
@@ -471,7 +473,7 @@ class PondStore:
         with self._lock:
             self._held.add(blob)
 
-    def release_bytes(self, held: set[bytes]) -> None:
+    def release_blobs(self, held: set[bytes]) -> None:
         """Release held blobs: their manifest is stored, or will never be."""
         with self._lock:
             self._held -= held
@@ -523,7 +525,7 @@ class PondStore:
             os.utime(self._manifest_path(digest), (now, now))
 
 
-def _is_strange(entry: Path) -> bool:
+def _is_foreign_entry(entry: Path) -> bool:
     """Return whether an entry shows that a directory belongs to another owner. The node may have
     created empty directories for the mounts of a worker before the agent started."""
     if entry.name in ("runs", "outputs"):

@@ -70,7 +70,7 @@ def make(
         digest=digest, access=access, files=len(files), own_bytes=own_bytes(files, access)
     )
     same = seen is not None and (seen.digest, seen.access) == (digest, access)
-    if same and seen is not None and (access == COPY or _complete(run / name, files, blobs)):
+    if same and seen is not None and (access == COPY or _is_complete(run / name, files, blobs)):
         return seen
     run.mkdir(mode=0o755, parents=True, exist_ok=True)
     _marker_path(run, name).unlink(missing_ok=True)
@@ -78,7 +78,7 @@ def make(
         _Filling(run, name, blobs=blobs, access=access).fill(run / name, files)
     else:
         _replace_tree(run, name, blobs=blobs, files=files, access=access)
-    _close(run / name, access)
+    _make_read_only(run / name, access)
     disk_checks.sync_directory(run)
     paths.write_private(_marker_path(run, name), msgspec.json.encode(wanted), durable=True)
     _marker_path(run, name).chmod(0o444)
@@ -99,7 +99,7 @@ def withdraw(
         return
     for file in files:
         path = run / name / file.path
-        if path.exists() and not _is_there(path, file, _blob(blobs, file), access=READ):
+        if path.exists() and not _is_current(path, file, _blob(blobs, file), access=READ):
             _marker_path(run, name).unlink(missing_ok=True)
             path.parent.chmod(_OPEN)
             path.unlink()
@@ -146,7 +146,7 @@ class _Filling:
                 _make_directories(top, path.parent)
                 made.add(path.parent)
             blob = _blob(self._blobs, file)
-            if not _is_there(path, file, blob, access=self._access):
+            if not _is_current(path, file, blob, access=self._access):
                 self._add(path, file, blob)
 
     def _add(self, path: Path, file: manifest.File, blob: Path) -> None:
@@ -185,7 +185,7 @@ def _link(blob: Path, path: Path) -> bool:
     return True
 
 
-def _is_there(path: Path, file: manifest.File, blob: Path, *, access: str) -> bool:
+def _is_current(path: Path, file: manifest.File, blob: Path, *, access: str) -> bool:
     """Return whether a file is in a tree. A copy belongs to its task, whatever its content.
 
     A link to a former file of the blob does not count: that file was found damaged and set aside. A
@@ -215,11 +215,11 @@ def _make_directories(top: Path, directory: Path) -> None:
     directory.chmod(_OPEN)
 
 
-def _complete(top: Path, files: Sequence[manifest.File], blobs: Path) -> bool:
-    return all(_is_there(top / f.path, f, _blob(blobs, f), access=READ) for f in files)
+def _is_complete(top: Path, files: Sequence[manifest.File], blobs: Path) -> bool:
+    return all(_is_current(top / f.path, f, _blob(blobs, f), access=READ) for f in files)
 
 
-def _close(top: Path, access: str) -> None:
+def _make_read_only(top: Path, access: str) -> None:
     if access == COPY:
         return
     for directory, _, _ in os.walk(top):

@@ -6,7 +6,7 @@ a gibibyte a thousand times.
 """
 
 
-class Held:
+class ByteBuffer:
     """Buffered pieces. `bytes`: their total size."""
 
     __slots__ = ("_pieces", "bytes")

@@ -15,7 +15,7 @@ _ONE = 1 << 31
 _X8 = 1 << 23
 
 
-class Sums:
+class PartChecksums:
     """Checksums of the parts that ended, and of the open part."""
 
     def __init__(self) -> None:
@@ -37,11 +37,11 @@ class Sums:
         """Finish pending work, so that `ended` and `open` can be read and changed."""
 
 
-class SumsBehind(Sums):
+class ReadBehindChecksums(PartChecksums):
     """Checksums computed in a thread that reads the file again: only the length of added content is
     used."""
 
-    def __init__(self, thread: rereader.Thread, again: rereader.Rereader) -> None:
+    def __init__(self, thread: rereader.RereadThread, again: rereader.Rereader) -> None:
         super().__init__()
         self._thread, self._again = thread, again
         self._load, self._bytes = [0], 0
@@ -76,7 +76,7 @@ class SumsBehind(Sums):
                 super().add(piece)
 
 
-def combined(first: int, second: int, second_bytes: int) -> int:
+def combine(first: int, second: int, second_bytes: int) -> int:
     """Return the crc32 of the concatenation of two contents, given their checksums and the size of
     the second."""
     position = 0

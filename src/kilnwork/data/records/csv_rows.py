@@ -15,7 +15,7 @@ from kilnwork.data.records import byte_buffer, lines
 _NO_DELIMITERS = '"\r\n'
 
 
-class Rows:
+class CsvDialect:
     """The rows of one dialect. `delimiter`: an ASCII character except quote and line ends."""
 
     def __init__(self, delimiter: str) -> None:
@@ -65,20 +65,20 @@ class Rows:
             for quoted, after, plain in self._cell.findall(row)
         ]
 
-    def of(self, content: bytes) -> list[bytes]:
+    def split_block(self, content: bytes) -> list[bytes]:
         """Return the rows in a block of whole rows, without line ends; an empty list for no
         bytes."""
         if b'"' not in content:
-            return lines.of(content)
+            return lines.split_block(content)
         ends = self.ends(content)
         found = [content[a:b] for a, b in zip([0, *ends], ends, strict=False)]
         if (done := ends[-1] if ends else 0) < len(content):
             found.append(content[done:])
         return [row.removesuffix(lines.END).removesuffix(b"\r") for row in found]
 
-    def whole(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    def whole_blocks(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
         """Yield the same bytes in blocks of whole rows; only the last one may lack its LF."""
-        waiting, needed = byte_buffer.Held(), 0
+        waiting, needed = byte_buffer.ByteBuffer(), 0
         for piece in pieces:
             waiting.add(piece)
             if waiting.bytes < needed:

@@ -1,7 +1,7 @@
 """Gzip unpacker (RFC 1952): unpacks data as it arrives, in bounded pieces. Used by `intake`.
 
 Several concatenated members are one file, as for gzip(1); zeros may follow the last one. A file
-that unpacks to more than its `Limits` is refused as soon as that is noticed.
+that unpacks to more than its `UnpackLimits` is refused as soon as that is noticed.
 """
 
 import zlib
@@ -21,7 +21,7 @@ FREE_BYTES = 64 << 20
 _GZIP_ONLY = 16 + zlib.MAX_WBITS
 
 
-class Limits(NamedTuple):
+class UnpackLimits(NamedTuple):
     """Limits on what a compressed file may unpack to; None: no limit.
 
     `bytes`: total size. `ratio`: unpacked bytes per compressed byte, checked above `FREE_BYTES`.
@@ -31,13 +31,13 @@ class Limits(NamedTuple):
     ratio: int | None = None
 
 
-UNLIMITED = Limits()
+UNLIMITED = UnpackLimits()
 
 
 class Unpacker:
     """Unpacks one compressed file. Pass it to `feed` in order, then call `finish`."""
 
-    def __init__(self, limits: Limits = UNLIMITED) -> None:
+    def __init__(self, limits: UnpackLimits = UNLIMITED) -> None:
         self._limits = limits
         self._unpacked = 0
         """Number of unpacked bytes so far."""

@@ -6,7 +6,7 @@ from kilnwork.api import filejobs
 from kilnwork.data.records import checksums, csv_rows, line_index, part_cutter, row_index
 
 
-class Index(Protocol):
+class RecordIndex(Protocol):
     """Finds the records in a file that is passed to it block by block, and divides it into
     parts."""
 
@@ -24,11 +24,11 @@ class Index(Protocol):
 
 
 def index_of(
-    spec: filejobs.FileJobSpec, *, start: int = 0, sums: checksums.Sums | None = None
-) -> Index:
+    spec: filejobs.FileJobSpec, *, start: int = 0, sums: checksums.PartChecksums | None = None
+) -> RecordIndex:
     """Return a new index. `start`: byte of the file at which it begins. `sums`: computes the
     checksums of parts; None: immediately. Raises `InputRefused`."""
-    cutter = part_cutter.Cutter(
+    cutter = part_cutter.PartCutter(
         lines=spec.items_per_part,
         bytes_=spec.bytes_per_part,
         most=spec.max_parts,
@@ -37,6 +37,6 @@ def index_of(
     )
     most_bytes = spec.input.max_line_bytes
     if spec.input.format == filejobs.Format.CSV:
-        dialect = csv_rows.Rows(spec.input.delimiter)
+        dialect = csv_rows.CsvDialect(spec.input.delimiter)
         return row_index.RowIndex(cutter, dialect, most_bytes=most_bytes)
     return line_index.LineIndex(cutter, most_bytes=most_bytes)

@@ -26,7 +26,7 @@ class Intake:
         spec: filejobs.FileJobSpec,
         *,
         most_bytes: int | None = None,
-        unpacking: gzip_unpacker.Limits = gzip_unpacker.UNLIMITED,
+        unpacking: gzip_unpacker.UnpackLimits = gzip_unpacker.UNLIMITED,
     ) -> None:
         self._unpacking = unpacking
         self._spec = spec.input
@@ -61,10 +61,10 @@ class Intake:
                 return
             self._begin(data)
         if self._gzip is None:
-            yield from self._unpacked(data)
+            yield from self._strip_mark(data)
         else:
             for piece in self._gzip.feed(data):
-                yield from self._unpacked(piece)
+                yield from self._strip_mark(piece)
 
     def finish(self) -> tuple[bytes, filejobs.Manifest]:
         """End the file; return the last bytes to store, and the manifest. Raises as `feed`."""
@@ -77,9 +77,9 @@ class Intake:
             self._gzip.finish()
         if self._start is not None:
             start, self._start = self._start, None
-            found += self._lines(start.removeprefix(lines.BOM))
+            found += self._to_lines(start.removeprefix(lines.BOM))
         if self._elements is not None and (rest := self._elements.finish()):
-            found.append(self._counted(rest))
+            found.append(self._count_stored(rest))
         return b"".join(found), self._manifest()
 
     def _manifest(self) -> filejobs.Manifest:
@@ -108,7 +108,7 @@ class Intake:
         if gzip and head:
             self._gzip = gzip_unpacker.Unpacker(self._unpacking)
 
-    def _unpacked(self, data: bytes) -> Iterator[bytes]:
+    def _strip_mark(self, data: bytes) -> Iterator[bytes]:
         if self._start is not None:
             data = self._start + data
             if len(data) < len(lines.BOM) and lines.BOM.startswith(data):
@@ -116,16 +116,16 @@ class Intake:
                 return
             self._start = None
             data = data.removeprefix(lines.BOM)
-        yield from self._lines(data)
+        yield from self._to_lines(data)
 
-    def _lines(self, data: bytes) -> Iterator[bytes]:
+    def _to_lines(self, data: bytes) -> Iterator[bytes]:
         if self._elements is not None:
             for piece in self._elements.feed(data):
-                yield self._counted(piece)
+                yield self._count_stored(piece)
         elif data:
-            yield self._counted(data)
+            yield self._count_stored(data)
 
-    def _counted(self, data: bytes) -> bytes:
+    def _count_stored(self, data: bytes) -> bytes:
         self._bytes += len(data)
         if self._most_bytes is not None and self._bytes > self._most_bytes:
             raise errors.InputTooLarge(

@@ -45,7 +45,7 @@ class Elements:
 
     def __init__(self, *, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._held = byte_buffer.Held()
+        self._held = byte_buffer.ByteBuffer()
         self._rest = b""
         """The incomplete element."""
         self._at = 0
@@ -66,12 +66,12 @@ class Elements:
         if self._held.bytes:
             data = self._held.take()
             self._rest = self._rest + data if self._rest else data
-        if not self._begun():
+        if not self._skip_opening_bracket():
             return
-        if len(self._rest) >= _ALIKE_BYTES and (found := self._alike()):
+        if len(self._rest) >= _ALIKE_BYTES and (found := self._split_alike()):
             yield found
             return
-        if found := self._complete():
+        if found := self._split_complete():
             yield found
         if len(self._rest) > self._most_bytes:
             raise self._refused(
@@ -86,12 +86,12 @@ class Elements:
         self._needed = 0
         found = b"".join(self.feed(b""))
         if self._opened:
-            found += self._complete()
+            found += self._split_complete()
         if self._opened and not self._closed:
             raise self._refused("does not end: the file ends before its ]")
         return found
 
-    def _begun(self) -> bool:
+    def _skip_opening_bracket(self) -> bool:
         """Return whether the following bytes are inside the array."""
         if not self._opened:
             self._rest = self._rest.lstrip(_SPACE)
@@ -100,7 +100,7 @@ class Elements:
             self._opened, self._rest = bool(self._rest), self._rest[1:]
         return self._opened
 
-    def _alike(self) -> bytes:
+    def _split_alike(self) -> bytes:
         """Return all elements up to the last comma that looks like the first; b"" if that comma is
         inside an element."""
         if self._between is None or self._depth or self._closed:
@@ -121,7 +121,7 @@ class Elements:
             found = b"\n".join((*(_on_one_line(bytes(each)) for each in elements), b""))
         return found
 
-    def _complete(self) -> bytes:
+    def _split_complete(self) -> bytes:
         """Return all elements that end with a comma or the closing bracket."""
         content, at, depth, start = self._rest, self._at, self._depth, 0
         found: list[bytes] = []
@@ -133,7 +133,7 @@ class Elements:
             mark = content[at - 1]
             if mark == _COMMA:
                 if self._between is None:
-                    self._between = _gap(content, at)
+                    self._between = _text_between(content, at)
                 found.append(self._element(content[start : at - 1], len(found)))
                 start = at
             elif mark not in _CLOSING:
@@ -182,7 +182,7 @@ def _on_one_line(element: bytes) -> bytes:
     return element.replace(b"\n", b" ")
 
 
-def _gap(content: bytes, comma_end: int) -> bytes | None:
+def _text_between(content: bytes, comma_end: int) -> bytes | None:
     """Return the text between the elements around a comma, or None if the second one has not
     arrived."""
     last = len(content[: comma_end - 1].rstrip(_SPACE)) - 1

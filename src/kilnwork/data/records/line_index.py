@@ -13,7 +13,7 @@ class LineIndex:
     """Index of a file of lines: pass it to `add` block by block, then call `finish`. `most_bytes`:
     of a line."""
 
-    def __init__(self, cutter: part_cutter.Cutter, *, most_bytes: int) -> None:
+    def __init__(self, cutter: part_cutter.PartCutter, *, most_bytes: int) -> None:
         self.header: tuple[str, ...] | None = None
         """None: only rows of CSV have a header."""
         self._cutter = cutter
@@ -48,7 +48,9 @@ class LineIndex:
         wanted = cutter.limit_lines - cutter.lines
         end = None
         if left >= wanted:
-            end = lines.after(block, wanted, done, guess=wanted * (len(block) - done) // left)
+            end = lines.find_line_after(
+                block, wanted, done, guess=wanted * (len(block) - done) // left
+            )
         if cutter.limit_bytes is not None:
             reached = done + cutter.limit_bytes - (cutter.end - cutter.start) - 1
             at = block.find(lines.END, max(reached, done), end)
@@ -65,7 +67,7 @@ class LineIndex:
             return
         if self._begun + first > most:
             raise self._too_long(0)
-        beyond = lines.beyond(block, most, first + 1)
+        beyond = lines.find_longer_line(block, most, first + 1)
         if beyond is not None:
             raise self._too_long(block.count(lines.END, 0, beyond))
         self._begun = len(block) - 1 - block.rfind(lines.END)

@@ -14,7 +14,7 @@ BOM = codecs.BOM_UTF8
 _SHORTEST_SEARCH_BYTES = 1024
 
 
-def of(block: bytes) -> list[bytes]:
+def split_block(block: bytes) -> list[bytes]:
     """Return the lines in a block of whole lines, without line ends; an empty list for no bytes."""
     if not block:
         return []
@@ -24,7 +24,7 @@ def of(block: bytes) -> list[bytes]:
     return found
 
 
-def whole(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def whole_blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the same bytes in blocks of whole lines; only the last one may lack its LF."""
     begun: list[bytes] = []
     for piece in pieces:
@@ -48,7 +48,7 @@ def is_blank(line: bytes) -> bool:
     return not line or (line.isspace() and not line.strip(b" \t\r"))
 
 
-def after(block: bytes | bytearray, count: int, start: int, *, guess: int) -> int:
+def find_line_after(block: bytes | bytearray, count: int, start: int, *, guess: int) -> int:
     """Return where the line after the next `count` lines begins; there must be as many line ends.
 
     It looks no further than necessary, at the speed of counting. `guess`: approximate size of
@@ -76,7 +76,7 @@ def after(block: bytes | bytearray, count: int, start: int, *, guess: int) -> in
     return at + 1
 
 
-def beyond(block: bytes | bytearray, most: int, start: int = 0) -> int | None:
+def find_longer_line(block: bytes | bytearray, most: int, start: int = 0) -> int | None:
     """Return where the first line of more than `most` bytes (without LF) begins, or None if there
     is none.
 

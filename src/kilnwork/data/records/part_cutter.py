@@ -20,7 +20,7 @@ class _Stretch(NamedTuple):
     lines: int
 
 
-class Cutter:
+class PartCutter:
     """The parts so far, and the open part.
 
     `lines`, `start`: of the open part. `limit_lines`, `limit_bytes`: when to call `close`; each
@@ -34,11 +34,11 @@ class Cutter:
         bytes_: int | None,
         most: int,
         start: int = 0,
-        sums: checksums.Sums | None = None,
+        sums: checksums.PartChecksums | None = None,
     ) -> None:
         self.limit_lines, self.limit_bytes = lines, bytes_
         self._most = most
-        self._sums = sums or checksums.Sums()
+        self._sums = sums or checksums.PartChecksums()
         self._stretches: list[_Stretch] = []
         self.start = self.end = start
         self.lines = 0
@@ -97,7 +97,7 @@ class Cutter:
             lines = first.lines + second.lines
             self._stretches.append(_Stretch(first.start, second.end, first.first_line, lines))
             size = second.end - second.start
-            self._sums.ended.append(checksums.combined(sums[at], sums[at + 1], size))
+            self._sums.ended.append(checksums.combine(sums[at], sums[at + 1], size))
         self.limit_lines *= 2
         if self.limit_bytes is not None:
             self.limit_bytes *= 2

@@ -23,9 +23,9 @@ def batches(
     which all records that were yielded must be discarded.
     """
     count = 0
-    dialect = csv_rows.Rows(spec.delimiter) if spec.format == filejobs.Format.CSV else lines
-    for block in dialect.whole(_verified(pieces, part)):
-        found = dialect.of(block)
+    dialect = csv_rows.CsvDialect(spec.delimiter) if spec.format == filejobs.Format.CSV else lines
+    for block in dialect.whole_blocks(_verified(pieces, part)):
+        found = dialect.split_block(block)
         count += len(found)
         yield found
     if count != part.lines:

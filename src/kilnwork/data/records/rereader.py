@@ -20,7 +20,7 @@ _AHEAD = 3
 _BUFFER_BYTES = 2 << 20
 
 
-class Thread:
+class RereadThread:
     """Runs work items one after the other, until it is closed."""
 
     def __init__(self) -> None:

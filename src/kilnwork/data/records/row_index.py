@@ -20,11 +20,11 @@ class RowIndex:
     row."""
 
     def __init__(
-        self, cutter: part_cutter.Cutter, dialect: csv_rows.Rows, *, most_bytes: int
+        self, cutter: part_cutter.PartCutter, dialect: csv_rows.CsvDialect, *, most_bytes: int
     ) -> None:
         self._cutter, self._dialect, self._most_bytes = cutter, dialect, most_bytes
         self._lines = line_index.LineIndex(cutter, most_bytes=most_bytes)
-        self._held = byte_buffer.Held()
+        self._held = byte_buffer.ByteBuffer()
         self._needed = 0
         self.header: tuple[str, ...] | None = None
 

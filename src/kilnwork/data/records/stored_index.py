@@ -29,12 +29,12 @@ def manifest(
 ) -> filejobs.Manifest:
     """Return the manifest of an open regular file, indexing it at once; see `Indexing`."""
     with Indexing(descriptor, spec, digest=digest) as indexing:
-        while indexing.go(sys.maxsize):
+        while indexing.index_bytes(sys.maxsize):
             pass
         return indexing.finish()
 
 
-class Indexing(closing.Closes):
+class Indexing(closing.Closeable):
     """Indexes an open regular file from its first byte. Use it in a `with` block, call `go` until
     it returns 0, then `finish`. A byte order mark is left out of the parts.
 
@@ -52,15 +52,15 @@ class Indexing(closing.Closes):
         block_bytes: int = BLOCK_BYTES,
     ) -> None:
         self._descriptor, self._spec, self._digest = descriptor, spec, digest
-        self._thread = rereader.Thread()
+        self._thread = rereader.RereadThread()
         # the thread gets the heavier half: one more than two cores would only switch
         self._whole = _Hash(self._thread, rereader.Rereader(descriptor, 0)) if digest else None
         self._blocks = _blocks(descriptor, block_bytes)
-        self._index: indexes.Index | None = None
+        self._index: indexes.RecordIndex | None = None
         self.bytes = 0
         """Number of bytes processed."""
 
-    def go(self, count: int) -> int:
+    def index_bytes(self, count: int) -> int:
         """Process `count` bytes, or up to a block more; return how many, 0 at the end."""
         before = self.bytes
         while self.bytes - before < count and (block := next(self._blocks, None)) is not None:
@@ -87,7 +87,7 @@ class Indexing(closing.Closes):
             block = _checked(bytes(block), self._spec.input)
             start = self.bytes - len(block)
             again = rereader.Rereader(self._descriptor, start)
-            sums = None if self._digest else checksums.SumsBehind(self._thread, again)
+            sums = None if self._digest else checksums.ReadBehindChecksums(self._thread, again)
             self._index = indexes.index_of(self._spec, start=start, sums=sums)
         self._index.add(block)
 
@@ -98,7 +98,7 @@ class Indexing(closing.Closes):
 class _Hash:
     """SHA-256 computed in `thread`."""
 
-    def __init__(self, thread: rereader.Thread, again: rereader.Rereader) -> None:
+    def __init__(self, thread: rereader.RereadThread, again: rereader.Rereader) -> None:
         self._thread, self._again = thread, again
         self._sha256 = hashlib.sha256()
         self._bytes = 0

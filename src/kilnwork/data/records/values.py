@@ -23,7 +23,7 @@ def decoder(
     if spec.format == filejobs.Format.TEXT:
         return _text
     if spec.format == filejobs.Format.CSV:
-        return _row(csv_rows.Rows(spec.delimiter), header or ())
+        return _row(csv_rows.CsvDialect(spec.delimiter), header or ())
     return _json
 
 
@@ -41,7 +41,9 @@ def _text(record: bytes) -> str:
         raise errors.BadRecord(f"not UTF-8: {error}") from error
 
 
-def _row(dialect: csv_rows.Rows, header: tuple[str, ...]) -> Callable[[bytes], dict[str, str]]:
+def _row(
+    dialect: csv_rows.CsvDialect, header: tuple[str, ...]
+) -> Callable[[bytes], dict[str, str]]:
     def decode(record: bytes) -> dict[str, str]:
         cells = dialect.cells(record)
         if len(cells) != len(header):

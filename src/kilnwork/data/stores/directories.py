@@ -86,10 +86,10 @@ def open_new(directory: Path, *, above: Path) -> tuple[Path, int]:
             descriptor = os.open(path, flags, 0o600)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             return path, descriptor
-    raise _removed(directory)
+    raise _removed_error(directory)
 
 
-def _removed(directory: Path) -> FileNotFoundError:
+def _removed_error(directory: Path) -> FileNotFoundError:
     return FileNotFoundError(
         errno.ENOENT, "another process removes it again and again", str(directory)
     )
@@ -127,17 +127,17 @@ def link(source: Path, target: Path, *, above: Path) -> bool:
     for _ in range(_ATTEMPTS):
         _make_directories(target.parent, above=above)
         try:
-            if not linked(source, target):
+            if not try_link(source, target):
                 return False
         except FileNotFoundError:
             source.stat()
             continue  # another process has removed the directory, which was empty
         disk_checks.sync_directory(target.parent)
         return True
-    raise _removed(target.parent)
+    raise _removed_error(target.parent)
 
 
-def linked(source: Path, target: Path) -> bool:
+def try_link(source: Path, target: Path) -> bool:
     """Hard-link a file into an existing directory, without syncing. Return False if the file system
     cannot."""
     try:
@@ -149,7 +149,7 @@ def linked(source: Path, target: Path) -> bool:
     return True
 
 
-def names(directory: Path) -> list[str]:
+def list_names(directory: Path) -> list[str]:
     """Return the names in a directory in the order of keys, directories with a slash. Our own files
     are left out, and so are symbolic links: deleting a job must not delete what is elsewhere."""
     try:

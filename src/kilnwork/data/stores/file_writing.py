@@ -30,7 +30,7 @@ _AWAY = frozenset(
 """Errors of a network file system whose server is unreachable, or has lost our open files."""
 
 
-class Filling:
+class FileWriter:
     """A file that is being written, from byte `at` on. `store`: its directory; `key`: for messages.
     `looks`: refuse to use the space reserved for records and the journal."""
 
@@ -58,7 +58,7 @@ class Filling:
     def _look(self) -> None:
         self._looked_at = self.at + CHECK_BYTES
         with explained(self._store, self._key):
-            lack = disk_checks.lacking(self._store)
+            lack = disk_checks.describe_lack(self._store)
         if lack:
             raise _full(self._store, self._key, lack)
 

@@ -67,7 +67,7 @@ class LocalStore:
             yield from _walk(self.directory / base, base + slash, prefix=prefix, after=after)
 
     def directories(self, prefix: str = "") -> Iterator[str]:
-        for name in directories.names(self.directory / port.check_directory(prefix)):
+        for name in directories.list_names(self.directory / port.check_directory(prefix)):
             if name.endswith("/") and any(self.list(prefix + name)):
                 yield name[:-1]
 
@@ -148,7 +148,7 @@ class LocalStore:
             directory = directory.parent
 
 
-class LocalReading(closing.Closes):
+class LocalReading(closing.Closeable):
     """An open object of a local store (`port.Reading`)."""
 
     def __init__(
@@ -184,7 +184,7 @@ class LocalReading(closing.Closes):
         self.close()
 
 
-class LocalWriter(closing.Aborts):
+class LocalWriter(closing.Abortable):
     """A new object of a local store (`port.Writer`)."""
 
     def __init__(
@@ -206,7 +206,7 @@ class LocalWriter(closing.Aborts):
             self._new, self._descriptor = directories.open_new(
                 self._target.parent, above=store.directory
             )
-        self._filling = file_writing.Filling(store.directory, key, self._descriptor, looks=looks)
+        self._filling = file_writing.FileWriter(store.directory, key, self._descriptor, looks=looks)
 
     @property
     def bytes(self) -> int:
@@ -218,7 +218,7 @@ class LocalWriter(closing.Aborts):
     def commit(self) -> port.ObjectFacts:
         with file_writing.explained(self._store.directory, self._key):
             os.fsync(self._descriptor)
-            found = self._created() if self._create else self._replace()
+            found = self._create_linked() if self._create else self._replace()
             self.abort()
             disk_checks.sync_directory(self._target.parent)
             return _facts(self._key, found)
@@ -229,11 +229,11 @@ class LocalWriter(closing.Aborts):
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _created(self) -> os.stat_result:
+    def _create_linked(self) -> os.stat_result:
         """Create the object by a hard link, which only one writer can do; without hard links, check
         and rename under the lock."""
         self._stamp(0)
-        if not directories.linked(self._new, self._target):
+        if not directories.try_link(self._new, self._target):
             with directories.locked(self._target.parent):
                 if self._target.exists():
                     raise FileExistsError(errno.EEXIST, "there is one")
@@ -286,7 +286,7 @@ def _discard(path: Path, *, before: float) -> bool:
 
 
 def _walk(directory: Path, base: str, *, prefix: str, after: str) -> Iterator[port.ObjectFacts]:
-    for name in directories.names(directory):
+    for name in directories.list_names(directory):
         key = base + name
         if name.endswith("/"):
             passed = after > key and not after.startswith(key)

@@ -20,7 +20,7 @@ _BYTES, _KEPT = "bytes", "kept"
 _SEALED = "sealed"
 
 
-class Kept(NamedTuple):
+class KeptState(NamedTuple):
     """Content of `DIRECTORY/kept`: the number of confirmed bytes, and whether these are all.
     `etag`: "" if there is no such file."""
 
@@ -29,8 +29,8 @@ class Kept(NamedTuple):
     etag: str = ""
 
 
-class LocalGrowing:
-    """An upload in a local store (`resumable.Growing`)."""
+class LocalResumableUpload:
+    """An upload in a local store (`resumable.ResumableUpload`)."""
 
     def __init__(self, store: local.LocalStore, directory: str) -> None:
         self.store = store
@@ -40,7 +40,7 @@ class LocalGrowing:
 
     def size(self) -> int:
         """Return the number of confirmed bytes."""
-        return self._kept().bytes
+        return self._read_kept().bytes
 
     def modified(self) -> float:
         """Return when the last bytes arrived (wall clock seconds), or 0 if none have."""
@@ -59,15 +59,15 @@ class LocalGrowing:
     def clear(self) -> None:
         port.clear(self.store, self.directory + "/")
 
-    def stretch(self, offset: int) -> "Stretch":
+    def open_stretch(self, offset: int) -> "LocalStretch":
         """Return a writer for the next bytes, from `offset` on. Raises `ObjectChanged` unless that
         is the size."""
-        kept, last = self._kept(), self._last
+        kept, last = self._read_kept(), self._last
         self._last = ""
         if kept.sealed or kept.bytes != offset:
-            raise self.changed()
-        mine = last if last and last == kept.etag else self._say(offset, last=kept.etag)
-        return Stretch(self, offset, mine)
+            raise self.changed_error()
+        mine = last if last and last == kept.etag else self._write_kept(offset, last=kept.etag)
+        return LocalStretch(self, offset, mine)
 
     def open(self) -> int:
         """Return a descriptor of the file, for reading all of it. Raises `StoreError`."""
@@ -81,11 +81,11 @@ class LocalGrowing:
         Deleting either name leaves the other. Raises `ObjectExists`, `ObjectChanged`,
         `ObjectMissing`.
         """
-        kept = self._kept()
+        kept = self._read_kept()
         if not kept.etag:
             raise errors.ObjectMissing(f"there is no {self.directory} in {self.store.directory}")
         if not kept.sealed:
-            self._say(kept.bytes, last=kept.etag, sealed=True)
+            self._write_kept(kept.bytes, last=kept.etag, sealed=True)
         source = self.store.path(self._key(_BYTES))
         with file_writing.explained(self.store.directory, key):
             if source.stat().st_size != kept.bytes:
@@ -93,11 +93,11 @@ class LocalGrowing:
                     os.truncate(source, kept.bytes)  # of a process that was killed; it was not read
             return directories.link(source, self.store.path(key), above=self.store.directory)
 
-    def keep(self, size: int, *, mine: str) -> None:
+    def confirm(self, size: int, *, mine: str) -> None:
         """Confirm that `size` bytes are on disk; `mine`: see `writing`. Raises `ObjectChanged`."""
-        self._last = self._say(size, last=mine)
+        self._last = self._write_kept(size, last=mine)
 
-    def _say(self, size: int, *, last: str, sealed: bool = False) -> str:
+    def _write_kept(self, size: int, *, last: str, sealed: bool = False) -> str:
         """Write `kept`, if its etag is still `last` ("": it does not exist); return the new
         etag."""
         text = f"{size} {_SEALED}" if sealed else str(size)
@@ -106,7 +106,7 @@ class LocalGrowing:
                 self._key(_KEPT), text.encode(), create=not last, if_match=last or None
             )
         except (errors.ObjectExists, errors.ObjectChanged, errors.ObjectMissing) as error:
-            raise self.changed() from error
+            raise self.changed_error() from error
         return facts.etag
 
     @contextlib.contextmanager
@@ -115,7 +115,7 @@ class LocalGrowing:
         if one has begun since `mine`, an etag of `kept`."""
         with self._locked():
             if self._kept_etag() != mine:
-                raise self.changed()
+                raise self.changed_error()
             yield
 
     def open_to_write(self) -> int:
@@ -123,7 +123,7 @@ class LocalGrowing:
         path = self.store.path(self._key(_BYTES))
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    def changed(self) -> errors.ObjectChanged:
+    def changed_error(self) -> errors.ObjectChanged:
         """Return the error for an upload to which another client appends."""
         return errors.ObjectChanged(
             f"another client has written to {self.directory} meanwhile: ask how much is there, and "
@@ -136,15 +136,15 @@ class LocalGrowing:
             with directories.locked(self.store.path(self.directory)):
                 yield
         except FileNotFoundError as error:  # it was removed
-            raise self.changed() from error
+            raise self.changed_error() from error
 
-    def _kept(self) -> Kept:
+    def _read_kept(self) -> KeptState:
         try:
             with self.store.read(self._key(_KEPT)) as reading:
                 size, _, rest = b"".join(reading).decode().partition(" ")
-                return Kept(int(size), rest == _SEALED, reading.facts.etag)
+                return KeptState(int(size), rest == _SEALED, reading.facts.etag)
         except errors.ObjectMissing:
-            return Kept()
+            return KeptState()
         except ValueError as error:
             raise errors.ObjectDamaged(
                 f"{self._key(_KEPT)} in {self.store.directory} is no number: delete the upload, "
@@ -161,17 +161,17 @@ class LocalGrowing:
         return f"{self.directory}/{name}"
 
 
-class Stretch(closing.Aborts):
+class LocalStretch(closing.Abortable):
     """Bytes that are appended to the confirmed ones (`port.Writer`)."""
 
-    def __init__(self, growing: LocalGrowing, offset: int, mine: str) -> None:
+    def __init__(self, growing: LocalResumableUpload, offset: int, mine: str) -> None:
         self._descriptor = -1
         self._growing, self._offset, self._mine = growing, offset, mine
         store, key = growing.store, growing.directory
         with file_writing.explained(store.directory, key), growing.writing(mine):
             self._descriptor = growing.open_to_write()
             os.ftruncate(self._descriptor, offset)  # what another client wrote and never confirmed
-        self._filling = file_writing.Filling(store.directory, key, self._descriptor, at=offset)
+        self._filling = file_writing.FileWriter(store.directory, key, self._descriptor, at=offset)
 
     @property
     def bytes(self) -> int:
@@ -186,7 +186,7 @@ class Stretch(closing.Aborts):
         key, size = self._growing.directory, self._filling.at
         with file_writing.explained(self._growing.store.directory, key):
             os.fsync(self._descriptor)
-        self._growing.keep(size, mine=self._mine)
+        self._growing.confirm(size, mine=self._mine)
         self._close()
         return port.ObjectFacts(key, self.bytes, "", 0.0)
 

@@ -67,10 +67,10 @@ class RemoteStore:
     def head(self, key: str) -> port.ObjectFacts:
         def read(response: manager_client.OpenResponse) -> port.ObjectFacts:
             if response.head.status == _NONE:
-                raise self.missing(key)
+                raise self.missing_error(key)
             return _facts(key, response.head)
 
-        return self.client.send(self.about("HEAD", key), (_OK, _NONE), read)
+        return self.client.send(self.make_request("HEAD", key), (_OK, _NONE), read)
 
     def read(self, key: str, *, start: int = 0, end: int | None = None) -> "RemoteReading":
         """Open an object as `Store.read`."""
@@ -89,7 +89,7 @@ class RemoteStore:
         last = self._root + after
         while True:
             query = {"prefix": self._root + port.check_prefix(prefix), "after": last}
-            page = _FACTS.decode(self._listed(query))
+            page = _FACTS.decode(self._fetch_list(query))
             for facts in page:
                 yield facts._replace(key=facts.key.removeprefix(self._root))
             if len(page) < PAGE:
@@ -98,15 +98,17 @@ class RemoteStore:
 
     def directories(self, prefix: str = "") -> Iterator[str]:
         query = {"directories": self._root + port.check_directory(prefix)}
-        yield from _NAMES.decode(self._listed(query))
+        yield from _NAMES.decode(self._fetch_list(query))
 
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
-            self.client.send(self.about("DELETE", key), (_OK, _DONE, _NONE), manager_client.drop)
+            self.client.send(
+                self.make_request("DELETE", key), (_OK, _DONE, _NONE), manager_client.drop
+            )
 
     # for readings and writers
 
-    def about(
+    def make_request(
         self,
         method: str,
         key: str,
@@ -123,7 +125,7 @@ class RemoteStore:
             accept="",
         )
 
-    def missing(self, key: str) -> errors.ObjectMissing:
+    def missing_error(self, key: str) -> errors.ObjectMissing:
         """Return the error for an object that does not exist at the manager."""
         return errors.ObjectMissing(f"there is no {key} in {self.url}")
 
@@ -149,10 +151,10 @@ class RemoteStore:
             status = response.head.status
             return None if status == _CHANGED else _facts(key, response.head), response.repeated
 
-        request = self.about("PUT", key, headers=headers, body=body)
+        request = self.make_request("PUT", key, headers=headers, body=body)
         facts, repeated = self.client.send(request, (_OK, _CREATED, _CHANGED), read)
         if facts is None and repeated:  # it may have been us, the first time
-            facts = self._same(key, sent)
+            facts = self._find_same_object(key, sent)
         if facts is not None:
             return facts
         if create:
@@ -161,7 +163,7 @@ class RemoteStore:
             f"{key} in {self.url} has no longer etag {if_match}: read it again, then decide again"
         )
 
-    def _same(self, key: str, sent: Iterator[bytes]) -> port.ObjectFacts | None:
+    def _find_same_object(self, key: str, sent: Iterator[bytes]) -> port.ObjectFacts | None:
         """Return the facts of an object if its content is exactly what was sent, else None."""
         with contextlib.suppress(errors.ObjectMissing), self.read(key) as reading:
             theirs, ours = bytearray(), bytearray()
@@ -176,7 +178,7 @@ class RemoteStore:
             return None if ours or any(sent) else reading.facts
         return None
 
-    def _listed(self, query: dict[str, str]) -> bytes:
+    def _fetch_list(self, query: dict[str, str]) -> bytes:
         request = http_types.ClientRequest(method="GET", path=self._path, query=query)
 
         def read(response: manager_client.OpenResponse) -> bytes:
@@ -185,7 +187,7 @@ class RemoteStore:
         return self.client.send(request, (_OK,), read)
 
 
-class RemoteReading(closing.Closes):
+class RemoteReading(closing.Closeable):
     """An open object at the manager (`port.Reading`): one response, continued by another one if it
     breaks off."""
 
@@ -197,7 +199,7 @@ class RemoteReading(closing.Closes):
         if wanted == start:
             self.facts, there = store.head(key), False
         else:
-            self.facts, there = self._ask(start, wanted)
+            self.facts, there = self._request_range(start, wanted)
         size = self.facts.bytes
         self.start = min(start, size)
         self.end = size if wanted is None else min(wanted, size)
@@ -208,9 +210,9 @@ class RemoteReading(closing.Closes):
         at, fruitless = self.start, 0
         while at < self.end:
             if self._connection is None:
-                self._ask(at, self.end)
+                self._request_range(at, self.end)
             try:
-                for piece in self._received():
+                for piece in self._received_pieces():
                     at, fruitless = at + len(piece), 0
                     yield piece
             except (OSError, http1.BadResponse) as error:
@@ -222,7 +224,7 @@ class RemoteReading(closing.Closes):
                     ) from error
         self._finish()
 
-    def _ask(self, start: int, end: int | None) -> tuple[port.ObjectFacts, bool]:
+    def _request_range(self, start: int, end: int | None) -> tuple[port.ObjectFacts, bool]:
         """Request the range; return the facts, and whether there is something to read."""
         store, key = self._store, self._key
         headers = {"Range": f"bytes={start}-{'' if end is None else end - 1}"}
@@ -237,7 +239,7 @@ class RemoteReading(closing.Closes):
             there = response.head.status not in (_NONE, _CHANGED)
             return response, _facts(key, response.head) if there else None
 
-        request = store.about("GET", key, headers=headers)
+        request = store.make_request("GET", key, headers=headers)
         response, facts = store.client.send(request, expected, read, lend=True)
         self._connection = response.connection
         if facts is not None:
@@ -247,12 +249,12 @@ class RemoteReading(closing.Closes):
             return facts, there
         self._finish()
         if known is None:
-            raise store.missing(key)
+            raise store.missing_error(key)
         raise errors.ObjectChanged(
             f"{key} in {store.url} was replaced or deleted while it was read: read it again"
         )
 
-    def _received(self) -> Iterator[bytes]:
+    def _received_pieces(self) -> Iterator[bytes]:
         if self._connection is not None:
             yield from self._connection.pieces()
 
@@ -275,7 +277,7 @@ class RemoteReading(closing.Closes):
         self.close()
 
 
-class RemoteWriter(closing.Aborts):
+class RemoteWriter(closing.Abortable):
     """A new object (`port.Writer`): an unnamed temporary file, which is sent at `commit`."""
 
     def __init__(self, store: RemoteStore, key: str, *, create: bool) -> None:

@@ -22,7 +22,7 @@ _DIGITS = 19
 """Digits of 2**63 - 1, so that the order of keys is that of offsets."""
 
 
-class Growing(Protocol):
+class ResumableUpload(Protocol):
     """The bytes of an upload so far, below a directory of a store."""
 
     directory: str
@@ -43,21 +43,21 @@ class Growing(Protocol):
 
     def clear(self) -> None: ...
 
-    def stretch(self, offset: int) -> port.Writer:
+    def open_stretch(self, offset: int) -> port.Writer:
         """Return a writer for the next bytes, from `offset` on, which must be the size. They count
         once they are committed. Raises `ObjectChanged`, also later, if another client has
         appended."""
         ...
 
 
-def opened(store: port.Store, directory: str) -> Growing:
+def open_upload(store: port.Store, directory: str) -> ResumableUpload:
     port.check_key(directory)
     if isinstance(store, local.LocalStore):
-        return local_resumable.LocalGrowing(store, directory)
-    return Pieces(store, directory)
+        return local_resumable.LocalResumableUpload(store, directory)
+    return StretchUpload(store, directory)
 
 
-def append(growing: Growing, offset: int, *, piece_bytes: int = PIECE_BYTES) -> "Appender":
+def append(growing: ResumableUpload, offset: int, *, piece_bytes: int = PIECE_BYTES) -> "Appender":
     """Return an appender at `offset`, which must be the size. Raises `ObjectChanged`, which tells
     the size."""
     size = growing.size()
@@ -69,8 +69,8 @@ def append(growing: Growing, offset: int, *, piece_bytes: int = PIECE_BYTES) -> 
     return Appender(growing, offset, piece_bytes)
 
 
-class Pieces:
-    """An upload in any store (`Growing`), with one object per stretch."""
+class StretchUpload:
+    """An upload in any store (`ResumableUpload`), with one object per stretch."""
 
     def __init__(self, store: port.Store, directory: str) -> None:
         self.store, self.directory = store, directory
@@ -89,7 +89,7 @@ class Pieces:
     def clear(self) -> None:
         port.clear(self.store, self.directory + "/")
 
-    def stretch(self, offset: int) -> port.Writer:
+    def open_stretch(self, offset: int) -> port.Writer:
         return self.store.writer(f"{self.directory}/{offset:0{_DIGITS}}", create=True)
 
     def _pieces(self) -> Iterator[port.ObjectFacts]:
@@ -107,7 +107,7 @@ class Appender:
     block, however it ends, unless the store is full. `offset`: of the next byte. For one thread at
     a time."""
 
-    def __init__(self, growing: Growing, offset: int, piece_bytes: int) -> None:
+    def __init__(self, growing: ResumableUpload, offset: int, piece_bytes: int) -> None:
         self._growing, self._piece_bytes = growing, piece_bytes
         self._new: port.Writer | None = None
         self.offset = offset
@@ -117,13 +117,13 @@ class Appender:
         if not len(piece):
             return
         if self._new is None:
-            self._new = self._growing.stretch(self.offset)
+            self._new = self._growing.open_stretch(self.offset)
         self._new.write(piece)
         self.offset += len(piece)
         if self._new.bytes >= self._piece_bytes:
-            self.keep()
+            self.commit()
 
-    def keep(self) -> int:
+    def commit(self) -> int:
         """Commit all bytes so far; return the size. Raises as `write`."""
         new, self._new = self._new, None
         if new is not None:
@@ -155,4 +155,4 @@ class Appender:
         if isinstance(error, errors.StoreError):
             self.abort()
         else:
-            self.keep()
+            self.commit()

@@ -29,7 +29,7 @@ def open_store(url: str) -> port.Store:
     )
 
 
-def inside(url: str, *names: str) -> str:
+def url_inside(url: str, *names: str) -> str:
     """Return the URL of the store whose keys are those below `names` in the store of `url`, which
     may be `kiln:` for everything at the manager."""
     for name in names:

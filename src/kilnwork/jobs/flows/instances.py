@@ -22,7 +22,7 @@ _FINAL = {_I.SUCCEEDED: _S.SUCCEEDED, _I.FAILED: _S.FAILED, _I.CANCELLED: _S.KIL
 _decode_work = msgspec.json.Decoder(step_inputs.StepWork).decode
 
 
-class Instances:
+class InstanceListing:
     """Lists the step instances of one run."""
 
     def __init__(self, run: records.Run, engine: engines.Engine, hub: task_hub.TaskHub) -> None:

@@ -20,7 +20,7 @@ class FlowKey(NamedTuple):
     generation: int
 
 
-class Phase(StrEnum):
+class FlowPhase(StrEnum):
     """Phase of a run. The last three are final."""
 
     RUNNING = "Running"
@@ -31,7 +31,7 @@ class Phase(StrEnum):
     @property
     def final(self) -> bool:
         """Whether no part of the run is running any more."""
-        return self is not Phase.RUNNING
+        return self is not FlowPhase.RUNNING
 
 
 class InstanceState(StrEnum):
@@ -91,7 +91,7 @@ class NewFlowRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return FlowKey(self.uid, self.generation)
 
 
-class Counts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class TaskCounts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Number of tasks of a step by outcome: one task per shard, or a single one."""
 
     total: int = 0
@@ -125,7 +125,7 @@ class FlowRunView(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     version: int
     """Increases with each change, also across restarts."""
-    phase: Phase
+    phase: FlowPhase
     reason: str
     message: str
     suspended: bool

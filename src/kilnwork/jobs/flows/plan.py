@@ -28,9 +28,9 @@ around it."""
 
 _R = reasons.FlowReason
 _S = model.InstanceState
-_P = model.Phase
+_P = model.FlowPhase
 _Kind = flow_program.NodeKind
-_Stage = records.Stage
+_Stage = records.FlowStage
 _FINALLY = "finally"
 
 
@@ -153,7 +153,7 @@ class _Planner:
         return scope.Scope(self.run, {node.name: node.name for node in self.run.program.nodes})
 
     def _end_do(
-        self, phase: model.Phase, reason: str, message: str, *, cause: str = "", step: str = ""
+        self, phase: model.FlowPhase, reason: str, message: str, *, cause: str = "", step: str = ""
     ) -> None:
         """End `do`, and begin `catch` or `finally`."""
         run = self.run
@@ -185,7 +185,7 @@ class _Planner:
             run.update(stage=_Stage.ENDING)
             return
         run.update(stage=_Stage.FINALLY, finally_started=self.now)
-        self.found.append(records.Limit(_FINALLY, FINALLY_S))
+        self.found.append(records.SetTimeLimit(_FINALLY, FINALLY_S))
 
     def _advance_finally(self) -> None:
         run = self.run
@@ -265,9 +265,9 @@ class _Planner:
         record = msgspec.structs.replace(record, alternative=alternative, job=opened, open=opened)
         self.run.put(record)
         if work is not None:
-            self.found.append(records.Start(key, work))
+            self.found.append(records.StartJob(key, work))
         if node.step.timeout_seconds is not None:
-            self.found.append(records.Limit(key, node.step.timeout_seconds))
+            self.found.append(records.SetTimeLimit(key, node.step.timeout_seconds))
         return record
 
     def _choose(
@@ -426,7 +426,7 @@ class _Planner:
             if one.state is not _S.RUNNING or not records.is_within(one.key, key):
                 continue
             if one.open:
-                self.found.append(records.Stop(one.key, message))
+                self.found.append(records.StopJob(one.key, message))
             self.run.ends.pop(one.key, None)
             self._close(one, _S.KILLED, _R.STOPPED, message)
 

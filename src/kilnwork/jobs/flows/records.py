@@ -19,7 +19,7 @@ _ROUND = re.compile(r"(?<=\w)\[[0-9]+\]")
 _decode = msgspec.json.Decoder().decode
 
 
-class Stage(IntEnum):
+class FlowStage(IntEnum):
     """Part of a flow that is running; the numbers are stored in the journal."""
 
     DO = 1
@@ -55,7 +55,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     job_run: int = 1
     """Minimum run of its job, counted by the job itself; a job that has succeeded may be in an
     earlier run."""
-    counts: model.Counts = model.Counts()
+    counts: model.TaskCounts = model.TaskCounts()
     """Counts of its job, once that has ended."""
 
 
@@ -66,8 +66,8 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     made: str = ""
     """Epoch of the dispatcher that started the run, and its row: distinguishes it from an earlier
     run of the same generation that was deleted."""
-    stage: Stage = Stage.DO
-    phase: model.Phase = model.Phase.RUNNING
+    stage: FlowStage = FlowStage.DO
+    phase: model.FlowPhase = model.FlowPhase.RUNNING
     """Outcome of the run; Running while that is undecided."""
     reason: str = ""
     message: str = ""
@@ -96,33 +96,33 @@ class JobEnd(NamedTuple):
     reason: str = ""
     message: str = ""
     cause: str = ""
-    counts: model.Counts = model.Counts()
+    counts: model.TaskCounts = model.TaskCounts()
     value: bytes | None = None
     """Its result, or the list of its results, as JSON, if a step reads it."""
 
 
-class Start(NamedTuple):
+class StartJob(NamedTuple):
     """Instruction: create the job of a step."""
 
     key: str
     work: step_inputs.StepWork
 
 
-class Stop(NamedTuple):
+class StopJob(NamedTuple):
     """Instruction: end the job of a step."""
 
     key: str
     message: str
 
 
-class Limit(NamedTuple):
+class SetTimeLimit(NamedTuple):
     """Instruction: call `plan.timed_out` when an instance has run for this many seconds."""
 
     key: str
     seconds: float
 
 
-Instruction = Start | Stop | Limit
+Instruction = StartJob | StopJob | SetTimeLimit
 
 
 class Run:
@@ -143,7 +143,7 @@ class Run:
         flow_validation.mark_kept_steps(self.program)
         self.params = {**new.flow.params, **new.params}
         self.records: dict[str, Record] = {}
-        self.totals: dict[str, model.Counts] = {}
+        self.totals: dict[str, model.TaskCounts] = {}
         """Counts of jobs that have ended, by path of the step."""
         self.newest: dict[str, Record] = {}
         """The newest instance of each step, by its path."""
@@ -177,7 +177,7 @@ class Run:
         """Store a record that is in the journal."""
         path = step_path(record.key)
         before = self.records.get(record.key)
-        self.totals[path] = _add(self.totals.get(path, model.Counts()), before, record)
+        self.totals[path] = _add(self.totals.get(path, model.TaskCounts()), before, record)
         if before is None or self.newest[path].key == record.key:
             self.newest[path] = record
         self.records[record.key] = record
@@ -239,15 +239,15 @@ class Run:
             del self._values[key]
 
 
-def _add(total: model.Counts, before: Record | None, now: Record) -> model.Counts:
+def _add(total: model.TaskCounts, before: Record | None, now: Record) -> model.TaskCounts:
     """Return `total` with the counts of a record replaced."""
-    old = model.Counts() if before is None else before.counts
+    old = model.TaskCounts() if before is None else before.counts
     if now.counts == old:
         return total
-    return model.Counts(
+    return model.TaskCounts(
         **{
             name: getattr(total, name) + getattr(now.counts, name) - getattr(old, name)
-            for name in model.Counts.__struct_fields__
+            for name in model.TaskCounts.__struct_fields__
         }
     )
 

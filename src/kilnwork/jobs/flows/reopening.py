@@ -14,7 +14,7 @@ from kilnwork.jobs.flows import model, records
 
 _S = model.InstanceState
 
-ENDS = frozenset({model.Phase.FAILED, model.Phase.KILLED})
+ENDS = frozenset({model.FlowPhase.FAILED, model.FlowPhase.KILLED})
 """Phases of runs that can be retried."""
 
 
@@ -62,7 +62,7 @@ def apply_reopening(run: records.Run, found: Reopening, *, run_number: int, now:
                 cause="",
                 open=record.job,
                 job_run=job_run,
-                counts=model.Counts(),
+                counts=model.TaskCounts(),
             )
         )
     run.ends.clear()

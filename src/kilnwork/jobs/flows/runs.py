@@ -120,7 +120,7 @@ class FlowRuns:
         self._feed.fail(self._engine.stopped or errors.JobsStopped())
 
     def on_stopped(self, why: errors.JobsStopped) -> None:
-        """Fail all waits for a batch with this error (`engine.Planner`)."""
+        """Fail all waits for a batch with this error (`engine.JobPlanner`)."""
         for waiter in (*self._settling, *(one for some in self._waiters.values() for one in some)):
             if not waiter.done():
                 waiter.set_exception(why)
@@ -299,24 +299,24 @@ class FlowRuns:
         if row is None:
             raise errors.NoSuchJob(f"there is no run {key.generation} of SyncSet {key.uid}")
         run = self._live.get(key) or self._tables.load_run(row)
-        listed = instances.Instances(run, self._engine, self._hub)
+        listed = instances.InstanceListing(run, self._engine, self._hub)
         return listed.page(step=step, after=after, limit=limit, state=state)
 
-    # what the engine says (`engine.Planner`, `engine.Listener`)
+    # called by the engine (`engine.JobPlanner`, `engine.JobListener`)
 
     @property
     def has_work(self) -> bool:
-        """Whether there are changes for the next batch (`engine.Planner`)."""
+        """Whether there are changes for the next batch (`engine.JobPlanner`)."""
         return bool(self._ready)
 
     def on_job_ended(self, job: job_records.Job) -> None:
         """Record that the job of a step has ended in the batch that is being made
-        (`engine.Planner`)."""
+        (`engine.JobPlanner`)."""
         self._jobs.process_end(job)
 
     def plan_jobs(self, now: float) -> None:
         """Run the plan of each changed run, and add the result to the batch that is being made
-        (`engine.Planner`)."""
+        (`engine.JobPlanner`)."""
         for key in self._timers.take_due():
             run = self._live.get(key[0])
             if run is not None:
@@ -330,19 +330,19 @@ class FlowRuns:
             for instruction in plan.advance(run, now=now):
                 self._carry_out(run, instruction)
             self._touched[run] = None
-            if run.state.deleting and run.state.stage is records.Stage.OVER:
+            if run.state.deleting and run.state.stage is records.FlowStage.OVER:
                 self._jobs.delete(run)
         self._set_timer()
 
     def collect_writes(self) -> instructions.Writes:
-        """Return the rows of changed runs for this batch (`engine.Planner`)."""
+        """Return the rows of changed runs for this batch (`engine.JobPlanner`)."""
         touched, self._touched = self._touched, {}
         for run in touched:
             self._collect_run(run)
         return self._writes.take()
 
     def on_committed(self) -> None:
-        """Publish the changes of the last batch, which is on disk (`engine.Planner`)."""
+        """Publish the changes of the last batch, which is on disk (`engine.JobPlanner`)."""
         joined, self._joined = self._joined, []
         for run, view in joined:
             key = run.new.key
@@ -356,7 +356,7 @@ class FlowRuns:
             self._feed.publish((key,))
             if view is None:
                 self._feed.drop((key,))
-            elif run.state.stage is records.Stage.OVER and run not in self._ready:
+            elif run.state.stage is records.FlowStage.OVER and run not in self._ready:
                 self._remember(view)
                 self._views.pop(key, None)
                 self._live.pop(key, None)
@@ -433,7 +433,7 @@ class FlowRuns:
         """Return an unfinished run in order to change it, or None. Wake it after the change."""
         self._engine.check_running()
         run = self._live.get(key)
-        return None if run is None or run.state.stage is records.Stage.OVER else run
+        return None if run is None or run.state.stage is records.FlowStage.OVER else run
 
     def _load_row(self, row: tables.FlowRow) -> None:
         """Load a run of an earlier dispatcher process, and resume it."""
@@ -462,9 +462,9 @@ class FlowRuns:
 
     def _carry_out(self, run: records.Run, instruction: records.Instruction) -> None:
         key = instruction.key
-        if isinstance(instruction, records.Start):
+        if isinstance(instruction, records.StartJob):
             self._jobs.start(run, key, instruction.work)
-        elif isinstance(instruction, records.Limit):
+        elif isinstance(instruction, records.SetTimeLimit):
             self._limit(run, key, instruction.seconds, started=self._clock.wall())
         else:
             self._jobs.stop(run, key, instruction.message)
@@ -476,7 +476,7 @@ class FlowRuns:
         """Add the changes of a run to the rows of this batch, to be published when they are on
         disk."""
         key = run.new.key
-        over = run.state.stage is records.Stage.OVER
+        over = run.state.stage is records.FlowStage.OVER
         if run.dirty or run.changed or run.changed_values or key in self._new:
             version = max(run.state.version, run.shown_version)
             version = max(version + 1, int(self._clock.wall() * 1000))

@@ -58,7 +58,7 @@ class Scope:
 
     def _error(self) -> dict[str, str] | None:
         state = self._run.state
-        if state.phase is not model.Phase.FAILED:
+        if state.phase is not model.FlowPhase.FAILED:
             return None
         return {"step": state.step, "reason": state.reason, "message": state.message}
 

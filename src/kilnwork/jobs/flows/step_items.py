@@ -280,11 +280,11 @@ def running(job: records.Job) -> int:
     return sum(task.state in index_items.AT_WORK for task in job.tasks.values())
 
 
-def counts(job: records.Job) -> model.Counts:
+def counts(job: records.Job) -> model.TaskCounts:
     """Return the counts of a step's job that is in memory."""
     known = job.counts
     progress = job.source.progress
-    return model.Counts(
+    return model.TaskCounts(
         total=job.size,
         succeeded=known.succeeded,
         failed=known.failed,

@@ -18,14 +18,14 @@ _Kind = flow_program.NodeKind
 def run_view(run: records.Run) -> model.FlowRunView:
     """Return the view of a run, without the counts of its unfinished jobs."""
     new, state = run.new, run.state
-    over = state.stage is records.Stage.OVER
+    over = state.stage is records.FlowStage.OVER
     return model.FlowRunView(
         uid=new.uid,
         namespace=new.namespace,
         set_name=new.set_name,
         generation=new.generation,
         version=state.version,
-        phase=state.phase if over else model.Phase.RUNNING,
+        phase=state.phase if over else model.FlowPhase.RUNNING,
         reason=state.reason,
         message=state.message,
         suspended=state.suspended,
@@ -33,14 +33,14 @@ def run_view(run: records.Run) -> model.FlowRunView:
         finished=state.finished,
         run=state.run,
         steps={path: _step(run, path) for path in nodes_by_path(run.program)},
-        value=run.value("") if over and state.phase is model.Phase.SUCCEEDED else None,
+        value=run.value("") if over and state.phase is model.FlowPhase.SUCCEEDED else None,
     )
 
 
 class OpenJob(NamedTuple):
     """State of an unfinished job of a step. `running`: number of its tasks that are running."""
 
-    counts: model.Counts
+    counts: model.TaskCounts
     running: int
     version: int
     reason: str = ""

@@ -39,8 +39,8 @@ class Builtin:
         self._out = out
         self._setting = setting
 
-    def take(self, first: int, batch: list[bytes]) -> None:
-        """Map records, as `Mapper.take`."""
+    def map_batch(self, first: int, batch: list[bytes]) -> None:
+        """Map records, as `Mapper.map_batch`."""
         self._setting.on_progress(first)
         if self._make is calculator.calculate:
             self._calculate(first, batch)

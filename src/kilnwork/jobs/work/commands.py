@@ -70,8 +70,8 @@ class Command:
         given = {**variables, "KILN_BAD_RECORDS": f"/dev/fd/{pipes.REPORTS}"}
         self._running = pipes.Piped(command, given, self._output, clock=clock, check=self._check)
 
-    def take(self, first: int, batch: list[bytes]) -> None:
-        """Write records to the command, as `Mapper.take`."""
+    def map_batch(self, first: int, batch: list[bytes]) -> None:
+        """Write records to the command, as `Mapper.map_batch`."""
         self._next = first
         if self._decode is None and self._setting.none_blank(batch):
             self._passed_numbers.add(first, len(batch))

@@ -45,8 +45,8 @@ class PerRecord:
         self._setting = setting
         self._record_errors = record_errors.RecordErrors(out, setting.tracebacks)
 
-    def take(self, first: int, batch: list[bytes]) -> None:
-        """Map records, as `Mapper.take`."""
+    def map_batch(self, first: int, batch: list[bytes]) -> None:
+        """Map records, as `Mapper.map_batch`."""
         made: list[bytes] = []
         out, on_progress, function, decode = (
             self._out,
@@ -114,8 +114,8 @@ class PerBatch:
         self._record_errors = record_errors.RecordErrors(out, setting.tracebacks)
         self._waiting = _Waiting()
 
-    def take(self, first: int, batch: list[bytes]) -> None:
-        """Map records, as `Mapper.take`."""
+    def map_batch(self, first: int, batch: list[bytes]) -> None:
+        """Map records, as `Mapper.map_batch`."""
         waiting, decode = self._waiting, self._decode
         for number, raw in self._setting.numbered(first, batch, self._out):
             try:

@@ -23,7 +23,7 @@ class Mapper(Protocol):
     """Maps records and writes to `Outputs`. Raises any error that ends the attempt. Used by one
     thread."""
 
-    def take(self, first: int, batch: list[bytes]) -> None:
+    def map_batch(self, first: int, batch: list[bytes]) -> None:
         """Map records, given as they are in the file without line ends. `first`: number of the
         first record."""
         ...

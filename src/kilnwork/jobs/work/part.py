@@ -143,7 +143,7 @@ def _feed_mapper(
     with contextlib.closing(mappers.open_mapper(work.mapper, out, place)) as mapper:
         number = work.part.first_line
         for batch in batches:
-            mapper.take(number, batch)
+            mapper.map_batch(number, batch)
             number += len(batch)
         mapper.finish()
 

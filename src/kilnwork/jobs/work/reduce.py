@@ -170,7 +170,9 @@ def _call_function(
     function = function_import.import_function(reducer)
     spec = filejobs.InputSpec(format=_result_format(work))
     decode = values.decoder(spec)
-    given = (decode(line) for block in lines.whole(results) for line in lines.of(block))
+    given = (
+        decode(line) for block in lines.whole_blocks(results) for line in lines.split_block(block)
+    )
     for line in functions.lines_of(function, given, encoding.encoder(text=spec.format is _TEXT)):
         out.printed(line + b"\n")
 

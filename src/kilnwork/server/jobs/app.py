@@ -57,35 +57,35 @@ class App:
         clusters: ports.Clusters,
         *,
         time: clock.Clock,
-        chosen: settings.Settings | None = None,
+        chosen: settings.JobsApiSettings | None = None,
     ) -> None:
-        chosen = chosen or settings.Settings()
+        chosen = chosen or settings.JobsApiSettings()
         self._pool = futures.ThreadPoolExecutor(THREADS, thread_name_prefix="jobs-files")
         store: port.Store = jobs.store
-        self._shared = context.Context(
+        self._shared = context.HandlerContext(
             jobs=jobs,
             rights=rights,
             clusters=clusters,
             clock=time,
             settings=chosen,
-            limits=limits.Limits(chosen, time),
-            room=intake.Room(store),
+            limits=limits.RequestLimits(chosen, time),
+            room=intake.DiskRoom(store),
             pool=self._pool,
         )
         self._files = files.Files(self._shared)
-        found = table(self._shared, self._files)
+        found = make_resources(self._shared, self._files)
         self._jobs, self._job = found[_JOBS], found[_JOB]
         self._router = routing.Router(
             [routing.Route(path, resource) for path, resource in found.items()],
             redirect_slashes=False,
-            default=requests.missing,
+            default=requests.send_not_found,
         )
         self._background = coroutines.BackgroundWork("jobs-api")
-        self._background.start("forget uploads", self._forget())
+        self._background.start("delete stale uploads", self._delete_stale_uploads())
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         """Serve one request (ASGI)."""
-        found = often(scope["path"])
+        found = match_frequent_path(scope["path"])
         if found is None:
             await self._router(scope, receive, send)
         else:
@@ -98,14 +98,14 @@ class App:
         stop = functools.partial(self._pool.shutdown, cancel_futures=True)
         await asyncio.to_thread(stop)
 
-    def forget(self) -> int:
+    def delete_stale(self) -> int:
         """Delete uploads that received nothing for a day; return how many. Blocks."""
-        return self._files.forget()
+        return self._files.delete_stale()
 
-    async def _forget(self) -> None:
+    async def _delete_stale_uploads(self) -> None:
         while True:
             try:
-                count = await self._shared.run(self.forget)
+                count = await self._shared.run(self.delete_stale)
             except Exception:
                 log.exception("old uploads were not removed")
             else:
@@ -114,7 +114,7 @@ class App:
             await asyncio.sleep(FORGET_EVERY_S)
 
 
-def often(path: str) -> dict[str, str] | None:
+def match_frequent_path(path: str) -> dict[str, str] | None:
     """Return what the routing table gives for the two most frequent paths, in a tenth of the time:
     the parameters of `/jobs/{job}`, no parameters for `/jobs`, and None for all other paths."""
     if path == _JOBS:
@@ -123,19 +123,21 @@ def often(path: str) -> dict[str, str] | None:
     return {"job": name} if before == _JOBS and name and name != _OPENAPI else None
 
 
-def table(shared: context.Context, uploaded: files.Files) -> dict[str, requests.Resource]:
+def make_resources(
+    shared: context.HandlerContext, uploaded: files.Files
+) -> dict[str, requests.Resource]:
     """Return the resource of each path. The first match wins, so that frequent paths come first."""
     show, download = job_views.JobViews(shared), downloads.Downloads(shared)
     steer, new = control.Control(shared), submit.Submit(shared, uploaded)
-    page = openapi.Page(shared)
+    page = openapi.OpenApiPage(shared)
     handlers: dict[str, dict[str, requests.Handler]] = {
         f"{_JOBS}/{_OPENAPI}": {"GET": page.document},
-        _JOB: {"GET": show.one, "PATCH": steer.patch, "DELETE": steer.delete},
-        _JOBS: {"GET": show.many, "POST": new.post},
+        _JOB: {"GET": show.show_job, "PATCH": steer.patch, "DELETE": steer.delete},
+        _JOBS: {"GET": show.list_jobs, "POST": new.post},
         "/jobs/{job}/results": {"GET": download.results},
-        "/jobs/{job}/parts": {"GET": show.parts},
+        "/jobs/{job}/parts": {"GET": show.list_parts},
         "/jobs/{job}/errors": {"GET": download.bad_records},
-        "/jobs/{job}/manifest": {"GET": show.manifest},
+        "/jobs/{job}/manifest": {"GET": show.show_manifest},
         "/jobs/{job}/input": {"GET": download.input},
         "/jobs/{job}/watch": {"GET": watch.Watch(shared).watch},
         "/jobs/{job}/cancel": {"POST": steer.cancel},
@@ -144,7 +146,7 @@ def table(shared: context.Context, uploaded: files.Files) -> dict[str, requests.
         "/jobs/{job}/resume": {"POST": steer.resume},
         "/jobs/{job}/retry": {"POST": steer.retry},
         "/jobs/{job}/redrive": {"POST": steer.retry},
-        "/files": {"GET": uploaded.many, "POST": uploaded.post},
+        "/files": {"GET": uploaded.list_uploads, "POST": uploaded.post},
         "/files/{file}": {
             "GET": uploaded.get,
             "HEAD": uploaded.head,

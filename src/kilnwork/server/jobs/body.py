@@ -39,13 +39,13 @@ class Sink(Protocol):
     @property
     def slow(self) -> bool: ...
 
-    def take(self, piece: bytes) -> None:
+    def process(self, piece: bytes) -> None:
         """Process the next bytes."""
         ...
 
 
 def open_body(
-    request: requests.Request, *, limit: int | None = None, unpacks: bool = False
+    request: requests.JobRequest, *, limit: int | None = None, unpacks: bool = False
 ) -> asgi.Body:
     """Return the body of a request, without reading it. A body of more than `limit` bytes is
     refused. `unpacks`: whether its receiver handles the Content-Encoding; other receivers refuse an
@@ -55,7 +55,7 @@ def open_body(
         raise errors.NotImplementedHere(
             f"Transfer-Encoding: {transfer[:100]}: send the body as it is, or chunked"
         )
-    codings = coding(request)
+    codings = content_coding(request)
     if codings and not unpacks:
         raise errors.UnsupportedMediaType(
             f"Content-Encoding: {codings[:100]}: send this body as it is",
@@ -64,13 +64,13 @@ def open_body(
     return request.body(limit=limit)
 
 
-def coding(request: requests.Request) -> str:
+def content_coding(request: requests.JobRequest) -> str:
     """Return the Content-Encoding of a request, or "" if the body is not encoded."""
     found = ",".join(request.headers(b"content-encoding")).replace(" ", "").lower()
     return "" if found == "identity" else found
 
 
-async def pour(
+async def feed_sink(
     body: asgi.Body,
     sink: Sink,
     pool: futures.Executor,
@@ -87,7 +87,7 @@ async def pour(
     """
     batch = await body.batch(BATCH_BYTES)
     if inline and body.ended and len(batch) <= INLINE_BYTES and not _has_gzip(batch):
-        sink.take(batch)
+        sink.process(batch)
         return
     loop = asyncio.get_running_loop()
     taking: asyncio.Future[None] | None = None
@@ -98,15 +98,15 @@ async def pour(
                 await taking
             if turns is not None and (sink.slow or _has_gzip(ready)):
                 taking = None
-                await in_turn(turns, pool, functools.partial(sink.take, ready))
+                await run_in_turn(turns, pool, functools.partial(sink.process, ready))
             else:
-                taking = loop.run_in_executor(pool, sink.take, ready)
+                taking = loop.run_in_executor(pool, sink.process, ready)
             batch = b"" if body.ended else await body.batch(BATCH_BYTES)
         if taking is not None:
             await taking
     except BaseException:
         if taking is not None:
-            await settled(taking)
+            await wait_done(taking)
         raise
     finally:
         taking = None  # else what it raised holds this frame, and that the bytes of the upload
@@ -128,13 +128,15 @@ async def run(pool: futures.Executor | None, work: Callable[[], _T]) -> _T:
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
-        await settled(running)
+        await wait_done(running)
         raise
     finally:
-        del running  # as in `pour`
+        del running  # as in `feed_sink`
 
 
-async def in_turn(turns: asyncio.Semaphore, pool: futures.Executor, work: Callable[[], _T]) -> _T:
+async def run_in_turn(
+    turns: asyncio.Semaphore, pool: futures.Executor, work: Callable[[], _T]
+) -> _T:
     """Run work as `run` does, once a turn is free. Raises TooManyRequests if none is free within
     `TURN_S`."""
     try:
@@ -151,7 +153,7 @@ async def in_turn(turns: asyncio.Semaphore, pool: futures.Executor, work: Callab
         turns.release()
 
 
-async def settled(work: asyncio.Future[Any]) -> None:
+async def wait_done(work: asyncio.Future[Any]) -> None:
     """Wait until a thread has ended, whatever its outcome, even if the waiting coroutine is
     cancelled."""
     while not work.done():

@@ -39,16 +39,16 @@ _KNOWN_S = 1.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Context:
+class HandlerContext:
     """The service, the store, authorization, and tools of this package."""
 
     jobs: service.FileJobs
     rights: ports.Rights
     clusters: ports.Clusters
     clock: clock.Clock
-    settings: settings.Settings
-    limits: limits.Limits
-    room: intake.Room
+    settings: settings.JobsApiSettings
+    limits: limits.RequestLimits
+    room: intake.DiskRoom
     pool: futures.Executor
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_SLOW_AT_ONCE))
     _cache: OrderedDict[tuple[bytes, int], bytes] = field(default_factory=OrderedDict)
@@ -59,7 +59,7 @@ class Context:
         """The store of all files."""
         return self.jobs.store
 
-    async def check(self, request: requests.Request, verb: str, *, name: str = "") -> str:
+    async def check(self, request: requests.JobRequest, verb: str, *, name: str = "") -> str:
         """Return the namespace if the caller may do `verb` on jobs there. Raises 401, 403."""
         namespace = request.namespace
         if request.user is None:
@@ -73,17 +73,17 @@ class Context:
             raise errors.Forbidden(refused)
         return namespace
 
-    async def check_everywhere(self, request: requests.Request, verb: str) -> None:
+    async def check_everywhere(self, request: requests.JobRequest, verb: str) -> None:
         """Check that the caller may do `verb` in all namespaces. A namespace in the request is
         ignored, as in `kubectl get -A`. Raises 400, 401, 403."""
-        self.only_token(request)
+        self.require_token(request)
         _ = request.namespace  # must be one, for all that
         question = ports.Question(verb=verb, namespace="", resource=requests.RESOURCE)
         refused = await self.rights.refusal(request.user, question)
         if refused is not None:
             raise errors.Forbidden(refused)
 
-    def _check_anonymous(self, request: requests.Request, namespace: str) -> None:
+    def _check_anonymous(self, request: requests.JobRequest, namespace: str) -> None:
         """Check that a caller without a token may be served. The system that we replace did not
         authenticate callers. Under `--source-compat`, callers without a token may come by the
         loopback port only, and not through a page in a browser, which may post forms here (Origin,
@@ -98,9 +98,9 @@ class Context:
             and all(request.header(name) is None for name in _OF_A_USER)
         )
         if not good:
-            raise unauthorized()
+            raise unauthorized_error()
 
-    async def job(self, request: requests.Request, verb: str) -> model.JobView:
+    async def find_job(self, request: requests.JobRequest, verb: str) -> model.JobView:
         """Return the job that the path names. Raises 401, 403, 404."""
         ref = request.param("job")
         namespace = await self.check(request, verb, name=ref)
@@ -137,7 +137,7 @@ class Context:
         self._places[namespace] = (now + _KNOWN_S, known)
         return known
 
-    def only_token(self, request: requests.Request) -> None:
+    def require_token(self, request: requests.JobRequest) -> None:
         """Raise Unauthorized for callers without a token: they may use only what the replaced
         system offered."""
         if request.user is None:
@@ -151,9 +151,9 @@ class Context:
     async def in_turn(self, work: Callable[[], _T]) -> _T:
         """Run work that needs much of Python's lock; only a few of these run at once. Raises
         TooManyRequests."""
-        return await body.in_turn(self.turns, self.pool, work)
+        return await body.run_in_turn(self.turns, self.pool, work)
 
-    def document(self, view: model.JobView, *, warnings: Sequence[str] = ()) -> bytes:
+    def encode_document(self, view: model.JobView, *, warnings: Sequence[str] = ()) -> bytes:
         """Return the JSON document of a job: the same bytes for the same version. `warnings`:
         replace those of the document, for a request with additional warnings."""
         if warnings:
@@ -169,44 +169,44 @@ class Context:
                 self._cache.popitem(last=False)
         return found
 
-    def progress(self, view: model.JobView) -> dict[str, object]:
+    def progress_members(self, view: model.JobView) -> dict[str, object]:
         """Return the members of a 409 that show the progress of a job."""
         found = documents.progress(view, now=self.clock.wall())
         return {"phase": view.phase, "progress": msgspec.to_builtins(found)}
 
-    async def send(
+    async def send_job(
         self,
-        request: requests.Request,
+        request: requests.JobRequest,
         response: asgi.Response,
         view: model.JobView,
         *,
         status: int = 200,
     ) -> None:
         """Send the document of a job, or 304 if the client has it."""
-        etag = tag(view)
+        etag = job_etag(view)
         header = (b"etag", etag.encode())
-        if status == 200 and ranges.matches(request.header(b"if-none-match"), etag):
+        if status == 200 and ranges.matches_any(request.header(b"if-none-match"), etag):
             await response.empty(304, (header,))
             return
-        await response.send(status, asgi.JSON, self.document(view), headers=(header,))
+        await response.send(status, asgi.JSON, self.encode_document(view), headers=(header,))
 
 
-def tag(view: model.JobView) -> str:
+def job_etag(view: model.JobView) -> str:
     """Return the entity tag of a job's document; versions increase with each change."""
     return f'"{view.uuid.hex()}-{view.version}"'
 
 
-def location(view: model.JobView) -> bytes:
+def job_location(view: model.JobView) -> bytes:
     """Return the URL path of a job."""
-    return f"/jobs/{parse.quote(view.id)}{suffix(view.namespace)}".encode()
+    return f"/jobs/{parse.quote(view.id)}{namespace_query(view.namespace)}".encode()
 
 
-def suffix(namespace: str) -> str:
+def namespace_query(namespace: str) -> str:
     """Return the namespace as a query string, or "" for the default namespace."""
     return "" if namespace == requests.DEFAULT_NAMESPACE else f"?namespace={namespace}"
 
 
-def unauthorized(what: str = "this") -> errors.Unauthorized:
+def unauthorized_error(what: str = "this") -> errors.Unauthorized:
     """Return a 401 that says which credential to send (RFC 6750 §3)."""
     return errors.Unauthorized(
         f"{what} needs a token that is known here: send Authorization: Bearer TOKEN "

@@ -50,41 +50,41 @@ class Whole(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 class Control:
     """Handlers of these operations."""
 
-    def __init__(self, shared: context.Context) -> None:
+    def __init__(self, shared: context.HandlerContext) -> None:
         self._shared = shared
 
-    async def cancel(self, request: requests.Request, response: asgi.Response) -> None:
+    async def cancel(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """POST /jobs/ID/cancel."""
 
         async def cancelled(namespace: str, job: str) -> model.JobView:
             return await self._shared.jobs.cancel(namespace, job, message="cancelled by a user")
 
-        await self._act(request, response, cancelled)
+        await self._run_action(request, response, cancelled)
 
-    async def suspend(self, request: requests.Request, response: asgi.Response) -> None:
+    async def suspend(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """POST /jobs/ID/suspend; formerly /jobs/ID/pause, which still works."""
-        await self._act(request, response, self._shared.jobs.pause)
+        await self._run_action(request, response, self._shared.jobs.pause)
 
-    async def resume(self, request: requests.Request, response: asgi.Response) -> None:
+    async def resume(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """POST /jobs/ID/resume."""
-        await self._act(request, response, self._shared.jobs.resume)
+        await self._run_action(request, response, self._shared.jobs.resume)
 
-    async def retry(self, request: requests.Request, response: asgi.Response) -> None:
+    async def retry(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """POST /jobs/ID/retry runs again what failed; formerly /jobs/ID/redrive, which still
         works."""
-        await self._act(request, response, self._shared.jobs.redrive)
+        await self._run_action(request, response, self._shared.jobs.redrive)
 
-    async def _act(
-        self, request: requests.Request, response: asgi.Response, action: Action
+    async def _run_action(
+        self, request: requests.JobRequest, response: asgi.Response, action: Action
     ) -> None:
-        view = await self._found(request, "patch")
+        view = await self._find_job(request, "patch")
         if (await body.open_body(request).read(limit=PATCH_BYTES)).strip() not in _NOTHING:
             raise errors.BadRequest("this call takes no body: send none, or {}")
-        await self._shared.send(
+        await self._shared.send_job(
             request, response, await action(view.namespace, view.id), status=202
         )
 
-    async def patch(self, request: requests.Request, response: asgi.Response) -> None:
+    async def patch(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """PATCH /jobs/ID."""
         kind = (request.header(b"content-type") or MERGE_PATCH).split(";")[0].strip().lower()
         if kind not in (MERGE_PATCH, asgi.JSON):
@@ -92,30 +92,30 @@ class Control:
                 f"Content-Type: {kind[:100]}: send {MERGE_PATCH}",
                 headers=((b"accept-patch", MERGE_PATCH.encode()),),
             )
-        view = await self._found(request, "patch")
-        change = _change(await body.open_body(request).read(limit=PATCH_BYTES))
+        view = await self._find_job(request, "patch")
+        change = _parse_change(await body.open_body(request).read(limit=PATCH_BYTES))
         after = await self._shared.jobs.adjust(view.namespace, view.id, change)
-        await self._shared.send(request, response, after)
+        await self._shared.send_job(request, response, after)
 
-    async def delete(self, request: requests.Request, response: asgi.Response) -> None:
+    async def delete(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """DELETE /jobs/ID. The job is invisible at once; its files are deleted soon after."""
-        request.only()
-        view = await self._shared.job(request, "delete")
-        ranges.check_match(request.header(b"if-match"), context.tag(view))
+        request.check_known()
+        view = await self._shared.find_job(request, "delete")
+        ranges.check_match(request.header(b"if-match"), context.job_etag(view))
         await self._shared.jobs.delete(view.namespace, view.id)
         await response.empty(202, ((b"content-length", b"0"),))
 
-    async def _found(self, request: requests.Request, verb: str) -> model.JobView:
-        self._shared.only_token(request)
-        request.only()
-        view = await self._shared.job(request, verb)
-        ranges.check_match(request.header(b"if-match"), context.tag(view))
+    async def _find_job(self, request: requests.JobRequest, verb: str) -> model.JobView:
+        self._shared.require_token(request)
+        request.check_known()
+        view = await self._shared.find_job(request, verb)
+        ranges.check_match(request.header(b"if-match"), context.job_etag(view))
         return view
 
 
-def _change(data: bytes) -> model.Adjustment:
+def _parse_change(data: bytes) -> model.Adjustment:
     try:
-        given = strict_json.whole(strict_json.decoded(data))
+        given = strict_json.to_integers(strict_json.decode_object(data))
         if "spec" in given:
             patch = msgspec.convert(given, Whole).spec
         else:

@@ -16,13 +16,13 @@ from kilnwork.server.jobs import ignored_fields, source_sizing
 _SUCCEEDED = filejobs.FileJobPhase.SUCCEEDED
 
 
-class Document(
+class JsonDocument(
     msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True, gc=False
 ):
     """Base class of documents."""
 
 
-class FileFacts(Document, frozen=True, kw_only=True):
+class FileFacts(JsonDocument, frozen=True, kw_only=True):
     """A file that can be downloaded. `lines`: number of its line ends."""
 
     bytes: int
@@ -30,7 +30,7 @@ class FileFacts(Document, frozen=True, kw_only=True):
     sha256: str
 
 
-class Progress(Document, frozen=True, kw_only=True):
+class Progress(JsonDocument, frozen=True, kw_only=True):
     """Progress of a job. `fraction`: share of the bytes of its input that are in finished parts;
     `parts`: counts by state; `recordsPerSecond`: average since the start; `etaSeconds`: remaining
     time at that rate."""
@@ -41,7 +41,7 @@ class Progress(Document, frozen=True, kw_only=True):
     eta_seconds: float | None = None
 
 
-class JobDocument(Document, frozen=True, kw_only=True):
+class JobDocument(JsonDocument, frozen=True, kw_only=True):
     """A job.
 
     `status`: `Not Started`, `Pending`, `Complete` or `Failed`, as in the source system; `phase` is
@@ -88,7 +88,7 @@ class JobDocument(Document, frozen=True, kw_only=True):
     spec: filejobs.FileJobSpec
 
 
-class PartDocument(Document, frozen=True, kw_only=True):
+class PartDocument(JsonDocument, frozen=True, kw_only=True):
     """A part of a job's input: bytes `start` to `end` (exclusive), and its state.
 
     `attempt`, `worker`: of the newest attempt. `task`: id of its task in the journal, for `kiln
@@ -119,7 +119,7 @@ class ManifestFile(FileFacts, frozen=True, kw_only=True):
     key: str
 
 
-class ManifestPart(Document, frozen=True, kw_only=True):
+class ManifestPart(JsonDocument, frozen=True, kw_only=True):
     """A part, and how it ended: `outcome`, `result` and `errors` are present once it has.
 
     `crc32`: of bytes `start` to `end` (exclusive) of the input, eight hex digits (zlib).
@@ -139,7 +139,7 @@ class ManifestPart(Document, frozen=True, kw_only=True):
     message: str = ""
 
 
-class ManifestDocument(Document, frozen=True, kw_only=True):
+class ManifestDocument(JsonDocument, frozen=True, kw_only=True):
     """The parts of a job's input, and their results."""
 
     format: filejobs.Format

@@ -21,47 +21,47 @@ NDJSON = "application/x-ndjson"
 class Downloads:
     """Handlers of downloads."""
 
-    def __init__(self, shared: context.Context) -> None:
+    def __init__(self, shared: context.HandlerContext) -> None:
         self._shared = shared
 
-    async def results(self, request: requests.Request, response: asgi.Response) -> None:
+    async def results(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """GET /jobs/ID/results: the whole result once it is published; with `part=N`, the result of
         that part; with `partial=true`, the results of the parts that have succeeded so far."""
-        request.only("part", "partial")
+        request.check_known("part", "partial")
         if "part" in request.query and "partial" in request.query:
             raise errors.BadRequest("part and partial: give one of them")
-        view = await self._shared.job(request, "get")
+        view = await self._shared.find_job(request, "get")
         number, partial, whole = _part_number(request), request.flag("partial"), ""
         if number is not None:
             found = [await self._part(view, number)]
         elif partial:
-            found = await self._committed(view, errors_too=False)
+            found = await self._committed_files(view, errors_too=False)
         elif view.progress.output is None:
-            raise self._incomplete(view)
+            raise self._incomplete_error(view)
         elif view.progress.output.key == filejobs.OUTPUTS:
-            found = await self._committed(view, errors_too=False)
+            found = await self._committed_files(view, errors_too=False)
             whole = view.progress.output.sha256
         else:
-            found = [file_bodies.of_file(view, view.progress.output)]
+            found = [file_bodies.piece_of_file(view, view.progress.output)]
         await self._send(request, response, found, whole=whole)
 
-    async def bad_records(self, request: requests.Request, response: asgi.Response) -> None:
+    async def bad_records(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """GET /jobs/ID/errors: one line per bad record, in order; with `partial=true`, those so
         far."""
-        self._shared.only_token(request)
-        request.only("partial")
-        view = await self._shared.job(request, "get")
+        self._shared.require_token(request)
+        request.check_known("partial")
+        view = await self._shared.find_job(request, "get")
         partial = request.flag("partial")
         if not view.phase.final and not partial:
-            raise self._incomplete(view)
-        found = await self._committed(view, errors_too=True)
+            raise self._incomplete_error(view)
+        found = await self._committed_files(view, errors_too=True)
         await self._send(request, response, found)
 
-    async def input(self, request: requests.Request, response: asgi.Response) -> None:
+    async def input(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """GET /jobs/ID/input: the stored input."""
-        self._shared.only_token(request)
-        request.only()
-        view = await self._shared.job(request, "get")
+        self._shared.require_token(request)
+        request.check_known()
+        view = await self._shared.find_job(request, "get")
         small = self._shared.jobs.small_input(view.namespace, view.id)
         key = f"{view.directory}/{model.DIRECTORY_INPUT}"
         await self._send(
@@ -78,22 +78,24 @@ class Downloads:
                 raise errors.BadRequest(text)
             raise errors.NotFound(text)
         if part.commit is not None and part.commit.output is not None:
-            return file_bodies.of_file(view, part.commit.output)
+            return file_bodies.piece_of_file(view, part.commit.output)
         raise errors.Conflict(
             f"part {number} is {part.state}: {part.message or 'it has no result yet'}",
-            members=self._shared.progress(view),
+            members=self._shared.progress_members(view),
         )
 
-    async def _committed(self, view: model.JobView, *, errors_too: bool) -> list[file_bodies.Piece]:
+    async def _committed_files(
+        self, view: model.JobView, *, errors_too: bool
+    ) -> list[file_bodies.Piece]:
         commits = await self._shared.jobs.commits(view.namespace, view.id)
         if errors_too:
             found = [one.errors for one in commits]
         else:
             good = filejobs.PartOutcome.SUCCEEDED
             found = [one.output if one.outcome == good else None for one in commits]
-        return [file_bodies.of_file(view, one) for one in found if one is not None]
+        return [file_bodies.piece_of_file(view, one) for one in found if one is not None]
 
-    def _incomplete(self, view: model.JobView) -> errors.Conflict:
+    def _incomplete_error(self, view: model.JobView) -> errors.Conflict:
         if view.phase.final:
             text = (
                 f"job {view.id} is {view.phase} and has no result: {view.message or view.reason}. "
@@ -102,11 +104,11 @@ class Downloads:
         else:
             done, parts = view.parts.succeeded, view.parts.total
             text = f"job {view.id} is {view.phase}: {done} of {parts} parts are done"
-        return errors.Conflict(text, members=self._shared.progress(view))
+        return errors.Conflict(text, members=self._shared.progress_members(view))
 
     async def _send(
         self,
-        request: requests.Request,
+        request: requests.JobRequest,
         response: asgi.Response,
         found: Sequence[file_bodies.Piece],
         *,
@@ -123,7 +125,7 @@ class Downloads:
         )
 
 
-async def taken(request: requests.Request) -> None:
+async def wait_until_read(request: requests.JobRequest) -> None:
     """Wait until the client has read a response, and disconnect it if it does not."""
     try:
         async with asyncio.timeout(file_bodies.STALL_S):
@@ -133,7 +135,7 @@ async def taken(request: requests.Request) -> None:
         raise asgi.Disconnected from error
 
 
-def _part_number(request: requests.Request) -> int | None:
+def _part_number(request: requests.JobRequest) -> int | None:
     """Return the number of the part. The source system took 0, negative numbers and other texts for
     all parts; these are refused here."""
     return request.number("part", least=1, most=filejobs.MAX_PARTS)

@@ -42,7 +42,7 @@ class Piece(NamedTuple):
     small: bytes | None = None
 
 
-class Joined:
+class JoinedReader:
     """Bytes `start` to `end` of several files, read as one. Methods block; not thread-safe."""
 
     def __init__(self, store: port.Store, pieces: Sequence[Piece], *, start: int, end: int) -> None:
@@ -130,13 +130,13 @@ async def send(
     etag = f'"{body.whole}"' if body.whole else _tag(body.pieces)
     size = sum(piece.size for piece in body.pieces)
     head = [(b"etag", etag.encode()), (b"accept-ranges", b"bytes")]
-    if ranges.matches(request.header(b"if-none-match"), etag):
+    if ranges.matches_any(request.header(b"if-none-match"), etag):
         await response.empty(304, head)
         return
     ranges.check_match(request.header(b"if-match"), etag)
     span = None
     if request.method == "GET":
-        span = ranges.wanted(
+        span = ranges.parse_range(
             request.header(b"range"), size=size, if_range=request.header(b"if-range"), etag=etag
         )
     if span is not None:
@@ -144,7 +144,7 @@ async def send(
     status = 200 if span is None else 206
     start, end = span or (0, size)
     with contextlib.nullcontext() if request.method == "HEAD" else slot:
-        reading = Joined(store, body.pieces, start=start, end=end)
+        reading = JoinedReader(store, body.pieces, start=start, end=end)
         try:
             await bodies.run(pool, reading.open)
             await response.start(status, body.content_type, length=end - start, headers=head)
@@ -156,7 +156,7 @@ async def send(
 async def _copy(
     request: asgi.Request,
     response: asgi.Response,
-    reading: Joined,
+    reading: JoinedReader,
     *,
     pool: futures.Executor | None,
 ) -> None:
@@ -185,10 +185,10 @@ async def _copy(
         await request.cut()
         raise asgi.Disconnected from error
     finally:
-        await bodies.settled(coming)
+        await bodies.wait_done(coming)
 
 
-def of_file(view: model.JobView, found: filejobs.StoredFile) -> Piece:
+def piece_of_file(view: model.JobView, found: filejobs.StoredFile) -> Piece:
     """Return the piece for a file that a job has written."""
     return Piece(f"{view.directory}/{found.key}", found.bytes, found.sha256)
 

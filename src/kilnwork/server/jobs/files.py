@@ -57,7 +57,7 @@ class Upload(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw
     expiration_time: str
 
 
-class _Asked(NamedTuple):
+class _UploadRequest(NamedTuple):
     """What a request states about the upload. `complete`: it ends with this body."""
 
     complete: bool
@@ -67,37 +67,37 @@ class _Asked(NamedTuple):
 class Files:
     """Handlers of uploads."""
 
-    def __init__(self, shared: context.Context) -> None:
+    def __init__(self, shared: context.HandlerContext) -> None:
         self._shared = shared
         self._uploads = uploads.Uploads(shared.store)
         self._quotas = quotas.Quotas(self._uploads, shared.settings, shared.room)
 
-    async def post(self, request: requests.Request, response: asgi.Response) -> None:
+    async def post(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """POST /files: create an upload, with all, some or none of its bytes."""
         namespace = await self._check(request, "create")
         self._shared.check_namespace(namespace)
-        asked = _asked(request, default=True)
+        asked = _parse_headers(request, default=True)
         kind = (request.header(b"content-type") or "").lower()
         if kind.startswith("multipart/"):
             raise errors.UnsupportedMediaType(
                 "a file comes here as the raw body (curl -T FILE -X POST); forms go to /jobs"
             )
         await self._load()
-        self._quotas.begin(request.user_name)
+        self._quotas.check_count(request.user_name)
         incoming = self._body(request, None, asked)
         new = self._shared.jobs.new_id().dashed
-        state = uploads.State(
+        state = uploads.UploadState(
             created=self._shared.clock.wall(), user=request.user_name, length=asked.length
         )
         with self._shared.limits.upload(request.user_name):
             upload = await self._shared.run(lambda: self._uploads.begin(namespace, new, state))
-            self._quotas.note(upload)
+            self._quotas.record_upload(upload)
             after = await self._append(upload, incoming, asked)
-        where = f"/files/{new}{context.suffix(namespace)}".encode()
+        where = f"/files/{new}{context.namespace_query(namespace)}".encode()
         more = (*_headers(after), (b"location", where), (b"upload-limit", self._limit()))
-        await response.send(201, asgi.JSON, _encoded(after), headers=more)
+        await response.send(201, asgi.JSON, _encode(after), headers=more)
 
-    async def patch(self, request: requests.Request, response: asgi.Response) -> None:
+    async def patch(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """PATCH /files/ID: append bytes at `Upload-Offset`."""
         kind = (request.header(b"content-type") or "").split(";")[0].strip().lower()
         if kind not in (PARTIAL, "application/octet-stream", ""):
@@ -109,101 +109,101 @@ class Files:
         offset = _number(request, b"upload-offset")
         if offset is None:
             raise errors.BadRequest("Upload-Offset is missing: HEAD tells from where to go on")
-        asked = _asked(request, default=False)
+        asked = _parse_headers(request, default=False)
         if upload.state.complete:
             raise _CompletedUpload(f"file {upload.id} is complete", headers=_headers(upload))
         if offset != upload.offset:
             raise _mismatch(upload, offset)
-        asked = _agreed(upload, asked)
+        asked = _check_length(upload, asked)
         await self._load()
         incoming = self._body(request, upload, asked)
         with self._shared.limits.upload(request.user_name):
             after = await self._append(upload, incoming, asked)
         if after.state.complete:
-            await response.send(200, asgi.JSON, _encoded(after), headers=_headers(after))
+            await response.send(200, asgi.JSON, _encode(after), headers=_headers(after))
         else:
             await response.empty(204, _headers(after))
 
-    async def head(self, request: requests.Request, response: asgi.Response) -> None:
+    async def head(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """HEAD /files/ID: how many bytes are stored."""
         upload = await self._find(request, "get")
         more = (*_headers(upload), (b"upload-limit", self._limit()))
         await response.empty(204, more)
 
-    async def get(self, request: requests.Request, response: asgi.Response) -> None:
+    async def get(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """GET /files/ID: the upload as a document."""
         upload = await self._find(request, "get")
-        await response.send(200, asgi.JSON, _encoded(upload), headers=_headers(upload))
+        await response.send(200, asgi.JSON, _encode(upload), headers=_headers(upload))
 
-    async def many(self, request: requests.Request, response: asgi.Response) -> None:
+    async def list_uploads(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """GET /files: all uploads of a namespace, in no particular order."""
         namespace = await self._check(request, "list")
 
         def read() -> list[Upload]:
-            return [_shown(one) for one in self._uploads.list(namespace)]
+            return [_to_document(one) for one in self._uploads.list(namespace)]
 
         await response.send(
             200, asgi.JSON, msgspec.json.encode(await self._shared.run(read)) + b"\n"
         )
 
-    async def delete(self, request: requests.Request, response: asgi.Response) -> None:
+    async def delete(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """DELETE /files/ID."""
         upload = await self._find(request, "delete")
         await self._shared.run(lambda: self._uploads.remove(upload))
-        self._quotas.drop(upload)
+        self._quotas.drop_upload(upload)
         await response.empty(204)
 
-    async def give(
-        self, request: requests.Request, ref: str, target: intake.Input, *, place: str | None
-    ) -> intake.Input | referenced_input.Referred:
+    async def use_as_input(
+        self, request: requests.JobRequest, ref: str, target: intake.JobInput, *, place: str | None
+    ) -> intake.JobInput | referenced_input.ReferencedInput:
         """Use a complete file as a job's input: either copied into `target`, or where it is, if it
         can be linked at the key `place`. With `place` None it is only indexed.
 
         Raises NotFound, and Conflict while it is incomplete.
         """
-        upload = await self.check(request.namespace, ref)
+        upload = await self.find_upload(request.namespace, ref)
         if not upload.state.complete:
             raise errors.Conflict(
                 f"file {upload.id} is not complete: {upload.offset:,} bytes have come. Send the "
                 "rest, the last of it with Upload-Complete: ?1"
             )
         try:
-            return await self._given(request, upload, target, place=place)
+            return await self._copy_or_index(request, upload, target, place=place)
         except (data_errors.ObjectMissing, data_errors.FileChanged) as error:
-            raise uploads.lacking(upload) from error
+            raise uploads.incomplete_upload_error(upload) from error
 
-    async def _given(
+    async def _copy_or_index(
         self,
-        request: requests.Request,
-        upload: uploads.Kept,
-        target: intake.Input,
+        request: requests.JobRequest,
+        upload: uploads.StoredUpload,
+        target: intake.JobInput,
         *,
         place: str | None,
-    ) -> intake.Input | referenced_input.Referred:
+    ) -> intake.JobInput | referenced_input.ReferencedInput:
         most = self._shared.settings.most_stored_bytes
         if upload.offset > body.INLINE_BYTES and (most is None or upload.offset <= most):
-            found = await self._referred(request, upload, target.spec, place=place)
+            found = await self._index_in_place(request, upload, target.spec, place=place)
             if found is not None:
                 return found
         pieces, copied = upload.bytes.read(), 0
-        while count := await self._shared.in_turn(lambda: _copied(pieces, target)):
+        while count := await self._shared.in_turn(lambda: _copy_pieces(pieces, target)):
             copied += count
-            await _still_there(request)
+            await _check_connected(request)
         if not upload.whole or copied != upload.offset:
-            raise uploads.lacking(upload)
+            raise uploads.incomplete_upload_error(upload)
         return target
 
-    async def _referred(
+    async def _index_in_place(
         self,
-        request: requests.Request,
-        upload: uploads.Kept,
+        request: requests.JobRequest,
+        upload: uploads.StoredUpload,
         spec: filejobs.FileJobSpec,
         *,
         place: str | None,
-    ) -> referenced_input.Referred | None:
+    ) -> referenced_input.ReferencedInput | None:
         """Index the upload where it is. Return None if it has to be copied like a body."""
         kept = upload.bytes
-        if not isinstance(kept, local_resumable.LocalGrowing):
+        if not isinstance(kept, local_resumable.LocalResumableUpload):
             return None
         with contextlib.ExitStack() as opened:
             descriptor = await self._shared.run(kept.open)
@@ -213,36 +213,38 @@ class Files:
             ):
                 return None
             indexing = opened.enter_context(stored_index.Indexing(descriptor, spec))
-            while await self._shared.in_turn(lambda: indexing.go(_STEP_BYTES)):
-                await _still_there(request)
+            while await self._shared.in_turn(lambda: indexing.index_bytes(_STEP_BYTES)):
+                await _check_connected(request)
             manifest = await self._shared.in_turn(indexing.finish)
         if not upload.whole or manifest.bytes != upload.offset:
-            raise uploads.lacking(upload)
-        return referenced_input.Referred(upload, kept, spec=spec, manifest=manifest, place=place)
+            raise uploads.incomplete_upload_error(upload)
+        return referenced_input.ReferencedInput(
+            upload, kept, spec=spec, manifest=manifest, place=place
+        )
 
-    def forget(self) -> int:
+    def delete_stale(self) -> int:
         """Delete uploads that received nothing for a day; return how many. Blocks."""
-        count = self._uploads.forget(before=self._shared.jobs.ages.old_before(uploads.KEEP_S))
+        count = self._uploads.delete_stale(before=self._shared.jobs.ages.old_before(uploads.KEEP_S))
         self._quotas.forget()
         return count
 
     async def _append(
-        self, upload: uploads.Kept, incoming: asgi.Body, asked: _Asked
-    ) -> uploads.Kept:
+        self, upload: uploads.StoredUpload, incoming: asgi.Body, asked: _UploadRequest
+    ) -> uploads.StoredUpload:
         """Append the body to the upload. If the body breaks off, the bytes that have arrived are
         kept."""
         appender = await self._shared.run(lambda: resumable.append(upload.bytes, upload.offset))
         sink = _Appending(appender)
         try:
-            await body.pour(incoming, sink, self._shared.pool, inline=False)
+            await body.feed_sink(incoming, sink, self._shared.pool, inline=False)
         except data_errors.StoreError:
             await self._shared.run(appender.abort)
             raise
         except BaseException:
-            offset = await self._shared.run(appender.keep)
-            self._quotas.note(upload._replace(offset=offset))
+            offset = await self._shared.run(appender.commit)
+            self._quotas.record_upload(upload._replace(offset=offset))
             raise
-        offset = await self._shared.run(appender.keep)
+        offset = await self._shared.run(appender.commit)
         if asked.complete and asked.length is not None and offset != asked.length:
             raise _InconsistentLength(
                 f"the upload is said to be complete with {offset:,} bytes, and to have "
@@ -253,7 +255,7 @@ class Files:
         upload = upload._replace(offset=offset, touched=self._shared.clock.wall())
         if state != upload.state:
             upload = await self._shared.run(lambda: self._uploads.save(upload, state))
-        self._quotas.note(upload)
+        self._quotas.record_upload(upload)
         return upload
 
     async def _load(self) -> None:
@@ -261,7 +263,10 @@ class Files:
             await self._shared.run(self._quotas.load)
 
     def _body(
-        self, request: requests.Request, upload: uploads.Kept | None, asked: _Asked
+        self,
+        request: requests.JobRequest,
+        upload: uploads.StoredUpload | None,
+        asked: _UploadRequest,
     ) -> asgi.Body:
         """Return the body sent for an upload; `upload` is None for a new one."""
         at = 0 if upload is None else upload.offset
@@ -275,26 +280,26 @@ class Files:
         size = max(body.open_body(request, limit=most).length or 0, (asked.length or 0) - at)
         self._shared.room.check(size)
         user, ref = (request.user_name, None) if upload is None else (upload.state.user, upload.id)
-        left = self._quotas.left(user, ref, offset=at, size=size)
+        left = self._quotas.remaining_bytes(user, ref, offset=at, size=size)
         bounds = [bound for bound in (most, left) if bound is not None]
         return body.open_body(request, limit=min(bounds, default=None))
 
-    async def check(self, namespace: str, ref: str) -> uploads.Kept:
+    async def find_upload(self, namespace: str, ref: str) -> uploads.StoredUpload:
         """Return the upload with this id. Raises NotFound."""
         upload = await self._shared.run(lambda: self._uploads.find(namespace, ref))
         if upload is None:
-            raise uploads.no_file(ref, namespace)
+            raise uploads.missing_upload_error(ref, namespace)
         return upload
 
-    async def _check(self, request: requests.Request, verb: str, *, name: str = "") -> str:
-        self._shared.only_token(request)
-        request.only()
+    async def _check(self, request: requests.JobRequest, verb: str, *, name: str = "") -> str:
+        self._shared.require_token(request)
+        request.check_known()
         return await self._shared.check(request, verb, name=name)
 
-    async def _find(self, request: requests.Request, verb: str) -> uploads.Kept:
+    async def _find(self, request: requests.JobRequest, verb: str) -> uploads.StoredUpload:
         ref = request.param("file")
         namespace = await self._check(request, verb, name=ref)
-        return await self.check(namespace, ref)
+        return await self.find_upload(namespace, ref)
 
     def _limit(self) -> bytes:
         most = self._shared.settings.most_body_bytes
@@ -310,36 +315,36 @@ class _Appending:
     def __init__(self, appender: resumable.Appender) -> None:
         self._appender = appender
 
-    def take(self, piece: bytes) -> None:
+    def process(self, piece: bytes) -> None:
         self._appender.write(piece)
 
 
-async def _still_there(request: requests.Request) -> None:
+async def _check_connected(request: requests.JobRequest) -> None:
     """Raise `Disconnected` if the client has disconnected."""
     if await request.disconnected(within_s=0):
         raise asgi.Disconnected
 
 
-def _copied(pieces: Iterator[bytes], target: intake.Input) -> int:
+def _copy_pieces(pieces: Iterator[bytes], target: intake.JobInput) -> int:
     """Copy some pieces; return the number of bytes, 0 when there are no more."""
     count = 0
     for piece in pieces:
-        target.take(piece)
+        target.process(piece)
         count += len(piece)
         if count >= (_SLOW_STEP_BYTES if target.slow else _STEP_BYTES):
             break
     return count
 
 
-def _asked(request: requests.Request, *, default: bool) -> _Asked:
+def _parse_headers(request: requests.JobRequest, *, default: bool) -> _UploadRequest:
     text = request.header(b"upload-complete")
     known = {None: default, "?1": True, "?0": False}
     if text not in known:
         raise errors.BadRequest(f"Upload-Complete: {str(text)[:50]}: write ?1 or ?0")
-    return _Asked(known[text], _number(request, b"upload-length"))
+    return _UploadRequest(known[text], _number(request, b"upload-length"))
 
 
-def _number(request: requests.Request, name: bytes) -> int | None:
+def _number(request: requests.JobRequest, name: bytes) -> int | None:
     text = request.header(name)
     if text is None:
         return None
@@ -349,7 +354,7 @@ def _number(request: requests.Request, name: bytes) -> int | None:
     return int(text)
 
 
-def _agreed(upload: uploads.Kept, asked: _Asked) -> _Asked:
+def _check_length(upload: uploads.StoredUpload, asked: _UploadRequest) -> _UploadRequest:
     """Return the request's statements with the length that was stated before. Raises if they
     differ."""
     known = upload.state.length
@@ -362,7 +367,7 @@ def _agreed(upload: uploads.Kept, asked: _Asked) -> _Asked:
     return asked._replace(length=known)
 
 
-def _mismatch(upload: uploads.Kept, offset: int) -> errors.Conflict:
+def _mismatch(upload: uploads.StoredUpload, offset: int) -> errors.Conflict:
     return _MismatchingOffset(
         f"Upload-Offset: {offset}: {upload.offset} bytes have come, go on from there",
         members={"expected-offset": upload.offset, "provided-offset": offset},
@@ -370,7 +375,7 @@ def _mismatch(upload: uploads.Kept, offset: int) -> errors.Conflict:
     )
 
 
-def _headers(upload: uploads.Kept) -> tuple[tuple[bytes, bytes], ...]:
+def _headers(upload: uploads.StoredUpload) -> tuple[tuple[bytes, bytes], ...]:
     found = [
         (b"upload-offset", str(upload.offset).encode()),
         (b"upload-complete", b"?1" if upload.state.complete else b"?0"),
@@ -380,7 +385,7 @@ def _headers(upload: uploads.Kept) -> tuple[tuple[bytes, bytes], ...]:
     return tuple(found)
 
 
-def _shown(upload: uploads.Kept) -> Upload:
+def _to_document(upload: uploads.StoredUpload) -> Upload:
     return Upload(
         id=upload.id,
         namespace=upload.namespace,
@@ -392,5 +397,5 @@ def _shown(upload: uploads.Kept) -> Upload:
     )
 
 
-def _encoded(upload: uploads.Kept) -> bytes:
-    return msgspec.json.encode(_shown(upload)) + b"\n"
+def _encode(upload: uploads.StoredUpload) -> bytes:
+    return msgspec.json.encode(_to_document(upload)) + b"\n"

@@ -20,7 +20,7 @@ from kilnwork.server.jobs import body, settings
 MIB = 1 << 20
 
 
-class Room:
+class DiskRoom:
     """Checks that a body of known length fits on the disk, before its first byte is read.
 
     This works only for stores in a directory. A body of unknown length, or one that arrives beside
@@ -50,8 +50,8 @@ class Room:
             )
 
 
-class Input:
-    """A sink for uploads: pass its bytes to `take`, then call `finish`, or else `abort`.
+class JobInput:
+    """A sink for uploads: pass its bytes to `process`, then call `finish`, or else `abort`.
 
     `opened` creates the object's writer once the input is too large to stay in memory. If it is
     None, nothing is stored and the input is only indexed.
@@ -62,11 +62,11 @@ class Input:
         spec: filejobs.FileJobSpec,
         opened: Callable[[], port.Writer] | None,
         *,
-        chosen: settings.Settings,
+        chosen: settings.JobsApiSettings,
     ) -> None:
         self.spec = spec
         self._most_bytes = chosen.most_stored_bytes
-        self._unpacking = gzip_unpacker.Limits(chosen.unpacked_bytes, chosen.unpack_ratio)
+        self._unpacking = gzip_unpacker.UnpackLimits(chosen.unpacked_bytes, chosen.unpack_ratio)
         self._opened = opened
         self._writer: port.Writer | None = None
         self._small: bytearray | None = bytearray()
@@ -91,7 +91,7 @@ class Input:
         """Whether some of it is, or was, in the store."""
         return self._writer is not None
 
-    def take(self, piece: bytes) -> None:
+    def process(self, piece: bytes) -> None:
         """Process the next bytes. Raises `InputRefused`, `StoreError`."""
         taker = self._intake
         if taker is None:
@@ -117,7 +117,7 @@ class Input:
     def finish(self) -> tuple[filejobs.Manifest, bytes | None]:
         """Complete and store the input. Return its manifest, and its bytes if they are few.
 
-        Raises as `take`, and BadRequest for an empty file.
+        Raises as `process`, and BadRequest for an empty file.
         """
         if self._only is not None and len(self._only) <= (self._most_bytes or body.INLINE_BYTES):
             found = small_files.manifest(self._only, self.spec)
@@ -150,7 +150,7 @@ class Input:
             self._writer.write(data)
 
 
-def alike(one: filejobs.FileJobSpec, other: filejobs.FileJobSpec) -> bool:
+def read_alike(one: filejobs.FileJobSpec, other: filejobs.FileJobSpec) -> bool:
     """Return whether both specs read and split a file in the same way."""
     return (one.input, one.items_per_part, one.bytes_per_part, one.max_parts) == (
         *(other.input, other.items_per_part, other.bytes_per_part, other.max_parts),

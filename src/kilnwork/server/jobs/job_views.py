@@ -23,20 +23,20 @@ Links = tuple[tuple[bytes, bytes], ...]
 class JobViews:
     """Handlers that send documents."""
 
-    def __init__(self, shared: context.Context) -> None:
+    def __init__(self, shared: context.HandlerContext) -> None:
         self._shared = shared
 
-    async def one(self, request: requests.Request, response: asgi.Response) -> None:
+    async def show_job(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """GET /jobs/ID; with `wait=SECONDS` it responds when the job has ended, or after that
         time."""
-        request.only("wait")
-        view = await self._shared.job(request, "get")
+        request.check_known("wait")
+        view = await self._shared.find_job(request, "get")
         wait_s = 0
         if request.scope["query_string"]:
             wait_s = request.number("wait", least=0, most=MAX_WAIT_S) or 0
         if wait_s and not view.phase.final:
             view = await self._waited(view, wait_s)
-        await self._shared.send(request, response, view)
+        await self._shared.send_job(request, response, view)
 
     async def _waited(self, view: model.JobView, wait_s: float) -> model.JobView:
         time = self._shared.clock
@@ -50,9 +50,9 @@ class JobViews:
             view = newer
         return view
 
-    async def many(self, request: requests.Request, response: asgi.Response) -> None:
+    async def list_jobs(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """GET /jobs: an array, newest first, in pages (RFC 8288: `Link: …; rel="next"`)."""
-        request.only("phase", "name", "limit", "after", "allNamespaces")
+        request.check_known("phase", "name", "limit", "after", "allNamespaces")
         namespace = None
         if request.flag("allNamespaces"):
             await self._shared.check_everywhere(request, "list")
@@ -64,7 +64,7 @@ class JobViews:
             namespace = await self._shared.check(request, "list")
         limit = request.number("limit", least=1, most=MAX_LIMIT) or PAGE
         wanted = model.JobQuery(
-            phase=request.word("phase", filejobs.FileJobPhase), name=request.text("name")
+            phase=request.choice("phase", filejobs.FileJobPhase), name=request.text("name")
         )
         after = request.text("after")
         try:
@@ -73,22 +73,22 @@ class JobViews:
             raise errors.BadRequest(
                 f"after={str(after)[:100]}: take the address of the next page from Link"
             ) from error
-        data = b",".join(self._shared.document(view).rstrip() for view in views)
+        data = b",".join(self._shared.encode_document(view).rstrip() for view in views)
         link = () if more is None else _link(request, "/jobs", more)
         await response.send(200, asgi.JSON, b"[" + data + b"]\n", headers=link)
 
-    async def parts(self, request: requests.Request, response: asgi.Response) -> None:
+    async def list_parts(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """GET /jobs/ID/parts: an array in order, in pages."""
-        self._shared.only_token(request)
-        request.only("state", "limit", "after")
-        view = await self._shared.job(request, "get")
+        self._shared.require_token(request)
+        request.check_known("state", "limit", "after")
+        view = await self._shared.find_job(request, "get")
         limit = request.number("limit", least=1, most=MAX_LIMIT) or PAGE
         found = await self._shared.jobs.parts(
             view.namespace,
             view.id,
             after=request.number("after", least=0, most=filejobs.MAX_PARTS) or 0,
             limit=limit,
-            state=request.word("state", model.PartState),
+            state=request.choice("state", model.PartState),
         )
         data = msgspec.json.encode([documents.part(one) for one in found]) + b"\n"
         link: Links = ()
@@ -96,11 +96,11 @@ class JobViews:
             link = _link(request, f"/jobs/{parse.quote(view.id)}/parts", str(found[-1].part.number))
         await response.send(200, asgi.JSON, data, headers=link)
 
-    async def manifest(self, request: requests.Request, response: asgi.Response) -> None:
+    async def show_manifest(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """GET /jobs/ID/manifest: the parts of its input, and their results so far."""
-        self._shared.only_token(request)
-        request.only()
-        view = await self._shared.job(request, "get")
+        self._shared.require_token(request)
+        request.check_known()
+        view = await self._shared.find_job(request, "get")
         found = self._shared.jobs.manifest(view.namespace, view.id)
         commits = await self._shared.jobs.commits(view.namespace, view.id)
         shown = documents.manifest(found, commits)
@@ -108,9 +108,9 @@ class JobViews:
             data = await self._shared.run(lambda: msgspec.json.encode(shown) + b"\n")
             await response.send(200, asgi.JSON, data)
             del data
-            await downloads.taken(request)
+            await downloads.wait_until_read(request)
 
 
-def _link(request: requests.Request, path: str, after: str) -> Links:
+def _link(request: requests.JobRequest, path: str, after: str) -> Links:
     query = {**request.query, "after": after}
     return ((b"link", f'<{path}?{parse.urlencode(query)}>; rel="next"'.encode("ascii")),)

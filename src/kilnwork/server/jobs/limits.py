@@ -19,10 +19,10 @@ _SHARE = 75
 block others."""
 
 
-class Limits:
-    """Enforces the limits of `settings.Settings`."""
+class RequestLimits:
+    """Enforces the limits of `settings.JobsApiSettings`."""
 
-    def __init__(self, chosen: settings.Settings, time: clock.Clock) -> None:
+    def __init__(self, chosen: settings.JobsApiSettings, time: clock.Clock) -> None:
         self._settings = chosen
         self._clock = time
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()

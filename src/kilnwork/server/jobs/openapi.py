@@ -30,15 +30,15 @@ _REF = "#/components/schemas/{name}"
 _Object = dict[str, Any]
 
 
-class Page:
+class OpenApiPage:
     """Handler of the page. The page lists the TaskClusters of the requested namespace."""
 
-    def __init__(self, shared: context.Context) -> None:
+    def __init__(self, shared: context.HandlerContext) -> None:
         self._shared = shared
 
-    async def document(self, request: requests.Request, response: asgi.Response) -> None:
+    async def document(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """GET /jobs/openapi.json."""
-        request.only()
+        request.check_known()
         known = self._shared.clusters_of(await self._shared.check(request, "list"))
         most = self._shared.settings.most_line_bytes
         page = document(sorted(known), most_line_bytes=most)
@@ -61,8 +61,8 @@ def document(clusters: Sequence[str] = (), *, most_line_bytes: int = 1 << 30) ->
     )
     _, schemas = api_schema.schema_components(kinds, ref_template=_REF)
     described = {"description": schemas["Mapper"]["description"]}
-    schemas["Mapper"] = {**described, **_ways(parameters.BUILTINS, batches=True)}
-    schemas["Reducer"] = _ways([parameters.IDENTITY], batches=False)
+    schemas["Mapper"] = {**described, **_mapper_schema(parameters.BUILTINS, batches=True)}
+    schemas["Reducer"] = _mapper_schema([parameters.IDENTITY], batches=False)
     reducer = [{"$ref": _REF.format(name="Reducer")}, {"type": "null"}]
     if clusters:
         schemas["FileJobSpec"]["properties"]["clusterName"]["enum"] = list(clusters)
@@ -82,7 +82,7 @@ def document(clusters: Sequence[str] = (), *, most_line_bytes: int = 1 << 30) ->
         "security": [{"token": []}],
         "paths": operations.paths(),
         "components": {
-            "schemas": {name: _plain(one) for name, one in schemas.items()},
+            "schemas": {name: _clean_schema(one) for name, one in schemas.items()},
             "securitySchemes": {
                 "token": {
                     "type": "http",
@@ -94,7 +94,7 @@ def document(clusters: Sequence[str] = (), *, most_line_bytes: int = 1 << 30) ->
     }
 
 
-def _ways(builtins: Sequence[str], *, batches: bool) -> _Object:
+def _mapper_schema(builtins: Sequence[str], *, batches: bool) -> _Object:
     """Return the schema of a mapper or reducer, which must be exactly one of three kinds."""
     text = {"type": "string", "pattern": parameters.WORD}
     digest = {"type": ["string", "null"], "pattern": parameters.DIGEST}
@@ -121,11 +121,11 @@ def _ways(builtins: Sequence[str], *, batches: bool) -> _Object:
     }
 
 
-def _plain(schema: Any) -> Any:
+def _clean_schema(schema: Any) -> Any:
     """Return a schema with dedented descriptions, and without defaults, which are not part of the
     contract."""
     if isinstance(schema, dict):
-        found = {key: _plain(value) for key, value in schema.items() if key != "default"}
+        found = {key: _clean_schema(value) for key, value in schema.items() if key != "default"}
         text = found.get("description")
         return {**found, "description": inspect.cleandoc(text)} if isinstance(text, str) else found
-    return [_plain(one) for one in schema] if isinstance(schema, list) else schema
+    return [_clean_schema(one) for one in schema] if isinstance(schema, list) else schema

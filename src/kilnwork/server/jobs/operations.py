@@ -58,43 +58,48 @@ _SHARED: dict[str, _Object] = {
 
 def paths() -> _Object:
     """Return `paths` of the page."""
-    job, file = _in_path("job"), _in_path("file", uuid=True)
+    job, file = _path_parameter("job"), _path_parameter("file", uuid=True)
     found: _Object = {
-        "/jobs": {"get": _list(), "post": _submit()},
+        "/jobs": {"get": _list_jobs(), "post": _create_job()},
         "/jobs/{job}": {
-            "get": _reads("job", _ref(_JOB), _wait(), "304"),
+            "get": _read_operation("job", _schema_ref(_JOB), _wait_parameter(), "304"),
             "patch": _patch(),
-            "delete": _op("deleteJob", {"202": None}, "404", "412"),
+            "delete": _operation("deleteJob", {"202": None}, "404", "412"),
             "parameters": [job],
         },
         "/jobs/{job}/parts": {
-            "get": _reads(
-                "parts", _array("PartDocument"), [_enum("state", model.PartState), *_paged()]
+            "get": _read_operation(
+                "parts",
+                _array("PartDocument"),
+                [_enum_parameter("state", model.PartState), *_page_parameters()],
             ),
             "parameters": [job],
         },
         "/jobs/{job}/manifest": {
-            "get": _reads("manifest", _ref(_MANIFEST)),
+            "get": _read_operation("manifest", _schema_ref(_MANIFEST)),
             "parameters": [job],
         },
         "/jobs/{job}/watch": {"get": _watch(), "parameters": [job]},
-        "/files": {"get": _op("listFiles", {"200": _array("Upload")}, "404"), "post": _begin()},
+        "/files": {
+            "get": _operation("listFiles", {"200": _array("Upload")}, "404"),
+            "post": _begin_upload(),
+        },
         "/files/{file}": {
-            "get": _op("getFile", {"200": _ref("Upload")}, "404"),
-            "head": _op("headFile", {"204": None}, "404"),
-            "patch": _go_on(),
-            "delete": _op("deleteFile", {"204": None}, "404"),
+            "get": _operation("getFile", {"200": _schema_ref("Upload")}, "404"),
+            "head": _operation("headFile", {"204": None}, "404"),
+            "patch": _continue_upload(),
+            "delete": _operation("deleteFile", {"204": None}, "404"),
             "parameters": [file],
         },
-        "/jobs/openapi.json": {"get": _op("describe", {"200": {"type": "object"}}, "404")},
+        "/jobs/openapi.json": {"get": _operation("describe", {"200": {"type": "object"}}, "404")},
     }
-    partial = _query("partial", {"type": "boolean"})
-    part = _query("part", _whole(1, filejobs.MAX_PARTS))
+    partial = _query_parameter("partial", {"type": "boolean"})
+    part = _query_parameter("part", _integer(1, filejobs.MAX_PARTS))
     downloads = {"results": [part, partial], "errors": [partial], "input": []}
     for name, taken in downloads.items():
         found[f"/jobs/{{job}}/{name}"] = {"get": _download(name, taken), "parameters": [job]}
     for name in ("cancel", "suspend", "resume", "retry", *_FORMER):
-        done = _op(f"{name}Job", {"202": _ref(_JOB)}, "404", "409", "412")
+        done = _operation(f"{name}Job", {"202": _schema_ref(_JOB)}, "404", "409", "412")
         if name in _FORMER:
             done["deprecated"] = True
         found[f"/jobs/{{job}}/{name}"] = {"post": done, "parameters": [job]}
@@ -107,38 +112,45 @@ _FORMER = ("pause", "redrive")
 """Former names of suspend and retry, which still work."""
 
 
-def _op(name: str, good: _Object, *bad: str) -> _Object:
+def _operation(name: str, good: _Object, *bad: str) -> _Object:
     responses: _Object = {}
     for code, schema in good.items():
         responses[code] = {"description": _TEXTS[code]}
         if schema is not None:
             responses[code]["content"] = {"application/json": {"schema": schema}}
     for code in sorted({*bad, *_COMMON}):
-        content = {"application/problem+json": {"schema": _ref("Problem")}}
+        content = {"application/problem+json": {"schema": _schema_ref("Problem")}}
         responses[code] = {"description": _TEXTS[code], "content": content}
     # who has no token meets Kubernetes' own form at `kiln up`
     responses["401"]["content"]["application/json"] = {"schema": {"type": "object"}}
     return {"operationId": name, "responses": responses}
 
 
-def _list() -> _Object:
-    named = _query("name", {"type": "string"})
-    everywhere = _query("allNamespaces", {"type": "boolean"})
-    taken = [_enum("phase", filejobs.FileJobPhase), named, everywhere, *_paged(text=True)]
-    return {**_op("listJobs", {"200": _array(_JOB)}), "parameters": taken}
+def _list_jobs() -> _Object:
+    named = _query_parameter("name", {"type": "string"})
+    everywhere = _query_parameter("allNamespaces", {"type": "boolean"})
+    taken = [
+        _enum_parameter("phase", filejobs.FileJobPhase),
+        named,
+        everywhere,
+        *_page_parameters(text=True),
+    ]
+    return {**_operation("listJobs", {"200": _array(_JOB)}), "parameters": taken}
 
 
-def _reads(name: str, schema: _Object, taken: list[_Object] | None = None, *more: str) -> _Object:
-    found = _op(name, {"200": schema}, "404")
+def _read_operation(
+    name: str, schema: _Object, taken: list[_Object] | None = None, *more: str
+) -> _Object:
+    found = _operation(name, {"200": schema}, "404")
     for code in more:
         found["responses"][code] = {"description": _TEXTS[code]}
     return {**found, "parameters": taken or []}
 
 
-def _submit() -> _Object:
-    found = _op(
+def _create_job() -> _Object:
+    found = _operation(
         "createJob",
-        {"202": _ref(_JOB)},
+        {"202": _schema_ref(_JOB)},
         *("404", "408", "409", "413", "415", "422", "429", "507"),
     )
     found["responses"]["202"]["content"]["text/plain"] = {"schema": {"type": "string"}}
@@ -158,12 +170,14 @@ def _submit() -> _Object:
             "text/plain": {"schema": _LINES},
         },
     }
-    known = [_query(name, one) for name, one in _fields().items() if name not in _BY_HAND]
+    known = [_query_parameter(name, one) for name, one in _fields().items() if name not in _BY_HAND]
     known.append({"name": "spec", "in": "query", "content": {"application/json": _SPEC}})
     compat = [
-        _query(name, {"type": "string"}) for name in source_sizing.PARAMETERS if name != "batch"
+        _query_parameter(name, {"type": "string"})
+        for name in source_sizing.PARAMETERS
+        if name != "batch"
     ]
-    by_file = _query(
+    by_file = _query_parameter(
         "file", {"type": "string", "format": "uuid"}, "A file of /files, instead of a body"
     )
     found["parameters"] = [by_file, *known, *compat]
@@ -186,7 +200,7 @@ def _fields() -> _Object:
         for one in place:
             schema = schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
             schema = _resolved(schema["properties"][one], schemas)
-        found[name] = _SHARED.get(place[-1]) or _value(schema)
+        found[name] = _SHARED.get(place[-1]) or _parameter_schema(schema)
     del found["gzip"]
     found["format"] = {"type": "string", "enum": ["jsonl", "text"]}
     function = FUNCTION.strip("^$")
@@ -205,7 +219,7 @@ def _resolved(schema: _Object, schemas: _Object) -> _Object:
     return found if name is None else dict(schemas[name.rpartition("/")[2]])
 
 
-def _value(schema: _Object) -> _Object:
+def _parameter_schema(schema: _Object) -> _Object:
     """Return the schema of a parameter, which cannot be null: it is left out instead."""
     kinds = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
     found = dict(kinds[0]) if kinds else schema
@@ -213,13 +227,15 @@ def _value(schema: _Object) -> _Object:
 
 
 def _patch() -> _Object:
-    found = _op("changeJob", {"200": _ref(_JOB)}, "404", "408", "409", "412", "413", "415", "422")
-    content = {"application/merge-patch+json": {"schema": _ref("Patch")}}
+    found = _operation(
+        "changeJob", {"200": _schema_ref(_JOB)}, "404", "408", "409", "412", "413", "415", "422"
+    )
+    content = {"application/merge-patch+json": {"schema": _schema_ref("Patch")}}
     return {**found, "requestBody": {"required": True, "content": content}}
 
 
 def _download(name: str, taken: list[_Object]) -> _Object:
-    found = _op(name, {}, "404", "409", "410", "412", "416")
+    found = _operation(name, {}, "404", "409", "410", "412", "416")
     lines = {"application/x-ndjson": {"schema": {"type": "string"}}}
     for code in ("200", "206"):
         found["responses"][code] = {"description": _TEXTS[code], "content": lines}
@@ -228,38 +244,38 @@ def _download(name: str, taken: list[_Object]) -> _Object:
 
 
 def _watch() -> _Object:
-    found = _op("watch", {"204": None}, "404")
+    found = _operation("watch", {"204": None}, "404")
     text = {"type": "string"}
     event = {"type": "object", "properties": {"event": text, "id": text, "data": text}}
     stream = {"text/event-stream": {"schema": event}}
     found["responses"]["200"] = {"description": "Events `job`", "content": stream}
-    last = _header("Last-Event-ID", {"type": "string"})
+    last = _header_parameter("Last-Event-ID", {"type": "string"})
     return {**found, "parameters": [last]}
 
 
-def _begin() -> _Object:
-    found = _op(
-        "beginFile", {"201": _ref("Upload")}, "404", "408", "409", "413", "415", "429", "507"
+def _begin_upload() -> _Object:
+    found = _operation(
+        "beginFile", {"201": _schema_ref("Upload")}, "404", "408", "409", "413", "415", "429", "507"
     )
     body = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-    return {**found, **_upload(), "requestBody": {"content": body}}
+    return {**found, **_upload_parameters(), "requestBody": {"content": body}}
 
 
-def _go_on() -> _Object:
-    found = _op(
+def _continue_upload() -> _Object:
+    found = _operation(
         "continueFile",
-        {"200": _ref("Upload"), "204": None},
+        {"200": _schema_ref("Upload"), "204": None},
         *("404", "408", "409", "413", "415", "429", "507"),
     )
-    offset = _header("Upload-Offset", _whole(0, 2**49))
+    offset = _header_parameter("Upload-Offset", _integer(0, 2**49))
     body = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-    more = _upload()
+    more = _upload_parameters()
     more["parameters"].append({**offset, "required": True})
     return {**found, **more, "requestBody": {"content": body}}
 
 
-def _upload() -> _Object:
-    complete = _header("Upload-Complete", {"type": "string", "enum": ["?1", "?0"]})
+def _upload_parameters() -> _Object:
+    complete = _header_parameter("Upload-Complete", {"type": "string", "enum": ["?1", "?0"]})
     text = (
         "draft-ietf-httpbis-resumable-upload: Content-Type application/partial-upload for PATCH; "
         "Upload-Length if it is known"
@@ -267,46 +283,50 @@ def _upload() -> _Object:
     return {"parameters": [complete], "description": text}
 
 
-def _paged(*, text: bool = False) -> list[_Object]:
+def _page_parameters(*, text: bool = False) -> list[_Object]:
     cursor = {"type": "string", "pattern": "^[0-9]{1,18}$"}
-    after = cursor if text else _whole(0, filejobs.MAX_PARTS)
-    return [_query("limit", _whole(1, 1000)), _query("after", after)]
+    after = cursor if text else _integer(0, filejobs.MAX_PARTS)
+    return [_query_parameter("limit", _integer(1, 1000)), _query_parameter("after", after)]
 
 
-def _wait() -> list[_Object]:
-    return [_query("wait", _whole(0, 60), "Seconds to wait for its end")]
+def _wait_parameter() -> list[_Object]:
+    return [_query_parameter("wait", _integer(0, 60), "Seconds to wait for its end")]
 
 
-def _enum(name: str, kind: type[filejobs.FileJobPhase] | type[model.PartState]) -> _Object:
-    return _query(name, {"type": "string", "enum": list(kind)})
+def _enum_parameter(
+    name: str, kind: type[filejobs.FileJobPhase] | type[model.PartState]
+) -> _Object:
+    return _query_parameter(name, {"type": "string", "enum": list(kind)})
 
 
 def _namespace() -> _Object:
     pattern = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
-    return _query("namespace", {"type": "string", "pattern": pattern}, "Default: `default`")
+    return _query_parameter(
+        "namespace", {"type": "string", "pattern": pattern}, "Default: `default`"
+    )
 
 
-def _in_path(name: str, *, uuid: bool = False) -> _Object:
+def _path_parameter(name: str, *, uuid: bool = False) -> _Object:
     schema = {"type": "string", "format": "uuid"} if uuid else {"type": "string", "minLength": 1}
     return {"name": name, "in": "path", "required": True, "schema": schema}
 
 
-def _query(name: str, schema: _Object, text: str = "") -> _Object:
+def _query_parameter(name: str, schema: _Object, text: str = "") -> _Object:
     found = {"name": name, "in": "query", "schema": schema}
     return {**found, "description": text} if text else found
 
 
-def _header(name: str, schema: _Object) -> _Object:
+def _header_parameter(name: str, schema: _Object) -> _Object:
     return {"name": name, "in": "header", "schema": schema}
 
 
-def _whole(least: int, most: int) -> _Object:
+def _integer(least: int, most: int) -> _Object:
     return {"type": "integer", "minimum": least, "maximum": most}
 
 
-def _ref(name: str) -> _Object:
+def _schema_ref(name: str) -> _Object:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
 def _array(name: str) -> _Object:
-    return {"type": "array", "items": _ref(name)}
+    return {"type": "array", "items": _schema_ref(name)}

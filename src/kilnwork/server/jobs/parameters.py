@@ -69,26 +69,28 @@ WORD = r"^[^\x00]*$"
 _Object = dict[str, Any]
 
 
-def read(given: Mapping[str, str], *, compat: source_sizing.Source | None) -> filejobs.FileJobSpec:
+def parse_spec(
+    given: Mapping[str, str], *, compat: source_sizing.Source | None
+) -> filejobs.FileJobSpec:
     """Return the spec. Raises BadRequest that names the parameter, the value seen, and what is
     expected."""
     items = tuple(given.items())
     if len("".join(given.values())) <= _MAX_REMEMBERED:
-        return _remembered(items, compat)
-    return _read(given, compat)
+        return _parse_cached(items, compat)
+    return _parse(given, compat)
 
 
 @functools.lru_cache(maxsize=256)
-def _remembered(
+def _parse_cached(
     items: tuple[tuple[str, str], ...], compat: source_sizing.Source | None
 ) -> filejobs.FileJobSpec:
     """Return the spec for these parameters. Cached, since clients that create many jobs send the
     same parameters."""
-    return _read(dict(items), compat)
+    return _parse(dict(items), compat)
 
 
-def _read(given: Mapping[str, str], compat: source_sizing.Source | None) -> filejobs.FileJobSpec:
-    document = _whole(given.get(SPEC))
+def _parse(given: Mapping[str, str], compat: source_sizing.Source | None) -> filejobs.FileJobSpec:
+    document = _parse_spec_json(given.get(SPEC))
     if compat is not None:
         document.setdefault("itemsPerPart", compat.items_per_part)
         document.setdefault("parallelism", compat.parallelism)
@@ -100,13 +102,13 @@ def _read(given: Mapping[str, str], compat: source_sizing.Source | None) -> file
     for name, text in given.items():
         place = FLAT.get(name)
         if place is not None:
-            _put(document, place, _checked(name, text, place))
-    _mapping(document, given)
-    _placement(document, given)
+            _set_path(document, place, _parse_value(name, text, place))
+    _apply_mappers(document, given)
+    _apply_placement(document, given)
     return _spec(document)
 
 
-def joined(fields: Mapping[str, str], query: Mapping[str, str]) -> dict[str, str]:
+def merge_parameters(fields: Mapping[str, str], query: Mapping[str, str]) -> dict[str, str]:
     """Return the fields of a form merged with the parameters of the URL, which take precedence."""
     mappers = ("mapper", "command")
     said = any(name in query for name in mappers)
@@ -114,36 +116,36 @@ def joined(fields: Mapping[str, str], query: Mapping[str, str]) -> dict[str, str
     return {**kept, **query}
 
 
-def _whole(text: str | None) -> _Object:
+def _parse_spec_json(text: str | None) -> _Object:
     if not text:
         return {}
     try:
-        found: _Object = strict_json.whole(strict_json.decoded(text))
+        found: _Object = strict_json.to_integers(strict_json.decode_object(text))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise errors.BadRequest(f"spec: not a JSON object: {error}") from error
     spec = _converted(found)  # also of what a parameter wins over
     if "mapper" in found:
-        _one_of("mapper", spec.mapper)
+        _check_mapper("mapper", spec.mapper)
     if spec.reducer is not None:
-        _one_of("reducer", spec.reducer)
+        _check_mapper("reducer", spec.reducer)
     return found
 
 
-def _put(document: _Object, place: tuple[str, ...], value: object) -> None:
+def _set_path(document: _Object, place: tuple[str, ...], value: object) -> None:
     for name in place[:-1]:
         document = document.setdefault(name, {})
     document[place[-1]] = value
 
 
-def _checked(name: str, text: str, place: tuple[str, ...]) -> object:
+def _parse_value(name: str, text: str, place: tuple[str, ...]) -> object:
     """Return the value of one parameter in its own type. It is checked alone, so that the message
     can name the parameter."""
     probe: _Object = {}
-    _put(probe, place, text)
+    _set_path(probe, place, text)
     try:
         made = msgspec.convert(probe, filejobs.FileJobSpec, strict=False)
     except msgspec.MsgspecError as error:
-        raise errors.BadRequest(f"{name}={text[:100]}: {_said(error)}") from error
+        raise errors.BadRequest(f"{name}={text[:100]}: {_error_text(error)}") from error
     value: Any = msgspec.to_builtins(made)
     for one in place:
         if one not in value:  # its default, which is left out
@@ -163,7 +165,7 @@ def _default(place: tuple[str, ...]) -> object:
     return msgspec.to_builtins(value)
 
 
-def _mapping(document: _Object, given: Mapping[str, str]) -> None:
+def _apply_mappers(document: _Object, given: Mapping[str, str]) -> None:
     if "mapper" in given and "command" in given:
         raise errors.BadRequest("mapper and command: give one of them")
     if "mapper" in given:
@@ -215,7 +217,7 @@ def _command(text: str) -> list[str]:
     return words
 
 
-def _placement(document: _Object, given: Mapping[str, str]) -> None:
+def _apply_placement(document: _Object, given: Mapping[str, str]) -> None:
     """Set the placement as the source system did: `aci` is exactly 1, `gpu` is a type."""
     if given.get("batch") == "1":
         raise errors.UnprocessableContent("batch=1: there is no Azure Batch here; leave it out")
@@ -229,7 +231,7 @@ def _converted(document: _Object) -> filejobs.FileJobSpec:
     try:
         return msgspec.convert(document, filejobs.FileJobSpec)
     except msgspec.MsgspecError as error:
-        raise errors.BadRequest(f"spec: {_said(error)}") from error
+        raise errors.BadRequest(f"spec: {_error_text(error)}") from error
 
 
 def _spec(document: _Object) -> filejobs.FileJobSpec:
@@ -239,13 +241,13 @@ def _spec(document: _Object) -> filejobs.FileJobSpec:
             f"spec: as JSON it is longer than {MAX_SPEC_BYTES:,} bytes: put what is long, a "
             "command say, into a file that workers have"
         )
-    _one_of("mapper", spec.mapper)
+    _check_mapper("mapper", spec.mapper)
     if spec.reducer is not None:
-        _one_of("reducer", spec.reducer)
+        _check_mapper("reducer", spec.reducer)
     return spec
 
 
-def _one_of(name: str, mapper: filejobs.Mapper) -> None:
+def _check_mapper(name: str, mapper: filejobs.Mapper) -> None:
     given = [one for one in ("builtin", "function", "command") if getattr(mapper, one)]
     if len(given) != 1:
         raise errors.BadRequest(
@@ -264,10 +266,10 @@ def _one_of(name: str, mapper: filejobs.Mapper) -> None:
         )
     if mapper.code is not None and mapper.function is None:
         raise errors.BadRequest(f"spec.{name}.code: only a function comes from code")
-    _well_written(f"spec.{name}", mapper)
+    _check_syntax(f"spec.{name}", mapper)
 
 
-def _well_written(where: str, mapper: filejobs.Mapper) -> None:
+def _check_syntax(where: str, mapper: filejobs.Mapper) -> None:
     """Refuse values that would fail on every worker."""
     for field in ("code", "environment"):
         digest = getattr(mapper, field)
@@ -285,7 +287,7 @@ def _well_written(where: str, mapper: filejobs.Mapper) -> None:
         raise errors.BadRequest(f"{where}.command: no word may have a NUL character in it")
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """Return msgspec's message with the path first, in the usual notation."""
     text = str(error)
     what, dash, path = text.partition(" - at `")

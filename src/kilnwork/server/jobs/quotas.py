@@ -25,7 +25,9 @@ class _Entry(NamedTuple):
 class Quotas:
     """The quotas of all users."""
 
-    def __init__(self, kept: uploads.Uploads, chosen: settings.Settings, room: intake.Room) -> None:
+    def __init__(
+        self, kept: uploads.Uploads, chosen: settings.JobsApiSettings, room: intake.DiskRoom
+    ) -> None:
         self._uploads, self._settings, self._room = kept, chosen, room
         self._lock = threading.Lock()
         self._users: dict[str, dict[str, _Entry]] | None = None
@@ -57,7 +59,7 @@ class Quotas:
                 if ref not in left and self._users is not None:
                     self._users[user].pop(ref, None)
 
-    def begin(self, user: str) -> None:
+    def check_count(self, user: str) -> None:
         """Raise TooManyRequests if the user has too many incomplete uploads to begin another."""
         most = self._settings.files_per_user
         open_ = sum(not entry.complete for entry in self._of(user).values())
@@ -68,7 +70,7 @@ class Quotas:
                 headers=((b"retry-after", b"60"),),
             )
 
-    def left(self, user: str, ref: str | None, *, offset: int, size: int) -> int | None:
+    def remaining_bytes(self, user: str, ref: str | None, *, offset: int, size: int) -> int | None:
         """Return how many bytes beyond `offset` the upload `ref` may have, or None if there is no
         limit. `ref` is None for a new upload. Raises InsufficientStorage if that is less than
         `size`."""
@@ -84,13 +86,13 @@ class Quotas:
             )
         return max(left, 0)
 
-    def note(self, upload: uploads.Kept) -> None:
+    def record_upload(self, upload: uploads.StoredUpload) -> None:
         """Record the current state of an upload."""
         with self._lock:
             if self._users is not None:
                 _put(self._users, upload)
 
-    def drop(self, upload: uploads.Kept) -> None:
+    def drop_upload(self, upload: uploads.StoredUpload) -> None:
         """Record that an upload was deleted."""
         with self._lock:
             if self._users is not None:
@@ -109,7 +111,7 @@ class Quotas:
             return dict((self._users or {}).get(user, {}))
 
 
-def _put(users: dict[str, dict[str, _Entry]], upload: uploads.Kept) -> None:
+def _put(users: dict[str, dict[str, _Entry]], upload: uploads.StoredUpload) -> None:
     state = upload.state
     entry = _Entry(max(upload.offset, state.length or 0), state.complete)
     users.setdefault(state.user, {})[upload.id] = entry

@@ -20,7 +20,7 @@ class Span(NamedTuple):
     end: int
 
 
-def wanted(header: str | None, *, size: int, if_range: str | None, etag: str) -> Span | None:
+def parse_range(header: str | None, *, size: int, if_range: str | None, etag: str) -> Span | None:
     """Return the range that a `Range` header requests, or None for the whole.
 
     A header that cannot be parsed is ignored (§14.2), and so is one whose `If-Range` names another
@@ -46,7 +46,7 @@ def wanted(header: str | None, *, size: int, if_range: str | None, etag: str) ->
     return span
 
 
-def matches(header: str | None, etag: str) -> bool:
+def matches_any(header: str | None, etag: str) -> bool:
     """Return whether a list of entity tags contains `etag`, or is `*`: for `If-None-Match`, with
     weak comparison (§13.1.2)."""
     if header is None:

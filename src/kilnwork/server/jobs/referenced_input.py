@@ -12,8 +12,8 @@ from kilnwork.server import errors
 from kilnwork.server.jobs import uploads
 
 
-class Referred:
-    """Replaces an `intake.Input` for an upload whose bytes are `kept`.
+class ReferencedInput:
+    """Replaces an `intake.JobInput` for an upload whose bytes are `kept`.
 
     `place`: key of the input; None: it is only indexed.
     """
@@ -23,8 +23,8 @@ class Referred:
 
     def __init__(
         self,
-        upload: uploads.Kept,
-        kept: local_resumable.LocalGrowing,
+        upload: uploads.StoredUpload,
+        kept: local_resumable.LocalResumableUpload,
         *,
         spec: filejobs.FileJobSpec,
         manifest: filejobs.Manifest,
@@ -35,14 +35,14 @@ class Referred:
 
     def finish(self) -> tuple[filejobs.Manifest, bytes | None]:
         """Link the upload at its place, or copy it if the file system has no hard links; see
-        `Input.finish`. Raises BadRequest, `StoreError`."""
+        `JobInput.finish`. Raises BadRequest, `StoreError`."""
         if not self._manifest.lines:
             raise errors.BadRequest("the file is empty: there is nothing to do")
         if self._place is not None:
             try:
                 self._have(self._place)
             except data_errors.ObjectMissing as error:
-                raise uploads.lacking(self._upload) from error
+                raise uploads.incomplete_upload_error(self._upload) from error
         return self._manifest, None
 
     def _have(self, place: str) -> None:

@@ -20,7 +20,7 @@ RESOURCE = "jobs"
 _Word = TypeVar("_Word", bound=enum.StrEnum)
 
 
-class Request(asgi.Request):
+class JobRequest(asgi.Request):
     """One request. `warnings`: ignored settings, which are sent with the response.
 
     A parameter may occur only once, and may not be empty.
@@ -87,7 +87,7 @@ class Request(asgi.Request):
         self._check_given(name)
         return super().flag(name)
 
-    def word(self, name: str, known: type[_Word]) -> _Word | None:
+    def choice(self, name: str, known: type[_Word]) -> _Word | None:
         """Return a parameter as a member of the enumeration `known`, or None if it is absent.
         Raises BadRequest."""
         text = self.query.get(name)
@@ -102,7 +102,7 @@ class Request(asgi.Request):
         if self.query.get(name) == "":
             raise errors.BadRequest(f"{name}=: give a value, or leave it out")
 
-    def only(self, *known: str) -> None:
+    def check_known(self, *known: str) -> None:
         """Raise BadRequest if there are unknown parameters, most of which are typing errors."""
         if not self.scope["query_string"]:
             return
@@ -123,7 +123,7 @@ def _check_once(raw: bytes) -> None:
         seen.add(name)
 
 
-Handler = Callable[[Request, asgi.Response], Awaitable[None]]
+Handler = Callable[[JobRequest, asgi.Response], Awaitable[None]]
 
 
 class Resource:
@@ -142,7 +142,7 @@ class Resource:
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         """Respond to one request."""
-        request = Request(scope, receive)
+        request = JobRequest(scope, receive)
         response = problems.response(send, extra=request.warning_headers)
         handler = self._handlers.get(request.method)
         if handler is None:
@@ -152,7 +152,7 @@ class Resource:
             request.warnings += ignored_fields.of_headers(scope["headers"], unheeded)
         await problems.respond(handler(request, response), request, response)
 
-    async def _other(self, request: Request, response: asgi.Response) -> None:
+    async def _other(self, request: JobRequest, response: asgi.Response) -> None:
         if request.method == "OPTIONS":
             await response.empty(204, ((b"allow", self._allow),))
             return
@@ -163,7 +163,7 @@ class Resource:
         )
 
 
-async def missing(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+async def send_not_found(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
     """Send 404 for a path without a resource."""
     del receive
     found = errors.NotFound(f"nothing is served at {scope['path']}: try /jobs or /files")

@@ -9,7 +9,7 @@ from kilnwork.server.jobs import source_sizing as sources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class JobsApiSettings:
     """Limits of one server."""
 
     most_body_bytes: int | None = None

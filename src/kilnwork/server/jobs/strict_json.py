@@ -12,7 +12,7 @@ import msgspec
 _MOST = 2.0**53
 
 
-def decoded(text: str | bytes) -> dict[str, Any]:
+def decode_object(text: str | bytes) -> dict[str, Any]:
     """Decode a JSON object. Raises ValueError for anything else, and for a name that occurs twice,
     since one of the two values would be ignored (RFC 8259 §4)."""
     found = msgspec.json.decode(text, type=dict[str, Any])
@@ -28,14 +28,14 @@ def _object(pairs: list[tuple[str, Any]]) -> None:
         seen.add(name)
 
 
-def whole(value: Any) -> Any:
+def to_integers(value: Any) -> Any:
     """Return the value with integers in place of floats that are whole numbers."""
     match value:
         case float() if abs(value) <= _MOST and value.is_integer():
             return int(value)
         case dict():
-            return {key: whole(one) for key, one in value.items()}
+            return {key: to_integers(one) for key, one in value.items()}
         case list():
-            return [whole(one) for one in value]
+            return [to_integers(one) for one in value]
         case _:
             return value

@@ -25,9 +25,9 @@ from kilnwork.server.jobs import (
     body,
     context,
     files,
+    form_upload,
     ignored_fields,
     intake,
-    multipart,
     parameters,
     referenced_input,
     requests,
@@ -50,12 +50,12 @@ _Claim = tuple[str, str, str]
 
 
 @dataclass(slots=True)
-class _Coming:
+class _Submission:
     """One request that is becoming a job. `measured`: its key has created a job already, so that
     the body is compared with that job's input and not stored. `target`: receiver of the body, once
     it exists."""
 
-    request: requests.Request
+    request: requests.JobRequest
     namespace: str
     id: model.JobId
     measured: bool
@@ -63,57 +63,57 @@ class _Coming:
     user: str
     text: str
     encoded: bool = False
-    target: intake.Input | referenced_input.Referred | None = field(default=None)
+    target: intake.JobInput | referenced_input.ReferencedInput | None = field(default=None)
 
     @property
     def place(self) -> str:
         """Key of the input in the store."""
         return f"{self.namespace}/{self.id.dashed}/{model.DIRECTORY_INPUT}"
 
-    def key(self, fingerprint: bytes) -> model.Key | None:
+    def key(self, fingerprint: bytes) -> model.IdempotencyKey | None:
         """Return the idempotency key, or None if the client sent none."""
-        return model.Key(self.user, self.text, fingerprint) if self.text else None
+        return model.IdempotencyKey(self.user, self.text, fingerprint) if self.text else None
 
 
 class Submit:
     """Handler of POST /jobs."""
 
-    def __init__(self, shared: context.Context, uploaded: files.Files) -> None:
+    def __init__(self, shared: context.HandlerContext, uploaded: files.Files) -> None:
         self._shared = shared
         self._files = uploaded
         self._claimed: set[_Claim] = set()
 
-    async def post(self, request: requests.Request, response: asgi.Response) -> None:
+    async def post(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """POST /jobs."""
         if request.user is not None and not request.query.keys() <= _QUERY:
-            request.only(*KNOWN)
+            request.check_known(*KNOWN)
         namespace = await self._shared.check(request, "create")
         self._shared.check_namespace(namespace)
         if request.user is None:
-            _check_guest(request.query, request)
+            _check_anonymous_parameters(request.query, request)
         user = request.user_name
         self._shared.limits.admit(user)
         text = idempotency_key(request)
         given = {name: value for name, value in request.query.items() if name in _KNOWN}
         with self._claim((namespace, user, text)), self._shared.limits.upload(user):
-            coming = _Coming(
+            submission = _Submission(
                 request,
                 namespace,
                 self._shared.jobs.new_id(),
-                measured=self._used(request, model.Key(user, text, b"")),
+                measured=self._is_key_used(request, model.IdempotencyKey(user, text, b"")),
                 given=given,
                 user=user,
                 text=text,
             )
-            coming.encoded = _unpacked(request)
-            view, made = await self._made(coming)
+            submission.encoded = _is_compressed(request)
+            view, made = await self._receive(submission)
         await self._respond(request, response, view, replayed=not made)
 
     def _claim(self, claim: _Claim) -> AbstractContextManager[None]:
         """Return a context manager that allows only one request at a time with the same key."""
         return _Claimed(self._claimed, claim) if claim[2] else _UNCLAIMED
 
-    def _used(self, request: requests.Request, key: model.Key) -> bool:
+    def _is_key_used(self, request: requests.JobRequest, key: model.IdempotencyKey) -> bool:
         """Return whether the key has created a job, so that the body is only compared. For a small
         body this is not checked, since it would not be stored anyway."""
         length = request.header(b"content-length") or ""
@@ -125,148 +125,158 @@ class Submit:
         except jobs_errors.KeyUsed:
             return True
 
-    async def _made(self, coming: _Coming) -> tuple[model.JobView, bool]:
+    async def _receive(self, submission: _Submission) -> tuple[model.JobView, bool]:
         """Read the body and create the job; after any failure, delete what was stored."""
         try:
-            if FILE in coming.given:
-                view, made = await self._by_reference(coming, coming.given[FILE])
+            if FILE in submission.given:
+                view, made = await self._by_reference(submission, submission.given[FILE])
             else:
-                view, made = await self._from_body(coming)
+                view, made = await self._from_body(submission)
         except BaseException:
-            await self._take_back(coming)
+            await self._discard(submission)
             raise
         else:
             if not made:
-                await self._take_back(coming)
+                await self._discard(submission)
             return view, made
         finally:
-            coming.target = None  # which knows `coming`: what it holds is to go now
+            submission.target = None  # which knows `submission`: what it holds is to go now
 
-    async def _by_reference(self, coming: _Coming, reference: str) -> tuple[model.JobView, bool]:
+    async def _by_reference(
+        self, submission: _Submission, reference: str
+    ) -> tuple[model.JobView, bool]:
         try:
-            target = self._target(coming, await _spec_body(coming.request))
+            target = self._target(submission, await _read_spec_body(submission.request))
         except errors.HttpError:
-            await self._files.check(coming.namespace, reference)  # that is to be said first
+            await self._files.find_upload(
+                submission.namespace, reference
+            )  # that is to be said first
             raise
-        place = None if coming.measured else coming.place
-        coming.target = await self._files.give(coming.request, reference, target, place=place)
-        return await self._create(coming, coming.target)
+        place = None if submission.measured else submission.place
+        submission.target = await self._files.use_as_input(
+            submission.request, reference, target, place=place
+        )
+        return await self._create(submission, submission.target)
 
-    async def _from_body(self, coming: _Coming) -> tuple[model.JobView, bool]:
-        content_types = coming.request.headers(b"content-type")
-        in_form = multipart.is_form(content_types)
+    async def _from_body(self, submission: _Submission) -> tuple[model.JobView, bool]:
+        content_types = submission.request.headers(b"content-type")
+        in_form = form_upload.is_form(content_types)
         if in_form is None:
             raise errors.UnsupportedMediaType(
                 f"Content-Type: {content_types[0][:100]}: send multipart/form-data, or the file "
                 "itself as another type"
             )
         most = self._shared.settings.most_body_bytes
-        incoming = body.open_body(coming.request, limit=most, unpacks=not in_form)
+        incoming = body.open_body(submission.request, limit=most, unpacks=not in_form)
         if incoming.length is not None:
             self._shared.room.check(incoming.length)
         if in_form:
-            opener = functools.partial(self._target, coming)
-            form = multipart.Form(multipart.boundaries(content_types), opener)
-            await body.pour(incoming, form, self._shared.pool, turns=self._shared.turns)
+            opener = functools.partial(self._target, submission)
+            form = form_upload.Form(form_upload.boundaries(content_types), opener)
+            await body.feed_sink(incoming, form, self._shared.pool, turns=self._shared.turns)
             form.finish()
-            self._add_late(coming, form)
+            self._add_late(submission, form)
         else:
-            target = self._target(coming, {})
-            await body.pour(incoming, target, self._shared.pool, turns=self._shared.turns)
-        if coming.target is None:
+            target = self._target(submission, {})
+            await body.feed_sink(incoming, target, self._shared.pool, turns=self._shared.turns)
+        if submission.target is None:
             raise asgi.Disconnected  # not reached: `finish` has refused a form without a file
-        return await self._create(coming, coming.target)
+        return await self._create(submission, submission.target)
 
     async def _create(
-        self, coming: _Coming, target: intake.Input | referenced_input.Referred
+        self, submission: _Submission, target: intake.JobInput | referenced_input.ReferencedInput
     ) -> tuple[model.JobView, bool]:
         """Finish the input and create the job. A small input is finished at once, a large one in a
         thread."""
         small = target.small
         manifest, inline = target.finish() if small else await self._shared.run(target.finish)
-        key = coming.key(intake.fingerprint(target.spec, manifest.sha256))
-        if coming.measured and key is not None:
-            return self._compared(coming, key), False
+        key = submission.key(intake.fingerprint(target.spec, manifest.sha256))
+        if submission.measured and key is not None:
+            return self._find_existing(submission, key), False
         new = model.NewJob(
-            id=coming.id,
-            namespace=coming.namespace,
+            id=submission.id,
+            namespace=submission.namespace,
             spec=target.spec,
             manifest=manifest,
             inline=inline,
             key=key,
-            user=coming.user,
+            user=submission.user,
         )
         return await self._shared.jobs.create(new)
 
-    def _compared(self, coming: _Coming, key: model.Key) -> model.JobView:
+    def _find_existing(self, submission: _Submission, key: model.IdempotencyKey) -> model.JobView:
         """Return the job of this key. Raises `KeyUsed`, and Conflict if the job was deleted
         meanwhile."""
-        found = self._shared.jobs.find_by_key(coming.namespace, key)
+        found = self._shared.jobs.find_by_key(submission.namespace, key)
         if found is None:
             raise errors.Conflict(
                 "the job that this Idempotency-Key had made has just been deleted: use a new key"
             )
         return found
 
-    async def _take_back(self, coming: _Coming) -> None:
-        target = coming.target
+    async def _discard(self, submission: _Submission) -> None:
+        target = submission.target
         if target is None or not target.stored:
             return
 
         def remove() -> None:
             target.abort()
-            self._shared.store.delete([coming.place])
+            self._shared.store.delete([submission.place])
 
         await self._shared.run(remove)
 
-    def _add_late(self, coming: _Coming, form: multipart.Form) -> None:
+    def _add_late(self, submission: _Submission, form: form_upload.Form) -> None:
         """Apply fields that came after the file, unless they change how the file is read."""
-        target = coming.target
+        target = submission.target
         if target is None or form.fields == form.before:
             return
-        spec = self._spec(coming, form.fields)
-        if not intake.alike(spec, target.spec):
+        spec = self._spec(submission, form.fields)
+        if not intake.read_alike(spec, target.spec):
             late = [name for name in form.fields if name not in form.before]
             raise errors.BadRequest(
                 f"field {late[0][:100]!r} comes after the file, which has been read by then: put "
-                f"it before (curl -F {late[0][:20]}=… -F {multipart.FILE}=@FILE)"
+                f"it before (curl -F {late[0][:20]}=… -F {form_upload.FILE}=@FILE)"
             )
         target.spec = spec
 
-    def _target(self, coming: _Coming, fields: Mapping[str, str]) -> intake.Input:
+    def _target(self, submission: _Submission, fields: Mapping[str, str]) -> intake.JobInput:
         """Create the receiver of the file. Called when the file begins, in any thread."""
-        spec = self._spec(coming, fields)
+        spec = self._spec(submission, fields)
         opened: Callable[[], port.Writer] | None = None
-        if not coming.measured:
-            opened = functools.partial(self._writer, coming)
-        coming.target = intake.Input(
+        if not submission.measured:
+            opened = functools.partial(self._writer, submission)
+        submission.target = intake.JobInput(
             spec,
             opened,
             chosen=self._shared.settings,
         )
-        return coming.target
+        return submission.target
 
-    def _writer(self, coming: _Coming) -> port.Writer:
-        return self._shared.store.writer(coming.place)
+    def _writer(self, submission: _Submission) -> port.Writer:
+        return self._shared.store.writer(submission.place)
 
-    def _spec(self, coming: _Coming, fields: Mapping[str, str]) -> filejobs.FileJobSpec:
-        if coming.request.user is None:
-            _check_guest(fields, coming.request)
+    def _spec(self, submission: _Submission, fields: Mapping[str, str]) -> filejobs.FileJobSpec:
+        if submission.request.user is None:
+            _check_anonymous_parameters(fields, submission.request)
         else:
-            coming.request.warnings += ignored_fields.of_parameters(fields)
+            submission.request.warnings += ignored_fields.of_parameters(fields)
             unknown = [name for name in fields if name not in parameters.KNOWN]
             if unknown:
                 raise errors.BadRequest(
-                    f"unknown field {unknown[0][:100]!r}: known are {multipart.FILE}, "
+                    f"unknown field {unknown[0][:100]!r}: known are {form_upload.FILE}, "
                     f"{', '.join(parameters.KNOWN)}"
                 )
-        if fields and coming.given:
-            parameters.read(fields, compat=None)  # what the URL overrules must be good as well
-        given = parameters.joined(fields, coming.given) if fields else coming.given
-        spec = parameters.read(given, compat=self._shared.settings.source)
-        self._shared.check_cluster(coming.namespace, spec.cluster_name)
+        if fields and submission.given:
+            parameters.parse_spec(
+                fields, compat=None
+            )  # what the URL overrules must be good as well
+        given = (
+            parameters.merge_parameters(fields, submission.given) if fields else submission.given
+        )
+        spec = parameters.parse_spec(given, compat=self._shared.settings.source)
+        self._shared.check_cluster(submission.namespace, spec.cluster_name)
         self._check_line(spec.input.max_line_bytes)
-        if not coming.encoded:
+        if not submission.encoded:
             return spec
         unpacked = msgspec.structs.replace(spec.input, gzip=True)
         return msgspec.structs.replace(spec, input=unpacked)
@@ -281,25 +291,28 @@ class Submit:
 
     async def _respond(
         self,
-        request: requests.Request,
+        request: requests.JobRequest,
         response: asgi.Response,
         view: model.JobView,
         *,
         replayed: bool,
     ) -> None:
-        more = [(b"location", context.location(view)), (b"etag", context.tag(view).encode())]
+        more = [
+            (b"location", context.job_location(view)),
+            (b"etag", context.job_etag(view).encode()),
+        ]
         if replayed:
             more.append((b"idempotency-replayed", b"true"))
         found = ignored_fields.of_parameters(request.query) + ignored_fields.of_spec(view.spec)
         if found or request.warnings:
             request.warnings = list(dict.fromkeys((*request.warnings, *found)))
-        if self._plain(request):
+        if self._wants_id_only(request):
             await response.send(202, TEXT, view.id.encode(), headers=more)
         else:
-            document = self._shared.document(view, warnings=request.warnings)
+            document = self._shared.encode_document(view, warnings=request.warnings)
             await response.send(202, asgi.JSON, document, headers=more)
 
-    def _plain(self, request: requests.Request) -> bool:
+    def _wants_id_only(self, request: requests.JobRequest) -> bool:
         """Return whether the response is the id only: as in the source system, or on request."""
         accept = request.header(b"accept") or "*/*"
         if "text/plain" in accept:
@@ -331,7 +344,7 @@ class _Claimed:
 _UNCLAIMED = contextlib.nullcontext()
 
 
-def idempotency_key(request: requests.Request) -> str:
+def idempotency_key(request: requests.JobRequest) -> str:
     """Return the key of a request, or "" if it has none: a string as in RFC 8941, or the bare word
     that most clients send. Raises BadRequest."""
     found = request.headers(KEY_HEADER)
@@ -347,17 +360,17 @@ def idempotency_key(request: requests.Request) -> str:
     return text
 
 
-def _check_guest(given: Mapping[str, str], request: requests.Request) -> None:
+def _check_anonymous_parameters(given: Mapping[str, str], request: requests.JobRequest) -> None:
     """Refuse parameters that need a token. The source system ignored unknown ones; here they get a
     warning."""
     for name in given:
         if name in (*parameters.KNOWN, FILE) and name not in source_sizing.PARAMETERS:
-            raise context.unauthorized(name)
-    known = (*source_sizing.PARAMETERS, multipart.FILE, "namespace")
+            raise context.unauthorized_error(name)
+    known = (*source_sizing.PARAMETERS, form_upload.FILE, "namespace")
     request.warnings += ignored_fields.of_unknown(name for name in given if name not in known)
 
 
-async def _spec_body(request: requests.Request) -> dict[str, str]:
+async def _read_spec_body(request: requests.JobRequest) -> dict[str, str]:
     """Return the body as the spec, if there is one; used with `file=ID`."""
     data = await body.open_body(request).read(limit=SPEC_BYTES)
     if not data:
@@ -370,9 +383,9 @@ async def _spec_body(request: requests.Request) -> dict[str, str]:
         ) from error
 
 
-def _unpacked(request: requests.Request) -> bool:
+def _is_compressed(request: requests.JobRequest) -> bool:
     """Return whether the body is declared as compressed. Raises UnsupportedMediaType."""
-    codings = body.coding(request)
+    codings = body.content_coding(request)
     if not codings:
         return False
     if codings in _GZIP:

@@ -23,7 +23,7 @@ _STATE = "state.json"
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-class State(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class UploadState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """State of an upload except its bytes. `created`: wall clock seconds. `user`: its owner."""
 
     created: float
@@ -32,14 +32,14 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     complete: bool = False
 
 
-class Kept(NamedTuple):
+class StoredUpload(NamedTuple):
     """A stored upload. `touched`: when it was created, or its last bytes arrived; wall clock
     seconds. `etag`: of its stored state, "" before that is stored."""
 
     id: str
     namespace: str
-    state: State
-    bytes: resumable.Growing
+    state: UploadState
+    bytes: resumable.ResumableUpload
     offset: int
     touched: float
     etag: str = ""
@@ -61,17 +61,17 @@ class Uploads:
     def __init__(self, store: port.Store) -> None:
         self._store = store
 
-    def begin(self, namespace: str, name: str, state: State) -> Kept:
+    def begin(self, namespace: str, name: str, state: UploadState) -> StoredUpload:
         """Create an empty upload."""
         return self.save(self._upload(namespace, name, state), state)
 
-    def find(self, namespace: str, ref: str) -> Kept | None:
+    def find(self, namespace: str, ref: str) -> StoredUpload | None:
         """Return the upload with this id, or None. Any text is allowed as `ref`."""
         if not _ID.fullmatch(ref):
             return None
         try:
             with self._store.read(f"{_directory(namespace, ref)}/{_STATE}") as reading:
-                state = msgspec.json.decode(b"".join(reading), type=State)
+                state = msgspec.json.decode(b"".join(reading), type=UploadState)
         except (data_errors.ObjectMissing, msgspec.MsgspecError):
             return None
         upload = self._upload(namespace, ref, state)
@@ -81,19 +81,19 @@ class Uploads:
             etag=reading.facts.etag,
         )
 
-    def list(self, namespace: str) -> Iterator[Kept]:
+    def list(self, namespace: str) -> Iterator[StoredUpload]:
         """Yield the uploads of a namespace, in the order of their ids."""
         for name in list(self._store.directories(f"{DIRECTORY}/{namespace}/")):
             found = self.find(namespace, name)
             if found is not None:
                 yield found
 
-    def all(self) -> Iterator[Kept]:
+    def all(self) -> Iterator[StoredUpload]:
         """Yield the uploads of all namespaces."""
         for namespace in list(self._store.directories(f"{DIRECTORY}/")):
             yield from self.list(namespace)
 
-    def save(self, upload: Kept, state: State) -> Kept:
+    def save(self, upload: StoredUpload, state: UploadState) -> StoredUpload:
         """Store a new state of an upload. Raises Conflict or NotFound if another client has changed
         or deleted it meanwhile."""
         try:
@@ -109,14 +109,14 @@ class Uploads:
                     f"another client goes on with file {upload.id}: HEAD tells how far it is"
                 ) from error
             self.remove(upload)
-            raise no_file(upload.id, upload.namespace) from error
+            raise missing_upload_error(upload.id, upload.namespace) from error
         return upload._replace(state=state, etag=facts.etag)
 
-    def remove(self, upload: Kept) -> None:
+    def remove(self, upload: StoredUpload) -> None:
         """Delete an upload. A job that uses it keeps its own copy or link."""
         port.clear(self._store, upload.directory + "/")
 
-    def forget(self, *, before: float) -> int:
+    def delete_stale(self, *, before: float) -> int:
         """Delete uploads that received nothing since `before` (wall clock seconds), and unreadable
         ones; return how many."""
         count = 0
@@ -128,12 +128,14 @@ class Uploads:
                     count += 1
         return count
 
-    def _upload(self, namespace: str, name: str, state: State) -> Kept:
+    def _upload(self, namespace: str, name: str, state: UploadState) -> StoredUpload:
         place = f"{_directory(namespace, name)}/data"
-        return Kept(name, namespace, state, resumable.opened(self._store, place), 0, state.created)
+        return StoredUpload(
+            name, namespace, state, resumable.open_upload(self._store, place), 0, state.created
+        )
 
 
-def no_file(ref: str, namespace: str) -> errors.NotFound:
+def missing_upload_error(ref: str, namespace: str) -> errors.NotFound:
     """Return the error for an upload that does not exist."""
     return errors.NotFound(
         f'there is no file "{ref[:100]}" in namespace "{namespace}": it was never begun, was '
@@ -141,7 +143,7 @@ def no_file(ref: str, namespace: str) -> errors.NotFound:
     )
 
 
-def lacking(upload: Kept) -> errors.Conflict:
+def incomplete_upload_error(upload: StoredUpload) -> errors.Conflict:
     """Return the error for an upload that is marked as complete but lacks bytes."""
     return errors.Conflict(
         f"file {upload.id} lacks some of its {upload.state.length or 0:,} bytes: it is being "

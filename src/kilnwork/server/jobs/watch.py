@@ -22,14 +22,14 @@ EVENT_STREAM = "text/event-stream; charset=utf-8"
 class Watch:
     """Handler of the stream."""
 
-    def __init__(self, shared: context.Context) -> None:
+    def __init__(self, shared: context.HandlerContext) -> None:
         self._shared = shared
 
-    async def watch(self, request: requests.Request, response: asgi.Response) -> None:
+    async def watch(self, request: requests.JobRequest, response: asgi.Response) -> None:
         """GET /jobs/ID/watch."""
-        self._shared.only_token(request)
-        request.only()
-        view = await self._shared.job(request, "get")
+        self._shared.require_token(request)
+        request.check_known()
+        view = await self._shared.find_job(request, "get")
         seen = _seen(request, view)
         if seen == view.version and view.phase.final:
             await response.empty(204)
@@ -40,7 +40,12 @@ class Watch:
         await response.end()
 
     async def _follow(
-        self, request: requests.Request, response: asgi.Response, view: model.JobView, *, seen: int
+        self,
+        request: requests.JobRequest,
+        response: asgi.Response,
+        view: model.JobView,
+        *,
+        seen: int,
     ) -> None:
         if view.version == seen:
             await response.write(b": nothing new yet\n\n")
@@ -66,11 +71,11 @@ class Watch:
             view = newer
 
     def _event(self, view: model.JobView) -> bytes:
-        data = self._shared.document(view).rstrip()
+        data = self._shared.encode_document(view).rstrip()
         return b"event: job\nid: %d\ndata: %b\n\n" % (view.version, data)
 
 
-def _seen(request: requests.Request, view: model.JobView) -> int:
+def _seen(request: requests.JobRequest, view: model.JobView) -> int:
     """Return the version that the client has; -1 for anything that was never a version of this
     job."""
     text = request.header(b"last-event-id") or ""

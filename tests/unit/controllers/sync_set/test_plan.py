@@ -75,7 +75,7 @@ def gang(*, ready: bool = True, nodes: str = "a", **more: Any) -> port.GangState
     return port.GangState(groups={"worker": group}, ready=ready, nodes=frozenset(nodes), **more)
 
 
-def view(phase: model.Phase = model.Phase.RUNNING, **more: Any) -> model.FlowRunView:
+def view(phase: model.FlowPhase = model.FlowPhase.RUNNING, **more: Any) -> model.FlowRunView:
     given: dict[str, Any] = {
         "uid": "u",
         "namespace": "default",
@@ -333,7 +333,7 @@ def test_deciding_again_changes_nothing() -> None:
 def test_kill_reason_decides_the_final_phase() -> None:
     seen = pinned()
     for reason, phase in (("DeadlineExceeded", "Failed"), ("Killed", "Killed")):
-        ended = view(model.Phase.KILLED, reason=reason, message="m")
+        ended = view(model.FlowPhase.KILLED, reason=reason, message="m")
         decided = plan.decide(facts(seen, flow=ended))
         assert decided.status is not None
         assert (decided.status.phase, decided.status.reason) == (phase, reason)
@@ -345,7 +345,7 @@ def test_kill_reason_decides_the_final_phase() -> None:
 def failed(*, run: int = 2, **flow: Any) -> tuple[sync_set.SyncSet, plan.Facts]:
     """Return a generation whose flow has failed and for which another run is requested."""
     seen = pinned(deadlineSeconds=60)
-    ended = view(model.Phase.FAILED, reason="Raised", message="no price", **flow)
+    ended = view(model.FlowPhase.FAILED, reason="Raised", message="no price", **flow)
     seen = with_status(seen, plan.decide(facts(seen, flow=ended)))
     seen = msgspec.structs.replace(seen, spec=msgspec.structs.replace(seen.spec, run=run))
     return seen, facts(seen, flow=ended, now=NOW + 100, gang=gang(), readiness={"a": READY})
@@ -394,7 +394,7 @@ def test_flow_continues_exactly_when_gang_and_data_are_ready_again() -> None:
 @pytest.mark.parametrize(
     ("flow", "outputs", "why"),
     [
-        ({"phase": model.Phase.SUCCEEDED}, (), "its flow has succeeded"),
+        ({"phase": model.FlowPhase.SUCCEEDED}, (), "its flow has succeeded"),
         ({}, ({"name": "prices", "step": "x"},), "the files of output prices that tasks of step x"),
     ],
 )
@@ -403,7 +403,7 @@ def test_run_with_missing_data_is_refused_once(
 ) -> None:
     seen, known = failed()
     steps = {"x": model.StepView(total=2, succeeded=1, failed=1)}
-    ended = view(**{"phase": model.Phase.FAILED, "steps": steps} | flow)
+    ended = view(**{"phase": model.FlowPhase.FAILED, "steps": steps} | flow)
     new = own(outputs=msgspec.convert(outputs, tuple[sync_set.Output, ...]))
     known = msgspec.structs.replace(known, flow=ended, stored_own=new)
     refused = with_status(seen, plan.decide(known))
@@ -521,7 +521,7 @@ OUTPUT = pond_model.Pin(
     bytes=30,
     paths_by_node={"a": ("1.csv", "2.csv"), "b": ("3.csv",)},
 )
-OVER = view(model.Phase.SUCCEEDED, value=1)
+OVER = view(model.FlowPhase.SUCCEEDED, value=1)
 
 
 def test_set_succeeds_only_after_outputs_are_pinned_and_held() -> None:
@@ -578,7 +578,7 @@ def test_outputs_that_take_too_long_fail_the_set() -> None:
 
 
 def test_failed_flow_keeps_no_outputs() -> None:
-    failed = view(model.Phase.FAILED, reason="Raised")
+    failed = view(model.FlowPhase.FAILED, reason="Raised")
     decided = plan.decide(facts(pinned(), flow=failed, pins_of_outputs={"prices": OUTPUT}))
     assert decided.outputs is None
     assert decided.status is not None

@@ -1,4 +1,4 @@
-"""Fetching and pinning: what is damaged never becomes a blob, what has come is kept."""
+"""Fetching and pinning: damaged data never becomes a blob, received data is kept."""
 
 import errno
 import os
@@ -80,7 +80,7 @@ def test_interrupted_fetch_resumes_where_it_stopped(
 def test_bytes_from_peer_are_not_resumed_from_source(
     kept: store.PondStore, source: ponds.CountingSource
 ) -> None:
-    """Their bytes are never mixed unless both are of the same digest or stamp."""
+    """Their bytes are never mixed unless both have the same digest or stamp."""
     peer = ponds.CountingSource({"a": CONTENT}, name="node-1")
     peer.cut = 3000
 
@@ -217,13 +217,13 @@ def test_stopped_fetch_ends_and_keeps_received_bytes(
 def test_fetch_on_full_disk_leaves_nothing(
     kept: store.PondStore, source: ponds.CountingSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(self: blob_files.Partial, piece: bytes | memoryview) -> None:
+    def full(self: blob_files.PartialFile, piece: bytes | memoryview) -> None:
         if self.size >= 3000:
             raise OSError(errno.ENOSPC, "No space left on device")
         written(self, piece)
 
-    written = blob_files.Partial.write
-    monkeypatch.setattr(blob_files.Partial, "write", full)
+    written = blob_files.PartialFile.write
+    monkeypatch.setattr(blob_files.PartialFile, "write", full)
 
     with pytest.raises(errors.PondFull, match="No space left"):
         fetch(kept, source.origin("a"))

@@ -1,4 +1,4 @@
-"""Which snapshots and blobs go when a pond needs room."""
+"""Selection of snapshots and blobs to delete when a pond needs space."""
 
 import pytest
 

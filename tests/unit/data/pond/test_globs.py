@@ -1,4 +1,4 @@
-"""Patterns of snapshot paths, and the refusal of one that is none."""
+"""Patterns of snapshot paths; invalid patterns are refused."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Leases on disk belong to one namespace, and only names that can be paths are taken."""
+"""Leases on disk belong to one namespace; only names that are valid in paths are accepted."""
 
 from pathlib import Path
 

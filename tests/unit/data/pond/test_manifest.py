@@ -1,4 +1,4 @@
-"""Manifests: one digest for the same files, and nothing that leaves the directory of a snapshot."""
+"""Manifests have one digest for the same files; paths outside the snapshot are refused."""
 
 import hashlib
 import json

@@ -50,7 +50,7 @@ def test_source_without_written_files_is_missing(tmp_path: Path) -> None:
 
 
 def test_directory_that_becomes_a_link_is_not_followed(tmp_path: Path) -> None:
-    """A task that still runs may put a link where a directory was as its files were listed."""
+    """A running task may replace a directory with a link while its files are listed."""
     ponds.write_files(tmp_path / "t1.1.1", {"deep/passwd": b"mine"})
     ponds.write_files(tmp_path / "secret", {"passwd": b"not mine"})
     of = source(tmp_path, "t1.1.1")

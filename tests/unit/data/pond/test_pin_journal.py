@@ -1,4 +1,5 @@
-"""What was seen of a source's files outlives the agent, without lines that are not whole."""
+"""Recorded facts on a source's files are kept over restarts of the agent; incomplete lines are
+not."""
 
 from pathlib import Path
 

@@ -12,7 +12,7 @@ def shard(
     *files: shards.ShardFile,
     index: int = 0,
     count: int = 1,
-    where: shards.Where | None = None,
+    where: shards.RecordFilter | None = None,
     rows: bool = False,
 ) -> shards.Shard:
     return shards.Shard(
@@ -66,7 +66,7 @@ def test_equal_keys_in_json_and_csv_go_to_same_shard(tmp_path: Path) -> None:
     csv_file = written(tmp_path, "b.csv", b"v,k\r\n" + rows.encode())
     seen: list[bytes] = []
     for index in range(3):
-        where = shards.Where(key="k", index=index, count=3)
+        where = shards.RecordFilter(key="k", index=index, count=3)
         mine = {name for name in names if shards.bucket(name, 3) == index}
         found = list(records.of_shard(shard(json_file, csv_file, where=where), tmp_path))
         assert {line.split(b'"')[-2].decode() for line in found} == mine
@@ -90,6 +90,6 @@ def test_bad_record_is_reported_with_its_place(
     tmp_path: Path, name: str, content: bytes, key: str, reason: str
 ) -> None:
     file = written(tmp_path, name, content)
-    where = shards.Where(key=key, index=0, count=1) if key else None
+    where = shards.RecordFilter(key=key, index=0, count=1) if key else None
     with pytest.raises(errors.BadRecord, match=reason):
         list(records.of_shard(shard(file, where=where), tmp_path))

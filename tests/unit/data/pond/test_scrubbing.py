@@ -1,4 +1,4 @@
-"""Scrubbing: damage at rest is found, nothing is read twice in a pass, and runs get whole files."""
+"""Scrubbing finds damage at rest, reads nothing twice in a pass, and gives runs whole files."""
 
 import os
 from collections.abc import Callable
@@ -14,7 +14,7 @@ FILES = {f"f{n}": bytes([n]) * (1000 + n) for n in range(6)}
 
 
 class Stop(Exception):
-    """Ends a pass in its middle."""
+    """Ends a pass halfway."""
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def kept(tmp_path: Path, time: clock.ManualClock) -> store.PondStore:
 
 
 def damage(kept: store.PondStore, path: str, change: Callable[[bytes], bytes]) -> bytes:
-    """As a disk does it: the time of the file stays."""
+    """Change a byte as a disk error does: the time of the file stays the same."""
     digest = bytes.fromhex(ponds.digest_of(FILES[path])[7:])
     blob = kept.blobs.path(digest)
     blob.chmod(0o644)
@@ -45,7 +45,7 @@ def flip(content: bytes) -> bytes:
 
 
 def unpaced(_: int) -> None:
-    """Reads as fast as it can."""
+    """Read without a limit of speed."""
 
 
 def test_flipped_byte_and_truncated_blob_are_found(

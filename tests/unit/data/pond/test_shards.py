@@ -1,4 +1,4 @@
-"""Shards: every file, byte and record in exactly one, and always in the same."""
+"""Every file, byte and record is in exactly one shard, and always in the same one."""
 
 import itertools
 import json
@@ -210,7 +210,7 @@ def test_every_row_is_in_exactly_one_range_of_rows(
     files: dict[str, tuple[list[str], bool]],
     count: int,
 ) -> None:
-    """In the order of files and lines, equal numbers, without the headers of CSV files."""
+    """In the order of files and lines, in equal numbers, without the headers of CSV files."""
     directory = tmp_path_factory.mktemp("rows")
     content: dict[str, bytes] = {}
     expected: list[bytes] = []
@@ -260,7 +260,7 @@ def test_rows_beyond_the_first_block_are_found(
 
 
 def test_decoded_scheme_gives_same_shard_ids() -> None:
-    """Defaults that are written out count as those that are not."""
+    """Defaults have the same effect whether they are written or not."""
     made = snapshot([10, 10])
     text = b'{"by": "range", "key": "", "patterns": [], "unit": "bytes"}'
     read = msgspec.json.decode(text, type=shards.Scheme)

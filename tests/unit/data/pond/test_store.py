@@ -1,4 +1,5 @@
-"""The directory of a pond: leases pin, trees are read-only, the quota holds, a restart goes on."""
+"""The directory of a pond: leases pin, trees are read-only, the quota holds, a restart
+continues."""
 
 import errno
 import os
@@ -100,7 +101,7 @@ def test_executable_file_is_executable_in_tree(kept: store.PondStore, tmp_path: 
 def test_tree_supports_every_valid_file_name(
     kept: store.PondStore, tmp_path: Path, name: str
 ) -> None:
-    """Files on their way have names too, which must be nobody's."""
+    """Temporary files have names, too, which must not clash with those of users."""
     files = {f".{name}.kiln-new"[-80:]: b"1", f".{name}.new"[-80:]: b"2", name: b"#!/bin/sh"}
     ponds.write_files(tmp_path / "in", files)
     (tmp_path / "in" / name).chmod(0o755)
@@ -119,7 +120,7 @@ def test_tree_supports_every_valid_file_name(
 def test_modified_file_of_tree_is_replaced(
     kept: store.PondStore, tmp_path: Path, path: str, content: bytes
 ) -> None:
-    """A link to a damaged blob goes with the blob; so does a copy."""
+    """A link to a damaged blob is replaced with the blob, and so is a copy."""
     files = {"a.csv": b"first", "run.sh": b"other"}
     ponds.write_files(tmp_path / "in", files)
     (tmp_path / "in/run.sh").chmod(0o755)
@@ -362,7 +363,7 @@ def test_touched_blob_is_verified_and_kept(kept: store.PondStore) -> None:
 
 
 def test_failed_sync_of_directory_is_repeated(kept: store.PondStore) -> None:
-    """What the disk has not taken yet is not forgotten with the error."""
+    """Entries that are not on disk yet are synced again after the error."""
     put(kept, FILES)
     content = b"another file"
     partial = kept.blobs.partial("another")
@@ -399,7 +400,7 @@ def snapshots(kept: store.PondStore, time: clock.ManualClock, *names: str) -> li
 def test_eviction_keeps_usage_between_watermarks(tmp_path: Path) -> None:
     time = clock.ManualClock()
     kept = ponds.opened(tmp_path / "pond", time=time)
-    kept.set_limits(store.Limits(capacity=10_000, high=0.5, low=0.3))
+    kept.set_limits(store.PondLimits(capacity=10_000, high=0.5, low=0.3))
 
     digests = snapshots(kept, time, "a", "b", "c", "d", "e")
     assert {one.digest for one in kept.holdings()} == set(digests)
@@ -415,7 +416,7 @@ def test_eviction_keeps_usage_between_watermarks(tmp_path: Path) -> None:
 def test_leased_snapshots_are_not_evicted(tmp_path: Path) -> None:
     time = clock.ManualClock()
     kept = ponds.opened(tmp_path / "pond", time=time)
-    kept.set_limits(store.Limits(capacity=3_500, high=0.9, low=0.1))
+    kept.set_limits(store.PondLimits(capacity=3_500, high=0.9, low=0.1))
     pinned = lease(put(kept, {"old": b"o" * 1000}), name="pinned")
     kept.lease(pinned)
 
@@ -429,7 +430,7 @@ def test_leased_snapshots_are_not_evicted(tmp_path: Path) -> None:
 
 def test_data_that_does_not_fit_beside_leases_is_refused(tmp_path: Path) -> None:
     kept = ponds.opened(tmp_path / "pond")
-    kept.set_limits(store.Limits(capacity=2_500))
+    kept.set_limits(store.PondLimits(capacity=2_500))
     kept.lease(lease(put(kept, {"old": b"o" * 1500}), name="pinned"))
 
     with pytest.raises(errors.PondFull, match="release leases"):
@@ -442,7 +443,7 @@ def test_data_that_does_not_fit_beside_leases_is_refused(tmp_path: Path) -> None
 
 def test_nothing_is_evicted_for_data_that_does_not_fit(tmp_path: Path) -> None:
     kept = ponds.opened(tmp_path / "pond")
-    kept.set_limits(store.Limits(capacity=3_000))
+    kept.set_limits(store.PondLimits(capacity=3_000))
     pinned = put(kept, {"old": b"o" * 1000})  # no run has leased it yet
     kept.lease(lease(put(kept, {"used": b"u" * 500}), name="pinned"))
 
@@ -456,7 +457,7 @@ def test_nothing_is_evicted_for_data_that_does_not_fit(tmp_path: Path) -> None:
 
 def test_copy_tree_counts_against_capacity(tmp_path: Path) -> None:
     kept = ponds.opened(tmp_path / "pond")
-    kept.set_limits(store.Limits(capacity=2_500))
+    kept.set_limits(store.PondLimits(capacity=2_500))
     wanted = lease(put(kept, {"a": b"x" * 1500}), access="copy")
     kept.lease(wanted)
 
@@ -464,7 +465,7 @@ def test_copy_tree_counts_against_capacity(tmp_path: Path) -> None:
         kept.make_tree(wanted, wanted.snapshots[0])
     assert not (kept.run("quant", "set-g1") / "market").exists()
 
-    kept.set_limits(store.Limits(capacity=5_000))
+    kept.set_limits(store.PondLimits(capacity=5_000))
     kept.make_tree(wanted, wanted.snapshots[0])
     assert kept.used == 3_000
     kept.release("quant", "set-g1")

@@ -1,4 +1,4 @@
-"""Bytes of a record that is not complete are taken once, in their order."""
+"""Bytes of an incomplete record are taken once and in order."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from kilnwork.data.records import byte_buffer
     "pieces", [[], [b""], [b"abc"], [b"a", b"", b"bc"], [b"x" * 1000, b"y" * 1000]]
 )
 def test_take_joins_pieces_and_clears_buffer(pieces: list[bytes]) -> None:
-    held = byte_buffer.Held()
+    held = byte_buffer.ByteBuffer()
     for piece in pieces:
         held.add(piece)
     whole = b"".join(pieces)
@@ -19,7 +19,7 @@ def test_take_joins_pieces_and_clears_buffer(pieces: list[bytes]) -> None:
 
 
 def test_single_piece_is_not_copied() -> None:
-    held, piece = byte_buffer.Held(), b"x" * 1000
+    held, piece = byte_buffer.ByteBuffer(), b"x" * 1000
     held.add(b"")
     held.add(piece)
     assert held.take() is piece

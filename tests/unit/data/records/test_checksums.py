@@ -1,4 +1,4 @@
-"""Checksums of parts, one after the other, and of two together from those of each."""
+"""Checksums of consecutive parts, and the checksum of two parts combined from their own."""
 
 import zlib
 
@@ -21,12 +21,12 @@ from kilnwork.data.records import checksums
     ],
 )
 def test_combined_checksum_equals_that_of_concatenation(first: bytes, second: bytes) -> None:
-    made = checksums.combined(zlib.crc32(first), zlib.crc32(second), len(second))
+    made = checksums.combine(zlib.crc32(first), zlib.crc32(second), len(second))
     assert made == zlib.crc32(first + second)
 
 
 def test_each_part_has_its_own_checksum() -> None:
-    sums = checksums.Sums()
+    sums = checksums.PartChecksums()
     sums.add(b"on")
     sums.add(memoryview(b"e"))
     sums.end()

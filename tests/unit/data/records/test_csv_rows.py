@@ -1,17 +1,17 @@
-"""Rows of CSV as bytes: where they end, and their cells."""
+"""Rows of CSV as bytes: their ends and their cells."""
 
 import pytest
 
 from kilnwork.data import errors
 from kilnwork.data.records import csv_rows
 
-ROWS = csv_rows.Rows(",")
+ROWS = csv_rows.CsvDialect(",")
 
 
 @pytest.mark.parametrize("delimiter", ['"', "\n", "\r", "§"])
 def test_invalid_delimiter_is_refused(delimiter: str) -> None:
     with pytest.raises(errors.InputRefused, match=r"^input\.delimiter is"):
-        csv_rows.Rows(delimiter)
+        csv_rows.CsvDialect(delimiter)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_row_is_split_into_cells(row: bytes, cells: list[bytes]) -> None:
 
 
 def test_delimiter_is_not_a_regular_expression() -> None:
-    assert csv_rows.Rows("|").cells(b'"a|b"|c.d') == [b"a|b", b"c.d"]
+    assert csv_rows.CsvDialect("|").cells(b'"a|b"|c.d') == [b"a|b", b"c.d"]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_rows_end_at_line_ends_outside_quotes(
     assert ROWS.ends(content) == ends
     assert ROWS.first(content) == (ends[0] if ends else None)
     assert ROWS.end_of_last(content) == (ends[-1] if ends else 0)
-    assert ROWS.of(content) == rows
+    assert ROWS.split_block(content) == rows
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_row_is_closed_if_its_quotes_are_closed(row: bytes, closed: bool) -> Non
 def test_pieces_are_joined_into_blocks_of_whole_rows(step: int) -> None:
     content = b'a,b\n"c\nd",e\n"' + b"f\n" * 20 + b'"\ng'
     pieces = [content[at : at + step] for at in range(0, len(content), step)]
-    blocks = list(ROWS.whole(pieces))
+    blocks = list(ROWS.whole_blocks(pieces))
     assert b"".join(blocks) == content
     assert all(ROWS.ends(block)[-1:] == [len(block)] for block in blocks[:-1])
-    assert [row for block in blocks for row in ROWS.of(block)] == ROWS.of(content)
+    assert [row for block in blocks for row in ROWS.split_block(block)] == ROWS.split_block(content)

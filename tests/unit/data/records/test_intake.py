@@ -1,4 +1,4 @@
-"""Whatever comes in, in whatever pieces: the parts are those that a naive reader would make."""
+"""The parts of any input in any pieces are those of a simple reference reader."""
 
 import hashlib
 import tracemalloc
@@ -38,7 +38,7 @@ FILES = st.builds(
 
 
 def pieces(content: bytes, cuts: list[int]) -> list[bytes]:
-    """`content` cut at these places."""
+    """Cut `content` at these places."""
     ends = sorted({min(cut, len(content)) for cut in cuts} | {len(content)})
     return [content[a:b] for a, b in zip([0, *ends], ends, strict=False)]
 
@@ -57,7 +57,7 @@ def naive_lines(content: bytes) -> list[bytes]:
 
 
 def naive_parts(content: bytes, spec: filejobs.FileJobSpec) -> list[filejobs.Part]:
-    """One line at a time; parts twice as large until there are few enough."""
+    """Read one line at a time; double the size of parts until there are few enough."""
     lines, bytes_ = spec.items_per_part, spec.bytes_per_part
     while True:
         found: list[list[bytes]] = [[]]
@@ -82,7 +82,7 @@ def naive_parts(content: bytes, spec: filejobs.FileJobSpec) -> list[filejobs.Par
 
 
 def check(content: bytes, spec: filejobs.FileJobSpec, cuts: list[int]) -> filejobs.Manifest:
-    """All that holds of lines, whatever limits parts."""
+    """Check all properties of lines and parts, with any limit of parts."""
     stored, manifest = taken_in(spec, pieces(content, cuts))
     assert stored == content.removeprefix(b"\xef\xbb\xbf")
     assert manifest.bytes == len(stored)
@@ -140,7 +140,7 @@ def test_long_file_gets_larger_parts_instead_of_more() -> None:
 
 @hypothesis.given(st.binary(max_size=2000), st.binary(max_size=2000))
 def test_combined_checksum_equals_that_of_concatenation(first: bytes, second: bytes) -> None:
-    found = checksums.combined(zlib.crc32(first), zlib.crc32(second), len(second))
+    found = checksums.combine(zlib.crc32(first), zlib.crc32(second), len(second))
     assert found == zlib.crc32(first + second)
 
 

@@ -1,4 +1,4 @@
-"""What a line is: it ends with LF, and a CR before that is no part of it."""
+"""A line ends with LF; a CR before the LF is not part of it."""
 
 import pytest
 
@@ -18,7 +18,7 @@ from kilnwork.data.records import lines
     ],
 )
 def test_block_is_split_into_lines(block: bytes, expected: list[bytes]) -> None:
-    assert lines.of(block) == expected
+    assert lines.split_block(block) == expected
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_block_is_split_into_lines(block: bytes, expected: list[bytes]) -> None:
 def test_pieces_are_joined_into_blocks_of_whole_lines(
     pieces: list[bytes], expected: list[bytes]
 ) -> None:
-    assert list(lines.whole(pieces)) == expected
+    assert list(lines.whole_blocks(pieces)) == expected
 
 
 @pytest.mark.parametrize(
@@ -53,17 +53,17 @@ BLOCK = b"".join(b"%d" % n + b"x" * (n % 7) + b"\n" for n in range(2000))
 def test_line_after_count_is_found_with_any_guess(count: int, guess: int) -> None:
     start = BLOCK.index(b"\n") + 1
     expected = start + sum(len(line) + 1 for line in BLOCK.split(b"\n")[1 : count + 1])
-    assert lines.after(BLOCK, count, start, guess=guess) == expected
+    assert lines.find_line_after(BLOCK, count, start, guess=guess) == expected
 
 
 def test_line_end_just_before_middle_of_search_is_found() -> None:
     block = b"xx\n" * 1367
-    assert lines.after(block, 683, 0, guess=len(block)) == 683 * 3
+    assert lines.find_line_after(block, 683, 0, guess=len(block)) == 683 * 3
 
 
 def test_too_few_line_ends_raise_an_error() -> None:
     with pytest.raises(ValueError, match="fewer than 3 line ends after byte 2"):
-        lines.after(b"a\nb\nc\nd", 3, 2, guess=1)
+        lines.find_line_after(b"a\nb\nc\nd", 3, 2, guess=1)
 
 
 @pytest.mark.parametrize(
@@ -81,4 +81,4 @@ def test_too_few_line_ends_raise_an_error() -> None:
 def test_first_line_longer_than_limit_is_found(
     block: bytes, start: int, expected: int | None
 ) -> None:
-    assert lines.beyond(block, 3, start) == expected
+    assert lines.find_longer_line(block, 3, start) == expected

@@ -1,4 +1,4 @@
-"""Manifests are read back unchanged, unless their parts do not add up."""
+"""Manifests are read back unchanged, and refused if their sums do not match."""
 
 import msgspec
 import pytest

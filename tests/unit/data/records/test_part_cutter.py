@@ -1,4 +1,4 @@
-"""Parts follow each other, and become twice as large when there would be too many."""
+"""Parts are consecutive, and double in size when there would be too many."""
 
 import zlib
 
@@ -10,8 +10,8 @@ from kilnwork.data.records import part_cutter
 
 def cut(
     contents: list[bytes], *, most: int
-) -> tuple[part_cutter.Cutter, tuple[filejobs.Part, ...]]:
-    cutter = part_cutter.Cutter(lines=1, bytes_=4, most=most)
+) -> tuple[part_cutter.PartCutter, tuple[filejobs.Part, ...]]:
+    cutter = part_cutter.PartCutter(lines=1, bytes_=4, most=most)
     for content in contents:
         cutter.take(content, 1)
         if cutter.lines >= cutter.limit_lines:
@@ -54,7 +54,7 @@ def test_both_limits_double_when_parts_are_merged() -> None:
 
 
 def test_skipped_bytes_belong_to_no_part() -> None:
-    cutter = part_cutter.Cutter(lines=5, bytes_=None, most=9)
+    cutter = part_cutter.PartCutter(lines=5, bytes_=None, most=9)
     cutter.skip(3)
     cutter.take(b"a\nb\n", 2)
     assert cutter.total_lines == 2
@@ -62,7 +62,7 @@ def test_skipped_bytes_belong_to_no_part() -> None:
 
 
 def test_total_includes_lines_of_ended_parts() -> None:
-    cutter = part_cutter.Cutter(lines=1, bytes_=None, most=9)
+    cutter = part_cutter.PartCutter(lines=1, bytes_=None, most=9)
     cutter.take(b"a\n", 1)
     cutter.close()
     cutter.take(b"b\n", 1)

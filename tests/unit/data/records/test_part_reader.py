@@ -1,4 +1,4 @@
-"""Records of a part are read back, and compared with what was indexed."""
+"""Records of a part are read back and compared with the index."""
 
 import zlib
 

@@ -1,4 +1,4 @@
-"""A file is read again from where it was left, in a thread that passes on what failed."""
+"""A thread reads a file again from a given position, and passes on its errors."""
 
 import functools
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def test_file_that_became_shorter_is_reported(file: BinaryIO) -> None:
 
 
 def test_settle_waits_for_work_in_order() -> None:
-    thread, done = rereader.Thread(), list[int]()
+    thread, done = rereader.RereadThread(), list[int]()
     for number in range(10):
         thread.give(functools.partial(done.append, number))
     thread.settle()
@@ -46,7 +46,7 @@ def test_settle_waits_for_work_in_order() -> None:
 
 
 def test_settle_raises_what_work_has_raised() -> None:
-    thread = rereader.Thread()
+    thread = rereader.RereadThread()
 
     def fail() -> None:
         raise OSError("disk")

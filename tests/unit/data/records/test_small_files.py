@@ -1,4 +1,4 @@
-"""A small file of lines that is measured at once, or left to an intake."""
+"""A small file of lines is indexed at once; other files are left to an intake."""
 
 import gzip
 

@@ -1,4 +1,4 @@
-"""Records become values, or are bad records with a reason."""
+"""Records are decoded to values, or are bad records with a reason."""
 
 from typing import Any
 

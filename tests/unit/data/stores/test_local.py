@@ -49,7 +49,7 @@ def store(tmp_path: Path) -> local.LocalStore:
 
 
 def files_of(store: local.LocalStore) -> list[str]:
-    """All files in its directory, also those that are no objects."""
+    """Return all files in its directory, including those that are not objects."""
     return sorted(path.name for path in store.directory.rglob("*") if path.is_file())
 
 
@@ -134,7 +134,7 @@ def writing(store: local.LocalStore, name: str) -> Iterator["subprocess.Popen[st
 @pytest.mark.parametrize("seed", range(6))
 def test_killed_writer_leaves_whole_object_or_nothing(store: local.LocalStore, seed: int) -> None:
     chance = random.Random(seed)
-    told: set[str] = set()
+    reported: set[str] = set()
     for number in range(3):
         with (
             writing(store, f"{seed}-{number}-a") as first,
@@ -142,19 +142,21 @@ def test_killed_writer_leaves_whole_object_or_nothing(store: local.LocalStore, s
         ):
             assert first.stdout is not None
             assert second.stdout is not None
-            told |= {first.stdout.readline().strip(), second.stdout.readline().strip()}
+            reported |= {first.stdout.readline().strip(), second.stdout.readline().strip()}
             time.sleep(chance.uniform(0.01, 0.15))  # so much later, wherever that is
             for process in (first, second):
                 process.send_signal(signal.SIGKILL)
             for process in (first, second):
-                told.update(process.communicate()[0].split("\n")[:-1])  # the last line may be torn
+                reported.update(
+                    process.communicate()[0].split("\n")[:-1]
+                )  # the last line may be torn
     there = {facts.key: facts.bytes for facts in store.list()}
     for key, size in there.items():
         content = port.read_all(store, key)
         assert hashlib.sha256(content).hexdigest() == key.rpartition("=")[2]
         assert len(content) == size
-    deleted = {line[1:] for line in told if line.startswith("-")}
-    kept = {line for line in told if line and not line.startswith("-")}
+    deleted = {line[1:] for line in reported if line.startswith("-")}
+    kept = {line for line in reported if line and not line.startswith("-")}
     assert deleted.isdisjoint(there)
     lost = kept - deleted - there.keys()
     assert len(lost) <= 6, "only the last of each writer may be on its way out"
@@ -191,7 +193,7 @@ def test_sweep_removes_empty_directories(store: local.LocalStore) -> None:
 
 
 def test_empty_directory_of_killed_writer_is_swept(store: local.LocalStore) -> None:
-    """It was killed before it made its file there."""
+    """The writer was killed before it created its file there."""
     store.put("a/kept", b"x")
     (store.directory / "a" / "b" / "c").mkdir(parents=True)
     assert store.sweep(before=time.time() - 60) == 0
@@ -205,7 +207,7 @@ def test_empty_directory_of_killed_writer_is_swept(store: local.LocalStore) -> N
 
 
 def limited(store: local.LocalStore, story: str) -> str:
-    """What a process prints that may write files of 100 kB only."""
+    """Return the output of a process that may write only files of up to 100 kB."""
     program = (
         "import resource, sys\n"
         "from pathlib import Path\n"
@@ -242,7 +244,7 @@ def test_files_leave_space_for_journal_and_records(small_disk: Path) -> None:
     (small_disk / "ballast").write_bytes(bytes((16 << 20) - 500_000))
     with pytest.raises(errors.StoreFull, match="journal"), store.writer("out/1") as new:
         new.write(b"x")
-    store.put("commits/1-1", b"{}", create=True)  # giving up must be possible
+    store.put("commits/1-1", b"{}", create=True)  # a job must still be able to fail
     (small_disk / "ballast").unlink()
     with store.writer("out/1") as new:
         new.write(b"x")
@@ -273,16 +275,16 @@ def test_full_disk_shows_no_partial_object(small_disk: Path) -> None:
 
 
 def elsewhere(store: local.LocalStore, story: str, *, number: int = errno.EOPNOTSUPP) -> str:
-    """What a process prints for which no file can have two names: link(2) fails with `number`."""
+    """Return the output of a process in which link(2) fails with `number`."""
     if not no_hard_links.possible():
         pytest.skip("the numbers of this machine's system calls are not known here")
     program = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from support import no_links\n"
+        "from support import no_hard_links\n"
         "from kilnwork.data import errors\n"
         "from kilnwork.data.stores import local, local_resumable, port, resumable\n"
-        f"no_links.forbid({number})\n"
+        f"no_hard_links.forbid({number})\n"
         "store = local.LocalStore(Path(sys.argv[1]))\n" + story
     )
     tests = str(Path(__file__).parents[3])
@@ -315,7 +317,7 @@ def test_one_of_many_creates_without_hard_links(store: local.LocalStore) -> None
 def test_upload_link_returns_false_without_hard_links(store: local.LocalStore) -> None:
     said = elsewhere(
         store,
-        "upload = local_resumable.LocalGrowing(store, 'u')\n"
+        "upload = local_resumable.LocalResumableUpload(store, 'u')\n"
         "with resumable.append(upload, 0) as new: new.write(b'all')\n"
         "print(upload.link('job/input'), b''.join(upload.read()))\n",
     )
@@ -360,7 +362,7 @@ def test_probe_refuses_unwritable_store(small_disk: Path) -> None:
         lambda: store.delete(["a/b"]),
         lambda: store.sweep(before=time.time() + 60),
         lambda: store.writer("a/c"),
-        lambda: resumable.opened(store, "u").stretch(0),
+        lambda: resumable.open_upload(store, "u").open_stretch(0),
     ):
         with pytest.raises(errors.StoreRefused, match="Read-only file system"):
             work()
@@ -371,7 +373,7 @@ def test_probe_refuses_unwritable_store(small_disk: Path) -> None:
 def test_symbolic_links_are_neither_listed_nor_followed(
     store: local.LocalStore, tmp_path: Path
 ) -> None:
-    """Whoever deletes a job must not delete what is elsewhere; nor go round and round."""
+    """Deleting a job must not delete files elsewhere, and must not loop."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis").write_text("for years")
     store.put("ns/job/input", b"x")
@@ -401,7 +403,7 @@ def test_removed_store_directory_is_created_again(store: local.LocalStore) -> No
     store.put("a/b", b"here")
     writer = store.writer("a/c")
     writer.write(b"x")
-    upload = resumable.append(resumable.opened(store, "u"), 0)
+    upload = resumable.append(resumable.open_upload(store, "u"), 0)
     upload.write(b"x")
     shutil.rmtree(store.directory)
     with pytest.raises(errors.ObjectMissing):
@@ -409,19 +411,19 @@ def test_removed_store_directory_is_created_again(store: local.LocalStore) -> No
     with pytest.raises(errors.StoreError):
         writer.commit()
     with pytest.raises(errors.ObjectChanged):
-        upload.keep()
+        upload.commit()
     assert list(store.list()) == []
     assert list(store.directories()) == []
     assert store.sweep(before=time.time()) == 0
     store.delete(["a/b"])
-    store.put("a/b", b"anew", create=True)
-    assert port.read_all(store, "a/b") == b"anew"
+    store.put("a/b", b"second", create=True)
+    assert port.read_all(store, "a/b") == b"second"
 
 
 def test_directory_removed_concurrently_is_created_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """mkdir(2) says that it exists, and then it does not: it was empty, and others came between."""
+    """mkdir(2) reports that it exists, then another process removes it because it is empty."""
     make, raced = Path.mkdir, iter([tmp_path / "x" / "y"])
 
     def mkdir(path: Path, *args: Any, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""Keys that every store takes, and what code does with any store."""
+"""Keys that every store accepts, and functions for any store."""
 
 from pathlib import Path
 

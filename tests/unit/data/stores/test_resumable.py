@@ -1,4 +1,4 @@
-"""Uploads that go on where they stopped, in one file and in pieces."""
+"""Uploads continue where they stopped, in one file and in pieces."""
 
 import contextlib
 import os
@@ -12,12 +12,12 @@ import pytest
 from kilnwork.data import errors
 from kilnwork.data.stores import local, local_resumable, port, resumable
 
-Opened = Callable[[local.LocalStore, str], resumable.Growing]
+Opened = Callable[[local.LocalStore, str], resumable.ResumableUpload]
 
 
-@pytest.fixture(params=[resumable.opened, resumable.Pieces], ids=["one file", "pieces"])
+@pytest.fixture(params=[resumable.open_upload, resumable.StretchUpload], ids=["one file", "pieces"])
 def opened(request: pytest.FixtureRequest) -> Opened:
-    """As a directory does it, and as other stores do."""
+    """Opened as in a directory and as in other stores."""
     found: Opened = request.param
     return found
 
@@ -70,7 +70,7 @@ def test_one_of_two_concurrent_appenders_wins(store: local.LocalStore, opened: O
     won: list[bytes] = []
     for name, appender in ((b"one", one), (b"other", other)):
         with contextlib.suppress(errors.ObjectChanged):
-            appender.keep()
+            appender.commit()
             won.append(name)
     assert [b"".join(opened(store, "u").read())] == won
 
@@ -79,42 +79,42 @@ def test_committed_stretches_survive_a_kill(store: local.LocalStore, opened: Ope
     new = resumable.append(opened(store, "u"), 0, piece_bytes=10)
     for _ in range(7):
         new.write(b"four")
-    del new  # never told to keep the last four bytes
+    del new  # without a commit of the last four bytes
     assert opened(store, "u").size() == 24
 
 
 def test_newest_appender_excludes_earlier_ones(store: local.LocalStore) -> None:
-    """A client that comes back does not wait for its old connection to be given up."""
-    old = resumable.append(resumable.opened(store, "u"), 0)
+    """A client that returns does not wait until its old connection is closed."""
+    old = resumable.append(resumable.open_upload(store, "u"), 0)
     old.write(b"what came")
-    new = resumable.append(resumable.opened(store, "u"), 0)
+    new = resumable.append(resumable.open_upload(store, "u"), 0)
     new.write(b"new")
     with pytest.raises(errors.ObjectChanged, match="another client"):
         old.write(b" and is too late")
     old.abort()
-    assert new.keep() == 3
-    assert b"".join(resumable.opened(store, "u").read()) == b"new"
+    assert new.commit() == 3
+    assert b"".join(resumable.open_upload(store, "u").read()) == b"new"
 
 
 def test_unconfirmed_bytes_are_overwritten(store: local.LocalStore) -> None:
-    lost = resumable.append(resumable.opened(store, "u"), 0)
+    lost = resumable.append(resumable.open_upload(store, "u"), 0)
     lost.write(b"more than will come")
     del lost  # as if it were killed
-    upload = resumable.opened(store, "u")
+    upload = resumable.open_upload(store, "u")
     assert upload.size() == 0
     with resumable.append(upload, 0) as new:
         new.write(b"all")
-    assert isinstance(upload, local_resumable.LocalGrowing)
+    assert isinstance(upload, local_resumable.LocalResumableUpload)
     assert upload.link("job/input")
     assert port.read_all(store, "job/input") == b"all"
 
 
 def test_linked_file_shares_content_and_outlives_upload(store: local.LocalStore) -> None:
-    upload = local_resumable.LocalGrowing(store, "_uploads/u")
+    upload = local_resumable.LocalResumableUpload(store, "_uploads/u")
     with resumable.append(upload, 0, piece_bytes=4) as new:
         for _ in range(3):
             new.write(b"all of it ")
-    late = resumable.append(resumable.opened(store, "_uploads/u"), 30)
+    late = resumable.append(resumable.open_upload(store, "_uploads/u"), 30)
     for job in ("one", "two"):
         assert upload.link(f"{job}/input")
     with pytest.raises(errors.ObjectExists):
@@ -131,18 +131,18 @@ def test_linked_file_shares_content_and_outlives_upload(store: local.LocalStore)
 
 
 def test_append_to_removed_upload_is_refused(store: local.LocalStore) -> None:
-    new = resumable.append(resumable.opened(store, "u"), 0)
+    new = resumable.append(resumable.open_upload(store, "u"), 0)
     new.write(b"one")
-    resumable.opened(store, "u").clear()
+    resumable.open_upload(store, "u").clear()
     with pytest.raises(errors.ObjectChanged):
         new.write(b"two")
     new.abort()
-    assert resumable.opened(store, "u").size() == 0
+    assert resumable.open_upload(store, "u").size() == 0
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_killed_writer_leaves_confirmed_bytes(store: local.LocalStore, seed: int) -> None:
-    """Whenever it dies: what it said is kept is there, and is what it wrote."""
+    """At any time: the confirmed bytes are stored and are those that were written."""
     chosen = random.Random(seed)
     content = chosen.randbytes(1 << 20)
     at = 0
@@ -151,21 +151,21 @@ def test_killed_writer_leaves_confirmed_bytes(store: local.LocalStore, seed: int
         child = os.fork()
         if not child:
             os.close(reader)
-            new = resumable.append(resumable.opened(store, "u"), at, piece_bytes=50_000)
+            new = resumable.append(resumable.open_upload(store, "u"), at, piece_bytes=50_000)
             for start in range(at, len(content), 10_000):
                 new.write(content[start : start + 10_000])
-                os.write(writer, b"%d\n" % resumable.opened(store, "u").size())
-            new.keep()
+                os.write(writer, b"%d\n" % resumable.open_upload(store, "u").size())
+            new.commit()
             os._exit(0)
         os.close(writer)
-        with os.fdopen(reader, "rb") as told:
+        with os.fdopen(reader, "rb") as confirmed:
             for _ in range(chosen.randrange(1, 30)):
-                at = max(at, int(told.readline() or b"0"))
+                at = max(at, int(confirmed.readline() or b"0"))
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-        size = resumable.opened(store, "u").size()
+        size = resumable.open_upload(store, "u").size()
         assert at <= size
-        assert b"".join(resumable.opened(store, "u").read()) == content[:size], f"seed {seed}"
+        assert b"".join(resumable.open_upload(store, "u").read()) == content[:size], f"seed {seed}"
         at = size
-    assert local_resumable.LocalGrowing(store, "u").link("job/input")
+    assert local_resumable.LocalResumableUpload(store, "u").link("job/input")
     assert port.read_all(store, "job/input") == content

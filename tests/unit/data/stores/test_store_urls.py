@@ -1,4 +1,4 @@
-"""URLs of stores open the store that they name, or are refused with what to write."""
+"""URLs open the store that they name, or are refused with a hint."""
 
 from pathlib import Path
 
@@ -42,9 +42,9 @@ def test_url_without_store_is_refused(url: str, reason: str) -> None:
     ],
 )
 def test_inside_joins_names_with_one_slash(url: str, names: tuple[str, ...], expected: str) -> None:
-    assert store_urls.inside(url, *names) == expected
+    assert store_urls.url_inside(url, *names) == expected
 
 
 def test_inside_refuses_invalid_names() -> None:
     with pytest.raises(errors.BadKey):
-        store_urls.inside("file:///data", "..")
+        store_urls.url_inside("file:///data", "..")

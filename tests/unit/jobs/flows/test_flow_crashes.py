@@ -1,4 +1,5 @@
-"""Killed before or after any write, a flow goes on: it comes to the same, and repeats nothing."""
+"""A flow that is killed before or after any write continues, gives the same result and repeats
+nothing."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -11,7 +12,7 @@ from kilnwork.jobs.flows import model
 from kilnwork.testing import inline_flows as in_process
 from support import flow_world, job_world
 
-_P = model.Phase
+_P = model.FlowPhase
 _S = model.InstanceState
 
 Story = Callable[[flow_world.FlowWorld], Awaitable[None]]
@@ -28,12 +29,12 @@ BROKEN: set[str] = set()
 
 
 def quote(s: int) -> int:
-    """As `price`, which can be mended."""
+    """As `price`, but a user can repair it."""
     return price(s) if "price" in BROKEN else s * 10
 
 
 def check() -> bool:
-    """Fail until a user mends it."""
+    """Fail until a user repairs it."""
     if "check" in BROKEN:
         raise ValueError("it does not add up")
     return True
@@ -79,7 +80,7 @@ FAILING = {
 
 
 async def everything(world: flow_world.FlowWorld) -> None:
-    """Each construct; a shard fails, and is tolerated."""
+    """A flow with each construct, in which one shard fails and is tolerated."""
     new = flow_world.new(EVERYTHING, data=DATA)
     await job_world.retry_in_new_lives(
         world, lambda: world.flows.start(new), lambda: world.over(new.key)
@@ -103,7 +104,7 @@ async def everything(world: flow_world.FlowWorld) -> None:
 
 
 async def failing(world: flow_world.FlowWorld) -> None:
-    """A branch fails, the other is stopped, the failure is caught."""
+    """A flow in which a branch fails, the other is stopped, and the failure is caught."""
     world.dispatcher.slots = 1
     new = flow_world.new(FAILING)
     await job_world.retry_in_new_lives(
@@ -117,7 +118,7 @@ async def failing(world: flow_world.FlowWorld) -> None:
 
 
 async def killed_and_forgotten(world: flow_world.FlowWorld) -> None:
-    """A run is killed while its shards run, and forgotten."""
+    """A run is killed while its shards run, and then dropped from memory."""
     new = flow_world.new(EVERYTHING, data={"trades": list(range(10, 40))})
 
     async def some() -> None:
@@ -149,7 +150,7 @@ async def killed_and_forgotten(world: flow_world.FlowWorld) -> None:
 
 
 async def paused(world: flow_world.FlowWorld) -> None:
-    """A run is suspended after its first step, looked at, and resumed."""
+    """A run is suspended after its first step, checked, and resumed."""
     new = flow_world.new(EVERYTHING, data=DATA)
 
     async def first() -> None:
@@ -176,7 +177,7 @@ async def paused(world: flow_world.FlowWorld) -> None:
 
 
 async def replayed(world: flow_world.FlowWorld) -> None:
-    """A second generation uses the results of the first one, as far as they are deterministic."""
+    """A second generation uses the deterministic results of the first one."""
     declared = {
         "do": [
             {"load": {"call": "f.load"}},
@@ -222,7 +223,7 @@ RETRIED = {
 
 
 async def retried(world: flow_world.FlowWorld) -> None:
-    """A shard fails, then a branch: each time what failed runs again, and what comes after it."""
+    """A shard fails, then a branch; each time the failed step and all later steps run again."""
     world.dispatcher.slots = 1
     BROKEN.update({"price", "check"})
     new = flow_world.new(RETRIED, data={"trades": [1, 2, 4, 3]})

@@ -1,4 +1,4 @@
-"""Time limits of steps and flows, pauses, kills; and what is listed of a run."""
+"""Time limits of steps and flows, pauses, kills, and listings of a run."""
 
 import asyncio
 import uuid
@@ -12,7 +12,7 @@ from kilnwork.jobs import errors
 from kilnwork.jobs.flows import model, plan
 from support import flow_world, job_world
 
-_P = model.Phase
+_P = model.FlowPhase
 _S = model.InstanceState
 
 FUNCTIONS: dict[str, Any] = {
@@ -28,7 +28,7 @@ def running(world: flow_world.FlowWorld) -> list[job_world.Entry]:
 
 
 async def begin(world: flow_world.FlowWorld, new: model.NewFlowRun, count: int = 1) -> None:
-    """Start a run and let tasks begin, without an end of any."""
+    """Start a run and start its tasks, but end none of them."""
     await world.flows.start(new)
     await world.until(lambda: len(world.dispatcher.queued) >= count, step=False)
     for entry in world.dispatcher.queued[:count]:
@@ -272,7 +272,7 @@ async def test_code_digests_are_listed_while_run_is_in_journal(tmp_path: Path) -
 
 
 async def test_next_step_is_written_in_commit_that_ends_previous_step(tmp_path: Path) -> None:
-    """A reader of the journal sees at any moment no step that is over without the next one."""
+    """A reader of the journal never sees a finished step without the next one."""
     steps: list[Any] = [{name: {"call": "f.load"}} for name in ("one", "two", "three")]
     steps[1]["two"]["with"] = {"x": "${ one.value }"}
     async with flow_world.FlowWorld(tmp_path, {"f:load": lambda **given: 1}) as world:

@@ -1,4 +1,5 @@
-"""Random flows come to the same in this process and on the engine, also when that is killed."""
+"""Random flows give the same result in this process and on the engine, even if the engine is
+killed."""
 
 import contextlib
 import random
@@ -49,7 +50,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 class Maker:
-    """Makes flows that are valid, by dice."""
+    """Generates valid random flows."""
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
@@ -128,7 +129,7 @@ def outcome(view: model.FlowRunView) -> Any:
 
 
 def case(seed: int) -> tuple[dict[str, Any], dict[str, list[Any]], model.FlowRunView]:
-    """Return a flow, its data, and what it comes to."""
+    """Return a flow, its data and its result."""
     maker = Maker(seed)
     declared = maker.flow()
     data: dict[str, list[Any]] = {"d": list(range(maker.dice.randint(0, 7)))}
@@ -137,7 +138,10 @@ def case(seed: int) -> tuple[dict[str, Any], dict[str, list[Any]], model.FlowRun
 
 def test_generated_flows_differ() -> None:
     found = [case(seed) for seed in range(SEEDS)]
-    assert {view.phase for _, _, view in found} == {model.Phase.SUCCEEDED, model.Phase.FAILED}
+    assert {view.phase for _, _, view in found} == {
+        model.FlowPhase.SUCCEEDED,
+        model.FlowPhase.FAILED,
+    }
     kinds = Counter(
         key
         for declared, _, _ in found

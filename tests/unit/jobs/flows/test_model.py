@@ -1,4 +1,4 @@
-"""Values that enter and leave runs of flows."""
+"""Conversion of values that enter and leave runs of flows."""
 
 from typing import Any
 
@@ -21,14 +21,14 @@ NEW: dict[str, Any] = {
     [("Running", False), ("Succeeded", True), ("Failed", True), ("Killed", True)],
 )
 def test_only_running_phase_is_not_final(phase: str, is_final: bool) -> None:  # noqa: FBT001
-    assert model.Phase(phase).final is is_final
+    assert model.FlowPhase(phase).final is is_final
 
 
 def test_run_key_is_set_uid_and_generation() -> None:
     new = msgspec.convert(NEW, model.NewFlowRun)
     assert new.key == model.FlowKey("u", 3)
     view = model.FlowRunView(
-        uid="u", namespace="", set_name="", generation=3, version=1, phase=model.Phase.RUNNING,
+        uid="u", namespace="", set_name="", generation=3, version=1, phase=model.FlowPhase.RUNNING,
         reason="", message="", suspended=False, started=0.0, finished=None, steps={},
     )  # fmt: skip
     assert view.key == new.key

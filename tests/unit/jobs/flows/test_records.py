@@ -1,4 +1,5 @@
-"""Records of a run: newest instances, counts by step, values, what the journal has not got."""
+"""Records of a run: newest instances, counts by step, values, and changes not yet in the
+journal."""
 
 from typing import Any
 
@@ -49,12 +50,12 @@ def test_is_within_tells_parts_of_an_instance(key: str, outer: str, *, within: b
 
 def test_counts_of_a_steps_instances_are_summed() -> None:
     run = a_run()
-    run.put(record("load[0]", counts=model.Counts(total=2, succeeded=1)))
-    run.put(record("load[1]", counts=model.Counts(total=3, failed=1)))
-    run.put(record("load[1]", counts=model.Counts(total=3, failed=2)))
-    assert run.totals["load"] == model.Counts(total=5, succeeded=1, failed=2)
+    run.put(record("load[0]", counts=model.TaskCounts(total=2, succeeded=1)))
+    run.put(record("load[1]", counts=model.TaskCounts(total=3, failed=1)))
+    run.put(record("load[1]", counts=model.TaskCounts(total=3, failed=2)))
+    assert run.totals["load"] == model.TaskCounts(total=5, succeeded=1, failed=2)
     run.drop("load[0]")
-    assert run.totals["load"] == model.Counts(total=3, failed=2)
+    assert run.totals["load"] == model.TaskCounts(total=3, failed=2)
     assert run.newest["load"].key == "load[1]"
     run.drop("load[1]")
     assert "load" not in run.newest

@@ -1,4 +1,4 @@
-"""What runs again of a run that failed: jobs in their next run; what had nothing begins again."""
+"""Which jobs of a failed run run again, and which steps start from the beginning."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def test_instance_without_job_begins_again(run: records.Run) -> None:
 
 
 def test_reopened_run_continues_with_chosen_instances(run: records.Run) -> None:
-    run.update(phase=model.Phase.FAILED, reason="StepFailed", stage=records.Stage.OVER)
+    run.update(phase=model.FlowPhase.FAILED, reason="StepFailed", stage=records.FlowStage.OVER)
     run.ends["price"] = records.JobEnd(succeeded=False)
     reopening.apply_reopening(
         run, reopening.find_reopening(run, lambda key: 1), run_number=2, now=9.0
@@ -47,5 +47,5 @@ def test_reopened_run_continues_with_chosen_instances(run: records.Run) -> None:
     assert (again.state, again.started, again.finished) == (_S.RUNNING, 9.0, None)
     assert (again.job_run, again.open) == (2, True)
     assert (run.state.run, run.state.resumed, run.state.reason) == (2, 9.0, "")
-    assert run.state.phase is model.Phase.RUNNING
+    assert run.state.phase is model.FlowPhase.RUNNING
     assert run.ends == {}

@@ -1,4 +1,4 @@
-"""Snapshots may be divided again until a step has named them."""
+"""Snapshots may be divided into other shards until a step has used them."""
 
 import pytest
 

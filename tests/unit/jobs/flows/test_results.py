@@ -1,4 +1,4 @@
-"""Results of a step's tasks: from memory or the journal, and why they cannot be used."""
+"""Results of a step's tasks are read from memory or the journal, or refused with a reason."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -20,7 +20,8 @@ def payload(data: bytes, media_type: str = attempts.JSON, **more: Any) -> attemp
 
 
 class Hub:
-    """Results of tasks, as the journal has them. `known`: whether it has others too."""
+    """Returns stored results of tasks. `known`: whether it has a result for all other tasks,
+    too."""
 
     def __init__(self) -> None:
         self.found: dict[ids.TaskId, attempts.Payload] = {}
@@ -34,7 +35,7 @@ class Hub:
 
 
 class Step:
-    """A step that is over, with so many items; 0: one task."""
+    """A finished step with this number of items; 0 means one task."""
 
     def __init__(self, count: int = 0) -> None:
         variable, many = ("s", (msgspec.Raw(b"1"),) * count) if count else ("", ())
@@ -61,7 +62,7 @@ class Step:
             self.hub.found[task_hub.task_id(bytes(16), number + 1)] = result
 
     def read(self) -> str:
-        """Why the results cannot be used."""
+        """Return the reason why the results cannot be used."""
         while self.results.read_more():
             continue
         return self.results.trouble

@@ -1,4 +1,4 @@
-"""Flows on the engine: what each construct does, and what is shown of it."""
+"""Flows on the engine: the effect of each construct, and the views of a run."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +9,7 @@ from kilnwork.testing import inline_flows as in_process
 from support import flow_world
 
 _S = model.InstanceState
-_P = model.Phase
+_P = model.FlowPhase
 
 
 def price(s: int, market: int = 0) -> int:
@@ -31,7 +31,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 async def both(
     tmp_path: Path, declared: dict[str, Any], data: dict[str, list[Any]] | None = None, **more: Any
 ) -> model.FlowRunView:
-    """Run a flow on the engine and in this process, see that both come to the same."""
+    """Run a flow on the engine and in this process, and check that the results are equal."""
     here = in_process.run_flow(declared, data=data, functions=FUNCTIONS, **more)
     async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
         found = await world.run(flow_world.new(declared, data=data, **more))
@@ -271,7 +271,7 @@ LATE = {
 
 
 async def test_shards_may_change_until_step_reads_them(tmp_path: Path) -> None:
-    """Two steps see the same shards: those of when the first of them began."""
+    """Two steps see the same shards: those at the start of the first step."""
     new = flow_world.new(LATE, data={"trades": [1, 2]})
     async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
         await world.flows.start(new)

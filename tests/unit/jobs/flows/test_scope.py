@@ -1,4 +1,4 @@
-"""What the names in expressions mean at one place of a flow."""
+"""Values of the names in expressions at one place of a flow."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ _S = model.InstanceState
 def run() -> records.Run:
     new = flow_world.new(FLOW, data={"trades": [1, 2]}, params={"rate": 3})
     made = records.Run(new, records.RunState(started=0.0), row=1)
-    counts = model.Counts(total=2, succeeded=1)
+    counts = model.TaskCounts(total=2, succeeded=1)
     made.put(records.Record(key="load", state=_S.SUCCEEDED, started=0.0, counts=counts))
     made.keep_value("load", b"[7]")
     return made
@@ -53,7 +53,7 @@ def test_step_that_did_not_run_has_state_and_no_value(run: records.Run) -> None:
 
 def test_error_is_set_once_run_has_failed(run: records.Run) -> None:
     assert look(run, "error", "reason") is None
-    run.update(phase=model.Phase.FAILED, step="load", reason="StepFailed", message="1 of 2")
+    run.update(phase=model.FlowPhase.FAILED, step="load", reason="StepFailed", message="1 of 2")
     assert look(run, "error", "reason") == "StepFailed"
     assert look(run, "error") == {"step": "load", "reason": "StepFailed", "message": "1 of 2"}
 

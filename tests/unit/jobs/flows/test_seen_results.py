@@ -1,4 +1,4 @@
-"""Results that are noted as tasks end: those that are known, and none once there are too many."""
+"""Results recorded as tasks end: those that are known, and none if there are too many."""
 
 from kilnwork.api import attempts
 from kilnwork.jobs.flows import seen_results

@@ -1,4 +1,4 @@
-"""What the tasks of a step get: shared inputs, their own, and the key of a kept result."""
+"""Inputs of the tasks of a step: shared inputs, their own, and the key of a stored result."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a step runs: items, inputs and template from the values so far."""
+"""Items, inputs and template of a step, computed from the values so far."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Deadlines by the monotonic clock, whatever is done to the wall clock."""
+"""Deadlines follow the monotonic clock, even if the wall clock is changed."""
 
 from kilnwork.jobs.flows import timers
 from kilnwork.kit import clock as clocks

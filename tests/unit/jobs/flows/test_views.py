@@ -1,4 +1,4 @@
-"""Views of runs: steps in the order of the flow, with what runs now."""
+"""Views of runs: steps in the order of the flow, and the tasks that run now."""
 
 import pytest
 
@@ -12,7 +12,7 @@ _S = model.InstanceState
 @pytest.fixture
 def run() -> records.Run:
     made = records.Run(flow_world.new(FLOW), records.RunState(started=0.0, version=5), row=1)
-    counts = model.Counts(total=4, succeeded=3, failed=1)
+    counts = model.TaskCounts(total=4, succeeded=3, failed=1)
     made.put(records.Record(key="load", state=_S.FAILED, started=0.0, reason="R", counts=counts))
     return made
 
@@ -26,16 +26,16 @@ def test_view_shows_all_steps_in_order(run: records.Run) -> None:
 
 
 def test_view_shows_final_phase_when_run_is_over(run: records.Run) -> None:
-    run.update(phase=model.Phase.SUCCEEDED)
+    run.update(phase=model.FlowPhase.SUCCEEDED)
     run.keep_value("", b"42")
-    assert (views.run_view(run).phase, views.run_view(run).value) == (model.Phase.RUNNING, None)
-    run.update(stage=records.Stage.OVER)
-    assert (views.run_view(run).phase, views.run_view(run).value) == (model.Phase.SUCCEEDED, 42)
+    assert (views.run_view(run).phase, views.run_view(run).value) == (model.FlowPhase.RUNNING, None)
+    run.update(stage=records.FlowStage.OVER)
+    assert (views.run_view(run).phase, views.run_view(run).value) == (model.FlowPhase.SUCCEEDED, 42)
 
 
 def test_open_jobs_add_to_counts_of_their_step(run: records.Run) -> None:
-    one = views.OpenJob(model.Counts(total=2, succeeded=1), 1, 9, "Queued", "it waits")
-    two = views.OpenJob(model.Counts(total=1), 0, 3, "Other")
+    one = views.OpenJob(model.TaskCounts(total=2, succeeded=1), 1, 9, "Queued", "it waits")
+    two = views.OpenJob(model.TaskCounts(total=1), 0, 3, "Other")
     view = views.add_open_jobs(views.run_view(run), {"price": [one, two]})
     price = view.steps["price"]
     assert (price.total, price.succeeded, price.running) == (3, 1, 1)

@@ -1,4 +1,4 @@
-"""The calculator accepts what the source's worker accepted and writes what it wrote."""
+"""The calculator accepts the same input as the source's worker and writes the same output."""
 
 import json
 import math
@@ -63,7 +63,7 @@ def test_numbers_are_written_in_dotnet_format_r(value: float, text: str) -> None
 
 
 def as_the_rule_says(value: float) -> str:
-    """The rule without any short cut: `%.15g`, else `%.17g`, upper case, `.0` if need be."""
+    """The rule without optimizations: `%.15g`, else `%.17g`, upper case, `.0` if needed."""
     if math.isnan(value):
         return '"NaN"'
     if math.isinf(value):
@@ -104,7 +104,7 @@ def test_any_result_is_written_by_the_rules(
 
 
 def _sent(value: float) -> object:
-    """What is no JSON number goes as a string, which is accepted."""
+    """A value that is not a JSON number is sent as a string, which is accepted."""
     return value if math.isfinite(value) else as_the_rule_says(value).strip('"')
 
 

@@ -1,4 +1,5 @@
-"""Commands as mappers: fed and drained in step, held to their exit code, gone with the attempt."""
+"""Commands as mappers: parallel input and output, exit codes, and no process left after the
+attempt."""
 
 import ctypes
 import json
@@ -144,7 +145,7 @@ def test_command_must_read_all_input_and_exit_with_0(
 
 
 def test_full_pipes_do_not_block_each_other(tmp_path: Path) -> None:
-    """It prints all before it reads anything, then reads all before it prints anything."""
+    """One command prints everything before it reads; another reads everything before it prints."""
     text = (
         "import sys; out = sys.stdout.buffer; out.write(b'x' * (5 << 20) + b'\\n'); out.flush();"
         "data = sys.stdin.buffer.read(); out.write(data * 3)"
@@ -156,7 +157,7 @@ def test_full_pipes_do_not_block_each_other(tmp_path: Path) -> None:
 
 
 def test_memory_of_command_mapper_is_bounded(tmp_path: Path) -> None:
-    """64 MiB go through a command that gives back twice as much."""
+    """64 MiB go through a command whose output is twice as large."""
     content = b"z" * 1023 + b"\n"
     here = world(tmp_path, content * (64 << 10), **shell("sed 'p'"))
     here.map()
@@ -190,7 +191,7 @@ def test_child_that_holds_stdout_fails_the_command(
 
 @pytest.fixture
 def subreaper() -> Iterator[None]:
-    """As a slot is one; other tests of this process are not."""
+    """Make this process a subreaper, as a slot is; other tests do not need it."""
     processes.become_subreaper()
     yield
     ctypes.CDLL(None).prctl(36, 0, 0, 0, 0)  # prctl(2), PR_SET_CHILD_SUBREAPER
@@ -198,7 +199,8 @@ def subreaper() -> Iterator[None]:
 
 @pytest.mark.usefixtures("subreaper")
 def test_all_child_processes_are_killed_at_the_end(tmp_path: Path) -> None:
-    """Those in the background, in other sessions, and those that ignore signals too."""
+    """Including background processes, processes in other sessions, and those that ignore
+    signals."""
     text = """
         cat
         sleep 1000 >/dev/null 2>&1 &
@@ -213,7 +215,7 @@ def test_all_child_processes_are_killed_at_the_end(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("subreaper")
 def test_daemon_with_cleared_environment_is_killed(tmp_path: Path) -> None:
-    """Without its environment, out of its session, its parents dead."""
+    """It has no environment, its own session, and its parents are dead."""
     pid_file = tmp_path / "pid"
     text = f"cat; env -i setsid sh -c 'sleep 1000 >/dev/null 2>&1 3>&1 & echo $! >{pid_file}'"
     here = world(tmp_path, LINES, **shell(text))
@@ -252,7 +254,7 @@ def test_no_file_descriptor_is_left_open(tmp_path: Path) -> None:
 
 
 def assert_nothing_left() -> None:
-    """No process that a command of ours has started; other workers of pytest have theirs."""
+    """Check that no process of our commands is left; other pytest workers have their own."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     ours = f"PYTEST_XDIST_WORKER={worker}".encode() if worker else b""
     marked = [

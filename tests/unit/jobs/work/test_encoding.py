@@ -1,4 +1,4 @@
-"""Lines of results: JSON, or what the mapper has made itself, and always one line."""
+"""Lines of results are JSON or the mapper's own text, and always one line."""
 
 from typing import Any
 

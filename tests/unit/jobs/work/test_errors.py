@@ -1,4 +1,4 @@
-"""Errors of the work on a part: one root, and whether a record is to blame."""
+"""Errors of the work on a part have one base class and state whether a record is the cause."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Functions of mappers are imported by name; what is wrong with one names the remedy."""
+"""Functions of mappers are imported by name; an error names the remedy."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The mapper that a job names."""
+"""Selection of the mapper that a job names."""
 
 from collections.abc import Generator
 from pathlib import Path

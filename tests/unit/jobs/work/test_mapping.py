@@ -1,4 +1,4 @@
-"""What mappers share: which records are blank, and the numbers of the others."""
+"""Code shared by mappers: blank records and the numbers of the others."""
 
 from typing import Any, cast
 

@@ -1,4 +1,4 @@
-"""Outputs of a part: lines, reports of bad records, counts; in the store only when finished."""
+"""Outputs of a part: lines, reports of bad records, counts; stored only when finished."""
 
 import base64
 import hashlib

@@ -1,4 +1,5 @@
-"""Parts are mapped by one rule, whatever the mapper: ordered results, reported records, counts."""
+"""Parts are mapped by the same rules with each mapper: ordered results, reported records,
+counts."""
 
 import json
 import random
@@ -63,7 +64,7 @@ def test_bad_records_are_reported_and_others_mapped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("blank", ["skip", "record"])
 def test_calculator_counts_unreadable_records(tmp_path: Path, blank: str) -> None:
-    """Over many batches, wherever the blank and the bad ones are."""
+    """Over many batches, with blank and bad records anywhere."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     kinds = random.Random(seed).choices([b'{"id":"1"}', b"", b" \t", b"\f", b"{"], k=60_000)
@@ -322,7 +323,7 @@ def test_parts_together_give_the_whole_result(
     per_part: int,
     mapper: dict[str, Any],
 ) -> None:
-    """The result is that of one process that maps the file in order, whatever the parts are."""
+    """The result equals that of one process that maps the file in order, however it is divided."""
     content = b"\n".join(lines) + (ending if lines else b"")
     directory = tmp_path_factory.mktemp("job")
     one = local_parts.World(directory / "one", content, mapper=mapper).map_all()

@@ -1,4 +1,4 @@
-"""Outputs of parts are read in order, and compared with what the commits say."""
+"""Outputs of parts are read in order and compared with the commit records."""
 
 import hashlib
 from collections.abc import Iterator

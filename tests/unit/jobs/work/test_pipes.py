@@ -1,4 +1,4 @@
-"""Commands with pipes: fed and drained in step, and nothing of them is left."""
+"""Commands with pipes read and write in parallel, and none of their processes is left."""
 
 import os
 from collections.abc import Callable

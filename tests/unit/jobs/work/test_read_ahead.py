@@ -1,4 +1,4 @@
-"""Pieces that a thread makes ahead: the same in the same order, a few at a time, and its errors."""
+"""A thread reads a few pieces ahead, in order, and passes on its errors."""
 
 import random
 from collections.abc import Iterator

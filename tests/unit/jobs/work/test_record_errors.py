@@ -1,4 +1,4 @@
-"""Reasons of bad records: what was raised, and the line of the user's code."""
+"""Reasons of bad records: the exception and the line of the user's code."""
 
 import contextlib
 

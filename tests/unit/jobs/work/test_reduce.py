@@ -1,4 +1,4 @@
-"""One result of all parts: in order, verified, published once, whatever happens meanwhile."""
+"""All parts are reduced to one result: in order, verified, published once."""
 
 import hashlib
 import itertools
@@ -147,7 +147,8 @@ def test_result_is_published_once(tmp_path: Path) -> None:
 
 
 def damaged(here: local_parts.World, *parts: int) -> None:
-    """It is refused, nothing is published, and exactly these parts are to be mapped again."""
+    """Check that it is refused, nothing is published, and exactly these parts are to be mapped
+    again."""
     found = reduced(here).damaged
     assert [(each.part, each.run) for each in found] == [(part, 1) for part in parts]
     assert all(f"part {each.part}, run 1" in each.message for each in found)
@@ -286,7 +287,7 @@ def test_failed_reducer_publishes_nothing(
 
 
 def test_altered_output_is_found_with_reducer_too(tmp_path: Path) -> None:
-    """Also if it is after what the reducer looked at."""
+    """Also if the alteration is after the part that the reducer has read."""
     for number, name in enumerate(("first_only", "total")):
         here = world(tmp_path / str(number), reducer={"function": f"{HERE}:{name}"})
         path = here.store.directory / output_key(here, 12)

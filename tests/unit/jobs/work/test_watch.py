@@ -1,4 +1,5 @@
-"""How far a part is: said at intervals, as a fraction; a request to stop is noticed each time."""
+"""Progress of a part is reported at intervals as a fraction; each time stop requests are
+checked."""
 
 import pytest
 

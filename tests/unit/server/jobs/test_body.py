@@ -1,4 +1,4 @@
-"""The body of a request, from the network to what takes it in."""
+"""The body of a request on its way from the network to its sink."""
 
 import asyncio
 import gzip
@@ -15,7 +15,8 @@ from kilnwork.server.jobs import body, requests
 
 
 class _Sink:
-    """Keeps the pieces, and the threads that brought them. `fails_at`: which piece it refuses."""
+    """Stores the pieces and the threads that passed them. `fails_at`: index of the piece that it
+    refuses."""
 
     def __init__(self, *, slow: bool = False, fails_at: int | None = None) -> None:
         self.slow = slow
@@ -23,7 +24,7 @@ class _Sink:
         self.threads: set[int] = set()
         self._fails_at = fails_at
 
-    def take(self, piece: bytes) -> None:
+    def process(self, piece: bytes) -> None:
         if len(self.pieces) == self._fails_at:
             raise errors.BadRequest("refused")
         self.pieces.append(bytes(piece))
@@ -42,7 +43,7 @@ class _Turns(asyncio.Semaphore):
 
 def _request(
     pieces: Sequence[bytes] = (b"",), headers: Sequence[tuple[bytes, bytes]] = ()
-) -> requests.Request:
+) -> requests.JobRequest:
     left = list(pieces)
 
     async def receive() -> asgi.Message:
@@ -55,7 +56,7 @@ def _request(
         "query_string": b"",
         "headers": list(headers),
     }
-    return requests.Request(scope, receive)
+    return requests.JobRequest(scope, receive)
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def pool() -> Iterator[futures.Executor]:
 def test_coding_joins_all_content_encoding_headers(
     headers: list[tuple[bytes, bytes]], coding: str
 ) -> None:
-    assert body.coding(_request(headers=headers)) == coding
+    assert body.content_coding(_request(headers=headers)) == coding
 
 
 def test_encoded_body_is_refused_unless_receiver_unpacks() -> None:
@@ -110,7 +111,7 @@ async def test_small_plain_body_is_processed_on_event_loop(
     pool: futures.Executor, data: bytes, *, inline: bool, on_loop: bool
 ) -> None:
     sink = _Sink()
-    await body.pour(body.open_body(_request([data])), sink, pool, inline=inline)
+    await body.feed_sink(body.open_body(_request([data])), sink, pool, inline=inline)
     assert b"".join(sink.pieces) == data
     assert (threading.get_ident() in sink.threads) == on_loop
 
@@ -118,7 +119,7 @@ async def test_small_plain_body_is_processed_on_event_loop(
 async def test_long_body_is_passed_in_ordered_batches(pool: futures.Executor) -> None:
     data = [bytes([number]) * (64 << 10) for number in range(20)]
     sink = _Sink()
-    await body.pour(body.open_body(_request(data)), sink, pool)
+    await body.feed_sink(body.open_body(_request(data)), sink, pool)
     assert b"".join(sink.pieces) == b"".join(data)
     assert len(sink.pieces) == 3
 
@@ -128,7 +129,7 @@ async def test_error_of_sink_ends_reading(pool: futures.Executor, fails_at: int)
     data = [b"x" * (512 << 10)] * 3
     sink = _Sink(fails_at=fails_at)
     with pytest.raises(errors.BadRequest, match="refused"):
-        await body.pour(body.open_body(_request(data)), sink, pool)
+        await body.feed_sink(body.open_body(_request(data)), sink, pool)
     assert len(sink.pieces) == fails_at
 
 
@@ -140,7 +141,7 @@ async def test_expensive_body_acquires_a_turn(
     pool: futures.Executor, data: bytes, turns_taken: int, *, slow: bool
 ) -> None:
     turns, sink = _Turns(1), _Sink(slow=slow)
-    await body.pour(body.open_body(_request([data])), sink, pool, inline=False, turns=turns)
+    await body.feed_sink(body.open_body(_request([data])), sink, pool, inline=False, turns=turns)
     assert sink.pieces == [data]
     assert turns.taken == turns_taken
     assert not turns.locked()

@@ -1,4 +1,4 @@
-"""What is accepted and changes nothing gets a warning that names it."""
+"""Parameters that are accepted but have no effect get a warning that names them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How often one user may come, and how many transfers run at once."""
+"""Limits of requests per user and of parallel transfers."""
 
 import contextlib
 
@@ -16,11 +16,11 @@ def _limits(
     burst: int = 100,
     uploads: int = 64,
     downloads: int = 256,
-) -> limits.Limits:
-    chosen = settings.Settings(
+) -> limits.RequestLimits:
+    chosen = settings.JobsApiSettings(
         posts_per_second=posts_per_second, burst=burst, uploads=uploads, downloads=downloads
     )
-    return limits.Limits(chosen, time or clock.ManualClock())
+    return limits.RequestLimits(chosen, time or clock.ManualClock())
 
 
 def test_without_a_rate_every_request_is_admitted() -> None:

@@ -1,4 +1,4 @@
-"""The OpenAPI page: its references lead somewhere, its operations have names."""
+"""The OpenAPI document: its references have targets, its operations have names."""
 
 import re
 from collections.abc import Iterator
@@ -57,7 +57,8 @@ def test_maximum_line_size_is_that_of_the_server() -> None:
 
 
 def test_mapper_schema_matches_accepted_mappers() -> None:
-    """Names of methods too, and any word of a command; not what no worker could use."""
+    """It accepts names of methods and any word of a command, but nothing that no worker could
+    use."""
     schemas = openapi.document()["components"]["schemas"]
     for kind in ("Mapper", "Reducer"):
         _, called, command = (way["properties"] for way in schemas[kind]["oneOf"])

@@ -1,4 +1,4 @@
-"""The specification of a job, from the parameters of its request."""
+"""The specification of a job is built from the parameters of its request."""
 
 import msgspec
 import pytest
@@ -11,7 +11,7 @@ from kilnwork.server.jobs import parameters, source_sizing
 def _read(
     given: dict[str, str], compat: source_sizing.Source | None = None
 ) -> filejobs.FileJobSpec:
-    return parameters.read(given, compat=compat)
+    return parameters.parse_spec(given, compat=compat)
 
 
 def test_no_parameters_give_the_defaults() -> None:
@@ -141,4 +141,4 @@ def test_source_sizes_are_only_defaults() -> None:
     ],
 )
 def test_query_overrides_fields_of_form(query: dict[str, str], merged: dict[str, str]) -> None:
-    assert parameters.joined({"mapper": "identity", "name": "a"}, query) == merged
+    assert parameters.merge_parameters({"mapper": "identity", "name": "a"}, query) == merged

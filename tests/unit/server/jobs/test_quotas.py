@@ -1,4 +1,4 @@
-"""How much of `/files` one user may have."""
+"""Limits of the space in `/files` per user."""
 
 from pathlib import Path
 
@@ -29,8 +29,8 @@ def _quotas(
     most_bytes: int | None = 100,
     load: bool = True,
 ) -> quotas.Quotas:
-    chosen = settings.Settings(files_per_user=files, files_bytes_per_user=most_bytes)
-    found = quotas.Quotas(uploads.Uploads(store), chosen, intake.Room(store))
+    chosen = settings.JobsApiSettings(files_per_user=files, files_bytes_per_user=most_bytes)
+    found = quotas.Quotas(uploads.Uploads(store), chosen, intake.DiskRoom(store))
     if load:
         found.load()
     return found
@@ -43,8 +43,8 @@ def _begin(
     user: str = "ann",
     length: int | None = None,
     complete: bool = False,
-) -> uploads.Kept:
-    state = uploads.State(created=1.0, user=user, length=length, complete=complete)
+) -> uploads.StoredUpload:
+    state = uploads.UploadState(created=1.0, user=user, length=length, complete=complete)
     return kept.begin("default", name, state)
 
 
@@ -56,7 +56,7 @@ def test_load_reads_the_store_once(store: local.LocalStore, kept: uploads.Upload
     assert [*ready, found.ready] == [False, True]
     _begin(kept, SECOND, length=40)
     found.load()
-    assert found.left("ann", None, offset=0, size=0) == 40
+    assert found.remaining_bytes("ann", None, offset=0, size=0) == 40
 
 
 def test_only_incomplete_uploads_count_against_number_limit(
@@ -64,13 +64,13 @@ def test_only_incomplete_uploads_count_against_number_limit(
     kept: uploads.Uploads,
 ) -> None:
     found = _quotas(store, files=1)
-    found.note(_begin(kept, FIRST, complete=True))
-    found.begin("ann")
-    found.note(_begin(kept, SECOND))
+    found.record_upload(_begin(kept, FIRST, complete=True))
+    found.check_count("ann")
+    found.record_upload(_begin(kept, SECOND))
     with pytest.raises(errors.TooManyRequests, match="1 uploads of yours") as caught:
-        found.begin("ann")
+        found.check_count("ann")
     assert caught.value.headers == ((b"retry-after", b"60"),)
-    found.begin("bob")
+    found.check_count("bob")
 
 
 @pytest.mark.parametrize(("size", "fits"), [(0, True), (30, True), (31, False)])
@@ -78,21 +78,21 @@ def test_upload_may_use_bytes_left_by_others(
     store: local.LocalStore, kept: uploads.Uploads, size: int, *, fits: bool
 ) -> None:
     found = _quotas(store)
-    found.note(_begin(kept, FIRST, length=60))
-    found.note(_begin(kept, SECOND, length=90, user="bob"))
+    found.record_upload(_begin(kept, FIRST, length=60))
+    found.record_upload(_begin(kept, SECOND, length=90, user="bob"))
     if fits:
-        assert found.left("ann", None, offset=10, size=size) == 30
+        assert found.remaining_bytes("ann", None, offset=10, size=size) == 30
     else:
         with pytest.raises(errors.InsufficientStorage, match="101 bytes, and 100"):
-            found.left("ann", None, offset=10, size=size)
+            found.remaining_bytes("ann", None, offset=10, size=size)
 
 
 def test_upload_does_not_count_against_itself(
     store: local.LocalStore, kept: uploads.Uploads
 ) -> None:
     found = _quotas(store)
-    found.note(_begin(kept, FIRST, length=60))
-    assert found.left("ann", FIRST, offset=20, size=80) == 80
+    found.record_upload(_begin(kept, FIRST, length=60))
+    assert found.remaining_bytes("ann", FIRST, offset=20, size=80) == 80
 
 
 @pytest.mark.parametrize(("offset", "length", "left"), [(20, 60, 40), (70, 60, 30), (5, None, 95)])
@@ -100,20 +100,20 @@ def test_upload_counts_with_larger_of_length_and_offset(
     store: local.LocalStore, kept: uploads.Uploads, offset: int, length: int | None, left: int
 ) -> None:
     found = _quotas(store)
-    found.note(_begin(kept, FIRST, length=length)._replace(offset=offset))
-    assert found.left("ann", None, offset=0, size=0) == left
+    found.record_upload(_begin(kept, FIRST, length=length)._replace(offset=offset))
+    assert found.remaining_bytes("ann", None, offset=0, size=0) == left
 
 
 def test_removed_upload_frees_its_quota(store: local.LocalStore, kept: uploads.Uploads) -> None:
     found = _quotas(store)
     first, second = _begin(kept, FIRST, length=60), _begin(kept, SECOND, length=30)
-    found.note(first)
-    found.note(second)
+    found.record_upload(first)
+    found.record_upload(second)
     kept.remove(first)
     found.forget()
-    assert found.left("ann", None, offset=0, size=0) == 70
-    found.drop(second)
-    assert found.left("ann", None, offset=0, size=0) == 100
+    assert found.remaining_bytes("ann", None, offset=0, size=0) == 70
+    found.drop_upload(second)
+    assert found.remaining_bytes("ann", None, offset=0, size=0) == 100
 
 
 def test_default_quota_is_three_quarters_of_free_disk(
@@ -121,8 +121,8 @@ def test_default_quota_is_three_quarters_of_free_disk(
 ) -> None:
     _begin(kept, FIRST)
     found = _quotas(store, most_bytes=None)
-    free = intake.Room(store).free()
-    left = found.left("ann", None, offset=0, size=0)
+    free = intake.DiskRoom(store).free()
+    left = found.remaining_bytes("ann", None, offset=0, size=0)
     assert free is not None
     assert left is not None
     assert left == pytest.approx(free * 0.75, rel=0.005)
@@ -130,4 +130,4 @@ def test_default_quota_is_three_quarters_of_free_disk(
 
 def test_any_size_fits_before_directory_exists(tmp_path: Path) -> None:
     found = _quotas(local.LocalStore(tmp_path / "none"), most_bytes=None)
-    assert found.left("ann", None, offset=0, size=1 << 60) is None
+    assert found.remaining_bytes("ann", None, offset=0, size=1 << 60) is None

@@ -1,4 +1,4 @@
-"""The table of parameters on the page for people."""
+"""The table of parameters in the docs."""
 
 import collections
 

@@ -30,8 +30,8 @@ def _scope(query: bytes = b"", method: str = "GET") -> asgi.Scope:
     }
 
 
-def _request(query: bytes = b"") -> requests.Request:
-    return requests.Request(_scope(query), _no_body)
+def _request(query: bytes = b"") -> requests.JobRequest:
+    return requests.JobRequest(_scope(query), _no_body)
 
 
 @pytest.mark.parametrize(
@@ -51,12 +51,12 @@ def test_namespace_is_default_unless_given(query: bytes, namespace: str) -> None
         (b"a=", lambda given: given.text("a"), "a=: give a value, or leave it out"),
         (b"a=", lambda given: given.flag("a"), "a=: give a value, or leave it out"),
         (b"a=", lambda given: given.number("a", least=0, most=9), "a=: give a value"),
-        (b"a=green", lambda given: given.word("a", _Color), "a=green: known are red, blue"),
-        (b"a=1&b=2", lambda given: given.only("a"), "'b': known here are namespace, a"),
+        (b"a=green", lambda given: given.choice("a", _Color), "a=green: known are red, blue"),
+        (b"a=1&b=2", lambda given: given.check_known("a"), "'b': known here are namespace, a"),
     ],
 )
 def test_invalid_parameter_is_refused_by_name(
-    query: bytes, read: Callable[[requests.Request], object], message: str
+    query: bytes, read: Callable[[requests.JobRequest], object], message: str
 ) -> None:
     with pytest.raises(errors.BadRequest) as caught:
         read(_request(query))
@@ -68,8 +68,8 @@ def test_parameter_is_parsed_as_its_type() -> None:
     assert found.number("n", least=7, most=7) == 7
     assert found.text("t") == "x"
     assert found.flag("f") is True
-    assert found.word("w", _Color) is _Color.BLUE
-    found.only("n", "t", "f", "w")
+    assert found.choice("w", _Color) is _Color.BLUE
+    found.check_known("n", "t", "f", "w")
 
 
 def test_missing_parameter_has_no_value() -> None:
@@ -77,7 +77,7 @@ def test_missing_parameter_has_no_value() -> None:
     assert found.number("n", least=1, most=2) is None
     assert found.text("t") is None
     assert found.flag("f") is False
-    assert found.word("w", _Color) is None
+    assert found.choice("w", _Color) is None
 
 
 async def _sent(method: str) -> tuple[int, dict[bytes, bytes], bytes]:
@@ -86,7 +86,7 @@ async def _sent(method: str) -> tuple[int, dict[bytes, bytes], bytes]:
     async def send(message: asgi.Message) -> None:
         messages.append(message)
 
-    async def show(request: requests.Request, response: asgi.Response) -> None:
+    async def show(request: requests.JobRequest, response: asgi.Response) -> None:
         await response.send(200, "text/plain", request.method.encode())
 
     resource = requests.Resource({"GET": show, "POST": show})

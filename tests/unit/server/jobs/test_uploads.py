@@ -1,4 +1,4 @@
-"""What is kept of uploads to `/files`."""
+"""Stored uploads of `/files`."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from kilnwork.server.jobs import uploads
 
 FIRST = "00000000-0000-0000-0000-000000000001"
 SECOND = "00000000-0000-0000-0000-000000000002"
-STATE = uploads.State(created=5.0, user="ann", length=3)
+STATE = uploads.UploadState(created=5.0, user="ann", length=3)
 
 
 @pytest.fixture
@@ -18,8 +18,8 @@ def kept(tmp_path: Path) -> uploads.Uploads:
     return uploads.Uploads(local.LocalStore(tmp_path))
 
 
-def _append(upload: uploads.Kept, data: bytes, *, offset: int = 0) -> None:
-    with upload.bytes.stretch(offset) as writer:
+def _append(upload: uploads.StoredUpload, data: bytes, *, offset: int = 0) -> None:
+    with upload.bytes.open_stretch(offset) as writer:
         writer.write(data)
         writer.commit()
 
@@ -51,7 +51,7 @@ def test_upload_is_whole_once_complete_with_all_bytes(
 ) -> None:
     begun = kept.begin("a", FIRST, STATE)
     _append(begun, data)
-    kept.save(begun, uploads.State(created=5.0, length=3, complete=complete))
+    kept.save(begun, uploads.UploadState(created=5.0, length=3, complete=complete))
     found = kept.find("a", FIRST)
     assert found is not None
     assert (found.offset, found.whole) == (len(data), whole)
@@ -70,9 +70,9 @@ def test_uploads_are_listed_by_namespace_and_id(kept: uploads.Uploads) -> None:
 
 def test_older_state_does_not_replace_newer_one(kept: uploads.Uploads) -> None:
     begun = kept.begin("a", FIRST, STATE)
-    kept.save(begun, uploads.State(created=6.0))
+    kept.save(begun, uploads.UploadState(created=6.0))
     with pytest.raises(errors.Conflict, match=FIRST):
-        kept.save(begun, uploads.State(created=7.0))
+        kept.save(begun, uploads.UploadState(created=7.0))
     found = kept.find("a", FIRST)
     assert found is not None
     assert found.state.created == 6.0
@@ -87,7 +87,7 @@ def test_removed_upload_is_not_saved(kept: uploads.Uploads) -> None:
 
 
 def test_stale_uploads_are_deleted(kept: uploads.Uploads) -> None:
-    kept.begin("a", FIRST, uploads.State(created=9.0))
-    kept.begin("b", SECOND, uploads.State(created=10.0))
-    assert kept.forget(before=10.0) == 1
+    kept.begin("a", FIRST, uploads.UploadState(created=9.0))
+    kept.begin("b", SECOND, uploads.UploadState(created=10.0))
+    assert kept.delete_stale(before=10.0) == 1
     assert [one.id for one in kept.all()] == [SECOND]

@@ -50,7 +50,7 @@ def read_commits(
 ) -> list[filejobs.Commit]:
     """Return the commit records of those (part, run) pairs for which `wanted` is true; part 0 is
     the reducer."""
-    there = sorted(found for found in commit_records.listed(directory) if wanted(*found))
+    there = sorted(found for found in commit_records.list_runs(directory) if wanted(*found))
     found = (commit_records.find(directory, part, run) for part, run in there)
     return [commit for commit in found if commit is not None]
 
@@ -125,7 +125,7 @@ def tidy(directory: port.Store, *, after: float, before: float) -> int:
 
     An attempt of that run that is still writing finds a record, loses, and deletes its own output.
     """
-    runs = [run for part, run in commit_records.listed(directory) if part == 0]
+    runs = [run for part, run in commit_records.list_runs(directory) if part == 0]
     end = commit_records.find(directory, 0, max(runs)) if runs else None
     if end is None or not after < end.finished <= before:
         return 0
@@ -133,7 +133,7 @@ def tidy(directory: port.Store, *, after: float, before: float) -> int:
     raw = port.read_all(directory, JOB, most=MAX_JOB_BYTES)
     if msgspec.json.decode(raw, type=JobFile).run != end.run:
         return 0  # it has been redriven, which is in the store before anything runs
-    for part, run in list(commit_records.listed(directory)):
+    for part, run in list(commit_records.list_runs(directory)):
         commit = commit_records.find(directory, part, run)
         if commit is not None:
             written -= {file.key for file in (commit.output, commit.errors) if file is not None}

@@ -44,7 +44,7 @@ class Target(Protocol):
     @property
     def slow(self) -> bool: ...
 
-    def take(self, piece: bytes) -> None:
+    def process(self, piece: bytes) -> None:
         """Process the next bytes of the file."""
         ...
 
@@ -70,7 +70,7 @@ def boundaries(content_types: list[str]) -> list[bytes]:
     return [text.encode("latin-1") for text in texts]
 
 
-def _chosen(named: list[bytes], head: bytes) -> bytes:
+def _choose_boundary(named: list[bytes], head: bytes) -> bytes:
     """Return the boundary with which the body begins, or else the last one named, or else what it
     begins with."""
     line = head.lstrip(b"\r\n").split(b"\n", 1)[0].rstrip(b"\r \t")
@@ -89,7 +89,7 @@ def _chosen(named: list[bytes], head: bytes) -> bytes:
 
 
 @contextlib.contextmanager
-def _explained() -> Iterator[None]:
+def _convert_errors() -> Iterator[None]:
     try:
         yield
     except exceptions.FormParserError as error:
@@ -130,7 +130,7 @@ class Form:
         """See `body.Sink.slow`."""
         return self._target is not None and self._target.slow
 
-    def take(self, piece: bytes) -> None:
+    def process(self, piece: bytes) -> None:
         """Process the next bytes of the body. Raises BadRequest, ContentTooLarge, and the
         exceptions of the target."""
         if self._parser is None:
@@ -138,13 +138,13 @@ class Form:
             if len(self._head) < _MAX_HEAD and b"\n" not in self._head.lstrip(b"\r\n"):
                 return
             piece, self._head = self._head, b""
-            self._parser = self._made(piece)
+            self._parser = self._make_parser(piece)
         self._parse(self._parser, piece)
 
     def finish(self) -> None:
         """Complete the form. Raises BadRequest if it is incomplete or has no file."""
         if self._parser is None and self._head:
-            self._parse(self._made(self._head), self._head)
+            self._parse(self._make_parser(self._head), self._head)
         if not self._ended:
             raise errors.BadRequest(
                 "the form breaks off before its last boundary: nothing was kept of it, send it "
@@ -160,10 +160,10 @@ class Form:
     def _open(self, held: bytearray) -> None:
         self.before = dict(self.fields)
         self._target = self._opener(self.before)
-        self._target.take(bytes(held))
+        self._target.process(bytes(held))
         held.clear()
 
-    def _made(self, head: bytes) -> multipart.MultipartParser:
+    def _make_parser(self, head: bytes) -> multipart.MultipartParser:
         callbacks: multipart.MultipartCallbacks = {
             "on_part_begin": self._part_begin,
             "on_part_data": self._part_data,
@@ -174,11 +174,11 @@ class Form:
             "on_headers_finished": self._headers_finished,
             "on_end": self._end,
         }
-        with _explained():
-            return multipart.MultipartParser(_chosen(self._named, head), callbacks)
+        with _convert_errors():
+            return multipart.MultipartParser(_choose_boundary(self._named, head), callbacks)
 
     def _parse(self, parser: multipart.MultipartParser, piece: bytes) -> None:
-        with _explained():
+        with _convert_errors():
             parser.write(piece)
 
     def _part_begin(self) -> None:
@@ -255,7 +255,7 @@ class Form:
 
     def _file_data(self, data: bytes) -> None:
         if self._target is not None:
-            self._target.take(data)
+            self._target.process(data)
         elif self._held is not None:
             self._held += data
             if len(self._held) > HELD_BYTES:

@@ -1,11 +1,11 @@
-"""What killed attempts have left in the directory of a job is deleted, and nothing else."""
+"""Files of killed attempts are deleted from the directory of a job, and no other files."""
 
 import math
 from pathlib import Path
 
 from kilnwork.api import filejobs
 from kilnwork.data.stores import local, store_urls
-from kilnwork.jobs import job_directory
+from kilnwork.jobs import directory_operations
 from support.job_world import NS, World
 
 LINES = b"".join(b'{"n":%d}\n' % n for n in range(20))
@@ -22,21 +22,21 @@ async def test_files_of_killed_attempts_are_deleted(tmp_path: Path) -> None:
         job = (await world.create(LINES, itemsPerPart=4)).id
         failed = await world.finished(job)
         directory = store_urls.open_store(
-            store_urls.inside(world.jobs.store.url, *failed.directory.split("/"))
+            store_urls.url_inside(world.jobs.store.url, *failed.directory.split("/"))
         )
         assert failed.finished is not None
         named = {facts.key for facts in directory.list()}
         for key in ("out/2-1-7.ndjson", "out/2-1-7.errors", "result/1-7.ndjson"):
             directory.put(key, b"x\n")
-        assert job_directory.tidy(directory, after=0.0, before=failed.finished - 1) == 0
-        assert job_directory.tidy(directory, after=failed.finished, before=math.inf) == 0
-        assert job_directory.tidy(directory, after=0.0, before=math.inf) == 3
+        assert directory_operations.tidy(directory, after=0.0, before=failed.finished - 1) == 0
+        assert directory_operations.tidy(directory, after=failed.finished, before=math.inf) == 0
+        assert directory_operations.tidy(directory, after=0.0, before=math.inf) == 3
         assert {facts.key for facts in directory.list()} == named
         directory.put("out/1-2-1.ndjson", b"x\n")
         world.dispatcher.broken = lambda work: ""
         await world.jobs.redrive(NS, job)
         await world.until(lambda: world.dispatcher.queued, step=False, what="another run")
-        assert job_directory.tidy(directory, after=0.0, before=math.inf) == 0
+        assert directory_operations.tidy(directory, after=0.0, before=math.inf) == 0
         assert world.result(await world.finished(job)) == LINES
         named = {facts.key for facts in directory.list()}
         directory.put("out/1-2-9.ndjson", b"x\n")
@@ -55,6 +55,6 @@ def test_purge_deletes_unfinished_files_too(tmp_path: Path) -> None:
     killed = store.writer(f"{NS}/one/out/2-1-1.ndjson")
     killed.write(b"x\n")
     del killed
-    job_directory.purge(store, f"{NS}/one/")
+    directory_operations.purge(store, f"{NS}/one/")
     assert [path.name for path in (tmp_path / NS).iterdir() if path.is_dir()] == ["two"]
     assert len(list(store.list())) == 2

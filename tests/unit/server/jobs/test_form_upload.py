@@ -1,13 +1,13 @@
-"""Forms: fields, and the file in pieces."""
+"""Form uploads: fields, and the file in pieces."""
 
 import pytest
 
 from kilnwork.server import errors
-from kilnwork.server.jobs import multipart
+from kilnwork.server.jobs import form_upload
 
 
 class _Target:
-    """Keeps what it gets, and the fields that had come before it was opened."""
+    """Stores the data, and the fields that came before it was opened."""
 
     slow = False
 
@@ -15,7 +15,7 @@ class _Target:
         self.fields = fields
         self.data = b""
 
-    def take(self, piece: bytes) -> None:
+    def process(self, piece: bytes) -> None:
         self.data += piece
 
 
@@ -24,16 +24,16 @@ def _part(name: str, data: bytes, *headers: bytes) -> bytes:
     return b"--b\r\n" + b"\r\n".join(head) + b"\r\n\r\n" + data + b"\r\n"
 
 
-def _send(body: bytes, *, step: int = 0) -> tuple[multipart.Form, _Target]:
+def _send(body: bytes, *, step: int = 0) -> tuple[form_upload.Form, _Target]:
     made: list[_Target] = []
 
     def opener(fields: dict[str, str]) -> _Target:
         made.append(_Target(fields))
         return made[-1]
 
-    form = multipart.Form([b"b"], opener)
+    form = form_upload.Form([b"b"], opener)
     for start in range(0, len(body), step or len(body)):
-        form.take(body[start : start + (step or len(body))])
+        form.process(body[start : start + (step or len(body))])
     form.finish()
     return form, made[0]
 
@@ -52,7 +52,7 @@ END = b"--b--\r\n"
     ],
 )
 def test_form_is_recognized_by_content_type(types: list[str], *, form: bool | None) -> None:
-    assert multipart.is_form(types) is form
+    assert form_upload.is_form(types) is form
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_form_is_recognized_by_content_type(types: list[str], *, form: bool | No
     ],
 )
 def test_boundaries_of_all_headers_are_found(types: list[str], named: list[bytes]) -> None:
-    assert multipart.boundaries(types) == named
+    assert form_upload.boundaries(types) == named
 
 
 @pytest.mark.parametrize("step", [0, 1, 7])
@@ -135,7 +135,7 @@ def test_fields_beyond_one_mebibyte_are_refused() -> None:
 @pytest.mark.parametrize("named", [[], [b"other", b"b"], [b"b", b"other"]])
 def test_boundary_of_body_wins_over_other_named_ones(named: list[bytes]) -> None:
     target = _Target({})
-    form = multipart.Form(named, lambda _: target)
-    form.take(FILE + END)
+    form = form_upload.Form(named, lambda _: target)
+    form.process(FILE + END)
     form.finish()
     assert target.data == b"1"
