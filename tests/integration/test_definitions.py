@@ -132,7 +132,9 @@ async def replace_ours(data: Path, other: dict[str, Any]) -> None:
         assert plane.installed_problem is None
         await http.delete(OURS)
         await wait_until_gone(http, OURS)
-        assert "tasks.kilnwork.dev was deleted: start the server again" in str(plane.installed_problem)
+        assert "tasks.kilnwork.dev was deleted: start the server again" in str(
+            plane.installed_problem
+        )
         assert (await http.post(CRDS, other)).status == 201
         path = f"{CRDS}/{other['metadata']['name']}"
         await waiting.wait_until_async(lambda: is_established(http, path), what="it is established")
