@@ -154,13 +154,13 @@ def test_file_is_uploaded_and_a_changed_one_runs(
     server: up_support.UpServer, tmp_path: Path
 ) -> None:
     file = tmp_path / "sent_along.py"
-    text = "import kilnwork as kiln\n\n\n@kiln.job\ndef answer() -> int:\n    return {}\n"
+    text = "import kilnwork as kiln\n\n\n@kiln.job\ndef number() -> int:\n    return {}\n"
     for number in (41, 42):
         file.write_text(text.format(number))
         server.kiln("deploy", str(file))
         assert "unchanged" in server.kiln("deploy", str(file)).stdout
         with kiln.connect(server.data):
-            assert kiln.job("answer").submit().result(PATIENCE_S) == number
+            assert kiln.job("number").submit().result(PATIENCE_S) == number
 
 
 def test_prune_deletes_undeclared_configs(server: up_support.UpServer) -> None:

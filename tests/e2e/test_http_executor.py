@@ -276,15 +276,15 @@ def test_callback_reaches_the_server(server: up_server.UpServer, service: Servic
             f"http://127.0.0.1:{service.port}/later",
             request={"method": "POST"},
             callback={},
-            response={"resultJsonPath": "$.answer"},
+            response={"resultJsonPath": "$.number"},
         )
         says(server, "later", "Running", "WaitingForResult")
         [url] = service.urls
         assert post(url + "x", b"{}") == 403
         assert post(url.partition("?")[0], b"{}") == 403
-        assert post(url, b'{"answer": 42}') == 204
+        assert post(url, b'{"number": 42}') == 204
         assert says(server, "later", "Success")["result"]["value"] == 42
-        assert post(url, b'{"answer": 43}') == 410
+        assert post(url, b'{"number": 43}') == 410
 
 
 def test_kill_reaches_the_service(server: up_server.UpServer, service: Service) -> None:

@@ -53,7 +53,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     """Service that responds to any request."""
 
     def do_GET(self) -> None:
-        body = b'{"answer": 42}'
+        body = b'{"number": 42}'
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -131,7 +131,7 @@ def test_worker_spawns_a_task_of_each_executor(server: up_server.UpServer, port:
             }
         },
         "customResource": {"customResource": {"manifest": book, "result": rules}},
-        "http": {"http": {"request": request, "response": {"resultJsonPath": ".answer"}}},
+        "http": {"http": {"request": request, "response": {"resultJsonPath": ".number"}}},
         "external": {"external": {"executor": "doubler", "payload": {"n": 4}}},
         # neither Argo nor Knative is here: they wait, and say so
         "workflow": {"workflow": {"spec": {"entrypoint": "main"}}, **soon},

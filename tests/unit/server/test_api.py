@@ -333,9 +333,9 @@ async def test_ambiguous_end_of_id_lists_the_tasks(app: api.Api, journal: Journa
     journal.views[other] = view(other, "c")
     done = await Exchange(app, f"{TASKS}/00000a").run()
     assert done.status == 409
-    told = done.json()["detail"]
-    assert ids.task_text(A) in told
-    assert ids.task_text(other) in told
+    detail = done.json()["detail"]
+    assert ids.task_text(A) in detail
+    assert ids.task_text(other) in detail
     assert (await Exchange(app, f"{TASKS}/a00000a").run()).json()["name"] == "c"
 
 
