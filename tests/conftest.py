@@ -38,7 +38,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def _hear_signals() -> None:
     """Tests send them to themselves and to processes of theirs, which inherit what is ignored.
 
-    A process that runs tests in the background ignores some of them: a script's `&`, `nohup` (signal(7)).
+    A process that runs tests in the background has some of them ignored: a script's `&`, `nohup`
+    (signal(7)).
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
