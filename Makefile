@@ -150,6 +150,7 @@ docs: $(VENV)/.docs ## Write the generated pages of docs/reference, and the site
 	$(BIN)/python -m kilnwork.api.kind_tables docs/reference/kinds.md
 	$(BIN)/python -m kilnwork.cli.field_page > docs/reference/fields.md
 	$(BIN)/python -m kilnwork.cli.command_page docs/reference/commands.md
+	$(BIN)/python -m kilnwork.cli.sdk_page > docs/reference/python-api.md
 	$(BIN)/python -m kilnwork.cli.installation.rights > docs/reference/rights.md
 	$(BIN)/python -m kilnwork.server.jobs.reference docs/reference/jobs-api.md
 	$(BIN)/python -m kilnwork.executors.state_pages docs/reference

@@ -1,0 +1,9 @@
+"""The former name of `task_lookup`, for functions that programs of earlier versions have sent.
+
+A function that is sent by value refers to `kiln.future` and `kiln.retry` by the module that defined
+them; such calls may still be in a journal.
+"""
+
+from kilnwork.sdk.task_lookup import future, retry
+
+__all__ = ["future", "retry"]
