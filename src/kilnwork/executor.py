@@ -6,11 +6,12 @@
 
     executor.run("resizer", resize, slots=4)
 
-The program may run anywhere, in any number of processes: each task is given to one that has a free
-slot. It holds a lease, which is renewed automatically; when the lease or the program ends, its
-tasks are lost and run elsewhere. If a task is killed or must no longer run here, it is cancelled:
-the function gets `asyncio.CancelledError`, and must have stopped all its work when it returns. What
-it returns is the result, JSON or (with `outputType: bytes`) bytes; what it raises is a failure.
+The program may run anywhere, in any number of processes: each task is given to a process that has a
+free slot. Each process holds a lease, which is renewed automatically; when the lease or the process
+ends, its tasks are lost and run elsewhere. If a task is killed or must no longer run here, its
+function is cancelled: it gets `asyncio.CancelledError`, and must have stopped all its work when it
+returns. The function's return value is the result, as JSON or (with `outputType: bytes`) bytes; an
+exception is a failure.
 """
 
 import asyncio
@@ -49,9 +50,9 @@ async def serve(
     """Claim tasks of executor `name` and call `function` for each, `slots` at once, until
     cancelled.
 
-    After cancellation, running tasks may continue for 15 seconds. `namespace`: whose tasks; None:
-    that of the kubeconfig. `ready` is called once tasks can arrive. Raises ExecutorLost, or another
-    KilnError if there is no manager for it.
+    Only tasks of `namespace` are claimed, by default the namespace of the kubeconfig. `ready` is
+    called once tasks can arrive. After cancellation, running tasks may continue for 15 seconds.
+    Raises ExecutorLost, or another KilnError if no manager can be found.
     """
     path = None if kubeconfig is None else Path(kubeconfig)
     load = functools.partial(config.load, path)

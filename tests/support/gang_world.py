@@ -10,7 +10,7 @@ from typing import Any
 
 from kilnwork.api import kinds, resource
 from kilnwork.controllers import reconciler_context
-from kilnwork.controllers.gangs import local_backend, pods_backend, port
+from kilnwork.controllers.gangs import pods_backend, port, processes_backend
 from kilnwork.kit import clock
 from kilnwork.kube import client, errors
 from support import controller_world, waiting
@@ -131,7 +131,7 @@ class GangWorld:
             time or clock.SystemClock(),
         )
         made = (
-            local_backend.LocalBackend(context)
+            processes_backend.LocalBackend(context)
             if kind == "local"
             else pods_backend.PodsBackend(context)
         )

@@ -18,7 +18,7 @@ from kilnwork.data import blobs
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub as hubs
 from kilnwork.executors import service as executors_service
-from kilnwork.executors.http import knative, service
+from kilnwork.executors.http import knative_services, service
 from kilnwork.kit import clock, egress, ids
 from kilnwork.kube import errors as kube_errors
 from support import hubs as hub_support
@@ -49,7 +49,7 @@ class EmptyReader:
     async def secret(self, namespace: str, name: str) -> Mapping[str, Any]:
         raise kube_errors.NotFound(404, f"secrets {name} not found")
 
-    async def url(self, namespace: str, name: str, waits: knative.Waits) -> str:
+    async def url(self, namespace: str, name: str, waits: knative_services.Waits) -> str:
         raise kube_errors.NotFound(404, f"services {name} not found")
 
 
@@ -101,7 +101,7 @@ class World:
         self.directory = directory
         self.hub = hub
         self.secrets: dict[str, Mapping[str, Any]] = {}
-        self.functions: knative.Services | None = None
+        self.functions: knative_services.Services | None = None
         """Where functions are; None: a Service is called after its port on this machine."""
         self.failures: list[str] = []
         self.services: list[service.HttpService] = []
@@ -112,8 +112,8 @@ class World:
             raise kube_errors.NotFound(404, f"secrets {name} not found")
         return self.secrets[name]
 
-    async def url(self, namespace: str, name: str, waits: knative.Waits) -> str:
-        """Return the URL of a Service, as `knative.Services`."""
+    async def url(self, namespace: str, name: str, waits: knative_services.Waits) -> str:
+        """Return the URL of a Service, as `knative_services.Services`."""
         if self.functions is None:
             return f"http://127.0.0.1:{name.removeprefix('port-')}"
         return await self.functions.url(namespace, name, waits)

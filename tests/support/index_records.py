@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import job as api_job
-from kilnwork.jobs import index_items, model, records
+from kilnwork.jobs import index_item_source, model, records
 
-_SOURCES = index_items.IndexSources()
+_SOURCES = index_item_source.IndexSources()
 
 
 def job(count: int = 3, *, suspend: bool = False, **template: Any) -> records.Job:
@@ -15,12 +15,12 @@ def job(count: int = 3, *, suspend: bool = False, **template: Any) -> records.Jo
     given = {"taskTemplate": {"command": ["true"]}, "parallelism": {"withCount": count}, **template}
     spec = msgspec.convert({"template": given}, api_job.JobSpec)
     assert spec.template is not None
-    definition = index_items.IndexDefinition(name="job", template=spec.template)
+    definition = index_item_source.IndexDefinition(name="job", template=spec.template)
     return records.Job(
         model.JobId(bytes(16), "job"),
         row=1,
         namespace="ns",
-        spec=index_items.IndexSpec(name="job", suspend=suspend),
+        spec=index_item_source.IndexSpec(name="job", suspend=suspend),
         source=_SOURCES.new(definition),
         created=0.0,
     )

@@ -17,7 +17,7 @@ from kilnwork.data.stores import local
 from kilnwork.dispatch.hub import subscriptions
 from kilnwork.jobs import (
     errors,
-    file_items,
+    file_item_source,
     item_source,
     items,
     model,
@@ -35,7 +35,7 @@ _S = api_task.State
 _ORDERS = (plan_steps.Submit, plan_steps.Suspend, plan_steps.Kill)
 LINES = 3
 
-SOURCES = file_items.FileSources(
+SOURCES = file_item_source.FileSources(
     local.LocalStore(Path("/nowhere")),
     worker_url=None,
     opened=lambda url: local.LocalStore(Path("/nowhere")),
@@ -86,7 +86,7 @@ class Story:
         spec = filejobs.FileJobSpec(
             max_crashes=0, parallelism=dice.choice([None, 1, 3]), suspend=dice.random() < 0.1
         )
-        file_items.check_spec(spec, manifest)
+        file_item_source.check_spec(spec, manifest)
         self.job = records.Job(
             model.JobId(bytes(16), "job"), row=1, namespace="ns", spec=spec,
             source=SOURCES.new(spec, manifest, source=None), created=self.now,
@@ -261,7 +261,7 @@ class Story:
 
     def _result(self, commit: filejobs.Commit) -> item_source.ItemResult:
         source = self.job.source
-        assert isinstance(source, file_items.FileItems)
+        assert isinstance(source, file_item_source.FileItems)
         return source.to_item_result(commit)
 
     def _recover(self, left: list[int]) -> None:

@@ -27,7 +27,7 @@ from kilnwork.dispatch.journal import port as dispatch_port
 from kilnwork.dispatch.journal import rows
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.dispatch.machine import instructions
-from kilnwork.jobs import assembly, errors, file_items, model, service
+from kilnwork.jobs import assembly, errors, file_item_source, model, service
 from kilnwork.jobs.work import part, reduce
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
@@ -114,7 +114,9 @@ class Entry:
         call = self.submission.spec.call
         assert call is not None
         raw = msgspec.json.decode(msgspec.json.encode(call.args[0]))
-        kind: Any = filejobs.PartWork if call.function == file_items.MAP else filejobs.ReduceWork
+        kind: Any = (
+            filejobs.PartWork if call.function == file_item_source.MAP else filejobs.ReduceWork
+        )
         found: filejobs.PartWork | filejobs.ReduceWork = msgspec.convert(raw, kind)
         return found
 

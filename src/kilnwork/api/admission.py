@@ -15,11 +15,11 @@ from kilnwork.api import (
     crd,
     data_pond,
     data_pond_validation,
-    documents,
     field_effects,
     job,
     job_config,
     job_validation,
+    json_limits,
     kinds,
     meta,
     object_manifests,
@@ -75,7 +75,7 @@ def sample_of_task(obj: meta.JsonObject) -> tuple[meta.JsonObject, str] | None:
         )
     except (object_manifests.InvalidManifest, substitution.InvalidTemplate):
         return None  # reported by `validate_task`
-    except documents.LimitExceeded:
+    except json_limits.LimitExceeded:
         return None
 
 

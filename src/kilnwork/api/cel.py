@@ -13,7 +13,7 @@ import importlib.util
 import re
 from typing import Any
 
-from kilnwork.api import documents
+from kilnwork.api import json_limits
 from kilnwork.kit import errors
 
 LIBRARY = "cel"
@@ -123,12 +123,12 @@ class Predicate:
         self._program = program
         self._macros, self._nesting, self._literals = _measure_macros(text, program.variables())
 
-    def evaluate(self, document: Any, budget: documents.Budget) -> bool | None:
+    def evaluate(self, document: Any, budget: json_limits.Budget) -> bool | None:
         """Return the value of the expression, or None if it is undecided; raises LimitExceeded."""
         given = self._execute(document, budget)
         return given if isinstance(given, bool) else None
 
-    def explain(self, document: Any, budget: documents.Budget) -> str:
+    def explain(self, document: Any, budget: json_limits.Budget) -> str:
         """Return the value of the expression as the end of a sentence that begins with the
         expression."""
         given = self._execute(document, budget)
@@ -136,10 +136,10 @@ class Predicate:
             return f"needs {given.args[0]}, which does not exist"
         if isinstance(given, Exception):
             return f"cannot be decided: {str(given).splitlines()[0].partition('. ')[0]}"
-        return f"is {documents.show(given)}" + ("" if isinstance(given, bool) else ", no truth")
+        return f"is {json_limits.show(given)}" + ("" if isinstance(given, bool) else ", no truth")
 
-    def _execute(self, document: Any, budget: documents.Budget) -> Any:
-        size = documents.measure(document)
+    def _execute(self, document: Any, budget: json_limits.Budget) -> Any:
+        size = json_limits.measure(document)
         budget.spend(_CONVERSION_STEPS * size.work)
         if self._macros:
             rounds = max(size.longest, self._literals) ** self._nesting

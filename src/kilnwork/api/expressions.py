@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kilnwork.api import cel, documents
+from kilnwork.api import cel, json_limits
 from kilnwork.kit import errors
 
 MAX_CHARS = 1024
@@ -22,7 +22,7 @@ MAX_CHARS = 1024
 MAX_NESTING = 2
 """Maximum nesting depth of macros. `map` must not be nested, since its lists may grow."""
 
-_STEPS = documents.MAX_WORK
+_STEPS = json_limits.MAX_WORK
 _WHOLE = re.compile(r"\s*\$\{(.*)\}\s*", re.DOTALL)
 _PATH = re.compile(r"\s*([A-Za-z_]\w*)((?:\s*\.\s*[A-Za-z_]\w*)*)\s*")
 _KEY = r"""\s*\[\s*(?:"([^"\\]*)"|'([^'\\]*)')\s*\]"""
@@ -93,18 +93,20 @@ class Expression:
         walked = self.path[: 1 if name.member is None else 2]
         for part in self.path[len(walked) :]:
             if not isinstance(value, dict) or part not in value:
-                shown = documents.show(value)
+                shown = json_limits.show(value)
                 raise ExpressionError(f"needs {part!r} in {'.'.join(walked)}, which is {shown}")
             value, walked = value[part], (*walked, part)
         return value
 
     def _execute(self, scope: dict[str, Any]) -> Any:
         try:
-            size = documents.measure(scope)
+            size = json_limits.measure(scope)
             rounds = max(size.longest, self._literals) ** self._nesting if self._macros else 0
-            documents.Budget(_STEPS).spend(size.work + self._macros * rounds * (8 + size.work // 8))
+            json_limits.Budget(_STEPS).spend(
+                size.work + self._macros * rounds * (8 + size.work // 8)
+            )
             given = self._program.execute(scope)
-        except documents.LimitExceeded as error:
+        except json_limits.LimitExceeded as error:
             raise ExpressionError(f"cannot be evaluated: its values {error}") from error
         except KeyError as error:
             raise ExpressionError(f"needs {error.args[0]}, which does not exist") from error
@@ -112,7 +114,7 @@ class Expression:
             raise ExpressionError(
                 f"cannot be evaluated: {str(error).splitlines()[0].partition('. ')[0]}"
             ) from error
-        foreign = documents.find_non_json(given)
+        foreign = json_limits.find_non_json(given)
         if foreign is not None:
             raise ExpressionError(f"gives {foreign}, which is no JSON")
         return given
@@ -122,7 +124,7 @@ class Expression:
         boolean."""
         given = self.evaluate(lookup)
         if not isinstance(given, bool):
-            raise ExpressionError(f"is {documents.show(given)}, neither true nor false")
+            raise ExpressionError(f"is {json_limits.show(given)}, neither true nor false")
         return given
 
 

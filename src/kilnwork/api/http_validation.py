@@ -13,9 +13,9 @@ from urllib import parse
 import msgspec
 
 from kilnwork.api import (
-    documents,
     function_task,
     http_task,
+    json_limits,
     names,
     object_manifests,
     rules,
@@ -63,7 +63,7 @@ def substitute(
 ) -> http_task.HttpTemplate:
     """Return the template with its variables replaced, and checked again if it had any.
 
-    Raises InvalidRequest, `substitution.InvalidTemplate` or `documents.LimitExceeded`.
+    Raises InvalidRequest, `substitution.InvalidTemplate` or `json_limits.LimitExceeded`.
     """
     encoded = msgspec.json.encode(template.request)
     if b"${" not in encoded:
@@ -133,7 +133,7 @@ def _open_request_problems(
     yield from request_problems(request, field, variable=True)
     try:
         yield from substitution.find_problems(_to_json(request), known, field)
-    except documents.LimitExceeded as error:
+    except json_limits.LimitExceeded as error:
         yield field, str(error)
 
 
@@ -265,7 +265,7 @@ def spec_problems(
             yield f"spec.{name}", "is for a command: a request has neither"
     try:
         named = input_names(spec) if given_inputs is None else given_inputs
-    except documents.LimitExceeded:
+    except json_limits.LimitExceeded:
         named = ()  # reported below
     besides = [*object_manifests.input_variables(spec, named), *more]
     if spec.http is not None:

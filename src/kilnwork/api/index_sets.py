@@ -9,7 +9,7 @@ import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from kilnwork.api import documents, job, job_variables, names
+from kilnwork.api import job, job_variables, json_limits, names
 from kilnwork.kit import errors
 
 MAX_RANGES = 4096
@@ -102,7 +102,7 @@ class IndexSet:
             return found
         if label.isascii() and label.isdecimal() and len(label) <= 10 and int(label) < self.size:
             return int(label)
-        raise UnknownIndex(f"there is no index {documents.show(label)}; {self._described()}")
+        raise UnknownIndex(f"there is no index {json_limits.show(label)}; {self._described()}")
 
     def _described(self) -> str:
         if not self.size:

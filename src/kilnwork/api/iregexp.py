@@ -14,7 +14,7 @@ from typing import NoReturn
 
 import msgspec
 
-from kilnwork.api import documents
+from kilnwork.api import json_limits
 from kilnwork.kit import errors
 
 MAX_CHARS = 512
@@ -101,7 +101,7 @@ class Pattern:
         self._masks: dict[str, int] = {}
         self._next: dict[int, int] = {}
 
-    def fullmatch(self, text: str, budget: documents.Budget) -> bool:
+    def fullmatch(self, text: str, budget: json_limits.Budget) -> bool:
         """Return whether the whole text matches; raises LimitExceeded."""
         budget.spend(len(text))
         candidates, active = self._piece.first, 0
@@ -112,7 +112,7 @@ class Pattern:
             candidates = self._after(active, budget)
         return bool(active & self._piece.last) if text else self._piece.empty
 
-    def search(self, text: str, budget: documents.Budget) -> bool:
+    def search(self, text: str, budget: json_limits.Budget) -> bool:
         """Return whether a part of the text matches; raises LimitExceeded."""
         budget.spend(len(text))
         if self._piece.empty:
@@ -125,7 +125,7 @@ class Pattern:
             candidates = self._after(active, budget) | self._piece.first
         return False
 
-    def _mask(self, char: str, budget: documents.Budget) -> int:
+    def _mask(self, char: str, budget: json_limits.Budget) -> int:
         """Return the positions that match a character, as bits."""
         found = self._masks.get(char)
         if found is None:
@@ -136,7 +136,7 @@ class Pattern:
             self._masks[char] = found
         return found
 
-    def _after(self, active: int, budget: documents.Budget) -> int:
+    def _after(self, active: int, budget: json_limits.Budget) -> int:
         """Return the positions that may follow any of the active positions, as bits."""
         found = self._next.get(active)
         if found is None:
@@ -251,8 +251,8 @@ class _Parser:
         if self._peek() == "?":
             self._fail("has (? where I-Regexp knows only plain groups")
         self._depth += 1
-        if self._depth > documents.MAX_DEPTH:
-            self._fail(f"has groups more than {documents.MAX_DEPTH} deep")
+        if self._depth > json_limits.MAX_DEPTH:
+            self._fail(f"has groups more than {json_limits.MAX_DEPTH} deep")
         node = self._branches()
         if not self._took(")"):
             self._fail("has a ( without its )")

@@ -11,10 +11,10 @@ from typing import Any
 
 from kilnwork.api import (
     crd_jobs,
-    documents,
     job,
     job_settings,
     job_variables,
+    json_limits,
     substitution,
     task,
     template_fields,
@@ -100,7 +100,7 @@ def _task_problems(
             instead = job_variables.INSTEAD_IN_CALLS
         try:
             yield from substitution.find_problems(part.read(field), early, field, instead=instead)
-        except documents.LimitExceeded as error:
+        except json_limits.LimitExceeded as error:
             yield field, str(error)
 
 
@@ -151,7 +151,7 @@ def _value_problems(values: tuple[str, ...], at: str) -> Iterator[Problem]:
         seen: set[str] = set()
         for position, value in enumerate(values):
             if value in seen:
-                yield f"{at}[{position}]", f"is there twice: {documents.show(value)}"
+                yield f"{at}[{position}]", f"is there twice: {json_limits.show(value)}"
                 return
             seen.add(value)
 
@@ -190,7 +190,7 @@ def _strategy_problems(strategy: Any, at: str, total: int | None) -> Iterator[Pr
     fields = (job_settings.MIN_SUCCESSFUL, job_settings.MAX_FAILED)
     if not isinstance(strategy, dict) or len(strategy) != 1 or not strategy.keys() <= {*fields}:
         listed = ", ".join(job_settings.STRATEGIES)
-        seen = documents.show(strategy)
+        seen = json_limits.show(strategy)
         yield at, f"must be {listed}, {{minSuccessful: N}} or {{maxFailed: N}}, not {seen}"
         return
     ((name, value),) = strategy.items()
@@ -200,7 +200,7 @@ def _strategy_problems(strategy: Any, at: str, total: int | None) -> Iterator[Pr
         try:
             job_settings.percent_of(value, total or 0)
         except ValueError as error:
-            yield f"{at}.{name}", f"{error}, not {documents.show(value)}"
+            yield f"{at}.{name}", f"{error}, not {json_limits.show(value)}"
     else:
         yield from _number_problems(value, f"{at}.{name}", least=0, most=None)
 
@@ -210,4 +210,4 @@ def _number_problems(value: Any, at: str, *, least: int, most: int | None) -> It
     if type(value) is not int or not least <= value <= highest:
         what = "indexes there are" if most is not None else "indexes a Job may have"
         wanted = f"from {least} to {highest}, as many {what}"
-        yield at, f"must be a whole number {wanted}, not {documents.show(value)}"
+        yield at, f"must be a whole number {wanted}, not {json_limits.show(value)}"

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import (
-    documents,
     index_sets,
     job_variables,
+    json_limits,
     object_manifests,
-    prepared_texts,
+    prepared_templates,
     substitution,
     task,
     template_fields,
@@ -35,7 +35,7 @@ def index_variables(indexes: index_sets.IndexSet, job_name: str, number: int) ->
     }
 
 
-_Changing = tuple[str, prepared_texts.Prepared, Callable[[Any], Any]]
+_Changing = tuple[str, prepared_templates.Prepared, Callable[[Any], Any]]
 """Name of an attribute, its prepared texts, and the function that converts rendered texts to a
 value of the attribute."""
 
@@ -71,11 +71,11 @@ class Template:
         changing: list[_Changing] = []
         fixed: dict[str, Any] = {}
         for part in template_fields.fields_with_variables(template, given_inputs):
-            preparation = prepared_texts.Preparation(
+            preparation = prepared_templates.Preparation(
                 values, later, text_fields=part.text_fields, again=part.second_pass is not None
             )
             prepared = preparation.prepare(part.read(field), texts=part.texts)
-            if isinstance(prepared, prepared_texts.Prepared):
+            if isinstance(prepared, prepared_templates.Prepared):
                 changing.append((part.attribute, prepared, part.build))
             else:
                 fixed[part.attribute] = part.build(prepared)
@@ -93,7 +93,7 @@ class Template:
         """
         if not self._changing:
             return self._template
-        rendering = prepared_texts.Rendering(variables)
+        rendering = prepared_templates.Rendering(variables)
         made = {name: build(one.render(rendering)) for name, one, build in self._changing}
         return msgspec.structs.replace(self._template, **made)
 
@@ -112,7 +112,7 @@ def _problems(
         at = f"{field}.{part.field}"
         try:
             found.extend(substitution.find_problems(part.read(at), {*known, *part.kept}, at))
-        except documents.LimitExceeded as error:
+        except json_limits.LimitExceeded as error:
             found.append((at, str(error)))
         except object_manifests.InvalidManifest as error:
             found.append((error.field, error.problem))

@@ -19,7 +19,7 @@ from kilnwork.api import (
     job_template_validation,
     job_variables,
     names,
-    option_forms,
+    option_entry,
     options,
     time_zones,
     validation,
@@ -81,7 +81,7 @@ def _asked_problems(
     if spec.schedule is None or spec.schedule.disabled:
         return
     for option in given:
-        if option_forms.is_asked(option):
+        if option_entry.is_asked(option):
             yield (
                 "spec.schedule",
                 (

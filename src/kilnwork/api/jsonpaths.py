@@ -15,7 +15,7 @@ from jsonpath import filter as filters
 from jsonpath import function_extensions as functions
 from jsonpath import parse
 
-from kilnwork.api import documents, iregexp
+from kilnwork.api import iregexp, json_limits
 from kilnwork.kit import errors
 
 MAX_CHARS = 1024
@@ -26,7 +26,7 @@ _TEST_STEPS = 25
 """Steps for a node, and for a test in a filter: the library takes about 2 µs and 2.5 µs for
 them."""
 
-_budget: contextvars.ContextVar[documents.Budget] = contextvars.ContextVar("budget")
+_budget: contextvars.ContextVar[json_limits.Budget] = contextvars.ContextVar("budget")
 """Budget of the current evaluation: the library's hooks for tests and functions get no context."""
 
 
@@ -57,7 +57,7 @@ class Path:
             raise PathError("is several paths")
         self._query = _Query(env=_ENVIRONMENT, segments=path.segments)
 
-    def select(self, document: Any, budget: documents.Budget) -> list[Any]:
+    def select(self, document: Any, budget: json_limits.Budget) -> list[Any]:
         """Return the values at the path, in the order of the document. Raises LimitExceeded."""
         structured = isinstance(document, (dict, list))
         token = _budget.set(budget)
@@ -65,7 +65,7 @@ class Path:
             # in a scalar, only the root can match
             found = [node.obj for node in self._query.finditer(document if structured else 0)]
         except RecursionError as error:
-            raise documents.LimitExceeded("is too deep for a path with ..") from error
+            raise json_limits.LimitExceeded("is too deep for a path with ..") from error
         finally:
             _budget.reset(token)
         return found if structured else [document for _ in found]
@@ -170,7 +170,7 @@ class _Environment(jsonpath.JSONPathEnvironment):
         # the library compares lists and objects as Python does: [true] == [1]
         both = type(left) in (dict, list) and type(right) in (dict, list)
         if both and operator in ("==", "!=", "<=", ">="):
-            return documents.equal(left, right, budget) is not (operator == "!=")
+            return json_limits.equal(left, right, budget) is not (operator == "!=")
         if isinstance(left, str):
             budget.spend(len(left) >> 6)
         return super().compare(left, operator, right)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import documents, inputs, meta, names, rules, substitution, task
+from kilnwork.api import inputs, json_limits, meta, names, rules, substitution, task
 from kilnwork.kit import errors
 
 Problem = tuple[str, str]
@@ -69,7 +69,7 @@ def manifest_of(spec: task.TaskTemplate) -> tuple[meta.JsonObject, str]:
     else:
         field = WORKFLOW_FIELD
         body = {"metadata": given.metadata, "spec": given.spec}
-        documents.measure(body)
+        json_limits.measure(body)
     typed = {"apiVersion": given.api_version or WORKFLOW_API, "kind": given.kind or WORKFLOW}
     return {**typed, **body}, field
 
@@ -178,7 +178,7 @@ def problems(
         yield from substitution.find_problems(body, known, field)
     except InvalidManifest as error:
         yield error.field, error.problem
-    except documents.LimitExceeded as error:
+    except json_limits.LimitExceeded as error:
         yield CUSTOM_RESOURCE_FIELD if spec.workflow is None else WORKFLOW_FIELD, str(error)
     if spec.custom_resource is not None:
         yield from _result_problems(spec)
@@ -190,16 +190,16 @@ def parse(manifest: Any, field: str) -> meta.JsonObject:
     """Return the manifest at `field`, parsed if it is a string. Raises InvalidManifest, or
     LimitExceeded."""
     body = _parse_yaml(manifest, field) if isinstance(manifest, str) else manifest
-    documents.measure(body)
+    json_limits.measure(body)
     if not isinstance(body, dict):
-        seen = documents.show(body)
+        seen = json_limits.show(body)
         raise InvalidManifest(field, f"must be an object, or one in YAML; it is {seen}")
     return body
 
 
 def _parse_yaml(text: str, field: str) -> Any:
-    if len(text) > documents.MAX_SIZE:
-        raise InvalidManifest(field, f"has more than {documents.MAX_SIZE} characters")
+    if len(text) > json_limits.MAX_SIZE:
+        raise InvalidManifest(field, f"has more than {json_limits.MAX_SIZE} characters")
     from kilnwork.api import yaml_loader  # noqa: PLC0415 - few tasks have a manifest
 
     try:
@@ -208,10 +208,10 @@ def _parse_yaml(text: str, field: str) -> Any:
         raise InvalidManifest(field, f"is no YAML: {error}") from error
     if len(found) != 1:
         raise InvalidManifest(field, f"must hold one object; it holds {len(found)}")
-    documents.measure(
+    json_limits.measure(
         found[0]
     )  # measured before any traversal: YAML aliases may expand a small text to a huge document
-    if (odd := documents.find_non_json(found[0])) is not None:
+    if (odd := json_limits.find_non_json(found[0])) is not None:
         raise InvalidManifest(field, f"has {odd}, which cannot be written as JSON")
     return found[0]
 
@@ -226,7 +226,7 @@ def _manifest_problems(
         elif "${" in value:
             yield f"{field}.{name}", "may have no variables: which kinds are allowed must be known"
         elif name == "apiVersion" and not is_api_version(value):
-            yield f"{field}.{name}", f"must be GROUP/VERSION, not {documents.show(value)}"
+            yield f"{field}.{name}", f"must be GROUP/VERSION, not {json_limits.show(value)}"
     metadata = body.get("metadata", {})
     if not isinstance(metadata, dict):
         yield f"{field}.metadata", "must be an object"
@@ -268,11 +268,11 @@ def _workflow_problems(spec: task.TaskTemplate) -> Iterator[Problem]:
         yield f"{WORKFLOW_FIELD}.manifest", "is a whole Workflow: leave out what is beside it"
     try:
         body, field = manifest_of(spec)
-    except (InvalidManifest, documents.LimitExceeded):
+    except (InvalidManifest, json_limits.LimitExceeded):
         return  # reported already
     group = str(body.get("apiVersion", "")).partition("/")[0]
     if group != WORKFLOW_GROUP or body.get("kind") != WORKFLOW:
         seen = f"{body.get('apiVersion')} {body.get('kind')}"
-        yield field, f"must be a {WORKFLOW} of {WORKFLOW_GROUP}, not {documents.show(seen)}"
+        yield field, f"must be a {WORKFLOW} of {WORKFLOW_GROUP}, not {json_limits.show(seen)}"
     if not isinstance(body.get("spec"), dict):
         yield f"{field}.spec", "must be an object: the WorkflowSpec"

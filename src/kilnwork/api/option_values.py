@@ -1,6 +1,6 @@
 """Evaluation of an option's value according to the option's type.
 
-Part of `options`, which evaluates all values of a Job, and of `option_forms`, which parses typed
+Part of `options`, which evaluates all values of a Job, and of `option_entry`, which parses typed
 input. The rules are those of Furiko, plus those of Int, Float and JSON. Pure.
 """
 
@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Collection
 from typing import Any
 
-from kilnwork.api import documents, job_config, momentjs_formats
+from kilnwork.api import job_config, json_limits, momentjs_formats
 
 Option = job_config.Option
 Type = job_config.OptionType
@@ -55,12 +55,12 @@ def show(value: Any) -> str:
     plain = value is None or isinstance(value, str | int | float | bool | list | dict)
     if not plain or (isinstance(value, float) and not math.isfinite(value)):
         return repr(value)[:60]
-    return str(value) if type(value) is int else documents.show(value)
+    return str(value) if type(value) is int else json_limits.show(value)
 
 
 def list_values(values: Collection[str]) -> str:
     """Return values for a message, shortened to the first ones if there are many."""
-    shown = [documents.show(value) for value in list(values)[:MAX_LISTED]]
+    shown = [json_limits.show(value) for value in list(values)[:MAX_LISTED]]
     more = len(values) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 
@@ -119,8 +119,8 @@ def _select(option: Option, value: Any) -> str:
 def unlisted_message(text: str, values: Collection[str]) -> str:
     """Return the message for a text that is not one of the allowed values."""
     close = difflib.get_close_matches(text[:100], values, n=1)
-    hint = f"; did you mean {documents.show(close[0])}?" if close else ""
-    return f"must be one of {list_values(values)}, not {documents.show(text)}{hint}"
+    hint = f"; did you mean {json_limits.show(close[0])}?" if close else ""
+    return f"must be one of {list_values(values)}, not {json_limits.show(text)}{hint}"
 
 
 def _multi(option: Option, value: Any) -> str:
@@ -157,7 +157,7 @@ def _date(option: Option, value: Any) -> str:
     try:
         moment = momentjs_formats.parse_rfc3339(text)
     except ValueError as error:
-        shown = documents.show(text)
+        shown = json_limits.show(text)
         raise Refused(f"must be a time in RFC 3339, such as {example}, not {shown}") from error
     return momentjs_formats.format_time(moment, config.format) if config.format else text
 
@@ -209,10 +209,10 @@ def _json(option: Option, value: Any) -> Any:
     if found is None and option.required:
         raise Refused("is needed: give any JSON but null")
     try:
-        documents.measure(found)
-    except documents.LimitExceeded as error:
+        json_limits.measure(found)
+    except json_limits.LimitExceeded as error:
         raise Refused(str(error)) from error
-    if (odd := documents.find_non_json(found)) is not None:
+    if (odd := json_limits.find_non_json(found)) is not None:
         raise Refused(f"has {odd}, which cannot be written as JSON")
     return found
 

@@ -1,7 +1,7 @@
 """Options of a JobConfig: their validation, and the evaluation of a Job's values.
 
 The types are those of Furiko with its rules, plus Int, Float and JSON. Used by validation, by code
-that passes Jobs to the engine, and by `option_forms`, which prompts users. A value becomes the
+that passes Jobs to the engine, and by `option_entry`, which prompts users. A value becomes the
 value of a variable `option.NAME` and is not parsed for variables. Pure.
 """
 
@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import (
-    documents,
     job_config,
     job_variables,
+    json_limits,
     momentjs_formats,
     option_values,
     yaml_loader,
@@ -69,8 +69,8 @@ def parse_values(given: Any, field: str = VALUES_FIELD) -> dict[str, Any]:
     if found is None:
         return {}
     try:
-        documents.measure(found)
-    except documents.LimitExceeded as error:
+        json_limits.measure(found)
+    except json_limits.LimitExceeded as error:
         raise InvalidOptions([(field, str(error))]) from error
     if not isinstance(found, dict):
         wanted = "an object of values by the names of options, or its text in JSON or YAML"
@@ -116,8 +116,8 @@ def evaluate(
 
 def _parse_text(text: str, field: str) -> Any:
     """Parse JSON, or else YAML: JSON with tabs is not valid YAML."""
-    if len(text) > documents.MAX_SIZE:
-        raise InvalidOptions([(field, f"has more than {documents.MAX_SIZE} characters")])
+    if len(text) > json_limits.MAX_SIZE:
+        raise InvalidOptions([(field, f"has more than {json_limits.MAX_SIZE} characters")])
     try:
         return json.loads(text, object_pairs_hook=unique_members)
     except yaml_loader.MalformedYaml as error:
@@ -135,7 +135,7 @@ def _parse_text(text: str, field: str) -> Any:
 
 def _find_non_json(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name, value in values.items():
-        odd = documents.find_non_json(value)
+        odd = json_limits.find_non_json(value)
         if odd is None:
             try:
                 msgspec.json.encode({name: value})
@@ -187,7 +187,7 @@ def _bool_problems(option: Option, at: str, below: str) -> Iterator[Problem]:
         yield f"{at}.required", why
     config: job_config.BoolOption = option_values.config_of(option)
     if config.format is job_config.BoolFormat.CUSTOM and config.true_val == config.false_val:
-        shown = documents.show(config.true_val)
+        shown = json_limits.show(config.true_val)
         yield below, f"must have a trueVal and a falseVal that differ; both are {shown}"
 
 

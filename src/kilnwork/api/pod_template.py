@@ -7,7 +7,7 @@ YAML nor definitions. The API server checks the rest of the PodSpec.
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from kilnwork.api import documents, substitution, task
+from kilnwork.api import json_limits, substitution, task
 
 Problem = tuple[str, str]
 """Dotted path relative to the spec of the task, and a sentence without a subject."""
@@ -53,7 +53,7 @@ def problems(
         yield from _call_container_problems(containers)
     try:
         yield from substitution.find_problems(whole, {*substitution.TASK_VARIABLES, *more}, "pod")
-    except documents.LimitExceeded as error:
+    except json_limits.LimitExceeded as error:
         yield "pod", str(error)
     for field in template.metadata.keys() - {"labels", "annotations"}:
         yield f"pod.metadata.{field}", "may not be given: only labels and annotations may"
@@ -66,7 +66,7 @@ def _shape_problems(given: Any, shape: Any, field: str) -> Iterator[Problem]:
     or a string. Null counts as absent.
     """
     if not isinstance(given, type(shape)):
-        yield field, f"must be {_CALLED[type(shape)]}, not {documents.show(given)}"
+        yield field, f"must be {_CALLED[type(shape)]}, not {json_limits.show(given)}"
     elif isinstance(shape, list):
         for position, value in enumerate(given if shape else ()):
             yield from _shape_problems(value, shape[0], f"{field}[{position}]")

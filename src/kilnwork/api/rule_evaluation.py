@@ -2,14 +2,14 @@
 
 Created by `rules`; used by executors at each change of what they watch. A rule is true, false or
 undefined: missing values are not an error. Pure: one document, no clock; work is counted
-(`documents`).
+(`json_limits`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from kilnwork.api import cel, documents
+from kilnwork.api import cel, json_limits
 
 if TYPE_CHECKING:
     from kilnwork.api import jsonpaths
@@ -50,20 +50,20 @@ class PathRule:
         self._operator = operator
         self._value = value
 
-    def evaluate(self, document: Any, budget: documents.Budget) -> bool | None:
+    def evaluate(self, document: Any, budget: json_limits.Budget) -> bool | None:
         """Return whether the rule holds, or None if that is undefined. Raises LimitExceeded."""
         return self._judge(self._path.select(document, budget), budget)
 
-    def explain(self, document: Any, budget: documents.Budget) -> str:
+    def explain(self, document: Any, budget: json_limits.Budget) -> str:
         """Return the values at the path as the end of a sentence. Raises LimitExceeded."""
         found = self._path.select(document, budget)
         if not found:
             return "does not exist"
         # of several values, show one that does not satisfy the rule
         value = next((one for one in found if self._judge([one], budget) is not True), found[0])
-        return f"is {documents.show(value)}"
+        return f"is {json_limits.show(value)}"
 
-    def _judge(self, found: list[Any], budget: documents.Budget) -> bool | None:
+    def _judge(self, found: list[Any], budget: json_limits.Budget) -> bool | None:
         if self._operator in (Operator.EXISTS, Operator.DOES_NOT_EXIST):
             return bool(found) is (self._operator is Operator.EXISTS)
         if not found:
@@ -78,7 +78,7 @@ class CompiledCondition:
     def __init__(self, rules: Sequence[PathRule | cel.Predicate]) -> None:
         self._rules = tuple(rules)
 
-    def evaluate(self, document: Any, budget: documents.Budget | None = None) -> bool | None:
+    def evaluate(self, document: Any, budget: json_limits.Budget | None = None) -> bool | None:
         """Return whether all rules hold for parsed JSON, or None if that is undefined.
 
         False if any rule is false, otherwise None if any is None. Raises LimitExceeded. Without a
@@ -87,7 +87,7 @@ class CompiledCondition:
         budget = budget or _budget(document)
         return _all(rule.evaluate(document, budget) for rule in self._rules)
 
-    def explain(self, document: Any, budget: documents.Budget | None = None) -> str:
+    def explain(self, document: Any, budget: json_limits.Budget | None = None) -> str:
         """Return which rule is not true and the values found instead, or "" if all rules are true.
 
         Without a budget it may take three times MAX_WORK: every document that can be evaluated can
@@ -151,7 +151,7 @@ def _explain_unobserved(document: Any) -> str:
         return ""
     return (
         f"waiting for generation {newest} to be observed; "
-        f"status.observedGeneration is {documents.show(observed)}"
+        f"status.observedGeneration is {json_limits.show(observed)}"
     )
 
 
@@ -160,9 +160,9 @@ def _member(document: Any, outer: str, inner: str) -> Any:
     return part.get(inner) if isinstance(part, dict) else None
 
 
-def _budget(document: Any, *, times: int = 1) -> documents.Budget:
-    documents.measure(document)
-    return documents.Budget(times * documents.MAX_WORK)
+def _budget(document: Any, *, times: int = 1) -> json_limits.Budget:
+    json_limits.measure(document)
+    return json_limits.Budget(times * json_limits.MAX_WORK)
 
 
 def _all(results: Iterator[bool | None]) -> bool | None:
@@ -175,8 +175,8 @@ def _all(results: Iterator[bool | None]) -> bool | None:
     return None if undefined else True
 
 
-def _in(value: Any, wanted: list[Any], budget: documents.Budget) -> bool:
-    return any(documents.equal(value, one, budget) for one in wanted)
+def _in(value: Any, wanted: list[Any], budget: json_limits.Budget) -> bool:
+    return any(json_limits.equal(value, one, budget) for one in wanted)
 
 
 def is_number(value: Any) -> bool:
@@ -198,9 +198,9 @@ def _truth(value: Any) -> bool | None:
 _EXPLAINED = 3
 """Evaluation, selection of the values, and search for one that does not satisfy the rule."""
 
-_TESTS: dict[Operator, Callable[[Any, Any, documents.Budget], bool | None]] = {
-    Operator.EQUAL: documents.equal,
-    Operator.NOT_EQUAL: lambda value, wanted, budget: not documents.equal(value, wanted, budget),
+_TESTS: dict[Operator, Callable[[Any, Any, json_limits.Budget], bool | None]] = {
+    Operator.EQUAL: json_limits.equal,
+    Operator.NOT_EQUAL: lambda value, wanted, budget: not json_limits.equal(value, wanted, budget),
     Operator.IN: _in,
     Operator.NOT_IN: lambda value, wanted, budget: not _in(value, wanted, budget),
     Operator.GT: lambda value, wanted, _: value > wanted if is_number(value) else None,

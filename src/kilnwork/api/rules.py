@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kilnwork.api import cel, documents, iregexp, rule_evaluation, task
+from kilnwork.api import cel, iregexp, json_limits, rule_evaluation, task
 from kilnwork.kit import errors
 
 if TYPE_CHECKING:
@@ -77,7 +77,9 @@ class InvalidRules(errors.KilnError):
 
 
 def problems(rules: ResultRules, field: str) -> list[Problem]:
-    """Return what is wrong with the rules at `field`, for admission."""
+    """Return the problems of the rules at `field`, for admission; an empty list if they are
+    valid.
+    """
     try:
         compile_rules(rules, field)
     except InvalidRules as error:
@@ -148,7 +150,7 @@ def _compile_rule(rule: str | Rule, field: str) -> rule_evaluation.PathRule | ce
     try:
         return cel.Predicate(rule.cel)
     except cel.CelError as error:
-        raise _invalid(f"{field}.cel", f"{error}; it is {documents.show(rule.cel)}") from error
+        raise _invalid(f"{field}.cel", f"{error}; it is {json_limits.show(rule.cel)}") from error
 
 
 def _compile_path_rule(rule: Rule, field: str, *, path_field: str) -> rule_evaluation.PathRule:
@@ -170,11 +172,11 @@ def _compile_path_rule(rule: Rule, field: str, *, path_field: str) -> rule_evalu
         remedy = (
             "CEL is written {cel: …}" if text.startswith("cel:") else "write .status.phase, say"
         )
-        seen = documents.show(rule.json_path)
+        seen = json_limits.show(rule.json_path)
         raise _invalid(path_field, f"must begin with $, . or {{; {remedy}; it is {seen}")
     if operator is Operator.MATCHES:
         value = _read_pattern(f"{field}.value", value)
-    wanted = "" if rule.value is msgspec.UNSET else f" {documents.show(rule.value)}"
+    wanted = "" if rule.value is msgspec.UNSET else f" {json_limits.show(rule.value)}"
     shown = rule.json_path if sign else f"{text} {operator}{wanted}"
     return rule_evaluation.PathRule(
         shown, _read_path(path_field, rule.json_path, path), operator, value
@@ -189,14 +191,14 @@ def _read_path(field: str, text: str, path: str) -> "jsonpaths.Path":
         return jsonpaths.compile_path(path)
     except jsonpaths.PathError as error:
         dots = "; a name with dots is written ['a.b']" if "\\." in path else ""
-        raise _invalid(field, f"{error}{dots}; it is {documents.show(text)}") from error
+        raise _invalid(field, f"{error}{dots}; it is {json_limits.show(text)}") from error
 
 
 def _read_pattern(field: str, value: str) -> iregexp.Pattern:
     try:
         return iregexp.compile_pattern(value)
     except iregexp.PatternError as error:
-        seen = documents.show(value)
+        seen = json_limits.show(value)
         raise _invalid(field, f"is no I-Regexp (RFC 9485): {error}; it is {seen}") from error
 
 
@@ -206,7 +208,7 @@ def _read_operator(rule: Rule, field: str) -> Operator:
     try:
         return Operator(rule.operator)
     except ValueError as error:
-        seen = documents.show(rule.operator)
+        seen = json_limits.show(rule.operator)
         raise _invalid(field, f"must be one of {', '.join(Operator)}; it is {seen}") from error
 
 
@@ -217,7 +219,7 @@ def _read_comparison(field: str, sign: str, literal: str) -> tuple[Operator, Any
     try:
         return _SIGNS[sign], msgspec.json.decode(_double_quoted(literal))
     except (msgspec.DecodeError, RecursionError) as error:
-        shown = documents.show(literal)
+        shown = json_limits.show(literal)
         if not literal:
             remedy = "a value must follow"
         elif literal[0] in "\"'":
@@ -266,10 +268,10 @@ def _value_problem(operator: Operator, value: Any) -> str:
     if value is msgspec.UNSET:
         return f"is needed with {operator}"
     try:
-        documents.measure(value, max_size=MAX_VALUE_SIZE)
-    except documents.LimitExceeded as error:
+        json_limits.measure(value, max_size=MAX_VALUE_SIZE)
+    except json_limits.LimitExceeded as error:
         return str(error)
-    seen = documents.show(value)
+    seen = json_limits.show(value)
     if operator in (Operator.IN, Operator.NOT_IN) and not (isinstance(value, list) and value):
         return f"must be a list with {operator}, as in [a, b]; it is {seen}"
     if operator in (Operator.GT, Operator.LT) and not rule_evaluation.is_number(value):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kilnwork.api import documents
+from kilnwork.api import json_limits
 from kilnwork.kit import errors
 
 Problem = tuple[str, str]
@@ -24,7 +24,7 @@ Problem = tuple[str, str]
 PREFIXES = ("job.", "jobconfig.", "task.", "option.")
 """Prefixes of variable names. In a text they are recognised only within `${}`."""
 
-MAX_SIZE = documents.MAX_SIZE
+MAX_SIZE = json_limits.MAX_SIZE
 """Maximum size of the result: its values and characters together."""
 
 MAX_PROBLEMS = 100
@@ -139,7 +139,7 @@ def find_problems(
 
     Raises LimitExceeded for a template that is too large or too deep.
     """
-    documents.measure(template)
+    json_limits.measure(template)
     names = _Names(known, instead)
     found = list(itertools.islice(_problems(template, names, field), MAX_PROBLEMS + 1))
     if len(found) > MAX_PROBLEMS:
@@ -201,7 +201,7 @@ def substitute(
     if problems:
         raise InvalidTemplate(problems)
     rendered = _Rendering(variables, text_fields).render(template, texts=False)
-    documents.measure(rendered, max_size=MAX_SIZE)
+    json_limits.measure(rendered, max_size=MAX_SIZE)
     return rendered
 
 
@@ -246,7 +246,7 @@ class _Rendering:
         one."""
         self._left -= characters
         if self._left < 0:
-            raise documents.LimitExceeded(f"has more than {MAX_SIZE} characters once substituted")
+            raise json_limits.LimitExceeded(f"has more than {MAX_SIZE} characters once substituted")
 
 
 def to_text(value: Any) -> str:
@@ -258,7 +258,7 @@ def to_text(value: Any) -> str:
     """
     if isinstance(value, str):
         return value
-    documents.measure(value)
+    json_limits.measure(value)
     return msgspec.json.encode(value, order="sorted").decode()
 
 
@@ -284,7 +284,7 @@ def inputs_in(template: Any) -> frozenset[str]:
 
     Raises LimitExceeded for a template that is too large or too deep.
     """
-    documents.measure(template)
+    json_limits.measure(template)
     names: set[str] = set()
     left = [template]
     while left:
@@ -308,7 +308,7 @@ def _reference_problem(found: re.Match[str], names: _Names) -> str:
     name, known = found[2], names.known
     if not _is_ours(found) or (found[3] and name in known):
         return ""
-    shown = documents.show(f"${{{name}{found[3]}")[1:-1]
+    shown = json_limits.show(f"${{{name}{found[3]}")[1:-1]
     if not found[3]:
         return f"has {shown} without its }}; to keep it as it is, write $${{"
     if name in names.instead:

@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable, Iterator
 
 from kilnwork.api import (
     crd_parts,
-    documents,
     http_validation,
     inputs,
+    json_limits,
     names,
     object_manifests,
     pod_template,
@@ -173,7 +173,7 @@ def _external_problems(
         named = object_manifests.input_variables(spec, given_inputs)
         known = {*substitution.TASK_VARIABLES, *named, *more}
         yield from substitution.find_problems(payload, known, field)
-    except documents.LimitExceeded as error:
+    except json_limits.LimitExceeded as error:
         yield field, str(error)
 
 

@@ -219,7 +219,9 @@ class Link(Generic[M]):
             raise
 
     def pump(self) -> None:
-        """Read what has arrived and hand it on. Only for the leading thread."""
+        """Read the available bytes and pass their messages to the handler. Only for the leading
+        thread.
+        """
         connection = self.socket
         if connection is None:
             return
@@ -264,7 +266,9 @@ class Link(Generic[M]):
             self.dispose()
 
     def dispose(self) -> None:
-        """Close the connection of an ended link, unless a thread leads: then that thread does."""
+        """Close the connection of an ended link, unless a thread leads: the leader closes it
+        then.
+        """
         turn = turns.Turn(lambda: True)
         try:
             if self.failure is not None and self.turns.take(turn):

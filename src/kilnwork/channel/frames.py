@@ -122,10 +122,11 @@ class Cutter:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the bodies of all frames that are now complete.
+        """Add received data and return the bodies of all frames that are now complete.
 
-        Raises `FrameTooLarge` or `MalformedFrame`, after which the stream cannot be cut further.
-        Bodies before the broken frame are lost with it: the link closes, and the peers resume.
+        Raises `FrameTooLarge` or `MalformedFrame`, after which the rest of the stream cannot be
+        parsed. Bodies before the broken frame are lost with it: the link closes, and the peers
+        resume.
         """
         if self._rest:
             data = self._rest + data

@@ -103,7 +103,7 @@ class LinkThread:
         self._thread.start()
 
     def join(self) -> None:
-        """Wait until the thread has ended, if it is not this one."""
+        """Wait up to 5 s until the thread has ended; return at once if this thread calls it."""
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout=5)

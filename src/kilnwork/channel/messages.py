@@ -434,8 +434,8 @@ class SlotGone(_Message, frozen=True, tag="slotgone"):
 
 
 class Template(_Message, frozen=True, tag="template"):
-    """What many calls share, under a number of this link; sent before its first use, in both
-    directions.
+    """The task spec that many calls share. Calls refer to it by its number, which is valid on this
+    link; it is sent before the first call that uses it, in both directions.
     """
 
     number: attempts.Count

@@ -33,9 +33,7 @@ class Outbox:
             return self.waiting_bytes
 
     def hold(self) -> None:
-        """Keep frames from now on, for a new socket that is about to come, after its first
-        frames.
-        """
+        """Keep frames although there is no socket: `open` writes them after its first frames."""
         with self._lock:
             self._holding = True
 

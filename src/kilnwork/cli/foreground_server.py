@@ -126,7 +126,7 @@ async def _outcome(work: Awaitable[None]) -> kit_errors.KilnError | None:
 
 
 async def _either(one: "asyncio.Task[Any]", other: asyncio.Event) -> None:
-    """Wait until one of the two has happened."""
+    """Wait until the task has finished or the event is set."""
     background = coroutines.BackgroundWork("wait")
     waits = {one, background.start("other", other.wait())}
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

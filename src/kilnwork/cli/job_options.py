@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from kilnwork.api import job_config, option_forms, option_values
+from kilnwork.api import job_config, option_entry, option_values
 from kilnwork.api import options as api_options
 from kilnwork.cli import errors, manifests
 
@@ -35,7 +35,7 @@ def parse_values(
         if not equals or not name:
             raise errors.InvalidInput(f"--option {pair}: write NAME=VALUE")
         option = known.get(name)
-        values[name] = value if option is None else option_forms.from_text(option, value, FIELD)
+        values[name] = value if option is None else option_entry.from_text(option, value, FIELD)
     unknown = {name: value for name, value in values.items() if name not in known}
     if unknown:
         api_options.evaluate(_all_optional(options), unknown, field=FIELD)
@@ -71,7 +71,7 @@ def ask(
     """
     found = dict(values)
     for option in options.options if options is not None else ():
-        if option.name in found or (only_needed and not option_forms.is_asked(option)):
+        if option.name in found or (only_needed and not option_entry.is_asked(option)):
             continue
         value = prompt(
             label(option),
@@ -87,7 +87,7 @@ def ask(
 
 def _typed(option: Option, text: str) -> Any:
     try:
-        return option_forms.from_text(option, text, FIELD)
+        return option_entry.from_text(option, text, FIELD)
     except api_options.InvalidOptions as error:
         raise click.UsageError(str(error)) from error
 
@@ -105,7 +105,7 @@ def label(option: Option) -> str:
 def _default(option: Option) -> str:
     default = option_values.default_of(option)
     if default is None:
-        return "required" if option_forms.is_asked(option) else "none"
+        return "required" if option_entry.is_asked(option) else "none"
     if isinstance(default, bool):
         return "yes" if default else "no"
     if isinstance(default, list | tuple):

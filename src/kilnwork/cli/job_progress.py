@@ -85,7 +85,9 @@ async def _bar(text: str) -> AsyncIterator[wait_notice.WaitNotice | None]:
 
 
 def _state(found: Mapping[str, Any]) -> str:
-    """Return the Job's state without what changes with each index."""
+    """Return the Job's state as text that does not change with every index: phase, reason,
+    message.
+    """
     known = job_objects.status(found)
     phase, reason = job_objects.phase(found) or "accepted", known.get("reason") or ""
     text = phase if reason in ("", phase, "Started") else f"{phase} ({reason})"

@@ -110,7 +110,7 @@ def _gang(seen: sync_set.SyncSet, checked: sync_set.Backend) -> port.GangSpec:
 
 
 def _largest(seen: sync_set.SyncSet, group: port.GroupSpec) -> port.GroupSpec:
-    """Return a group whose size depends on the data at its maximum size."""
+    """Return the group; if its number of workers depends on data, with the maximum number."""
     for given in seen.spec.resources.groups:
         if given.name == group.name and given.replicas_of is not None:
             most = given.replicas_of.max

@@ -132,7 +132,9 @@ def _named(reader: Reader, kind: str) -> list[str]:
 
 
 def _asked(ctx: click.Context, ask: Callable[[Reader], list[str]]) -> list[str]:
-    """Read from the server of the command line so far; return nothing if that fails."""
+    """Return what `ask` reads from the server that the command line names so far, or an empty list
+    if that fails.
+    """
     target = ctx.obj if isinstance(ctx.obj, options.ServerTarget) else options.ServerTarget()
     with (
         contextlib.suppress(errors.KilnError, OSError, manager_client.TryAgain),

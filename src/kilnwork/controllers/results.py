@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import attempts, documents, task
+from kilnwork.api import attempts, json_limits, task
 
 
 def result_for_status(payload: attempts.Payload | None) -> task.Result | None:
@@ -36,8 +36,8 @@ def _value_for_status(data: bytes) -> Any:
     """
     try:
         value = msgspec.json.decode(data)
-        documents.measure(value)
-    except (documents.LimitExceeded, RecursionError):
+        json_limits.measure(value)
+    except (json_limits.LimitExceeded, RecursionError):
         return msgspec.UNSET
     return value if _fits_64_bits(value) else msgspec.UNSET
 

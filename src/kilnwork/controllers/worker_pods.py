@@ -128,8 +128,9 @@ def ordinal(name: str) -> int:
 
 
 def is_named_for(cluster: task_cluster.TaskCluster, name: str) -> bool:
-    """Return whether a name has the form of `pod_name`; false after a change of
-    `spec.deploymentName`."""
+    """Return whether `name` is the name that `pod_name` gives to its ordinal; false for a Pod from
+    before a change of `spec.deploymentName`.
+    """
     return name == pod_name(cluster, ordinal(name))
 
 

@@ -291,7 +291,9 @@ class Writer(closing.Closeable):
         return digests.sha256()
 
     def write(self, part: Part) -> None:
-        """Append; the caller may reuse `part` afterwards. Raises `BlobNotWritten`."""
+        """Append a part to the blob; the caller may reuse `part` afterwards. Raises
+        `BlobNotWritten`.
+        """
         view = _flat(part)
         self._hash.update(view)
         self.write_unhashed(view)

@@ -73,8 +73,8 @@ def ask_server(settings: config.Config) -> Steps[dict[str, Any] | None]:
 def ask_behind(home: str, headers: Mapping[str, str] | None = None) -> Steps[dict[str, Any]]:
     """Return the `/v1/endpoints` document of the manager in namespace `home` of a cluster.
 
-    `headers`: with the manager's token, if it is not added to each request. Raises EndpointError
-    with the problem.
+    `headers` contains the manager's token; None if the sender adds it to every request. Raises
+    EndpointError, which explains why the manager cannot be reached.
     """
     path = manager.proxy_path(home) + manager.ENDPOINTS_PATH
     response = yield _get(path, headers)

@@ -65,8 +65,8 @@ class Connector(Protocol):
     """Connects to one manager, with credentials. Called from several threads."""
 
     def connect(self) -> socket.socket:
-        """Return a new connected socket, of TLS or a relay. Raises OSError if a retry may help,
-        KilnError if not.
+        """Return a new connected socket: over TLS, or to a relay. Raises OSError if a retry may
+        help, KilnError if not.
         """
         ...
 

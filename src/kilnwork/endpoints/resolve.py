@@ -66,8 +66,10 @@ def local_socket(server: str, document: Mapping[str, Any]) -> str | None:
 
 
 def resolve(where: str | os.PathLike[str] | None) -> Endpoint:
-    """Return the endpoint that a user names; None: the one of the environment. Raises
-    ConfigurationError.
+    """Return the endpoint that `where` names: a URL, a data directory or a kubeconfig.
+
+    If `where` is None, the environment decides: the kubeconfig that it names, or the default data
+    directory. Raises ConfigurationError.
     """
     if where is None:
         return _by_environment()
@@ -150,8 +152,8 @@ def _by_url(url: str) -> Endpoint:
 
 
 def _of_url(url: str) -> config.Config:
-    """Return the configuration of a manager that is reached directly: an ingress, a forwarded
-    port.
+    """Return the configuration of a manager that is reached at a URL, such as that of an ingress or
+    a forwarded port.
     """
     ca, token_file = os.environ.get(CA_FILE), os.environ.get(TOKEN_FILE)
     if parse.urlsplit(url).scheme == "http" and _port(url) is None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import attempts, documents, reasons, substitution, task
+from kilnwork.api import attempts, json_limits, reasons, substitution, task
 from kilnwork.channel import messages
 from kilnwork.executors import process_attempt, service
 from kilnwork.kit import clock, coroutines, errors, ids
@@ -119,7 +119,7 @@ class ExternalAttempt(process_attempt.ProcessAttempt):
             return msgspec.structs.replace(ended, may_retry=error.retry)
         except Lost as error:
             return self._ended(_E.LOST, error.reason, str(error), proof=error.proof)
-        except (substitution.InvalidTemplate, documents.LimitExceeded) as error:
+        except (substitution.InvalidTemplate, json_limits.LimitExceeded) as error:
             return self._ended(_E.FAILED, _R.INVALID_SPEC, str(error))
         except (KeyboardInterrupt, GeneratorExit):  # the program ends
             raise

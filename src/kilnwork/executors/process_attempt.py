@@ -40,7 +40,10 @@ class Halt:
 
 
 class ProcessAttempt:
-    """One attempt. Call `live` once; `finished` is set when its end is reported or not wanted."""
+    """One attempt, carried out by this process. Call `live` once.
+
+    `finished` is set when the attempt has ended, whether or not its end is reported.
+    """
 
     def __init__(self, run: messages.Run, link: Link, time: clock.Clock) -> None:
         self.ref = run.ref

@@ -274,7 +274,9 @@ class ExecutorService:
                 self._on_failure(str(error))
 
     def _failed(self, name: str, error: BaseException) -> None:
-        """Leave after an internal error; nothing that a process has begun outlives it."""
+        """Handle an internal error: halt all attempts, so that none outlives this process, and
+        report the failure.
+        """
         self._halt_all(_STOPPING)
         self._on_failure(f"{name}: {error!r}")
 

@@ -1,7 +1,7 @@
 """The bad records of a mapped file, read part by part.
 
-Public as `kilnwork.files.BadRecords`; `Mapped.errors` is one. Caches nothing: if all records of a
-file are bad, they are as large as the file.
+Public as `kilnwork.files.BadRecords`; `Mapped.errors` is one. Nothing is cached, since the bad
+records can be as large as the file.
 """
 
 import itertools
@@ -49,7 +49,7 @@ class BadRecords(Sequence[BadRecord]):
     @overload
     def __getitem__(self, index: slice) -> list[BadRecord]: ...
     def __getitem__(self, index: int | slice) -> BadRecord | list[BadRecord]:
-        """Return one of them or a slice, by reading those before it."""
+        """Return one bad record, or the list of a slice; reads every bad record before it."""
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
             if step > 0:

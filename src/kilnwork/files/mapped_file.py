@@ -19,7 +19,7 @@ _SHOWN_BY = "iterate it, .write(path), .errors, .records"
 
 
 class Limit(NamedTuple):
-    """How many bad records are allowed: a number, or a percentage; None: any number."""
+    """Maximum number of bad records, absolute or as a percentage; unlimited if both are None."""
 
     records: int | None = None
     percent: float | None = None

@@ -25,7 +25,7 @@ _PIECE_BYTES = 256 << 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """How to read and map a part; as in `filejobs.PartWork`."""
+    """Instructions for reading and mapping one part; the counterpart of `filejobs.PartWork`."""
 
     part: filejobs.Part
     spec: filejobs.InputSpec
@@ -173,8 +173,8 @@ class _Kept(closing.Abortable):
 
 
 def values_of(done: Done) -> Iterator[Any]:
-    """Yield the results of a part: str and bytes lines as the function returned them, others as
-    JSON.
+    """Yield the results of a part: a str or bytes where the function returned the line itself,
+    otherwise the decoded JSON value.
     """
     content = done.lines.value()
     if not done.own:

@@ -8,9 +8,9 @@ the journal, `admission` stores what they wait for. `item_source` is the port fo
 depends on the kind of items.
 
 `service` is the API for server, sdk and CLI on file jobs: it finds the job of an idempotency key,
-and returns when a new job is on disk. The items of file jobs are parts (`file_items`); the commit
-records in the store say how they ended (`kilnwork.data.commit_records`), and `work` runs in the
-slots of workers. `index_jobs` is the API for the controllers on Jobs: their items are indexes
-(`index_items`), which end when their tasks end. `assembly` makes both services on one engine. No
-HTTP, no Kubernetes objects.
+and returns when a new job is on disk. The items of file jobs are parts (`file_item_source`); the
+commit records in the store say how they ended (`kilnwork.data.commit_records`), and `work` runs in
+the slots of workers. `index_jobs` is the API for the controllers on Jobs: their items are indexes
+(`index_item_source`), which end when their tasks end. `assembly` makes both services on one engine.
+No HTTP, no Kubernetes objects.
 """

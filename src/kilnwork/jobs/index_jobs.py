@@ -19,7 +19,7 @@ from kilnwork.dispatch.hub import feed
 from kilnwork.jobs import (
     engine,
     errors,
-    index_items,
+    index_item_source,
     index_listing,
     index_model,
     model,
@@ -44,7 +44,7 @@ each."""
 MAX_DEFINITION_BYTES = 16 << 20
 """Maximum size of a template with variables, inputs and the items that a task returned."""
 
-_View = model.GenericJobView[index_items.IndexSpec, index_items.IndexProgress]
+_View = model.GenericJobView[index_item_source.IndexSpec, index_item_source.IndexProgress]
 
 
 class IndexJobs:
@@ -55,7 +55,7 @@ class IndexJobs:
     ) -> None:
         self._hub, self._engine, self._clock = hub, moved_by, clock
         self._tables = tables.Tables(hub.select)
-        self._sources = index_items.IndexSources()
+        self._sources = index_item_source.IndexSources()
         self._schedules = schedule_rows.Schedules(self._tables)
         self._feed: feed.Feed[str] = feed.Feed()
         self._recent: dict[str, index_model.IndexJobView] = {}
@@ -67,7 +67,7 @@ class IndexJobs:
         self._known: set[bytes] | None = None
         """UUIDs of all Jobs in the journal, once they have been read, so that a new Job need not be
         looked up."""
-        moved_by.register(index_items.KIND, self._sources, self)
+        moved_by.register(index_item_source.KIND, self._sources, self)
 
     def stop(self) -> None:
         """End all waits for changes. The engine must be stopped."""
@@ -101,7 +101,7 @@ class IndexJobs:
         return found
 
     def _add(
-        self, new: index_model.NewIndexJob, uuid: bytes, source: index_items.IndexItems
+        self, new: index_model.NewIndexJob, uuid: bytes, source: index_item_source.IndexItems
     ) -> records.Job:
         refusal, row = "", None
         if new.tick is not None:
@@ -321,7 +321,7 @@ class IndexJobs:
     ) -> list[index_model.IndexView]:
         """Return up to `limit` indexes with numbers above `after`, in order. Raises `NoSuchJob`."""
         row = self._tables.find_job("uuid", _uuid(uid))
-        if row is None or row.deleting or row.source != index_items.KIND:
+        if row is None or row.deleting or row.source != index_item_source.KIND:
             raise errors.NoSuchJob(f"there is no Job with uid {uid}")
         found = index_listing.IndexListing(
             self._tables, self._hub, row, self._engine.live.get(row.uuid)
@@ -388,7 +388,7 @@ class IndexJobs:
         if live is None and uuid in self._released:
             return self._released[uuid]
         row = self._tables.find_job("uuid", uuid)
-        if row is None or row.source != index_items.KIND:
+        if row is None or row.source != index_item_source.KIND:
             return None
         return rows.row_view(row, self._sources)
 
@@ -404,7 +404,7 @@ class IndexJobs:
                     yield view or rows.row_view(row, self._sources)
 
     def _to_job_view(self, view: _View) -> index_model.IndexJobView:
-        detail: index_items.IndexDetail = view.detail
+        detail: index_item_source.IndexDetail = view.detail
         row = self._engine.admission.row_of(view.uuid)
         waiting = None if row is None else self._engine.admission.turns.explain_wait(row)
         succeeded = view.phase is filejobs.FileJobPhase.SUCCEEDED
@@ -444,31 +444,33 @@ def _uuid(uid: str) -> bytes:
 
 
 def _limit_in_flight(most: int | msgspec.UnsetType | None) -> int | msgspec.UnsetType | None:
-    return min(most, index_items.MAX_IN_FLIGHT) if isinstance(most, int) else most
+    return min(most, index_item_source.MAX_IN_FLIGHT) if isinstance(most, int) else most
 
 
 def _text(uuid: bytes) -> str:
     return ids.task_text(ids.TaskId(uuid))
 
 
-def _source(job: records.Job) -> index_items.IndexItems:
-    return cast(index_items.IndexItems, job.source)
+def _source(job: records.Job) -> index_item_source.IndexItems:
+    return cast(index_item_source.IndexItems, job.source)
 
 
-def _definition(new: index_model.NewIndexJob) -> index_items.IndexDefinition:
+def _definition(new: index_model.NewIndexJob) -> index_item_source.IndexDefinition:
     if new.spec.template is None:
         raise errors.InvalidJob("spec.template: it is missing")
-    return index_items.IndexDefinition(
+    return index_item_source.IndexDefinition(
         name=new.name, template=new.spec.template, variables=new.variables, inputs=new.inputs
     )
 
 
-def _spec(new: index_model.NewIndexJob, source: index_items.IndexItems) -> index_items.IndexSpec:
+def _spec(
+    new: index_model.NewIndexJob, source: index_item_source.IndexItems
+) -> index_item_source.IndexSpec:
     most = source.settings.max_in_flight
-    return index_items.IndexSpec(
+    return index_item_source.IndexSpec(
         name=new.name,
         cluster_name=source.settings.index_task.cluster_name,
-        parallelism=None if most is None else min(most, index_items.MAX_IN_FLIGHT),
+        parallelism=None if most is None else min(most, index_item_source.MAX_IN_FLIGHT),
         suspend=new.spec.suspend,
         priority=new.spec.priority,
         group="" if new.group is None else new.group.config,
@@ -476,7 +478,7 @@ def _spec(new: index_model.NewIndexJob, source: index_items.IndexItems) -> index
     )
 
 
-def _claim(new: index_model.NewIndexJob, source: index_items.IndexItems) -> start_queue.Claim:
+def _claim(new: index_model.NewIndexJob, source: index_item_source.IndexItems) -> start_queue.Claim:
     return start_queue.Claim(
         priority=new.spec.priority,
         group=new.group,

@@ -15,7 +15,7 @@ from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model as task_model
 from kilnwork.jobs import (
-    index_items,
+    index_item_source,
     index_model,
     items,
     model,
@@ -41,12 +41,12 @@ _TASK_STATES = {
     _T.FAILED: _I.FAILED,
     _T.KILLED: _I.CANCELLED,
 }
-_View = model.GenericJobView[index_items.IndexSpec, index_items.IndexProgress]
+_View = model.GenericJobView[index_item_source.IndexSpec, index_item_source.IndexProgress]
 
 FindTask = Callable[[ids.TaskId], task_model.TaskView | None]
 """Returns the newest run of a task, or None: `TaskHub.view`."""
 
-_decode = msgspec.json.Decoder(index_items.IndexDefinition).decode
+_decode = msgspec.json.Decoder(index_item_source.IndexDefinition).decode
 
 
 class IndexListing:
@@ -60,12 +60,14 @@ class IndexListing:
         live: records.Job | None,
     ) -> None:
         self._hub, self._row, self._live = hub, row, live
-        if live is not None and isinstance(live.source, index_items.IndexItems):
+        if live is not None and isinstance(live.source, index_item_source.IndexItems):
             self._source = live.source
             self._items, self._base_run = live.items, live.base_run
         else:
             definition = _decode(kept.load_definition(row.row))
-            self._source = index_items.IndexItems(definition, index_items.IndexProgress())
+            self._source = index_item_source.IndexItems(
+                definition, index_item_source.IndexProgress()
+            )
             self._items, self._base_run = items.Items(row.items), row.base_run
             kept.load_items(row.row, self._items)
 
@@ -86,14 +88,14 @@ class IndexListing:
         task = self._live.tasks.get(item)
         if task is None:
             return _I.WAITING
-        return _I.RUNNING if task.state in index_items.AT_WORK else _I.QUEUED
+        return _I.RUNNING if task.state in index_item_source.AT_WORK else _I.QUEUED
 
     def _view(self, item: int) -> index_model.IndexView:
         run = self._items.runs[item] or self._base_run
         task = task_hub.task_id(self._row.uuid, item)
         known = self._hub.view(task) if self._items.states[item] != _S.OPEN else None
         state, label = self._state(item), self._source.label(item)
-        name = index_items.task_name(self._source.definition.name, item)
+        name = index_item_source.task_name(self._source.definition.name, item)
         return index_view(item, known, task=task, state=state, label=label, name=name, run=run)
 
 
@@ -119,7 +121,7 @@ def index_view(
 
 def index_counts(view: _View) -> index_model.IndexCounts:
     """Return the counts of indexes by state."""
-    detail: index_items.IndexDetail = view.detail
+    detail: index_item_source.IndexDetail = view.detail
     return index_model.IndexCounts(
         total=view.parts.total,
         succeeded=view.parts.succeeded,
@@ -169,13 +171,16 @@ def job_result(view: _View, find: FindTask) -> attempts.Payload | None:
 def shown_indexes(view: _View, find: FindTask) -> tuple[index_model.IndexView, ...]:
     """Return the indexes that a view of the Job shows, without labels and results. Indexes without
     a task are left out."""
-    detail: index_items.IndexDetail = view.detail
+    detail: index_item_source.IndexDetail = view.detail
     found = []
     for item in detail.shown:
         task = task_hub.task_id(view.uuid, item)
         known = find(task)
         if known is not None:
-            name, state = index_items.task_name(view.spec.name, item), _TASK_STATES[known.state]
+            name, state = (
+                index_item_source.task_name(view.spec.name, item),
+                _TASK_STATES[known.state],
+            )
             shown = index_view(
                 item, known, task=task, state=state, label="", name=name, run=known.run
             )

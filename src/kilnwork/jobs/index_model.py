@@ -41,7 +41,9 @@ class NewIndexJob(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class IndexState(StrEnum):
-    """State of an index. The last three change only in a higher run."""
+    """State of an index. The last three are final within a run: only a new run of the index leaves
+    them.
+    """
 
     WAITING = "Waiting"
     QUEUED = "Queued"

@@ -1,9 +1,9 @@
 """Item source: the port between the engine and what depends on the kind of a job's items.
 
-Implemented by `file_items` (parts of a file), `index_items` (an index set) and `flows.step_items`
-(tasks of a step). The engine decides about window, parallelism, suspension, retries, circuit
-breaker, cancelling, redrive and completion in the same way for all sources. A source defines what
-an item is, what proves that it has ended, and how the results are used.
+Implemented by `file_item_source` (parts of a file), `index_item_source` (an index set) and
+`flows.step_items` (tasks of a step). The engine decides about window, parallelism, suspension,
+retries, circuit breaker, cancelling, redrive and completion in the same way for all sources. A
+source defines what an item is, what proves that it has ended, and how the results are used.
 """
 
 from collections.abc import Callable

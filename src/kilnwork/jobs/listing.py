@@ -11,7 +11,7 @@ import msgspec
 
 from kilnwork.api import filejobs
 from kilnwork.data import commit_records, errors
-from kilnwork.jobs import file_items, items, model, records, rows, tables, task_hub
+from kilnwork.jobs import file_item_source, items, model, records, rows, tables, task_hub
 from kilnwork.kit import ids
 
 _S = items.ItemState
@@ -31,12 +31,12 @@ class PartListing:
     def __init__(
         self,
         kept: tables.Tables,
-        sources: file_items.FileSources,
+        sources: file_item_source.FileSources,
         row: rows.JobRow,
         live: records.Job | None,
     ) -> None:
         self._sources, self._row, self._live = sources, row, live
-        if live is not None and isinstance(live.source, file_items.FileItems):
+        if live is not None and isinstance(live.source, file_item_source.FileItems):
             self.manifest = live.source.definition
             self._items, self._base_run = live.items, live.base_run
         else:
@@ -91,7 +91,7 @@ class PartListing:
             known.update(found)
         parts = self.manifest.parts
         return {
-            number: file_items.check_commit(commit, parts[number - 1])
+            number: file_item_source.check_commit(commit, parts[number - 1])
             for number, commit in known.items()
             if commit is not None
         }

@@ -23,7 +23,7 @@ from kilnwork.data.stores import port, store_urls
 from kilnwork.jobs import (
     directory_operations,
     errors,
-    file_items,
+    file_item_source,
     model,
     plan,
     records,
@@ -78,7 +78,7 @@ class JobRetention:
         self,
         jobs: JobService,
         kept: tables.Tables,
-        sources: file_items.FileSources,
+        sources: file_item_source.FileSources,
         *,
         blobs: Path,
         clock: clocks.Clock,
@@ -258,7 +258,7 @@ def _open_directory(store: port.Store, prefix: str) -> port.Store:
     return store_urls.open_store(store_urls.url_inside(store.url, *prefix.strip("/").split("/")))
 
 
-def rebuild(sources: file_items.FileSources, *, ttl_s: float | None) -> tables.JobWrites:
+def rebuild(sources: file_item_source.FileSources, *, ttl_s: float | None) -> tables.JobWrites:
     """Return the rows of all jobs in the store, for a journal that has none. `ttl_s`: see
     `service.FileJobOptions`.
 
@@ -291,7 +291,7 @@ def _add_rows(writes: tables.JobWrites, job: records.Job) -> None:
 def _rebuild_job(
     file: directory_operations.JobFile,
     uuid: uuids.UUID,
-    sources: file_items.FileSources,
+    sources: file_item_source.FileSources,
     *,
     row: int,
     ttl_s: float | None,

@@ -20,7 +20,7 @@ from kilnwork.data.stores import port, store_urls
 from kilnwork.jobs import (
     engine,
     errors,
-    file_items,
+    file_item_source,
     key_filter,
     listing,
     model,
@@ -47,7 +47,7 @@ MAX_AMBIGUOUS = 5
 """Jobs listed in the error about an ambiguous short id."""
 
 _NEWEST = 1 << 62
-_KIND = file_items.FileItems.kind
+_KIND = file_item_source.FileItems.kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class FileJobs:
         """Store of all files; those of a job are below `where(view)`."""
         self._tables, self._hub = tables.Tables(hub.select), hub
         self._clock, self._data, self.ttl_s = clock, data, options.ttl_s
-        self._sources = file_items.FileSources(
+        self._sources = file_item_source.FileSources(
             self.store,
             worker_url=options.worker_url,
             opened=options.opened,
@@ -172,7 +172,7 @@ class FileJobs:
         `JobsStopped`.
         """
         self._engine.check_running()
-        file_items.check_spec(new.spec, new.manifest)
+        file_item_source.check_spec(new.spec, new.manifest)
         if new.inline is not None and len(new.inline) != new.manifest.bytes:
             raise errors.InvalidJob(
                 f"inline: {len(new.inline)} bytes, but the manifest has {new.manifest.bytes}"

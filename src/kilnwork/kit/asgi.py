@@ -156,7 +156,9 @@ class Request:
         return [parse.unquote(part) for part in raw.decode("latin-1").strip("/").split("/")]
 
     def header(self, name: bytes) -> str | None:
-        """Return the first header of that lower-case name, or None."""
+        """Return the first header called `name`, which must be in lower case, or None if there is
+        none.
+        """
         found = self.first_headers.get(name)
         return None if found is None else found.decode("latin-1")
 

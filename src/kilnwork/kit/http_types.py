@@ -85,8 +85,8 @@ class ClientResponse(NamedTuple):
 
 
 def retry_after_s(value: str | None, *, now_s: float) -> float | None:
-    """Return the seconds of a Retry-After of either form (RFC 9110 §10.2.3), None if it is
-    malformed.
+    """Return the delay that a Retry-After header asks for, in either form (RFC 9110 §10.2.3); None
+    if it is missing or malformed.
 
     `now_s`: wall clock.
     """

@@ -23,7 +23,9 @@ class OwnerLock:
         return self._descriptor is not None
 
     def take(self) -> bool:
-        """Take the lock; return False if another process has it (see `read_owner`). Repeatable."""
+        """Take the lock; return False if another process has it (see `read_owner`). Does nothing if
+        this object already holds the lock.
+        """
         if self._descriptor is not None:
             return True
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -109,7 +109,9 @@ class Client:
         label_selector: str = "",
         field_selector: str = "",
     ) -> Listed[T]:
-        """Return all objects of one snapshot; unreadable objects are omitted."""
+        """Return all objects at one resource version; objects that cannot be decoded are
+        omitted.
+        """
 
         async def gather(limit: int) -> Listed[T]:
             items: builtins.list[T] = []
@@ -183,7 +185,9 @@ class Client:
         *,
         subresource: str | None = None,
     ) -> meta.JsonObject:
-        """Replace an object that was read by `obj`. Raises Conflict if it has changed since."""
+        """Replace the object that has the name of `obj`. Raises Conflict if it has changed since
+        `obj` was read.
+        """
         in_object, name = objects.key(obj)
         path = self._path(resource, name, namespace or in_object or None, subresource)
         return await self._send("PUT", path, _typed(resource, obj))

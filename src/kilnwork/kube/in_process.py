@@ -118,7 +118,7 @@ class Stream:
         self._timer = None if timeout_s is None else loop.call_later(timeout_s, self._too_late)
 
     async def begun(self) -> None:
-        """Wait for the status. Raises if there will be none."""
+        """Wait until the response has a status. Raises the stream's error if that comes first."""
         while not self.status:
             await self._more()
 

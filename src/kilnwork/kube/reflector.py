@@ -208,10 +208,10 @@ class Reflector(Generic[T]):
 
 
 def _lists_again(error: errors.KubeError) -> bool:
-    """Return whether to list again because the server cannot continue the watch, as client-go
-    decides.
+    """Return whether the server cannot continue the watch, so that a new list is needed, as
+    client-go decides.
 
-    One such error is the 500 "etcd event received with PrevKv=nil", which the server returns for
-    ever to a watch from right before a change whose predecessor was compacted away.
+    One such error is the 500 "etcd event received with PrevKv=nil". The server returns it every
+    time if the watch starts right before a change whose previous version was removed by compaction.
     """
     return isinstance(error, errors.ApiError) and error.status not in PASSING

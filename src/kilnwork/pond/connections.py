@@ -55,7 +55,7 @@ class Exchange(NamedTuple):
 class Connections:
     """A pool of connections.
 
-    `policy`: checks addresses; None if no user has named them. `context`: TLS context.
+    `policy`: checks addresses; None if they do not come from users. `context`: TLS context.
     """
 
     def __init__(self, policy: egress.Policy | None, context: Callable[[], ssl.SSLContext]) -> None:

@@ -58,7 +58,7 @@ class HttpSource:
         self._connections = connections.Connections(policy, self._tls)
 
     def list(self, selection: origins.Selection) -> Sequence[origins.ListedFile]:
-        """Return the files by a HEAD request for each."""
+        """Return the selected files; their facts come from one HEAD request for each."""
         if selection.glob:
             raise errors.SourceRefused(
                 f"source {self.name}: an HTTP source cannot be listed for glob "

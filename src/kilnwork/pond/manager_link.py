@@ -50,8 +50,8 @@ class ManagerLink:
     async def report(
         self, report: pond_messages.Report, *, wait_s: float = 0.0
     ) -> pond_messages.NodeOrder:
-        """Send a report and return the order, at once, or within `wait_s` if a new one is
-        awaited.
+        """Send a report and return the manager's order for this node. Wait up to `wait_s` for an
+        order that the report does not know yet.
         """
         response = await self._transport.send(
             http_types.ClientRequest(

@@ -27,8 +27,8 @@ DOUBT_S = 30.0
 class PeerServer:
     """Serves the blobs and manifests of `kept`.
 
-    `served(count)` is called with the bytes sent, `damaged()` when a blob that a peer doubted is
-    damaged indeed.
+    `served(count)` is called with the number of bytes sent, `damaged()` if a blob that a peer
+    doubted turns out to be damaged.
     """
 
     def __init__(
@@ -126,7 +126,9 @@ class PeerServer:
 
 
 class Peers:
-    """Fetches from other agents. Blocking, for several threads."""
+    """Client of the other agents: fetches blobs and manifests. Blocking; safe to use from several
+    threads.
+    """
 
     def __init__(self, certificates: Path, *, time: clock.Clock) -> None:
         self._certificates = certificates

@@ -39,7 +39,9 @@ class PinWork:
         self._trouble: pond_messages.PondTrouble | None = None
 
     async def run(self) -> None:
-        """Return when the manager has the manifest, or when the pin has failed for good."""
+        """Make the pin, with retries, until the manager has the manifest or the pin has failed for
+        good.
+        """
         failures = 0
         try:
             while True:

@@ -70,8 +70,8 @@ class Durable(home.Home):
         return found is not None and found.dispatcher is not None and found.dispatcher.alive()
 
     def _own(self) -> None:
-        """Take over the processes of this directory as their owner; adopt those that are
-        running.
+        """Become the owner of this directory: adopt the dispatcher and worker if they are running,
+        else start them.
         """
         (self._directory / "blobs").mkdir(mode=0o700, exist_ok=True)
         if not endpoint_files.token(self._directory):

@@ -90,7 +90,9 @@ def _all_exact(values: Collection[Any], seen: set[int], depth: int) -> bool:
 
 
 def _exact_nested(value: Any, seen: set[int], depth: int) -> bool:
-    """Return whether JSON carries this list or dict, which is in a container at `depth`."""
+    """Return whether JSON represents this list or dict exactly. `depth`: how many containers it is
+    in.
+    """
     if depth == MAX_DEPTH or id(value) in seen:
         return False
     seen.add(id(value))

@@ -35,10 +35,11 @@ KILL_GRACE_S = sdk_options.KILL_GRACE_S
 
 
 class JobFunction(Generic[P, R_co]):
-    """A function that is a job: `@kiln.job` returns it, `kiln deploy` makes its JobConfig.
+    """A function that is a job: `@kiln.job` returns it, and `kiln deploy` creates its JobConfig.
 
     Calling it runs the function in this process. `submit` creates a Job from its JobConfig, which
-    must have been deployed. `name`: of the JobConfig. `location`: file and line, for messages.
+    must have been deployed. `name`: the name of the JobConfig. `location`: file and line of the
+    function, for messages.
     """
 
     def __init__(

@@ -354,7 +354,7 @@ class SyncSet(set_blocks.BlockOwner):
         return self.submit().result(timeout)
 
     def declared(self) -> tuple[dict[str, Any], dict[str, Callable[..., Any]]]:
-        """Return the object, and its functions by the names that the steps use for them.
+        """Return the SyncSet object, and its functions by the names that its steps use for them.
 
         For runs in this process. Raises BadOption.
         """

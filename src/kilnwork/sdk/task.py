@@ -53,8 +53,8 @@ class _Code:
 class _Bound(NamedTuple):
     """The number of a task's template in the session that it was last used in.
 
-    `environment`: that of the session at the time; a slot's session has the environment of its
-    call.
+    `environment` is the environment that the session had then; the session of a slot changes its
+    environment with each call.
     """
 
     session: Callable[[], session.Session | None]

@@ -12,7 +12,7 @@ the tasks of all namespaces, as `/tasks` below lists those of one.
 | GET /tasks/REF/result | its result as bytes, with their type; 409 if it has none |
 | GET /tasks/REF/logs | its output: `follow`, `run`, `attempt`, `tail` |
 | GET /tasks/REF/why | one sentence, and the Python error if there is one |
-| /dataponds/NAME/… | nodes and leases of a DataPond, see `ponds` |
+| /dataponds/NAME/… | nodes and leases of a DataPond, see `pond_contents` |
 | GET /jobs/NAME/indexes | indexes of a Job, by number: `after`, `limit`, `state` |
 | GET /syncsets/NAME/steps | steps of a SyncSet: `step`, `state`, `generation`, `after`, `limit` |
 | GET /syncsets/NAME/result | result of its flow: `generation` |
@@ -48,7 +48,7 @@ from kilnwork.server import (
     indexes,
     logs,
     option_schemas,
-    ponds,
+    pond_contents,
     ports,
     problems,
     results,
@@ -83,7 +83,7 @@ class Api:
         *,
         jobs: ports.Jobs,
         outputs: ports.Outputs,
-        ponds: ponds.Ponds,
+        ponds: pond_contents.Ponds,
         flows: ports.Flows,
         channel: str,
         blobs: Path,

@@ -122,7 +122,7 @@ class ObjectsApp:
 
 
 def _address(path: str) -> tuple[str, str]:
-    """Return the namespace, and the key below it."""
+    """Return the namespace and the key in the path `/objects/NAMESPACE/KEY`. Raises NotFound."""
     _, _, rest = path.strip("/").partition("/")
     namespace, _, key = rest.partition("/")
     if not names.is_dns_label(namespace):

@@ -6,7 +6,7 @@ Mounted by `api`. For web pages that ask for values, as `kiln run-job` does; the
 
 import msgspec
 
-from kilnwork.api import kinds, option_forms, options
+from kilnwork.api import kinds, option_entry, options
 from kilnwork.kit import asgi
 from kilnwork.server import errors, object_rights, ports
 
@@ -34,5 +34,5 @@ class OptionSchemas:
         if problems:
             said = "; ".join(f"{field} {problem}" for field, problem in problems)
             raise errors.Conflict(f"JobConfig {name} cannot be used: {said}")
-        body = msgspec.json.encode(option_forms.json_schema(config.spec.option)) + b"\n"
+        body = msgspec.json.encode(option_entry.json_schema(config.spec.option)) + b"\n"
         await response.send(200, JSON_SCHEMA, body)

@@ -43,7 +43,9 @@ class JobFiles(Protocol):
 
 
 class PeopleLedger(Protocol):
-    """Views and leases for users. Methods return None if there is no such DataPond or lease."""
+    """The pond ledger as users see it: nodes and leases. Methods return None if there is no such
+    DataPond or lease.
+    """
 
     def node_views(self, namespace: str, pond: str) -> list[pond_views.NodeView] | None: ...
 

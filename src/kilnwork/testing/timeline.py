@@ -59,8 +59,8 @@ class Timeline:
 
 
 def makespan_s(durations: list[float], lanes: int | None) -> float:
-    """Return how long tasks take together if each starts as soon as a lane is free; None: no limit
-    of lanes.
+    """Return how long a list of tasks takes, if each starts in order as soon as a lane is free.
+    `lanes`: how many tasks can run at once; None: any number.
     """
     if lanes is None or lanes >= len(durations):
         return max(durations, default=0.0)

@@ -87,8 +87,8 @@ class Group:
         return int(text) if text.isdigit() else None
 
     def _text(self, name: str) -> bytes:
-        """Read a file that stays open: these are read often, and opening would take ten times as
-        long.
+        """Return the content of a file of the cgroup, or b"" if it cannot be read. Files are kept
+        open, since they are read often and opening one takes ten times as long.
         """
         try:
             if name not in self._open:

@@ -41,7 +41,9 @@ class RootProcess:
 
 
 class Orphans:
-    """All root processes of this worker; kills what is left of the one that ends."""
+    """Register of the root processes of all attempts; kills the processes that an attempt leaves
+    behind.
+    """
 
     def __init__(self, waiter: reaper.Reaper) -> None:
         self._reaper = waiter

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kilnwork.api import resource
-from kilnwork.executors.http import knative
+from kilnwork.executors.http import knative_services
 from kilnwork.kube import client
 from support import (
     control_plane_world,
@@ -82,7 +82,7 @@ async def setting() -> AsyncIterator[Setting]:
         control_plane_world.World() as plane,
         http_executors.running(short_paths.directory(), lease_s=20.0, renew_s=0.5) as world,
     ):
-        world.functions = services = knative.ServicesOfCluster(plane.kube, inside=False)
+        world.functions = services = knative_services.ServicesOfCluster(plane.kube, inside=False)
         try:
             yield Setting(world, plane.kube)
         finally:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from kilnwork.api import cel, documents
+from kilnwork.api import cel, json_limits
 
 POD: dict[str, Any] = {
     "status": {
@@ -26,7 +26,7 @@ POD: dict[str, Any] = {
 
 
 def given_by(text: str, document: Any = None) -> bool | None:
-    return cel.Predicate(text).evaluate(document or POD, documents.Budget())
+    return cel.Predicate(text).evaluate(document or POD, json_limits.Budget())
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_expression_has_the_expected_value(text: str, given: bool | None) -> Non
     ],
 )
 def test_explain_describes_the_value(text: str, why: str) -> None:
-    assert cel.Predicate(text).explain(POD, documents.Budget()) == why
+    assert cel.Predicate(text).explain(POD, json_limits.Budget()) == why
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_unsupported_expression_is_refused_with_the_reason(text: str, problem: s
     ],
 )
 def test_string_literals_are_not_treated_as_code(text: str) -> None:
-    assert cel.Predicate(text).evaluate(POD, documents.Budget()) in (True, False)
+    assert cel.Predicate(text).evaluate(POD, json_limits.Budget()) in (True, False)
 
 
 @pytest.mark.parametrize(
@@ -123,20 +123,20 @@ def test_string_literals_are_not_treated_as_code(text: str) -> None:
 )
 def test_work_is_counted_before_it_is_done(text: str) -> None:
     long = {"long": list(range(4000))}
-    with pytest.raises(documents.LimitExceeded, match="steps"):
-        cel.Predicate(text).evaluate(long, documents.Budget())
-    assert cel.Predicate(text).evaluate({"long": [0, 1]}, documents.Budget()) is True
+    with pytest.raises(json_limits.LimitExceeded, match="steps"):
+        cel.Predicate(text).evaluate(long, json_limits.Budget())
+    assert cel.Predicate(text).evaluate({"long": [0, 1]}, json_limits.Budget()) is True
 
 
 def test_literal_lists_count_as_work() -> None:
     ones = "[" + ",".join(["1"] * 240) + "]"
-    with pytest.raises(documents.LimitExceeded, match="steps"):
-        cel.Predicate(f"{ones}.all(x, {ones}.all(y, true))").evaluate({}, documents.Budget())
+    with pytest.raises(json_limits.LimitExceeded, match="steps"):
+        cel.Predicate(f"{ones}.all(x, {ones}.all(y, true))").evaluate({}, json_limits.Budget())
 
 
 def test_large_document_counts_as_work() -> None:
-    with pytest.raises(documents.LimitExceeded):
-        cel.Predicate("size(object) == 0").evaluate([0] * 300_000, documents.Budget())
+    with pytest.raises(json_limits.LimitExceeded):
+        cel.Predicate("size(object) == 0").evaluate([0] * 300_000, json_limits.Budget())
 
 
 PIECES = [
@@ -154,8 +154,8 @@ def test_any_text_is_refused_or_evaluates_to_true_false_or_none(text: str, docum
         predicate = cel.Predicate(text)
     except cel.CelError:
         return
-    assert predicate.evaluate(document, documents.Budget()) in (True, False, None)
-    assert predicate.explain(document, documents.Budget())
+    assert predicate.evaluate(document, json_limits.Budget()) in (True, False, None)
+    assert predicate.explain(document, json_limits.Budget())
 
 
 @pytest.fixture

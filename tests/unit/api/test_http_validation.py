@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilnwork.api import documents, function_task, http_task, http_validation, task, validation
+from kilnwork.api import function_task, http_task, http_validation, json_limits, task, validation
 
 OK = {"method": "GET", "url": "http://h/"}
 END = {"request": {"method": "DELETE"}}
-LARGE = {"text": "x" * documents.MAX_SIZE}
+LARGE = {"text": "x" * json_limits.MAX_SIZE}
 
 
 def problems(http: dict[str, Any], **spec: Any) -> list[tuple[str, str]]:

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from kilnwork.api import documents, iregexp
+from kilnwork.api import iregexp, json_limits
 
 
 def matches(pattern: str, text: str) -> bool:
-    return iregexp.Pattern(pattern).fullmatch(text, documents.Budget())
+    return iregexp.Pattern(pattern).fullmatch(text, json_limits.Budget())
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def test_pattern_matches_the_same_texts_as_in_python(pattern: str, texts: list[s
     """One pattern matches several texts: its cache must not affect later texts."""
     known, ours = re.compile(pattern), iregexp.Pattern(pattern)
     for text in texts:
-        assert ours.fullmatch(text, documents.Budget()) is bool(known.fullmatch(text))
-        assert ours.search(text, documents.Budget()) is bool(known.search(text))
+        assert ours.fullmatch(text, json_limits.Budget()) is bool(known.fullmatch(text))
+        assert ours.search(text, json_limits.Budget()) is bool(known.search(text))
 
 
 @given(some.text(r"ab01()[]{}|*+?.,^-\pLdn$", max_size=12))
@@ -123,7 +123,7 @@ def test_any_text_is_a_pattern_or_refused(text: str) -> None:
         assert problem.startswith(("has ", "repeats ", "needs ", "asks "))
     else:
         # what is found whole is found
-        assert pattern.search("ab01", documents.Budget()) >= matches(text, "ab01")
+        assert pattern.search("ab01", json_limits.Budget()) >= matches(text, "ab01")
 
 
 @pytest.mark.parametrize("pattern", ["(a|a)*b", "(a*)*b", "a*a*a*a*a*b", "(a|aa)+c", "(.*a){9}x"])
@@ -135,15 +135,15 @@ def test_work_is_counted_and_limited() -> None:
     """Each of these characters leads the automaton to a new state."""
     pattern = iregexp.Pattern("(a|b)*a(a|b){300}")
     text = "".join(random.Random(1).choices("ab", k=10_000))
-    with pytest.raises(documents.LimitExceeded):
-        pattern.fullmatch(text, documents.Budget())
+    with pytest.raises(json_limits.LimitExceeded):
+        pattern.fullmatch(text, json_limits.Budget())
 
 
 def test_cache_of_a_pattern_is_bounded() -> None:
     pattern = iregexp.Pattern(".*")
     for start in range(0, 60_000, 100):
         text = "".join(map(chr, range(start, start + 100)))
-        pattern.search(text, documents.Budget())
-        pattern.fullmatch(text, documents.Budget())
+        pattern.search(text, json_limits.Budget())
+        pattern.fullmatch(text, json_limits.Budget())
     assert len(pattern._masks) <= iregexp.MAX_REMEMBERED
     assert len(pattern._next) <= iregexp.MAX_REMEMBERED

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from kilnwork.api import (
-    documents,
     http_validation,
     index_sets,
     job,
     job_templates,
+    json_limits,
     object_manifests,
     substitution,
     task,
@@ -249,12 +249,12 @@ def test_a_template_without_variables_is_the_same_object_for_every_index() -> No
 def test_size_of_a_rendering_is_limited() -> None:
     large = "x" * 100_000
     template = {"command": ["${option.large}" * 11]}
-    with pytest.raises(documents.LimitExceeded, match="once substituted"):
+    with pytest.raises(json_limits.LimitExceeded, match="once substituted"):
         rendered(template, {"option.large": large})
     made = job_templates.Template.of(
         task.TaskTemplate(command=("${task.index_item}" * 11,)), {}, later=["task.index_item"]
     )
-    with pytest.raises(documents.LimitExceeded, match="once substituted"):
+    with pytest.raises(json_limits.LimitExceeded, match="once substituted"):
         made.render({"task.index_item": large})
     assert len(made.render({"task.index_item": "y"}).command[0]) == 11
 

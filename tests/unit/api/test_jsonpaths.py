@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import documents, jsonpaths
+from kilnwork.api import json_limits, jsonpaths
 
 DOCUMENT: dict[str, Any] = {
     "status": {
@@ -20,8 +20,8 @@ DOCUMENT: dict[str, Any] = {
 }
 
 
-def select(path: str, document: Any = DOCUMENT, *, steps: int = documents.MAX_WORK) -> list[Any]:
-    return jsonpaths.Path(path).select(document, documents.Budget(steps))
+def select(path: str, document: Any = DOCUMENT, *, steps: int = json_limits.MAX_WORK) -> list[Any]:
+    return jsonpaths.Path(path).select(document, json_limits.Budget(steps))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_work_is_counted_and_limited(path: str) -> None:
         "long": list(range(20_000)),
         "text": "".join(random.Random(1).choices("ab", k=5000)),
     }
-    with pytest.raises(documents.LimitExceeded, match="steps"):
+    with pytest.raises(json_limits.LimitExceeded, match="steps"):
         select(path, document)
 
 
@@ -111,7 +111,7 @@ def test_nodes_of_queries_in_filters_count_too(path: str) -> None:
     """Without them the work would be about 200 steps."""
     document = {"a": [0] * 50}
     assert len(select(path, document)) == 1
-    with pytest.raises(documents.LimitExceeded):
+    with pytest.raises(json_limits.LimitExceeded):
         select(path, document, steps=800)
 
 
@@ -129,15 +129,15 @@ def test_each_evaluation_has_its_own_budget() -> None:
     path = jsonpaths.compile_path("$.list[*]")
     assert path is jsonpaths.compile_path("$.list[*]")
     for _ in range(3):
-        with pytest.raises(documents.LimitExceeded):
-            path.select(DOCUMENT, documents.Budget(100))
+        with pytest.raises(json_limits.LimitExceeded):
+            path.select(DOCUMENT, json_limits.Budget(100))
         assert jsonpaths._budget.get(None) is None
-        assert len(path.select(DOCUMENT, documents.Budget(400))) == 5
+        assert len(path.select(DOCUMENT, json_limits.Budget(400))) == 5
 
 
 def test_document_that_is_too_deep_raises_limit_exceeded() -> None:
     deep: Any = 0
     for _ in range(200):
         deep = [deep]
-    with pytest.raises(documents.LimitExceeded, match="too deep"):
+    with pytest.raises(json_limits.LimitExceeded, match="too deep"):
         select("$..a", deep)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import documents, jsonpaths, rule_evaluation
+from kilnwork.api import json_limits, jsonpaths, rule_evaluation
 from kilnwork.api.rule_evaluation import Operator, RuleOutcome
 
 
@@ -13,7 +13,7 @@ def rule(path: str, operator: Operator, value: Any = None) -> rule_evaluation.Pa
 
 
 def holds(document: Any, operator: Operator, value: Any = None) -> bool | None:
-    return rule("$.a", operator, value).evaluate(document, documents.Budget(10_000))
+    return rule("$.a", operator, value).evaluate(document, json_limits.Budget(10_000))
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_operators_compare_values(
 
 def test_all_values_at_a_path_must_satisfy_the_rule() -> None:
     path = rule("$.a[*]", Operator.GT, 1)
-    budget = documents.Budget(10_000)
+    budget = json_limits.Budget(10_000)
     assert path.evaluate({"a": [2, 3]}, budget) is True
     assert path.evaluate({"a": [2, "x"]}, budget) is None
     assert path.evaluate({"a": ["x", 1]}, budget) is False

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from kilnwork.api import cel, documents, rule_evaluation, rules
+from kilnwork.api import cel, json_limits, rule_evaluation, rules
 from kilnwork.api.rules import Operator, RuleOutcome
 
 DOCUMENT: dict[str, Any] = {
@@ -401,11 +401,11 @@ def test_response_other_than_an_object_can_be_judged(document: Any) -> None:
 @pytest.mark.parametrize("written", [".a", {"cel": "object.a"}])
 def test_documents_are_bounded_in_size_and_depth(written: Any) -> None:
     deep: Any = 1
-    for _ in range(documents.MAX_DEPTH):
+    for _ in range(json_limits.MAX_DEPTH):
         deep = {"a": deep}
     assert evaluate(written, deep) in (True, None)
-    for large in ({"a": deep}, {"a": "x" * documents.MAX_SIZE}):
-        with pytest.raises(documents.LimitExceeded):
+    for large in ({"a": deep}, {"a": "x" * json_limits.MAX_SIZE}):
+        with pytest.raises(json_limits.LimitExceeded):
             evaluate(written, large)
 
 
@@ -413,12 +413,12 @@ def test_all_rules_together_have_one_budget() -> None:
     """Each of the rules alone is within the budget."""
     document = {"a": list(range(3000))}
     assert evaluate(".a[?@ > 9999]", document) is None
-    with pytest.raises(documents.LimitExceeded):
+    with pytest.raises(json_limits.LimitExceeded):
         evaluate([".a[?@ > 9999]"] * 16, document)
     every = result_rules(
         **{f"{name}Condition": [".a[?@ < -1]"] * 4 for name in ("success", "failure", "running")}
     )
-    with pytest.raises(documents.LimitExceeded):
+    with pytest.raises(json_limits.LimitExceeded):
         rules.compile_rules(every).judge(document)
 
 
@@ -441,7 +441,7 @@ def test_judged_document_can_always_be_explained(written: Any) -> None:
         document = {"a": [1] * size, "t": "".join(letters[:size])}
         try:
             condition.evaluate(document)
-        except documents.LimitExceeded:
+        except json_limits.LimitExceeded:
             refused = True
             break
         assert condition.explain(document)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from kilnwork.api import documents, substitution
+from kilnwork.api import json_limits, substitution
 
 TASK = substitution.TaskFacts(
     name="print-3", namespace="press", id="0198-5", run=2, attempt=3, cluster_name="counter"
@@ -284,7 +284,7 @@ def test_number_of_reported_problems_is_limited() -> None:
         ["${option.big} "] * 2000,
         "${option.list}" * 2000,
         ["${option.list}"] * 2000,
-        "x" * (documents.MAX_SIZE + 1),
+        "x" * (json_limits.MAX_SIZE + 1),
     ],
 )
 def test_result_is_limited_before_it_is_created(template: Any) -> None:
@@ -292,7 +292,7 @@ def test_result_is_limited_before_it_is_created(template: Any) -> None:
     values = {"option.big": "x" * 100_000, "option.list": ["x" * 100_000]}
     tracemalloc.start()
     try:
-        with pytest.raises(documents.LimitExceeded):
+        with pytest.raises(json_limits.LimitExceeded):
             substitution.substitute(template, values)
         assert tracemalloc.get_traced_memory()[1] < 20e6
     finally:
@@ -304,11 +304,11 @@ def test_depth_is_limited_including_values() -> None:
     for _ in range(40):
         deep = [deep]
     value: Any = 1
-    for _ in range(documents.MAX_DEPTH - 40):
+    for _ in range(json_limits.MAX_DEPTH - 40):
         value = [value]
     assert substitution.substitute(deep, {"option.deep": value})
     for template, inner in ((deep, [value]), ([deep], value)):
-        with pytest.raises(documents.LimitExceeded, match="64 deep"):
+        with pytest.raises(json_limits.LimitExceeded, match="64 deep"):
             substitution.substitute(template, {"option.deep": inner})
 
 

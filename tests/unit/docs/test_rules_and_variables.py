@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import yaml
 
-from kilnwork.api import cel, documents, iregexp, jsonpaths, object_manifests, rules, substitution
+from kilnwork.api import cel, iregexp, json_limits, jsonpaths, object_manifests, rules, substitution
 from support import pages
 
 PAGE = (pages.DOCS / "reference" / "rules-and-variables.md").read_text()
@@ -74,10 +74,10 @@ def test_limits_are_those_of_the_code() -> None:
     assert ("two deep" in WORDS) is (cel.MAX_NESTING == 2)
     assert f"A path has at most {jsonpaths.MAX_CHARS} characters" in WORDS
     for subject in ("A document may have", "The result may have"):
-        size = f"{documents.MAX_SIZE} values and characters, and {documents.MAX_DEPTH} levels"
+        size = f"{json_limits.MAX_SIZE} values and characters, and {json_limits.MAX_DEPTH} levels"
         assert f"{subject} {size}" in WORDS
-    assert documents.MAX_SIZE == substitution.MAX_SIZE
-    assert f"may take {documents.MAX_WORK} steps" in WORDS
+    assert json_limits.MAX_SIZE == substitution.MAX_SIZE
+    assert f"may take {json_limits.MAX_WORK} steps" in WORDS
 
 
 def test_variables_prefixes_and_fields_are_those_of_the_code() -> None:

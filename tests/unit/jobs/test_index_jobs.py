@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import documents
 from kilnwork.api import job as api_job
+from kilnwork.api import json_limits
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.hub import subscriptions
 from kilnwork.jobs import (
-    index_items,
+    index_item_source,
     index_model,
     items,
     model,
@@ -102,14 +102,14 @@ async def test_large_job_has_small_views(tmp_path: Path) -> None:
 def a_job(**template: Any) -> records.Job:
     made = new(1, **template)
     assert made.spec.template is not None
-    source = index_items.IndexSources().new(
-        index_items.IndexDefinition(name="job", template=made.spec.template)
+    source = index_item_source.IndexSources().new(
+        index_item_source.IndexDefinition(name="job", template=made.spec.template)
     )
     job = records.Job(
         model.JobId(bytes(16), "job"),
         row=1,
         namespace="ns",
-        spec=index_items.IndexSpec(name="job"),
+        spec=index_item_source.IndexSpec(name="job"),
         source=source,
         created=0.0,
     )
@@ -129,7 +129,7 @@ def test_calls_share_equal_task_specs() -> None:
     arguments = [one.arguments.data for one in works if one.arguments]
     assert arguments == [b"[[0],{}]", b"[[1],{}]", b"[[0],{}]"]
     assert works[0].spec is works[1].spec is works[2].spec
-    job.spec = index_items.IndexSpec(name="job", priority=3)
+    job.spec = index_item_source.IndexSpec(name="job", priority=3)
     assert job.source.work(job, 1).spec.priority == 3
 
 
@@ -217,7 +217,7 @@ async def test_index_with_invalid_template_fails_alone(tmp_path: Path) -> None:
         spec = msgspec.convert({"template": template}, api_job.JobSpec)
         job = msgspec.structs.replace(new(1), spec=spec)
         await jobs.put(job)
-        await jobs.provide(job.uid, items=["one", "x" * (documents.MAX_SIZE + 1), "three"])
+        await jobs.provide(job.uid, items=["one", "x" * (json_limits.MAX_SIZE + 1), "three"])
         view = await over(world, job.uid)
         assert (view.phase, view.counts.succeeded) == (_P.SUCCEEDED, 2)
         assert view.failed_indexes == "1"

@@ -3,10 +3,10 @@
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.jobs import index_items, model, records, rows
+from kilnwork.jobs import index_item_source, model, records, rows
 from support import index_records
 
-SOURCES = index_items.IndexSources()
+SOURCES = index_item_source.IndexSources()
 
 
 def row_of(job: records.Job, key: model.IdempotencyKey | None = None) -> rows.JobRow:

@@ -17,7 +17,7 @@ from kilnwork.jobs import errors as jobs_errors
 from kilnwork.jobs import index_model
 from kilnwork.jobs.flows import model as flow_model
 from kilnwork.kit import asgi, clock, ids
-from kilnwork.server import api, errors, ponds, ports
+from kilnwork.server import api, errors, pond_contents, ports
 from support import view_samples
 
 A = ids.task_id("00000000-0000-7000-8000-00000000000a")
@@ -288,7 +288,9 @@ def app(journal: Journal, outputs: Outputs) -> api.Api:
         jobs=Jobs(),
         outputs=outputs,
         flows=Flows(),
-        ponds=ponds.Ponds(ledger.Ledger(clock.ManualClock()), Rights(), time=clock.ManualClock()),
+        ponds=pond_contents.Ponds(
+            ledger.Ledger(clock.ManualClock()), Rights(), time=clock.ManualClock()
+        ),
         channel="/run/channel.sock",
         blobs=journal.directory / "blobs",
         worker_dir="/work",

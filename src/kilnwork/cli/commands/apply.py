@@ -11,7 +11,7 @@ from kilnwork.cli import (
     errors,
     manifests,
     merge_patch,
-    object_checks,
+    object_dry_run,
     options,
     render,
     session,
@@ -178,8 +178,8 @@ async def _one(
 ) -> meta.JsonObject:
     served, namespace, body, path = await _object(s, manifest.body)
     collection = s.path(served, namespace=namespace)
-    if object_checks.is_object_task(served, body):
-        await object_checks.check(s, body, namespace)
+    if object_dry_run.is_object_task(served, body):
+        await object_dry_run.check(s, body, namespace)
     verb, result = await _create_or_patch(s, path, collection, body=body, query=query)
     if verb != "unchanged" and served in api_kinds.OURS:  # servers of other clusters cannot warn
         for found in task_fields.findings(served.kind, body):

@@ -20,7 +20,7 @@ from kilnwork.api import meta, names, resource
 from kilnwork.api import task as api_task
 from kilnwork.cli import foreground_server, options
 from kilnwork.executors import manager_lookup
-from kilnwork.executors.http import knative, service
+from kilnwork.executors.http import knative_services, service
 from kilnwork.kit import clock, egress, ids
 from kilnwork.kube import client, config
 
@@ -152,7 +152,7 @@ class _Server:
             await self._kube.__aexit__(None, None, None)
 
 
-class _Reader(knative.ServicesOfCluster):
+class _Reader(knative_services.ServicesOfCluster):
     """`service.ApiReader` that reads Knative Services from an API server."""
 
     async def secret(self, namespace: str, name: str) -> meta.JsonObject:

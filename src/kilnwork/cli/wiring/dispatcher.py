@@ -28,10 +28,10 @@ from kilnwork.server import (
     health,
     metrics,
     objects,
+    pond_contents,
     pond_exchange,
     pond_files,
     pond_ports,
-    ponds,
     ports,
 )
 from kilnwork.server import blobs as blob_server
@@ -219,7 +219,7 @@ class Dispatcher:
             jobs=adapters.KnownJobs(self.indexes, self._known),
             outputs=callers.outputs,
             flows=adapters.KnownFlows(self.flows, self._known),
-            ponds=ponds.Ponds(callers.ledger, callers.rights, time=self._clock),
+            ponds=pond_contents.Ponds(callers.ledger, callers.rights, time=self._clock),
             channel=str(self.socket),
             blobs=self.blobs,
             worker_dir=self._files.worker_dir,

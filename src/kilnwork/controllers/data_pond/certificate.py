@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.x509 import oid
 
 from kilnwork.api import pond_certificate
-from kilnwork.kit import certificates
+from kilnwork.kit import certificate_primitives
 
 DAYS = 3650
 RENEW_DAYS = 365
@@ -29,19 +29,21 @@ class KeyPair(NamedTuple):
 
 def create(*, now: float) -> KeyPair:
     """Create a new certificate with its key. `now`: wall clock, in seconds."""
-    key = certificates.new_key()
-    subject = certificates.name(pond_certificate.SERVER_NAME)
+    key = certificate_primitives.new_key()
+    subject = certificate_primitives.name(pond_certificate.SERVER_NAME)
     moment = datetime.datetime.fromtimestamp(now, datetime.UTC)
     usages = [oid.ExtendedKeyUsageOID.SERVER_AUTH, oid.ExtendedKeyUsageOID.CLIENT_AUTH]
     made = (
-        certificates.builder(subject, subject, key.public_key(), now=moment, days=DAYS)
+        certificate_primitives.builder(subject, subject, key.public_key(), now=moment, days=DAYS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(certificates.key_usage(signs_certificates=True), critical=True)
+        .add_extension(certificate_primitives.key_usage(signs_certificates=True), critical=True)
         .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-        .add_extension(certificates.alternatives([pond_certificate.SERVER_NAME]), critical=False)
-        .sign(key, certificates.SHA256)
+        .add_extension(
+            certificate_primitives.alternatives([pond_certificate.SERVER_NAME]), critical=False
+        )
+        .sign(key, certificate_primitives.SHA256)
     )
-    return KeyPair(certificates.pem(made), certificates.key_pem(key))
+    return KeyPair(certificate_primitives.pem(made), certificate_primitives.key_pem(key))
 
 
 def needs_renewal(pem: bytes, *, now: float) -> bool:

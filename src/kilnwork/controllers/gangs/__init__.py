@@ -5,6 +5,6 @@ Used by the SyncSet controller. Each group is a TaskCluster that the SyncSet own
 tokens and draining are those of any TaskCluster. `port` has the values and the protocol. Pure
 modules: `cluster_manifests` creates the TaskClusters, `capacity` checks whether there is room for
 all members, `members` reads the state, `data_portions` assigns parts of the data, `gang_placement`
-assigns nodes. `local_backend` and `pods_backend` are the backends. Everything is derived from
+assigns nodes. `processes_backend` and `pods_backend` are the backends. Everything is derived from
 objects, so that a new manager can continue from any point.
 """

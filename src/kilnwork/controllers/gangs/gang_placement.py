@@ -210,8 +210,9 @@ def with_portions(
 def with_places(
     found: port.GangState, placement: capacity.Placement, starting: Sequence[capacity.Member]
 ) -> port.GangState:
-    """Return the state completed with the nodes where members are or will be, and the data that
-    these need."""
+    """Add the starting members to the state: the nodes assigned to them, and the portions of data
+    that these nodes need.
+    """
     coming = (
         {m.group: {placement.assigned[m.name]: m.portions}}
         for m in starting

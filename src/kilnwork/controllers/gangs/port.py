@@ -1,8 +1,8 @@
 """The port between the SyncSet controller and the backends of gangs.
 
-Values and the protocol; no decisions. Implemented by `local_backend` and `pods_backend`, which run
-the same contract tests. A backend for a gang scheduler is possible, too: it would create the same
-groups as one object of its own.
+Values and the protocol; no decisions. Implemented by `processes_backend` and `pods_backend`, which
+run the same contract tests. A backend for a gang scheduler is possible, too: it would create the
+same groups as one object of its own.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """The choice of the Job that a dependency on a JobConfig refers to. Pure.
 
-Used by `dependencies`. The choice depends only on times that do not change, so that a waiting Job
-keeps its dependency when newer Jobs are created: ticks up to its own time are decided first.
+Used by `dependency_states`. The choice depends only on times that do not change, so that a waiting
+Job keeps its dependency when newer Jobs are created: ticks up to its own time are decided first.
 """
 
 from collections.abc import Iterable

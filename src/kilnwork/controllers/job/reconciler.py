@@ -11,7 +11,7 @@ import msgspec
 
 from kilnwork.api import job, job_config, job_expansion, kinds, meta, task_cluster, task_object
 from kilnwork.controllers import ports, reconciler_context, status_writer, waiting_keys
-from kilnwork.controllers.job import arrival_order, dependencies, plan, status
+from kilnwork.controllers.job import arrival_order, dependency_states, plan, status
 from kilnwork.jobs import errors as jobs_errors
 from kilnwork.jobs import index_model, start_queue
 from kilnwork.kube import errors, events, queue
@@ -39,8 +39,8 @@ class Reconciler:
         context: reconciler_context.ReconcilerContext,
         work: queue.WorkQueue,
         *,
-        find_input: dependencies.FindInput,
-        find_view: dependencies.FindView,
+        find_input: dependency_states.FindInput,
+        find_view: dependency_states.FindView,
     ) -> None:
         self._client = context.kube
         self._caches = context.caches
@@ -49,7 +49,7 @@ class Reconciler:
         self._queue = work
         self._hub: ports.JobHub | None = None
         self._views: dict[str, index_model.IndexJobView] = {}
-        self._dependencies = dependencies.Dependencies(
+        self._dependencies = dependency_states.Dependencies(
             context.caches, self._views, find_input=find_input, find_view=find_view
         )
         self._names: dict[Key, set[str]] = {}

@@ -177,7 +177,7 @@ def parse(config: job_config.JobConfig) -> ParsedConfig:
 
 
 def depends_on(config: job_config.JobConfig) -> Iterator[str]:
-    """Yield the JobConfigs that the Jobs of this one wait for."""
+    """Yield the names of the JobConfigs whose Jobs the Jobs of `config` wait for."""
     for one in job_plan.all_dependencies(config.spec.depends_on, config.spec.template.spec):
         if one.kind is job.DependencyKind.JOB_CONFIG:
             yield one.name

@@ -16,9 +16,9 @@ from kilnwork.controllers.data_pond import model
 from kilnwork.controllers.gangs import (
     cluster_manifests,
     data_portions,
-    local_backend,
     pods_backend,
     port,
+    processes_backend,
 )
 from kilnwork.controllers.sync_set import (
     objects,
@@ -90,7 +90,7 @@ class Reconciler:
         self._flows: ports.Flows | None = None
         self._ledger: ports.PondLedger | None = None
         self._hub: hub_ports.ClusterHub | None = None
-        self._local = local_backend.LocalBackend(context)
+        self._local = processes_backend.LocalBackend(context)
         self._pods = pods_backend.PodsBackend(context)
         self._objects = objects.SetObjects(context.kube, served)
         self._writer = status_writer.StatusWriter(
@@ -375,7 +375,9 @@ class Reconciler:
         return self._get_ledger().ready(namespace, pond, _lease(seen))
 
     def _bytes_near(self, seen: sync_set.SyncSet) -> dict[str, dict[str, int]]:
-        """Return, by group, the bytes on each node of the data that the group should be near to."""
+        """Return, by group and node, the number of bytes on the node of the snapshots that the
+        group names in `near`. Groups without such data are omitted.
+        """
         namespace, pond = seen.metadata.namespace, seen.spec.data.pond.name
         found: dict[str, dict[str, int]] = {}
         for group in seen.spec.resources.groups:

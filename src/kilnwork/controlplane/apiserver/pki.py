@@ -16,7 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509 import oid
 
-from kilnwork.kit import certificates, errors, paths
+from kilnwork.kit import certificate_primitives, errors, paths
 from kilnwork.kit import clock as clocks
 
 RENEW_BEFORE_S = 30 * 86_400
@@ -89,7 +89,7 @@ class Pki:
         self._prepare_leaf(
             self.server,
             _Wanted(
-                subject=certificates.name("kube-apiserver"),
+                subject=certificate_primitives.name("kube-apiserver"),
                 names=self._server_names,
                 usages=(_SERVER_AUTH,),
             ),
@@ -97,13 +97,17 @@ class Pki:
         self._prepare_leaf(
             self.kubelet_client,
             _Wanted(
-                subject=certificates.name("kube-apiserver-kubelet-client", "system:masters"),
+                subject=certificate_primitives.name(
+                    "kube-apiserver-kubelet-client", "system:masters"
+                ),
                 usages=(_CLIENT_AUTH,),
             ),
         )
         if not self.service_account_key.exists():
             paths.write_private(
-                self.service_account_key, certificates.key_pem(certificates.new_key()), durable=True
+                self.service_account_key,
+                certificate_primitives.key_pem(certificate_primitives.new_key()),
+                durable=True,
             )
 
     def node(self, name: str, *, addresses: Sequence[str] = ()) -> KeyPair:
@@ -115,7 +119,7 @@ class Pki:
         pair = self._pair(f"node-{name}")
         names = tuple(dict.fromkeys((name, "localhost", "127.0.0.1", "::1", *addresses)))
         wanted = _Wanted(
-            subject=certificates.name(f"system:node:{name}", "system:nodes"),
+            subject=certificate_primitives.name(f"system:node:{name}", "system:nodes"),
             names=names,
             usages=(_SERVER_AUTH, _CLIENT_AUTH),
         )
@@ -126,7 +130,9 @@ class Pki:
         """Return the certificate of a manager in a cluster, which needs only the CA from here."""
         pair = self._pair("manager")
         wanted = _Wanted(
-            subject=certificates.name(names[0]), names=tuple(names), usages=(_SERVER_AUTH,)
+            subject=certificate_primitives.name(names[0]),
+            names=tuple(names),
+            usages=(_SERVER_AUTH,),
         )
         self._prepare_leaf(pair, wanted)
         return pair
@@ -145,7 +151,7 @@ class Pki:
     def signing_key(self) -> ec.EllipticCurvePrivateKey:
         """Return the signing key of service-account tokens."""
         try:
-            return certificates.load_key(self.service_account_key)
+            return certificate_primitives.load_key(self.service_account_key)
         except (ValueError, TypeError) as error:
             raise errors.ConfigurationError(
                 f"the key {self.service_account_key} cannot be read; remove that file to get a "
@@ -172,21 +178,23 @@ class Pki:
             self._make_ca()
 
     def _make_ca(self) -> None:
-        key, now = certificates.new_key(), self._now()
-        name = certificates.name("kilnwork")
-        builder = certificates.builder(name, name, key.public_key(), now=now, days=CA_DAYS)
+        key, now = certificate_primitives.new_key(), self._now()
+        name = certificate_primitives.name("kilnwork")
+        builder = certificate_primitives.builder(
+            name, name, key.public_key(), now=now, days=CA_DAYS
+        )
         builder = builder.add_extension(
             x509.BasicConstraints(ca=True, path_length=0), critical=True
         )
         builder = builder.add_extension(
-            certificates.key_usage(signs_certificates=True), critical=True
+            certificate_primitives.key_usage(signs_certificates=True), critical=True
         )
-        self._write(self._ca, key, builder.sign(key, certificates.SHA256))
+        self._write(self._ca, key, builder.sign(key, certificate_primitives.SHA256))
 
     def _load_ca(self) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
         try:
             certificate = x509.load_pem_x509_certificate(self._ca.certificate.read_bytes())
-            return certificate, certificates.load_key(self._ca.key)
+            return certificate, certificate_primitives.load_key(self._ca.key)
         except (OSError, ValueError, TypeError) as error:
             raise errors.ConfigurationError(
                 f"the CA in {self._directory} cannot be read ({error}); "
@@ -197,34 +205,36 @@ class Pki:
         ca_certificate, ca_key = self._load_ca()
         if self._is_good(pair, wanted, ca_certificate):
             return
-        key, now = certificates.new_key(), self._now()
-        builder = certificates.builder(
+        key, now = certificate_primitives.new_key(), self._now()
+        builder = certificate_primitives.builder(
             wanted.subject, ca_certificate.subject, key.public_key(), now=now, days=LEAF_DAYS
         )
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
         builder = builder.add_extension(
-            certificates.key_usage(signs_certificates=False), critical=True
+            certificate_primitives.key_usage(signs_certificates=False), critical=True
         )
         builder = builder.add_extension(x509.ExtendedKeyUsage(wanted.usages), critical=False)
         authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
         builder = builder.add_extension(authority, critical=False)
         if wanted.names:
-            builder = builder.add_extension(certificates.alternatives(wanted.names), critical=False)
-        self._write(pair, key, builder.sign(ca_key, certificates.SHA256))
+            builder = builder.add_extension(
+                certificate_primitives.alternatives(wanted.names), critical=False
+            )
+        self._write(pair, key, builder.sign(ca_key, certificate_primitives.SHA256))
 
     def _is_good(self, pair: KeyPair, wanted: _Wanted, ca: x509.Certificate) -> bool:
         if not pair.exists:
             return False
         try:
             certificate = x509.load_pem_x509_certificate(pair.certificate.read_bytes())
-            key = certificates.load_key(pair.key)
+            key = certificate_primitives.load_key(pair.key)
             certificate.verify_directly_issued_by(ca)
         except Exception:  # noqa: BLE001 - whatever is wrong with the file, a new one replaces it
             return False
         return (
             certificate.public_key() == key.public_key()
             and certificate.subject == wanted.subject
-            and certificates.names_of(certificate) == set(wanted.names)
+            and certificate_primitives.names_of(certificate) == set(wanted.names)
             and not self._expires_soon(certificate)
         )
 
@@ -239,5 +249,5 @@ class Pki:
         pair.
         """
         pair.certificate.unlink(missing_ok=True)
-        paths.write_private(pair.key, certificates.key_pem(key), durable=True)
-        paths.write_private(pair.certificate, certificates.pem(certificate), durable=True)
+        paths.write_private(pair.key, certificate_primitives.key_pem(key), durable=True)
+        paths.write_private(pair.certificate, certificate_primitives.pem(certificate), durable=True)

@@ -5,7 +5,7 @@ lifetime. A token is written to a file in the private directory of its Pod and n
 """
 
 from kilnwork.api import resource
-from kilnwork.controlplane.node import container_inputs, errors, pods, volumes
+from kilnwork.controlplane.node import container_input_types, errors, pods, volumes
 from kilnwork.kube import client
 from kilnwork.kube import errors as kube_errors
 
@@ -25,11 +25,13 @@ class AccountTokens:
 
         Raises `InputsNotReady` if there is no such account.
         """
-        token, renew_s = await self.token(pod, container_inputs.TokenWant("", LIFE_S))
+        token, renew_s = await self.token(pod, container_input_types.TokenWant("", LIFE_S))
         directory.write_account(token=token, ca=self._ca, namespace=pod.metadata.namespace)
         return renew_s
 
-    async def token(self, pod: pods.Pod, want: container_inputs.TokenWant) -> tuple[str, float]:
+    async def token(
+        self, pod: pods.Pod, want: container_input_types.TokenWant
+    ) -> tuple[str, float]:
         """Return a token bound to the Pod, and the seconds until it must be renewed.
 
         Raises `InputsNotReady` if there is no such account.

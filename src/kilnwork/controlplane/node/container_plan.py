@@ -17,7 +17,7 @@ import msgspec
 from kilnwork.api import field_effects
 from kilnwork.api.field_effects import Effect, Side
 from kilnwork.controlplane.node import (
-    container_inputs,
+    container_input_types,
     downward_fields,
     errors,
     pod_fields,
@@ -124,19 +124,19 @@ def check_ephemeral(pod: pods.Pod, container: pods.EphemeralContainer) -> None:
             raise errors.Unsupported(field_effects.describe_finding(found))
 
 
-def wanted(container: pods.Container) -> list[container_inputs.ObjectWant]:
+def wanted(container: pods.Container) -> list[container_input_types.ObjectWant]:
     """Return the Secrets and ConfigMaps that the container's environment names."""
-    found: list[container_inputs.ObjectWant] = []
+    found: list[container_input_types.ObjectWant] = []
     for source in container.env_from or ():
         if source.secret_ref is not None:
             name, optional = source.secret_ref.name, bool(source.secret_ref.optional)
-            found.append(container_inputs.ObjectWant("Secret", name, optional))
+            found.append(container_input_types.ObjectWant("Secret", name, optional))
         if source.config_map_ref is not None:
             name, optional = source.config_map_ref.name, bool(source.config_map_ref.optional)
-            found.append(container_inputs.ObjectWant("ConfigMap", name, optional))
+            found.append(container_input_types.ObjectWant("ConfigMap", name, optional))
     keys = (_key_reference(variable) for variable in container.env or ())
     found += [
-        container_inputs.ObjectWant(k[0], k[1].name, bool(k[1].optional))
+        container_input_types.ObjectWant(k[0], k[1].name, bool(k[1].optional))
         for k in keys
         if k is not None
     ]
@@ -147,8 +147,8 @@ def make(
     pod: pods.Pod,
     container: pods.Container,
     *,
-    found: container_inputs.Found,
-    facts: container_inputs.NodeFacts,
+    found: container_input_types.Found,
+    facts: container_input_types.NodeFacts,
     root: Path,
 ) -> ContainerPlan:
     """Return the plan of a container whose mounts are under `root`.
@@ -179,7 +179,7 @@ def make(
 
 
 def _privileges(
-    pod: pods.Pod, container: pods.Container, facts: container_inputs.NodeFacts
+    pod: pods.Pod, container: pods.Container, facts: container_input_types.NodeFacts
 ) -> privileges.Privileges:
     of_pod, own = pod.spec.security_context or {}, container.security_context or {}
     at = pod.path(container)
@@ -202,16 +202,16 @@ class _Context(NamedTuple):
 
     pod: pods.Pod
     container: pods.Container
-    found: container_inputs.Found
-    facts: container_inputs.NodeFacts
+    found: container_input_types.Found
+    facts: container_input_types.NodeFacts
 
 
 def _environment(
     pod: pods.Pod,
     container: pods.Container,
-    found: container_inputs.Found,
+    found: container_input_types.Found,
     *,
-    facts: container_inputs.NodeFacts,
+    facts: container_input_types.NodeFacts,
     root: Path,
 ) -> dict[str, str]:
     """Return its variables. All of them may refer to the one of the mounts, which only the node
@@ -234,8 +234,8 @@ def _usable(name: str) -> bool:
     return bool(name) and "=" not in name and "\0" not in name and name != container_mounts.VARIABLE
 
 
-def _whole_object(source: pods.EnvFrom, found: container_inputs.Found) -> dict[str, str]:
-    kind: container_inputs.Kind = "Secret" if source.secret_ref is not None else "ConfigMap"
+def _whole_object(source: pods.EnvFrom, found: container_input_types.Found) -> dict[str, str]:
+    kind: container_input_types.Kind = "Secret" if source.secret_ref is not None else "ConfigMap"
     reference = source.secret_ref or source.config_map_ref
     if reference is None:
         return {}
@@ -244,7 +244,9 @@ def _whole_object(source: pods.EnvFrom, found: container_inputs.Found) -> dict[s
     return {name: value for name, value in values.items() if _usable(name)}
 
 
-def _key_reference(variable: pods.EnvVar) -> tuple[container_inputs.Kind, pods.KeyReference] | None:
+def _key_reference(
+    variable: pods.EnvVar,
+) -> tuple[container_input_types.Kind, pods.KeyReference] | None:
     source = variable.value_from
     if source is None:
         return None
@@ -291,7 +293,7 @@ def _links(
     pod: pods.Pod, container: pods.Container, env: Mapping[str, str], *, implicit: bool
 ) -> Iterator[MountLink]:
     """Yield all mounts, outer ones first. `implicit`: see
-    `container_inputs.NodeFacts.mounts_accounts`.
+    `container_input_types.NodeFacts.mounts_accounts`.
     """
     known = {str(volume.get("name")): volume for volume in pod.spec.volumes or ()}
     mounts: dict[str, MountLink] = {}

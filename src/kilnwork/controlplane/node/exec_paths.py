@@ -16,8 +16,8 @@ from kilnwork.controlplane.node import (
     exec_statuses,
     execs,
     port_forwards,
+    stream_connection,
     streams,
-    streams_io,
     upgrades,
 )
 from kilnwork.kit import asgi, coroutines
@@ -96,7 +96,7 @@ class ExecPaths:
         self,
         asked: "_StreamRequest",
         gathering: execs.ExecStreams,
-        connection: streams_io.StreamConnection,
+        connection: stream_connection.StreamConnection,
         *,
         container: str,
     ) -> None:
@@ -121,7 +121,7 @@ class ExecPaths:
 
 
 async def _forward(
-    forwards: port_forwards.Forwards, connection: streams_io.StreamConnection
+    forwards: port_forwards.Forwards, connection: stream_connection.StreamConnection
 ) -> None:
     try:
         await forwards.run(connection)
@@ -133,12 +133,12 @@ async def _forward(
 def _connect(
     hijack: asgi.Hijack,
     agreed: upgrades.UpgradeAgreement,
-    take: Callable[[streams_io.Stream], bool],
-) -> streams_io.StreamConnection:
+    take: Callable[[stream_connection.Stream], bool],
+) -> stream_connection.StreamConnection:
     """Take the connection over from HTTP, send the response head, and start the stream protocol."""
     taken = hijack()
     taken.transport.write(agreed.head)
-    connection = streams_io.StreamConnection(agreed.codec, on_open=take)
+    connection = stream_connection.StreamConnection(agreed.codec, on_open=take)
     taken.hand_over(connection)
     return connection
 

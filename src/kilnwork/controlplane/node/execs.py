@@ -19,8 +19,8 @@ from kilnwork.controlplane.node import (
     exec_io,
     exec_link,
     exec_statuses,
+    stream_connection,
     streams,
-    streams_io,
 )
 from kilnwork.kit import coroutines
 
@@ -41,10 +41,10 @@ class ExecStreams:
     def __init__(self, wanted: Collection[str], *, as_json: bool) -> None:
         self.as_json = as_json
         self._missing = set(wanted)
-        self._found: dict[str, streams_io.Stream] = {}
+        self._found: dict[str, stream_connection.Stream] = {}
         self._complete = asyncio.Event()
 
-    def take(self, stream: streams_io.Stream) -> bool:
+    def take(self, stream: stream_connection.Stream) -> bool:
         """Accept a stream that was requested and is still missing; refuse any other."""
         if stream.kind not in self._missing:
             return False
@@ -55,8 +55,8 @@ class ExecStreams:
         return True
 
     async def all(
-        self, connection: streams_io.StreamConnection
-    ) -> Mapping[str, streams_io.Stream] | None:
+        self, connection: stream_connection.StreamConnection
+    ) -> Mapping[str, stream_connection.Stream] | None:
         """Wait for all requested streams. Return None if the client opens them too late or
         disconnects.
         """
@@ -130,8 +130,8 @@ def _null() -> int:
 class ExecSession:
     """A client that has opened all its streams."""
 
-    connection: streams_io.StreamConnection
-    streams: Mapping[str, streams_io.Stream]
+    connection: stream_connection.StreamConnection
+    streams: Mapping[str, stream_connection.Stream]
     tty: bool
 
 
@@ -159,7 +159,7 @@ async def execute(
 
 
 async def attach(session: ExecSession, *, shim: Path, container: str) -> meta.JsonObject | None:
-    """Attach to a container until it ends. Return the Status, or None if the client left before."""
+    """Attach to a container until it ends. Return the Status, or None if the client left first."""
     pipes = ends((streams.STDOUT, streams.STDERR), tty=False)
     try:
         try:
@@ -237,7 +237,7 @@ async def _end_attached(attached: exec_link.Attachment) -> meta.JsonObject:
     return exec_statuses.success()
 
 
-async def feed(stream: streams_io.Stream, end: exec_io.ProcessInput, *, last: bool) -> None:
+async def feed(stream: stream_connection.Stream, end: exec_io.ProcessInput, *, last: bool) -> None:
     """Copy what the client sends to the process. `last`: close the process's input at its end.
 
     A terminal is not closed, since its output comes from the same descriptor.
@@ -251,7 +251,7 @@ async def feed(stream: streams_io.Stream, end: exec_io.ProcessInput, *, last: bo
         pass  # discard: unread data of this stream would block the other streams
 
 
-async def drain(output: exec_io.ProcessOutput, stream: streams_io.Stream | None) -> None:
+async def drain(output: exec_io.ProcessOutput, stream: stream_connection.Stream | None) -> None:
     """Copy what the process writes to the client, until the client closes the stream."""
     while piece := await output.read():
         if stream is not None and not await stream.write(piece):
@@ -261,7 +261,7 @@ async def drain(output: exec_io.ProcessOutput, stream: streams_io.Stream | None)
         stream.finish()
 
 
-async def follow_size(stream: streams_io.Stream, terminal: exec_io.ProcessInput) -> None:
+async def follow_size(stream: stream_connection.Stream, terminal: exec_io.ProcessInput) -> None:
     """Apply window sizes of the client: a sequence of JSON objects `{"Width": 80, "Height":
     24}`.
     """

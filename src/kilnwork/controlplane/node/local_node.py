@@ -23,8 +23,8 @@ from kilnwork.controlplane.node import (
     access,
     account_tokens,
     container,
-    container_files,
-    container_inputs,
+    container_input_types,
+    container_preparation,
     exec_link,
     exec_paths,
     kubelet,
@@ -81,7 +81,7 @@ class LocalNodeSettings(NamedTuple):
     labels: Mapping[str, str] = types.MappingProxyType({})
     taints: tuple[registration.NodeTaint, ...] = ()
     mounts_accounts: bool = True
-    """See `container_inputs.NodeFacts`."""
+    """See `container_input_types.NodeFacts`."""
     port: int = 0
     """Port of the kubelet API; 0: any free one."""
     on_remove: Callable[[], None] = lambda: None
@@ -166,7 +166,7 @@ class LocalNode:
             queue=self._queue,
             link=lambda: self._shim.link,
             run_inside=run_inside,
-            preparer=container_files.FilePreparer(kube, accounts, known, self._now),
+            preparer=container_preparation.FilePreparer(kube, accounts, known, self._now),
             reporter=pod_reports.PodReporter(kube, self._recorder, known.address, self._now),
             directory=self._pods,
             links=self._links,
@@ -346,13 +346,13 @@ class LocalNode:
         return asgi.Refusal(500, f'container not found ("{name or names[0]}")')
 
 
-def node_facts(settings: LocalNodeSettings, server: str) -> container_inputs.NodeFacts:
+def node_facts(settings: LocalNodeSettings, server: str) -> container_input_types.NodeFacts:
     """Return what is the same for all containers of the node. They inherit nothing else from us."""
     own = os.environ.get("PATH", os.defpath)
     path = settings.path or f"{Path(sys.executable).parent}{os.pathsep}{own}"
     url = parse.urlsplit(server)
     port = url.port or (443 if url.scheme == "https" else 80)
-    return container_inputs.NodeFacts(
+    return container_input_types.NodeFacts(
         node=settings.name,
         address=settings.address,
         workdir=str(settings.workdir),

@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509 import oid
 
-from kilnwork.kit import certificates, clock, paths
+from kilnwork.kit import certificate_primitives, clock, paths
 
 DAYS = 365
 _RENEW = datetime.timedelta(days=30)
@@ -22,22 +22,22 @@ def ensure(certificate: Path, key: Path, *, name: str, address: str, now: clock.
     """Create the certificate and its key unless a valid pair exists. Raises OSError."""
     moment = datetime.datetime.fromtimestamp(now.wall(), datetime.UTC)
     if not _is_good(certificate, key, {name, address}, moment + _RENEW):
-        private = certificates.new_key()
+        private = certificate_primitives.new_key()
         certificate.unlink(missing_ok=True)
-        paths.write_private(key, certificates.key_pem(private))
+        paths.write_private(key, certificate_primitives.key_pem(private))
         made = _sign(private, name=name, address=address, moment=moment)
-        paths.write_private(certificate, certificates.pem(made))
+        paths.write_private(certificate, certificate_primitives.pem(made))
 
 
 def _is_good(certificate: Path, key: Path, names: set[str], moment: datetime.datetime) -> bool:
     try:
         found = x509.load_pem_x509_certificate(certificate.read_bytes())
-        private = certificates.load_key(key)
+        private = certificate_primitives.load_key(key)
     except (OSError, ValueError, TypeError):
         return False
     return (
         found.public_key() == private.public_key()
-        and certificates.names_of(found) == names
+        and certificate_primitives.names_of(found) == names
         and found.not_valid_after_utc > moment
     )
 
@@ -45,10 +45,12 @@ def _is_good(certificate: Path, key: Path, names: set[str], moment: datetime.dat
 def _sign(
     private: ec.EllipticCurvePrivateKey, *, name: str, address: str, moment: datetime.datetime
 ) -> x509.Certificate:
-    subject = certificates.name(name[:64])
+    subject = certificate_primitives.name(name[:64])
     return (
-        certificates.builder(subject, subject, private.public_key(), now=moment, days=DAYS)
-        .add_extension(certificates.alternatives((name, address)), critical=False)
+        certificate_primitives.builder(
+            subject, subject, private.public_key(), now=moment, days=DAYS
+        )
+        .add_extension(certificate_primitives.alternatives((name, address)), critical=False)
         .add_extension(x509.ExtendedKeyUsage([oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .sign(private, certificates.SHA256)
+        .sign(private, certificate_primitives.SHA256)
     )

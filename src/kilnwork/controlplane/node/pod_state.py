@@ -1,7 +1,7 @@
 """State of one Pod in the node's memory: its directory, its containers, the status written last.
 
-Used by `reconciler` and `container_files`, which alone change it. Decisions made from it are in
-`lifecycle`, the status in `statuses`.
+Used by `reconciler` and `container_preparation`, which alone change it. Decisions made from it are
+in `lifecycle`, the status in `statuses`.
 """
 
 from dataclasses import dataclass, field

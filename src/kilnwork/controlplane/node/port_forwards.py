@@ -12,7 +12,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kilnwork.controlplane.node import streams, streams_io
+from kilnwork.controlplane.node import stream_connection, streams
 from kilnwork.kit import coroutines
 
 CREATION_S = 30.0
@@ -27,7 +27,7 @@ _LAST_PORT = 65535
 class _Pair:
     """The data and error streams of one connection, as far as they are open."""
 
-    by_kind: dict[str, streams_io.Stream] = field(default_factory=dict)
+    by_kind: dict[str, stream_connection.Stream] = field(default_factory=dict)
     complete: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -44,10 +44,10 @@ class Forwards:
         self._numbered = numbered
         self._pairs: dict[str, _Pair] = {}
         self._background = coroutines.BackgroundWork("port forward")
-        self._connection: streams_io.StreamConnection
+        self._connection: stream_connection.StreamConnection
         self._over = asyncio.Event()
 
-    def take(self, stream: streams_io.Stream) -> bool:
+    def take(self, stream: stream_connection.Stream) -> bool:
         """Accept a stream and pair it with the other one of its connection. Return False to refuse
         it.
         """
@@ -65,7 +65,7 @@ class Forwards:
             pair.complete.set()
         return True
 
-    async def run(self, connection: streams_io.StreamConnection) -> None:
+    async def run(self, connection: stream_connection.StreamConnection) -> None:
         """Serve until the client disconnects."""
         self._connection = connection
         background = coroutines.BackgroundWork("port forwards")
@@ -92,7 +92,9 @@ class Forwards:
             if self._numbered and not self._pairs:
                 self._over.set()
 
-    async def _forward(self, data: streams_io.Stream, error: streams_io.Stream) -> None:
+    async def _forward(
+        self, data: stream_connection.Stream, error: stream_connection.Stream
+    ) -> None:
         port = port_of(data.headers) or 0
         if self._numbered:
             for stream in (data, error):
@@ -114,7 +116,10 @@ class Forwards:
         error.finish()
 
     async def _pump(
-        self, data: streams_io.Stream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        data: stream_connection.Stream,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
         """Copy in both directions until the port closes or the client's stream ends."""
         background = coroutines.BackgroundWork("port")
@@ -143,7 +148,7 @@ async def reach(where: str, port: int) -> tuple[asyncio.StreamReader, asyncio.St
         raise
 
 
-async def _copy_in(data: streams_io.Stream, writer: asyncio.StreamWriter) -> None:
+async def _copy_in(data: stream_connection.Stream, writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(OSError):
         while piece := await data.read():
             writer.write(piece)
@@ -152,7 +157,7 @@ async def _copy_in(data: streams_io.Stream, writer: asyncio.StreamWriter) -> Non
             writer.write_eof()
 
 
-async def _copy_out(reader: asyncio.StreamReader, data: streams_io.Stream) -> None:
+async def _copy_out(reader: asyncio.StreamReader, data: stream_connection.Stream) -> None:
     with contextlib.suppress(OSError):
         while piece := await reader.read(_PIECE):
             if not await data.write(piece):
@@ -165,7 +170,7 @@ async def _complain(pair: _Pair, text: str) -> None:
         await error.write(text.encode())
 
 
-def _request(stream: streams_io.Stream) -> str:
+def _request(stream: stream_connection.Stream) -> str:
     given = stream.headers.get("requestid", "")
     if given:
         return given

@@ -1,7 +1,7 @@
 """Reconciler of Pods: brings the processes of each Pod in line with its object, and its status with
 them.
 
-The imperative shell around `lifecycle` (what to do), `container_files` (how to start) and
+The imperative shell around `lifecycle` (what to do), `container_preparation` (how to start) and
 `statuses` (what to write): it reads the cache, calls the shim and patches. A `kube.controller`
 calls it with a key; it may be repeated at any time. `local_node` assembles it.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kilnwork.controlplane.node import (
     container,
-    container_files,
+    container_preparation,
     cri_log,
     errors,
     hooks,
@@ -50,7 +50,7 @@ class ReconcilerParts:
     queue: queue.WorkQueue
     link: Callable[[], shim_link.ShimLink]
     run_inside: probes.RunInside
-    preparer: container_files.FilePreparer
+    preparer: container_preparation.FilePreparer
     reporter: pod_reports.PodReporter
     directory: Path
     links: Path
@@ -384,7 +384,7 @@ class Reconciler:
             except (errors.NodeError, kube_errors.KubeError, OSError) as error:
                 facts = {"pod_namespace": state.key[0], "pod": state.key[1], "error": str(error)}
                 log.warning("files of volumes not written again", extra=facts)
-                state.renew_at = now + container_files.AGAIN_S
+                state.renew_at = now + container_preparation.AGAIN_S
         return (state.renew_at or now) - now
 
     async def _stop(

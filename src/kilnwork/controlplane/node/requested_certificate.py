@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from kilnwork.api import meta, resource
-from kilnwork.kit import certificates, clock, paths
+from kilnwork.kit import certificate_primitives, clock, paths
 from kilnwork.kube import client, errors
 
 log = logging.getLogger(__name__)
@@ -78,22 +78,24 @@ class Requester(NamedTuple):
 
     async def _request(self) -> x509.Certificate:
         """Create a request, wait for its approval and store the certificate."""
-        private = certificates.new_key()
+        private = certificate_primitives.new_key()
         made = await self.kube.create(_REQUESTS, self._body(private))
         name = made["metadata"]["name"]
         log.info("approve it: kubectl certificate approve", extra={"request": name})
         while not (text := _issued(made)):
             await asyncio.sleep(LOOK_S)
             made = await self.kube.get(_REQUESTS, name)
-        paths.write_private(self.key, certificates.key_pem(private))
+        paths.write_private(self.key, certificate_primitives.key_pem(private))
         paths.write_private(self.certificate, text)
         return x509.load_pem_x509_certificate(text)
 
     def _body(self, private: ec.EllipticCurvePrivateKey) -> dict[str, Any]:
-        subject = certificates.name(f"system:node:{self.name}", "system:nodes")
-        names = certificates.alternatives((self.name, self.address))
+        subject = certificate_primitives.name(f"system:node:{self.name}", "system:nodes")
+        names = certificate_primitives.alternatives((self.name, self.address))
         built = x509.CertificateSigningRequestBuilder().subject_name(subject)
-        signed = built.add_extension(names, critical=False).sign(private, certificates.SHA256)
+        signed = built.add_extension(names, critical=False).sign(
+            private, certificate_primitives.SHA256
+        )
         pem = signed.public_bytes(serialization.Encoding.PEM)
         return {
             "apiVersion": _REQUESTS.api_version,

@@ -1,8 +1,8 @@
 """Termination message of a container, as its terminationMessagePolicy defines.
 
-Used by `container_files`, which has its file created, and by `reconciler`. The file is at the path
-that the container names, below its root; with `FallbackToLogsOnError` the end of the log replaces
-an empty one (k8s.io/kubernetes pkg/kubelet/kuberuntime, getTerminationMessage).
+Used by `container_preparation`, which has its file created, and by `reconciler`. The file is at the
+path that the container names, below its root; with `FallbackToLogsOnError` the end of the log
+replaces an empty one (k8s.io/kubernetes pkg/kubelet/kuberuntime, getTerminationMessage).
 """
 
 import os

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kilnwork.api import meta
-from kilnwork.controlplane.node import container_inputs, downward_fields, errors, pods
+from kilnwork.controlplane.node import container_input_types, downward_fields, errors, pods
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
@@ -42,9 +42,9 @@ class VolumeContext(NamedTuple):
     """Inputs of the files of a Pod's volumes."""
 
     pod: pods.Pod
-    found: container_inputs.Found
-    tokens: container_inputs.Tokens
-    facts: container_inputs.NodeFacts
+    found: container_input_types.Found
+    tokens: container_input_types.Tokens
+    facts: container_input_types.NodeFacts
 
 
 def check(pod: pods.Pod) -> None:
@@ -61,19 +61,21 @@ def check(pod: pods.Pod) -> None:
             _read(volume, kind, source)
 
 
-def wanted(pod: pods.Pod) -> Iterator[container_inputs.ObjectWant]:
+def wanted(pod: pods.Pod) -> Iterator[container_input_types.ObjectWant]:
     """Yield the Secrets and ConfigMaps that the volumes name."""
     for volume in pod.spec.volumes or ():
         for kind, raw in _parts(volume):
             source = _read(volume, kind, raw)
             if isinstance(source, pods.ObjectVolume):
-                object_kind: container_inputs.Kind = "Secret" if kind == "secret" else "ConfigMap"
-                yield container_inputs.ObjectWant(
+                object_kind: container_input_types.Kind = (
+                    "Secret" if kind == "secret" else "ConfigMap"
+                )
+                yield container_input_types.ObjectWant(
                     object_kind, source.secret_name or source.name, source.optional or False
                 )
 
 
-def tokens(pod: pods.Pod) -> Iterator[container_inputs.TokenWant]:
+def tokens(pod: pods.Pod) -> Iterator[container_input_types.TokenWant]:
     """Yield the service-account tokens that the volumes need."""
     for volume in pod.spec.volumes or ():
         for kind, raw in _parts(volume):
@@ -160,7 +162,11 @@ def _config_map(source: Any, context: VolumeContext, mode: int) -> Iterator[Volu
 
 
 def _object(
-    kind: container_inputs.Kind, source: pods.ObjectVolume, context: VolumeContext, *, mode: int
+    kind: container_input_types.Kind,
+    source: pods.ObjectVolume,
+    context: VolumeContext,
+    *,
+    mode: int,
 ) -> Iterator[VolumeFile]:
     name, optional = source.secret_name or source.name, bool(source.optional)
     data = read(kind, name, context.found, optional=optional) or {}
@@ -208,8 +214,8 @@ def _token(source: Any, context: VolumeContext, mode: int) -> Iterator[VolumeFil
     yield VolumeFile(normalize_inside(source.path), context.tokens[want].encode(), mode)
 
 
-def _token_want(source: pods.TokenVolume) -> container_inputs.TokenWant:
-    return container_inputs.TokenWant(source.audience, source.expiration_seconds or _TOKEN_S)
+def _token_want(source: pods.TokenVolume) -> container_input_types.TokenWant:
+    return container_input_types.TokenWant(source.audience, source.expiration_seconds or _TOKEN_S)
 
 
 _SHAPES: dict[str, type[msgspec.Struct]] = {
@@ -232,7 +238,11 @@ _WRITERS: dict[str, Callable[[Any, VolumeContext, int], Iterator[VolumeFile]]] =
 
 
 def read(
-    kind: container_inputs.Kind, name: str, found: container_inputs.Found, *, optional: bool
+    kind: container_input_types.Kind,
+    name: str,
+    found: container_input_types.Found,
+    *,
+    optional: bool,
 ) -> dict[str, bytes] | None:
     """Return all keys of an object, or None for an optional one that does not exist.
 

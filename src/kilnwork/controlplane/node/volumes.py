@@ -115,8 +115,8 @@ class PodDirectory:
 
 
 def links_directory(run_dir: Path, pods_directory: Path) -> Path:
-    """Return the directory of a node's short links: in its directory for sockets unless that is
-    long.
+    """Return the directory for a node's short links: within `run_dir`, or within /tmp if the path
+    of `run_dir` is too long.
     """
     if len(os.fsencode(run_dir)) <= _MAX_RUN_DIR:
         return run_dir / "m"

@@ -24,7 +24,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class PinJournal:
-    """The journal in the file `path`. For one thread."""
+    """Record of the files that pins have read, kept in the file `path`. For one thread."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -124,7 +124,9 @@ class _Hash:
 
 
 def _blocks(descriptor: int, block_bytes: int) -> Iterator[bytes | bytearray]:
-    """Yield the whole file; a block is valid until the next one, and full unless it is the last."""
+    """Yield the content of the file in blocks of `block_bytes`; the last may be shorter. A block is
+    valid only until the next one is requested.
+    """
     buffer = bytearray(block_bytes)
     view, at, filled = memoryview(buffer), 0, 0
     while count := os.preadv(descriptor, [view[filled:]], at):

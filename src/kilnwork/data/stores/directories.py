@@ -139,7 +139,8 @@ def link(source: Path, target: Path, *, above: Path) -> bool:
 
 def try_link(source: Path, target: Path) -> bool:
     """Hard-link a file into an existing directory, without syncing. Return False if the file system
-    cannot."""
+    does not support the link.
+    """
     try:
         os.link(source, target)
     except OSError as error:

@@ -42,7 +42,7 @@ def path(logs_dir: Path, ref: attempts.AttemptRef) -> Path:
 
 
 def files(logs_dir: Path, ref: attempts.AttemptRef) -> list[Path]:
-    """Return the files that exist, in reading order."""
+    """Return the existing log files of an attempt, older first."""
     newer = path(logs_dir, ref)
     return [file for file in (_older(newer), newer) if file.exists()]
 

@@ -67,7 +67,9 @@ class Collector:
         self._offset = offset
 
     def release(self, named: Iterable[tuple[str, bytes]]) -> None:
-        """Note that tasks which referred to these blobs (namespace and digest) are forgotten."""
+        """Remember blobs (namespace and digest) to which forgotten tasks referred: they are removed
+        earlier than others if nothing else refers to them.
+        """
         self._released.update(dict.fromkeys(named))
         for each in list(itertools.islice(self._released, MAX_RELEASED, None)):
             del self._released[each]

@@ -7,7 +7,7 @@ that simply returned is finished there; `completion` decides about all others (b
 `dependencies` passes the outcome on to the tasks that wait for it. `notifications` sends it to
 parents and submitters.
 
-A Task object comes in through `machine`, a child that a command spawns through `children`;
+A Task object comes in through `machine`, a child that a command spawns through `child_spawning`;
 `lifecycle` queues them and records starts. `workers` and `slots` keep track of connections, `waits`
 of attempts that wait for others, `reservations` of occupied slots. `views` shows what memory knows
 now.

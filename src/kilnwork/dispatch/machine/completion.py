@@ -1,6 +1,6 @@
 """How attempts and tasks end: stopped, finished, lost, retried, killed with their children. Pure.
 
-Used by `machine`, `workers` and `children`. Every function takes the shared memory first, and
+Used by `machine`, `workers` and `child_spawning`. Every function takes the shared memory first, and
 `now`. An attempt that ends is concluded once. What follows depends on why it was being stopped (the
 *intent*), on how it ended, and on the budgets in `retries`.
 """

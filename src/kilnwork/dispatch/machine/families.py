@@ -1,7 +1,7 @@
 """Families: the children of one run of a task, and how a task becomes one of them. Pure.
 
-Used by `children`, `submissions` and `reruns`, which decide who belongs to one, and by `restore`. A
-run may take over the children of the previous run.
+Used by `child_spawning`, `submissions` and `reruns`, which decide who belongs to one, and by
+`restore`. A run may take over the children of the previous run.
 """
 
 from kilnwork.api import attempts

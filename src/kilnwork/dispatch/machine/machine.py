@@ -2,7 +2,7 @@
 
 Used by the hub, which gives it inputs (`handle`) and carries out its instructions (`take`). The
 decisions are in `lifecycle` and `completion` (one task), `workers` and `slots` (where it can run),
-`assignment` (where it runs), `children`, `submitters` and `submissions` (who requests),
+`assignment` (where it runs), `child_spawning`, `submitters` and `submissions` (who requests),
 `call_reports` and `waits` (reports of slots) and `dependencies`; legal moves are in the table of
 `transitions`. Only unfinished tasks are in memory.
 """
@@ -17,7 +17,7 @@ from kilnwork.dispatch import errors, model
 from kilnwork.dispatch.machine import (
     assignment,
     call_reports,
-    children,
+    child_spawning,
     completion,
     dependencies,
     executors,
@@ -70,7 +70,7 @@ class Machine:
             inputs.Renew: functools.partial(workers.renew, mem),
             inputs.Started: self._started,
             inputs.Finished: self._finished,
-            inputs.Spawn: functools.partial(children.spawn, mem),
+            inputs.Spawn: functools.partial(child_spawning.spawn, mem),
             inputs.AttemptProgress: self._progress,
             inputs.Attach: lambda item, _: submitters.attach(mem, item),
             inputs.Define: lambda item, _: submitters.define(mem, item),

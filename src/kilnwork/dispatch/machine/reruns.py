@@ -2,7 +2,7 @@
 
 Used by `machine`. A run may continue with the children of the previous run: those that succeeded
 are found unchanged, those that failed run again when they are requested (`submissions`,
-`children`).
+`child_spawning`).
 """
 
 from kilnwork.dispatch import errors

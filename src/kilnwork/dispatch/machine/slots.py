@@ -1,7 +1,7 @@
-"""Slots of workers: opened, joined, disconnected, ended; and what becomes of their attempts. Pure.
+"""Lifecycle of slots: they join, disconnect and end, and their attempts are settled. Pure.
 
 Used by `machine`. The attempts of a slot are settled when its agent reports that its process has
-ended and its link was read to the end: only then is it known what the slot has reported.
+ended and its link was read to the end: only then is everything known that the slot has reported.
 """
 
 from kilnwork.api import attempts, reasons

@@ -10,7 +10,7 @@ import msgspec
 from kilnwork.api import attempts, calls, reasons
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import (
-    children,
+    child_spawning,
     completion,
     dependencies,
     families,
@@ -415,7 +415,7 @@ def _submit_child(
         _refuse_key(mem, submitter, call)
         return
     if known is not None:
-        children.replace(mem, parent, task, key, now)
+        child_spawning.replace(mem, parent, task, key, now)
     child = _new(mem, submitter, template, call, now)
     child.source = parent.source
     families.adopt(family, child, call.parent, child_key=key)

@@ -45,7 +45,9 @@ def detach(mem: memory.Memory, link: int) -> None:
 
 
 def define(mem: memory.Memory, item: inputs.Define) -> None:
-    """Define a template under a number of this link."""
+    """Store a template under the number that the link's submitter gave it; close the link if it is
+    invalid or one too many.
+    """
     submitter = mem.submitters.get(item.link)
     if submitter is None:
         return

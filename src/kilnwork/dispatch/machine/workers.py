@@ -235,7 +235,9 @@ def set_portions(mem: memory.Memory, item: inputs.SetPortions) -> None:
 
 
 def worker_gone(mem: memory.Memory, item: inputs.WorkerGone, now: inputs.Moment) -> None:
-    """Lose the worker with proof: its Pod is gone, or its container has ended."""
+    """Lose each worker whose Pod is gone or whose container has ended, which proves that its
+    attempts have ended too.
+    """
     for worker in list(mem.workers.values()):
         if worker.pod_uid == item.pod_uid and _is_over(worker, item.ended):
             if worker.link:

@@ -13,7 +13,7 @@ import msgspec
 
 from kilnwork.api import (
     attempts,
-    documents,
+    json_limits,
     meta,
     object_manifests,
     reasons,
@@ -45,7 +45,7 @@ _R = reasons.Reason
 _INVALID = (
     object_manifests.InvalidManifest,
     substitution.InvalidTemplate,
-    documents.LimitExceeded,
+    json_limits.LimitExceeded,
 )
 
 

@@ -37,7 +37,9 @@ class _Followed:
 
 
 class Follower:
-    """The objects of attempts by kind. `namespaces`: the only ones to watch; empty: all."""
+    """Watcher of the objects of attempts, with a cache for each kind. `namespaces`: the only
+    namespaces to watch; if empty, all.
+    """
 
     def __init__(self, kube: client.Client, *, namespaces: Sequence[str] = ()) -> None:
         self._client = kube

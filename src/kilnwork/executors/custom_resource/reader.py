@@ -10,7 +10,7 @@ import msgspec
 
 from kilnwork.api import (
     attempts,
-    documents,
+    json_limits,
     meta,
     object_manifests,
     object_task,
@@ -107,7 +107,7 @@ class RuleReader:
             compiled = rules.compile_rules(object_manifests.rules_of(spec))
             outcome = compiled.judge(seen)
             waits = compiled.explain(seen) if outcome is None else ""
-        except documents.LimitExceeded as error:
+        except json_limits.LimitExceeded as error:
             message = f"{what} cannot be judged: it {error}"
             return Reading(state=State.STAGING, reason=_R.STARTING, message=message)
         if outcome is None:
@@ -123,8 +123,8 @@ class RuleReader:
         where = f"spec.customResource.result.jsonPath {given.result.json_path}"
         try:
             path = rules.compile_path(given.result.json_path, where)
-            found = path.select(seen, documents.Budget())
-        except (rules.InvalidRules, documents.LimitExceeded) as error:
+            found = path.select(seen, json_limits.Budget())
+        except (rules.InvalidRules, json_limits.LimitExceeded) as error:
             raise port.ResultError(_R.INVALID_RESULT, str(error)) from error
         if not found:
             text = (
@@ -171,6 +171,6 @@ def payload(value: Any, *, as_bytes: bool) -> attempts.Payload:
     if not as_bytes:
         return attempts.Payload(attempts.JSON, msgspec.json.encode(value))
     if not isinstance(value, str):
-        text = f"outputType is bytes, and the result is no text: {documents.show(value)}"
+        text = f"outputType is bytes, and the result is no text: {json_limits.show(value)}"
         raise port.ResultError(_R.INVALID_RESULT, text)
     return attempts.Payload("application/octet-stream", value.encode())

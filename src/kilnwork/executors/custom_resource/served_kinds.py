@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable
 
 import msgspec
 
-from kilnwork.api import documents, kinds, object_manifests, resource
+from kilnwork.api import json_limits, kinds, object_manifests, resource
 from kilnwork.kit import clock
 from kilnwork.kube import client, decoding, errors
 
@@ -45,7 +45,9 @@ class AllowedKinds:
 
 
 def _is_custom(group: str) -> bool:
-    """Return whether a group is not of Kubernetes, whose groups have no dot or end in `.k8s.io`."""
+    """Return whether an API group belongs neither to Kubernetes (no dot, or the ending `.k8s.io`)
+    nor to kilnwork.
+    """
     return "." in group and not group.endswith(".k8s.io") and group != kinds.GROUP
 
 
@@ -104,7 +106,7 @@ class Kinds:
         """Return the resource of a kind, or why it is absent. Raises `KubeError`."""
         key = (api_version, kind)
         if not object_manifests.is_api_version(api_version):  # it becomes part of a URL
-            return Absent(f"{documents.show(api_version)} is no GROUP/VERSION")
+            return Absent(f"{json_limits.show(api_version)} is no GROUP/VERSION")
         async with self._asking.setdefault(api_version, asyncio.Lock()):
             found = self._found.get(key)
             if found is not None:

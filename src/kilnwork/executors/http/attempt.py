@@ -18,9 +18,9 @@ import yarl
 
 from kilnwork.api import (
     attempts,
-    documents,
     http_task,
     http_validation,
+    json_limits,
     reasons,
     rules,
     substitution,
@@ -32,7 +32,7 @@ from kilnwork.executors.http import (
     errors,
     exchange,
     har,
-    knative,
+    knative_services,
     request_builder,
     response_rules,
     results,
@@ -77,7 +77,7 @@ class Tools:
     sessions: exchange.Sessions
     contexts: tls_contexts.TlsContexts
     secrets: secret_values.SecretReader
-    services: knative.Services
+    services: knative_services.Services
     store: results.ResultStore
     clock: clock.Clock
     entropy: ids.Entropy
@@ -292,7 +292,7 @@ class HttpAttempt(base.ProcessAttempt):
         try:
             return http_validation.substitute(given, self._variables, field)
         except (
-            rules.InvalidRules, substitution.InvalidTemplate, documents.LimitExceeded,
+            rules.InvalidRules, substitution.InvalidTemplate, json_limits.LimitExceeded,
             msgspec.ValidationError,
         ) as error:  # fmt: skip
             raise errors.AttemptFailed(_R.INVALID_SPEC, str(error)) from error

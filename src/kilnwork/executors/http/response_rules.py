@@ -15,9 +15,9 @@ import yaml
 
 from kilnwork.api import (
     attempts,
-    documents,
     http_task,
     http_validation,
+    json_limits,
     jsonpaths,
     reasons,
     rule_evaluation,
@@ -100,7 +100,7 @@ def judge_response(
         if _is_running(template, status, headers, body, raw):
             return StillRunning(body)
         return _result(given, body, raw, kind)
-    except documents.LimitExceeded as error:
+    except json_limits.LimitExceeded as error:
         message = f"the body cannot be judged: it {error}"
         raise errors.AttemptFailed(_R.INVALID_RESPONSE, message) from error
     except UnicodeError as error:
@@ -171,12 +171,12 @@ def _part(given: http_task.HttpResponse, body: Any) -> Success:
     """Return the value at `resultJsonPath`. Without a condition its presence decides about
     success.
     """
-    budget = documents.Budget(documents.MAX_WORK)
-    documents.measure(body)
+    budget = json_limits.Budget(json_limits.MAX_WORK)
+    json_limits.measure(body)
     found = jsonpaths.compile_path(rules.whole_path(given.result_json_path)).select(body, budget)
     value = found[0] if len(found) == 1 else found
     if given.success_condition is None and (not found or value is None or value is False):
-        what = documents.show(value) if found else "nothing"
+        what = json_limits.show(value) if found else "nothing"
         raise errors.AttemptFailed(
             _R.RESPONSE_REJECTED, f"at resultJsonPath {given.result_json_path} is {what}"
         )
@@ -197,8 +197,8 @@ def parse(raw: bytes, kind: str, headers: Sequence[tuple[str, str]]) -> Any:
         return text
     try:
         found = yaml.safe_load(text)
-        documents.measure(found)
-    except (yaml.YAMLError, documents.LimitExceeded, RecursionError) as error:
+        json_limits.measure(found)
+    except (yaml.YAMLError, json_limits.LimitExceeded, RecursionError) as error:
         raise ValueError(str(error)) from error
     except (AttributeError, LookupError) as error:  # of `!!timestamp x`, `!!bool x`, `!!int ""`
         raise ValueError(f"a tag does not fit its value: {error}") from error
@@ -245,6 +245,6 @@ def poll_url(template: http_task.HttpTemplate, headers: Mapping[str, str], docum
         return ""
     if polling.location:
         path = jsonpaths.compile_path(rules.whole_path(polling.location))
-        found = path.select(document, documents.Budget(documents.MAX_WORK))
+        found = path.select(document, json_limits.Budget(json_limits.MAX_WORK))
         return found[0] if len(found) == 1 and isinstance(found[0], str) else ""
     return headers.get("location") or headers.get("operation-location") or ""

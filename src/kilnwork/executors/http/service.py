@@ -20,7 +20,7 @@ from kilnwork.executors.http import (
     delayed_calls,
     exchange,
     function,
-    knative,
+    knative_services,
     secret_values,
     tls_contexts,
 )
@@ -39,7 +39,7 @@ class HttpExecutorSettings(service.ExecutorSettings):
     policy: egress.Policy
 
 
-class ApiReader(secret_values.SecretReader, knative.Services, Protocol):
+class ApiReader(secret_values.SecretReader, knative_services.Services, Protocol):
     """Reads Secrets and Services of the API server."""
 
 

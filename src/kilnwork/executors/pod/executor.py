@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from kilnwork.api import attempts, documents, meta, pod, reasons, resource, substitution, task
+from kilnwork.api import attempts, json_limits, meta, pod, reasons, resource, substitution, task
 from kilnwork.data import blobs
 from kilnwork.data import errors as data_errors
 from kilnwork.executors import container_logs, port, refusals
@@ -245,7 +245,7 @@ class PodExecutor:
     async def _create(self, attempt: port.Attempt) -> pod.Pod | port.Observation:
         try:
             wanted = template.pod(attempt, self._beside)
-        except (substitution.InvalidTemplate, documents.LimitExceeded) as error:
+        except (substitution.InvalidTemplate, json_limits.LimitExceeded) as error:
             return refusals.refused(_R.INVALID_SPEC, str(error))
         try:
             made = await self._client.create(resource.PODS, wanted, strict=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import documents, meta, object_task, pod, reasons, task
+from kilnwork.api import json_limits, meta, object_task, pod, reasons, task
 from kilnwork.executors import port
 from kilnwork.executors.custom_resource.reader import Reading, State
 
@@ -107,7 +107,7 @@ def _moment(written: Any) -> float | None:
 
 
 def _unusable(field: str, value: Any, wanted: str) -> port.ResultError:
-    text = f"{field} is {documents.show(value)}; it must be {wanted}"
+    text = f"{field} is {json_limits.show(value)}; it must be {wanted}"
     return port.ResultError(_R.INVALID_RESULT, text)
 
 
@@ -131,7 +131,7 @@ def _message_of(seen: meta.JsonObject, status: dict[str, Any]) -> str:
     if not phase:
         return f"{name}: its status has no phase"
     if not isinstance(phase, str) or phase not in _PHASES:
-        return f"{name}: status.phase is {documents.show(phase)}, which is no phase of Argo"
+        return f"{name}: status.phase is {json_limits.show(phase)}, which is no phase of Argo"
     if message := status.get("message"):
         return f"{name}: {message}"
     return f"{name} waits to be started" if phase == "Pending" else name

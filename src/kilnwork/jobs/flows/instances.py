@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from kilnwork.jobs import engine as engines
-from kilnwork.jobs import index_items, items, task_hub
+from kilnwork.jobs import index_item_source, items, task_hub
 from kilnwork.jobs import records as job_records
 from kilnwork.jobs import tables as job_tables
 from kilnwork.jobs.flows import model, records, step_inputs, step_items, step_jobs
@@ -90,7 +90,7 @@ class InstanceListing:
         state = _FINAL.get(_I(states.states[item]))
         if state is None:
             at_work = live.tasks.get(item) if live is not None else None
-            running = at_work is not None and at_work.state in index_items.AT_WORK
+            running = at_work is not None and at_work.state in index_item_source.AT_WORK
             state = _S.RUNNING if running else _S.WAITING
             if live is None:
                 state = _S.KILLED  # of a job that is over, what is open was cancelled

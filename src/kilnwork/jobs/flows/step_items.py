@@ -20,7 +20,7 @@ from kilnwork.data.pond import shards
 from kilnwork.jobs import (
     errors,
     gathered_results,
-    index_items,
+    index_item_source,
     item_source,
     plan_steps,
     records,
@@ -70,7 +70,7 @@ class StepDetail(msgspec.Struct, frozen=True, kw_only=True):
 
 _decode_progress = msgspec.json.Decoder(StepProgress).decode
 _decode_number = msgspec.json.Decoder(ShardNumber).decode
-_decode_spec = msgspec.json.Decoder(index_items.IndexSpec).decode
+_decode_spec = msgspec.json.Decoder(index_item_source.IndexSpec).decode
 
 
 class StepSources:
@@ -88,7 +88,7 @@ class StepSources:
         """Return the source of a new job."""
         return self._items(work, StepProgress())
 
-    def spec(self, encoded: bytes) -> index_items.IndexSpec:
+    def spec(self, encoded: bytes) -> index_item_source.IndexSpec:
         """Decode the part of a step's job that may change."""
         return _decode_spec(encoded)
 
@@ -115,7 +115,7 @@ class StepItems:
     kind, blobs = KIND, b""
     noun, nouns, first = "shard", "shards", 0
     ends_with_task = True
-    window = index_items.WINDOW
+    window = index_item_source.WINDOW
     finalizer = False
     failed_reason, finalizer_reason = reasons.FlowReason.SHARDS_FAILED.value, ""
     shown_tasks = 0
@@ -192,7 +192,7 @@ class StepItems:
     def _spec(self, job: records.Job, run: int, portion: int | None) -> api_task.TaskSpec:
         """Return the task spec, which all tasks of the same run, priority and portion share. For
         calls it has no arguments."""
-        key = (run, cast(index_items.IndexSpec, job.spec).priority, portion)
+        key = (run, cast(index_item_source.IndexSpec, job.spec).priority, portion)
         if key not in self._shared:
             work = self.definition
             template = work.template
@@ -277,7 +277,7 @@ def task_name(work: step_inputs.StepWork, number: int) -> str:
 
 def running(job: records.Job) -> int:
     """Return the number of the job's tasks that are running."""
-    return sum(task.state in index_items.AT_WORK for task in job.tasks.values())
+    return sum(task.state in index_item_source.AT_WORK for task in job.tasks.values())
 
 
 def counts(job: records.Job) -> model.TaskCounts:

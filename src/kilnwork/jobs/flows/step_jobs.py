@@ -10,7 +10,7 @@ import msgspec
 
 from kilnwork.api import filejobs, reasons
 from kilnwork.jobs import engine as engines
-from kilnwork.jobs import index_items, items, task_hub, transitions
+from kilnwork.jobs import index_item_source, items, task_hub, transitions
 from kilnwork.jobs import model as job_model
 from kilnwork.jobs import records as job_records
 from kilnwork.jobs.flows import (
@@ -156,7 +156,7 @@ class StepJobs:
             return
         uuid, now = job_uuid(run, key), self._engine.now()
         source = self._sources.new(work)
-        spec = index_items.IndexSpec(
+        spec = index_item_source.IndexSpec(
             name=work.name,
             cluster_name=work.template.cluster_name,
             parallelism=work.parallel,

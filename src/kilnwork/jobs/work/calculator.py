@@ -143,7 +143,9 @@ def _decode_leniently(line: bytes) -> _Record:
 
 
 def _text(raw: msgspec.Raw) -> str | None:
-    """Return a string, or a scalar as it is written."""
+    """Return a string's value, or the JSON text of a number or boolean; None for null. Raises
+    BadRecord for an array or object.
+    """
     value = _decode_any(raw)
     if value is None or isinstance(value, str):
         return value

@@ -138,8 +138,9 @@ class HandlerContext:
         return known
 
     def require_token(self, request: requests.JobRequest) -> None:
-        """Raise Unauthorized for callers without a token: they may use only what the replaced
-        system offered."""
+        """Raise Unauthorized if the caller has no token. Without one, only the functions of the
+        source system may be used.
+        """
         if request.user is None:
             raise errors.Unauthorized
 

@@ -361,8 +361,9 @@ def idempotency_key(request: requests.JobRequest) -> str:
 
 
 def _check_anonymous_parameters(given: Mapping[str, str], request: requests.JobRequest) -> None:
-    """Refuse parameters that need a token. The source system ignored unknown ones; here they get a
-    warning."""
+    """Refuse parameters that only callers with a token may set, and warn of unknown ones, which the
+    source system ignored silently.
+    """
     for name in given:
         if name in (*parameters.KNOWN, FILE) and name not in source_sizing.PARAMETERS:
             raise context.unauthorized_error(name)

@@ -5,7 +5,7 @@ from cryptography import x509
 
 from kilnwork.api import pond_certificate
 from kilnwork.controllers.data_pond import certificate
-from kilnwork.kit import certificates
+from kilnwork.kit import certificate_primitives
 
 NOW = 1_800_000_000.0
 DAY_S = 86_400
@@ -14,7 +14,7 @@ PAIR = certificate.create(now=NOW)
 
 def test_certificate_has_one_server_name_for_every_address() -> None:
     found = x509.load_pem_x509_certificate(PAIR.certificate)
-    assert certificates.names_of(found) == {pond_certificate.SERVER_NAME}
+    assert certificate_primitives.names_of(found) == {pond_certificate.SERVER_NAME}
     assert found.subject == found.issuer
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from kilnwork.controlplane.node import (
-    container_inputs,
+    container_input_types,
     container_plan,
     errors,
     pods,
@@ -17,7 +17,7 @@ from kilnwork.controlplane.node import (
 from kilnwork.kit import container_mounts
 
 ROOT = Path("/pods/uid/root")
-FACTS = container_inputs.NodeFacts(
+FACTS = container_input_types.NodeFacts(
     node="n1",
     address="127.0.0.1",
     workdir="/work",
@@ -43,23 +43,25 @@ def secret(**data: bytes) -> dict[str, Any]:
     return {"data": {k: base64.b64encode(v).decode() for k, v in data.items()}}
 
 
-def make(of: pods.Pod, found: container_inputs.Found | None = None) -> container_plan.ContainerPlan:
+def make(
+    of: pods.Pod, found: container_input_types.Found | None = None
+) -> container_plan.ContainerPlan:
     main = of.spec.containers[0]
     return container_plan.make(of, main, found=found or {}, facts=FACTS, root=ROOT)
 
 
 def files(
     of: pods.Pod,
-    found: container_inputs.Found | None = None,
+    found: container_input_types.Found | None = None,
     *,
-    tokens: container_inputs.Tokens | None = None,
+    tokens: container_input_types.Tokens | None = None,
 ) -> tuple[volume_sources.VolumeContent, ...]:
     context = volume_sources.VolumeContext(of, found or {}, tokens or {}, FACTS)
     return tuple(volume_sources.volume(v, context) for v in of.spec.volumes or ())
 
 
 def variables(
-    env: list[dict[str, Any]], found: container_inputs.Found | None = None
+    env: list[dict[str, Any]], found: container_input_types.Found | None = None
 ) -> dict[str, str]:
     return make(pod({"env": env}), found).env
 
@@ -118,7 +120,7 @@ def test_keys_of_objects_become_variables() -> None:
         {"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
         {"name": "B", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}},
     ]
-    found: container_inputs.Found = {
+    found: container_input_types.Found = {
         ("Secret", "s"): secret(k=b"\xff!"),
         ("ConfigMap", "c"): {"data": {"k": "v"}},
     }
@@ -147,7 +149,9 @@ def test_env_overrides_env_from() -> None:
         "envFrom": [{"prefix": "P_", "configMapRef": {"name": "c"}}],
         "env": [{"name": "P_b", "value": "mine"}],
     }
-    found: container_inputs.Found = {("ConfigMap", "c"): {"data": {"a": "1", "b": "2", "c=d": "3"}}}
+    found: container_input_types.Found = {
+        ("ConfigMap", "c"): {"data": {"a": "1", "b": "2", "c=d": "3"}}
+    }
     env = make(pod(container), found).env
     assert (env["P_a"], env["P_b"]) == ("1", "mine")
     assert not any("=" in name for name in env)
@@ -201,7 +205,7 @@ def test_volumes_contain_all_keys_or_selected_items() -> None:
             "configMap": {"name": "c", "items": [{"key": "k", "path": "x/y", "mode": 0o600}]},
         },
     ]
-    found: container_inputs.Found = {
+    found: container_input_types.Found = {
         ("Secret", "s"): secret(a=b"1"),
         ("ConfigMap", "c"): {"data": {"k": "v", "z": ""}, "binaryData": {"b": "AA=="}},
     }
@@ -303,7 +307,9 @@ def test_projected_volume_contains_token_ca_and_namespace() -> None:
     of = pod({"volumeMounts": [mount]}, volumes=[PROJECTED], serviceAccountName="default")
     [want] = volume_sources.tokens(of)
     assert want == ("", 3607)
-    found: container_inputs.Found = {("ConfigMap", "kube-root-ca.crt"): {"data": {"ca.crt": "pem"}}}
+    found: container_input_types.Found = {
+        ("ConfigMap", "kube-root-ca.crt"): {"data": {"ca.crt": "pem"}}
+    }
     assert files(of, found, tokens={want: "secret"})[0].files == (
         ("token", b"secret", 0o444),
         ("ca.crt", b"pem", 0o444),

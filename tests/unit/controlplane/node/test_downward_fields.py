@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from kilnwork.controlplane.node import container_inputs, downward_fields, errors, pods
+from kilnwork.controlplane.node import container_input_types, downward_fields, errors, pods
 
-FACTS = container_inputs.NodeFacts(
+FACTS = container_input_types.NodeFacts(
     node="n1",
     address="127.0.0.1",
     workdir="/work",

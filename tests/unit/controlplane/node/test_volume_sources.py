@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilnwork.controlplane.node import container_inputs, errors, pods, volume_sources
+from kilnwork.controlplane.node import container_input_types, errors, pods, volume_sources
 
 
 def pod(*volumes: dict[str, Any]) -> pods.Pod:
@@ -39,10 +39,10 @@ def test_wanted_objects_and_tokens_cover_every_source() -> None:
         {"name": "p", "projected": {"sources": sources}},
     )
     assert list(volume_sources.wanted(found)) == [
-        container_inputs.ObjectWant("Secret", "s", False),
-        container_inputs.ObjectWant("ConfigMap", "c", True),
+        container_input_types.ObjectWant("Secret", "s", False),
+        container_input_types.ObjectWant("ConfigMap", "c", True),
     ]
-    assert list(volume_sources.tokens(found)) == [container_inputs.TokenWant("a", 700)]
+    assert list(volume_sources.tokens(found)) == [container_input_types.TokenWant("a", 700)]
 
 
 def test_host_path_is_none_for_other_volumes() -> None:

@@ -170,8 +170,8 @@ class Committer:
             self._call_soon(lambda: self._on_failure(failure))
 
     def _commit_with_retries(self, commit: Callable[[], None]) -> bool:
-        """Commit, trying again while the disk refuses; return False if closed before it
-        succeeded.
+        """Commit, and retry while the disk is full or fails. Return False if the journal was closed
+        before a commit succeeded.
         """
         while True:
             try:

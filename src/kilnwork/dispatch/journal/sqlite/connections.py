@@ -12,7 +12,7 @@ import apsw
 
 from kilnwork.dispatch import errors
 from kilnwork.dispatch.journal.sqlite import statements
-from kilnwork.kit import database_marker
+from kilnwork.kit import database_loss
 
 _REMEDY = (
     "nothing was deleted. Put a backup in its place, or move {}* elsewhere and start again: Task "
@@ -23,8 +23,8 @@ _REMEDY = (
 def writing(path: Path) -> apsw.Connection:
     """Open the connection that writes, and migrate its tables. Raises `JournalUnreadable`."""
     try:
-        database_marker.check_content(path)
-    except database_marker.ContentLost as error:
+        database_loss.check_content(path)
+    except database_loss.ContentLost as error:
         raise errors.JournalUnreadable(f"{error}; {_REMEDY.format(path.name)}") from error
     _make_private(path)
     with readable(path):
@@ -35,7 +35,7 @@ def writing(path: Path) -> apsw.Connection:
             connection.pragma("synchronous", "full")
             connection.pragma("wal_autocheckpoint", 4000)
             _migrate(connection, path)
-            database_marker.write_marker(path)
+            database_loss.write_marker(path)
         except BaseException:
             connection.close()
             raise

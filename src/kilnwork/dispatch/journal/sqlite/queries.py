@@ -153,7 +153,7 @@ class Queries(row_reader.RowReader):
                 yield task_rows.TaskRow(*values)
 
     def templates(self) -> Iterator[port.TemplateRow]:
-        """Yield every template, in order."""
+        """Yield every template, ordered by number."""
         return self._all("templates", ())
 
     def families(self) -> Iterator[port.FamilySize]:

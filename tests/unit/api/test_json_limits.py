@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from kilnwork.api import documents
+from kilnwork.api import json_limits
 
 JSON = some.recursive(
     some.none()
@@ -27,35 +27,35 @@ def nested(depth: int, *, leaf: Any = 0) -> Any:
 
 
 def test_document_at_the_limits_is_accepted() -> None:
-    documents.measure(nested(documents.MAX_DEPTH))
-    documents.measure({"a": "x" * (documents.MAX_SIZE - 3)})
+    json_limits.measure(nested(json_limits.MAX_DEPTH))
+    json_limits.measure({"a": "x" * (json_limits.MAX_SIZE - 3)})
 
 
 @pytest.mark.parametrize(
     ("document", "problem"),
     [
-        (nested(documents.MAX_DEPTH + 1), "64 deep"),
-        ({"a": nested(documents.MAX_DEPTH, leaf={})}, "64 deep"),
-        ("x" * documents.MAX_SIZE, "1048576 values and characters"),
-        ({"x" * documents.MAX_SIZE: 1}, "1048576 values and characters"),
-        ([0] * documents.MAX_SIZE, "1048576 values and characters"),
+        (nested(json_limits.MAX_DEPTH + 1), "64 deep"),
+        ({"a": nested(json_limits.MAX_DEPTH, leaf={})}, "64 deep"),
+        ("x" * json_limits.MAX_SIZE, "1048576 values and characters"),
+        ({"x" * json_limits.MAX_SIZE: 1}, "1048576 values and characters"),
+        ([0] * json_limits.MAX_SIZE, "1048576 values and characters"),
     ],
 )
 def test_larger_or_deeper_document_is_refused(document: Any, problem: str) -> None:
-    with pytest.raises(documents.LimitExceeded, match=problem):
-        documents.measure(document)
+    with pytest.raises(json_limits.LimitExceeded, match=problem):
+        json_limits.measure(document)
 
 
 def test_size_has_the_longest_member_and_the_work_of_a_pass() -> None:
-    size = documents.measure({"a": [1, 2, 3, 4], "b": "x" * 30})
+    size = json_limits.measure({"a": [1, 2, 3, 4], "b": "x" * 30})
     assert size.longest == 4
     assert size.work == 7 + (30 + 2) // 16
 
 
 def test_exhausted_budget_raises_limit_exceeded() -> None:
-    budget = documents.Budget(10)
+    budget = json_limits.Budget(10)
     budget.spend(10)
-    with pytest.raises(documents.LimitExceeded, match="more than 10 steps"):
+    with pytest.raises(json_limits.LimitExceeded, match="more than 10 steps"):
         budget.spend(1)
 
 
@@ -71,21 +71,21 @@ def canonical(value: Any) -> Any:
 
 @given(JSON, JSON)
 def test_values_are_equal_if_types_and_values_are(left: Any, right: Any) -> None:
-    equal = documents.equal(left, right, documents.Budget())
+    equal = json_limits.equal(left, right, json_limits.Budget())
     assert equal is (canonical(left) == canonical(right))
-    assert documents.equal(left, left, documents.Budget())
+    assert json_limits.equal(left, left, json_limits.Budget())
 
 
 @pytest.mark.parametrize(
     ("left", "right"), [(True, 1), (False, 0), ([True], [1]), ({"a": 1}, {"a": True}), ("1", 1)]
 )
 def test_booleans_and_strings_do_not_equal_numbers(left: Any, right: Any) -> None:
-    assert not documents.equal(left, right, documents.Budget())
+    assert not json_limits.equal(left, right, json_limits.Budget())
 
 
 def test_equality_counts_the_compared_values() -> None:
-    with pytest.raises(documents.LimitExceeded):
-        documents.equal([0] * 1000, [0] * 1000, documents.Budget(1000))
+    with pytest.raises(json_limits.LimitExceeded):
+        json_limits.equal([0] * 1000, [0] * 1000, json_limits.Budget(1000))
 
 
 @pytest.mark.parametrize(
@@ -103,4 +103,4 @@ def test_equality_counts_the_compared_values() -> None:
     ],
 )
 def test_values_are_shown_briefly(value: Any, shown: str) -> None:
-    assert documents.show(value) == shown
+    assert json_limits.show(value) == shown

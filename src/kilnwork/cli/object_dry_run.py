@@ -7,7 +7,7 @@ is a warning: a kind that does not exist, a right that only the manager has, the
 
 import msgspec
 
-from kilnwork.api import documents, meta, object_manifests, resource, substitution, task
+from kilnwork.api import json_limits, meta, object_manifests, resource, substitution, task
 from kilnwork.cli import errors, session
 from kilnwork.kube import errors as kube_errors
 
@@ -31,7 +31,7 @@ async def check(s: session.Session, body: meta.JsonObject, namespace: str) -> No
         spec = msgspec.convert(body["spec"], task.TaskSpec)
         sample, field = object_manifests.sample_object(spec, body["metadata"]["name"], namespace)
         kind = await s.kinds.of(sample["apiVersion"], sample["kind"])
-    except (msgspec.ValidationError, substitution.InvalidTemplate, documents.LimitExceeded):
+    except (msgspec.ValidationError, substitution.InvalidTemplate, json_limits.LimitExceeded):
         return  # the server reports it with a better text
     except object_manifests.InvalidManifest:
         return

@@ -15,12 +15,12 @@ import msgspec
 
 from kilnwork.api import (
     attempts,
-    documents,
     filejobs,
     index_sets,
     job_settings,
     job_templates,
     job_variables,
+    json_limits,
     substitution,
 )
 from kilnwork.api import job as api_job
@@ -178,7 +178,7 @@ class IndexSources:
         try:
             found = IndexItems(definition, IndexProgress())
             found.check()
-        except (ValueError, substitution.InvalidTemplate, documents.LimitExceeded) as error:
+        except (ValueError, substitution.InvalidTemplate, json_limits.LimitExceeded) as error:
             raise errors.InvalidJob(f"spec.template: {error}") from error
         return found
 
@@ -239,7 +239,7 @@ class IndexItems:
         """Return the work of an index, or of the finalizer. Raises `ItemUnusable`."""
         try:
             what = self._index(item, job.run) if item else self._finalizer(job.run)
-        except (substitution.InvalidTemplate, documents.LimitExceeded) as error:
+        except (substitution.InvalidTemplate, json_limits.LimitExceeded) as error:
             raise errors.ItemUnusable(str(error)) from error
         if not item:
             gathered = self.results
@@ -298,7 +298,7 @@ class IndexItems:
         call."""
         try:
             call = self._finalizer(run).call
-        except (substitution.InvalidTemplate, documents.LimitExceeded):
+        except (substitution.InvalidTemplate, json_limits.LimitExceeded):
             return None  # its task cannot be made, and `work` says why
         if call is None:
             return None

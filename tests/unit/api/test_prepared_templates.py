@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import documents, prepared_texts, substitution
+from kilnwork.api import json_limits, prepared_templates, substitution
 
 SHARED = {"job.name": "nightly", "option.n": 3}
 
 
 def render(template: Any, *, again: bool = False, texts: bool = False, **later: Any) -> Any:
     names = {f"task.{name}": value for name, value in later.items()}
-    preparation = prepared_texts.Preparation(SHARED, names, again=again)
+    preparation = prepared_templates.Preparation(SHARED, names, again=again)
     made = preparation.prepare(template, texts=texts)
-    if isinstance(made, prepared_texts.Prepared):
-        return made.render(prepared_texts.Rendering(names))
+    if isinstance(made, prepared_templates.Prepared):
+        return made.render(prepared_templates.Rendering(names))
     return made
 
 
@@ -40,20 +40,20 @@ def test_values_become_text_if_requested() -> None:
 def test_values_are_escaped_for_a_second_pass() -> None:
     made = render("${task.index_item} ${task.attempt}", again=True, index_item="${task.run}")
     assert made == "$${task.run} ${task.attempt}"
-    assert prepared_texts.escape_value({"a": ["${task.run}", 1]}) == {"a": ["$${task.run}", 1]}
+    assert prepared_templates.escape_value({"a": ["${task.run}", 1]}) == {"a": ["$${task.run}", 1]}
 
 
 def test_parts_without_variables_are_the_same_object() -> None:
     fixed = {"a": [1]}
-    preparation = prepared_texts.Preparation(SHARED, {"task.index_num"})
+    preparation = prepared_templates.Preparation(SHARED, {"task.index_num"})
     made = preparation.prepare({"fixed": fixed, "n": "${task.index_num}"})
-    one, two = (made.render(prepared_texts.Rendering({"task.index_num": n})) for n in (1, 2))
+    one, two = (made.render(prepared_templates.Rendering({"task.index_num": n})) for n in (1, 2))
     assert (one["n"], two["n"]) == (1, 2)
     assert one["fixed"] is two["fixed"]
 
 
 def test_size_of_a_rendering_is_limited() -> None:
-    rendering = prepared_texts.Rendering({})
+    rendering = prepared_templates.Rendering({})
     rendering.spend(substitution.MAX_SIZE)
-    with pytest.raises(documents.LimitExceeded):
+    with pytest.raises(json_limits.LimitExceeded):
         rendering.spend(1)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kilnwork.api import kinds, resource
-from kilnwork.cli import object_checks
+from kilnwork.cli import object_dry_run
 
 OTHER = resource.Resource(group="x.io", version="v1", kind="Task", plural="tasks", singular="task")
 
@@ -27,4 +27,4 @@ def test_task_makes_an_object_if_its_executor_does(
     spec: Any,
     makes_one: bool,  # noqa: FBT001
 ) -> None:
-    assert object_checks.is_object_task(kind, {"spec": spec}) is makes_one
+    assert object_dry_run.is_object_task(kind, {"spec": spec}) is makes_one

@@ -9,7 +9,7 @@ import abc
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from kilnwork.api import documents, substitution
+from kilnwork.api import json_limits, substitution
 
 Variable = substitution.Variable
 
@@ -28,7 +28,7 @@ class Rendering:
         self._left -= characters
         if self._left < 0:
             limit = substitution.MAX_SIZE
-            raise documents.LimitExceeded(f"has more than {limit} characters once substituted")
+            raise json_limits.LimitExceeded(f"has more than {limit} characters once substituted")
 
 
 class Prepared(abc.ABC):

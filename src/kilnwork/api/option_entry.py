@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from kilnwork.api import documents, job_config, option_values, options, yaml_loader
+from kilnwork.api import job_config, json_limits, option_values, options, yaml_loader
 
 Option = job_config.Option
 Type = job_config.OptionType
@@ -69,7 +69,7 @@ def _bool(option: Option, text: str) -> bool:
         return word == true
     if word.lower() in _TRUE_WORDS | _FALSE_WORDS:
         return word.lower() in _TRUE_WORDS
-    raise option_values.Refused(f"must be yes or no, not {documents.show(text)}")
+    raise option_values.Refused(f"must be yes or no, not {json_limits.show(text)}")
 
 
 def _string(option: Option, text: str) -> str:
@@ -90,7 +90,7 @@ def _int(option: Option, text: str) -> int:
     try:
         return int(text)
     except ValueError as error:
-        shown = documents.show(text)
+        shown = json_limits.show(text)
         raise option_values.Refused(f"must be a whole number, not {shown}") from error
 
 
@@ -98,14 +98,14 @@ def _float(option: Option, text: str) -> float:
     try:
         return float(text)
     except ValueError as error:
-        raise option_values.Refused(f"must be a number, not {documents.show(text)}") from error
+        raise option_values.Refused(f"must be a number, not {json_limits.show(text)}") from error
 
 
 def _json(option: Option, text: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=options.unique_members)
     except (ValueError, RecursionError, yaml_loader.MalformedYaml) as error:
-        problem = f"must be JSON, and a text in quotes; {documents.show(text)} is not: {error}"
+        problem = f"must be JSON, and a text in quotes; {json_limits.show(text)} is not: {error}"
         raise option_values.Refused(problem) from error
 
 

@@ -11,7 +11,7 @@ from kilnwork.api import data_pond, pond_messages
 from kilnwork.controllers import errors as controller_errors
 from kilnwork.controllers.data_pond import ledger
 from kilnwork.kit import asgi, clock
-from kilnwork.server import pond_exchange, ponds, ports, problems
+from kilnwork.server import pond_contents, pond_exchange, ports, problems
 from support import pond_manager
 from support import ponds as pond_files
 
@@ -54,7 +54,7 @@ class World:
         self.exchange = pond_exchange.PondExchange(
             self.ledger, self.verifier, pond_manager.JobFiles({})
         )
-        self.people = ponds.Ponds(self.ledger, self.rights, time=clock.SystemClock())
+        self.people = pond_contents.Ponds(self.ledger, self.rights, time=clock.SystemClock())
         self.sequence = 0
 
     async def agent(

@@ -83,8 +83,9 @@ class Ponds:
     async def _check_jobs(
         self, request: asgi.Request, namespace: str, wanted: pond_views.LeaseRequest
     ) -> None:
-        """Check that the caller may read the file jobs that a lease names, since agents may read
-        any of the namespace."""
+        """Raise Forbidden if the caller may not read a file job that the lease names. Agents would
+        deliver it anyway: they may read all file jobs of the namespace.
+        """
         for one in wanted.snapshots:
             if one.from_ is not None and one.from_.files is not None:
                 question = ports.Question(

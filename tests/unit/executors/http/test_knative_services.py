@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.executors.http import knative
+from kilnwork.executors.http import knative_services
 
 URL, OWN = "https://hello.example.com", "http://hello.default.svc.cluster.local"
 
@@ -32,12 +32,14 @@ def service(*conditions: dict[str, Any], **status: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("inside", "url"), [(True, OWN), (False, URL)])
 def test_url_of_a_ready_service_depends_on_our_network(*, inside: bool, url: str) -> None:
-    assert knative.ready_url(service(), inside=inside) == url
+    assert knative_services.ready_url(service(), inside=inside) == url
 
 
 @pytest.mark.parametrize("without", ["address", "url"])
 def test_its_only_url_is_used_from_anywhere(without: str) -> None:
-    found = {knative.ready_url(service(**{without: None}), inside=i) for i in (True, False)}
+    found = {
+        knative_services.ready_url(service(**{without: None}), inside=i) for i in (True, False)
+    }
     assert found == {URL if without == "address" else OWN}
 
 
@@ -79,5 +81,5 @@ def test_its_only_url_is_used_from_anywhere(without: str) -> None:
     ],
 )
 def test_a_service_that_is_not_ready_says_why(seen: dict[str, Any], why: str) -> None:
-    with pytest.raises(knative.NotReadyError, match=why):
-        knative.ready_url(seen, inside=False)
+    with pytest.raises(knative_services.NotReadyError, match=why):
+        knative_services.ready_url(seen, inside=False)

@@ -6,7 +6,13 @@ import socket
 import pytest
 from websockets import protocol
 
-from kilnwork.controlplane.node import spdy, streams, streams_io, streams_spdy, streams_websocket
+from kilnwork.controlplane.node import (
+    spdy,
+    stream_connection,
+    streams,
+    streams_spdy,
+    streams_websocket,
+)
 
 
 def _websocket_ping() -> bytes:
@@ -27,12 +33,12 @@ async def test_unread_replies_end_the_connection(codec: streams.Codec, asking: b
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     loop = asyncio.get_running_loop()
-    connection = streams_io.StreamConnection(codec, on_open=lambda _: True)
+    connection = stream_connection.StreamConnection(codec, on_open=lambda _: True)
     await loop.create_connection(lambda: connection, sock=ours)
     many = asking * (64 * 1024 // len(asking))
 
     async def ask_without_reading() -> None:
-        for _ in range(64 * streams_io.UNHEARD // len(many)):
+        for _ in range(64 * stream_connection.UNHEARD // len(many)):
             await asyncio.wait_for(loop.sock_sendall(theirs, many), 30)
 
     with pytest.raises(ConnectionError):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kilnwork.api import filejobs
-from kilnwork.jobs import errors, file_items
+from kilnwork.jobs import errors, file_item_source
 
 _O = filejobs.PartOutcome
 PART = filejobs.Part(1, 0, 30, 1, 3, 0)
@@ -20,7 +20,7 @@ def manifest(**facts: Any) -> filejobs.Manifest:
 
 
 def test_parts_must_cover_the_input() -> None:
-    file_items.check_spec(filejobs.FileJobSpec(), manifest())
+    file_item_source.check_spec(filejobs.FileJobSpec(), manifest())
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_parts_must_cover_the_input() -> None:
 )
 def test_invalid_spec_is_refused_with_field_path(facts: dict[str, Any], why: str) -> None:
     with pytest.raises(errors.InvalidJob, match=why):
-        file_items.check_spec(filejobs.FileJobSpec(), manifest(**facts))
+        file_item_source.check_spec(filejobs.FileJobSpec(), manifest(**facts))
 
 
 @pytest.mark.parametrize(
@@ -52,11 +52,11 @@ def test_commit_with_wrong_record_counts_is_a_failure(
 ) -> None:
     counted = filejobs.Records(total=total, succeeded=succeeded, failed=failed, skipped=skipped)
     commit = filejobs.Commit(part=1, run=1, attempt=1, outcome=_O.SUCCEEDED, records=counted)
-    found = file_items.check_commit(commit, PART)
+    found = file_item_source.check_commit(commit, PART)
     assert found.outcome is outcome
     assert found.message.startswith("3 records, but ") is (outcome is _O.FAILED)
 
 
 def test_failed_commit_stays_unchanged() -> None:
     commit = filejobs.Commit(part=1, run=1, attempt=1, outcome=_O.FAILED, message="why")
-    assert file_items.check_commit(commit, PART) is commit
+    assert file_item_source.check_commit(commit, PART) is commit

@@ -14,7 +14,7 @@ from kilnwork.api import meta, resource
 from kilnwork.controlplane.node import (
     account_tokens,
     container,
-    container_inputs,
+    container_input_types,
     container_plan,
     errors,
     pod_state,
@@ -45,7 +45,7 @@ class FilePreparer(NamedTuple):
 
     kube: client.Client
     accounts: account_tokens.AccountTokens
-    facts: container_inputs.NodeFacts
+    facts: container_input_types.NodeFacts
     now: clock.Clock
 
     async def order(
@@ -110,14 +110,14 @@ class FilePreparer(NamedTuple):
         return container_plan.uses_account(pod, mounts_accounts=self.facts.mounts_accounts)
 
     async def _find(
-        self, wants: Iterable[container_inputs.ObjectWant], namespace: str
-    ) -> container_inputs.Found:
+        self, wants: Iterable[container_input_types.ObjectWant], namespace: str
+    ) -> container_input_types.Found:
         keys = list(dict.fromkeys((want.kind, want.name) for want in wants))
         got = await asyncio.gather(*(self._get(kind, name, namespace) for kind, name in keys))
         return dict(zip(keys, got, strict=True))
 
     async def _get(
-        self, kind: container_inputs.Kind, name: str, namespace: str
+        self, kind: container_input_types.Kind, name: str, namespace: str
     ) -> meta.JsonObject | None:
         try:
             return await self.kube.get(_RESOURCES[kind], name, namespace)

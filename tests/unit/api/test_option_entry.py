@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from kilnwork.api import job_config, option_forms, options
+from kilnwork.api import job_config, option_entry, options
 
 FORM = msgspec.convert(
     {
@@ -36,7 +36,7 @@ OPTIONS = {option.name: option for option in FORM.options}
 
 
 def test_schema_of_an_option() -> None:
-    schema = option_forms.json_schema(FORM)
+    schema = option_entry.json_schema(FORM)
     jsonschema.Draft202012Validator.check_schema(schema)
     assert schema == {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -80,7 +80,7 @@ def test_schema_of_an_option() -> None:
 
 
 def test_schema_of_no_options() -> None:
-    assert option_forms.json_schema(None)["properties"] == {}
+    assert option_entry.json_schema(None)["properties"] == {}
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_schema_of_no_options() -> None:
     ],
 )
 def test_typed_text_becomes_a_value(name: str, text: str, value: Any) -> None:
-    assert option_forms.from_text(OPTIONS[name], text) == value
+    assert option_entry.from_text(OPTIONS[name], text) == value
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_typed_text_becomes_a_value(name: str, text: str, value: Any) -> None:
 )
 def test_invalid_typed_text_is_refused(name: str, text: str, problem: str) -> None:
     with pytest.raises(options.InvalidOptions) as error:
-        option_forms.from_text(OPTIONS[name], text)
+        option_entry.from_text(OPTIONS[name], text)
     ((field, found),) = error.value.problems
     assert field == f"spec.optionValues.{name}"
     assert problem in found
@@ -144,8 +144,8 @@ def test_custom_words_of_a_bool_may_be_typed() -> None:
         },
         job_config.Option,
     )
-    assert option_forms.from_text(option, "loud") is True
-    assert option_forms.from_text(option, "0x") is False
+    assert option_entry.from_text(option, "loud") is True
+    assert option_entry.from_text(option, "0x") is False
 
 
 VALUES = some.one_of(
@@ -163,7 +163,7 @@ VALUES = some.one_of(
 def test_schema_accepts_no_invalid_value(name: str, value: Any) -> None:
     option = OPTIONS[name]
     form = job_config.Options(options=(option,))
-    validator = jsonschema.Draft202012Validator(option_forms.json_schema(form))
+    validator = jsonschema.Draft202012Validator(option_entry.json_schema(form))
     if not validator.is_valid({name: value}) or (name == "day" and not str(value).endswith("Z")):
         return
     options.evaluate(form, {name: value})
@@ -172,7 +172,7 @@ def test_schema_accepts_no_invalid_value(name: str, value: Any) -> None:
 @given(some.sampled_from(sorted(OPTIONS)), some.text(max_size=10))
 def test_any_typed_text_is_a_value_or_refused(name: str, text: str) -> None:
     try:
-        value = option_forms.from_text(OPTIONS[name], text)
+        value = option_entry.from_text(OPTIONS[name], text)
     except options.InvalidOptions:
         return
     form = job_config.Options(options=(OPTIONS[name],))

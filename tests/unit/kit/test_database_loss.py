@@ -5,7 +5,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from kilnwork.kit import database_marker
+from kilnwork.kit import database_loss
 
 
 @pytest.fixture
@@ -18,29 +18,29 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_database_with_tables_is_good(path: Path) -> None:
-    database_marker.write_marker(path)
-    database_marker.write_marker(path)
-    database_marker.check_content(path)
-    assert database_marker.marker_path(path).name == "journal.db.made"
+    database_loss.write_marker(path)
+    database_loss.write_marker(path)
+    database_loss.check_content(path)
+    assert database_loss.marker_path(path).name == "journal.db.made"
 
 
 def test_a_marked_database_may_not_be_empty(path: Path) -> None:
-    database_marker.write_marker(path)
+    database_loss.write_marker(path)
     path.write_bytes(b"")
-    with pytest.raises(database_marker.ContentLost, match="has 0 bytes"):
-        database_marker.check_content(path)
+    with pytest.raises(database_loss.ContentLost, match="has 0 bytes"):
+        database_loss.check_content(path)
     path.write_bytes(b"x" * 511)
-    with pytest.raises(database_marker.ContentLost):
-        database_marker.check_content(path)
+    with pytest.raises(database_loss.ContentLost):
+        database_loss.check_content(path)
 
 
 def test_a_log_without_its_database_is_lost_content(path: Path) -> None:
     path.write_bytes(b"")
-    database_marker.check_content(path)
+    database_loss.check_content(path)
     path.with_name("journal.db-wal").write_bytes(b"x")
-    with pytest.raises(database_marker.ContentLost):
-        database_marker.check_content(path)
+    with pytest.raises(database_loss.ContentLost):
+        database_loss.check_content(path)
 
 
 def test_a_missing_database_is_a_new_one(tmp_path: Path) -> None:
-    database_marker.check_content(tmp_path / "journal.db")
+    database_loss.check_content(tmp_path / "journal.db")
