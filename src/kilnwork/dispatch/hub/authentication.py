@@ -64,7 +64,7 @@ class Authenticator:
         if hello.version != messages.VERSION:
             message = f"version {hello.version} is not spoken here, {messages.VERSION} is"
             link.refuse("Version", message, retry=False)
-        # The peer has seen our successor: we have lost the journal and do not know it yet.
+        # A later dispatcher has been seen: this one has lost the journal, or reads a copy of it.
         elif hello.epoch > self.epoch:
             message = f"epoch {hello.epoch} was seen elsewhere, this dispatcher is {self.epoch}"
             link.refuse("Epoch", message, retry=True)

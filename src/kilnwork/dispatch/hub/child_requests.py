@@ -109,6 +109,7 @@ def _object(data: bytes) -> dict[str, object] | None:
     """Return the JSON object, or None if the data is not one."""
     try:
         value = msgspec.json.decode(data)
+    # A peer wrote it: it may be nested beyond all bounds.
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

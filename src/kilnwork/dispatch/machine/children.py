@@ -67,7 +67,7 @@ def _refusal(
         return f"attempt {item.parent} is over, or is not the newest of its task"
     if not itself and (parent.worker is None or mem.links.get(item.link) is not parent.worker):
         return f"attempt {item.parent} does not run on this worker"
-    # Its children were killed when it was: one made now would be left running.
+    # A kill has ended its children already: one made now would be left running.
     if parent.intent is not records.Intent.NONE:
         return f"attempt {item.parent} is being stopped ({parent.reason})"
     return ""
