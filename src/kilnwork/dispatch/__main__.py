@@ -26,6 +26,7 @@ def main() -> int:
     """Run the dispatcher and return its exit code."""
     sys.setswitchinterval(_SWITCH_S)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, who ends us
+    # A durable dispatcher outlives the terminal of its driver.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     logs.setup(level="warning")
     try:
@@ -33,6 +34,7 @@ def main() -> int:
         process.run(given, _store(given), make_loop=uvloop.new_event_loop)
     except kit_errors.ConfigurationError as error:
         return _fail(error, 2)
+    # Before KilnError, which it is too.
     except errors.JournalLocked as error:
         return _fail(error, 3)
     except (kit_errors.KilnError, OSError) as error:

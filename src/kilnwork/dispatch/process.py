@@ -93,16 +93,20 @@ class DispatcherProcess:
         loop = asyncio.get_running_loop()
         self._why = loop.create_future()
         await self._hub.start(socket.socket(fileno=self._given.listener))
+        # After the start, so that all it has restored is frozen.
         _tune_collector()
         loop.add_signal_handler(signal.SIGTERM, self._leave, "the dispatcher got SIGTERM")
         loop.add_signal_handler(signal.SIGUSR1, self._leave_soon)
         if self._given.owner is not None:
+            # Nothing is ever written there: it becomes readable when the owner has ended.
             loop.add_reader(self._given.owner, self._leave, "the driver is gone")
         else:
+            # One with an owner ends with it, however idle.
             self._background.start("idle", self._watch_idle())
         try:
             why = await self._why
         finally:
+            # Before the hub, which it looks at.
             await self._background.stop()
             await self._hub.stop(leaving="the dispatcher ends")
             if self._given.scratch is not None:
@@ -111,12 +115,14 @@ class DispatcherProcess:
 
     def _leave(self, why: str) -> None:
         if self._given.owner is not None:
+            # A closed descriptor stays readable, and would be reported in every turn of the loop.
             asyncio.get_running_loop().remove_reader(self._given.owner)
         if not self._why.done():
             self._why.set_result(why)
 
     def _failed(self, error: BaseException) -> None:
         if not self._why.done():
+            # So that the process ends with an error.
             self._why.set_exception(errors.HubStopped(f"the dispatcher failed: {error}"))
 
     def _leave_soon(self) -> None:
@@ -132,6 +138,7 @@ class DispatcherProcess:
         since = loop.time()
         while True:
             await self._pause()
+            # Counted: between two looks a driver may have come and gone.
             if self._hub.greeted != self._greeted:
                 self._greeted, self._idle_s = self._hub.greeted, self._given.idle_s
                 self._leaving_soon.clear()
@@ -154,6 +161,7 @@ def _tune_collector() -> None:
     """Run the garbage collector rarely: hundreds of thousands of records come and go without
     cycles.
     """
+    # What is garbage now would be frozen as well.
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)

@@ -36,6 +36,7 @@ def _read(directory: Path) -> dict[str, bytes] | None:
     """Read all keys. Hidden files are not keys: Kubernetes puts its own there (`..data`)."""
     try:
         files = [one for one in directory.iterdir() if not one.name.startswith(".")]
+        # Follows links: in a mounted Secret each key is one.
         return {file.name: file.read_bytes() for file in files if file.is_file()}
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -90,6 +90,7 @@ def _needed(given: dict[str, str], name: str) -> str:
 def _descriptor(name: str, text: str) -> int:
     try:
         descriptor = int(text)
+        # Checked here, where the name of the argument is known.
         os.fstat(descriptor)
     except (ValueError, OSError) as error:
         raise errors.ConfigurationError(f"{name}: {text!r} is no open descriptor") from error

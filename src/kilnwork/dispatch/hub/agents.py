@@ -92,6 +92,7 @@ class _StatusRequests:
         return [one for of_task in self._open.values() for one in of_task]
 
     def _settle(self, request: _StatusRequest) -> None:
+        # First: responding must not find the request open a second time.
         self._forget(request)
         self._respond(request)
 
@@ -164,6 +165,7 @@ class Agents:
                 labels=dict(hello.labels),
             )
         )
+        # After the input, by which the machine knows these slots.
         for opening in hello.processes:
             self._announce(link, opening)
         return self.received
@@ -231,6 +233,7 @@ class Agents:
         self._handlers[type(message)](link, message)
 
     def _renew(self, link: links.Link, message: messages.Renew) -> None:
+        # The response does not wait for a commit: a slow disk must not cost a worker its lease.
         self._core.apply(inputs.Renew(link.number))
         # A fenced worker gets no response, so that its lease ends on its side as well.
         if self._core.machine.holds_lease(link.number):
@@ -241,9 +244,11 @@ class Agents:
 
     def _finished(self, link: links.Link, message: messages.Finished) -> None:
         outcome = bounded(message.outcome)
+        # Before the input: after it the attempt is held by no link.
         if message.callback and self._core.machine.held_by(link.number, message.ref):
             self._concluded.add(message.ref, message.callback)
         self._core.apply(inputs.Finished(link.number, message.serial, message.ref, outcome))
+        # Output comes over the same link, so all of it was read before this report.
         self._logs.forget(message.ref)
         self._containers.forget(message.ref)
 
@@ -257,12 +262,14 @@ class Agents:
         if held is None:
             return
         outside = held.spec.executor in api_task.OUTSIDE
+        # Only the first piece: more of it means that the exchange is long, and goes to a file.
         if outside and not message.offset and len(message.data) <= MAX_ROW_OUTPUT:
             self._core.machine.memory.batch.outputs.append((held.row, held.attempt, message.data))
             self._core.schedule()
             return
         stored_end = self._logs.append(message.ref, message.offset, message.data)
         if held.slot is None and not outside:
+            # Sent by `batch_ended`, in the same turn of the loop: all of these are of this link.
             self._confirmations[message.ref] = stored_end
 
     def _progress(self, link: links.Link, message: messages.Progress) -> None:
@@ -286,6 +293,7 @@ class Agents:
         """
         slots = self._core.machine.memory.slots
         slot = slots.get(opening.slot)
+        # An agent may speak for its own slots only, or it could let in a process of its choice.
         if slot is not None and slot.worker.link == link.number:
             self._authenticator.announce_slot(opening.slot, opening.digest, living=slots)
 
@@ -303,6 +311,7 @@ class Agents:
                 message.reason,
             )
         )
+        # A slot whose link is still being read stays known.
         if message.slot not in self._core.machine.memory.slots:
             self._authenticator.forget_slot(message.slot)
 
@@ -339,6 +348,7 @@ class Agents:
             refusal = f"there is no task {ids.task_text(message.task)} in this namespace"
             link.respond(message.serial, 404, child_requests.error_response(refusal))
             return
+        # From the look at the view to here without an await: no end is missed.
         self._requesting[link.number] = link
         request = _StatusRequest(link.number, message.serial, message.task)
         if view.state.final or message.wait_s <= 0:

@@ -91,6 +91,7 @@ class AttemptLogs:
         """Return the offset below which output is stored."""
         offset = self._kept.get(ref)
         if offset is None:
+            # After a restart the files are the only record.
             before = 0 if self.logs_dir is None else self._read_kept(path(self.logs_dir, ref))
             offset = self._kept[ref] = before
         return offset
@@ -104,6 +105,7 @@ class AttemptLogs:
         """
         stored = self.stored_end(ref)
         end = offset + len(data)
+        # Sent again after a reconnect: the acknowledgement was lost.
         if end <= stored:
             return stored
         if self.logs_dir is not None:
@@ -111,6 +113,7 @@ class AttemptLogs:
             try:
                 self._note(ref.task)
                 _check_room(self.logs_dir, len(data))
+                # Before the data, so that the line is where the output is missing.
                 self._write_lost(ref, newer)
                 if offset > stored:
                     self._write_line(newer, attempts.dropped_line(offset - stored), offset - stored)
@@ -122,6 +125,7 @@ class AttemptLogs:
                 full = error.errno in (errno.ENOSPC, errno.EDQUOT)
                 why = "the disk was full" if full else error.strerror or str(error)
                 self._lost[ref] = _Lost(end - self._read_kept(newer), why)
+        # Even if the disk did not take it: the worker keeps output until it is acknowledged.
         self._kept[ref] = end
         return end
 
@@ -140,6 +144,7 @@ class AttemptLogs:
         lost = self._lost.pop(ref, None)
         if lost and len(self._unmarked) < MAX_UNMARKED:
             self._unmarked[ref] = lost
+            # At once if there is room; otherwise when `mark` is called again.
             self.mark()
 
     def mark(self) -> None:
@@ -182,6 +187,7 @@ class AttemptLogs:
         if self.logs_dir is not None:
             if self._printed is not None:
                 self._printed.discard(task)
+            # This runs in a thread, beside the loop: hence the copy, and `pop` with a default.
             for ref in [ref for ref in list(self._unmarked) if ref.task == task]:
                 self._unmarked.pop(ref, None)
             shutil.rmtree(self.logs_dir / ids.task_text(task), ignore_errors=True)
@@ -218,6 +224,7 @@ class AttemptLogs:
     def _write(self, newer: Path, data: bytes) -> None:
         while data:
             with os.fdopen(_open(newer), "ab") as file:
+                # Opened for appending, so this is the length of the file.
                 room = self._file_bytes - file.tell()
                 file.write(data[:room])
             data = data[room:]

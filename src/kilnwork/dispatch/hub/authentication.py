@@ -51,6 +51,7 @@ class Authenticator:
         """
         if len(self._digests) >= self._most:
             self._digests = {s: d for s, d in self._digests.items() if s in living}
+            # Twice what lives, so that dropping costs a constant for each announcement.
             self._most = 2 * len(self._digests) + MAX_SLOTS
         self._digests[slot] = digest
 
@@ -63,6 +64,7 @@ class Authenticator:
         if hello.version != messages.VERSION:
             message = f"version {hello.version} is not spoken here, {messages.VERSION} is"
             link.refuse("Version", message, retry=False)
+        # A later dispatcher has been seen: this one has lost the journal, or reads a copy of it.
         elif hello.epoch > self.epoch:
             message = f"epoch {hello.epoch} was seen elsewhere, this dispatcher is {self.epoch}"
             link.refuse("Epoch", message, retry=True)
@@ -81,6 +83,7 @@ class Authenticator:
             link.refuse("NotYet", message, retry=True)
             return
         digest = hashlib.sha256(hello.credential.encode()).digest()
+        # In constant time: the peer is not trusted yet.
         if hmac.compare_digest(digest, announced):
             self._on_authenticated(link, hello)
         else:
@@ -120,6 +123,7 @@ class Authenticator:
         except channel_errors.LinkRefused as error:
             link.refuse(error.reason, error.message, retry=error.retry)
             return
+        # The verifier could not tell, which says nothing about the token.
         except errors.KilnError as error:
             link.refuse("NotYet", f"{claim}: {error}", retry=True)
             return

@@ -62,6 +62,7 @@ class Collector:
         """Compare the clocks; call every few seconds."""
         now = self._clock.monotonic()
         offset = self._clock.wall() - now
+        # Ages of files are by the wall clock: after a jump all of them may look old.
         if abs(offset - self._offset) > JUMP_S:
             self._steady_since = now
         self._offset = offset
@@ -71,6 +72,7 @@ class Collector:
         earlier than others if nothing else refers to them.
         """
         self._released.update(dict.fromkeys(named))
+        # The newest go: those are found by `collect` as well, only later.
         for each in list(itertools.islice(self._released, MAX_RELEASED, None)):
             del self._released[each]
 
@@ -103,6 +105,7 @@ class Collector:
             used = self._referenced([digest for _, digest in batch])
             for namespace, digest in batch:
                 size = 0 if digest in used else self._discard(namespace, digest)
+                # Removed, in use again, or gone: there is nothing left to look at.
                 if not size:
                     self._released.pop((namespace, digest), None)
                 later += size
@@ -111,6 +114,7 @@ class Collector:
     def _collect(self, directory: Path) -> int:
         store = blobs.Blobs(directory, durable=False, time=self._clock)
         before = self._before(KEEP_S)
+        # What a writer that was killed has left behind.
         store.discard_unfinished(before=before)
         old = (entry for entry in store.entries() if entry.modified < before)
         removed = 0

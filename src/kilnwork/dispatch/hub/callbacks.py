@@ -31,6 +31,7 @@ class Concluded:
 
     def add(self, ref: attempts.AttemptRef, digest: bytes) -> None:
         self._digests[ref] = digest
+        # The oldest goes: a repeated callback then gets OVER, although it was the one.
         if len(self._digests) > MAX_CONCLUDED:
             del self._digests[next(iter(self._digests))]
 
@@ -64,6 +65,7 @@ class Callbacks:
         """
         callback = messages.Callback(ref, media_type, body)
         changed = asyncio.Event()
+        # Before the result is handed over, so that its effect cannot be missed.
         stop = self._changes.follow({ref.task}, lambda _: changed.set())
         try:
             if self._is_held(ref) and not self._hand_over(callback):
@@ -72,6 +74,7 @@ class Callbacks:
                 while self._is_held(ref):
                     changed.clear()
                     await changed.wait()
+                # The end is in memory; the caller learns only of what is on disk.
                 await self._core.flush()
         except TimeoutError:
             return Taken.NOT_NOW

@@ -57,6 +57,7 @@ def refusal(message: messages.Spawn, *, executors: bool = True) -> str:
         problem := _executor_problem(message.spec, given, executors=executors)
     ):
         return problem
+    # Last, since it encodes the whole spec.
     return lifecycle.too_large(message.spec, message.inputs)
 
 
@@ -108,6 +109,7 @@ def _object(data: bytes) -> dict[str, object] | None:
     """Return the JSON object, or None if the data is not one."""
     try:
         value = msgspec.json.decode(data)
+    # A peer wrote it: it may be nested beyond all bounds.
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -149,6 +151,7 @@ def spawn(
         name=message.name or ids.task_text(new_id),
         spec=use.spec,
         inputs=message.inputs,
+        # Of what was asked: an image that means something else by now is still the same child.
         digest=digest(message.spec, message.inputs),
         found=found,
         warning=use.warning,

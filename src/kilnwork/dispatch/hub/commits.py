@@ -115,9 +115,11 @@ class Core:
         self.reader = self.store.reader
         self._first_row = opened.next_task_row
         self._restore(opened)
+        # After the restore, which reads rows while nothing writes.
         self.store.start(self._loop.call_soon_threadsafe, on_failure=self._fail)
         self._last_heartbeat = self.clock.monotonic()
         self._heartbeat_timer = self._loop.call_later(HEARTBEAT_S, self._heartbeat)
+        # A restore may have ended tasks: their rows are to be written without an input.
         self.schedule()
 
     def _restore(self, opened: port.Opened) -> None:
@@ -145,6 +147,7 @@ class Core:
 
     def apply(self, item: inputs.Input) -> None:
         """Give an input to the machine; its results are written and released soon."""
+        # Checked for each input: once stopped, nothing may change that could never be written.
         self.check()
         self.machine.handle(item, self.now())
         self.schedule()
@@ -162,12 +165,14 @@ class Core:
     def is_new(self, task: ids.TaskId) -> bool:
         """Return whether memory has the first run of the task, submitted since the start."""
         known = self.machine.task(task)
+        # Rows are numbered in order of submission, and those of this process begin here.
         return known is not None and known.run == 1 and known.row >= self._first_row
 
     async def flush(self) -> None:
         """Wait until all inputs applied so far are stored and their results released."""
         self.check()
         waiter = self._loop.create_future()
+        # It goes with the batch that `_advance` takes next, which has all inputs applied so far.
         self._waiting.append(waiter)
         self._unflushed.add(waiter)
         waiter.add_done_callback(self._unflushed.discard)
@@ -176,10 +181,12 @@ class Core:
 
     def schedule(self) -> None:
         """Check soon whether there is something to write or release."""
+        # One batch at a time; what comes meanwhile is gathered, so a slow disk makes large batches.
         if self._writing:
             self._wanted = True
         elif not self._scheduled and self._stopped is None:
             self._scheduled = True
+            # Not at once: all that this turn of the loop still brings goes into the same batch.
             self._loop.call_soon(self._advance)
 
     def tick(self) -> None:
@@ -193,6 +200,7 @@ class Core:
             )
             # Before the Tick below, whose timers would lose workers that could not renew.
             self.machine.handle(inputs.Stalled(), self.now())
+        # By any tick, not the heartbeat alone: the loop runs, so peers were heard.
         self._last_heartbeat = mono
         due = self.machine.next_deadline()
         if due is not None and due <= mono:
@@ -209,10 +217,12 @@ class Core:
                 joined = participant.join(self.machine.memory.batch) or joined
             # After the participants, whose inputs belong to this batch.
             batch = self.machine.take(self.now())
+            # Together with the batch: a waiter of a later input belongs to the next one.
             waiting, self._waiting = self._waiting, []
             self._set_timer()
             if batch.durable:
                 self._write(batch, waiting)
+            # Nothing to write, and nothing in progress either, so its messages overtake no rows.
             elif waiting or joined or not batch.empty:
                 self._settle(batch, self._delivery.prepare(batch), waiting, written=())
         except Exception as error:  # noqa: BLE001 - half a batch is done: only a restart mends that
@@ -224,6 +234,7 @@ class Core:
 
         def committed(written: port.Written) -> None:
             self._writing = False
+            # Stored, and not sent: peers find it out from the next dispatcher.
             if self._stopped is not None:
                 return
             try:
@@ -234,6 +245,7 @@ class Core:
             if self._wanted or batch.dirty:  # what has ended may make room for what waits
                 self.schedule()
 
+        # Before `write`: a store in memory calls `committed` from within.
         self._writing, self._wanted = True, False
         self.store.write(batch, committed)
         if self._writing:
@@ -248,6 +260,7 @@ class Core:
         *,
         written: port.Written,
     ) -> None:
+        # The reader has them from now on, so that no look-up misses them.
         self.machine.forget(batch.finals)
         # Before the waiters: when a `flush` returns, its results have been sent.
         self._delivery.release(prepared)
@@ -267,15 +280,18 @@ class Core:
             delay = due - self.clock.monotonic()
             # Later ones are noticed by the heartbeat.
             if delay < HEARTBEAT_S:
+                # At least a millisecond, so that a deadline put off again does not spin the loop.
                 self._timer = self._loop.call_later(max(delay, 0.001), self.tick)
 
     def _heartbeat(self) -> None:
+        # First, so that an error in `tick` does not end the heartbeat.
         self._heartbeat_timer = self._loop.call_later(HEARTBEAT_S, self._heartbeat)
         self.tick()
         self._set_timer()
 
     def _fail(self, error: BaseException) -> None:
         log.error("dispatcher failed", exc_info=error)
+        # First: those who are notified below must not be able to apply anything.
         self._stop(errors.HubStopped(f"the dispatcher failed: {error}"))
         for participant in self.participants:
             participant.aborted(error)

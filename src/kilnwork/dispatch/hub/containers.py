@@ -46,6 +46,7 @@ class Containers:
         task = self._core.machine.held_by(link.number, message.ref)
         if task is None or task.worker is None:
             return
+        # Even without an executor: `join` closes these links, so that their workers ask again.
         self._links[message.ref] = link.number
         if self._receive is not None:
             worker = task.worker
@@ -62,6 +63,7 @@ class Containers:
 
     def stop(self, link: links.Link, message: messages.StopContainer) -> None:
         """End the container of an attempt, for a worker that needs the proof."""
+        # Only for the link that asked last: the request of an older one is void.
         if self._receive is not None and self._links.get(message.ref) == link.number:
             self._receive(
                 instructions.StopAttempt(link.number, message.ref, message.grace_s, message.reason)
@@ -84,7 +86,7 @@ class Containers:
                 return True
         return False
 
-    # as `executor_links.ExecutorLink`
+    # The same methods as those of `executor_links.ExecutorLink`.
 
     def observed(self, ref: attempts.AttemptRef, observed: model.Observed) -> None:
         """Show the reason for the state of an attempt."""

@@ -103,6 +103,7 @@ class Delivery:
                 out.closing.append(send)
             else:
                 rest.append(send)
+        # Before the rest: a StopCall or TakeBack of the same batch may be about one of these.
         for number, runs in batch.runs.items():
             self._add_runs(out, number, runs)
         for send in rest:
@@ -110,10 +111,12 @@ class Delivery:
         for number, results in batch.results.items():
             self._queue_frames(out, number, frames.encode_batch(messages.Results, results))
         for number, call in batch.accepted.items():
+            # The peer waits for this one, so it does not linger.
             if number in batch.awaited:
                 self._queue_frames(out, number, (frames.encode(messages.Accepted(call)),))
             else:
                 out.accepted[number] = call
+        # Last: a peer that reads it has read everything that goes with it.
         for number, serial in acknowledged.items():
             self._queue_frames(out, number, (frames.encode(messages.Acknowledged(serial)),))
         return out
@@ -122,18 +125,21 @@ class Delivery:
         """Write all frames, one write for each link; acknowledgements without other frames go now
         or soon.
         """
+        # Merged with older ones that still linger: each number confirms all below it.
         self._accepted.update(out.accepted)
         self._acknowledged.update(out.acknowledged)
         for number, written in out.frames.items():
             link = self.links.get(number)
             if link is not None:
                 written.extend(self._confirmations(number))
+                # Copied only if there are several: a single frame is the usual case.
                 link.write(written[0] if len(written) == 1 else b"".join(written))
         for instruction in out.for_executors:
             self.executors[instruction.link](instruction)
         for closing in out.closing:
             link = self.links.get(closing.link)
             if link is not None:
+                # After the frames, so that the peer reads these before the refusal.
                 link.refuse(closing.reason, closing.message, retry=True)
         # Last, after the greeting was written: opening a link delivers what its peer sent before.
         for number in out.opened:
@@ -156,6 +162,7 @@ class Delivery:
         """Write acknowledgements delayed since the last call, and schedule another call while there
         are more.
         """
+        # Those that came since the timer was set wait for another round, so none goes too early.
         for number in self._lingered:
             written = self._confirmations(number)
             link = self.links.get(number)
@@ -183,6 +190,7 @@ class Delivery:
         if send.link in self.executors:
             if isinstance(send, instructions.ForExecutor):
                 out.for_executors.append(send)
+        # A lazy `map`: `_queue_frames` handles what cannot be encoded.
         elif send.link in self.links:
             self._queue_frames(
                 out, send.link, map(frames.encode, (self._encoders[type(send)](send),))
@@ -193,6 +201,7 @@ class Delivery:
         if number not in self.links:
             return
         try:
+            # What was encoded before the failure stays, which does no harm: the link is closed.
             out.frames.setdefault(number, []).extend(made)
         except errors.FrameTooLarge as error:
             log.warning("a frame is too large", extra={"link": number, "why": str(error)})
@@ -204,6 +213,7 @@ class Delivery:
         if link is None:
             return
         known = link.templates
+        # Before the batch, not within it: its calls go out after all of its templates.
         if len(known) >= MAX_KNOWN_TEMPLATES:
             self._queue_frames(out, number, map(frames.encode, (messages.Forget(tuple(known)),)))
             known.clear()
@@ -227,6 +237,7 @@ class Delivery:
 
     def _welcome(self, send: instructions.Welcome) -> messages.Welcome:
         verdicts = messages.Verdict
+        # The worker sends the output of each again from the offset that goes along.
         keep = [
             messages.Decision(ref, verdicts.KEEP, self._logs.stored_end(ref)) for ref in send.keep
         ]
@@ -239,6 +250,7 @@ class Delivery:
         sent, make = task.spec.sent, self._terms.callback_url
         awaited = None if sent is None else sent.callback_settings
         if sent is not None and awaited is not None and make is not None:
+            # The URL carries its end, so it must outlast the longest that the attempt may take.
             lasts_s = sent.timeout.total_timeout + awaited.timeout_seconds
             if task.spec.function is not None:  # it may wait before it is sent
                 lasts_s += task.spec.timeouts.pending_seconds or http_task.MAX_S

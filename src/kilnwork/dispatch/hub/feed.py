@@ -35,6 +35,7 @@ class Feed(Generic[K]):
         before = self._last
         for key in keys:
             self._last += 1
+            # To the end of the dict: `since` relies on rising numbers.
             self._by_key.pop(key, None)
             self._by_key[key] = self._last
         if self._last != before:
@@ -59,6 +60,7 @@ class Feed(Generic[K]):
         """Wait until something changed after `number`; return at once if `number` is from another
         feed.
         """
+        # Not `<=`: a larger number is from another feed, and must not wait for this one.
         while self._last == number:
             waiter = asyncio.get_running_loop().create_future()
             self._waiting.add(waiter)
@@ -102,6 +104,7 @@ class ThrottledFeed(Feed[K]):
 
     def _publish_held(self) -> None:
         self._timer = None
+        # With nothing held the timer ends, and the next change goes out at once again.
         if self._held:
             super().publish(self._held)
             self._held = set()

@@ -174,7 +174,9 @@ class Hub:
         Raises `JournalLocked` or `JournalUnreadable`.
         """
         try:
+            # Before anything listens: the first peer may name attempts that only the journal knows.
             self._core.start()
+            # Known only now: opening the store raises it.
             self._peers.start(self.epoch)
             loop = asyncio.get_running_loop()
             if isinstance(where, Path):
@@ -186,6 +188,7 @@ class Hub:
                 self._server = await loop.create_unix_server(self.new_link, sock=where)
             self._background.start("retention", self._retention.run())
         except BaseException:
+            # Releases the lock of the journal as well.
             self._core.close()
             raise
 
@@ -198,11 +201,14 @@ class Hub:
         if self._server is not None:
             self._server.close()
             self._server = None
+        # A link that is closed without a word means that another dispatcher will follow.
         if leaving:
             self._peers.dismiss(leaving)
         self._disconnect(errors.HubStopped())
         await self._background.stop()
+        # After the background work, which saves it as well.
         await self._retention.save_time()
+        # Last: it lets the store finish the batch that is being written.
         self._core.close()
         if self._socket is not None:
             _make_room(self._socket)
@@ -219,10 +225,12 @@ class Hub:
         """
         self._core.check()
         task = submission.task
+        # No await from here to `apply`: what was read is still so when the input is applied.
         known = self._core.machine.task(task)
         past = self._past(task) if known is None else None
         earlier = self._retrying.earlier(task) if resume else None
         self._core.apply(inputs.Submit(submission, past, force, earlier))
+        # Of all that was applied before, in order, so this input is on disk as well.
         await self._core.flush()
         view = self.view(task)
         if view is None:
@@ -310,6 +318,7 @@ class Hub:
             raise errors.RunRefused("the journal does not know this task")
         if refusal := self._retention.refusal(row):
             raise errors.RunRefused(refusal)
+        # Called without an await since the checks, as it demands.
         await self._retention.forget((task,))
 
     async def close_cluster(self, namespace: str, cluster: str, *, running: bool = True) -> None:
@@ -327,6 +336,7 @@ class Hub:
         Running tasks continue; if one is lost with its worker, that does not count as a loss.
         """
         seen = self._core.machine.memory.clusters.get((namespace, cluster))
+        # Controllers repeat this in every round, mostly without a change.
         if (frozenset() if seen is None else seen.draining) != pods:
             self._core.apply(inputs.Drain(namespace, cluster, pods))
             await self._core.flush()
@@ -370,7 +380,9 @@ class Hub:
         """
         self._core.check()
         await self._tasks.newer(since)
+        # Before the rows are read: what changes after this has a higher number and is shown again.
         last = self._tasks.last
+        # A number above `last` is from an earlier process, which counted from the same start.
         if not 0 < since <= last:
             return last, [self._views.of_row(row) for row in self._core.reader.declared()]
         found = (self.view(task) for task in self._tasks.since(since))
@@ -408,6 +420,7 @@ class Hub:
         path = attempt_logs.path(self.logs.logs_dir or Path(os.devnull), ref)
         if not path.exists() and (data := self._core.reader.output(ref)):
             self.logs.append(ref, 0, data)  # the journal had it; readers of output read files
+            # The attempt is over: nothing more will be appended.
             self.logs.forget(ref)
         return path
 
@@ -433,6 +446,7 @@ class Hub:
 
     def committed(self, batch: instructions.Batch, written: port.Written) -> None:
         """Publish what a stored batch has changed (`commits.Observer`)."""
+        # Views first: those who are notified below read them at once.
         self._views.committed(batch, written)
         self._peers.committed(batch)
         if batch.dirty or batch.published:
@@ -441,6 +455,7 @@ class Hub:
             self._tasks.publish(batch.published.difference(changed))
             self._subscriptions.publish(batch)
         if batch.clusters:
+            # Controllers know only the clusters that own workers, not the queues made of them.
             own = {c.base or c for c in batch.clusters if not c.is_executor}
             self._clusters.publish(c.key for c in own)
 
@@ -462,8 +477,10 @@ class Hub:
 def _make_room(socket: Path) -> None:
     """Make a directory that only we can enter, and remove a socket left by an earlier process."""
     socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # A socket file outlives its process, and `bind` refuses a path that exists.
     socket.unlink(missing_ok=True)
 
 
 def _restrict(socket: Path) -> None:
+    # Until here the mode of its directory kept others out.
     socket.chmod(0o600)

@@ -88,11 +88,13 @@ class Link(asyncio.Protocol):
         if self._closed:  # the dispatcher has stopped since it was accepted
             self._transport.abort()
             return
+        # Above it asyncio calls `pause_writing`, and then we do not read either.
         self._transport.set_write_buffer_limits(high=UNREAD_BYTES)
         loop = asyncio.get_running_loop()
         self._hello_timer = loop.call_later(HELLO_TIMEOUT_S, self._refuse_silent_peer)
 
     def data_received(self, data: bytes) -> None:
+        # We have closed the link; what still comes is dropped.
         if self._transport is None:
             return
         try:
@@ -100,6 +102,7 @@ class Link(asyncio.Protocol):
             self._deliver(bodies)
         except channel_errors.MalformedFrame as error:
             self.refuse("Malformed", str(error), retry=False)
+        # Also after an error: what came before the broken frame was handled.
         self._owner.batch_ended(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -114,6 +117,7 @@ class Link(asyncio.Protocol):
 
     def open(self) -> None:
         """Deliver what the peer sent before it joined, and everything that follows."""
+        # It was closed while its greeting was being written.
         if self._transport is None:
             return
         self.is_open = True
@@ -147,6 +151,7 @@ class Link(asyncio.Protocol):
             transport.write(data)
             if transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
                 log.warning("link closed: its peer does not read", extra={"link": self.number})
+                # `close` would wait for the buffer to drain, which is what does not happen.
                 transport.abort()
 
     def write_all(self, sent: Iterable[frames.Sent]) -> None:
@@ -171,6 +176,7 @@ class Link(asyncio.Protocol):
         """Close after everything written was sent; if the connection is not made yet, as soon as it
         is.
         """
+        # For a connection that is accepted but not made: `connection_made` aborts it.
         self._closed = True
         transport, self._transport = self._transport, None
         if transport is not None:
@@ -189,6 +195,7 @@ class Link(asyncio.Protocol):
     def _deliver(self, bodies: list[bytes]) -> None:
         try:
             for at, body in enumerate(bodies):
+                # A handler may have closed the link at an earlier frame of the same read.
                 if self._transport is None:
                     return
                 if self.is_open:
@@ -199,6 +206,7 @@ class Link(asyncio.Protocol):
                     # Frames in the same read as the Hello: kept until the peer is authenticated.
                     self._backlog += bodies[at:]
                     return
+        # A bug of ours: only this link is closed, and its peer comes back.
         except errors.IllegalTransition as error:
             log.exception("the machine refused a move", extra={"link": self.number})
             self.refuse("Internal", str(error).split("\n", 1)[0], retry=True)
@@ -211,6 +219,7 @@ class Link(asyncio.Protocol):
         """
         self.hello = message
         self._decode = _DECODERS[type(message)]
+        # A peer that is not authenticated cannot fill our memory.
         self.pause_reading("hello")
         self._owner.hello(self, message)
 

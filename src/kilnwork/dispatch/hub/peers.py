@@ -90,6 +90,7 @@ class Peers:
 
     def new_link(self) -> links.Link:
         """Return the protocol for one more connection, whatever listener it comes from."""
+        # Never used twice: what is still queued for a closed link reaches no other peer.
         self._numbers += 1
         link = links.Link(self, self._numbers)
         self._links[link.number] = link
@@ -107,6 +108,7 @@ class Peers:
         """
         self._numbers += 1
         link = executor_links.ExecutorLink(self._numbers, self._core, self._logs)
+        # Before the input: its batch has the first instructions for this link.
         self._delivery.executors[link.number] = receive
         self._core.apply(inputs.JoinExecutor(link.number, executor, capacity))
         await self._core.flush()
@@ -119,12 +121,14 @@ class Peers:
     def batch_ended(self, link: links.Link) -> None:
         """Acknowledge output, and pause reading while too much waits for the disk."""
         self._agents.batch_ended(link)
+        # After the whole read: what was read is in memory anyway.
         if self._core.overloaded:
             link.pause_reading("overloaded")
             self._paused.append(link)
 
     def closed(self, link: links.Link) -> None:
         """Handle a closed connection. The peer may come back; until then its attempts stay."""
+        # Before the input, so that no batch of it is encoded for this link.
         self._links.pop(link.number, None)
         self._agents.link_closed(link)
         try:
@@ -139,6 +143,7 @@ class Peers:
         if self._agents.has_waiters:
             for task in batch.finals:
                 self._agents.ended(task.id)
+        # Any commit makes room; a link that is still too fast is paused again after its next read.
         if self._paused:
             paused, self._paused = self._paused, []
             for link in paused:
@@ -146,6 +151,7 @@ class Peers:
 
     def dismiss(self, why: str) -> None:
         """Tell peers that no dispatcher will follow soon, so that they do not wait for one."""
+        # What is stored is confirmed, so that a peer does not report it as lost.
         self._delivery.confirm()
         for link in list(self._links.values()):
             link.refuse(messages.LEAVING, why, retry=False)
@@ -153,6 +159,7 @@ class Peers:
     def disconnect(self) -> None:
         """Close all links, including those still to come; respond to no more requests."""
         self._disconnected = True
+        # Their timers would respond on links that are closed.
         self._agents.clear()
         self._delivery.confirm()
         for link in list(self._links.values()):
@@ -160,6 +167,7 @@ class Peers:
 
     def _join_attempt(self, link: links.Link, hello: messages.AttemptHello) -> links.Receive:
         """Let the sidecar or the call of an attempt join, if the task is in its namespace."""
+        # The token was checked for the namespace of the Hello, which the sender chose.
         task = self._core.machine.task(hello.ref.task)
         if task is not None and task.namespace != hello.namespace:
             message = f"task {ids.task_text(task.id)} is not of namespace {hello.namespace}"
@@ -173,4 +181,5 @@ class Peers:
         # The peer may have gone while its token was checked.
         if link.number in self._links:
             self.greeted += isinstance(message, messages.DriverHello)
+            # Set before the machine's batch opens the link, which delivers at once.
             link.receive = self._joins[type(message)](link, message)

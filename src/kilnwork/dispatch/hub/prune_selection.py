@@ -55,6 +55,7 @@ class PruneSelection:
                 break
             if not self._may_go(run):
                 continue
+            # Rows are in order of creation, so its children may follow in this loop.
             self._gone.add(run.task)
             self._size_bytes += run.size_bytes + printed.get(run.task, 0)
             if self._left is not None:

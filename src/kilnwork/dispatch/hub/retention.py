@@ -85,6 +85,7 @@ class Retention:
             await asyncio.sleep(retention_clock.SAMPLE_S)
             if self._ages.sample():
                 await self.save_time()
+            # In each round: there may be room on the disk now.
             self._logs.mark()
             if self._collector is not None:
                 self._collector.sample()
@@ -95,6 +96,7 @@ class Retention:
             try:
                 await self.forget_all(pause_s=PAUSE_S)
                 await self.collect()
+            # The hub stops in order; after what is caught below the next round may succeed.
             except errors.HubStopped:
                 return
             except Exception:
@@ -160,6 +162,7 @@ class Retention:
                     log.info("old tasks forgotten", extra={"tasks": len(found)})
                 if len(runs) < BATCH:
                     break
+                # By row, not by offset: rows are deleted meanwhile.
                 above = runs[-1].row
                 await asyncio.sleep(pause_s)
         return selection.chosen
@@ -177,6 +180,7 @@ class Retention:
             self._core.apply(inputs.Forget(tasks))
             await self._core.flush()
         if self._collector is not None:
+            # After the rows are gone: until then the blobs are in use.
             self._collector.release(digests)
 
     def refusal(self, row: task_rows.TaskRow) -> str:
@@ -188,6 +192,7 @@ class Retention:
             return f"task {name} is an object: delete that"
         memory = self._core.machine.memory
         parent = None if row.parent is None else memory.tasks.get(row.parent)
+        # A new attempt of it would make this child again.
         if parent is not None:
             return f"the parent of task {name} is {parent.state} and may ask for it again"
         if row.task in prune_selection.needed_by(memory.tasks.values()):

@@ -50,9 +50,11 @@ class RetryRequests:
         """Carry out the request of a submitter in that namespace. Raises `RunRefused`."""
         row = self._core.reader.task_row(message.task)
         if row is not None and row.namespace != namespace:
+            # As if it did not exist: its name alone would say something about another namespace.
             row = None
         if row is None:
             raise errors.RunRefused(restore.rerun_refusal(None, force=False))
+        # Sent again after a reconnect: the run that it asked for is going on.
         if message.started and not api_task.State(row.state).final:
             return
         if row.declared:
@@ -66,12 +68,13 @@ class RetryRequests:
         """Run the failed tasks around a task again, as `Hub.retry_failed`."""
         self._core.check()
         namespace = self._row(task).namespace
+        # What has failed since is left out; what runs again since is found out below.
         needs = await asyncio.to_thread(self._core.reader.failed_dependents, namespace)
-        # from here on without a pause: what is read stays true until it is applied
+        # From here on without an await: what is read stays true until it is applied.
         plan = failed_graph.plan(
             self._row(task), self._core.reader.task_row, failed_graph.dependents_of(needs)
         )
-        # children have the source of their parents
+        # Children have the source of their parents.
         sources = {row.source: row for row in plan.rows if row.source and row.parent is None}
         for source, row in sources.items():
             if self._is_of_job(source):

@@ -160,6 +160,7 @@ class Submitters:
         self._core.apply(request)
 
     def _cancel(self, link: links.Link, message: messages.Cancel) -> None:
+        # The machine leaves out tasks of other namespaces.
         self._core.apply(inputs.CancelTasks(link.number, message.tasks, message.recursive))
 
     def _retry(self, link: links.Link, message: messages.Retry) -> None:
@@ -180,8 +181,10 @@ class Submitters:
         except errors.HubStopped:
             return
         if not refusal:
+            # Not before: the old run is over, so watching it would push its result at once.
             watched = calls.Watched(message.number, message.task)
             self._watch(link, messages.Watch((watched,)))
+        # After the Watch is applied; its result goes with a later batch, so this arrives first.
         link.write_all([messages.Retried(message.number, refusal)])
 
     def _prune(self, link: links.Link, message: messages.Prune) -> None:
@@ -220,11 +223,13 @@ class Submitters:
                 ends = tuple(map(_bounded, ends))
                 break
         request = inputs.CallsEnded(link.number, message.serial, ends)
+        # Without an await up to `apply`, as in `_submit`.
         lookups = self._core.machine.lookups(request)
         if lookups is not None:
             values = self._core.reader.values(lookups.namespace, lookups.values)
             request = inputs.CallsEnded(link.number, message.serial, ends, values)
         self._core.apply(request)
+        # Most calls print nothing, and millions of them end here.
         if self._logs.remembers:
             for end in ends:
                 self._logs.forget(end.ref)

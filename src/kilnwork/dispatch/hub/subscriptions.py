@@ -81,6 +81,7 @@ class Subscriptions:
         """Publish the changes of a stored batch."""
         if not self._subscriptions:
             return
+        # A copy: a subscriber may end its subscription when it is called.
         for tasks, on_changes in tuple(self._subscriptions):
             changes = of_batch(batch, tasks)
             if changes:
@@ -89,6 +90,7 @@ class Subscriptions:
 
 def of_batch(batch: instructions.Batch, tasks: Container[ids.TaskId]) -> list[Change]:
     """Return the changes in a batch that concern some tasks."""
+    # A record may have ended since the batch was taken: that end is not stored yet.
     ended = set(batch.finals)
     return [
         of_record(task)

@@ -41,6 +41,7 @@ class TaskViews:
             return None
         stored = self._core.reader.view(row, seq=self._numbers.number(task))
         record = self._core.machine.task(task)
+        # A final one is kept by `_keep`, which bounds how many there are.
         if record is not None and record.followed and not stored.state.final:
             self._stored[task] = stored
         return views.with_current_facts(stored, record)
@@ -68,8 +69,10 @@ class TaskViews:
         if batch.forgotten:  # children that are deleted are not named
             self._stored.clear()
             self._ended.clear()
+        # All that may be stale is dropped before what was written is kept.
         for task in batch.dirty:
             self._drop(task.id)
+            # Its view counts its children.
             if task.parent is not None:
                 self._drop(task.parent.task)
         for past in batch.released:

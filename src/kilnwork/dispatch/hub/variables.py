@@ -76,6 +76,7 @@ class Variables:
         """Read the values and respond, unless the attempt or its link ends before."""
         for failures in itertools.count():
             await asyncio.sleep(RETRY.delay_s(failures))
+            # In each round: reading may take minutes, and the attempt may have ended.
             task = self._core.machine.held_by(link.number, message.ref)
             if task is None:
                 return
@@ -128,6 +129,7 @@ class Variables:
         if cached is not None:
             return cached[1]
         data = await reader.read(namespace, source)
+        # A missing one is not kept, so that it is found as soon as someone makes it.
         if data is not None:
             self._read[namespace, source] = (now + KEPT_S, data)
         return data

@@ -84,6 +84,7 @@ def _named(name: str, column: Column) -> Column:
 
 def pick(declared: Iterable[Column], names: str) -> tuple[Column, ...]:
     """Return the columns with these names, in the order of the names."""
+    # Not by filtering: the order is that of the values in a statement.
     by_name = {column.name: column for column in declared}
     return tuple(by_name[name] for name in names.split())
 
@@ -131,7 +132,9 @@ def unchanged_check(
     """Return a function that says whether a new call's changeable columns are still as first
     written.
     """
+    # Only its defaults are read, so the fields that must be given may be None.
     initial = record(**dict.fromkeys(_required(record)))
+    # A dict, not a set: each condition once, in the order of the columns.
     conditions = dict.fromkeys(
         f"task.{column.name} == {getattr(initial, column.name)!r}"
         if column.unchanged is None
@@ -151,6 +154,7 @@ def _function(parameters: str, body: str, scope: Mapping[str, object]) -> Callab
     used = sorted(set(_LOCALS.findall(body))) if parameters == "task" else []
     lines = [f"{name} = task.{name}" for name in used] + [body]
     source = f"def made({parameters}):\n    " + "\n    ".join(lines)
+    # A copy: `exec` adds names of its own.
     space: dict[str, Any] = dict(scope)
     exec(source, space)  # noqa: S102 - of the declaration alone, as dataclasses do
     made: Callable[..., Any] = space["made"]

@@ -59,6 +59,7 @@ def plan(
     dependents: Mapping[ids.TaskId, list[ids.TaskId]],
 ) -> Plan:
     """Return what runs again when the failed task `start` is retried."""
+    # Each row is looked at from several sides; reading it once also gives all sides the same row.
     row_of = functools.cache(row_of)
     failed = _connected(start, row_of, dependents)
     now = _without_waiting(start, failed)
@@ -79,6 +80,7 @@ def reruns(plan: Plan, reader: port.TaskReader) -> list[inputs.Rerun]:
         values = reader.values(row.namespace, row.needed)
         family = None
         if row.parent is not None and parent_in(row, rows):
+            # Attempt 0: no attempt of the new run has requested the child yet.
             family = attempts.AttemptRef(row.parent, rows[row.parent].run + 1, 0)
         again.append(restore.rerun(row, values, earlier=reader.earlier(row), family=family))
     return again
@@ -103,6 +105,7 @@ def _connected(
             around.append(row.parent)
         for task in around:
             found = None if task in failed else row_of(task)
+            # Ids of another namespace are unknown here, as they are to the tasks themselves.
             if found is not None and has_failed(found) and found.namespace == row.namespace:
                 failed[task] = found
                 front.append(found)
@@ -138,11 +141,13 @@ def _without_waiting(start: task_rows.TaskRow, failed: Rows) -> set[ids.TaskId]:
 
     A child of a Task object always waits: the next run of that object does not exist yet.
     """
+    # What was named, and what no failed parent could request.
     front = [row for row in failed.values() if row is start or not parent_in(row, failed)]
     front += [
         failed[task]
         for row in failed.values()
         for task in _needed(row)
+        # Results that go to another family, which has no way to request that child.
         if task in failed and failed[task].parent not in (row.parent, row.task)
     ]
     now = set[ids.TaskId]()
@@ -151,6 +156,7 @@ def _without_waiting(start: task_rows.TaskRow, failed: Rows) -> set[ids.TaskId]:
         if row.task in now or row.declared or _below_object(row, failed):
             continue
         now.add(row.task)
+        # A child that runs now must belong to a new run of its parent.
         wanted = [row.parent] if row.parent is not None and parent_in(row, failed) else []
         wanted += [task for task in _needed(row) if not _is_child(task, row, failed)]
         front += [failed[task] for task in wanted if task in failed]
@@ -176,12 +182,14 @@ def _ordered(tasks: set[ids.TaskId], failed: Rows) -> Iterator[task_rows.TaskRow
     """
     done = set[ids.TaskId]()
     for first in sorted(tasks, key=lambda task: failed[task].row):
+        # A stack of its own: chains may be deeper than Python's recursion limit.
         stack: list[tuple[ids.TaskId, bool]] = [(first, False)]
         while stack:
             task, ready = stack.pop()
             if ready:
                 yield failed[task]
             elif task not in done:
+                # When it is first reached, not when it is yielded: so a cycle ends.
                 done.add(task)
                 row = failed[task]
                 before = [*_parent(row), *_needed(row)]

@@ -114,11 +114,13 @@ class MemoryStore(row_reader.RowReader):
         for row, attempt, data in batch.outputs:
             self._outputs.setdefault(row, {})[attempt] = data
         for task in batch.dirty:
+            # Only once: the record itself is kept, so later changes show without a write.
             if not task.stored:
                 task.stored = task.state
                 self._add(task)
         for parent, earlier, run in batch.taken_over:
             self._take_over(parent, earlier, run)
+        # After `dirty`: a task may begin and end in one batch.
         for task in batch.finals:
             self._end(task)
         for namespace, key, reusable, finished in batch.cached:
@@ -127,6 +129,7 @@ class MemoryStore(row_reader.RowReader):
         self._released.update(batch.released)
         for forgotten in batch.forgotten:
             self._drop(forgotten)
+        # May leave it below 0: children of unfinished parents are set aside and not dropped.
         while self._left < 0 and self._order:
             self._make_room()
         done(
@@ -163,6 +166,7 @@ class MemoryStore(row_reader.RowReader):
     def cached_result(self, namespace: str, key: bytes) -> inputs.CachedResult | None:
         task, finished = self._cached.get((namespace, key), (None, 0.0))
         value = None if task is None else self.values(namespace, (task,)).get(task)
+        # It may have been dropped, or have run again since and failed.
         if value is None or value.state is not api_task.State.SUCCESS:
             return None
         return inputs.CachedResult(value.task, value.payload, finished)
@@ -178,6 +182,7 @@ class MemoryStore(row_reader.RowReader):
     def failed_dependents(self, namespace: str) -> list[tuple[ids.TaskId, tuple[ids.TaskId, ...]]]:
         return [
             (task.id, task.needs)
+            # A copy: this is called in a thread, while the loop changes the dict.
             for task in list(self._tasks.values())
             if task.needs and task.namespace == namespace and _has_failed(task)
         ]
@@ -226,6 +231,7 @@ class MemoryStore(row_reader.RowReader):
         for number, task in lookups.calls:
             ended = self._ended.get(task)
             same = self._tasks.get(task) if ended is None else _record(ended)
+            # As in `RowReader`: the very call that was sent before counts.
             found[number] = same or found.get(number)
         return {
             number: self._call_of(task)
@@ -274,6 +280,7 @@ class MemoryStore(row_reader.RowReader):
         """Return which of these blobs a task refers to, by going through all tasks."""
         used = set[bytes]()
         templates = set[records.Template]()
+        # As in `failed_dependents`: this is called in a thread.
         for task in list(self._tasks.values()):
             _use(used, task.arguments)
             _use(used, task.result)
@@ -310,6 +317,7 @@ class MemoryStore(row_reader.RowReader):
 
     def _add(self, task: records.Task) -> None:
         self._tasks[task.id] = task
+        # A run after a success: the task is shown by its newest run.
         if self._ended:
             self._ended.pop(task.id, None)
         if task.child_key is None:
@@ -333,6 +341,7 @@ class MemoryStore(row_reader.RowReader):
             size += OVERHEAD + len(task.arguments.data) + task.values_bytes
         self._order.append((task.id, size))
         self._left -= size
+        # Its children were set aside until now.
         if self._wanted:
             self._order += self._wanted.pop(task.id, ())
 
@@ -340,6 +349,7 @@ class MemoryStore(row_reader.RowReader):
         """Give the children of an earlier run to another run."""
         family = self._children.pop((parent, earlier), {})
         for child in family.values():
+            # `families.take_over` has given unfinished children their new parent already.
             if child.parent is None or child.parent.run == earlier:
                 child.parent = attempts.AttemptRef(parent, run, 0)
         self._children[parent, run] = family | self._children.get((parent, run), {})
@@ -347,6 +357,7 @@ class MemoryStore(row_reader.RowReader):
     def _make_room(self) -> None:
         """Drop the oldest finished tasks; a child is kept until its parent has finished."""
         task, size = entry = self._order.popleft()
+        # None: a call in its short form, or one that is gone already.
         record = self._tasks.get(task)
         if record is not None and record.parent is not None:
             parent = self._tasks.get(record.parent.task)
@@ -359,6 +370,7 @@ class MemoryStore(row_reader.RowReader):
 
     def _drop(self, task: ids.TaskId) -> None:
         cached = self._cache_keys.pop(task, None)
+        # A newer success may have taken the key.
         if cached is not None and self._cached[cached][0] == task:
             del self._cached[cached]
         ended = self._ended.pop(task, None)
@@ -379,6 +391,7 @@ class MemoryStore(row_reader.RowReader):
                 del self._keys[dropped.namespace, key]
             return
         family = self._children.get((dropped.parent.task, dropped.parent.run))
+        # Another child may have taken the key since.
         if family is not None and family.get(key) is dropped:
             del family[key]
 

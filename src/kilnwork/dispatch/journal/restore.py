@@ -59,6 +59,7 @@ def restore(mem: memory.Memory, saved: port.Saved, values: Values, now: inputs.M
             task.family = own
         parent_ref = row.parent_ref
         if parent_ref is not None and row.child_key is not None:
+            # `families` covers every parent that has an unfinished child.
             siblings = sizes[parent_ref.task, parent_ref.run]
             families.adopt(siblings, task, parent_ref, child_key=row.child_key)
         mem.index_key(task)
@@ -90,6 +91,7 @@ def _templates(mem: memory.Memory, saved: port.Saved) -> dict[int, records.Templ
     for row, namespace, encoded in saved.templates():
         try:
             spec = task_rows.decode_spec(encoded)
+        # Another version wrote it; the tasks of other templates start nevertheless.
         except msgspec.MsgspecError as error:
             extra = {"template": row, "error": str(error)}
             log.warning("a template of the journal cannot be read", extra=extra)
@@ -108,6 +110,7 @@ def _fail_unreadable(mem: memory.Memory, task: records.Task, now: inputs.Moment)
 
 
 def _count(family: records.Family, state: str, number: int) -> None:
+    # Children in any state: those that are over are not in memory.
     family.total += number
     if state == _S.SUCCESS.value:
         family.succeeded += number
@@ -130,15 +133,18 @@ def _task(
         row.shown_name if template is None else row.name or "",
         mem.cluster(row.namespace, row.cluster),
         bool(row.declared),
+        # In place of one that cannot be read, so that the report of a worker finds a record.
         spec or api_task.TaskSpec(cluster_name=row.cluster, run=row.run),
         inputs=row.inputs,
         state=api_task.State(row.state),
         attempt_state=None if attempt_state is None else transitions.AttemptState(attempt_state),
     )
+    # It has a row: without this its next change would be written and counted as a new task.
     task.stored = task.state
     task_rows.restore(task, row)
     task.usage = row.usage
     task.template = template
+    # A Task object that is a call has its spec on its own row, and shares only the template.
     if template is None:
         mem.prepare(task)
     mem.tasks[task.id] = task
@@ -165,6 +171,7 @@ def _resume(
     if task.held:
         _hold(mem, task, row, now)
         return
+    # Otherwise the next update of the row would remove the worker from it.
     if row.worker is not None:  # it ran the newest attempt, which is over
         task.worker = mem.workers.get(row.session or b"") or _worker(mem, row)
     if task.delegate is not None:
@@ -187,21 +194,26 @@ def _hold(
     session = row.session or b""
     worker = mem.workers.get(session)
     if worker is None:
+        # A record for the session that is expected; `workers.join` finds it.
         worker = _worker(mem, row)
         worker.from_before = True
         mem.workers[session] = worker
         worker.cluster.workers[session] = worker
+        # Executors of the manager hold no lease: they join again as soon as the manager is up.
         if not worker.cluster.is_executor or task.spec.executor in api_task.OUTSIDE:
+            # An earlier dispatcher may have granted longer leases than this one does.
             worker.lease_until = now.mono + mem.longest_lease_s
             mem.set_timer(worker.lease_until, memory.Timer.LEASE, worker)
     task.worker = worker
     workers.expect(worker, task)
     lifecycle.watch_running(mem, task, now)
+    # The intent is not stored: state and reason tell it.
     if task.state is _S.KILLING:
         task.intent = records.Intent.KILL
     else:
         task.intent = _INTENTS.get(task.reason, records.Intent.NONE)
     if task.intent is not records.Intent.NONE:
+        # For the timers: the message follows when its worker has joined.
         completion.send_stop(mem, task, now)
 
 
@@ -270,6 +282,7 @@ def rerun(
         needs=row.needed,
         values=values,
         parent=family or row.parent_ref,
+        # Outside a family the key of a child would be taken for one that a driver gave.
         key=row.child_key if row.parent is None or family else None,
         source=row.source or b"",
         digest=row.digest,

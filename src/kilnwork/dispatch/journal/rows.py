@@ -112,9 +112,11 @@ def of_batch(batch: instructions.Batch) -> Rows:
     )
     for template in batch.templates:
         _add_template(rows, template)
+    # Before the loop, which sets `stored`.
     rows.moves, rows.moved = state_moves(batch.dirty)
     for task in batch.dirty:
         of_call = task.template
+        # As `Task.has_template_spec`, without its cost: nearly every task of a batch comes here.
         if of_call is not None and task.spec is of_call.spec:
             _add_call(rows, task)
             if task.shown and is_whole_view(task):
@@ -128,6 +130,7 @@ def of_batch(batch: instructions.Batch) -> Rows:
             _use(rows, task.row, task.result)
         if task.stored is None and task.run > 1:
             rows.reruns.append((task.id, task.run, task.row))
+        # Before the commit: batches are written in order, and after one that fails comes no other.
         task.stored = task.state
     return rows
 
@@ -147,6 +150,7 @@ def _worker(worker: records.Worker) -> tuple[Value, ...]:
 
 def _add_template(rows: Rows, template: records.Template) -> None:
     rows.templates.append((template.row, template.cluster.key[0], _encode(template.spec)))
+    # Negative: rows of tasks and of templates refer to blobs in one table.
     rows.blobs += [(digest, -template.row) for digest in shipped(template.spec)]
 
 
@@ -162,6 +166,7 @@ def _use(rows: Rows, row: int, payload: attempts.Payload | None) -> None:
     """Record that a row needs the blobs that a payload is or refers to."""
     if payload is None:
         return
+    # It is a blob itself; `blobs` are those to which its value refers.
     if payload.digest is not None:
         rows.blobs.append((payload.digest, row))
     rows.blobs += [(digest, row) for digest in payload.blobs]
@@ -200,8 +205,10 @@ def _add_call(rows: Rows, task: records.Task) -> None:
         _use(rows, task.row, arguments)
         if arguments is not None and len(arguments.data) > task_rows.MAX_ROW_ARGUMENTS:
             rows.arguments += (task.row, arguments.data)
+        # The narrow statement has no columns for an end, which a cached result is at once.
         if state is not _PENDING and state is not _STAGING:
             _add_update(rows, task)
+    # `unchanged`: a column that no narrow statement names would keep an old value.
     elif state is _SUCCESS and task.intent is _NO_INTENT and task_rows.unchanged(task):
         rows.finished += task_rows.finished_values(task)
     elif (
@@ -233,6 +240,7 @@ def state_moves(tasks: Iterable[records.Task]) -> tuple[list[Move], list[int]]:
     before = after = None
     for task in tasks:
         stored, state = task.stored, task.state
+        # A change that leaves the state changes no count.
         if stored is state:
             continue
         rows.append(task.row)
@@ -279,6 +287,7 @@ def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     for number in numbers:
         first, last = found[-1] if found else (0, 0)
+        # Tasks that end together were mostly submitted together, so there are few ranges.
         if found and number == last + 1:
             found[-1] = (first, number)
         else:

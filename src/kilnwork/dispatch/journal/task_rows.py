@@ -86,6 +86,7 @@ class TaskRow(NamedTuple):
     name: Annotated[
         str | None,
         _C(
+            # The length first: it spares most tasks the text of their id.
             "task.name if task.name and (task.declared or len(task.name) != TEXT_LENGTH"
             " or task.name != task_text(task.id)) else None",
             restored=False,

@@ -56,6 +56,8 @@ SPARE_SLOT_S = 1.0
 def assign(mem: memory.Memory, now: inputs.Moment) -> None:
     """Assign waiting tasks to workers and slots, in every cluster where something changed."""
     if not mem.closing:
+        # A copy: reservations touch their clusters. What they add is cleared below, since taking
+        # slots makes no room.
         for cluster in list(mem.starved):
             workers = [worker for worker in cluster.eligible if worker.ready]
             if not workers:
@@ -102,6 +104,7 @@ def _assign_to_executors(
     earlier.
     """
     queue = cluster.queue
+    # Nothing is queued in an executor's process: whichever is free first takes the next.
     free = [worker for worker in workers if worker.slots > worker.busy]
     if not free or not len(queue):
         return
@@ -129,6 +132,7 @@ def _choose(
 
     def rank(worker: records.Worker) -> tuple[int, float, float]:
         liked = sum(worker.labels.get(key) == value for key, value in preferred.items())
+        # By share, so that a small worker and a large one fill up evenly.
         return liked, 1 - worker.busy / worker.slots, entropy.random()
 
     return max(free, key=rank)
@@ -217,6 +221,7 @@ def _begin(
         mem.batch.workers.append(worker)
     task.worker = worker
     task.reserved = now.wall
+    # A first attempt has these values from the start.
     if task.attempt > 1:
         task.observed = None
         task.placed = ""
@@ -315,6 +320,7 @@ def _open_slots(
         name = mem.entropy.randbytes(16)
         slot = reservations.add(mem, best, name)
         mem.send(instructions.OpenSlot(best.link, name))
+        # An agent that can open none says so; this is for one whose report never comes.
         mem.set_timer(now.mono + mem.lease_s, memory.Timer.RETURN, slot, attempt=slot.terms)
 
 
@@ -359,6 +365,7 @@ def _take_back(
             queued = len(slot.held) - len(slot.stack) - 1
             if queued <= most or not slot.link or slot.take_back_sent:
                 continue
+            # Calls of another queue may not be allowed on all of these workers.
             if (cluster.queues or cluster.base) and not _is_all_of(cluster, slot):
                 continue
             if _is_blocked(slot) or (idle and _is_worth_moving(slot, queued)):
@@ -401,6 +408,7 @@ def end_spares(mem: memory.Memory, worker: records.Worker) -> None:
 def kill(mem: memory.Memory, slot: records.Slot) -> None:
     """Ask the agent to kill a slot; `SlotGone` is the proof of its end."""
     stop_assigning(mem, slot)
+    # An agent that is away gets the message when it is back (`workers._resume_slots`).
     if slot.worker.link:
         mem.send(instructions.KillSlot(slot.worker.link, slot.id))
 

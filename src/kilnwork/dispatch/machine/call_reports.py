@@ -34,6 +34,7 @@ WEIGHT = 0.2
 
 def handle_ends(mem: memory.Memory, item: inputs.CallsEnded, now: inputs.Moment) -> None:
     """Handle the report that attempts have ended."""
+    # For late reports as well: without it they would be sent again on each new link.
     mem.batch.acknowledged[item.link] = item.serial
     slot = mem.slot_links.get(item.link)
     if slot is None:
@@ -44,6 +45,7 @@ def handle_ends(mem: memory.Memory, item: inputs.CallsEnded, now: inputs.Moment)
         ref = end.ref
         task = held.get(ref.task)
         if task is None or task.attempt != ref.attempt or task.run != ref.run:
+            # Not held any more: the attempt was abandoned, and this proves that it is over.
             workers.prove(mem, slot.worker, ref)
         elif end.ending is _SUCCEEDED and task.intent is _NO_INTENT and end.delegate is None:
             _learn(task, end)
@@ -51,6 +53,7 @@ def handle_ends(mem: memory.Memory, item: inputs.CallsEnded, now: inputs.Moment)
             if task.waiting or task.in_place or task.family is not None:
                 completion.conclude(mem, task, _outcome(end), now)
             else:
+                # What `reservations.release_attempt` does; the slot's count follows the loop.
                 del held[ref.task]
                 _succeed(mem, task, end, now)
         else:
@@ -81,6 +84,7 @@ def _conclude(
     now: inputs.Moment,
 ) -> None:
     completion.conclude(mem, task, _outcome(end), now)
+    # `conclude` decides whether the task delegates: it may have been killed instead.
     if end.delegate is not None and task in mem.delegating:
         known = dependencies.outcome(mem, task, end.delegate)
         mem.delegating[task] = known or item.values.get(end.delegate)
@@ -101,6 +105,7 @@ def _succeed(
     unreported = task.attempt_state is _RESERVED
     mem.move_attempt(task, _OVER, state=_SUCCESS)
     wall, reserved = now.wall, task.reserved
+    # Its clock may differ from ours: never before the reservation nor after now.
     if unreported:
         started = min(wall, end.started)
         if reserved is not None and started < reserved:
@@ -146,7 +151,9 @@ def handle_returns(mem: memory.Memory, item: inputs.CallsReturned, now: inputs.M
     slot = mem.slot_links.get(item.link)
     if slot is None:
         return
+    # Even if the report is empty: then there was nothing left to return.
     slot.take_back_sent = False
+    # From the last: each goes to the front of the queue, so they keep their order.
     for ref in reversed(item.refs):
         task = slot.held.get(ref.task)
         if task is not None and task.ref == ref and task.attempt_state is _RESERVED:

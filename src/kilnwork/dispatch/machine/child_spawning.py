@@ -31,7 +31,7 @@ def spawn(mem: memory.Memory, item: inputs.Spawn, now: inputs.Moment) -> None:
     if refusal or parent is None:
         _respond(mem, item, 409, message=refusal)
         return
-    # an attempt that asks for a child runs, though its executor may not have seen it yet
+    # An attempt that asks for a child runs, though its executor may not have seen that yet.
     lifecycle.start(mem, parent, now, at=now.wall)
     family = families.of_run(parent)
     known = family.members.get(item.child_key)
@@ -43,10 +43,12 @@ def spawn(mem: memory.Memory, item: inputs.Spawn, now: inputs.Moment) -> None:
         if found.to_be_retried:
             _make_again(mem, parent, family, item, found, now)
         elif known is not None and known.parent != item.parent:
+            # Requested by this attempt now: its success must not kill it as not requested.
             known.parent = item.parent
             mem.mark(known)
         mem.send(instructions.Respond(item.link, item.serial, 200, found.task, item.warning))
         return
+    # A request of the same attempt, not of an earlier one: that attempt contradicts itself.
     if found.requested_by == item.parent.attempt:
         _respond(mem, item, 409, message=_key_conflict(item))
         return
@@ -65,6 +67,7 @@ def _refusal(
         return f"attempt {item.parent} is over, or is not the newest of its task"
     if not itself and (parent.worker is None or mem.links.get(item.link) is not parent.worker):
         return f"attempt {item.parent} does not run on this worker"
+    # A kill has ended its children already: one made now would be left running.
     if parent.intent is not records.Intent.NONE:
         return f"attempt {item.parent} is being stopped ({parent.reason})"
     return ""
@@ -160,6 +163,7 @@ def replace(
     """End the child of an earlier attempt: the parent now requests a different one under the same
     key.
     """
+    # Otherwise only the journal has that child, and it is over.
     if known is not None:
         message = f"attempt {parent.attempt} of its parent asked for another child instead"
         completion.kill(mem, known, now, reason=_R.REPLACED, message=message)

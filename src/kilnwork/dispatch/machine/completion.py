@@ -57,6 +57,7 @@ def stop(
         return
     task.intent = intent
     if not task.held:
+        # False is left from an earlier attempt that was abandoned and may still run.
         proven = task.stopped is not False
         _conclude_stopped(mem, task, now, reason=reason, message=message, proof=proven)
         return
@@ -77,8 +78,10 @@ def send_stop(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> Non
     if task.slot is not None:
         if task.slot.link:
             mem.send(instructions.StopCall(task.slot.link, task.ref, reason))
+        # Without a link too: the agent can kill the slot while that is cut off.
         mem.set_timer(now.mono + grace, memory.Timer.GRACE, task, attempt=task.attempt)
-        mem.touch(task.cluster)  # what is queued behind it had better run elsewhere
+        mem.touch(task.cluster)  # what is queued behind it may run elsewhere
+    # A call of a worker that no slot has claimed since a restart is stopped in `slots._claims`.
     elif (
         (task.template is None or task.cluster.is_executor)
         and task.worker is not None
@@ -127,6 +130,7 @@ def conclude(
     if outcome.ending is attempts.Ending.SUCCEEDED:
         _succeed(mem, task, outcome, now)
         return
+    # A success needs no row of its own: no other attempt follows, so the task has it.
     _remember(mem, task, outcome, now)
     if task.intent is not _I.NONE:
         _conclude_intent(mem, task, outcome, now)
@@ -181,6 +185,7 @@ def _succeed(
         task.delegate = outcome.delegate
         task.reason = _R.DELEGATED
         task.message = f"its outcome is that of {ids.task_text(outcome.delegate)}"
+        # `call_reports` may put in what the journal knows; `dependencies.settle` links it.
         mem.delegating[task] = None
         if task.family is not None:
             _kill_unrequested(mem, task, task.family, now)
@@ -212,6 +217,7 @@ def _wait_again(
 ) -> None:
     mem.move(task, _S.PENDING)
     task.reason, task.message = _R.TAKEN_BACK, message
+    # The timer may have come while an attempt was reserved; it is not set a second time.
     if _waited_too_long(task, now):
         stop_pending(mem, task, now)
     else:
@@ -268,6 +274,7 @@ def _conclude_intent(
         _fail(mem, task, timed_out, now)
         return
     failed_itself = outcome.ending is attempts.Ending.FAILED
+    # It failed for good before it read the kill, which is what a user wants to know.
     if task.intent is _I.KILL and failed_itself and not _would_retry(task, outcome):
         task.failures += 1
         _finish_failed(mem, task, outcome, now)
@@ -317,6 +324,7 @@ def _would_retry(task: records.Task, outcome: attempts.Outcome) -> bool:
 def _fail(
     mem: memory.Memory, task: records.Task, outcome: attempts.Outcome, now: inputs.Moment
 ) -> None:
+    # Without proof the attempt may still run, and the next would run beside it.
     retried = outcome.proof and _would_retry(task, outcome)
     task.failures += 1
     if not retried:
@@ -347,6 +355,7 @@ def _lose(
     """Handle a loss that is not the task's fault; it counts unless the attempt never ran or is
     excused.
     """
+    # Another attempt needs no proof: a worker ends what it has before its lease ends here.
     if excused and task.excused < retries.MAX_EXCUSED:
         task.excused += 1
         _wait_again(mem, task, now, message=outcome.message)
@@ -394,6 +403,7 @@ def stop_pending(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> 
     waits = views.shown_reason(task)
     if waits is not None:
         message += f": {waits[0]}: {waits[1]}"
+    # False stays: an earlier attempt was abandoned.
     if task.stopped is None:
         task.stopped = True
     finish(mem, task, now, state=_S.FAILED, reason=_R.PENDING_TIMED_OUT, message=message)
@@ -436,6 +446,7 @@ def _kill_unrequested(
         return
     # A copy: a child that has no attempt ends at once.
     for child in list(family.members.values()):
+        # Its outcome is still to become that of the parent.
         if child.id == parent.delegate:
             continue
         if child.parent is not None and child.parent.attempt < parent.attempt:
@@ -451,6 +462,7 @@ def kill(
     front = [(task, reason, message)]
     while front:
         target, why, text = front.pop()
+        # Once is enough: a task that is being killed gets no more children.
         if target.state.final or target.intent is _I.KILL:
             continue
         stop(mem, target, now, intent=_I.KILL, reason=why, message=text)

@@ -37,7 +37,7 @@ def attach(
         # A call that needs itself, or a task of another namespace, gets the same as for an unknown
         # id.
         if needed is None or needed is task or needed.namespace != task.namespace:
-            # a row that is being deleted can still be read, but not after a restart
+            # A row that is being deleted can still be read, but not after a restart.
             known = None if mem.pins.is_retiring(name) else values.get(name)
             _take(task, known or _missing(name))
         elif needed.state.final:
@@ -80,6 +80,7 @@ def _take(task: records.Task, needed: calls.Value) -> None:
 
     The first input that failed decides what becomes of the task.
     """
+    # A task that is not known counts as failed; its state here is Pending.
     if needed.state is not _S.SUCCESS and task.failed_input is None:
         task.failed_input = needed
     if task.values is None:
@@ -120,6 +121,7 @@ def _cause(needed: calls.Value) -> attempts.ErrorInfo | None:
     """
     payload = needed.payload
     if payload is not None and payload.media_type == attempts.ERROR and payload.digest is None:
+        # User code wrote it, so it may be anything, also nested beyond all bounds.
         with contextlib.suppress(msgspec.MsgspecError, RecursionError):
             info = _decode_error(payload.data)
             return info.cause if needed.reason == _R.INPUT_FAILED and info.cause else info
@@ -161,6 +163,7 @@ def _link(
 ) -> None:
     """Handle a task that has returned a future: follow that task, or take its outcome at once."""
     name = task.delegate
+    # It may have been killed since, in the same batch.
     if name is None or task.state.final:
         return
     target = mem.tasks.get(name)
@@ -187,6 +190,7 @@ def _pass_on(
 ) -> None:
     if task.state.final:
         return
+    # Before `unmet`: a task that has delegated takes no inputs any more.
     if task.delegate == outcome.task:
         _adopt(mem, task, outcome, now)
         return
@@ -219,6 +223,7 @@ def _adopt(
         state, reason = _S.FAILED, _R.INPUT_FAILED
         message = f"it returned the future of {ids.task_text(outcome.task)}: {message}"
     elif state is _S.KILLED:
+        # The table has no other way to Killed.
         mem.move(task, _S.KILLING)
         task.stopped = reason != _R.UNCONFIRMED
     completion.finish(mem, task, now, state=state, reason=reason, message=message)
@@ -241,6 +246,7 @@ def restore(mem: memory.Memory, values: Mapping[ids.TaskId, calls.Value]) -> Non
     for task in list(mem.tasks.values()):
         if task.needs:
             attach(mem, task, values)
+        # Linked by the first `settle`, after all tasks are in memory.
         if task.delegate is not None and not task.held:
             mem.delegating[task] = values.get(task.delegate)
 

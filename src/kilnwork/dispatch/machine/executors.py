@@ -46,10 +46,12 @@ def join(mem: memory.Memory, item: inputs.JoinExecutor, now: inputs.Moment) -> N
             node="",
         )
         mem.workers[name] = worker
+    # Its link from before, if it joins again within this process.
     mem.links.pop(worker.link, None)
     worker.link = item.link
     worker.slots = item.capacity
     worker.from_before = False
+    # It runs in this process, so it cannot be lost alone.
     worker.lease_until = math.inf
     worker.cluster.workers[name] = worker
     mem.links[item.link] = worker
@@ -88,6 +90,7 @@ def join_call(mem: memory.Memory, item: inputs.JoinCall, now: inputs.Moment) -> 
         namespace, cluster = item.namespace, api_task.TaskSpec().cluster_name
         mem.send(instructions.AttachPeer(link, namespace, cluster, (ref,)))
         return
+    # The end of the old connection may be noticed after the new one is made.
     for other in [number for number, known in mem.attempt_links.items() if known == ref]:
         message = "the same attempt has connected again"
         mem.send(instructions.CloseLink(other, "replaced", message))
@@ -95,7 +98,9 @@ def join_call(mem: memory.Memory, item: inputs.JoinCall, now: inputs.Moment) -> 
     mem.attempt_links[link] = ref
     mem.submitters[link] = records.Submitter(ref.task, task.namespace, link)
     mem.send(instructions.AttachPeer(link, task.namespace, task.spec.cluster_name))
+    # The process is there, whether or not the executor has seen it start.
     lifecycle.start(mem, task, now, at=now.wall)
+    # On every connection: what was sent on the last one may not have arrived.
     mem.batch.runs[link] = [(task, task.attempt)]
 
 
@@ -135,7 +140,9 @@ def observe(mem: memory.Memory, task: records.Task, item: inputs.AttemptObserved
     worker = task.worker
     if item.handover and item.handover != task.handover:
         task.handover = item.handover
+        # Stored before it is needed: after a restart the next attempt goes on with it.
         mem.batch.dirty[task] = None
     if worker is not None and item.parked != (task.id in worker.parked):
+        # It differs, so this adds or removes.
         worker.parked ^= {task.id}
         mem.touch(worker.cluster)

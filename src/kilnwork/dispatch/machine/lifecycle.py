@@ -62,6 +62,7 @@ def new_run(row: int, submission: model.Submission, cluster: records.Cluster) ->
 def admit(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
     """Admit a new run: write it, set its deadlines, and queue it for a slot."""
     task.created = now.wall
+    # One in the future, by a clock that was set back, would make its timeouts longer.
     task.pending_since = min(task.pending_since or now.wall, now.wall)
     mem.tasks[task.id] = task
     mem.prepare(task)
@@ -104,10 +105,12 @@ def enqueue(mem: memory.Memory, task: records.Task, *, front: bool = False) -> N
         queue.push_front(task, priority=priority)
     else:
         queue.push(task, priority=priority)
+    # One that goes back to the front keeps the reason for which it was taken back.
     if not front:
         task.reason, task.message = _NO_FREE_SLOT, ""
     task.due = 0.0
     mem.touch(task.cluster)
+    # After it has its ticket: only what is queued can be taken in place.
     if task.id in mem.waits_by_task:
         _offer(mem, task)
 
@@ -124,6 +127,7 @@ def suspend(mem: memory.Memory, task: records.Task) -> None:
     """Start no attempt of the task until it is resumed; a running one continues."""
     task.suspended = True
     mem.mark(task)
+    # In any other state it needs no slot now; `enqueue` holds it back when it does again.
     if task.state is _S.PENDING:
         task.cluster.queue.remove(task)
         mem.batch.clusters.add(task.cluster)
@@ -137,6 +141,7 @@ def resume(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
     if task.state is not _S.PENDING:
         return
     task.pending_since = now.wall
+    # Voids the timers that count from before.
     task.resumptions += 1
     watch_deadlines(mem, task, now)
     if task.due > now.wall:
@@ -154,10 +159,13 @@ def _hold(mem: memory.Memory, task: records.Task) -> None:
 
 def start(mem: memory.Memory, task: records.Task, now: inputs.Moment, *, at: float) -> None:
     """Record that the newest attempt started at `at`, by the worker's wall clock."""
+    # Many reports imply that an attempt runs, and may overtake one another: the first counts.
     if task.attempt_state is not _A.RESERVED:
         return
     staging = task.state is _S.STAGING
+    # A task that is being killed stays so: only its attempt has started.
     mem.move_attempt(task, _A.STARTED, state=_S.RUNNING if staging else None)
+    # The clock of the worker may differ from ours: never before the reservation nor after now.
     moment = max(task.reserved or now.wall, min(at, now.wall))
     task.attempt_started = moment
     if task.started is None:
@@ -176,6 +184,7 @@ def watch_running(mem: memory.Memory, task: records.Task, now: inputs.Moment) ->
     if limit is None:
         return
     if task.attempt_started is None:
+        # Slots report the start of long calls only, and one that hangs reports nothing.
         mem.set_timer(now.mono + limit, memory.Timer.SILENT, task, attempt=task.attempt)
         return
     ran_s = max(0.0, now.wall - task.attempt_started)  # below 0: the clock was set back

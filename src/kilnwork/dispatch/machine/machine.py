@@ -164,6 +164,8 @@ class Machine:
         task = self.memory.tasks.get(parent.task)
         if task is None or task.family is None or child_key in task.family.members:
             return False
+        # Children without a key are numbered from 1 by each attempt, so a number above the count of
+        # all children cannot have been used by an earlier one.
         ordinal = child_key.removeprefix("#")
         return ordinal == child_key or int(ordinal) <= task.family.total
 
@@ -183,9 +185,12 @@ class Machine:
         current = self.memory.tasks.get(submission.task)
         past = item.past if current is None else inputs.Past(current.run, current.state)
         if past is not None:
+            # Submitting is idempotent: callers submit what they want again after each restart.
             if run <= past.run:
                 return
             if current is not None and not current.state.final:
+                # Not admitted yet: the old attempt may run until its end is proved. The caller
+                # submits again when that has come.
                 message = f"run {run} takes its place"
                 completion.kill(self.memory, current, now, reason=_R.REPLACED, message=message)
                 return
@@ -210,6 +215,7 @@ class Machine:
     def _submit_new(self, item: inputs.SubmitNew, now: inputs.Moment) -> None:
         mem, spec = self.memory, None
         for submission in item.submissions:
+            # By identity: the submissions of a set share one spec, and comparing is slow.
             if submission.spec is not spec:
                 spec = submission.spec
                 cluster = mem.cluster(submission.namespace, spec.queue_name)
@@ -230,6 +236,7 @@ class Machine:
             lifecycle.resume(self.memory, task, now)
 
     def _release(self, item: inputs.Release) -> None:
+        # A task in memory has a later run by now; its caller releases it after the end of that.
         finished = [task for task in item.tasks if task not in self.memory.tasks]
         self.memory.batch.released += finished
 
@@ -239,6 +246,8 @@ class Machine:
         for name in item.tasks:
             task, row = self.memory.tasks.get(name), None
             if task is not None:
+                # Otherwise it is unfinished, its first row is in this batch, or its end is in the
+                # batch that is being written.
                 if not (task.stored and task.state.final and task in batch.dirty):
                     continue
                 del batch.dirty[task]
@@ -252,6 +261,7 @@ class Machine:
         if not item.running:
             message = f"TaskCluster {item.cluster} is being deleted"
         for task in self._tasks_of(cluster):
+            # What a worker has may still end well; what has delegated needs no worker.
             if not item.running and (task.held or task.delegate is not None):
                 continue
             completion.stop(
@@ -287,7 +297,7 @@ class Machine:
         if item.link in self.memory.slot_links:
             self.memory.batch.acknowledged[item.link] = item.serial
             if task is not None:
-                self.memory.touch(task.cluster)  # what is queued behind it had better run elsewhere
+                self.memory.touch(task.cluster)  # what is queued behind it may run elsewhere
         else:
             self.memory.send(instructions.Acknowledge(item.link, item.serial))
 
@@ -295,10 +305,12 @@ class Machine:
         worker = self.memory.links.get(item.link)
         task = self.held_by(item.link, item.ref)
         if worker is not None and item.outcome.reason == _R.WORKER_STOPPING:
+            # At once: until its link ends it would refuse whatever it is sent.
             worker.leaving = True
         if task is not None:
             outcome = executors.outcome(task, item.outcome)
             completion.conclude(self.memory, task, outcome, now, reported=True)
+        # Not held any more: the attempt was abandoned, and a late report may prove that it is gone.
         elif worker is not None and item.outcome.proof:
             workers.prove(self.memory, worker, item.ref)
         self.memory.send(instructions.Acknowledge(item.link, item.serial))
@@ -348,12 +360,14 @@ class Machine:
         elif attempt != task.attempt:
             return
         elif kind is memory.Timer.RETRY:
+            # It may be queued already: `lifecycle.resume` goes by the wall clock.
             if task.state is _S.PENDING and task.ticket is None:
                 self._retry(task)
         elif kind is memory.Timer.SILENT:
             slots.check_silent_call(self.memory, task, now)
         elif kind is memory.Timer.RUNNING:
             message = f"attempt {attempt} ran longer than {limits.running_seconds:g} s"
+            # The attempt may be over, with no later one reserved yet.
             if task.held:
                 self._stop(task, now, _I.TIMEOUT, _R.TIMED_OUT, message)
         elif kind is memory.Timer.GRACE:
@@ -365,6 +379,7 @@ class Machine:
             completion.conclude(self.memory, task, unproven, now)
 
     def _deadline_of_run(self, kind: memory.Timer, task: records.Task, now: inputs.Moment) -> None:
+        # Time in suspension does not count, and `lifecycle.resume` sets new timers.
         held_back = task.suspended and task.state is _S.PENDING
         if held_back:
             return
@@ -375,6 +390,8 @@ class Machine:
             return
         elif task.state is _S.PENDING:
             completion.stop_pending(self.memory, task, now)
+        # Only what others start, such as a Pod, stays in this state for long. A call that was sent
+        # ahead begins within moments.
         elif task.state is _S.STAGING and (task.cluster.is_executor or task.observed is not None):
             message = f"not started within {task.spec.timeouts.pending_seconds:g} s"
             if task.observed is not None:

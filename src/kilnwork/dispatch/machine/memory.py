@@ -145,6 +145,7 @@ class Memory:
             weakref.WeakValueDictionary()
         )
         self._shared_call: SharedCall | None = None
+        # The other index is weak: a template lives as long as a task, a link or this has it.
         self._recent_templates: deque[records.Template] = deque(maxlen=RECENT_TEMPLATES)
         self.clusters: dict[records.ClusterKey, records.Cluster] = {}
         self.starved: dict[records.Cluster, None] = {}
@@ -219,6 +220,7 @@ class Memory:
         template = self.templates.get(key)
         if template is None:
             cluster = self.cluster(namespace, spec.queue_name)
+            # Its row exists, so it is not put into the batch.
             template = self.templates[key] = records.Template(row, cluster, spec)
         return template
 
@@ -229,6 +231,7 @@ class Memory:
         call = task.spec.call
         if call is None:
             return
+        # Of a Task object, whose arguments are in the spec: the rest is shared with other calls.
         if task.arguments is None:
             task.template = self.template(task.namespace, _shared(task.spec, call))
             task.arguments = attempts.Payload(attempts.JSON, _arguments(call, task.inputs))
@@ -259,6 +262,7 @@ class Memory:
 
     def index_key(self, task: records.Task) -> None:
         """Index a task by the key that its driver gave it."""
+        # A child has its key within its family, where `adopt` puts it.
         if task.child_key is not None and task.siblings is None:
             self.keys[task.namespace, task.child_key] = task
 
@@ -284,6 +288,7 @@ class Memory:
     def starve(self, cluster: records.Cluster) -> None:
         """Note that tasks which wait for workers of a cluster may fit now."""
         if cluster.queues:  # several queues for the same workers, in the order of their turns
+            # Only those with something in them: there may be a queue for each set of labels.
             self.starved |= {queue: None for queue in cluster.queues if len(queue.queue)}
         self.starved[cluster] = None
 
@@ -365,6 +370,7 @@ class Memory:
             if not (isinstance(timer[3], records.Task) and timer[3].state.final)
         ]
         heapq.heapify(self._timers)
+        # Twice what is left, so that sweeping costs a constant for each timer that is set.
         self._sweep_timers_at = max(MIN_TIMERS_SWEPT, 2 * len(self._timers))
 
     def next_timer(self) -> float | None:

@@ -37,7 +37,7 @@ class Pins:
         try:
             yield pinned
         finally:
-            # by identity: two prunes may have equal sets
+            # By identity: two prunes may have equal sets.
             self._collecting = [other for other in self._collecting if other is not pinned]
 
     @contextlib.contextmanager

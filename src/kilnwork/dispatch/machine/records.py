@@ -255,6 +255,7 @@ class Worker:
         """Return how many slots are occupied; for a while more than `slots`, when waiting calls
         resume.
         """
+        # What was abandoned may still run: it counts until its end is proved.
         return len(self.held) - len(self.parked) + len(self.unproven) + self.occupied
 
 

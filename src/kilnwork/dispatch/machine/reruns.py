@@ -27,6 +27,7 @@ def retry_failed(mem: memory.Memory, item: inputs.RetryFailed, now: inputs.Momen
     """Admit a new run of each finished one of these tasks, or raise `RunRefused` and change
     nothing.
     """
+    # All before the first one starts: a refusal leaves nothing done.
     for one in item.reruns:
         _check_kept(mem, one)
     for one in item.reruns:
@@ -50,9 +51,11 @@ def _start(mem: memory.Memory, item: inputs.Rerun, now: inputs.Moment) -> None:
     is_call = item.arguments is not None
     task = _call_again(mem, item) if is_call else _command_again(mem, item)
     task.run, task.parent = item.run, item.parent
+    # A prune deletes all rows of a task, and parents first: neither may go now.
     mem.pins.pin((task.id,) if item.parent is None else (task.id, item.parent.task))
     families.take_over(mem, task, item.earlier)
     if item.key is not None and not (item.of_family and _join_family(mem, task, item)):
+        # Outside its family the key of a child would be taken for one that a driver gave.
         task.child_key = None if item.of_family else item.key
         mem.index_key(task)
     if is_call:

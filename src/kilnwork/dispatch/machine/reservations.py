@@ -16,11 +16,13 @@ def update(mem: memory.Memory, slot: records.Slot) -> None:
         slot.occupied = taken
         worker.occupied += 1 if taken else -1
         mem.touch(worker.cluster)
+    # With a wait below it could run only what that wait takes in place.
     if taken or waits or slot.leaving or not slot.link:
         worker.idle.pop(slot.id, None)
     else:
         worker.idle[slot.id] = slot
         mem.starve(worker.cluster)
+    # Nothing runs on top now: `waits.serve` looks for something that may.
     if waits and not taken:
         mem.waiting_slots[slot] = None
 
@@ -45,6 +47,7 @@ def end_opening(mem: memory.Memory, slot: records.Slot) -> None:
 def remove(mem: memory.Memory, slot: records.Slot) -> None:
     """Drop a slot that has ended and holds nothing any more."""
     end_opening(mem, slot)
+    # So that `update` takes it out of the idle ones.
     slot.leaving = True
     update(mem, slot)
     slot.worker.processes.pop(slot.id, None)
@@ -77,6 +80,7 @@ def reoccupy_waiting_slots(mem: memory.Memory, task: records.Task) -> None:
     now.
     """
     for wait in mem.waits_by_task.get(task.id, ()):
+        # The others of `wants` are only needed by these: their ends do not let it go on.
         if wait.wants[task.id]:
             wait.left -= 1
             if wait.task.slot is not None:
@@ -101,4 +105,5 @@ def stop_wanting(mem: memory.Memory, wait: records.Wait) -> None:
                 del mem.waits_by_task[task]
     wait.wants.clear()
     wait.ready.clear()
+    # It may go on waiting, not in place: its slot must not count as occupied.
     wait.left = 1

@@ -27,6 +27,7 @@ def retries_failure(
 
     `requested`: it exited with 75, which no `on` list excludes (EX_TEMPFAIL, sysexits.h).
     """
+    # First: a task that asks for a retry gets no more than its budget, either.
     if failures >= retry.max_attempts:
         return False
     if requested or not retry.on:

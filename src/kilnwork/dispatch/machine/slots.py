@@ -35,12 +35,14 @@ def join(mem: memory.Memory, item: inputs.SlotJoined, now: inputs.Moment) -> Non
         message = "the dispatcher has not asked for this slot"
         mem.send(instructions.CloseLink(item.link, "unknown", message))
         return
+    # The end of the old connection may be noticed after the new one is made.
     if slot.link:
         message = "the same slot has connected again"
         mem.send(instructions.CloseLink(slot.link, "replaced", message))
         workers.cut_off(mem, slot)
     worker = slot.worker
     slot.link = item.link
+    # Voids the timer that expects it to connect.
     slot.terms += 1
     slot.take_back_sent = False
     worker.misses, worker.opens_at = 0, 0.0
@@ -75,6 +77,7 @@ def _claims(
         slot.held[task.id] = task
     if task.slot is not slot:
         return False
+    # The StopCall may have been lost with the old link.
     if task.intent is not _I.NONE:
         completion.send_stop(mem, task, now)
     return True
@@ -92,6 +95,7 @@ def _send_again(
     for task in list(slot.held.values()):
         if task.ref in theirs:
             continue
+        # It had begun, so it must not be run by sending it again: another attempt follows.
         if task.attempt_state is not _A.RESERVED:
             lost = attempts.Outcome(
                 attempts.Ending.LOST, _R.WORKER_LOST, "its slot came back without it"
@@ -100,6 +104,7 @@ def _send_again(
         elif task.intent is not _I.NONE or slot.leaving:
             completion.take_back(mem, task, now)
         else:
+            # The waits of this slot were just forgotten: there is nothing to be on top of.
             task.in_place = False
             mem.batch.runs.setdefault(slot.link, []).append((task, task.attempt))
 
@@ -119,6 +124,7 @@ def drop_overdue(mem: memory.Memory, slot: records.Slot, terms: int) -> None:
 def link_closed(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> None:
     """Handle a slot's link that was read to the end."""
     workers.cut_off(mem, slot)
+    # Now all its reports are known, and what is still held here was not reported.
     if slot.gone is not None:
         _settle(mem, slot, slot.gone, now)
     else:
@@ -185,6 +191,7 @@ def check_silent_call(mem: memory.Memory, task: records.Task, now: inputs.Moment
     slot = task.slot
     waits = set() if slot is None else {wait.task for wait in slot.stack}
     held = () if slot is None else slot.held.values()
+    # A slot runs its calls in order, so the first that does not wait is the one it is at.
     if next((other for other in held if other not in waits), None) is task:
         lifecycle.start(mem, task, now, at=now.wall)
     else:
@@ -199,6 +206,7 @@ def _settle(
     """
     waits = {wait.task for wait in slot.stack}
     running = mem.tasks.get(item.running.task) if item.running is not None else None
+    # The agent looked at one moment, and the slot may have reported the end of that attempt since.
     if running is not None and (running.ref != item.running or running.slot is not slot):
         running = None
     held = list(slot.held.values())
@@ -216,6 +224,7 @@ def _settle(
             _end_innocent(mem, task, item, now)
         else:
             completion.take_back(mem, task, now, message="its slot ended before it started")
+    # What was abandoned in this slot ended with the process.
     if item.proof:
         for ref in [ref for ref, task in slot.worker.unproven.items() if task.slot is slot]:
             workers.prove(mem, slot.worker, ref)
@@ -254,6 +263,7 @@ def _end_running(
     if task.intent is not _I.NONE:
         _end_stopped(mem, task, item, now)
         return
+    # The agent saw it running, whatever the slot still had to report.
     lifecycle.start(mem, task, now, at=now.wall)
     if item.asked or item.reason == _R.WORKER_LOST:
         _end_innocent(mem, task, item, now)

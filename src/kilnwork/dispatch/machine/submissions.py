@@ -91,11 +91,13 @@ def _look_up(
     request.values.update(need for need in call.needs if need not in mem.tasks)
     if call.task in mem.tasks:
         return
+    # New ids are random, so only one that was sent before can be in the journal.
     if again:
         request.calls.append((call.number, call.task))
     template = submitter.templates.get(call.template)
     if template is None:
         return
+    # A key covers the arguments only, not the results of tasks that go along.
     if call.cache is not None and not call.needs:
         request.cached.append((call.number, call.cache.key, call.cache.seconds))
     key, parent = _key_of(call, template), call.parent
@@ -129,6 +131,7 @@ def submit(mem: memory.Memory, item: inputs.SubmitCalls, now: inputs.Moment) -> 
             _find_or_create(mem, submitter, template, call, item, now)
             if call.key is not None or (call.parent is not None and _may_have_had_it(call.parent)):
                 mem.batch.awaited.add(submitter.link)  # its id is known only when it is accepted
+        # Its calls are in order, so the highest number confirms all.
         submitter.accepted = call.number
     if template is not None:
         _accept(mem, submitter, template.cluster)
@@ -147,6 +150,7 @@ def confirm(mem: memory.Memory) -> None:
     for submitter, cluster in list(mem.unconfirmed.items()):
         if len(cluster.queue) <= mem.max_backlog:
             del mem.unconfirmed[submitter]
+            # The links of slots end in `workers.cut_off`, which leaves `unconfirmed` alone.
             if submitter.link:
                 mem.batch.accepted[submitter.link] = submitter.accepted
 
@@ -213,6 +217,7 @@ def _begin(
             task.cache_key = call.cache.key
         admit(mem, task, item.values, now)
         return
+    # A task of its own, though it never runs: it has an id, and others may need it.
     mem.tasks[task.id] = task
     mem.batch.dirty[task] = None
     task.result = reused.payload
@@ -237,6 +242,7 @@ def _find_or_create(
 ) -> None:
     """Find or make a child, a call with a key, or a call that was sent before."""
     known = item.known.get(call.number)
+    # Sent again after it had ended: it was accepted, but neither that nor the result arrived.
     if known is not None and known.value.task == call.task:
         submitters.report_known(mem, submitter, call.number, known.value)
         return
@@ -247,6 +253,7 @@ def _find_or_create(
     if key is None:
         _begin(mem, _new(mem, submitter, template, call, now), call, item, now)
         return
+    # Memory first: it may have a run that the journal has not.
     task = mem.keys.get((submitter.namespace, key))
     known = _known_of(task) if task is not None else known
     if known is None:
@@ -328,6 +335,7 @@ def _next_run(
     previous run.
     """
     task = _new(mem, submitter, template, call, now)
+    # Not the id that the submitter chose: FoundCall tells it the right one.
     task.id, task.run = known.value.task, known.run + 1
     mem.pins.pin((task.id,))
     families.take_over(mem, task, known.earlier)
@@ -344,6 +352,7 @@ def _same(known: inputs.StoredCall, template: records.Template, call: calls.Call
     if template.spec.call is None and known.spec.template != template.spec.template:
         return False
     ours, theirs = call.arguments, known.arguments
+    # Pickled ones cannot be compared, so the key decides alone.
     if ours.media_type != attempts.JSON or theirs.media_type != attempts.JSON:
         return True
     if ours.digest is not None or theirs.digest is not None:
@@ -399,6 +408,7 @@ def _submit_child(
     task = family.members.get(key)
     known = _known_of(task) if task is not None else _stored(mem, item.known.get(call.number))
     if known is not None and _same(known, template, call):
+        # Before `_report_found`: one that failed under an earlier run is to run again.
         if inputs.to_be_retried(known.value.state, known.requested_by):
             child = _next_run(mem, submitter, template, call, known, now)
             child.source = parent.source
@@ -411,6 +421,7 @@ def _submit_child(
             mem.mark(task)
         _report_found(mem, submitter, call, task or mem.tasks.get(known.value.task), known.value)
         return
+    # As in `children.spawn`: within one attempt a key has one meaning.
     if known is not None and known.requested_by == parent.attempt:
         _refuse_key(mem, submitter, call)
         return

@@ -28,6 +28,7 @@ MAX_TEMPLATES = 65_536
 def attach(mem: memory.Memory, item: inputs.Attach) -> None:
     """Let a driver attach; an older link of the same session is closed."""
     for link, other in list(mem.submitters.items()):
+        # The end of the old connection may be noticed after the new one is made.
         if other.session == item.session and other.slot is None:
             message = "the same session has connected again"
             mem.send(instructions.CloseLink(link, "replaced", message))
@@ -40,6 +41,7 @@ def detach(mem: memory.Memory, link: int) -> None:
     """Handle a driver's closed link: its tasks continue."""
     submitter = mem.submitters.pop(link, None)
     if submitter is not None:
+        # Tasks refer to this record still; they report to it no more.
         submitter.link = 0
         mem.unconfirmed.pop(submitter, None)
 
@@ -114,6 +116,7 @@ def subscribe(
         report_unknown(mem, submitter, number)
     elif task.state.final:
         notifications.report(mem, task, submitter, number)
+    # Takes the place of one that is gone, most likely itself before it connected again.
     elif task.submitter is None or not task.submitter.link:
         task.submitter, task.number = submitter, number
     elif task.watchers is None:

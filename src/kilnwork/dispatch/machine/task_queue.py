@@ -120,6 +120,7 @@ class Queue(Generic[P]):
 
     def push(self, item: P, *, priority: int) -> None:
         """Add an item behind all of the same priority and source."""
+        # As `_level` and `line`, without their calls: every task passes here.
         level = self._levels.get(-priority)
         if level is None:
             level = self._level(priority)
@@ -152,6 +153,7 @@ class Queue(Generic[P]):
 
     def remove(self, item: P) -> None:
         """Remove an item; does nothing if it is not in the queue."""
+        # Its entry stays and is void from now on: taking it out of the middle would be a search.
         if item.ticket is not None:
             self._leave(item)
 
@@ -200,6 +202,7 @@ class Queue(Generic[P]):
             if line.source == item.source:
                 seen_own = True
             else:
+                # A source whose turn comes first is served once more before this item.
                 before += min(len(line.waiting), own if seen_own else own + 1)
         return min(before + own, self._size - 1)
 

@@ -95,6 +95,7 @@ def _holders(worker: records.Worker) -> Iterator[records.Task]:
     yield from worker.held.values()
     for slot in worker.processes.values():
         if slot.occupied:
+            # The first that does not wait runs; what is queued behind it occupies nothing.
             waiting = {wait.task for wait in slot.stack}
             yield from [task for task in slot.held.values() if task not in waiting][:1]
 
@@ -105,6 +106,7 @@ def _label(task: records.Task) -> str:
 
 def with_current_facts(view: model.TaskView, record: records.Task | None) -> model.TaskView:
     """Return a stored view completed with what only memory knows, if memory has the same state."""
+    # Memory may be ahead of the disk: facts of two states would contradict each other.
     if record is None or record.run != view.run or record.state is not view.state:
         return view
     reason, message = view.reason, view.message

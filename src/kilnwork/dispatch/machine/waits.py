@@ -32,10 +32,13 @@ def begin(mem: memory.Memory, item: inputs.Waiting, now: inputs.Moment) -> None:
     task = None if slot is None else slot.held.get(item.ref.task)
     if slot is None or task is None or task.ref != item.ref:
         return
+    # What waits has begun, though slots report the start of long calls only.
     lifecycle.start(mem, task, now, at=now.wall)
     wait = _wait_of(mem, slot, task)
+    # Any other wait may end otherwise: by a thread or coroutine, or with the first of several.
     only_these = item.in_place and not item.more and (not item.first or len(item.tasks) == 1)
     wait.all_of = item.tasks if only_these else ()
+    # `alone`: what ran on top of an earlier attempt of it may have ended its process.
     if item.in_place and not task.alone:
         names = dict.fromkeys(item.tasks)
         _want(mem, wait, names)
@@ -101,6 +104,7 @@ def _want(mem: memory.Memory, wait: records.Wait, tasks: Iterable[ids.TaskId]) -
             continue
         wait.wants[name] = False
         mem.waits_by_task.setdefault(name, []).append(wait)
+        # Otherwise `lifecycle.enqueue` offers it when it is queued.
         if task.ticket is not None:
             wait.ready[name] = task
         elif task.unmet:
@@ -127,6 +131,7 @@ def serve(mem: memory.Memory, now: inputs.Moment) -> None:
 def _serve(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> bool:
     """Serve one slot; return True if it has something to run but no free capacity yet."""
     worker = slot.worker
+    # Only the top of a stack can go on, and only if nothing runs on it.
     if slot.occupied or slot.leaving or not slot.link or not slot.stack or not worker.connected:
         return False
     wait = slot.stack[-1]
@@ -139,9 +144,11 @@ def _serve(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> bool:
         del wait.ready[name]
     else:
         return False
+    # It stays among `waiting_slots`, and is looked at again with the next batch.
     if worker.busy >= worker.slots:
         return True
     del wait.ready[name]
+    # Out of turn: what waits for it holds a process until it ends.
     task.cluster.queue.remove(task)
     task.in_place = True
     assignment.reserve(mem, task, slot, now)

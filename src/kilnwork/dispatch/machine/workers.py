@@ -35,6 +35,7 @@ def join(mem: memory.Memory, item: inputs.Join, now: inputs.Moment) -> None:
     worker.parked.clear()
     worker.slots = item.slots
     worker.from_before = False
+    # Ours counts from here, the worker's from when it sent the Hello: its own always ends first.
     worker.lease_until = now.mono + mem.lease_s
     worker.cluster.workers[worker.session] = worker
     mem.links[item.link] = worker
@@ -85,11 +86,14 @@ def _resume(
     # What was abandoned in a slot that still lives may still run there; the agent does not list it.
     reported |= {r for r, t in worker.unproven.items() if t.slot and t.slot.id in item.processes}
     held = {task.ref: task for task in worker.held.values()}
+    # Those without proof too: were they unknown, the worker would end them without a report.
     keep = tuple(ref for ref in item.running if ref in held or ref in worker.unproven)
     unknown = tuple(ref for ref in item.running if ref not in held and ref not in worker.unproven)
     mem.send(instructions.Welcome(item.link, keep, unknown))
+    # A Hello names all that the session has, so what it does not name is gone.
     for ref in [ref for ref in worker.unproven if ref not in reported]:
         prove(mem, worker, ref)
+    # A StopAttempt may have been lost with the old link; one that comes twice does no harm.
     for ref, zombie in worker.unproven.items():
         if zombie.slot is not None:
             continue
@@ -99,6 +103,7 @@ def _resume(
         if ref in reported:
             if task.intent is not records.Intent.NONE:
                 completion.send_stop(mem, task, now)
+        # Ends that are not acknowledged are in the Hello too, so this one has never begun.
         elif task.attempt_state is transitions.AttemptState.RESERVED:
             _send_again(mem, task, item.link, now)
         else:
@@ -126,8 +131,10 @@ def _resume_slots(
     """
     living = frozenset(item.processes)
     for slot in list(worker.processes.values()):
+        # The KillSlot was lost with the link.
         if slot.leaving and slot.id in living:
             assignment.kill(mem, slot)
+        # The OpenSlot was lost, or the process ended before it could connect.
         elif slot.opening and slot.id not in living:
             reservations.remove(mem, slot)
     for name in item.processes:
@@ -141,6 +148,7 @@ def _resume_slots(
 def expect(worker: records.Worker, task: records.Task) -> None:
     """Note after a start that this worker, or a slot of it, has the newest attempt of a task."""
     task.worker = worker
+    # No slot of it has connected yet, so it is not known which one has a call.
     if task.template is None or worker.cluster.is_executor:
         worker.held[task.id] = task
     else:
@@ -181,12 +189,14 @@ def renew(mem: memory.Memory, item: inputs.Renew, now: inputs.Moment) -> None:
     """Extend the lease by a full term. The timer stays, and checks the lease when it is due."""
     worker = mem.links.get(item.link)
     if worker is not None:
+        # The worker counts from when it sent the message, which was earlier: it stops in time.
         worker.lease_until = now.mono + mem.lease_s
 
 
 def lease_timer(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> None:
     """Lose the worker, unless its lease was renewed since the timer was set."""
     if (
+        # Lost already; it is still among `workers` only while proofs are missing.
         mem.workers.get(worker.session) is not worker
         or worker.session not in worker.cluster.workers
     ):
@@ -240,6 +250,7 @@ def worker_gone(mem: memory.Memory, item: inputs.WorkerGone, now: inputs.Moment)
     """
     for worker in list(mem.workers.values()):
         if worker.pod_uid == item.pod_uid and _is_over(worker, item.ended):
+            # The end of a connection may be noticed long after the end of its Pod.
             if worker.link:
                 mem.send(instructions.CloseLink(worker.link, "gone", "its Pod was deleted"))
             ended_thing = "Pod" if item.ended is None else "container"
@@ -283,6 +294,7 @@ def lose(
     if proof:
         for ref in list(worker.unproven):
             prove(mem, worker, ref)
+    # Of a task that runs again, or has been started again, a proof would change nothing.
     worker.unproven = {r: t for r, t in worker.unproven.items() if t.state.final and t.ref == r}
     if not worker.unproven:
         mem.workers.pop(worker.session, None)
@@ -298,6 +310,7 @@ def _lose_slot(
         mem.send(instructions.CloseLink(slot.link, "lost", "its worker is lost"))
         cut_off(mem, slot)
     reservations.end_opening(mem, slot)
+    # From the last: each goes to the front of the queue, so they keep their order.
     for task in reversed(list(slot.held.values())):
         completion.conclude(mem, task, lost(message, proof=proof), now)
     reservations.remove(mem, slot)

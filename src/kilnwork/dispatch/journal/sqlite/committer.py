@@ -67,6 +67,7 @@ class Preallocation:
         to the commit.
         """
         used = pages * FRAME_BYTES
+        # Half a step ahead, so that few commits come upon the end.
         if used + STEP_BYTES // 2 <= self._end:
             return
         with contextlib.suppress(OSError):
@@ -75,6 +76,7 @@ class Preallocation:
     def _lengthen(self, used: int) -> None:
         log = os.open(self._log, os.O_WRONLY | os.O_CLOEXEC)
         try:
+            # Asked each time: a large commit has made the log longer by itself.
             self._end = max(os.fstat(log).st_size, used)
             if used + STEP_BYTES // 2 > self._end:
                 self._end += os.pwritev(log, [_ZEROS] * (STEP_BYTES // len(_ZEROS)), self._end)
@@ -113,6 +115,7 @@ class Committer:
         self._thread: threading.Thread | None = None
         self._copier = futures.ThreadPoolExecutor(1, thread_name_prefix=f"{path.stem}-log")
         self._copying: futures.Future[None] | None = None
+        # Used by one thread at a time: SQLite calls the hook in the thread that commits.
         self._pages = 0
         self._preallocation = Preallocation(path)
         # In this order: SQLite implements automatic checkpoints as a hook, and setting either
@@ -148,18 +151,22 @@ class Committer:
 
     def close(self) -> None:
         """Finish the current commit; the connection can be closed then. Idempotent."""
+        # First: it ends the pause between two tries of a commit that the disk refuses.
         self._closing.set()
         if self._thread is not None:
             self._work.put(None)
             self._thread.join()
             self._thread = None
+        # Waits for a copy in progress: the connection of the owner must be closed after it.
         self._copier.shutdown()
 
     def _write_all(self) -> None:
         try:
             while (work := self._work.get()) is not None:
+                # `done` is never called for this one, so nothing of it is sent.
                 if not self._commit_with_retries(work.commit):
                     return
+                # Before the checkpoint: the owner prepares the next batch meanwhile.
                 self._call_soon(work.done)
                 self._checkpoint()
         # What `call_soon_threadsafe` raises for a closed loop.
@@ -181,6 +188,7 @@ class Committer:
                 self.refused = str(error)
                 facts = {"file": self._path.name, "error": str(error)}
                 log.warning("cannot be written", extra=facts)
+                # Wakes up at once when it is to close; the batch is then not stored.
                 if self._closing.wait(self._retry_s):
                     return False
                 continue
@@ -196,6 +204,7 @@ class Committer:
     def _checkpoint(self) -> None:
         copying = self._copying
         if copying is None:
+            # Not more often: copying competes with commits for the disk.
             if self._pages >= self._log_pages:
                 self._copying = self._copier.submit(self._copy_beside)
         elif copying.done():

@@ -23,18 +23,23 @@ _REMEDY = (
 def writing(path: Path) -> apsw.Connection:
     """Open the connection that writes, and migrate its tables. Raises `JournalUnreadable`."""
     try:
+        # Before SQLite sees the file: it takes an empty one for a new database.
         database_loss.check_content(path)
     except database_loss.ContentLost as error:
         raise errors.JournalUnreadable(f"{error}; {_REMEDY.format(path.name)}") from error
+    # Before SQLite opens it, which would make it with the mode of the umask.
     _make_private(path)
     with readable(path):
         connection = apsw.Connection(str(path))
         try:
             connection.set_busy_timeout(5000)
             connection.pragma("journal_mode", "wal")
+            # NORMAL may lose the last commits with the power, of which peers know already.
             connection.pragma("synchronous", "full")
+            # For `Journal.identify`; a `Committer` copies the log by itself.
             connection.pragma("wal_autocheckpoint", 4000)
             _migrate(connection, path)
+            # Only now: from here on an empty file is one that has lost its content.
             database_loss.write_marker(path)
         except BaseException:
             connection.close()
@@ -45,6 +50,7 @@ def writing(path: Path) -> apsw.Connection:
 def reading(path: Path) -> apsw.Connection:
     """Open a read-only connection."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    # Readers wait for a moment when the log is recovered or removed (SQLITE_BUSY).
     connection.set_busy_timeout(5000)
     return connection
 
@@ -103,6 +109,7 @@ def _make_private(path: Path) -> None:
 def _migrate(connection: apsw.Connection, path: Path) -> None:
     """Migrate the tables to the newest version; each step is one transaction."""
     version = int(connection.pragma("user_version"))
+    # It may have columns that this version would leave out of its rows.
     if version > len(statements.MIGRATIONS):
         raise errors.JournalUnreadable(
             f"{path} has version {version}, this kilnwork knows {len(statements.MIGRATIONS)}: "
@@ -111,4 +118,5 @@ def _migrate(connection: apsw.Connection, path: Path) -> None:
     for number, script in enumerate(statements.MIGRATIONS[version:], start=version + 1):
         with transaction(connection) as cursor:
             cursor.execute(script)
+            # Part of the transaction: a step and its number are on disk together.
             cursor.execute(f"PRAGMA user_version = {number}")

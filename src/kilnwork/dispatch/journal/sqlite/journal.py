@@ -47,6 +47,7 @@ class _MultiRow:
     def __init__(self, statement: str) -> None:
         row, text = statements.compact(statement)
         self._width = row.count("?")
+        # A text for each size, so that every step finds its statement prepared.
         self._texts = [(many, text.format(",".join([row] * many))) for many in PARTS]
 
     def run(self, cursor: apsw.Cursor, flat: Sequence[rows.Value]) -> list[Any]:
@@ -142,12 +143,15 @@ class Journal:
         """Lock and migrate the journal, and raise the epoch. Raises `JournalLocked` or
         `JournalUnreadable`.
         """
+        # First: migrating and raising the epoch are writes.
         self._take_lock()
         try:
             self._connection = connection = connections.writing(self.path)
             self._committer = committer.Committer(connection, self.path, retry_s=self._retry_s)
             with connections.readable(self.path), connections.transaction(connection) as cursor:
+                # From its commit on, an earlier dispatcher that still runs can write nothing.
                 cursor.execute(_SQL["raise_epoch"])
+                # At a start only: later, memory may have templates that no row uses yet.
                 cursor.execute(_SQL["forget_templates"])
                 cursor.execute(_SQL["forget_template_blobs"])
                 cursor.execute(_SQL["forget_counts"])
@@ -155,7 +159,9 @@ class Journal:
                     cursor.execute(_SQL["forget_workers"])
                 self.epoch = int(cursor.execute(_SQL["read_epoch"]).get)
                 longest_lease_s = float(cursor.execute(_SQL["raise_lease"], (lease_s,)).get)
+                # After what is forgotten, whose numbers are free again: nothing refers to them.
                 task_row, worker_row, template_row = cursor.execute(_SQL["next_rows"]).get
+            # After the migration: a read-only connection could not make the tables.
             self.reader = queries.Queries(self.path)
         except BaseException:
             self.close()
@@ -172,6 +178,7 @@ class Journal:
 
     def used_bytes(self) -> int:
         """Return the bytes in use on disk; see `port.Store`."""
+        # A connection of its own: this is called in any thread.
         with contextlib.closing(connections.reading(self.path)) as connection:
             pages, free, size = (
                 int(connection.pragma(name))
@@ -181,6 +188,7 @@ class Journal:
 
     def write(self, batch: instructions.Batch, done: Callable[[port.Written], None]) -> None:
         """Write one transaction; `done` is called when it is on disk. Hand over one at a time."""
+        # On the thread of the loop: records change while the other thread writes.
         made = rows.of_batch(batch)
         self._opened.put(
             functools.partial(self._commit, made), functools.partial(done, made.followed)
@@ -196,6 +204,7 @@ class Journal:
         if self._connection is not None:
             self._connection.close()
         self._connection = self._committer = None
+        # Last: from here on another process may open the file.
         self._lock.release()
 
     def _take_lock(self) -> None:
@@ -249,9 +258,11 @@ def _write(connection: apsw.Connection, cursor: apsw.Cursor, batch: rows.Rows) -
         _INSERT_ARGUMENTS.run(cursor, batch.arguments)
     if batch.outputs:
         _INSERT_OUTPUTS.run(cursor, batch.outputs)
+    # After the other rows of the batch, some of which may belong to these tasks.
     if batch.forgotten or batch.dropped:
         changed.subtract(_forget(cursor, batch))
     _write_counts(cursor, changed)
+    # Last: they may refer to tasks of this batch.
     for written_name, written in batch.writes:
         _write_of_participant(cursor, written_name, written)
 
@@ -284,6 +295,7 @@ def _count_moves(
     moves = batch.moves
     if not all_written:
         each = itertools.chain.from_iterable(move.of_one for move in moves)
+        # Read again, so that the counts follow what the table has and not what was wanted.
         states = (cursor.execute(_SQL["state_of_row"], (row,)).get for row in batch.moved)
         moves = [move for move, state in zip(each, states, strict=True) if move.after == state]
     changed = rows.count_deltas(moves)
@@ -295,8 +307,10 @@ def _count_moves(
 def _forget(cursor: apsw.Cursor, batch: rows.Rows) -> Counter[rows.CountKey]:
     """Delete tasks and everything that belongs to their rows; return how they were counted."""
     found = _ROWS_OF_TASKS.run(cursor, batch.forgotten)
+    # The newest run of each task comes last, and is the one that is counted.
     newest = dict(found)
     counted = rows.counts_of(_COUNTED_ROWS.run(cursor, [*batch.dropped, *newest.values()]))
+    # For `ranges`: rows that are forgotten together mostly follow one another.
     deleted = sorted([*batch.dropped, *(row for _, row in found)])
     _FORGET_ROWS.run(cursor, deleted)
     ranges = rows.ranges(deleted)
@@ -306,6 +320,7 @@ def _forget(cursor: apsw.Cursor, batch: rows.Rows) -> Counter[rows.CountKey]:
 
 
 def _write_counts(cursor: apsw.Cursor, changed: Counter[rows.CountKey]) -> None:
+    # Many changes of one batch cancel out.
     values = [(*key, number) for key, number in changed.items() if number]
     if values:
         cursor.executemany(_SQL["count_tasks"], values)
@@ -318,6 +333,7 @@ def _write_of_participant(
     if repeated is None:
         cursor.executemany(_SQL[name], written)
         return
+    # A new iterator each time: a commit that the disk refused is repeated from the same rows.
     remaining = iter(written)
     while some := list(itertools.islice(remaining, ROWS_AT_ONCE)):
         repeated.run(cursor, list(itertools.chain.from_iterable(some)))

@@ -81,6 +81,7 @@ class Queries(row_reader.RowReader):
         return [_attempt(row, values) for values in self._all("past_attempts", (row.row,))]
 
     def output(self, ref: attempts.AttemptRef) -> bytes | None:
+        # Output is filed by row, of which each run has its own.
         row = self.task_row(ref.task, run=ref.run)
         found = [] if row is None else self.select("output", row.row, ref.attempt)
         return found[0][0] if found else None
@@ -92,6 +93,7 @@ class Queries(row_reader.RowReader):
         self, namespace: str | None, wanted: model.TaskQuery, *, limit: int, below: int | None
     ) -> tuple[list[task_rows.TaskRow], int | None]:
         """Read at most `PAGE_ROWS` rows, by the index of their state if one is asked for."""
+        # A number instead of a condition, so that one statement serves all pages.
         below = below or _NEWEST
         by = _index_of(wanted.state)
         state = (None, None, wanted.state) if by == "_unusual" else ()
@@ -100,6 +102,7 @@ class Queries(row_reader.RowReader):
             return [], None
         arguments = (namespace, below, lowest, limit, *_filters(wanted))
         found = list(self._task_rows(f"listed{by}", arguments))
+        # A full page ends at its last row, any other where the look ended.
         last = found[-1].row if len(found) == limit else lowest
         more = any(row is not None for (row,) in self._all(f"looked_at{by}", (last, 1, *state)))
         return found, last if more else None
@@ -149,6 +152,7 @@ class Queries(row_reader.RowReader):
         consumed.
         """
         with connections.readable(self._path):
+            # Row by row: there may be a million, and nothing is written before the start is over.
             for values in self._connection.execute(_SQL["unfinished"]):
                 yield task_rows.TaskRow(*values)
 
@@ -166,6 +170,7 @@ class Queries(row_reader.RowReader):
     def _all(self, name: str, arguments: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
         """Read all rows at once, so that no read transaction stays open."""
         try:
+            # An open read keeps the log from starting over, so that it would grow.
             return iter(self._connection.execute(_SQL[name], arguments).fetchall())
         except apsw.Error as error:
             found = connections.readable_error(self._path, error)
