@@ -78,7 +78,7 @@ class ContainerAttempt(attempt.Attempt):
 
     def reattach(self, offset: int) -> None:
         super().reattach(offset)
-        # The hub keeps these requests in memory only, and may have been restarted.
+        # The hub keeps these requests in memory only, and may have restarted.
         if self._wanted is not None and not self._end.done():
             self._tools.link.send(self._wanted)
             if self._stop is not None:
@@ -159,6 +159,7 @@ class ContainerAttempt(attempt.Attempt):
         loop = asyncio.get_running_loop()
         found = processes_of(self._container, str(self.ref))
         _send(found, signal.SIGKILL)
+        # While the lease holds, the report of the container's end is awaited, which says more.
         if self._signalled and not found and not self._tools.link.lease_holds:
             self._finish(self._stopped(proof=True))
         elif loop.time() > deadline:
