@@ -123,12 +123,13 @@ class Client:
                 limit=limit,
             ):
                 items.extend(last.items)
+            # All pages are of one snapshot, so the version of any would do.
             return Listed(items, last.resource_version)
 
         try:
             return await gather(PAGE)
         except errors.Expired:
-            return await gather(0)  # torn between two pages; a whole list cannot be
+            return await gather(0)  # the server dropped the snapshot between two pages
 
     async def pages(
         self,
@@ -143,6 +144,7 @@ class Client:
         """Yield a list in pages of one snapshot. Raises Expired if the server drops the snapshot
         meanwhile.
         """
+        # A limit of 0 asks for the whole list as one page.
         query = _selection(label_selector, field_selector, limit=str(limit))
         while True:
             page = await self._page(resource, namespace, type, query=query)
@@ -184,6 +186,7 @@ class Client:
         subresource: str | None = None,
     ) -> meta.JsonObject:
         """Replace an object that was read by `obj`. Raises Conflict if it has changed since."""
+        # A resourceVersion in `obj` makes the server check that nothing has changed.
         in_object, name = objects.key(obj)
         path = self._path(resource, name, namespace or in_object or None, subresource)
         return await self._send("PUT", path, _typed(resource, obj))
@@ -304,6 +307,7 @@ class Client:
             method="GET",
             path=_base(resource, namespace),
             query=query,
+            # The server ends the watch first; this is for one that does not.
             timeout_s=WATCH_S + LATE_S,
             head_timeout_s=self._timeout_s,
         )

@@ -44,6 +44,7 @@ class InProcessServer:
         served = _Exchange(body)
         work = self._background.start(request.path, self._serve(_scope(request, headers), served))
         async with asyncio.timeout(request.timeout_s):
+            # A request that was begun goes on, as on a server whose client has gone.
             await asyncio.shield(work)
         return served.response()
 
@@ -187,6 +188,7 @@ class Stream:
     async def _more(self) -> None:
         if self._error is not None:
             raise self._error
+        # Nothing was awaited since the caller looked, so no wake-up is lost.
         self._news.clear()
         await self._news.wait()
 
