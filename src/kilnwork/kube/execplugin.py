@@ -73,6 +73,7 @@ def _interactive(plugin: config.ExecPlugin) -> bool:
     """Return whether the program may ask the person at the terminal."""
     if plugin.interactive == "Never":
         return False
+    # None if this process was started without a descriptor 0.
     terminal = sys.stdin is not None and sys.stdin.isatty()
     if plugin.interactive == "Always" and not terminal:
         raise _failed(plugin, "must ask a user, and standard input is not a terminal")

@@ -58,6 +58,7 @@ class InProcessServer:
         stream = Stream(self._streams.discard, timeout_s=request.timeout_s)
         self._streams.add(stream)
         work = self._background.start(request.path, self._serve(_scope(request, headers), stream))
+        # A server that fails before it has responded must end the wait below.
         work.add_done_callback(stream.served)
         try:
             async with asyncio.timeout(request.head_timeout_s):

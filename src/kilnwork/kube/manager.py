@@ -81,6 +81,7 @@ class Manager:
         others running.
         """
         while self._started:
+            # Removed first, so that no part is stopped twice.
             stop = self._started.pop()
             try:
                 await stop()

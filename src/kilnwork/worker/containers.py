@@ -165,6 +165,7 @@ class ContainerAttempt(attempt.Attempt):
         elif loop.time() > deadline:
             log.error("a container does not end", extra={"attempt": str(self.ref)})
             self._finish(self._stopped(proof=False))
+        # After the check: they must have been found in one look, and be gone in a later one.
         self._signalled |= found
         loop.call_later(LOOK_S, self._kill, deadline)
 
@@ -224,10 +225,12 @@ _MARKER_BYTES = f"{orphans.MARKER}=".encode()
 
 def _other_processes() -> set[int]:
     stats = processes.read_all()
+    # Zombies run nothing, and only their parents can wait for them.
     return {pid for pid, stat in stats.items() if stat.running and pid != os.getpid()}
 
 
 def _is_in(pid: int, container: str) -> bool:
+    # An empty id would be found in every line.
     if not container:
         return False
     try:
