@@ -96,8 +96,10 @@ class Link(Generic[M]):
         self._decode = decode
         self._epoch = 0
         self._cutter = frames.Cutter()
+        # An eventfd takes any number of wake-ups without blocking, also from a signal handler.
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._poll = self._polling()
+        # Not at exit: the background thread is a daemon, and may still poll the descriptor then.
         weakref.finalize(self, os.close, self._wake_fd).atexit = False
         self._thread = link_thread.LinkThread(self, entropy, patience_s=patience_s)
         _links.add(self)
@@ -121,6 +123,7 @@ class Link(Generic[M]):
         """
         if self.outbox.put(frames.encode(message)) >= WRITE_BYTES:
             self.outbox.write()
+            # The reader polls for POLLOUT only if the outbox was stuck before its poll began.
             if self.outbox.stuck:
                 self.interrupt_poll()
         else:
@@ -137,11 +140,14 @@ class Link(Generic[M]):
         """
         if self.failure is not None:
             return
+        # Before `gather`: a frame that another thread puts from here on schedules a write of its
+        # own.
         self._thread.cancel_write()
         try:
             self.handler.gather()
             self.outbox.write()
         except BaseException:
+            # Interrupted half-way, say by Ctrl-C: the background thread writes what is left.
             self._thread.schedule_write()
             raise
         if self.outbox.stuck:
@@ -157,6 +163,7 @@ class Link(Generic[M]):
             return True
         until = None if timeout_s is None else self.clock.monotonic() + timeout_s
         turn = turns.Turn(done)
+        # What this thread waits for may be the reply to a frame that was not written yet.
         self.flush()
         while not done():
             left_s = None if until is None else until - self.clock.monotonic()
@@ -170,6 +177,7 @@ class Link(Generic[M]):
                 self.turns.leave(turn)
                 self._thread.reader_left()
             except BaseException:
+                # Not a `finally`: the interrupt may have come between any two of the calls above.
                 self._interrupted(turn)
                 raise
         return True
@@ -177,6 +185,7 @@ class Link(Generic[M]):
     def wake(self) -> None:
         """Make all waiting threads evaluate their `done` again."""
         self.turns.look()
+        # The leader waits in poll(2), not at a gate of its turn, so it has to be woken separately.
         self.interrupt_poll()
 
     def interrupt_poll(self) -> None:
@@ -205,6 +214,7 @@ class Link(Generic[M]):
         connection = self._connect()
         try:
             connection.settimeout(timeout_s)
+            # Half a frame of the old connection must not be taken for the beginning of this one.
             self._cutter = frames.Cutter()
             connection.sendall(frames.encode(self.handler.hello(self._epoch)))
             bodies: list[bytes] = []
@@ -231,10 +241,13 @@ class Link(Generic[M]):
                 raise errors.LinkClosed("the dispatcher closed the link")
             self._handle(self._cutter.feed(data))
         except (BlockingIOError, InterruptedError):
+            # No data: poll(2) may report a socket as readable that is not.
             pass
         except (OSError, errors.ChannelError) as error:
             self.drop(error)
         except BaseException:
+            # How much of the data was handled is unknown: only a new connection sends all of it
+            # again.
             self.drop(errors.LinkClosed("interrupted while reading"))
             raise
         self.turns.look()
@@ -244,14 +257,17 @@ class Link(Generic[M]):
         connection, self.socket = self.socket, None
         if connection is None:
             return
+        # Before the close: a thread that led now could poll a descriptor number that is reused.
         self.turns.shut()
         self._forget(connection)
+        # Last: the background thread waits until this thread leads no more, and then reads `error`.
         self._thread.dropped(error)
 
     def end(self, error: Exception, *, tell: bool = True) -> None:
         """End the link for good, and wake all waiting threads."""
         if self.failure is not None:
             return
+        # First: a thread that is about to wait raises it instead.
         self.failure = error
         try:
             if tell:
@@ -260,6 +276,7 @@ class Link(Generic[M]):
             connection = self.socket
             if connection is not None:
                 with contextlib.suppress(OSError):
+                    # Not closed: another thread may be polling the descriptor.
                     connection.shutdown(socket.SHUT_RDWR)
             self.turns.finish()
             self.interrupt_poll()
@@ -292,19 +309,22 @@ class Link(Generic[M]):
             raise errors.LinkRefused(message.reason, message.message, retry=message.retry)
         if not isinstance(message, messages.Attached):
             raise errors.MalformedFrame(f"a {type(message).__name__} instead of Attached")
-        # A dispatcher that lost the journal to another one, and does not know it yet.
+        # A dispatcher that has lost the journal to a newer one, and has not noticed yet.
         if message.epoch < self._epoch:
             raise errors.LinkClosed("this dispatcher is older than the last one")
         self._epoch = message.epoch
+        # Half a frame that the last connection did not take must not be written to this one.
         self.outbox.shut()
-        # What is sent from here on follows the first frames, and is not lost in between.
+        # From here on frames are kept: they follow the first ones, rather than being dropped.
         self.outbox.hold()
         first = [frames.encode(each) for each in self.handler.attached(message)]
         connection.setblocking(False)
         self.outbox.open(connection, first)
+        # These came in the same read as Attached.
         self._handle(bodies[1:])
         self.flush()
         self._poll = self._polling(connection)
+        # In this order: a thread leads as soon as turns are open, and must find the socket.
         self.socket = connection
         self.turns.open()
 
@@ -338,6 +358,7 @@ class Link(Generic[M]):
             connection = self.socket
             if connection is None:
                 return
+            # `end` leaves the socket to the thread that leads.
             if self.failure is not None:
                 self.drop(self.failure)
                 return
@@ -348,6 +369,8 @@ class Link(Generic[M]):
             polling = self._poll
             watching_writes = self.outbox.stuck
             if watching_writes:
+                # Only while stuck: an idle socket is writable all the time, and poll would not
+                # wait.
                 polling.modify(connection, select.POLLIN | select.POLLOUT)
             self._thread.reader_polls()
             for fd, event in polling.poll(timeout_ms):
@@ -356,8 +379,10 @@ class Link(Generic[M]):
                     continue
                 if event & select.POLLOUT:
                     self.outbox.write()
+                # Also for POLLHUP and POLLERR: the read then reports what is wrong.
                 if event & ~select.POLLOUT:
                     self.pump()
+            # Handling a frame may have dropped the connection, and its number may be reused.
             if watching_writes and self.socket is connection:
                 polling.modify(connection, select.POLLIN)
 
@@ -369,10 +394,12 @@ class Link(Generic[M]):
     def _forked(self) -> None:
         """In the child of a fork: forget the parent's state, without taking a lock."""
         self.failure = errors.LinkForked()
+        # New ones: a thread that does not exist in this process may hold the locks of the old ones.
         self.turns, self.outbox = turns.Turns(), outbox.Outbox()
         self.turns.finish()
         self._thread.forked()
         if self.socket is not None:
+            # Closes this copy only; a shutdown would end the parent's connection.
             self.socket.close()
             self.socket = None
 

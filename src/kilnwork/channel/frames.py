@@ -52,6 +52,7 @@ def encode_batch(kind: type[Sent], items: Sequence[object]) -> Iterator[bytes]:
     Items may be plain tuples instead of the structs that the other end decodes: the encoding is the
     same, and tuples are cheaper to make. Raises `FrameTooLarge` when one item does not fit a frame.
     """
+    # What a struct with `array_like`, a tag and one field is encoded as.
     body = _encoder.encode((kind.__struct_config__.tag, items))
     if len(body) <= BATCH_BYTES or (len(items) == 1 and len(body) <= messages.MAX_FRAME_BYTES):
         yield _HEADER.pack(len(body)) + body
@@ -61,6 +62,7 @@ def encode_batch(kind: type[Sent], items: Sequence[object]) -> Iterator[bytes]:
             f"one item of {kind.__name__} takes {len(body)} bytes; "
             f"a frame holds at most {messages.MAX_FRAME_BYTES}"
         )
+    # Slices are smaller than `BATCH_BYTES` on average, so few have to be cut once more.
     size = max(1, len(items) * BATCH_BYTES // (len(body) + BATCH_BYTES))
     for at in range(0, len(items), size):
         yield from encode_batch(kind, items[at : at + size])
@@ -69,6 +71,7 @@ def encode_batch(kind: type[Sent], items: Sequence[object]) -> Iterator[bytes]:
 def _decode(decoder: _Decoder[M], body: bytes, peer: str) -> M:
     try:
         return decoder.decode(body)
+    # Not all are MsgspecErrors: text that is not UTF-8, and nesting beyond the recursion limit.
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise errors.MalformedFrame(f"not a message of {peer}: {error}") from error
 
@@ -134,6 +137,7 @@ class Cutter:
         at, size = 0, len(data)
         while size - at >= 4:
             (length,) = _HEADER.unpack_from(data, at)
+            # Before the body has arrived: a peer must not make this process buffer more.
             if length > messages.MAX_FRAME_BYTES:
                 raise errors.FrameTooLarge(
                     f"a frame of {length} bytes was announced; "

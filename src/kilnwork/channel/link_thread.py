@@ -94,11 +94,13 @@ class LinkThread:
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._napping = select.poll()
         self._napping.register(self._wake_fd, select.POLLIN)
+        # Not at exit: the thread is a daemon, and may still poll the descriptor then.
         weakref.finalize(self, os.close, self._wake_fd).atexit = False
 
     # from any thread
 
     def start(self) -> None:
+        # A daemon: a program that does not close its link must be able to exit.
         self._thread = threading.Thread(target=self._run, name="kiln link", daemon=True)
         self._thread.start()
 
@@ -110,11 +112,13 @@ class LinkThread:
 
     def schedule_write(self) -> None:
         self.has_writes = True
+        # An awake thread looks at `has_writes` again before it waits: no system call is needed.
         if not self._awake:
             self._awake = True
             try:
                 self.wake()
             except BaseException:
+                # Ctrl-C before the wake-up: the next call must try again.
                 self._awake = False
                 raise
 
@@ -161,6 +165,7 @@ class LinkThread:
                 self._nap(RECONNECT.delay_s(failures, entropy=self._entropy) * 1000)
             failures += 1
             left_s = until - monotonic()
+            # At least 0.1 s: a timeout of 0 would make the socket non-blocking.
             try:
                 self._link.attach(timeout_s=min(HANDSHAKE_S, max(left_s, 0.1)))
                 if warned:
@@ -199,6 +204,7 @@ class LinkThread:
         except kit_errors.KilnError as error:
             link.end(error)
         except BaseException as error:
+            # Without this thread nothing reconnects and waits would never end, so the link ends.
             log.exception("the thread of a link failed")
             failed = errors.LinkClosed(f"the thread of the link failed: {error!r}")
             failed.__cause__ = error
@@ -207,8 +213,10 @@ class LinkThread:
             link.dispose()
 
     def _connect_again(self) -> None:
+        # While there is no connection frames are dropped, so no sender needs to wake this thread.
         self._awake = True
-        for _ in range(DROPPING_NAPS):  # who drops a connection says why last, and leads so long
+        # The thread that dropped the connection sets `_lost` last, and leads until then.
+        for _ in range(DROPPING_NAPS):
             if not self._link.turns.led:
                 break
             self._nap(NAP_MS)
@@ -230,6 +238,7 @@ class LinkThread:
             self._nap(NAP_MS)
         else:
             self._awake = False
+            # Set before the checks: a leader that leaves in between then wakes this thread.
             self._asleep = True
             if link.turns.led and link.turns.begun == begun and not self.has_writes:
                 self._nap(SLEEP_MS)
@@ -243,7 +252,7 @@ class LinkThread:
         link = self._link
         connection = link.socket
         number = -1 if connection is None else connection.fileno()
-        if number < 0:  # who read it has just dropped it
+        if number < 0:  # the thread that read it has just closed it
             return
         watching = select.poll()
         watching.register(self._wake_fd, select.POLLIN)
@@ -251,10 +260,12 @@ class LinkThread:
         watching.register(number, select.POLLIN | (select.POLLOUT if stuck else 0))
         due = self.has_writes
         if not due:
+            # This order matters: a sender that sees `_awake` sets `has_writes` only.
             self._awake = False
-            due = self._awake = self.has_writes  # what became due before that rang no bell
+            due = self._awake = self.has_writes
         readable = woken = False
         self._polls_beside, self._watching = 0, True
+        # The wait gives other threads time to add frames to the same write.
         events = watching.poll(LINGER_MS if due else self._tick_ms())
         self._watching = False
         for fd, event in events:
@@ -266,12 +277,14 @@ class LinkThread:
             readable = readable or (fd != self._wake_fd and bool(event & ~select.POLLOUT))
         if readable:
             self._pump()
-        if due and self.has_writes and not woken:  # woken: it became due only now
+        # If woken, the frame is new: it may wait as long as any other.
+        if due and self.has_writes and not woken:
             link.flush()
 
     def _pump(self) -> None:
         turn = turns.Turn(lambda: True)
         try:
+            # Another thread may have taken the lead since the poll, and read the data.
             if self._link.turns.lead_if_free(turn):
                 self._link.pump()
         finally:
@@ -293,7 +306,7 @@ class LinkThread:
         now = self._link.clock.monotonic()
         if now >= self._next_tick:
             handler.tick()
-            self._next_tick = now + handler.tick_s  # which the call may have changed
+            self._next_tick = now + handler.tick_s  # the call may have changed it
 
 
 def _is_final(error: Exception) -> bool:

@@ -64,6 +64,7 @@ class Hello(_Message, frozen=True, tag="hello"):
     slots: int
     epoch: attempts.Count
     running: tuple[Running, ...]
+    # Fields with a default may be missing: msgspec accepts arrays that end before them.
     processes: tuple["SlotOpening", ...] = ()
     labels: tuple[tuple[attempts.Label, attempts.Label], ...] = ()
 
@@ -264,7 +265,7 @@ class Callback(_Message, frozen=True, tag="callback"):
         return digests.sha256_of([self.media_type.encode(), b"\0", self.body])
 
 
-# agent and dispatcher, about attempts that are ephemeral containers of the worker's Pod
+# Agent and dispatcher, about attempts in ephemeral containers of the worker's Pod.
 
 
 class StartContainer(_Message, frozen=True, tag="startcontainer"):
@@ -391,7 +392,7 @@ class Response(_Message, frozen=True, tag="answer"):
     body: bytes
 
 
-# agent and dispatcher, about slots
+# Agent and dispatcher, about slots.
 
 
 class OpenSlot(_Message, frozen=True, tag="openslot"):
@@ -430,7 +431,7 @@ class SlotGone(_Message, frozen=True, tag="slotgone"):
     reason: attempts.Label = ""
 
 
-# submitters (drivers, and slots for the tasks they run) and dispatcher
+# Submitters (drivers, and slots for the tasks that they run) and dispatcher.
 
 
 class Template(_Message, frozen=True, tag="template"):
@@ -548,7 +549,7 @@ class Pruned(_Message, frozen=True, tag="pruned"):
     refusal: str = ""
 
 
-# slot and dispatcher
+# Slot and dispatcher.
 
 
 class Calls(_Message, frozen=True, tag="calls"):

@@ -55,13 +55,15 @@ class Outbox:
         """Write as much as the socket takes. Errors are left to the reader of the socket to
         notice.
         """
-        # Without the lock, which the common call without anything to write does not need.
+        # Without the lock: most calls find nothing to write.
         if not self._frames and self._rest is None:
             return
         with self._lock:
             try:
                 self._write()
-            except BaseException:  # Ctrl-C: how much was written is unknown, a new link will
+            except BaseException:
+                # After Ctrl-C it is unknown how much was sent. A shutdown makes the reader
+                # reconnect.
                 if self._socket is not None:
                     with contextlib.suppress(OSError):
                         self._socket.shutdown(socket.SHUT_RDWR)
@@ -75,10 +77,13 @@ class Outbox:
                 self._rest = memoryview(b"".join(self._frames))
                 self._frames.clear()
             try:
+                # CPython ignores SIGPIPE, but the program that uses this library may have restored
+                # it.
                 sent = to.send(self._rest, socket.MSG_NOSIGNAL)
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except OSError:
+                # As if sent: the reader gets the error too, and the next connection sends again.
                 sent = len(self._rest)
             self.waiting_bytes -= sent
             self.stuck = sent < len(self._rest)

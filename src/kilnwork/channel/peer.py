@@ -120,6 +120,8 @@ class _Link(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for body in self._cutter.feed(data):
+                # An earlier frame of this read has closed the link: the others must not be carried
+                # out.
                 if self.closed.done():
                     return
                 self._received(self, frames.decode_to_worker(body))
@@ -140,6 +142,7 @@ class _Link(asyncio.Protocol):
         if self._transport is None:
             return
         with contextlib.suppress(OSError):
+            # The socket is non-blocking: with nothing left to read, BlockingIOError ends the loop.
             while data := os.read(self._transport.get_extra_info("socket").fileno(), READ_BYTES):
                 self.data_received(data)
 
@@ -177,7 +180,7 @@ class _Link(asyncio.Protocol):
             self.closed.set_result(error)
         if not self.welcome.done():
             self.welcome.set_exception(error or errors.LinkClosed())
-            self.welcome.exception()  # looked at, so that asyncio does not complain
+            self.welcome.exception()  # read once: asyncio logs exceptions that are never read
 
 
 class Peer:
@@ -230,6 +233,8 @@ class Peer:
             while True:
                 stood, refused = await self._try_link()
                 now = self._clock.monotonic()
+                # Not 0 after a link that stood: a dispatcher that drops every link is not called at
+                # once again.
                 failures = 1 if stood else failures + 1
                 if stood or refused:
                     away_since = now
@@ -260,6 +265,7 @@ class Peer:
         """Send a report, and wait until the dispatcher has stored it."""
         stored = asyncio.get_running_loop().create_future()
         self.report(make)
+        # Nothing was awaited since, so `_serial` is still the number of this report.
         self._reports[self._serial].stored = stored
         await stored
 
@@ -276,6 +282,7 @@ class Peer:
         )
         self._reports[self._serial] = kept
         self._quiet.clear()
+        # While resuming, `_resume` sends it among all others, in the order of the serials.
         if self._link is not None and not self._resuming:
             self._link.write(kept.frame)
 
@@ -327,6 +334,7 @@ class Peer:
             return False, False
         why = await link.closed
         self._link = None
+        # Not the timer of the lease: the lease runs on without a link.
         self._cancel_timer("renew")
         if isinstance(why, errors.LinkRefused) and not why.retry:
             raise why
@@ -350,6 +358,7 @@ class Peer:
                 link.write(frames.encode(self._owner.hello(epoch=self._epoch)))
                 await link.welcome
             except BaseException as error:
+                # `_resume` sets it before the handshake is over.
                 self._link = None
                 link.abort(error if isinstance(error, Exception) else None)
                 raise
@@ -383,6 +392,7 @@ class Peer:
             self._acknowledge(message.serial)
         elif isinstance(message, messages.Response):
             asked = self._requests.get(message.serial)
+            # A cancelled request is removed only when its coroutine runs again.
             if asked is not None and not asked.response.done():
                 asked.response.set_result(message)
         elif isinstance(message, messages.Renewed):
@@ -422,6 +432,7 @@ class Peer:
         if self._link is None:
             return
         self._renewal += 1
+        # Noted before it is written: the lease counts from no later than the send.
         self._lease.sent(self._renewal, at=self._clock.monotonic())
         self._link.write(frames.encode(messages.Renew(self._renewal)))
         self._set_timer("renew", self._renew_s, self._renew)
@@ -429,6 +440,7 @@ class Peer:
     def _watch_lease(self) -> None:
         left_s = self._lease.stop_at - self._clock.monotonic()
         if left_s > 0:
+            # The lease was renewed since this timer was set.
             self._set_timer("lease", left_s, self._watch_lease)
             return
         log.warning("the lease ends: it was not renewed")
@@ -466,8 +478,10 @@ async def _in_thread(connect: Callable[[], socket.socket]) -> socket.socket:
     try:
         await asyncio.to_thread(run)
     except BaseException:
+        # A thread cannot be cancelled: it connects all the same, and then finds this note.
         abandoned.append(True)
-        for one in made:  # closed twice, perhaps, but never not at all
+        for one in made:
+            # The thread may close it too, which does no harm.
             one.close()
         raise
     return made[0]

@@ -58,6 +58,7 @@ def open_channel(to: Manager) -> socket.socket:
             return _open(to)
         except NotSwitched as error:
             status = error.response.status
+            # The token may have expired: try once with a new one.
             if status == 401 and not renewed:
                 renewed = True
                 to.refused()
@@ -70,7 +71,7 @@ def open_channel(to: Manager) -> socket.socket:
 
 
 def _open(to: Manager) -> socket.socket:
-    headers = to.headers()  # before there is a connection that would have to be closed
+    headers = to.headers()  # may raise: no connection is open yet
     try:
         return switch(to.connect(), to.path(manager.CHANNEL_PATH), headers)
     except http1.BadResponse as error:
@@ -90,7 +91,9 @@ def switch(connected: socket.socket, path: str, headers: Mapping[str, str]) -> s
         if head.status != 101:
             body = connection.read(most=1 << 16)
             raise NotSwitched(http_types.ClientResponse(head.status, head.reason, body))
+        # Bytes that came along with the 101 cannot be put back into the socket.
         if not isinstance(connected, ssl.SSLSocket) and not connection.early:
+            # The timeout was for the handshake; a link may be silent for long.
             connected.settimeout(None)
             return connected
         return _Pump(connected, connection.early).start()
@@ -109,6 +112,7 @@ class _Pump:
 
     def start(self) -> socket.socket:
         given, self._near = socket.socketpair()
+        # Weak: a reader that drops its socket without closing it must end the pump too.
         self._given = weakref.ref(given)
         self._near.setblocking(False)
         self._far.setblocking(False)
@@ -121,8 +125,9 @@ class _Pump:
             with contextlib.suppress(OSError):
                 self._move()
         finally:
+            # A close alone would not end the connection: forked children may have copies of it.
             with contextlib.suppress(OSError):
-                self._far.shutdown(socket.SHUT_RDWR)  # forked children may have copies
+                self._far.shutdown(socket.SHUT_RDWR)
             self.close()
 
     def close(self) -> None:
@@ -131,6 +136,7 @@ class _Pump:
 
     def forked(self) -> None:
         """Close the descriptors in the child of a fork, where this thread does not exist."""
+        # Closing an SSLSocket sends no close_notify, so the parent's connection is not affected.
         self.close()
         given = self._given()
         if given is not None:
@@ -154,6 +160,7 @@ class _Pump:
                 return
             if far_ended and near_ended:
                 return
+            # Poll only when nothing moved: TLS may hold decrypted bytes that poll(2) does not see.
             if not moved and not self._wait(near_ended=near_ended, far_ended=far_ended):
                 return
 
@@ -177,6 +184,7 @@ class _Pump:
         if not far_ended:
             room = len(self._to_near) < _WAITING_BYTES
             wanted = (select.POLLIN if room else 0) | (select.POLLOUT if self._to_far else 0)
+            # With no events wanted, poll(2) still reports POLLHUP and POLLERR.
             polling.register(self._far, wanted)
         if not near_ended:
             wanted = (0 if self._to_far else select.POLLIN) | (
@@ -191,8 +199,10 @@ def _read(end: socket.socket) -> bytes | None:
     """Return what has arrived: None if nothing yet, b"" at the end."""
     try:
         return end.recv(READ_BYTES)
+    # TLS may have to write before it can read, for example after a key update.
     except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
         return None
+    # A peer that closes without close_notify is an SSLError; it is an end like any other.
     except (ConnectionError, ssl.SSLError):
         return b""
 

@@ -59,16 +59,22 @@ class Turns:
             if self._open and (leader is None or leader.thread == turn.thread):
                 turn.below = leader
                 self.begun += 1
+                # Last: interrupted before this line, the turn does not lead, and `leave` has
+                # nothing to undo.
                 self._leader = turn
                 return True
             if self._over:
                 return False
+            # Created only now: most waits lead, and never sleep.
             turn.gate = gate = threading.Lock()
             gate.acquire()
             self._followers[turn] = None
-        if not turn.done():  # it may have come before we were in the list
+        # The condition may have become true before this turn was among the followers.
+        if not turn.done():
+            # `acquire` raises OverflowError for more than TIMEOUT_MAX.
             gate.acquire(timeout=-1 if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX))
         with self._lock:
+            # Under the lock: `_pass_on` wakes this thread before it writes `_leader`.
             return self._leader is turn
 
     def lead_if_free(self, turn: Turn) -> bool:
@@ -103,10 +109,12 @@ class Turns:
 
     def look(self) -> None:
         """Wake the threads whose condition is true."""
+        # Without the lock: this runs after every read, mostly while no thread follows.
         if not self._followers:
             return
         with self._lock:
             followers = list(self._followers)
+        # Outside the lock: `done` is the callers' code, and may take locks of its own.
         ready = [turn for turn in followers if turn.done()]
         with self._lock:
             for turn in ready:
@@ -142,6 +150,7 @@ class Turns:
 
     def _wake(self, turn: Turn) -> None:
         gate = turn.gate
+        # Releasing a lock that is not locked raises; a turn may be woken twice.
         if turn in self._followers and gate is not None and gate.locked():
             gate.release()
         self._followers.pop(turn, None)

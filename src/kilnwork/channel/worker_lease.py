@@ -49,6 +49,7 @@ class Lease:
     def granted(self, number: int) -> None:
         """Extend the lease: renewal `number` was acknowledged, and with it all older ones."""
         at = self._sent.get(number)
+        # Sent on an earlier link, or older than one that was granted already.
         if at is None:
             return
         self._until = max(self._until, at + self._length_s)

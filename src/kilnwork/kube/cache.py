@@ -44,6 +44,7 @@ class Cache(Generic[T]):
     def put(self, obj: T) -> T | None:
         """Store an object and return the one that it replaces, or None."""
         key = objects.key(obj)
+        # Removed first: the old object may have other owners.
         old = self.remove(key)
         self._objects[key] = obj
         for uid in objects.owner_uids(obj):

@@ -125,12 +125,13 @@ class Client:
                 limit=limit,
             ):
                 items.extend(last.items)
+            # All pages are of one snapshot, so the version of any would do.
             return Listed(items, last.resource_version)
 
         try:
             return await gather(PAGE)
         except errors.Expired:
-            return await gather(0)  # torn between two pages; a whole list cannot be
+            return await gather(0)  # the server dropped the snapshot between two pages
 
     async def pages(
         self,
@@ -145,6 +146,7 @@ class Client:
         """Yield a list in pages of one snapshot. Raises Expired if the server drops the snapshot
         meanwhile.
         """
+        # A limit of 0 asks for the whole list as one page.
         query = _selection(label_selector, field_selector, limit=str(limit))
         while True:
             page = await self._page(resource, namespace, type, query=query)
@@ -188,6 +190,7 @@ class Client:
         """Replace the object that has the name of `obj`. Raises Conflict if it has changed since
         `obj` was read.
         """
+        # A resourceVersion in `obj` makes the server check that nothing has changed.
         in_object, name = objects.key(obj)
         path = self._path(resource, name, namespace or in_object or None, subresource)
         return await self._send("PUT", path, _typed(resource, obj))
@@ -308,6 +311,7 @@ class Client:
             method="GET",
             path=_base(resource, namespace),
             query=query,
+            # The server ends the watch first; this is for one that does not.
             timeout_s=WATCH_S + LATE_S,
             head_timeout_s=self._timeout_s,
         )

@@ -212,6 +212,7 @@ def _exec(given: kubeconfig.ExecConfig, chosen: kubeconfig.Chosen, settings: Con
             f"{EXEC_VERSIONS[1]} for older plugins"
         )
     mode = given.interactive_mode
+    # v1 requires the field; only v1beta1 has a default.
     if not mode and given.api_version == EXEC_VERSIONS[1]:
         mode = "IfAvailable"
     if mode not in get_args(InteractiveMode):
@@ -219,7 +220,7 @@ def _exec(given: kubeconfig.ExecConfig, chosen: kubeconfig.Chosen, settings: Con
             f'{what} has interactiveMode "{mode}": write Never, IfAvailable or Always'
         )
     command = given.command
-    if "/" in command:  # else it is looked for in PATH
+    if "/" in command:  # otherwise it is searched in PATH
         command = str(chosen.user_directory / command)
     return ExecPlugin(
         command=command,
@@ -250,6 +251,7 @@ def _cluster_info(chosen: kubeconfig.Chosen, settings: Config) -> bytes:
 def _server(url: str, where: str) -> str:
     try:
         parts = parse.urlsplit(url)
+        # `port` raises ValueError above 65535.
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False

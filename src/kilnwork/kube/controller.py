@@ -57,6 +57,7 @@ class Controller:
         """
         self.queue.close()
         if self._workers:
+            # `wait` cancels nothing when its time is over; `stop` does.
             await asyncio.wait(self._workers, timeout=grace_s)
         await self._background.stop()
 
@@ -67,6 +68,7 @@ class Controller:
                     await self._turn()
                 await self._once(key)
             finally:
+                # Also after a cancellation: otherwise no other worker could ever take the key.
                 self.queue.done(key)
 
     async def _once(self, key: objects.Key) -> None:
@@ -91,6 +93,7 @@ class Controller:
             "again_in_s": round(wait_s, 3),
             "error": str(error),
         }
+        # Usual where several clients write an object; the next try reads it again.
         if isinstance(error, errors.Conflict | errors.AlreadyExists):
             log.debug("object changed meanwhile", extra=facts)
         elif isinstance(error, kit_errors.KilnError):

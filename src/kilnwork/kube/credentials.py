@@ -62,6 +62,7 @@ class Credentials:
         """Return the current credential. Raises ConfigurationError if there is no way to get
         one.
         """
+        # Held while a plugin runs: two threads must not ask the user to log in twice.
         with self._lock:
             return self._usable() or self._make()
 
@@ -70,7 +71,7 @@ class Credentials:
         with self._lock:
             known = self._current
             if known is not None and known != refused:
-                return known  # another thread was faster
+                return known  # another thread has renewed it already
             if not self._files and self._plugin is None:
                 return refused
             return self._make()
@@ -104,11 +105,13 @@ class Credentials:
         try:
             cert, key = settings.client_cert, settings.client_key
             return Credential(
+                # Files often end with a newline, which no header may contain.
                 token=_content(settings.token_file, str.strip) or settings.token,
                 cert=cert or _content(settings.client_cert_file),
                 key=key or _content(settings.client_key_file),
             )
         except (OSError, UnicodeDecodeError) as error:
+            # Nothing to fall back on; later a file that cannot be read keeps the old credential.
             if before is None and settings.token is None:
                 reason = error.strerror if isinstance(error, OSError) else str(error)
                 name = getattr(error, "filename", None) or "one of the files"

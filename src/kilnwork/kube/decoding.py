@@ -96,10 +96,11 @@ def items(body: bytes, as_type: type[T]) -> tuple[list[T], ListMeta]:
         try:
             fast = _list_decoder(kind).decode(body)
         except msgspec.MsgspecError:
-            pass  # find out below which ones
+            pass  # find out which of them, below
         else:
             return fast.items or [], fast.metadata
     slow = whole(body, _List[msgspec.Raw])
+    # A Raw refers to the body that it came in, and would keep all of it in memory.
     copies = (item.copy() for item in slow.items or ())
     read = (lenient(item, as_type) for item in copies)
     return [obj for obj in read if obj is not None], slow.metadata
@@ -113,6 +114,7 @@ def _keeps_raw(as_type: Any) -> bool:
 def _mentions_raw(info: Any, seen: set[int]) -> bool:
     if isinstance(info, msgspec.inspect.RawType):
         return True
+    # A type may contain itself.
     if id(info) in seen or not isinstance(info, msgspec.inspect.Type | msgspec.inspect.Field):
         return False
     seen.add(id(info))

@@ -99,6 +99,7 @@ class View:
 
     def see(self, record: Record, *, now_s: float) -> None:
         """Record a Lease that was read at `now_s` (monotonic)."""
+        # Any change is a sign of life. Times in the record are those of other clocks.
         if record != self.record:
             self._since_s = now_s
         self.record = record
@@ -194,6 +195,7 @@ class Elector:
         """
         if self._term is not None and self._term.holds():
             return self._term
+        # The coroutine of an earlier term may still run.
         await self._background.stop()
         while True:
             term = await self._try_once()
@@ -209,6 +211,7 @@ class Elector:
         term, self._term = self._term, None
         if term is None:
             return
+        # After the term another candidate may hold the Lease.
         held = term.holds()
         term.end("it was released")
         if held:
@@ -241,6 +244,7 @@ class Elector:
         else:
             self._responded = True
         record = Record() if self._lease is None else read(self._lease)
+        # Taken after the response: too late a time is safe, since this candidate only waits longer.
         self._view.see(record, now_s=self._clock.monotonic())
         self.problem = ""
 
@@ -268,9 +272,11 @@ class Elector:
         """Renew the term until that fails for too long or another candidate has the Lease."""
         while term.holds():
             await asyncio.sleep(min(self._settings.retry_s, max(0.0, term.left_s())))
+            # This process may have been paused for longer than it wanted to sleep.
             if not term.holds():
                 break
             try:
+                # Not beyond the term, whose end must be reported in time.
                 await self._in_time(self._renew_once(term), min(term.left_s(), self._patience_s))
             except TimeoutError:
                 self._trouble("the API server does not respond")
@@ -290,6 +296,7 @@ class Elector:
             await self._look()
             if self._lease is not None and self._overtaken(term):
                 return
+            # Counts from before this write: the one that failed has renewed nothing.
             sent = self._clock.monotonic()
             deleted = self._lease is None  # as in client-go, the first to create it holds it
             await self._write(self._claim(term.epoch) if deleted else {"renewTime": self._now()})
@@ -339,6 +346,7 @@ class Elector:
             stored = await self._client.create(resources.LEASES, made, place.namespace)
         else:
             spec = {**(self._lease.get("spec") or {}), **changes}
+            # With the resourceVersion that was seen, so that the server refuses an outdated change.
             changed = {**self._lease, "spec": spec}
             if "holderIdentity" in changes and place.annotations:
                 metadata = self._lease["metadata"]

@@ -115,6 +115,7 @@ def from_status(
     kind = _BY_STATUS.get(status)
     if kind is None:
         kind = Unavailable if status >= 500 else Invalid if status >= 400 else ApiError
+    # 409 has two meanings, which only the reason tells apart.
     if status == 409 and reason == "AlreadyExists":
         kind = AlreadyExists
     text = message or f"the server responded with {status} {reason}".rstrip()

@@ -204,6 +204,7 @@ class Recorder:
         """Record that `reason` (CamelCase) happened to `about`; `type_` is NORMAL or WARNING."""
         now_s = self._clock.wall()
         entry = self._aggregator.note(about, type_, reason, message=message, now_s=now_s)
+        # The pending entry has been counted up. Its id is not reused: the dict keeps it alive.
         if entry is None or id(entry) in self._pending:
             return
         if len(self._pending) >= PENDING:
@@ -217,8 +218,10 @@ class Recorder:
         while True:
             await self._waiting.wait()
             while self._pending:
+                # Removed before the write: an event that comes meanwhile queues its entry again.
                 entry = self._pending.pop(next(iter(self._pending)))
                 await self._write(entry)
+            # Nothing was awaited since `_pending` was found empty.
             self._waiting.clear()
             self._idle.set()
 
@@ -244,6 +247,7 @@ class Recorder:
                 await asyncio.sleep(self._retries.delay_s(attempt))
 
     async def _put(self, entry: Entry) -> None:
+        # Kube events of cluster-wide objects belong to `default`, as in client-go.
         namespace = entry.about.namespace or "default"
         if entry.written:
             patch = {
@@ -254,12 +258,13 @@ class Recorder:
             try:
                 await self._client.merge_patch(resources.EVENTS, entry.name, patch, namespace)
                 return
+            # By default a server deletes kube events after an hour.
             except errors.NotFound:
-                entry.first_s, entry.count = entry.last_s, 1  # it has expired: a new one
+                entry.first_s, entry.count = entry.last_s, 1  # start again with a new object
                 entry.name, entry.written = "", False
         entry.name = entry.name or self._name(entry)
         body = self._body(entry, entry.name, namespace)
-        with contextlib.suppress(errors.AlreadyExists):  # the try before did it unheard
+        with contextlib.suppress(errors.AlreadyExists):  # an earlier try did it, unknown to us
             await self._client.create(resources.EVENTS, body, namespace)
         entry.written = True
 
@@ -269,6 +274,7 @@ class Recorder:
         """
         self._named += 1
         name = entry.about.name
+        # A name has at most 253 characters.
         if len(name) > 200:
             name = name[:180].rstrip("-.") + "." + hashlib.sha256(name.encode()).hexdigest()[:16]
         return f"{name}.{int(entry.first_s * 1e6):x}{self._named:x}"

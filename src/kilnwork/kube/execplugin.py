@@ -48,6 +48,7 @@ def run(plugin: config.ExecPlugin) -> PluginCredential:
     """Run the program once and return what it prints. Raises ConfigurationError with the cause."""
     interactive = _interactive(plugin)
     try:
+        # Standard error is passed through: login programs write their prompts to it.
         done = subprocess.run(
             [plugin.command, *plugin.args],
             env=_environment(plugin, interactive=interactive),
@@ -72,6 +73,7 @@ def _interactive(plugin: config.ExecPlugin) -> bool:
     """Return whether the program may ask the person at the terminal."""
     if plugin.interactive == "Never":
         return False
+    # None if this process was started without a descriptor 0.
     terminal = sys.stdin is not None and sys.stdin.isatty()
     if plugin.interactive == "Always" and not terminal:
         raise _failed(plugin, "must ask a user, and standard input is not a terminal")
@@ -83,6 +85,7 @@ def _environment(plugin: config.ExecPlugin, *, interactive: bool) -> dict[str, s
     if plugin.cluster:
         spec["cluster"] = msgspec.Raw(plugin.cluster)
     info = {"kind": "ExecCredential", "apiVersion": plugin.api_version, "spec": spec}
+    # Last: the kubeconfig must not replace it.
     return {**os.environ, **dict(plugin.env), INFO: msgspec.json.encode(info).decode()}
 
 

@@ -45,6 +45,7 @@ async def _change(
         if (finalizer in found) is wanted:
             return
         others = [each for each in found if each != finalizer]
+        # A merge patch replaces whole lists: without a version it could drop others' finalizers.
         metadata = {
             "finalizers": [*others, finalizer] if wanted else others,
             "resourceVersion": objects.resource_version(current),
@@ -55,6 +56,7 @@ async def _change(
             if tries == TRIES:
                 raise
             current = await kube.get(resource, name, namespace or None)
+            # Another object has the name now, which may need its finalizers.
             if objects.uid(current) != objects.uid(obj):
                 raise errors.NotFound(
                     404, "NotFound", f'{resource.qualified} "{name}" was deleted and created again'

@@ -44,6 +44,7 @@ class InProcessServer:
         served = _Exchange(body)
         work = self._background.start(request.path, self._serve(_scope(request, headers), served))
         async with asyncio.timeout(request.timeout_s):
+            # A request that was begun goes on, as on a server whose client has gone.
             await asyncio.shield(work)
         return served.response()
 
@@ -57,6 +58,7 @@ class InProcessServer:
         stream = Stream(self._streams.discard, timeout_s=request.timeout_s)
         self._streams.add(stream)
         work = self._background.start(request.path, self._serve(_scope(request, headers), stream))
+        # A server that fails before it has responded must end the wait below.
         work.add_done_callback(stream.served)
         try:
             async with asyncio.timeout(request.head_timeout_s):
@@ -187,6 +189,7 @@ class Stream:
     async def _more(self) -> None:
         if self._error is not None:
             raise self._error
+        # Nothing was awaited since the caller looked, so no wake-up is lost.
         self._news.clear()
         await self._news.wait()
 

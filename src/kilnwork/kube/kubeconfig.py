@@ -145,6 +145,7 @@ class _Merged(msgspec.Struct):
             self.users.setdefault(u.name, (u.user, directory))
         for x in file.contexts or ():
             self.contexts.setdefault(x.name, x.context)
+        # The first file that has one wins, as for entries.
         self.current = self.current or file.current_context
 
 
@@ -161,6 +162,7 @@ def read(files: Sequence[Path], *, context: str | None = None) -> Chosen:
             "or correct KUBECONFIG"
         )
     merged = _Merged(names=", ".join(str(f) for f in present))
+    # Symbolic links are not resolved, as in kubectl.
     for path in present:
         merged.add(_read(path), path.absolute().parent)
     return _choose(merged, context)
@@ -184,6 +186,7 @@ def _read(path: Path) -> _File:
             f"cannot read kubeconfig {path}: {error.strerror}. Point KUBECONFIG at one that you "
             "may read"
         ) from error
+    # As for kubectl, an empty file is an empty kubeconfig.
     if not raw.strip():
         return _File()
     try:

@@ -62,6 +62,7 @@ class Manager:
         """
         try:
             for service in self._services:
+                # Before `start`, so that a service which fails half-way is stopped as well.
                 self._started.append(service.stop)
                 await service.start()
             self._started.append(self._background.stop)
@@ -80,6 +81,7 @@ class Manager:
         others running.
         """
         while self._started:
+            # Removed first, so that no part is stopped twice.
             stop = self._started.pop()
             try:
                 await stop()

@@ -144,6 +144,7 @@ class WorkQueue:
         while not self._closed:
             key = self._ledger.take(self._clock.monotonic())
             if key is not None:
+                # One consumer was woken for all keys that came due: it wakes the next.
                 self._wake_for_ready()
                 return key
             self._arm()
@@ -173,7 +174,8 @@ class WorkQueue:
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
                 self._woken -= 1
-                self._wake()  # woken and cancelled at once: wake another, or its key would wait
+                # Woken, and cancelled before it ran: another must take the key.
+                self._wake()
             elif waiter in self._waiters:
                 self._waiters.remove(waiter)
             raise
@@ -206,4 +208,5 @@ class WorkQueue:
 
     def _ring(self) -> None:
         self._timer = None
+        # The key is not counted as ready before a `get` takes it.
         self._wake()

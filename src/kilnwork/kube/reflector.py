@@ -89,6 +89,7 @@ class Reflector(Generic[T]):
         while True:
             before, began = self._version, now()
             error = await self._round()
+            # A server ends every watch after a while: that alone is no failure.
             good = self._version != before or now() - began >= STEADY_S
             failures = 0 if good else failures + 1
             wait_s = self.backoff.delay_s(failures, entropy=self._entropy)
@@ -148,6 +149,7 @@ class Reflector(Generic[T]):
                 version = page.resource_version
         held.sort(key=objects.age)
         self._store_all(held)
+        # Only after the last page: if one fails, nothing is dropped.
         for key in set(self.cache.keys()) - seen:
             # Reflectors of other namespaces may fill the same cache: leave their objects alone.
             if self._scope.namespace in (None, key[0]):
@@ -163,6 +165,7 @@ class Reflector(Generic[T]):
             label_selector=self._scope.label_selector,
             field_selector=self._scope.field_selector,
         )
+        # Ends the request at once; a generator that is only dropped waits for the event loop.
         async with contextlib.aclosing(changes):
             async for change in changes:
                 self._take(change)
@@ -174,6 +177,7 @@ class Reflector(Generic[T]):
         if change.kind == "DELETED":
             self._drop(change.key, change.object)
         elif change.object is not None:
+            # A bookmark has no object: it moves the version, so that a quiet watch does not expire.
             self._store(change.object)
 
     def _store_all(self, found: Iterable[T]) -> None:
@@ -186,6 +190,7 @@ class Reflector(Generic[T]):
         if old is not None and objects.uid(old) != objects.uid(obj):
             self._drop(key, None)  # deleted and created again while the watch was interrupted
             old = None
+        # Seen already: a list repeats what the watch has reported.
         if old is not None and objects.resource_version(old) == objects.resource_version(obj):
             return
         self.cache.put(obj)
@@ -193,6 +198,7 @@ class Reflector(Generic[T]):
 
     def _drop(self, key: objects.Key, last: T | None) -> None:
         known = self.cache.remove(key)
+        # A DELETED item has the last state of the object; a list only lacks it.
         old = last if last is not None else known
         if old is not None:
             self._tell(key, old, None)
@@ -201,6 +207,7 @@ class Reflector(Generic[T]):
         for on_change in self._subscribers:
             try:
                 on_change(key, old, new)
+            # It must neither end the watch nor hide the change from the other subscribers.
             except Exception:
                 log.exception(
                     "subscriber failed", extra={"resource": self.resource.qualified, "key": key}

@@ -70,10 +70,12 @@ class Remembered(Generic[V]):
             self._waiting -= 1
 
     def _known(self, key: Hashable) -> tuple[float, V] | None:
+        # An entry is a pair, and so is true whatever its value.
         known = self._results.get(key) or self._refusals.get(key)
         return known if known is not None and self._now.monotonic() < known[0] else None
 
     def _keep(self, key: Hashable, result: V, holds_s: float) -> V:
+        # The earlier result may be in either of them.
         self._results.pop(key, None)
         self._refusals.pop(key, None)
         cache = self._results if result else self._refusals

@@ -23,6 +23,7 @@ def context(
         credential = credentials.Credentials(settings).get() if own else credentials.Credential()
     try:
         context = ssl.create_default_context(
+            # With neither, `ssl` loads the CAs of the system.
             cafile=str(settings.ca_file) if settings.ca_file and not settings.ca_data else None,
             cadata=settings.ca_data,
         )
@@ -33,6 +34,7 @@ def context(
             f"the CA or client certificate for {settings.server} is not usable PEM: {error}"
         ) from error
     if not settings.verify:
+        # In this order: CERT_NONE is refused while host names are checked.
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
@@ -43,6 +45,7 @@ def _load_pair(context: ssl.SSLContext, cert: str, key: str) -> None:
 
     So the key is on no disk (memfd_create(2)).
     """
+    # Python's memfd_create sets close-on-exec.
     with os.fdopen(os.memfd_create("client.pem"), "w") as file:
         file.write(cert + "\n" + key)
         file.flush()

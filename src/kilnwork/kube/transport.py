@@ -98,6 +98,7 @@ class Transport:
         if not self._settings.compression:
             headers["Accept-Encoding"] = "identity"
         self._session = aiohttp.ClientSession(
+            # No limit here: `_gate` limits requests, and streams do not count.
             connector=aiohttp.TCPConnector(limit=0, socket_factory=self._socket),
             headers=headers,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -243,13 +244,16 @@ class Transport:
                 except BaseException:
                     _end(response)
                     raise
+                # There is no other credential: the caller gets the 401.
                 if fresh == shown:
                     return response
                 shown = fresh
             elif response.status == 429 and tries < BUSY_TRIES:
                 wait_s = self._busy_s(response)
+                # None: no Retry-After. client-go does not repeat such a request either.
                 if wait_s is None or wait_s > patience_s:
                     return response
+                # The connection is not held during the wait.
                 response.release()
                 self.throttled += 1
                 patience_s -= wait_s
@@ -277,11 +281,13 @@ class Transport:
             async with asyncio.timeout(request.head_timeout_s):
                 return await self._session.request(
                     request.method,
+                    # The path is encoded already, and must not be normalized.
                     yarl.URL(self._settings.server + request.path, encoded=True).update_query(
                         request.query or {}
                     ),
                     data=_sent(request.body),
                     headers=self._headers(request, shown),
+                    # The request must reach this server and no other.
                     allow_redirects=False,
                     ssl=self._context(shown) if https else True,
                     server_hostname=self._settings.tls_server_name,
@@ -297,6 +303,7 @@ class Transport:
         return await asyncio.to_thread(self._credentials.get)
 
     async def _renewed(self, refused: credentials.Credential) -> credentials.Credential:
+        # In a thread: it may run a login program.
         return await asyncio.to_thread(self._credentials.renew, refused)
 
     def _context(self, shown: credentials.Credential) -> ssl.SSLContext:
@@ -313,9 +320,8 @@ class Transport:
         except kit_errors.ConfigurationError as error:
             if self._tls is None:
                 raise
-            log.warning(  # read between two writes, it may be: the old pair until the next look
-                "client certificate is unusable, old one kept", extra={"error": str(error)}
-            )
+            # Perhaps the files were read while they were being replaced: the next look will tell.
+            log.warning("client certificate is unusable, old one kept", extra={"error": str(error)})
             return self._tls[1]
         self._tls = shown, made
         return made
@@ -326,10 +332,12 @@ class Transport:
         server = self._settings.server
         try:
             yield
+        # First, since it is a ClientError too.
         except aiohttp.ClientConnectorCertificateError as error:
             raise errors.Untrusted(
                 f"the certificate of {server} is not trusted: {error.certificate_error}"
             ) from error
+        # Before OSError, of which it is a subclass.
         except TimeoutError as error:
             raise errors.Unavailable(0, "Timeout", f"{server} did not respond in time") from error
         except (aiohttp.ClientError, OSError) as error:
@@ -367,6 +375,7 @@ def keep_alive(response: aiohttp.ClientResponse) -> None:
         else None
     )
     if raw is None:
+        # A connection that is lost already has no socket.
         return
     with contextlib.suppress(OSError, AttributeError):
         tcp_keepalive.bound_silence(raw)
@@ -398,6 +407,7 @@ def _sent(body: bytes | Path | None) -> bytes | io.BytesIO | None:
 def status_error(body: bytes) -> errors.ApiError:
     """Return the error for a metav1.Status inside a stream."""
     status = _status(body)
+    # Without a code: an error of the server, after which the caller tries again.
     return errors.from_status(
         status.code or 500, status.reason, status.message, details=status.details
     )
@@ -412,6 +422,7 @@ def _status(body: bytes) -> _Status:
 
 
 def _warning_text(value: str) -> str:
+    # The form is `299 - "text"`; only the text is for people.
     _, quote, rest = value.partition('"')
     if not quote:
         return value

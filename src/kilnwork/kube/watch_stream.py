@@ -75,15 +75,18 @@ def change(line: bytes, as_type: type[T]) -> Change[T]:
         item = _read_line.decode(line)
     except msgspec.MsgspecError as error:
         raise errors.Unavailable(0, "Garbled", f"cannot read the watch: {error}") from error
+    # A watch that has begun has status 200: a 410 comes as an item of it.
     if item.type == "ERROR":
         raise transport.status_error(bytes(item.object))
     if item.type == "BOOKMARK":
+        # A bookmark has nothing else: it is no object of the resource.
         version = decoding.identify(item.object).metadata.resource_version
         return Change("BOOKMARK", ("", ""), version, None)
     kind = cast(Kind, item.type)
     obj = decoding.lenient(item.object, as_type)
     if obj is not None:
         return Change(kind, objects.key(obj), objects.resource_version(obj), obj)
+    # Unreadable, but its resourceVersion counts: the watch goes on after it.
     metadata = decoding.identify(item.object).metadata
     return Change(kind, (metadata.namespace, metadata.name), metadata.resource_version, None)
 

@@ -48,6 +48,7 @@ def main() -> int:
         code = 1
         try:
             processes.rename(zygote_link.ZYGOTE)
+            # Otherwise the zygote would never see the end of the link when the agent dies.
             own_end.close()
             stderr = os.dup(2)
             os.dup2(errors_file, 2)
@@ -57,10 +58,13 @@ def main() -> int:
         except BaseException:  # noqa: BLE001  whatever it was, the agent is another process
             traceback.print_exc()
         finally:
+            # No cleanup: exit handlers and buffered output belong to the agent.
             os._exit(code)
+    # Otherwise the agent would never see the end of the link when the zygote dies.
     zygote_end.close()
     if given.remote is None:
-        sys.modules["ssl"] = cast(ModuleType, None)  # asyncio goes without, as some Pythons are
+        # None makes `import ssl` fail. asyncio works without it, since some Pythons are built so.
+        sys.modules["ssl"] = cast(ModuleType, None)
     serving = importlib.import_module("kilnwork.worker.agent_process")
     return int(serving.serve(given, zygote_link.ZygoteHandle(pid, own_end, errors_file)))
 
@@ -71,6 +75,7 @@ def share() -> None:
     """
     for name in SHARED:
         importlib.import_module(name)
+    # A collection writes to the header of every object that it visits; frozen ones it does not.
     gc.freeze()
 
 

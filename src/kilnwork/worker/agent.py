@@ -104,7 +104,7 @@ class Agent:
             entropy=entropy,
         )
         self._containers: Any = None
-        if given.containers:  # by name: most workers have none
+        if given.containers:  # imported by name: most workers run no containers
             self._containers = importlib.import_module("kilnwork.worker.containers")
         self._stopping = asyncio.Event()
         self._at_once = False
@@ -155,13 +155,16 @@ class Agent:
         raises.
         """
         if self._containers is not None:
+            # Before the Hello, which proves that nothing of an earlier worker process runs.
             await self._containers.clear(self._settings.pod_uid)
         commands.keep_descriptors_private()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
+            # Handlers of the loop run between coroutines, never in the middle of one.
             loop.add_signal_handler(number, self._asked_to_stop)
         if self._settings.owner is not None:
             loop.add_reader(self._settings.owner, self._owner_gone, self._settings.owner)
+        # Before the first sweep, so that an exit status of the zygote is not dropped.
         self._supervisor.adopt(zygote)
         self._reaper.start()
         if self._relay is not None:
@@ -181,16 +184,18 @@ class Agent:
             if self._relay is not None:
                 await self._relay.stop()
             self._reaper.stop()
+            # Whatever is left by now: the end of the worker proves that nothing of it runs.
             processes.signal_all(processes.descendants(os.getpid()), signal.SIGKILL)
             self._tools.stdout.close()
             self._tools.directories.close()
-            for number in (signal.SIGTERM, signal.SIGINT):  # one more must not spoil the exit code
+            # Not the default action: a signal that comes late must not change the exit code.
+            for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
                 signal.signal(number, signal.SIG_IGN)
         if self._failure is not None:
             raise self._failure
 
-    # what the link asks of its owner
+    # peer.Owner: called by the link
 
     def hello(self, *, epoch: int) -> messages.Hello:
         """Return this worker's Hello, with everything that runs. The token file is read each time,
@@ -226,6 +231,7 @@ class Agent:
             else:
                 current.abandon(_UNKNOWN)
                 if current.over.is_set():
+                    # Its report was forgotten, so no acknowledgement will remove it.
                     del self._attempts[ref]
 
     def received(self, order: peer.Order) -> None:
@@ -260,7 +266,7 @@ class Agent:
             current.halt(_LEASE_ENDED, grace_s=0)
         self._slots.kill_all(reasons.Reason.WORKER_LOST)
 
-    # orders
+    # orders of the dispatcher
 
     def _open(self, order: messages.OpenSlot) -> None:
         if self._stopping.is_set():
@@ -272,6 +278,7 @@ class Agent:
 
     def _start(self, run: messages.Run) -> None:
         if run.ref in self._attempts:
+            # A Run that is repeated must not start the command twice.
             return
         if self._stopping.is_set():
             self._refuse(run.ref, _STOPPING)
@@ -287,6 +294,7 @@ class Agent:
     async def _run_attempt(self, current: attempt.Attempt) -> None:
         await current.run()
         if current.silent:
+            # It reports nothing, so no acknowledgement will remove it.
             self._attempts.pop(current.ref, None)
 
     def _refuse(self, ref: attempts.AttemptRef, halt: outcomes.Halt) -> None:
@@ -304,7 +312,7 @@ class Agent:
         else:
             current.halt(halt, grace_s=order.grace_s)
 
-    # the end
+    # the end of the worker
 
     async def _hold_link(self) -> None:
         try:
@@ -335,6 +343,7 @@ class Agent:
         """Shut down at once: the process that started this worker has exited and wants no
         results.
         """
+        # At its end a descriptor stays readable: the loop would call this again and again.
         asyncio.get_running_loop().remove_reader(descriptor)
         self._at_once = True
         self._stopping.set()
@@ -342,6 +351,7 @@ class Agent:
     def _asked_to_stop(self) -> None:
         if self._stopping.is_set():
             for current in self._attempts.values():
+                # Shortens the grace periods that have begun.
                 current.halt(_STOPPING, grace_s=0)
         self._stopping.set()
 
@@ -351,9 +361,11 @@ class Agent:
             grace_s = 0.0 if self._at_once else min(current.grace_s, SHUTDOWN_GRACE_S)
             current.halt(_STOPPING, grace_s=grace_s)
         self._slots.kill_all(reasons.Reason.WORKER_STOPPING)
+        # The grace periods of the attempts run meanwhile.
         await self._supervisor.close(timeout_s=orphans.PATIENCE_S)
         try:
             async with asyncio.timeout(SHUTDOWN_GRACE_S + orphans.PATIENCE_S):
+                # A copy: acknowledgements remove attempts.
                 for current in list(self._attempts.values()):
                     await current.over.wait()
         except TimeoutError:

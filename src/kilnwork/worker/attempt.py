@@ -118,8 +118,10 @@ class Attempt:
         if self._halt is None:
             self._halt = halt
             if self._asking is not None:
+                # Cancels a request for variables: no process exists yet that could be signalled.
                 self._asking.reschedule(asyncio.get_running_loop().time())
             self._signal(signal.SIGTERM)
+            # A process that is stopped handles SIGTERM only once it continues.
             self._signal(signal.SIGCONT)
         self._kill_after(grace_s)
 
@@ -161,6 +163,7 @@ class Attempt:
         variables = tools.environment.for_attempt(self._run, place, values)
         spec = self._run.spec
         command = commands.start((*spec.command, *spec.args), variables)
+        # In the same turn of the loop: a sweep before it would drop the exit status.
         ended = tools.reaper.watch(command.pid)
         self._command = command
         processes.offer_to_oom_killer(command.pid)
@@ -174,10 +177,13 @@ class Attempt:
         exited = await ended
         code = exited.code
         killed = code in (-signal.SIGKILL, outcomes.SHELL_SIGKILLED)
+        # Now: a kill by the kernel explains an end only for a while, and `clear` may take as long.
         oom = tools.explain_kill() if killed and self._halt is None else ""
+        # From here on its pid may be reused.
         self._command = None
         proof = await tools.orphans.clear(root)
         await server.close()
+        # Only now: no process is left that could print.
         self._output.finish()
         self._cancel_kill()
         finished = tools.clock.wall()
@@ -198,6 +204,7 @@ class Attempt:
         if api_variables.are_literal(self._run.spec.env) or self._halt is not None:
             return {}
         try:
+            # No limit until `halt` reschedules it.
             async with asyncio.timeout(None) as self._asking:
                 response = await self._tools.link.request(
                     lambda serial: messages.GetVariables(serial, self.ref)
@@ -229,6 +236,7 @@ class Attempt:
     def _result(
         self, place: directories.AttemptDirectory, code: int
     ) -> attempts.Payload | errors.BadResult | None:
+        # After a failure or a halt the file may be half written.
         return None if code != os.EX_OK or self._halt is not None else self._read(place)
 
     def _read(
@@ -256,6 +264,7 @@ class Attempt:
     def _kill_after(self, grace_s: float) -> None:
         loop = asyncio.get_running_loop()
         at = loop.time() + grace_s
+        # A later halt can only shorten the grace period.
         if self._kill_timer is not None and self._kill_timer.when() <= at:
             return
         self._cancel_kill()

@@ -95,6 +95,7 @@ class AttemptOutput:
             self._kept.popleft()
             if count < len(data):
                 self._kept.appendleft((start + count, data[count:]))
+        # An offset beyond what was read would make later acknowledgements look old.
         self._kept_from = min(offset, self._read_up_to)
         self._pass_on()
         self._resume()
@@ -136,7 +137,7 @@ class AttemptOutput:
             self._loop.add_reader(self._descriptor, self._readable)
         elif self._kept_bytes < KEPT_BYTES:
             self._await_room()
-        # else until more is acknowledged
+        # otherwise `drop_below` resumes once more is acknowledged
 
     def _await_room(self) -> None:
         if not self._awaits_room:
@@ -162,9 +163,10 @@ class AttemptOutput:
             self._loop.remove_reader(self._descriptor)
 
     def _readable(self) -> None:
+        # Output of another attempt may have taken the room since.
         if not self._has_room and not self._drops:
             self._pause()
-            self._resume()  # as soon as there is room again
+            self._resume()
             return
         count = self._read()
         self._pass_on()
@@ -172,7 +174,7 @@ class AttemptOutput:
             self._linger()
         elif count == READ_BYTES and self._drops and not self._is_enlarged:
             self._is_enlarged = True
-            with contextlib.suppress(OSError):  # the user's limit of memory in pipes is reached
+            with contextlib.suppress(OSError):  # EPERM: the user's limit for pipes is reached
                 fcntl.fcntl(self._descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
     def _read(self) -> int:
@@ -215,13 +217,15 @@ class AttemptOutput:
 
     def _send_late(self, most: int) -> None:
         """Send about `most` waiting bytes, and keep them until they are acknowledged."""
+        # Where the gap is: after what was sent, before what follows.
         if self._late and self._dropped:
             self._lines.write(attempts.dropped_line(self._dropped))
             self._dropped = 0
         while self._late and most > 0:
             first = self._late.popleft()
             if len(first) > READ_BYTES:
-                view = memoryview(first)  # the rest is not copied for each piece that is cut off
+                # Slices of bytes would copy the rest again for each piece.
+                view = memoryview(first)
                 self._late.appendleft(view[READ_BYTES:])
                 first = view[:READ_BYTES]
             data = bytes(first)
@@ -237,6 +241,7 @@ class AttemptOutput:
         if self._open:
             self._pause()
             self._open = False
+            # After `_pause`: the loop must not watch a number that may be reused.
             os.close(self._descriptor)
             if self._lingers is not None:
                 self._lingers.cancel()

@@ -89,7 +89,9 @@ class CallWaits:
                 return bool(self._runner.link.wait(done, timeout_s))
             finally:
                 self.resume(level)
+        # Not with a timeout: a call on top could run for longer.
         in_place = timeout_s is None and self._undivided()
+        # Code of ours runs from here on; `_wait` raises Cancelled itself.
         user, self._guard.user = self._guard.user, False
         self.release_slot(level, tasks, in_place=in_place, first=first)
         try:
@@ -110,6 +112,7 @@ class CallWaits:
         here.
         """
         runner = self._runner
+        # The tasks must be submitted before the dispatcher reads that they are awaited.
         runner.gather()
         with self._held.lock:
             level.waits += 1
@@ -139,6 +142,7 @@ class CallWaits:
         """Return whether the main thread is all there is of the task, so that the whole task
         waits.
         """
+        # Without asyncio in memory no loop can be running.
         events = sys.modules.get("asyncio.events")
         looping = events is not None and events._get_running_loop() is not None
         return not looping and threading.active_count() <= self._threads
@@ -155,6 +159,7 @@ class CallWaits:
         while True:
             left_s = LOOK_S if until is None else min(LOOK_S, until - self._monotonic())
             runner.link.wait(look, left_s)
+            # First: a call that is to end gets no result any more.
             if due():
                 raise self._guard.cancelled()
             if done():

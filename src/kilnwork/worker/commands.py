@@ -71,16 +71,20 @@ def start(argv: Sequence[str], environment: Mapping[str, str]) -> Command:
                 (os.POSIX_SPAWN_DUP2, writing, 1),
                 (os.POSIX_SPAWN_DUP2, writing, 2),
             ),
+            # A session of its own, so that killpg reaches the command and nothing else.
             setsid=True,
+            # The mask is inherited over an exec; a command expects an empty one.
             setsigmask=(),
             setsigdef=_RESET_SIGNALS,
         )
     except BaseException as error:
         os.close(reading)
+        # ValueError: a NUL byte in an argument or a variable.
         if isinstance(error, OSError | ValueError):
             raise _refusal(program, error) from error
         raise
     finally:
+        # Only the command may hold it, or the pipe would never end.
         os.close(writing)
     return Command(pid=pid, output=reading)
 
@@ -91,6 +95,7 @@ def keep_descriptors_private() -> None:
         if int(entry.name) > 2:
             try:
                 os.set_inheritable(int(entry.name), False)
+            # The listing contained its own descriptor, which is closed by now.
             except OSError:
                 continue
 
@@ -115,6 +120,7 @@ def _find(name: str, path: str) -> str:
             reasons.Reason.COMMAND_NOT_FOUND, f"{name!r} cannot be the name of a command"
         )
     denied = None
+    # An empty entry of PATH means the working directory, as in execvp(3).
     for directory in path.split(os.pathsep):
         candidate = Path(directory or ".") / name
         if not _is_file(candidate):
@@ -159,6 +165,7 @@ def _refusal(program: str, error: OSError | ValueError) -> errors.WorkerError:
 
 def _explained(program: str, error: OSError) -> str:
     why = error.strerror
+    # ENOENT may also mean that the interpreter is missing (execve(2)).
     if error.errno == errno.ENOENT and _is_file(Path(program)):
         return (
             f"{program} cannot be executed: the interpreter that its first line or its ELF header "

@@ -78,7 +78,7 @@ class ContainerAttempt(attempt.Attempt):
 
     def reattach(self, offset: int) -> None:
         super().reattach(offset)
-        # The hub keeps these requests in memory only, and may have been restarted.
+        # The hub keeps these requests in memory only, and may have restarted.
         if self._wanted is not None and not self._end.done():
             self._tools.link.send(self._wanted)
             if self._stop is not None:
@@ -159,11 +159,13 @@ class ContainerAttempt(attempt.Attempt):
         loop = asyncio.get_running_loop()
         found = processes_of(self._container, str(self.ref))
         _send(found, signal.SIGKILL)
+        # While the lease holds, the report of the container's end is awaited, which says more.
         if self._signalled and not found and not self._tools.link.lease_holds:
             self._finish(self._stopped(proof=True))
         elif loop.time() > deadline:
             log.error("a container does not end", extra={"attempt": str(self.ref)})
             self._finish(self._stopped(proof=False))
+        # After the check: they must have been found in one look, and be gone in a later one.
         self._signalled |= found
         loop.call_later(LOOK_S, self._kill, deadline)
 
@@ -223,10 +225,12 @@ _MARKER_BYTES = f"{orphans.MARKER}=".encode()
 
 def _other_processes() -> set[int]:
     stats = processes.read_all()
+    # Zombies run nothing, and only their parents can wait for them.
     return {pid for pid, stat in stats.items() if stat.running and pid != os.getpid()}
 
 
 def _is_in(pid: int, container: str) -> bool:
+    # An empty id would be found in every line.
     if not container:
         return False
     try:

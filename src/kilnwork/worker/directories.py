@@ -81,6 +81,7 @@ class Directories:
         """
         name = f"{ids.task_text(ref.task)}-{ref.run}-{ref.attempt}"
         directory = self.base / name
+        # A short name: the path of a Unix socket has at most 107 bytes (unix(7)).
         path = self.base / f"{ref.task.hex()}-{ref.run}-{ref.attempt}.sock"
         self._mkdir(directory)
         listener = None
@@ -120,6 +121,7 @@ class Directories:
 
 
 def _open_to_all(place: AttemptDirectory) -> None:
+    # chmod, since the mode given to mkdir(2) is reduced by the umask.
     place.directory.chmod(0o777)
     place.address.chmod(0o666)
     if place.input is not None:

@@ -40,6 +40,7 @@ class Environment:
 
         `values`: the Task's own variables whose values come from Secrets and ConfigMaps.
         """
+        # Later entries win: a Task cannot override the contract.
         return {
             **self._base,
             "TMPDIR": str(place.directory),
@@ -57,7 +58,7 @@ class Environment:
         """
         kubernetes = self._kubernetes(run.namespace, place)
         if kubernetes:
-            place.kubeconfig.chmod(0o644)  # the token is elsewhere
+            place.kubeconfig.chmod(0o644)  # it names the token's file, and does not hold the token
         return {**kubernetes, **_contract(run, place), "KILN_POD_UID": self._pod_uid}
 
     def _outputs(self, run: messages.Run) -> dict[str, str]:

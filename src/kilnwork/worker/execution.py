@@ -147,6 +147,7 @@ class Execution:
                     end = self._called(level, template)
             return self.failed(level, guard.cancelled(), template) if level.stop else end
         except BaseException as error:  # noqa: BLE001  anything a user's function raises
+            # First: a second interrupt must not come while the end is made.
             guard.user = False
             return self.failed(level, error, template)
         finally:
@@ -199,6 +200,7 @@ class Execution:
             finally:
                 level.seconds = self._monotonic() - level.began
         else:
+            # Cancelled may be raised from here on, even before the `try`: `run` handles that.
             guard.user = True
             try:
                 value = function(*args, **kwargs)
@@ -252,6 +254,7 @@ class Execution:
                 held = self._find(call)
             except data_errors.DataError as error:
                 raise _Refused(reasons.Reason.VALUE_MISSING, error) from error
+            # BaseException: a module may call sys.exit while it is imported.
             except BaseException as error:
                 raise _Refused(reasons.Reason.FUNCTION_NOT_FOUND, error) from error
             self._loaded[known] = held
@@ -280,6 +283,7 @@ class Execution:
             return pickling.unpack_arguments(run.arguments, self._owner.blobs, resolve)
         except data_errors.DataError as error:
             raise _Refused(reasons.Reason.VALUE_MISSING, error) from error
+        # Waiting for a missing value may be cancelled, which is no fault of the arguments.
         except errors.Cancelled:
             raise
         except BaseException as error:

@@ -42,6 +42,7 @@ class Interrupts:
         self._stops = held.stops
         self._doors: frozenset[CodeType] = frozenset(door.__code__ for door in doors)
         self._main = threading.get_ident()
+        # Python runs handlers in the main thread, between two bytecodes.
         signal.signal(SIGNAL, self._raise)
 
     def repair(self) -> None:
@@ -49,8 +50,10 @@ class Interrupts:
 
         With SIGCHLD ignored, every command of a later call would seem to succeed.
         """
+        # Not `is not`: every access makes a new bound method.
         if _handler(SIGNAL) != self._raise:
             signal.signal(SIGNAL, self._raise)
+        # The kernel then reaps children itself, and subprocess takes ECHILD for exit code 0.
         if _handler(signal.SIGCHLD) == signal.SIG_IGN:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
@@ -62,6 +65,7 @@ class Interrupts:
 
     def ask(self) -> None:
         """Request an interrupt. May be called from any thread, any number of times."""
+        # Also ends a blocking system call: Python runs the handler before it tries again.
         signal.pthread_kill(self._main, SIGNAL)
 
     def cancelled(self) -> errors.Cancelled:
@@ -78,6 +82,7 @@ class Interrupts:
 
     def _in_ours(self, frame: FrameType | None) -> bool:
         while frame is not None and frame.f_code not in self._doors:
+            # User code has called the SDK, which must not be left half-way.
             if str(frame.f_globals.get("__name__")).startswith(_OURS):
                 return True
             frame = frame.f_back

@@ -83,6 +83,7 @@ class Group:
         return _counts(self._text(self._names.events)).get(b"oom_kill")
 
     def _number(self, name: str) -> int | None:
+        # "max" in version 2: no limit.
         text = self._text(name).strip()
         return int(text) if text.isdigit() else None
 
@@ -93,8 +94,10 @@ class Group:
         try:
             if name not in self._open:
                 self._open[name] = os.open(self.directory / name, os.O_RDONLY)
+            # Reading at offset 0 again makes the kernel compute the content again.
             return os.pread(self._open[name], _MAX_READ_BYTES, 0)
         except OSError:
+            # ENODEV once the cgroup has been removed.
             return b""
 
     def __del__(self) -> None:
@@ -106,6 +109,7 @@ def groups(process: Path = Path("/proc/self")) -> list[Group]:
     """Return the cgroup of a process and those above it that are visible, its own first."""
     mounts = list(_mounts(process))
     paths = dict(_paths(process))
+    # Version 1 first: hybrid hosts mount version 2 too, without its memory controller.
     for names, kind in ((_V1, "memory"), (_V2, "")):
         for found, root, mount in mounts:
             if found == kind and kind in paths:
@@ -203,6 +207,7 @@ def _directory(path: str, root: str, mount: Path) -> Path:
     if root != "/" and path.startswith(root):
         path = path[len(root) :]
     directory = mount / path.lstrip("/")
+    # A cgroup outside the cgroup namespace is shown as a path with "..".
     return directory if ".." not in directory.parts and directory.is_dir() else mount
 
 

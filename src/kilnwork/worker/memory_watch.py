@@ -90,6 +90,7 @@ class MemoryWatch:
         self._share = share
         self._groups = groups
         self._monotonic = clock.monotonic
+        # Kills before this worker started explain nothing.
         self._explained = self._kills() or 0
         self._risen: float | None = None
         self._ending: int | None = None
@@ -197,7 +198,7 @@ class MemoryWatch:
         if self._ending is not None and now - self._ended_at < GONE_S:
             if processes.identify(self._ending) is None:
                 self._ending = None
-            return  # its memory is on its way back, or was when we looked
+            return  # its memory is being returned, or was when this was measured
         families = [
             (self._families.get(each.root, set()) | {each.root}, each)
             for each in self._candidates()
@@ -207,7 +208,7 @@ class MemoryWatch:
             filter(memory.is_leaving, (pid for pids, _ in families for pid in pids)), None
         )
         if leaving is not None and leaving != self._ending:
-            # The kernel has killed it, say. It seemed to use nothing, and the next one the most.
+            # The kernel may have killed it: it seems to use nothing, and the next one the most.
             self._ending, self._ended_at = leaving, now
             return
         size, largest = max(sizes, key=lambda pair: pair[0], default=(0, None))
@@ -217,8 +218,8 @@ class MemoryWatch:
                 log.warning("memory is almost used up, not by tasks", extra=_facts(state))
             return
         if all(fresh.room > 0 for fresh in self._states()):
-            # The largest of a moment ago may have gone between the two looks, by the kernel's hand
-            # say: what is the largest now would be ended for memory that is free by now.
+            # The largest may have been killed between the two readings: the one that is largest
+            # now would be ended for memory that is free again.
             return
         self._ending, self._ended_at = largest.root, now
         log.warning("memory is almost used up: the largest task is ended", extra=_facts(state))

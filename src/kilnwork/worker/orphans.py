@@ -52,6 +52,7 @@ class Orphans:
 
     def register(self, pid: int, *, marker: str) -> RootProcess:
         """Register the process `pid`, just started with `MARKER=marker` in its environment."""
+        # Without a start time every orphan without a marker is counted to this attempt.
         identity = processes.identify(pid)
         root = RootProcess(pid=pid, started=identity.started if identity else 0, marker=marker)
         self._roots[marker] = root
@@ -68,6 +69,7 @@ class Orphans:
         deadline = loop.time() + PATIENCE_S
         pause_s = _FIRST_PAUSE_S
         try:
+            # Sweep first: zombies are listed in /proc until they are waited for.
             while not self._reaper.sweep():
                 stats = processes.read_all()
                 orphans = self._left_by(root, stats)
@@ -76,6 +78,8 @@ class Orphans:
                 if loop.time() > deadline:
                     self._abandon(orphans, stats)
                     return False
+                # The whole tree at once: otherwise its levels would become orphans one after the
+                # other.
                 left = orphans | processes.descendants_in(orphans, stats)
                 _kill(left, groups=self._groups({stats[pid].group for pid in left}, root))
                 await asyncio.sleep(pause_s)
@@ -89,6 +93,7 @@ class Orphans:
         return {
             pid
             for pid, stat in stats.items()
+            # A process with another parent belongs to a running command, or hangs below an orphan.
             if stat.parent == os.getpid()
             and pid not in watched
             and (pid, stat.started) not in self._abandoned
@@ -101,6 +106,7 @@ class Orphans:
 
         A group never spans sessions, so it contains no process of another attempt.
         """
+        # Every root leads a group of its own number.
         others = {other.pid for other in self._roots.values() if other is not root}
         return found - others - {os.getpgrp()}
 
@@ -118,11 +124,13 @@ class Orphans:
         sessions = {other.pid for other in self._roots.values() if other is not root}
         if stat.session in sessions:
             return False
+        # The kernel does not reuse the number of a session while a process of it is left.
         return stat.session == root.pid or stat.started >= root.started
 
 
 def _marker_of(pid: int) -> str | None:
     try:
+        # The environment at exec: unsetenv(3) does not change it.
         environment = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return None

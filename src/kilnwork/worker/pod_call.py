@@ -129,7 +129,7 @@ class PodCall(session.Session):
         signal.signal(signal.SIGTERM, self._terminate)
         os.register_at_fork(after_in_child=self._after_fork)
 
-    # the main thread
+    # called in the main thread
 
     def work(self) -> int:
         """Run the call and report how it ended; return the exit code."""
@@ -170,6 +170,7 @@ class PodCall(session.Session):
         still reported.
         """
         if self._call is None:
+            # No user code has begun.
             os._exit(STOPPED)
         for level in self._held.stack:
             self._held.stop(level, reasons.Reason.KILLED)
@@ -178,9 +179,10 @@ class PodCall(session.Session):
     def _after_fork(self) -> None:
         """Report nothing from a child process in which the function may return."""
         self._forked = True
+        # The child may run other programs' code, which SIGTERM must end as usual.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
-    # what the task asks of its session, in any thread
+    # session.Session: called by the task, in any thread
 
     def block(
         self,
@@ -195,6 +197,7 @@ class PodCall(session.Session):
             return self.link.wait(done, timeout_s)
         until = None if timeout_s is None else self._monotonic() + timeout_s
         guard = self._guard
+        # Code of ours runs from here on; Cancelled is raised below instead.
         user, guard.user = guard.user, False
         try:
             while True:
@@ -235,7 +238,7 @@ class PodCall(session.Session):
     def yielded(self, ref: attempts.AttemptRef, index: int, payload: attempts.Payload) -> None:
         self.link.send(messages.Yielded(ref, index, payload))
 
-    # the link; in whichever thread reads
+    # client.Handler: called in whichever thread reads
 
     def hello(self, epoch: int) -> messages.AttemptHello:
         """Return the Hello of this attempt. The token is read each time, since the kubelet renews
@@ -324,6 +327,7 @@ def main() -> int:
     given = from_environment(os.environ)
     for name in _OWN_VARIABLES:
         os.environ.pop(name, None)
+    # Not a terminal: Python would buffer blocks, and a Pod that is killed would lose them.
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     directory = scratch.Scratch(_DIRECTORY_PREFIX)

@@ -57,6 +57,7 @@ class Reaper:
         Also sweeps at once: a SIGCHLD from before this call was not handled.
         """
         processes.become_subreaper()
+        # asyncio calls it from the loop, so a sweep never interrupts other code of this process.
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self.sweep)
         self.sweep()
 
@@ -87,6 +88,7 @@ class Reaper:
         """
         while True:
             try:
+                # SIGCHLDs are merged: one may stand for many children, hence the loop.
                 pid, status, used = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 return True

@@ -61,6 +61,7 @@ class _End(asyncio.Protocol):
             self.partner.write(data)
 
     def pause_writing(self) -> None:
+        # What cannot be sent here is not read there, so that nothing piles up.
         if self.partner is not None and self.partner.transport is not None:
             self.partner.transport.pause_reading()
 
@@ -145,6 +146,7 @@ class _Far(_End):
             return
         if head.status == 101:
             self.switched.set_result(None)
+            # Frames may come along with the 101.
             if cut[1]:
                 self._early.append(cut[1])
             return
@@ -234,6 +236,7 @@ class Relay:
             self._given.host,
             self._given.port,
             ssl=self._tls(),
+            # The name in the manager's certificate, whatever the address.
             server_hostname=manager.SERVER_NAME,
             ssl_handshake_timeout=JOIN_S,
             ssl_shutdown_timeout=DRAIN_S,

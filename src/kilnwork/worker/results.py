@@ -62,8 +62,10 @@ def read(path: Path, *, output_type: str, follow_links: bool = True) -> attempts
 
 
 def _content(path: Path, flags: int) -> bytes:
+    # O_NONBLOCK: opening a FIFO would wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     with os.fdopen(descriptor, "rb", buffering=0) as file:
+        # On the descriptor: the path may lead to another file by now.
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise _invalid(_NOT_REGULAR)
         return file.read(attempts.MAX_INLINE_BYTES + 1) or b""
@@ -85,6 +87,7 @@ def _not_json(error: Exception) -> errors.BadResult:
 
 
 def _unreadable(error: OSError) -> errors.BadResult:
+    # ENXIO: it is a socket.
     if error.errno in (errno.EISDIR, errno.ENXIO):
         return _invalid(_NOT_REGULAR)
     if error.errno == errno.ELOOP:
@@ -111,6 +114,7 @@ class OutputFile:
             raise _unreadable(error) from error
         self.media_type = BYTES if output_type == "bytes" else JSON
         seen = os.fstat(self._file)
+        # Noted once: of a file that still grows no more is read.
         self.size = seen.st_size
         try:
             self._check(seen.st_mode)
@@ -127,6 +131,7 @@ class OutputFile:
     @property
     def descriptor_path(self) -> Path:
         """Return a path that opens this very file again."""
+        # Not by its name, which may lead to another file by now.
         return Path(f"/proc/self/fd/{self._file}")
 
     def payload(self) -> attempts.Payload | None:
@@ -165,6 +170,7 @@ class OutputFile:
             for piece in self.pieces():
                 decoder.decode(piece)
             decoder.decode(b"", final=True)
+            # The containers have ended; reading a map of a file that shrinks would raise SIGBUS.
             with mmap.mmap(self._file, self.size, access=mmap.ACCESS_READ) as mapped:
                 view = memoryview(mapped)
                 try:
@@ -173,6 +179,7 @@ class OutputFile:
                     if number is not None:  # at which `Raw` has not looked
                         msgspec.json.decode(number)
                 finally:
+                    # Closing a map that is still exported raises BufferError.
                     view.release()
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise _not_json(error) from error

@@ -208,6 +208,7 @@ def _descriptor(text: str) -> int | None:
     if not text:
         return None
     try:
+        # Also checks that it is open.
         os.set_inheritable(int(text), False)
     except (OSError, ValueError) as error:
         raise errors.ConfigurationError(
@@ -243,6 +244,7 @@ def _memory_share(text: str) -> float:
 
 
 def _slots(text: str) -> int:
+    # `isdigit` alone is true for "²" too, which int() refuses.
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 10_000:
         raise errors.ConfigurationError(f"KILN_SLOTS is {text!r}; it must be 1 to 10000")
     return int(text)

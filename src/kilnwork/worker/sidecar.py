@@ -52,6 +52,7 @@ class Ending:
         self.descriptor, self._writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self.at: float | None = None
         """When, monotonic; None while it has not."""
+        # Requires a non-blocking descriptor, or a signal handler could hang.
         _signal.set_wakeup_fd(self._writing)
         for number in (_signal.SIGTERM, _signal.SIGINT):
             _signal.signal(number, self._note)
@@ -67,10 +68,11 @@ class Listener:
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._hidden = f"{directory}/.socket"
-        if os.path.lexists(self._hidden):  # of a sidecar that was killed
+        if os.path.lexists(self._hidden):  # left by a sidecar that was killed
             os.unlink(self._hidden)  # noqa: PTH108
         self.socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_NONBLOCK)
         self.socket.bind(self._hidden)
+        # bind(2) applies the umask.
         os.chmod(self._hidden, 0o666)  # noqa: PTH101, S103
         self.socket.listen(BACKLOG)
         self.is_published = False
@@ -85,7 +87,8 @@ class Listener:
         try:
             hook = os.open(f"{self._directory}/{READY}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
-            return  # it does not wait yet, and will look for the socket before it does
+            # ENXIO: the hook does not wait yet, and looks for the socket before it does.
+            return
         os.write(hook, b"\n")
         os.close(hook)
 
@@ -128,6 +131,7 @@ def _is_wanted(listener: Listener, ending: Ending) -> bool:
     polling = select.poll()
     polling.register(listener.socket.fileno(), select.POLLIN)
     polling.register(ending.descriptor, select.POLLIN)
+    # SIGTERM comes first if both are ready.
     return all(ready != ending.descriptor for ready, _ in polling.poll())
 
 
@@ -138,6 +142,7 @@ def _leave_result(directory: str, ending: Ending) -> int:
         result: _Result = _module("sidecar_result")
         message, code = result.message(began=began)
     try:
+        # No O_CREAT: where it is not mounted, the file would be read by no process.
         file = os.open(_mount_path("KILN_MESSAGE_FILE"), os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
     except FileNotFoundError:
         return code

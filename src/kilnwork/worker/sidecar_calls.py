@@ -49,6 +49,7 @@ class _Children:
     def _keep(self, count: int) -> int:
         new = self._path.with_name(".children.new")
         new.write_text(str(count))
+        # A sidecar that is killed leaves the old count or the new one, never half of one.
         new.rename(self._path)
         return count
 
@@ -67,6 +68,7 @@ class _Sidecar:
         """Fetch the inputs, if there are any, and serve requests until SIGTERM."""
         loop = asyncio.get_running_loop()
         stopping = asyncio.Event()
+        # asyncio keeps the wake-up descriptor as it is while it handles no signals itself.
         loop.add_reader(ending.descriptor, stopping.set)
         try:
             async with self._channel_path() as path:
@@ -91,6 +93,7 @@ class _Sidecar:
             children=_Children(self._given.directory).next,
         )
         server = unix_http.UnixHttpServer(calls.handle)
+        # A copy: the server closes its own, and `sidecar` closes the original.
         await server.start(socket.socket(fileno=os.dup(self._listener.socket.fileno())))
         background = coroutines.BackgroundWork("sidecar")
         background.start("link", self._linked(link))
@@ -150,6 +153,7 @@ class _Sidecar:
 
     def received(self, order: peer.Order) -> None:
         """Take in the inputs."""
+        # Once: the containers may read the file already.
         if isinstance(order, messages.Run) and not self._listener.is_published:
             _write(self._given.directory / "input", order.inputs or b"{}")
             self._listener.publish()
@@ -164,10 +168,12 @@ class _Sidecar:
 def _write(path: Path, content: bytes) -> None:
     """Write a file that any user may read: the other containers may run as any."""
     new = path.with_name(f".{path.name}")
+    # O_EXCL: another container may have made a link of that name here.
     with contextlib.suppress(FileNotFoundError):
         new.unlink()
     descriptor = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
     with os.fdopen(descriptor, "wb") as file:
+        # The mode given to open(2) is reduced by the umask.
         os.fchmod(file.fileno(), 0o644)
         file.write(content)
     new.rename(path)

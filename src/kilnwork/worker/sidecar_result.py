@@ -62,6 +62,7 @@ def _cut(output: outputs.AttemptOutput, given: sidecar_settings.SidecarSettings)
     """Return as much of the message as fits."""
     while True:
         encoded = msgspec.json.encode(output)
+        # Measured as JSON, in which escapes make a text longer.
         if len(encoded) <= given.message_bytes or not output.message:
             return encoded
         output = msgspec.structs.replace(output, message=output.message[: len(output.message) // 2])

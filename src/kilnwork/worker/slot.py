@@ -57,10 +57,13 @@ class SlotParameters:
 
 def run_slot(here: SlotSurroundings, parameters: SlotParameters) -> None:
     """Run calls until the link is closed; return only if it could not be opened."""
+    # Ctrl-C at the worker's terminal must not reach the slot.
     os.setsid()
+    # The signal comes when the thread that forked ends; the zygote has only one.
     processes.die_with_parent(parameters.zygote)
     processes.become_subreaper()
     processes.rename(NAME)
+    # The kernel should rather kill a slot than the agent or the zygote.
     processes.offer_to_oom_killer(os.getpid())
     _widen_stack()
     quieten_logs()
@@ -94,12 +97,14 @@ def _widen_stack() -> None:
 def quieten_logs() -> None:
     """Leave logging to user code, as in any program; our own records go to the agent's log."""
     root = logging.getLogger()
+    # A copy: in a slot, descriptor 2 becomes the pipe for the task's output.
     stream = open(os.dup(2), "w", buffering=1, errors="replace")  # noqa: SIM115, PTH123
     for handler in root.handlers:
         if isinstance(handler, logging.StreamHandler):
             handler.setStream(stream)
     for name in _OURS:
         ours = logging.getLogger(name)
+        # Copied before the root's list is cleared below.
         ours.handlers[:] = root.handlers
         ours.propagate = False
         ours.setLevel(logging.WARNING)

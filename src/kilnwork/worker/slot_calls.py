@@ -63,6 +63,7 @@ class SlotCalls:
     """
 
     def __init__(self) -> None:
+        # Not reentrant: `Link.flush` must be called without it, since it calls `gather`.
         self.lock = threading.Lock()
         self.stack: list[StackLevel] = []
         self.stops: set[StackLevel] = set()
@@ -72,7 +73,7 @@ class SlotCalls:
         self._serial = 0
         self._reports: dict[int, Report] = {}
 
-    # all of the following under the lock
+    # Each method below needs the lock.
 
     def take_in(self, runs: Iterable[calls.CallRun]) -> list[attempts.AttemptRef]:
         """Queue the calls received; return the attempts that cannot run here now."""
@@ -84,6 +85,7 @@ class SlotCalls:
             if run.in_place and in_place:
                 self.placed.append(run)
             elif run.in_place or waits:
+                # The wait for which it was placed may be over.
                 returned.append(run.ref)
             else:
                 self.queue.append(run)

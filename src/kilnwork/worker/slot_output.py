@@ -88,6 +88,7 @@ class SlotOutput:
         self._monotonic = monotonic
         self._next_piece_at = 0.0
         self._away_bytes = 0
+        # Before `_attach`, which replaces descriptor 1.
         self._shared = SharedOutput(os.dup(_STDOUT))
         self._lines = lines.Lines(self._shared)
         self._late: collections.deque[bytes] = collections.deque()
@@ -98,8 +99,9 @@ class SlotOutput:
         self._count = array.array("i", [0])
         self._out: TextIO
         self._err: TextIO
-        with contextlib.suppress(OSError):  # the user's limit of memory in pipes is reached
+        with contextlib.suppress(OSError):  # EPERM: the user's limit for pipes is reached
             fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        # Tells the pipe from what a call may have put in place of its descriptors.
         self._inode = os.fstat(writing).st_ino
         self._nothing = select.poll()
         self._attach()
@@ -112,6 +114,7 @@ class SlotOutput:
             self._out.flush()
             self._err.flush()
         except (OSError, ValueError):
+            # A call may have closed them.
             self._attach()
         fcntl.ioctl(self._reading, termios.FIONREAD, self._count)
         if not self._count[0] and not self._page.is_spilled and not self._late:
@@ -162,6 +165,7 @@ class SlotOutput:
         """
         count = 0
         with self._page.locked():
+            # First the spill, which was taken from the pipe before what is there now.
             while data := self._page.fetch(READ_BYTES):
                 count += self._add(level, data)
             pauses = 0
@@ -234,6 +238,7 @@ class SlotOutput:
 
     def _attach(self) -> None:
         """Make descriptors 1 and 2 the pipe again."""
+        # dup2 makes both inheritable, as commands that the task starts expect.
         os.dup2(self._writing, _STDOUT)
         os.dup2(self._writing, _STDERR)
         self._out = _opened(_STDOUT)
@@ -273,6 +278,7 @@ class SharedOutput:
 
 
 def _opened(descriptor: int) -> TextIO:
+    # `closefd=False`: a call that closes sys.stdout must not close descriptor 1.
     return open(
         descriptor,
         "w",

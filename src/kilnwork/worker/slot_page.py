@@ -71,6 +71,7 @@ class SlotPage:
         """Record that this attempt runs now."""
         spare = 1 - self._active
         self._pack(self._memory, _RECORDS[spare], ref.task, ref.run, ref.attempt, started, printed)
+        # Last, and one byte: the agent sees either the old record or the new one.
         self._memory[0] = self._active = spare
 
     def clear(self) -> None:
@@ -89,6 +90,7 @@ class SlotPage:
         if at == end:
             self._memory[_SPILLED_FLAG] = 0
             return b""
+        # pread: agent and slot share the open file, and so its position.
         data = os.pread(self._descriptor, min(most, end - at), PAGE_BYTES + at)
         _NUMBER.pack_into(self._memory, _FETCHED, at + len(data))
         return data
@@ -98,6 +100,7 @@ class SlotPage:
         """Lock the pipe, so that the agent does not read it meanwhile. The lock ends with the
         process.
         """
+        # A record lock (fcntl(2)): closing any descriptor of the page would release it as well.
         fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
         try:
             yield
@@ -116,6 +119,7 @@ class SlotPage:
 
     def spill(self, pipe: int, most: int) -> None:
         """Read up to `most` bytes from the pipe and keep them for the slot. Raises OSError."""
+        # First: a slot that sees the flag too early finds nothing, which does no harm.
         self._memory[_SPILLED_FLAG] = 1
         at, data = self._number(_SPILLED), os.read(pipe, most)
         os.pwrite(self._descriptor, data, PAGE_BYTES + at)

@@ -98,6 +98,7 @@ class SlotSession(session.Session):
         self._ended_bytes = 0
         self._flush_at = 0.0
         self._forked = False
+        # A descriptor stays valid when a call renames or removes the directory.
         self._home = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
         self._waits = call_waits.CallWaits(
             self,
@@ -110,7 +111,7 @@ class SlotSession(session.Session):
         self._recursion = sys.getrecursionlimit()
         os.register_at_fork(after_in_child=self._after_fork)
 
-    # the main thread
+    # called in the main thread
 
     def work(self) -> None:
         """Run calls until the link is closed."""
@@ -122,6 +123,7 @@ class SlotSession(session.Session):
             if level is not None:
                 self.run(level, self._home)
             else:
+                # A slot that dies while it waits must blame no attempt.
                 self._page.clear()
                 self.link.wait(lambda: bool(held.queue))
 
@@ -133,9 +135,11 @@ class SlotSession(session.Session):
         with held.lock:
             if not waiting:
                 return None
+            # Output so far belongs to the call below.
             if self._stack:
                 self.settle(self._stack[-1])
             level = slot_calls.StackLevel(waiting.popleft(), self._wall())
+            # Before user code can run: the agent reads the page when this process dies.
             self._page.write(level.ref, level.started)
             self._stack.append(level)
         return level
@@ -153,9 +157,11 @@ class SlotSession(session.Session):
             self.environment = template.call.environment
             end = self._execution.run(level, template)
         except BaseException as error:  # noqa: BLE001  an interrupt that came a moment late
+            # First: a second interrupt must not come while the end is made.
             self._guard.user = False
             end = self._execution.failed(level, error, template)
         self.environment = before
+        # A function that calls os.fork returns in the child as well.
         if self._forked:
             self._leave_fork(end)
         if level.seconds > TIDY_S:
@@ -169,6 +175,7 @@ class SlotSession(session.Session):
             if self._stack:
                 below = self._stack[-1]
                 self._page.write(below.ref, below.started, below.printed)
+        # Without the lock, which `gather` takes.
         self._report(end)
 
     def settle(self, level: slot_calls.StackLevel) -> None:
@@ -209,6 +216,7 @@ class SlotSession(session.Session):
                 pid, _ = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
                 return
+            # 0: a child exists, and still runs.
             if pid == 0:
                 self._die()
 
@@ -229,7 +237,7 @@ class SlotSession(session.Session):
         sys.stderr.flush()
         os._exit(0 if end.ending is execution.SUCCEEDED else 1)
 
-    # what tasks ask of their session, in any thread
+    # session.Session: called by tasks, in any thread
 
     def block(
         self,
@@ -280,7 +288,7 @@ class SlotSession(session.Session):
         self.block(found.done, None, (task_id,))
         return found
 
-    # the link; in whichever thread reads
+    # client.Handler: called in whichever thread reads
 
     def hello(self, epoch: int) -> messages.SlotHello:
         """Return the slot's Hello, with every attempt that it holds."""
@@ -293,9 +301,11 @@ class SlotSession(session.Session):
         ends.
         """
         held = self._held
-        with held.lock:  # as in `gather`
+        # Under the lock for the reason that `gather` gives.
+        with held.lock:
             first_messages = super().attached(message)
             if held.drop(set(message.unknown)):
+                # A call that runs cannot be dropped in any other way.
                 os.kill(os.getpid(), signal.SIGKILL)
             first_messages += [
                 level.announced for level in self._stack if level.announced is not None
@@ -319,6 +329,7 @@ class SlotSession(session.Session):
             case messages.Template():
                 self._call_templates[message.number] = execution.Template(message.spec)
             case messages.Forget():
+                # Calls that wait or run may still need theirs.
                 with self._held.lock:
                     needed = self._held.templates()
                 for number in set(message.numbers) - needed:
@@ -360,12 +371,12 @@ class SlotSession(session.Session):
             tick_s, self.tick_s = self.tick_s, STARTED_S
             if level is not None:
                 busy = self._output.drain_some(level)
-                # Not at once seldom again: its pipe may be empty for a moment, and full a
-                # millisecond later.
+                # Slower by steps: the pipe may be empty for a moment, and full a millisecond later.
                 self.tick_s = BUSY_S if busy else min(2 * tick_s, STARTED_S)
                 self._page.write(level.ref, level.started, level.printed)
                 if not level.reported and self._wall() - level.started >= STARTED_S:
                     self.link.send(self._held.report_start(level))
+        # Without the lock, which `gather` takes.
         if self._held.ends:
             self.link.flush()
         if self._guard.due():
@@ -374,6 +385,7 @@ class SlotSession(session.Session):
     def link_ended(self, error: Exception) -> None:
         """Exit the process: nothing can be reported any more."""
         if isinstance(error, channel_errors.LinkForked):
+            # In a child that a task has forked: the slot itself goes on.
             super().link_ended(error)
         elif self._stack:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -398,6 +410,7 @@ class SlotSession(session.Session):
             self._held.stop(level, order.reason)
         if self._guard.due():
             self._guard.ask()
+            # Wakes a main thread that waits, which then looks at `due`.
             self.link.wake()
 
     def _is_read(self) -> bool:

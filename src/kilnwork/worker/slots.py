@@ -115,6 +115,7 @@ class Slots:
         if slot is None:
             self.refuse(name, "there is no such slot", asked=True)
             return
+        # The end is reported when the zygote has waited for the process.
         slot.asked = True
         self._supervisor.kill(name)
 
@@ -174,12 +175,14 @@ class Slots:
 
     def _drain_full_pipe(self, slot: _Slot) -> None:
         page, pipe = slot.page, slot.reading
+        # Twice full with the same attempt and count: the slot has read nothing in between.
         before, slot.stuck = slot.stuck, page.read() if _is_full(pipe) else None
         if slot.stuck is None or before != slot.stuck or not page.has_room:
             return
         # The slot drains its own pipe under this lock; both at once would mix up the output.
         if page.try_lock():
             try:
+                # Again, under the lock: the slot may have read it by now.
                 if _is_full(pipe):
                     page.spill(pipe, DRAIN_BYTES)
             except OSError as error:
@@ -225,9 +228,11 @@ class Slots:
 
 def _last_words(slot: _Slot) -> Iterator[bytes]:
     left = MAX_LAST_WORDS_BYTES
+    # Bounded: a process that could not be killed may go on writing.
     while left > 0 and (data := slot.page.fetch(attempt_output.READ_BYTES)):
         left -= len(data)
         yield data
+    # After the spill, which was taken from the pipe earlier.
     with contextlib.suppress(BlockingIOError):
         while left > 0 and (data := os.read(slot.reading, attempt_output.READ_BYTES)):
             left -= len(data)
@@ -254,5 +259,6 @@ def _descriptors() -> list[int]:
         for descriptor in made:
             os.close(descriptor)
         raise
+    # O_NONBLOCK belongs to the open file, so it holds for the slot's copy too.
     os.set_blocking(made[1], False)
     return made

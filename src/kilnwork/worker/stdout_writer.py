@@ -35,6 +35,7 @@ class StdoutWriter:
         self._dead = False
         self._never_blocks = False
         try:
+            # A regular file is always writable, and epoll refuses it (EPERM).
             self._never_blocks = stat.S_ISREG(os.fstat(descriptor).st_mode)
             self._poll.register(descriptor, select.POLLOUT)
         except OSError:
@@ -76,6 +77,7 @@ class StdoutWriter:
             self._forget()
         self._watch(bool(self._waiting))
         if not self.full and self._on_room:
+            # Exchanged first: a call may register itself again.
             calls, self._on_room = self._on_room, []
             for call in calls:
                 call()

@@ -119,6 +119,7 @@ class TaskSocket:
         until = self._clock.monotonic() + _wait_s(query)
 
         def make(serial: int) -> messages.GetTask:
+            # Less each time: a new link makes the message again.
             left_s = max(0.0, until - self._clock.monotonic())
             return messages.GetTask(serial=serial, parent=self._ref, task=asked, wait_s=left_s)
 
@@ -127,6 +128,7 @@ class TaskSocket:
     def _progress(self, body: bytes) -> unix_http.HttpResponse:
         shown = _decode(body, _Progress)
         progress = messages.Progress(self._ref, shown.fraction, shown.message)
+        # The last report counts: an older one must not follow it.
         self._unsent = None
         if self._link.congested:
             self._unsent = progress

@@ -136,6 +136,7 @@ class _Connection(asyncio.Protocol):
         except httptools.HttpParserUpgrade:
             self._refuse(HttpError(400, "this socket speaks HTTP/1.1 only"))
         except httptools.HttpParserError as error:
+            # httptools raises an error of its own when a callback raises; ours is its context.
             cause = error.__context__
             known = cause if isinstance(cause, HttpError) else None
             self._refuse(known or HttpError(400, f"not an HTTP request: {error}"))
@@ -152,6 +153,7 @@ class _Connection(asyncio.Protocol):
 
     def on_url(self, url: bytes) -> None:
         self._head(len(url))
+        # llhttp may hand over a target in several pieces.
         self._request.target += url.decode("latin-1")
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -163,6 +165,7 @@ class _Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._request.body += body
+        # A chunked body does not say its length in advance.
         if len(self._request.body) > MAX_BODY_BYTES:
             raise _too_large()
 
@@ -201,6 +204,7 @@ class _Connection(asyncio.Protocol):
             return
         self._closing = True
         self._transport.write(_encode(error.reply(), keep_alive=False))
+        # Only half-closed: the client may read why while it still sends; see `LINGER_S`.
         self._transport.write_eof()
         self._linger = asyncio.get_running_loop().call_later(LINGER_S, self.abort)
 

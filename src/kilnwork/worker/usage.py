@@ -49,6 +49,7 @@ class Meter:
 
         The cost of reporting its failure does not count.
         """
+        # It never began, or was measured already.
         if self._newest is not level:
             return level.usage
         self._newest = below = level.below
@@ -56,6 +57,7 @@ class Meter:
         if used_s >= self._min_s:
             level.usage = self._measured(level)
             used_s = level.usage.cpu_s
+        # CPU time of what ran on top is not that of the call below.
         if below is not None:
             below.cpu_began += used_s
         return level.usage
@@ -67,6 +69,7 @@ class Meter:
         used_s = own.ru_utime + own.ru_stime - level.cpu_began + children_s - self._children_s
         self._children_s = children_s
         peak = own.ru_maxrss << 10
+        # The kernel has one peak for all children: it says something only when it has risen.
         if children.ru_maxrss > self._children_peak:
             self._children_peak = children.ru_maxrss
             peak = max(peak, children.ru_maxrss << 10)

@@ -45,6 +45,7 @@ class VariableRequests:
 
     def resolve(self, response: messages.Response) -> None:
         """Hand a response of the dispatcher to the call that waits for it."""
+        # A response that comes after the call was stopped is dropped.
         if response.serial in self._open:
             self._responses[response.serial] = response
 

@@ -82,6 +82,7 @@ class Zygote:
         # A SIGCHLD between the sweep and the poll leaves a byte in the pipe, so that the poll
         # returns.
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        # With the default action Python installs no handler in C, and nothing wakes the poll.
         signal.signal(signal.SIGCHLD, lambda *_: None)
         poll = select.poll()
         poll.register(self._woken, select.POLLIN)
@@ -93,6 +94,7 @@ class Zygote:
             if self._link.fileno() in ready and not self._obey():
                 poll.unregister(self._link)
                 self._orphaned = True
+                # Safe by pid: only `_sweep` waits for slots, so no pid in `_slots` is reused.
                 processes.signal_all(self._slots, signal.SIGKILL)
             self._sweep()
 
@@ -114,9 +116,11 @@ class Zygote:
                 case zygote_link.ForkSlot():
                     self._fork_slot(order, descriptors)
                 case zygote_link.KillSlot():
+                    # The slot may have ended while the order was on its way.
                     pids = [pid for pid, name in self._slots.items() if name == order.slot]
                     processes.signal_all(pids, signal.SIGKILL)
         finally:
+            # The child has its own copies; here they would add up with every slot.
             for descriptor in descriptors:
                 os.close(descriptor)
         return order is not None
@@ -133,6 +137,7 @@ class Zygote:
             why = f"the worker cannot fork: {error.strerror}"
             self._report(zygote_link.SlotEnded(order.slot, None, why, True))
             return
+        # Never returns: a child in the loop of `serve` would obey orders too.
         if pid == 0:
             self._become(order, descriptors)
         self._slots[pid] = order.slot
@@ -146,11 +151,13 @@ class Zygote:
         try:
             # First: a signal would write into the zygote's pipe, which this process shares.
             signal.set_wakeup_fd(-1)
+            # Handlers and ignored signals are inherited over a fork.
             for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             for end in (self._link, self._woken, self._waker):
                 end.close()
+            # `run` has disabled it for the zygote.
             gc.enable()
             page, reading, writing = descriptors
             self._run_slot(
@@ -160,6 +167,7 @@ class Zygote:
         except BaseException:  # noqa: BLE001  whatever it was, this process must not go on
             traceback.print_exc()
         finally:
+            # No cleanup: exit handlers and buffered output belong to the zygote.
             os._exit(code)
 
     def _sweep(self) -> None:
@@ -169,6 +177,7 @@ class Zygote:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
+                # ECHILD: no child is left, so none was left behind.
                 alone = True
                 break
             if pid == 0:
@@ -201,10 +210,13 @@ class Zygote:
         if self._clock.monotonic() > self._ended[-1].until:
             self._abandoned |= {processes.ProcessId(pid, stats[pid].started) for pid in orphans}
             log.error("processes of a slot cannot be killed", extra={"pids": sorted(orphans)})
+            # It is unknown which slot left them, so no slot that waits gets a proof.
             self._settle(proof=False)
             return True
         left = orphans | processes.descendants_in(orphans, stats)
+        # No signal may reach a living slot, or the zygote itself.
         groups = {stats[pid].group for pid in left} - self._slots.keys() - {os.getpgrp()}
+        # Groups first: a signal to a group also reaches what was forked since the reading.
         processes.signal_all((-group for group in groups), signal.SIGKILL)
         processes.signal_all(left, signal.SIGKILL)
         self._pause_s = min(2 * self._pause_s, _MAX_PAUSE_S)
@@ -248,12 +260,13 @@ def run(link: socket.socket, given: settings.WorkerSettings, *, stderr: int) -> 
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
     open_blobs = None
-    if given.remote is not None:  # by name: others have no use for it
+    if given.remote is not None:  # imported by name: only a worker with a relay needs it
         far = importlib.import_module("kilnwork.worker.relayed_blobs")
         open_blobs = functools.partial(far.open_blobs, given)
     # A collection in a slot would write to the header of each object, and so copy shared pages.
     gc.freeze()
     here = slot.SlotSurroundings(given.channel, clock.SystemClock(), open_blobs)
+    # What was printed so far belongs to the file, not to the new descriptor 2.
     sys.stderr.flush()
     os.dup2(stderr, 2)
     os.close(stderr)
@@ -269,8 +282,10 @@ def _empty_stdin() -> None:
 def main() -> None:
     """Run a zygote that replaces one that died; the argument is `stderr` of `run`."""
     logs.setup()
+    # Copied: descriptor 0 is the link, and `_empty_stdin` replaces it.
     link = socket.socket(fileno=os.dup(0))
     stderr = int(sys.argv[1])
+    # It had to be inheritable for the exec.
     os.set_inheritable(stderr, False)
     os.environ.pop("KILN_OWNER_FD", None)  # was not inherited
     run(link, settings.from_environment(os.environ), stderr=stderr)

@@ -78,11 +78,13 @@ _reports: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
 
 def make_pair() -> tuple[socket.socket, socket.socket]:
     """Return both ends of a new link, close-on-exec. Raises OSError."""
+    # SOCK_SEQPACKET keeps messages apart, and descriptors come with their own message.
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
 def open_errors_file() -> int:
     """Return an open file in memory for `ZygoteHandle.errors`, close-on-exec. Raises OSError."""
+    # A file, not a pipe: writing never blocks, and it can be read after its writer has died.
     return os.memfd_create("kiln-zygote-errors", os.MFD_CLOEXEC)
 
 
@@ -92,6 +94,7 @@ def send(
     """Send one message. Raises BlockingIOError when a non-blocking `link` is full, OSError when it
     is closed.
     """
+    # The kernel holds the open files while they are in transit: the sender may close its own.
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
     link.sendmsg([_encoder.encode(message)], rights if descriptors else [])
 
@@ -101,6 +104,7 @@ def receive_order(link: socket.socket) -> tuple[ForkSlot | KillSlot | None, list
     data, descriptors, _, _ = socket.recv_fds(link, MAX_PACKET, DESCRIPTORS)
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)  # recv_fds cannot ask for close-on-exec
+    # No message is empty, so an empty read means that the other end is closed.
     return (_orders.decode(data) if data else None), descriptors
 
 

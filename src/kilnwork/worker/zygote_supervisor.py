@@ -80,6 +80,7 @@ class ZygoteSupervisor:
         self._count += 1
         zygote.link.setblocking(False)
         root = self._orphans.register(zygote.pid, marker=f"{_MARKER}-{self._count}")
+        # Before the next sweep, which would otherwise drop its exit status.
         ended = self._reaper.watch(zygote.pid)
         asyncio.get_running_loop().add_reader(zygote.link, self._readable, zygote)
         self._background.start("zygote", self._keep(zygote, ended, root))
@@ -103,13 +104,16 @@ class ZygoteSupervisor:
     def kill(self, slot: bytes) -> None:
         """Send SIGKILL to a slot that was forked."""
         if slot in self._alive:
+            # By name: the order follows that of the fork, whose pid may not be known yet.
             self._send(zygote_link.KillSlot(slot))
 
     async def close(self, *, timeout_s: float) -> None:
         """Have the zygote kill all slots and exit; fork no more."""
         self._closing = True
         if self._zygote is not None:
+            # Orders that were not sent would only start slots that are to be killed.
             asyncio.get_running_loop().remove_writer(self._zygote.link)
+            # Only this direction: the zygote sees the end, and can still report the ends of slots.
             self._zygote.link.shutdown(socket.SHUT_WR)
             try:
                 async with asyncio.timeout(timeout_s):
@@ -175,6 +179,7 @@ class ZygoteSupervisor:
                 self._ready = True
                 self._failed_starts = 0
                 _pass_on_errors(zygote)
+            # A slot of an earlier zygote, or one whose end is known.
             elif report.slot not in self._alive:
                 continue
             elif isinstance(report, zygote_link.SlotForked):
@@ -198,11 +203,13 @@ class ZygoteSupervisor:
             try:
                 zygote_link.send(link, order, descriptors)
             except BlockingIOError:
+                # Called while it is registered already, this only replaces the callback.
                 loop.add_writer(link, self._push)
                 return
             except OSError:
                 break  # it is dead, and its end is about to be seen
             self._unsent.popleft()
+            # The message has its own references to the open files.
             _close(descriptors)
         loop.remove_writer(link)
 
@@ -214,6 +221,7 @@ def _execute() -> zygote_link.ZygoteHandle:
         made.append(zygote_link.open_errors_file())
         made.append(os.dup(2))
         errors_file, stderr = made
+        # `-P` is not inherited. Without it the working directory would come first in sys.path.
         flags = ["-P"] if sys.flags.safe_path else []
         pid = os.posix_spawn(
             sys.executable,
@@ -224,6 +232,7 @@ def _execute() -> zygote_link.ZygoteHandle:
                 (os.POSIX_SPAWN_DUP2, errors_file, 2),
                 (os.POSIX_SPAWN_DUP2, stderr, stderr),  # onto itself: clears close-on-exec
             ],
+            # The mask is inherited: a signal that is blocked here would never reach the zygote.
             setsigmask=(),
         )
     except BaseException:
