@@ -100,6 +100,10 @@ async def user_of(kube: client.Client, token: str, *, audiences: Sequence[str] =
     status = await _status(kube, resource.TOKEN_REVIEWS, spec)
     if not status.get("authenticated"):
         return None
+    # A token authenticator that knows no audiences accepts tokens for any, and returns none, so
+    # clients have to check (authentication.k8s.io/v1, TokenReviewSpec.audiences).
+    if audiences and not {*audiences} & {*(status.get("audiences") or ())}:
+        return None
     info = status.get("user") or {}
     extra = ((key, tuple(values)) for key, values in sorted((info.get("extra") or {}).items()))
     groups = tuple(info.get("groups") or ())

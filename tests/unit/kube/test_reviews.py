@@ -1,9 +1,11 @@
 """Results of reviews are cached until they expire, and at most a fixed number of them."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
+from kilnwork.api import meta
 from kilnwork.kit import clock, coroutines
 from kilnwork.kube import errors, reviews
 
@@ -88,3 +90,35 @@ async def test_a_flood_of_questions_is_asked_a_few_at_a_time() -> None:
     assert most == reviews.AT_ONCE
     assert asked < reviews.WAITING, "the same is not asked again by those who wait"
     assert not await known.get("one more", ask)
+
+
+class Reviewer:
+    """Returns one status for every review, as a client of an API server would."""
+
+    def __init__(self, status: meta.JsonObject) -> None:
+        self._status = status
+
+    async def create(self, _: object, body: meta.JsonObject) -> meta.JsonObject:
+        return {**body, "status": self._status}
+
+
+@pytest.mark.parametrize(
+    ("audiences", "returned", "is_valid"),
+    [
+        (["kilnwork"], ["kilnwork"], True),
+        (["kilnwork", "other"], ["other"], True),
+        (["kilnwork"], ["other"], False),
+        (["kilnwork"], None, False),
+        ([], None, True),
+    ],
+)
+async def test_token_is_valid_only_for_an_audience_that_the_server_confirms(
+    audiences: list[str], returned: list[str] | None, *, is_valid: bool
+) -> None:
+    """An authenticator that ignores audiences accepts any token, and returns no audiences."""
+    status: meta.JsonObject = {"authenticated": True, "user": {"username": "u"}}
+    if returned is not None:
+        status["audiences"] = returned
+    reviewer: Any = Reviewer(status)
+    user = await reviews.user_of(reviewer, "token", audiences=audiences)
+    assert (user is not None) is is_valid

@@ -370,9 +370,11 @@ class MemoryStore(row_reader.RowReader):
 
     def _drop(self, task: ids.TaskId) -> None:
         cached = self._cache_keys.pop(task, None)
-        # A newer success may have taken the key.
-        if cached is not None and self._cached[cached][0] == task:
-            del self._cached[cached]
+        if cached is not None:
+            found = self._cached.get(cached)
+            # A newer success may have taken the key, and may be gone already.
+            if found is not None and found[0] == task:
+                del self._cached[cached]
         ended = self._ended.pop(task, None)
         if ended is not None and self._past:
             self._past.pop(ended.row, None)

@@ -73,6 +73,21 @@ def test_children_are_kept_until_their_parent_has_finished() -> None:
     assert kept.child(parent.id, 1, "f#2") is None
 
 
+def test_two_results_with_one_key_may_be_dropped_in_any_order() -> None:
+    """The older one is kept as child of an unfinished parent; the newer one is dropped first."""
+    kept = memory_store.MemoryStore(keep_bytes=ONE - 1)
+    parent = a_call(1)
+    child, newer = a_call(2, parent), a_call(3)
+    write(kept, parent, child, newer)
+    for task, finished in ((child, 1.0), (newer, 2.0)):
+        batch = instructions.Batch(dirty={ended(task): None}, finals=[task])
+        batch.cached.append(("ns", b"key", task.id, finished))
+        kept.write(batch, lambda _: None)
+    write(kept, ended(parent))
+    assert known(kept, [parent, child, newer]) == []
+    assert kept.cached_result("ns", b"key") is None
+
+
 def test_a_key_is_free_again_when_its_call_is_forgotten() -> None:
     kept = memory_store.MemoryStore(keep_bytes=ONE - 1)
     keyed = a_call(1)
