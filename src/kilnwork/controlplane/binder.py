@@ -99,6 +99,7 @@ class Binder(store_controller.StoreController[objects.Key]):
             body = {"metadata": named, "target": {"name": fitting_nodes[0]}}
             await subresources.bind(self._writer, target, body, writes.WriteContext())
         except statuses.StatusError as error:
+            # The Pod is gone or has changed; a change has queued it again.
             if error.code not in (404, 409):
                 raise
             return

@@ -89,6 +89,7 @@ class ObjectWriter:
                 return await self._create(object_target, new, options, known, applied=applied)
             except errors.Superseded:
                 continue
+        # No client may learn of the other object before it is committed.
         await self.store.wait_committed(object_target.key)
         found = self.store.get(object_target.key)
         going = found is not None and bool(found.metadata().deletion_timestamp)
@@ -129,6 +130,7 @@ class ObjectWriter:
             write_rules.check_readable(given)
         if creates and not exists:
             collection = writes.WriteTarget(target.served, target.namespace)
+            # create refuses a resourceVersion, but a PUT that creates may have one.
             without_version = {
                 **obj,
                 "metadata": {**metadata.metadata_of(obj), "resourceVersion": ""},
@@ -197,9 +199,11 @@ class ObjectWriter:
         for _ in range(_TRIES):
             head = self.store.head(target.key)
             if head is None:
+                # The deletion may not be committed: a GET after a 404 must not find the object.
                 await self.store.wait_committed(target.key)
                 raise statuses.not_found(target.kind, target.name)
             old = head.decode()
+            # The change sees the version of the request; the stored one is set again below.
             old["apiVersion"] = target.kind.api_version
             wanted = read(old)
             with statuses.AddWarnings(wanted.warnings):
@@ -265,6 +269,7 @@ class ObjectWriter:
                 made = await self.create(collection, new, options, applied=True)
                 return msgspec.structs.replace(made, created=True)
             except statuses.StatusError as error:
+                # Another client has created it meanwhile: merge into that object.
                 if error.reason != "AlreadyExists":
                     raise
         return await self.change(
@@ -302,6 +307,7 @@ class ObjectWriter:
             )
         else:
             managed_fields.updated(type_, old, new, manager, given=given, now=self.now())
+        # Else an update that changes nothing would be a change of the time of an entry.
         if old is not None and managed_fields.same_but_times(old, new):
             entries = old["metadata"].get("managedFields")
             if entries:
@@ -418,14 +424,18 @@ class ObjectWriter:
         options: writes.WriteContext,
     ) -> writes.WriteResult:
         new, warnings = admitted.obj, admitted.warnings
+        # An update that changes nothing keeps the resourceVersion and is not written.
         new["metadata"]["resourceVersion"] = str(head.sequence)
         if new == old and patches.same(new, head.decode()):
+            # Admission may have awaited, and the object have changed meanwhile.
             if self.store.head(target.key) != head:
                 raise errors.Superseded
             await self.store.wait_committed(target.key)
             return writes.WriteResult(head.raw, warnings)
         if options.dry_run:
             return writes.WriteResult(msgspec.json.encode(new), warnings)
+        # As ShouldDeleteDuringUpdate of the real registry: without its last finalizer it is
+        # deleted.
         if write_rules.is_removable(target.kind, new):
             await self.store.remove(target.key, expected=head.sequence)
             return writes.WriteResult(msgspec.json.encode(new), warnings, gone=True)

@@ -58,6 +58,7 @@ class _Draft:
             below = _step(holder, step)
             if isinstance(below, dict | list) and id(below) not in self._own:
                 below = below.copy()
+                # Kept here, so that no later container can get the same id.
                 self._own[id(below)] = below
                 holder[_position(step, len(holder)) if isinstance(holder, list) else step] = below
             holder = below
@@ -142,6 +143,7 @@ def _steps(path: str) -> list[str]:
 
 
 def _unescape(step: str) -> str:
+    # In this order: "~01" stands for "~1" and not for "/" (RFC 6901).
     return step.replace("~1", "/").replace("~0", "~")
 
 

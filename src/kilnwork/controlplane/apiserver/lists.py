@@ -106,6 +106,7 @@ def selector_decoder(selectable: tuple[str, ...]) -> SelectorDecoder:
 def _type_of(wanted: _Tree) -> Any:
     if not wanted:
         return Any
+    # A name in JSON need not be a valid name in Python.
     names = {f"f{number}": name for number, name in enumerate(wanted)}
     fields = [
         (field, _type_of(wanted[name]) | None, msgspec.UNSET)  # a field that is not there
@@ -178,6 +179,7 @@ def page(
         if not chosen.matches(stored.key, stored.decode):
             continue
         if limit and len(found) == limit:
+            # Unknown with a selector; the API then omits remainingItemCount.
             remaining = len(candidates) - position if chosen.everything else None
             token = continue_tokens.encode(sequence, found[-1].key)
             return ListPage(found, sequence, token, remaining)
@@ -197,6 +199,7 @@ def _candidates(
         return list(held.select(qualified, chosen.namespace, after=after))
     try:
         if sequence > held.sequence:
+            # Only a continue token can lead here: check_reached refuses a resourceVersion before.
             raise errors.TooOld("of another data directory")
         former = held.select_at(qualified, sequence, chosen.namespace)
     except errors.TooOld as error:
@@ -291,6 +294,7 @@ def _encode(
     """
     kind = served.resource
     if served.custom:
+        # Custom objects are unstructured in the real server; their lists always have the field.
         metadata.setdefault("continue", "")
     else:
         items = [_untyped(raw, kind) for raw in items]

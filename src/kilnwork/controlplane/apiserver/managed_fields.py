@@ -124,6 +124,7 @@ def updated(
 
     An object without any entry is not tracked until the first apply.
     """
+    # The documented way to reset the field: a list with one empty entry.
     if given == [{}]:
         _write(new, {})
         return
@@ -150,6 +151,7 @@ def adopt(
     type_: FieldType, live: meta.JsonObject, api_version: str, *, now: str, custom: bool
 ) -> None:
     """Assign the fields of an untracked object to `before-first-apply`, before its first apply."""
+    # Without a uid the object is only being created: no manager had it before.
     if not live["metadata"].get("managedFields") and live["metadata"].get("uid"):
         created(type_, live, FieldManager(_BEFORE_APPLY, api_version), now=now, custom=custom)
 
@@ -173,6 +175,7 @@ def apply(
     last = entries.get(manager.identity)
     wanted = typed_objects.fields(type_, config)
     merged = typed_objects.merge(type_, before, config)
+    # Only what this manager has applied before can be removed by omitting it.
     if last is not None:
         others = [e.fields for key, e in entries.items() if key != manager.identity]
         kept = _joined([wanted, *others, _METADATA])
@@ -205,6 +208,7 @@ def _settle(
 
     `allowed` are fields that may be taken without force.
     """
+    # Only changed values conflict: managers that apply the same value own the field together.
     conflicts = {
         key: both
         for key, entry in entries.items()

@@ -62,6 +62,7 @@ def merge(target: Any, patch: Any) -> Any:
             merged[name] = value
         else:
             _merge_field(merged, name, value)
+    # After the fields, as an order also covers the elements that the patch adds.
     for name in directives:
         if name.startswith(_DELETE_FROM):
             _take_out(merged, name.removeprefix(_DELETE_FROM), _listed(patch, name))

@@ -107,6 +107,7 @@ class RecordDirectory:
         path = self._path(record.id)
         temporary = path.with_suffix(".new")
         temporary.write_text(json.dumps(record._asdict()))
+        # Atomic: a shim that is killed here leaves the old record or the new one.
         temporary.replace(path)
 
     def forget(self, container: str) -> None:
@@ -222,12 +223,14 @@ class ShimContainer:
                 stdout=ends[1],
                 stderr=ends[2],
                 cwd=order.cwd,
+                # The marker last: a Pod must not replace it.
                 env={**env, MARKER: order.id},
                 start_new_session=True,
                 preexec_fn=before_exec(  # noqa: PLW1509 - one thread
                     privileges.Privileges(order.no_new_privileges, tuple(order.dropped)),
                     tty=order.tty,
                 ),
+                # The shim's own umask is 077.
                 umask=0o022,
             )
         finally:
@@ -257,8 +260,10 @@ class ShimContainer:
     def adopt(self) -> None:
         """Take over a container of an earlier shim: its end will be seen, but not its exit code."""
         root = processes.ProcessId(self.record.pid, self.record.started)
+        # By pid and start time: the pid alone may belong to another process by now.
         if self.record.boot == self._boot and root.alive():
             self._root = root
+            # Not a child of this shim, so that no SIGCHLD reports its end: it is polled.
             self._again_at = self._now.monotonic() + _ADOPTED_LOOK_S
         else:
             self._on_root_gone()
@@ -317,7 +322,11 @@ class ShimContainer:
         if self._root is not None:
             self._step_running(now)
         elif self._drain_until is None:
+            # Processes of an adopted container are not below this shim: `alone` says nothing about
+            # them.
             if clear or (alone and not self._adopted) or self._kill(None):
+                # The pipes may hold more output; a limit, as a process elsewhere may keep them
+                # open.
                 self._drain_until = now if not self.pipes else now + _DRAIN_S
                 self._again_at = None
             else:
@@ -404,6 +413,7 @@ def explain_failure(argv: list[str], env: Mapping[str, str], cwd: str, *, error:
     program = argv[0] if argv else ""
     if not isinstance(error, OSError):
         return f'exec: "{program}": {error}'
+    # subprocess names the directory when chdir has failed.
     if error.filename == cwd and not os.path.isdir(cwd):  # noqa: PTH112 - a str
         return f'working directory "{cwd}" is not a directory on this node'
     if error.errno == errno.ENOENT and "/" not in program:

@@ -64,6 +64,7 @@ class LogWriter:
                 self._append(stream, [(b"F", rest)])
         self._rest.clear()
         if self._lost:
+            # This notice may use half of the reserved space.
             self._append("stderr", [], share=0.5)
         self._shut()
 

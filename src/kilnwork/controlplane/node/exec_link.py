@@ -193,6 +193,7 @@ async def _join(shim: Path, line: bytes, outputs: Sequence[int]) -> Attachment:
 async def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """Return the first response, which fits into one message, and the descriptors sent with it."""
     loop = asyncio.get_running_loop()
+    # Not a StreamReader: it would read the bytes and lose the descriptors that come with them.
     readable = asyncio.Event()
     loop.add_reader(connection, readable.set)
     try:
@@ -238,5 +239,6 @@ async def run(
 async def _first(output: exec_io.ProcessOutput) -> bytes:
     kept = bytearray()
     while piece := await output.read():
+        # Read on beyond the limit: a full pipe would make the command wait.
         kept += piece[: OUTPUT - len(kept)]
     return bytes(kept)

@@ -147,6 +147,7 @@ async def execute(
         except errors.NodeError as error:
             return exec_statuses.failed(f"error executing command in container: {error}")
         finally:
+            # As long as we hold a write end, the output has no end.
             own.close_child_ends()
         if process is None:
             return None
@@ -189,6 +190,7 @@ async def _unless_disconnected(session: ExecSession, work: Coroutine[Any, Any, T
 
     async def watch() -> None:
         await session.connection.gone.wait()
+        # A timeout that is due now cancels `work` and leaves cancellations from outside to pass.
         patience.reschedule(asyncio.get_running_loop().time())
 
     try:
@@ -272,6 +274,7 @@ async def follow_size(stream: streams_io.Stream, terminal: exec_io.ProcessInput)
             try:
                 size, at = decoder.raw_decode(rest)
                 terminal.resize(width=int(size["Width"]), height=int(size["Height"]))
+            # Perhaps incomplete: it is kept for the next piece.
             except (ValueError, KeyError, TypeError):
                 break
             rest = rest[at:].lstrip()

@@ -104,6 +104,7 @@ async def _send(response: asgi.Response, status: int, text: str) -> None:
 
 def parse_flag(text: str | None) -> bool:
     """Return a boolean of a query: absent, 0 and false are False, everything else is True."""
+    # As apimachinery converts booleans of a query (Convert_Slice_string_To_bool).
     return text is not None and text.lower() not in ("0", "false")
 
 

@@ -153,8 +153,10 @@ def _ephemeral_starts(pod: pods.Pod, views: Views, now: DecisionTime) -> list[De
 def _decide_deleted(pod: pods.Pod, views: Views, now: DecisionTime) -> list[Decision]:
     if any(view.running for view in views.values()):
         ends_at = clock.parse_rfc3339(pod.metadata.deletion_timestamp or "")
+        # Sidecars are stopped last and have what is left of the Pod's grace period.
         rest_s = max(SIDECAR_GRACE_S, min(pod.grace_s, ends_at - now.wall))
         return list(_stops(pod, views, pod.grace_s, rest_s=min(pod.grace_s, rest_s)))
+    # Deleted with grace 0 already: only a finalizer keeps the object.
     done = pod.metadata.deletion_grace_period_seconds == 0
     return [] if done else [RemovePod()]
 
@@ -226,6 +228,7 @@ def _probe_grace_s(pod: pods.Pod, container: pods.Container) -> float:
 
 def restarts(pod: pods.Pod, container: pods.Container, view: ContainerView) -> bool:
     """Return whether a container that has ended is started again."""
+    # A sidecar is restarted whatever the Pod's restartPolicy is (KEP-753).
     if view.last is None or container.sidecar:
         return True
     policy = pod.spec.restart_policy

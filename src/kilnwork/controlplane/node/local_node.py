@@ -225,13 +225,16 @@ class LocalNode:
             raise
 
     async def _start(self) -> None:
+        # First: another process may be running this node.
         await self._registration.claim(seize=self._settings.seizes)
         self._pods.mkdir(mode=0o700, parents=True, exist_ok=True)
         await self._shim.start()
         await self._server.start()
+        # After the server: the Node names its port.
         await self._registration.register()
         self._background.start("lease", self._registration.keep())
         await self._manager.start()
+        # After the first list: before, every Pod would seem to be gone.
         uids = {pod.metadata.uid for pod in self._cache.list()}
         self._reconciler.enqueue_all()
         self._background.start("clean", asyncio.to_thread(self._reconciler.clean, uids))
@@ -245,6 +248,7 @@ class LocalNode:
         """
         self._reconciler.leave(grace_s)
         await self._wait(lambda: not self._reconciler.running, grace_s + STATUS_S)
+        # The reconciles that follow the last ends write the final statuses.
         await self._wait(lambda: not len(self._queue), STATUS_S)
         await self._background.stop()
         if not self._removed:

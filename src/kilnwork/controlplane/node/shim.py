@@ -91,6 +91,8 @@ class Shim:
                 if key.fileobj is listener:
                     self._accept(listener)
                 elif key.fileobj is wakeup:
+                    # Read before the reaping: a signal that comes during it must wake the next
+                    # round.
                     wakeup.recv(_RECEIVE)
                     self._reap()
                 elif key.fileobj is self._connection:
@@ -108,6 +110,7 @@ class Shim:
         receiver.setblocking(False)
         sender.setblocking(False)
         signal.set_wakeup_fd(sender.detach(), warn_on_full_buffer=False)
+        # Without a Python handler nothing is written to the wakeup descriptor.
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: self._leave({}))
@@ -116,6 +119,7 @@ class Shim:
         return receiver
 
     def _listen(self) -> socket.socket:
+        # We hold the lock, so an existing socket was left by a shim that has ended.
         self._socket_path.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(str(self._socket_path))
@@ -194,6 +198,7 @@ class Shim:
         try:
             piece = self._connection.recv(_RECEIVE)
         except BlockingIOError:
+            # Called because the socket can be written to again.
             piece = None
         except OSError:
             piece = b""
@@ -325,11 +330,13 @@ class Shim:
             child = processes.identify(pid)
             if pid in known or child is None or not child.alive():
                 continue
+            # A process that started after the child cannot be its ancestor.
             if all(root.started > child.started for root in roots):
                 processes.signal_all([pid, *processes.descendants(pid)], signal.SIGKILL)
 
     def _reap(self) -> None:
         roots = {held.root.pid: held for held in self._running.values() if held.root is not None}
+        # One SIGCHLD may stand for several ended children, as signals are not counted (signal(7)).
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -337,12 +344,16 @@ class Shim:
                 return
             if pid == 0:
                 return
+            # A child that is neither a root nor an exec is an orphan of a container, adopted by the
+            # subreaper.
             if pid in roots:
                 roots[pid].exited(status)
             elif (client := self._execs.exited(pid, status)) is not None:
                 self._drop_connection(client)
 
     def _childless(self) -> bool:
+        # WNOWAIT leaves a zombie for _reap; ECHILD means that there are no children, not even
+        # zombies.
         try:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
@@ -407,6 +418,7 @@ def main() -> int:
     os.umask(0o077)
     if not locks.OwnerLock(directory / LOCK).take():
         return LOCKED
+    # Before any container starts: orphans of it must come to this process and not to init.
     processes.become_subreaper()
     Shim(directory, socket_path, patience_s=patience, now=clock.SystemClock()).run()
     return 0

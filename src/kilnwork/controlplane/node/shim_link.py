@@ -51,6 +51,7 @@ def launch(directory: Path, socket_path: Path, *, patience_s: float = shim.PATIE
             (os.POSIX_SPAWN_OPEN, 1, *log),
             (os.POSIX_SPAWN_DUP2, 1, 2),
         ],
+        # Signals for our terminal or process group (Ctrl-C) must not end the containers.
         setsid=True,
     )
 
@@ -78,6 +79,7 @@ class ShimLink:
     async def open(cls, socket_path: Path, *, on_ended: OnEnded) -> Self:
         """Connect. Raises `errors.ShimAway` if no process listens there."""
         try:
+            # The reply to hello has every container in one line; the default limit is 64 KiB.
             reader, writer = await asyncio.open_unix_connection(str(socket_path), limit=_LINE)
         except OSError as error:
             raise errors.ShimAway(f"no shim listens on {socket_path}") from error

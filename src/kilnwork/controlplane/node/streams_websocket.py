@@ -150,6 +150,7 @@ class Tunnel(streams_spdy.SpdySession):
 
     def receive(self, piece: bytes) -> Iterable[streams.Event]:
         """Return the events of these bytes. Raises `ProtocolError`."""
+        # A message need not hold whole SPDY frames: the reader keeps the rest.
         for message in self._messages.receive(piece):
             if message is None:
                 yield streams.PeerGone()
@@ -159,6 +160,7 @@ class Tunnel(streams_spdy.SpdySession):
     def close(self) -> None:
         """Send GOAWAY, then close the WebSocket."""
         super().close()
+        # GOAWAY first: nothing may follow the close frame of the WebSocket.
         self._wrap()
         self._messages.close()
 

@@ -109,6 +109,7 @@ class _ClientOffer:
                 "unable to upgrade: unable to negotiate protocol: "
                 f"client supports [{' '.join(versions)}], server accepts [{' '.join(supported)}]"
             )
+            # 403 and this header come from Handshake in apimachinery's httpstream.
             accepted = [(b"x-accepted-stream-protocol-versions", s.encode()) for s in supported]
             return asgi.Refusal(403, text, tuple(accepted))
         head = _head(SPDY, {"X-Stream-Protocol-Version": version})
