@@ -132,6 +132,7 @@ class _App:
         user = await authenticate(self._parts, request, named)
         if user is not None:
             return user
+        # Only a request without a credential is anonymous; one with a bad token is refused.
         if anonymous and not request.bearer_token:
             return impersonation.impersonated_user(authn.ANONYMOUS, named, self._parts.authorizer)
         raise statuses.unauthorized()
@@ -171,6 +172,7 @@ class _App:
         if page is None:
             raise statuses.PathNotServed
         wanted = request.query.text("hash")
+        # As kube-openapi does for the hash of an older document.
         if wanted and wanted != page.digest:
             location = f"{path}?hash={page.digest}".encode()
             await response.empty(301, ((b"location", location), (b"content-length", b"0")))

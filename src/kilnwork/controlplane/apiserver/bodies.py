@@ -48,6 +48,7 @@ def decode_object(raw: bytes, content_type: str) -> dict[str, Any]:
         plain = content_type == "application/json"
         why = json_problem(raw, error) if plain else error
         raise statuses.bad_request(f"{_NO_JSON}{why}") from error
+    # As Go does: null leaves the object empty.
     if decoded is None and raw.strip():
         return {}
     if not isinstance(decoded, dict):

@@ -168,6 +168,7 @@ def status(
     others = [c for name, c in was.items() if name not in ("NamesAccepted", "Established")]
     versions = list(old.get("storedVersions") or ())
     storage = stored_version(definition)
+    # None is removed: objects may still be stored in an older version.
     if storage not in versions:
         versions.append(storage)
     return {

@@ -87,9 +87,8 @@ def _move(draft: _Draft, operation: Operation) -> None:
 
 
 def _copy(draft: _Draft, operation: Operation) -> None:
-    found = copy.deepcopy(
-        _copied(draft.root, operation)
-    )  # later changes must not affect the source
+    # Later operations on the copy must not affect the source.
+    found = copy.deepcopy(_copied(draft.root, operation))
     _insert_at(draft, _path(operation, "path"), found)
 
 

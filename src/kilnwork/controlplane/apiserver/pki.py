@@ -168,6 +168,7 @@ class Pki:
                 f"{self._ca.key} does not belong to {self._ca.certificate}; "
                 f"remove {self._directory} to get new certificates"
             )
+        # The new CA has another key: all leaf certificates are replaced too, as not issued by it.
         if self._expires_soon(certificate):
             self._make_ca()
 

@@ -252,6 +252,7 @@ class ResourceHandler:
             metadata_only=form.startswith("partial"),
         )
         hub = self._parts.hub
+        # Opened before the response starts, so that no change is missed between the two.
         watch = hub.open(wants)
         try:
             await self._response.start(200, asgi.JSON)
@@ -265,6 +266,7 @@ class ResourceHandler:
         if form == "table":
             include = self._request.query.text("includeObject", "Metadata")
             clock, served = self._parts.writer.clock, self._served
+            # Only the first Table of a watch has column definitions, as in the real server.
             columns = itertools.chain([True], itertools.repeat(False))
 
             def row(raw: bytes) -> bytes:
@@ -345,6 +347,8 @@ class ResourceHandler:
         asked = await deletion.read_options(self._request, self._options())
         outcome = await self._parts.deleter.delete(self._place, asked)
         kind = self._place.kind
+        # The registries of these two return the deleted object and not a Status
+        # (ReturnDeletedObject).
         if not outcome.gone or kind in (resource.PODS, resource.SERVICE_ACCOUNTS):
             await self._send_one(outcome.raw)
             return

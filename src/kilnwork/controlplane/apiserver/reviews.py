@@ -67,6 +67,7 @@ class Reviewer(msgspec.Struct, frozen=True):
             _LOCAL_ACCESS.kind: self._access,
         }
         status = reviews[kind.kind](request, spec)
+        # How Go encodes the time of an object that was never stored.
         metadata: meta.JsonObject = {"creationTimestamp": None}
         if request.namespace:
             metadata["namespace"] = request.namespace
@@ -109,6 +110,7 @@ class Reviewer(msgspec.Struct, frozen=True):
 
 
 def _subject(request: requests.ApiRequest, spec: meta.JsonObject) -> authn.User:
+    # Exactly the given groups: not even system:authenticated is added.
     groups = tuple(str(g) for g in spec.get("groups") or ())
     name = str(spec.get("user") or "")
     if not name and not groups:

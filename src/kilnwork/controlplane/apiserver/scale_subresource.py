@@ -80,6 +80,7 @@ async def change(
         path = _paths(target.served).spec
         if not replicas and _at(obj, path) is None:
             raise statuses.bad_request(f'the spec replicas field "{path}" cannot be empty')
+        # Checked here: what is written below is the stored object with its own resourceVersion.
         version = (scale.get("metadata") or {}).get("resourceVersion")
         if version and version != obj["metadata"]["resourceVersion"]:
             raise statuses.conflict(target.kind, target.name)

@@ -61,6 +61,7 @@ async def bind(
         if spec.get("nodeName"):
             why = f'pod {target.name} is already assigned to node "{spec["nodeName"]}"'
             raise statuses.conflict(_BINDINGS, target.name, why)
+        # The decision was made for a Pod of this name that is gone.
         if uid and uid != found["uid"]:
             raise statuses.conflict(target.kind, target.name, "the Pod is another by that name")
         status = pod.get("status") or {}

@@ -257,9 +257,8 @@ class LocalNode:
         await self._reconciler.stop()
         await self._streaming.stop()
         await self._shim.stop(grace_s=0)
-        shutil.rmtree(
-            self._links, ignore_errors=True
-        )  # the start of a container creates them again
+        # The start of a container creates them again.
+        shutil.rmtree(self._links, ignore_errors=True)
         await self._server.stop()
 
     async def abandon(self) -> None:
