@@ -61,7 +61,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def served_resource(self) -> builtin.ServedResource:
-        """Return served_resource the kind is served."""
+        """Return how the kind is served."""
         return self.served or builtin.served_resource(self.kind)
 
 
@@ -188,6 +188,7 @@ def _default(kind: resource.Resource, obj: meta.JsonObject) -> None:
     if kind == resource.PODS:
         rules_pods.default(obj)
     elif kind in (resource.ROLES, resource.CLUSTER_ROLES):
+        # Go encodes a slice that was not set as null.
         obj["rules"] = obj.get("rules") or None
     elif kind == resource.LEASES:
         if obj.get("spec") is None:

@@ -53,6 +53,7 @@ def read(
 def _read_beside(
     served: builtin.ServedResource, given: meta.JsonObject, known: meta.JsonObject
 ) -> DecodedObject:
+    # By identity: a comparison would cost as much as decoding.
     kept = {k: part for k, part in given.items() if part is not None and part is known.get(k)}
     rest = {k: part for k, part in given.items() if k not in kept}
     if served.schema is None:
@@ -230,6 +231,7 @@ class _Reader:
             below = f"{path}.{name}" if path else name
             if known is None:
                 self._unknown.append(below)
+            # Go reads null as absent.
             elif value is not None:
                 result[name] = self.value(known, value, below, owner=type_)
         return result

@@ -18,6 +18,7 @@ _YEAR = 365 * _DAY
 
 def human(seconds: float) -> str:
     """Return a duration with at most two units, rounded down."""
+    # Clocks may differ by a second (HumanDuration).
     if seconds < -1:
         return "<invalid>"
     whole = max(0, int(seconds))

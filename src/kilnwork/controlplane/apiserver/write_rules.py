@@ -205,6 +205,7 @@ def assemble(
 
 def prepare_new(target: writes.WriteTarget, new: meta.JsonObject) -> meta.JsonObject:
     """Drop the status of a new object if it has a status subresource; a Node keeps its own."""
+    # A kubelet registers its Node with a status, which the real strategy keeps.
     if target.kind == resource.NODES:
         return new
     if target.served.status_subresource:

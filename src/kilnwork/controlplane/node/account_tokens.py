@@ -49,5 +49,6 @@ class AccountTokens:
             )
         except (kube_errors.NotFound, kube_errors.Forbidden) as error:
             raise errors.InputsNotReady(f"failed to fetch token: {error}") from error
+        # The server may grant another lifetime than the requested one.
         life_s = response.get("spec", {}).get("expirationSeconds") or want.seconds
         return response["status"]["token"], float(life_s) * RENEW_AT
