@@ -51,6 +51,7 @@ class Binder(store_controller.StoreController[objects.Key]):
     def _note(self, key: objects.Key, raw: bytes) -> None:
         pod = _decode(raw)
         if pod.spec.node_name and pod.status.phase not in _FINISHED_PHASES:
+            # The requests of a bound Pod cannot change: there is no resize.
             if key not in self._bound:
                 asked = node_fit.requests(msgspec.to_builtins(pod.spec))
                 self._bound[key] = (pod.spec.node_name, asked)

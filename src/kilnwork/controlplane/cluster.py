@@ -279,6 +279,7 @@ class ControlPlane:
                 f"data directory {self.data_dir} cannot be used: {error.strerror or error}; "
                 "name a directory that you may write with --data"
             ) from error
+        # First, hence released last: until then the directory belongs to this process.
         self._stops.append(("lock", _as_async(self._lock.release)))
         self._open_run_dir()
 
@@ -400,6 +401,7 @@ class ControlPlane:
         plain = serving.Listener(app.build(found, self._mounts, kubernetes=False), pair.plain)
 
         async def stop() -> None:
+            # First: the listeners would wait for watches, which do not end by themselves.
             await self._hub.stop()
             await plain.stop(timeout_s=_REQUESTS_END_S)
             await secure.stop(timeout_s=_REQUESTS_END_S)
@@ -411,6 +413,7 @@ class ControlPlane:
     def _kubeconfig_document(self, token: str) -> bytes:
         cluster = {
             "server": self.address,
+            # to_builtins encodes bytes as base64.
             "certificate-authority-data": msgspec.to_builtins(self.certificates.ca_data()),
         }
         context = {"cluster": "kilnwork", "user": "kilnwork", "namespace": "default"}

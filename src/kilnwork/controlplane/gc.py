@@ -129,6 +129,7 @@ class GarbageCollector(store_controller.StoreController[objects.Key]):
                 await self._unblock_owners(target)
                 self._enqueue(target.key)
                 return
+            # The owner waits, so that the dependent must wait for its own dependents.
             propagation = "Foreground"
         # Preconditions: the decision was made from this state, and an owner may be added meanwhile.
         await self._deleter.delete(
@@ -194,6 +195,7 @@ class GarbageCollector(store_controller.StoreController[objects.Key]):
 
         Does nothing while a dependent blocks the owner.
         """
+        # The deletion of the last dependent that blocks queues the owner again.
         if self._graph.blocks(found.uid):
             return
         for key in self._graph.dependents(found.uid):

@@ -64,6 +64,7 @@ class OwnerGraph:
         if owner is None or owner.name != reference.name:
             return False
         group = reference.api_version.rpartition("/")[0]
+        # Whatever the version: all versions of a group name the same object.
         same_group = owner.resource.partition(".")[2] == group
         return same_group and owner.namespace in ("", namespace)
 

@@ -191,6 +191,7 @@ class Store:
         if before is None:
             raise errors.Superseded
         sequence = self._accepted + 1
+        # A watch may be resumed from this event, so that it needs a resourceVersion of its own.
         raw = objects.last_state(before.raw, sequence)
         change = objects.StoreChange(sequence, objects.Action.DELETED, key, raw, before.raw)
         await self._accept(change, None)
@@ -262,6 +263,7 @@ class Store:
         self._log.extend(changes)
         self._log_bytes += sum(len(c.previous or b"") for c in changes)
         self._trim_log()
+        # A copy, as a follower may unsubscribe while it is called.
         for follower in tuple(self._followers):
             try:
                 follower(changes)

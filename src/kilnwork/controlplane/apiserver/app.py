@@ -91,6 +91,7 @@ class _App:
             return
         except Exception as error:  # noqa: BLE001  no caller above can respond
             refusal = _refusal(scope, error)
+            # Otherwise the client has a status already, and nothing can be added.
             if not response.started:
                 await responses.refusal(response, refusal)
 

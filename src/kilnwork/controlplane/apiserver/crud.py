@@ -210,6 +210,7 @@ class ObjectWriter:
                 write_rules.check_preconditions(target, wanted.obj, old, patched=patched)
                 new = write_rules.prepare_update(target, wanted.obj, old, subresource=subresource)
                 admitted = await self._admit(target, new, options, old=old, subresource=subresource)
+            # In both, so that the version alone is no change.
             admitted.obj["apiVersion"] = old["apiVersion"] = target.served.stored_as
             write_rules.count_generation(target, admitted.obj, old)
             self._set_managed_fields(
@@ -369,6 +370,7 @@ class ObjectWriter:
         *,
         applied: bool,
     ) -> writes.WriteResult:
+        # Before admission, which fills in fields in place.
         sent = write_rules.sent_names(target.kind, known.obj)
         admitted = await self._admit(target, new, options)
         if target.served.extension is not None:

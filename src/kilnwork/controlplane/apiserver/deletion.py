@@ -173,7 +173,7 @@ def decide(
         found["finalizers"] = finalizers
     else:
         found.pop("finalizers", None)
-    # BeforeDelete raises the generation so that controllers see the deletion as a change.
+    # As the real server does, since controllers treat an object differently from now on.
     if found.get("generation") and not deleting:
         found["generation"] += 1
     if target.kind == resource.NAMESPACES:

@@ -169,6 +169,7 @@ def page(
             raise statuses.bad_request(
                 "specifying resource version is not allowed when using continue"
             )
+        # The token in a 410 has no sequence number: it continues in the current state.
         sequence, after = target.sequence or held.sequence, target.after
     else:
         sequence, after = _sequence_to_show(held, asked), None

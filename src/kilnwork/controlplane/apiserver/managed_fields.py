@@ -129,6 +129,7 @@ def updated(
         _write(new, {})
         return
     before = old["metadata"].get("managedFields")
+    # A client may change the entries themselves; unreadable ones are ignored.
     entries = _read(given if given != before and _is_readable(given) else before)
     if not entries:
         _write(new, {})

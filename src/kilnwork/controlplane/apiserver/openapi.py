@@ -77,6 +77,7 @@ class Documents:
 
         Raises 406 for clients that accept OpenAPI v2 neither as JSON nor as protobuf.
         """
+        # The catalog creates a new tuple whenever other kinds are served.
         if served is not self._served:
             self._served, self._pages = served, {}
         if path == _V2 and _v2_media_type(accept) != response_formats.JSON:

@@ -112,7 +112,12 @@ def target(
         for part in ("containerLogs", metadata["namespace"], metadata["name"], container)
     )
     return f"https://{where}", http_types.ClientRequest(
-        method="GET", path=f"/{path}", query=_options(query), accept="*/*", timeout_s=None
+        # No timeout, as a log that is followed may be silent for hours.
+        method="GET",
+        path=f"/{path}",
+        query=_options(query),
+        accept="*/*",
+        timeout_s=None,
     )
 
 

@@ -46,6 +46,7 @@ def default(pod: meta.JsonObject) -> None:
     if spec.get("securityContext") is None:
         spec["securityContext"] = {}
     if spec.get("serviceAccountName"):
+        # A deprecated alias, which the conversion of core/v1 keeps equal.
         spec["serviceAccount"] = spec["serviceAccountName"]
     for group in ("initContainers", "containers", "ephemeralContainers"):
         for container in spec.get(group) or ():
@@ -138,6 +139,7 @@ def validate_update(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[caus
         if len(old["spec"].get(group) or ()) != len(new["spec"].get(group) or ()):
             text = "pod updates may not add or remove containers"
             yield causes.forbidden(f"spec.{group}", text)
+            # As in ValidatePodUpdate: nothing else is compared then.
             return
     gated = bool(old["spec"].get("schedulingGates"))
     if _fixed(old["spec"], gated=gated) != _fixed(new["spec"], gated=gated):
@@ -358,6 +360,7 @@ _PLACEMENT = ("affinity", "nodeSelector")
 def _fixed(spec: meta.JsonObject, *, gated: bool) -> meta.JsonObject:
     """Return the spec without the fields that may change."""
     left_out = (*_CHANGEABLE, *_PLACEMENT) if gated else _CHANGEABLE
+    # An absent field and an empty one are the same in Go.
     kept = {k: v for k, v in spec.items() if k not in left_out and v not in (None, [], "")}
     for group in ("containers", "initContainers"):
         if kept.get(group):

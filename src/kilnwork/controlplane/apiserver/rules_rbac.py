@@ -121,6 +121,7 @@ def guard_role_binding(
     if user.is_admin:
         return
     namespace, role = binding["metadata"].get("namespace", ""), binding.get("roleRef") or {}
+    # After the check above: an admin may bind a role that does not exist yet.
     rules = authorizer.role_rules(namespace, role)
     kind = resource.ROLE_BINDINGS if namespace else resource.CLUSTER_ROLE_BINDINGS
     if rules is None:
@@ -150,6 +151,7 @@ def _guard(
     if not missing:
         return
     what = {"kind": "Role" if namespace else "ClusterRole", "name": metadata.get("name", "")}
+    # `escalate` is a permission for the role itself, `bind` for the role that is referred to.
     if verb == "bind":
         what = obj["roleRef"]
     special = authz.Attributes(

@@ -58,6 +58,7 @@ def merge(target: Any, patch: Any) -> Any:
     for name, value in patch.items():
         if name.startswith("$"):
             directives.append(name)
+        # Most values: they need no call of `merge`.
         elif type(value) is str or type(value) is bool:
             merged[name] = value
         else:

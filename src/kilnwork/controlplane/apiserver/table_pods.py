@@ -86,6 +86,7 @@ class _Reading:
     def _read_containers(self) -> None:
         self._counted = [c for c in self._counted if self._is_sidecar(c)]
         running = False
+        # Backwards as in printPod: the word of the first container is the one that stays.
         for container in reversed(self._status.get("containerStatuses") or []):
             self._counted.append(container)
             state = container.get("state") or {}

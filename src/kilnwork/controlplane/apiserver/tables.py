@@ -164,6 +164,7 @@ def _node(obj: meta.JsonObject, now: float) -> list[Any]:
     prefix = "node-role.kubernetes.io/"
     labels = obj["metadata"].get("labels") or {}
     roles = {key.removeprefix(prefix) for key in labels if key.startswith(prefix)}
+    # The older form of the label.
     roles.add(labels.get("kubernetes.io/role", ""))
     info = status.get("nodeInfo") or {}
     addresses = {a.get("type"): a.get("address") for a in status.get("addresses") or ()}
@@ -202,6 +203,7 @@ def _lease(obj: meta.JsonObject, now: float) -> list[Any]:
 
 
 def _role(obj: meta.JsonObject, _now: float) -> list[Any]:
+    # These kinds show the timestamp itself and not an age, as in Kubernetes.
     return [obj["metadata"].get("creationTimestamp")]
 
 

@@ -240,6 +240,7 @@ class WatchStream:
         self._queued_bytes += len(queued.raw if isinstance(queued, _Unformed) else queued)
         if self._queued_bytes > MAX_QUEUED_BYTES:
             log.warning("watch ended, its client is too slow", extra=self._log_fields())
+            # At once and not when its client reads again: the queue is what takes the memory.
             self._clear()
             self._ended = True
         self._wake.set()

@@ -285,6 +285,7 @@ class ShimContainer:
         self._kill_at = at if self._kill_at is None else min(at, self._kill_at)
         if first and grace_s > 0 and self._root.alive():
             with contextlib.suppress(ProcessLookupError):
+                # It has started a session, so that its process group has its pid.
                 os.killpg(self._root.pid, signal.SIGTERM)
 
     def exited(self, status: int) -> None:

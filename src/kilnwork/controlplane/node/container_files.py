@@ -121,6 +121,7 @@ class FilePreparer(NamedTuple):
     ) -> meta.JsonObject | None:
         try:
             return await self.kube.get(_RESOURCES[kind], name, namespace)
+        # No object can have a name that is invalid.
         except (kube_errors.NotFound, kube_errors.Invalid):
             return None
         except kube_errors.Forbidden as error:  # the Node authorizer sees a new Pod with a delay

@@ -81,6 +81,7 @@ class LogWriter:
             self._put(text, share)
             self._lost = False
         except OSError as error:
+            # After other errors there is nothing to write a notice into.
             self._lost |= error.errno in (errno.ENOSPC, errno.EDQUOT)
             self._shut()
 

@@ -163,6 +163,7 @@ def _execute(
         stderr=descriptors[2],
         cwd=cwd,
         env={**env, containers.MARKER: held.record.id},
+        # Also a process group of its own, which `disconnected` signals as a whole.
         start_new_session=True,
         preexec_fn=prepare,  # noqa: PLW1509 - one thread
         umask=0o022,

@@ -190,7 +190,7 @@ async def _unless_disconnected(session: ExecSession, work: Coroutine[Any, Any, T
 
     async def watch() -> None:
         await session.connection.gone.wait()
-        # A timeout that is due now cancels `work` and leaves cancellations from outside to pass.
+        # A timeout can be distinguished from a cancellation of this coroutine itself.
         patience.reschedule(asyncio.get_running_loop().time())
 
     try:

@@ -83,6 +83,7 @@ class KubeletApp:
 
         try:
             reading = log_reader.read(found.path, options, more=more)
+            # Closes the file at once, also when the client has disconnected.
             async with contextlib.aclosing(reading):
                 async for piece in reading:
                     await response.write(piece)

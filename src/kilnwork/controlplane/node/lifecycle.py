@@ -190,6 +190,7 @@ def _initialise(pod: pods.Pod, views: Views, now: DecisionTime) -> tuple[list[De
         view = _view(views, container.name)
         if container.sidecar:
             decided += _keep_up(pod, container, views, now)
+            # What follows waits for the start of a sidecar, not for its end (KEP-753).
             if not begun and not (view.running and view.started):
                 return decided, False
         elif not begun and not (view.last is not None and view.last.exit_code == 0):

@@ -256,6 +256,7 @@ class LocalNode:
         await self._manager.stop()
         await self._reconciler.stop()
         await self._streaming.stop()
+        # The containers have ended by now, or have used up their grace period.
         await self._shim.stop(grace_s=0)
         # The start of a container creates them again.
         shutil.rmtree(self._links, ignore_errors=True)
@@ -288,6 +289,7 @@ class LocalNode:
         """
         await self._registration.cordon()
         await node_drain.drain(self._kube, self._cache.list, say)
+        # Before the Node is deleted: the loop that renews the Lease would register it again.
         await self._background.stop()
         await self._registration.remove()
         self._removed = True

@@ -434,12 +434,14 @@ class Reconciler:
                 self._probers.drop(view.last.id)
                 await self._tools.link().stop(view.last.id, grace_s=least_s)
                 state.change(name, stop_s=least_s)
+        # The end of each container queues the Pod again.
         if state.running:
             return
         for record in state.records():
             await self._tools.link().forget(record.id)
         if self._held.pop(state.uid, None) is not None:
             self._drop_key(state)
+        # In a thread, as volumes may hold many files.
         await asyncio.to_thread(state.directory.remove)
 
     async def _forget(self, record: container.ContainerRecord) -> None:

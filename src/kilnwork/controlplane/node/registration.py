@@ -163,6 +163,7 @@ class Registration:
             try:
                 await self._lease.renew(owner=self._uid)
                 node = await self._restore()
+                # The first status is written by `register`.
                 if turn and turn % STATUS_EVERY == 0:
                     await self._write_status(node)
                 if away:

@@ -84,8 +84,7 @@ class Requester(NamedTuple):
         log.info("approve it: kubectl certificate approve", extra={"request": name})
         while not (text := _issued(made)):
             await asyncio.sleep(LOOK_S)
-            # A request that stays pending is deleted by the cluster; NotFound makes `keep` ask
-            # again.
+            # The cluster deletes a request that stays pending: `keep` then makes another.
             made = await self.kube.get(_REQUESTS, name)
         # After a crash between the two, `own_certificate` replaces the pair, which does not match.
         paths.write_private(self.key, certificates.key_pem(private))

@@ -91,8 +91,7 @@ class Shim:
                 if key.fileobj is listener:
                     self._accept(listener)
                 elif key.fileobj is wakeup:
-                    # Read before the reaping: a signal that comes during it must wake the next
-                    # round.
+                    # Before the reaping: a signal during it must wake the next round.
                     wakeup.recv(_RECEIVE)
                     self._reap()
                 elif key.fileobj is self._connection:
@@ -250,6 +249,7 @@ class Shim:
             record = containers.ContainerRecord(
                 order.id, order.directory, boot=containers.boot_id()
             )
+            # Before the start: if this shim is killed, the next one ends what has the marker.
             self._records.save(record)
             held = self._held[order.id] = containers.ShimContainer(record, now=self._now)
             held.start(order)
@@ -306,6 +306,7 @@ class Shim:
         """
         alone = self._childless()
         over = [held.marker for held in due if held.root is None]
+        # A process that has cleared its environment has no marker.
         if over and not alone:
             self._end_strays()
         clear = processes.unused_markers(over) if len(over) > 1 and not alone else set()
@@ -342,18 +343,17 @@ class Shim:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
                 return
+            # Children are left, but none of them has ended.
             if pid == 0:
                 return
-            # A child that is neither a root nor an exec is an orphan of a container, adopted by the
-            # subreaper.
+            # A child that is neither a root nor an exec is an adopted orphan of a container.
             if pid in roots:
                 roots[pid].exited(status)
             elif (client := self._execs.exited(pid, status)) is not None:
                 self._drop_connection(client)
 
     def _childless(self) -> bool:
-        # WNOWAIT leaves a zombie for _reap; ECHILD means that there are no children, not even
-        # zombies.
+        # WNOWAIT leaves a zombie for _reap. ECHILD: there are no children, not even zombies.
         try:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
@@ -415,6 +415,7 @@ def log_line(text: str) -> None:
 def main() -> int:
     """Run with the arguments DIRECTORY SOCKET PATIENCE; without argparse, to stay small."""
     directory, socket_path, patience = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
+    # For the socket and the records, which only this user may open.
     os.umask(0o077)
     if not locks.OwnerLock(directory / LOCK).take():
         return LOCKED

@@ -45,6 +45,7 @@ def launch(directory: Path, socket_path: Path, *, patience_s: float = shim.PATIE
     return os.posix_spawn(
         sys.executable,
         argv,
+        # Nothing else: containers get their environment through the socket.
         {"PYTHONPATH": str(source)},
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -191,6 +192,7 @@ async def _greet(
     try:
         return link, await link.hello()
     except errors.WrongShim:
+        # Its containers end with it: they cannot be taken over from another version.
         await link.leave(grace_s=shim.LEAVE_GRACE_S)
         await asyncio.wait_for(link.closed.wait(), shim.LEAVE_GRACE_S * 2)
         await link.close()

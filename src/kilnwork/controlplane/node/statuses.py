@@ -115,6 +115,7 @@ def _end(pod: pods.Pod, container: pods.Container, view: lifecycle.ContainerView
     if view.last is None or view.running:
         return None
     deleted = pod.metadata.deletion_timestamp is not None
+    # In a Pod that is deleted or has ended nothing is started again.
     again = lifecycle.restarts(pod, container, view) and not (deleted or pod.final)
     return None if again else view.last.exit_code
 

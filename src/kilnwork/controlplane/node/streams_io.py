@@ -115,6 +115,7 @@ class StreamConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start with streams that are open from the beginning."""
         self._transport = typing.cast("asyncio.Transport", transport)  # uvloop's is no subclass
+        # Detects a client whose machine has disappeared: sessions may be silent for hours.
         tcp_keepalive.enable(transport.get_extra_info("socket"))
         self.data_received(b"")
 

@@ -106,6 +106,7 @@ class Supervisor:
         if opened.pid is not None:
             self._pids.add(opened.pid)
         self._link = opened.link
+        # From the lock, as an earlier server may have launched this shim.
         holder = locks.read_owner(self._directory / shim.LOCK)
         self._shim = None if holder is None else processes.identify(holder)
         self._on_opened(opened.known)

@@ -41,6 +41,7 @@ def with_message(
     This includes containers whose end was not seen.
     """
     wanted = pod.container(name) if pod is not None else None
+    # The message of an unseen end is ours; that of the container replaces it.
     known = record.message and record.reason != containers.UNSEEN
     if wanted is None or known or record.exit_code is None:
         return record
