@@ -186,6 +186,7 @@ class ControlPlane:
         self._stops.append(("store", held.stop))
         await self._start_store_followers(held)
         await self._listen(pair, self._parts(token))
+        # After `_listen`, so that a client that reads it can connect.
         paths.write_private(self.kubeconfig, self._kubeconfig_document(token))
         log.info("control plane serves", extra={"address": self.address})
 

@@ -157,6 +157,7 @@ class GarbageCollector(store_controller.StoreController[objects.Key]):
                 continue
             kind = self._kinds.find_kind(reference.api_version, reference.kind)
             if kind is None:
+                # Looked at again when the served kinds change.
                 self._unresolved.add(target.key)
                 return None
             namespaced = kind.resource.namespaced

@@ -95,6 +95,7 @@ class OwnerGraph:
         self._foreground.pop(found.uid, None)
         self._was_foreground.pop(found.uid, None)
         dependents = self.dependents(found.uid)
+        # Only an owner that something refers to is asked for later.
         if dependents:
             self._absent[found.uid] = key
             if len(self._absent) > MAX_ABSENT:

@@ -85,6 +85,7 @@ class PodCollector:
             if node and node not in nodes:
                 orphans.setdefault(node, []).append(stored.key)
         now = asyncio.get_running_loop().time()
+        # A node that is back is forgotten: if it disappears again, its time starts again.
         self._missing = {node: self._missing.get(node, now) for node in orphans}
         for node, since in self._missing.items():
             if now - since >= self._quarantine_s:

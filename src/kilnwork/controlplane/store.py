@@ -122,8 +122,7 @@ class Store:
         held: dict[tuple[str, str], objects.Stored | None] = {
             (s.key.namespace, s.key.name): s for s in self.select(resource, namespace)
         }
-        # Backwards, so that the oldest change is applied last: its previous state is the one asked
-        # for.
+        # Backwards: the oldest change comes last, and its previous state is the wanted one.
         for change in reversed(self.changes_since(sequence)):
             key = change.key
             if key.resource != resource or namespace not in (None, key.namespace):

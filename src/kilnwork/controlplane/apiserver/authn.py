@@ -125,6 +125,7 @@ class Authenticator:
 def _service_account(claims: tokens_.Claims) -> User:
     extra: dict[str, tuple[str, ...]] = {}
     if claims.token_id:
+        # Shows which token was used, without revealing it (KEP-4193).
         extra["authentication.kubernetes.io/credential-id"] = (f"JTI={claims.token_id}",)
     if claims.bound is not None:
         kind = claims.bound.kind.lower()

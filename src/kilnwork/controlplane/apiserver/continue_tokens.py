@@ -72,7 +72,7 @@ def expired(after: tuple[str, str]) -> statuses.StatusError:
 
 
 def _encode(sequence: int, after: tuple[str, str]) -> str:
-    # The first possible key after the object, as EncodeContinue of the real server builds it.
+    # The first possible key after the object, as in the tokens of the real server.
     token = _Token(_VERSION, sequence, f"{after[0]}/{after[1]}\0")
     return base64.urlsafe_b64encode(msgspec.json.encode(token)).decode().rstrip("=")
 

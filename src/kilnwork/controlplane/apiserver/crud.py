@@ -80,6 +80,7 @@ class ObjectWriter:
     ) -> writes.WriteResult:
         given = metadata.metadata_of(known.obj)
         drawn = not given.get("name") and bool(given.get("generateName"))
+        # If a generated name is taken, another one is drawn (KEP-4420).
         for _ in range(_NAME_TRIES if drawn else 1):
             new = self._new_object(target, known.obj)
             object_target = writes.WriteTarget(
@@ -436,8 +437,7 @@ class ObjectWriter:
             return writes.WriteResult(head.raw, warnings)
         if options.dry_run:
             return writes.WriteResult(msgspec.json.encode(new), warnings)
-        # As ShouldDeleteDuringUpdate of the real registry: without its last finalizer it is
-        # deleted.
+        # As ShouldDeleteDuringUpdate of the real registry: the last finalizer is gone.
         if write_rules.is_removable(target.kind, new):
             await self.store.remove(target.key, expected=head.sequence)
             return writes.WriteResult(msgspec.json.encode(new), warnings, gone=True)

@@ -127,6 +127,7 @@ def accept_names(
             message = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
             conflict = NameConflict(reason, message, holders[used[-1]])
             accepted[field] = had.get(field)
+    # Go encodes these two even when they are empty.
     return {k: v for k, v in accepted.items() if v} | {
         key: accepted.get(key) or "" for key in ("plural", "kind")
     }, conflict

@@ -40,6 +40,7 @@ def aggregated_version(accept: str) -> str | None:
             wanted = next((p.removeprefix("v=") for p in parts if p.startswith("v=")), "")
             if wanted in _AGGREGATED_VERSIONS:
                 return wanted
+        # In the order of the header: what comes first is preferred.
         elif parts[0] in ("application/json", "*/*"):
             return None
     return None

@@ -34,6 +34,7 @@ def encode(document: meta.JsonObject) -> bytes:
 
 
 def _varint(value: int) -> bytes:
+    # Negative numbers are encoded in 64 bits (two's complement).
     value &= (1 << 64) - 1
     found = bytearray()
     while value > 0x7F:

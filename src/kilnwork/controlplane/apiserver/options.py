@@ -49,6 +49,7 @@ class ListOptions(msgspec.Struct, frozen=True, kw_only=True):
             version=query.text("resourceVersion"),
             match=query.text("resourceVersionMatch"),
             bookmarks=query.flag("allowWatchBookmarks"),
+            # An absent flag differs from false here (KEP-3157).
             initial_events=initial if "sendInitialEvents" in query.values else None,
             timeout_s=query.number("timeoutSeconds"),
         )

@@ -137,6 +137,7 @@ class Pki:
 
     def to_nodes(self) -> ssl.SSLContext:
         """Return the TLS context of the API server as a client of nodes (mutual TLS)."""
+        # With a CA file of our own, those of the system are not trusted.
         context = ssl.create_default_context(cafile=str(self.ca_certificate))
         pair = self.kubelet_client
         context.load_cert_chain(pair.certificate, pair.key)

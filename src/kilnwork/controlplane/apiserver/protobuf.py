@@ -124,6 +124,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, _Value]]:
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
     value = 0
+    # At most ten bytes, which hold 64 bits.
     for shift in range(0, 70, 7):
         byte = data[position]
         position += 1

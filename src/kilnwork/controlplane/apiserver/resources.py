@@ -347,8 +347,7 @@ class ResourceHandler:
         asked = await deletion.read_options(self._request, self._options())
         outcome = await self._parts.deleter.delete(self._place, asked)
         kind = self._place.kind
-        # The registries of these two return the deleted object and not a Status
-        # (ReturnDeletedObject).
+        # The real registries of these two return the deleted object (ReturnDeletedObject).
         if not outcome.gone or kind in (resource.PODS, resource.SERVICE_ACCOUNTS):
             await self._send_one(outcome.raw)
             return

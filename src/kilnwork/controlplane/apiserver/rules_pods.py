@@ -75,6 +75,7 @@ def use_service_account(pod: meta.JsonObject, reader: lookup.Lookup) -> None:
         )
     spec["serviceAccountName"] = spec["serviceAccount"] = name
     if spec.get("automountServiceAccountToken") is None:
+        # The node reads only the Pod, so that the setting of the account is copied into it.
         automount = account.get("automountServiceAccountToken")
         if automount is not None:
             spec["automountServiceAccountToken"] = automount

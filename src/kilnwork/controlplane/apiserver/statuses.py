@@ -212,6 +212,7 @@ def version_required(what: resource.Resource, name: str) -> StatusError:
 
 def unpatchable(made: Mapping[str, Any], why: str) -> StatusError:
     """Return a 422: the patched object cannot be decoded as its kind."""
+    # Encoded twice: Go shows the JSON as a quoted string.
     shown = msgspec.json.encode(msgspec.json.encode(made).decode()).decode()
     cause = Cause("patch", "FieldValueInvalid", f"Invalid value: {shown}: {why}")
     return StatusError(

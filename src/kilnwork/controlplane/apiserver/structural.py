@@ -291,6 +291,7 @@ class _Validator:
 
     def _number(self, schema: Schema, value: float, path: str) -> None:
         if isinstance(value, int) and not _INT64_MIN <= value <= _INT64_MAX:
+            # The number itself is not shown: it may have millions of digits.
             text = f"{path} in body must fit into 64 bits"
             self.found.append(causes.invalid(path, f"a number of {value.bit_length()} bits", text))
             return

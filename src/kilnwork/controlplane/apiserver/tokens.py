@@ -119,8 +119,7 @@ class TokenIssuer:
             claims = jwt.decode(
                 token,
                 self._public,
-                # Fixed: the header of a token must not choose `none` or an HMAC with the public
-                # key.
+                # Fixed: a token must not choose `none`, or an HMAC with the public key.
                 algorithms=[_ALGORITHM],
                 issuer=ISSUER,
                 audience=audience,

@@ -75,8 +75,7 @@ class SharedChange:
         """Return the line of the stream: the same bytes for every watch that does not convert
         it.
         """
-        # An action has one encoding: DELETED is the deletion itself, or else the last state that
-        # was selected.
+        # One encoding for each action: DELETED is the deletion, or the last selected state.
         found = self._lines.get(action)
         if found is None:
             found = self._lines[action] = line(action, raw)
@@ -164,8 +163,7 @@ class WatchStream:
         if now:
             return objects.Action.MODIFIED if was else objects.Action.ADDED, change.raw
         if was and change.previous is not None:
-            # As from the real watch cache: the previous object with the resourceVersion of this
-            # change.
+            # As in the real watch cache: the previous object with this resourceVersion.
             return objects.Action.DELETED, objects.last_state(change.previous, change.sequence)
         return None
 

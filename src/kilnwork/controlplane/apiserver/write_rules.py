@@ -222,6 +222,7 @@ def prepare_new(target: writes.WriteTarget, new: meta.JsonObject) -> meta.JsonOb
 def sent_names(kind: resource.Resource, sent: meta.JsonObject) -> frozenset[str]:
     """Return the fields of a Pod's spec that the client sent."""
     names = frozenset((sent.get("spec") or {}) if kind == resource.PODS else ())
+    # Defaults copy one to the other, so that the client owns both.
     return names | {"serviceAccount"} if "serviceAccountName" in names else names
 
 

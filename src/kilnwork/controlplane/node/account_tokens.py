@@ -34,6 +34,7 @@ class AccountTokens:
 
         Raises `InputsNotReady` if there is no such account.
         """
+        # Bound to the Pod, so that the token ends with it (KEP-1205).
         bound = {"apiVersion": "v1", "kind": "Pod"}
         bound |= {"name": pod.metadata.name, "uid": pod.metadata.uid}
         spec = {"expirationSeconds": want.seconds, "boundObjectRef": bound}

@@ -38,8 +38,7 @@ class _Listener:
     def copy_output(self, stream: str, piece: bytes) -> None:
         """Copy a piece of output. Disconnect the client if its pipe cannot take all of it."""
         try:
-            # Without outputs it is closed, but listed until the shim sees the shutdown of the
-            # socket.
+            # Closed, but still listed until the shim sees the shutdown of the socket.
             taken = os.write(self._outputs[stream], piece) if self._outputs else len(piece)
         except BlockingIOError:
             taken = 0

@@ -204,6 +204,7 @@ class ShimContainer:
             self._end(START_ERROR, reason="StartError", message=text)
             return
         self._process_context = (order.env, order.cwd)
+        # Not reaped yet, so that it is found even if it has ended already.
         self._root = processes.identify(pid)
         self.record = self.record._replace(
             pid=pid,
@@ -323,11 +324,9 @@ class ShimContainer:
         if self._root is not None:
             self._step_running(now)
         elif self._drain_until is None:
-            # Processes of an adopted container are not below this shim: `alone` says nothing about
-            # them.
+            # `alone` says nothing about an adopted container, which is not below this shim.
             if clear or (alone and not self._adopted) or self._kill(None):
-                # The pipes may hold more output; a limit, as a process elsewhere may keep them
-                # open.
+                # The pipes may hold more; another process may keep them open, hence a limit.
                 self._drain_until = now if not self.pipes else now + _DRAIN_S
                 self._again_at = None
             else:

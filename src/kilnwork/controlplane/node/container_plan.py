@@ -313,6 +313,7 @@ def _links(
             host=host.path if host is not None else "",
         )
     account = ACCOUNT_PATH.lstrip("/")
+    # The mount that the ServiceAccount admission plugin would have added.
     if account not in mounts and uses_account(pod, mounts_accounts=implicit):
         mounts[account] = MountLink(account, "")
     yield from (mounts[path] for path in sorted(mounts))

@@ -125,6 +125,7 @@ async def _send(shim: Path, line: bytes, descriptors: Sequence[int]) -> socket.s
     try:
         connection.setblocking(False)
         await loop.sock_connect(connection, str(shim))
+        # The descriptors go with the first byte, even if only a part of the line is sent.
         sent = socket.send_fds(connection, [line], list(descriptors))
         if sent < len(line):  # not an empty sendall: the shim may have replied and closed by now
             await loop.sock_sendall(connection, line[sent:])

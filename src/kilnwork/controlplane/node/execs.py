@@ -217,6 +217,7 @@ async def _copy_streams(
         for kind, output in own.outputs.items()
     ]
     ending = background.start("end", end)
+    # Output may arrive after the end of the process: wait for both.
     finished = background.start("finished", asyncio.wait([ending, *outputs]))
     gone = background.start("gone", session.connection.gone.wait())
     try:

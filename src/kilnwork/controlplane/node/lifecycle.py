@@ -302,6 +302,7 @@ def recall_start(pod: pods.Pod, name: str, *, wall: float) -> containers.Contain
     """
     shown = pod.shown(name)
     state = shown.get("state") or {}
+    # Starts are numbered from 0, so that this is the number of the newest one.
     number = int(shown.get("restartCount") or 0)
     record = containers.ContainerRecord(f"{pod.metadata.uid}/{name}/{number}", "")
     if terminated := state.get("terminated") or {}:

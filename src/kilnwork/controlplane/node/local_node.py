@@ -236,6 +236,7 @@ class LocalNode:
         await self._manager.start()
         # After the first list: before, every Pod would seem to be gone.
         uids = {pod.metadata.uid for pod in self._cache.list()}
+        # Containers of Pods that were deleted while no process ran here are in no list.
         self._reconciler.enqueue_all()
         self._background.start("clean", asyncio.to_thread(self._reconciler.clean, uids))
         log.info("node is ready", extra={"node": self.name, "port": self.port})

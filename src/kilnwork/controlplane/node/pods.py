@@ -352,6 +352,7 @@ class Pod(_Struct, frozen=True):
         asked = self.metadata.deletion_grace_period_seconds
         if asked is None:
             asked = self.spec.termination_grace_period_seconds
+        # The default of the API server.
         return 30.0 if asked is None else float(asked)
 
     @property

@@ -76,6 +76,7 @@ class Probers:
 
     async def _probe(self, container: pods.Container, record: containers.ContainerRecord) -> None:
         if container.startup_probe is not None:
+            # The other probes begin when the startup probe has succeeded (KEP-950).
             works = await self._loop("Startup", container, container.startup_probe, record)
             if not works:
                 return

@@ -323,6 +323,7 @@ class Reconciler:
         record = termination.with_message(pod, name, self._early.pop(record.id, record))
         older, last = state.view(name).before, state.view(name).last
         row, start_at = state.view(name).row, state.view(name).start_at
+        # A new view, as results of probes and hooks belong to one start.
         state.views[name] = lifecycle.ContainerView(
             last=record,
             before=last,

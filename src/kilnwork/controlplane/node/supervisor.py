@@ -67,6 +67,7 @@ class Supervisor:
                 await self._link.leave(grace_s=grace_s)
                 await asyncio.wait_for(self._link.closed.wait(), grace_s + _LEFT_S)
             except (errors.NodeError, TimeoutError):
+                # On SIGTERM, too, it stops its containers before it ends.
                 self._terminate()
             await self._link.close()
         for _ in range(int(_LEFT_S / _REAP_S)):
