@@ -236,6 +236,7 @@ class ControlPlane:
         statuses.
         """
         if self.node is not None:
+            # Before the await, so that a second call does not stop it again.
             node, self.node = self.node, None
             await node.stop(grace_s=grace_s)
 
@@ -246,6 +247,7 @@ class ControlPlane:
             name, stop = self._stops.pop()
             try:
                 await stop()
+            # The other parts must be stopped in any case.
             except Exception:
                 log.exception("part did not stop", extra={"part": name})
 

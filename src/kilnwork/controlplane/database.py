@@ -116,6 +116,7 @@ class Database:
             while self._commit_next_group(connection):
                 pass
         finally:
+            # The last connection to close moves the WAL into the file and removes it.
             connection.close()
 
     def _explain(self, error: Exception) -> errors.StoreBroken:
@@ -136,7 +137,7 @@ class Database:
         connection = apsw.Connection(str(self._path))
         connection.set_busy_timeout(2000)
         connection.execute("PRAGMA journal_mode=WAL")
-        # In WAL mode, NORMAL would lose the last commits when the power fails.
+        # In WAL mode, NORMAL could lose the last commits when the power fails.
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
         self._path.chmod(0o600)
@@ -198,6 +199,7 @@ class Database:
             self._refused_epoch = group[0].epoch
             self._failed(self._refused_epoch, error)
             return more
+        # Only now: nothing of it may be seen before it is on disk.
         self._committed(group)
         return more
 

@@ -140,6 +140,7 @@ class Store:
         """
         if sequence >= self._sequence:
             return ()
+        # Without a log only the present state can be continued from.
         oldest = self._log[0].sequence if self._log else self._sequence + 1
         if sequence < oldest - 1:
             raise errors.TooOld(f"too old resource version: {sequence} ({oldest - 1})")
@@ -313,6 +314,7 @@ class Store:
         # The loop runs the callbacks of the thread in order: commits before the failure are
         # applied. The numbers of the discarded writes are free, as no client has seen them.
         self._accepted = self._sequence
+        # Also those of later writes, which the thread refuses: they may build on the failed ones.
         self._heads.clear()
         failed = errors.StoreFailed(f"the write could not be stored: {error}")
         failed.__cause__ = error

@@ -80,6 +80,7 @@ class _App:
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         app = self._mounted(scope["path"])
+        # Mounted apps encode their own responses.
         encoder = send if app else encoding.Encoder(send, scope)
         response = asgi.Response(encoder, headers=responses.HEADERS)
         try:
@@ -96,6 +97,7 @@ class _App:
                 await responses.refusal(response, refusal)
 
     async def _serve(self, sent: asgi.Request, response: asgi.Response) -> None:
+        # Before authentication, as health probes have no credential.
         if _is_open(sent.path):
             await _open_path(sent, response)
             return
@@ -160,6 +162,7 @@ class _App:
         if found is None:
             raise statuses.unknown_path() if path.startswith("/api/") else statuses.PathNotServed
         body, media = msgspec.json.encode(found[0]), found[1]
+        # Only aggregated discovery has an ETag, as in the real server.
         if media == asgi.JSON:
             await response.send(200, media, body)
         else:

@@ -98,6 +98,7 @@ class Authorizer:
 
     def allowed(self, user: authn.User, attributes: Attributes) -> AccessDecision:
         """Decide whether `user` may do this. `refusal` returns the message of a 403."""
+        # Without a look at the roles, so that no change of them can lock this group out.
         if user.is_admin:
             return AccessDecision(allowed=True)
         for source, rule in self._rules(user, attributes.namespace):
@@ -150,6 +151,7 @@ class Authorizer:
             yield from (("the node authorizer", rule) for rule in _NODE_RULES)
         for binding in self._lookup.list(resource.CLUSTER_ROLE_BINDINGS):
             yield from self._granted(binding, user, "")
+        # A RoleBinding never grants anything for all namespaces together.
         if namespace:
             for binding in self._lookup.list(resource.ROLE_BINDINGS, namespace):
                 yield from self._granted(binding, user, namespace)

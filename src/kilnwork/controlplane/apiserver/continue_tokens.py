@@ -80,6 +80,7 @@ def _encode(sequence: int, after: tuple[str, str]) -> str:
 def _bytes(token: str) -> bytes:
     """Decode base64 without padding. Raises ValueError with the message of Go's decoder."""
     wrong = next((i for i, letter in enumerate(token) if letter not in _ALPHABET), None)
+    # No number of bytes has 4n + 1 characters in base64.
     if wrong is None and len(token) % 4 == 1:
         wrong = len(token) - 1
     if wrong is not None:

@@ -73,6 +73,7 @@ def served_by(definition: meta.JsonObject) -> Iterator[builtin.ServedResource]:
             short_names=tuple(names.get("shortNames") or ()),
             categories=tuple(names.get("categories") or ()),
         )
+        # With a single version nothing has to be converted.
         storage = stored_version(definition) if several else ""
         served = builtin.custom(kind, version, storage_version=storage)
         yield msgspec.structs.replace(served, terminating=True) if terminating else served
@@ -166,6 +167,7 @@ def status(
     if is_established(definition):
         established = was["Established"]
     conditions = [_since(one, was.get(one["type"]), now) for one in (accepted, established)]
+    # Terminating, and conditions of other writers.
     others = [c for name, c in was.items() if name not in ("NamesAccepted", "Established")]
     versions = list(old.get("storedVersions") or ())
     storage = stored_version(definition)

@@ -146,9 +146,11 @@ def decide(
     found = obj["metadata"]
     grace = _grace_s(target, obj, asked)
     deleting = "deletionTimestamp" in found
+    # Only marked, as in the real registry: the objects of the kind are deleted first.
     if target.kind == resource.CUSTOM_RESOURCE_DEFINITIONS and not deleting:
         return DeletionDecision(marked=definitions.mark_deleted(obj, now=clocks.rfc3339(now_s)))
     finalizers = _finalizers(found, asked)
+    # Its own finalizers are in spec: a namespace without any in metadata stays, too.
     held = target.kind == resource.NAMESPACES and (
         not deleting or bool((obj.get("spec") or {}).get("finalizers"))
     )

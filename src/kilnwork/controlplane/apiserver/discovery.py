@@ -58,6 +58,7 @@ def document(
 
     `address` (`host:port`) is the server address that `/api` reports; `kinds` is everything served.
     """
+    # Reviews are served, but never stored, so that no table of kinds has them.
     kinds = (*kinds, *_REVIEWS)
     parts = [part for part in path.split("/") if part]
     aggregated = aggregated_version(accept) if parts in (["api"], ["apis"]) else None

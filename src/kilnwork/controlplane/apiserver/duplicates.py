@@ -105,6 +105,7 @@ def _merged(value: Any, path: str, found: list[str]) -> Any:
             if key in made:
                 found.append(below)
                 if isinstance(one, dict) and isinstance(made[key], dict):
+                    # Go decodes the second map into the first one.
                     one = {**made[key], **one}
             made[key] = one
         return made

@@ -204,6 +204,7 @@ def _structural(schema: Schema) -> FieldType:
     if schema.get("x-kubernetes-int-or-string"):
         return made
     if schema.get("x-kubernetes-embedded-resource"):
+        # The metadata of an embedded object is typed, whatever the schema says.
         made.fields = {"metadata": metadata()}
     match schema.get("type"):
         case "object":
@@ -211,6 +212,7 @@ def _structural(schema: Schema) -> FieldType:
             properties = schema.get("properties", {})
             made.form = ValueForm.STRUCT
             made.fields |= {k: _structural(v) for k, v in properties.items()}
+            # A structural schema has either these or properties (`rules_definitions`).
             if others:
                 made.form, made.item = (
                     ValueForm.MAP,

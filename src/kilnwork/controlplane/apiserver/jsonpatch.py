@@ -161,6 +161,7 @@ def _insert_at(draft: _Draft, path: str, value: Any) -> None:
     elif key == "-":
         holder.append(value)
     else:
+        # There is one more position to insert at: behind the last item.
         holder.insert(_position(key, len(holder) + 1), value)
 
 

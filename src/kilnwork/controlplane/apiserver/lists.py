@@ -56,6 +56,7 @@ class ObjectSelection(msgspec.Struct, frozen=True):
             return False
         if self.everything:
             return True
+        # Watches of one object select by name, for which nothing has to be decoded.
         name = self.fields.exact("metadata.name")
         if name is not None and name != key.name:
             return False

@@ -356,6 +356,7 @@ def _capped(entries: _Entries) -> _Entries:
     if len(updates) <= MAX_UPDATERS:
         return entries
     by_age = sorted(updates, key=lambda e: (e.time, e.manager.identity))
+    # One more than there are too many, since the merged entry counts too.
     old = by_age[: len(updates) - MAX_UPDATERS + 1]
     kept = {key: entry for key, entry in entries.items() if entry not in old}
     version = old[-1].manager.api_version

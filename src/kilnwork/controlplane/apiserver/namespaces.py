@@ -113,6 +113,7 @@ class NamespaceController(store_controller.StoreController[str]):
         if stored is None:
             self._terminating.discard(name)
         elif stored.metadata().deletion_timestamp:
+            # Before the deletions, whose changes queue the namespace again.
             self._terminating.add(name)
             await self._delete_contents(name)
         else:

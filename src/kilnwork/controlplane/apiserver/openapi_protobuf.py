@@ -49,6 +49,7 @@ def _bytes(number: int, body: bytes) -> bytes:
 
 
 def _string(number: int, value: Any) -> bytes:
+    # Empty values are not written in proto3.
     return _bytes(number, str(value).encode()) if value else b""
 
 

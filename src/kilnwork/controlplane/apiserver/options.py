@@ -127,6 +127,7 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise statuses.invalid_options(_KINDS.get(verb, "CreateOptions"), wrong)
         return cls(
             dry_run=bool(dry_run),
+            # The default of the real server (KEP-2885).
             field_validation=validation or "Warn",
             manager=manager,
             force=query.flag("force"),

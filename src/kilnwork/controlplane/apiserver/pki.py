@@ -164,6 +164,7 @@ class Pki:
             self._make_ca()
             return
         certificate, key = self._load_ca()
+        # Only one of the two files was restored or replaced.
         if certificate.public_key() != key.public_key():
             raise errors.ConfigurationError(
                 f"{self._ca.key} does not belong to {self._ca.certificate}; "
@@ -220,6 +221,7 @@ class Pki:
         try:
             certificate = x509.load_pem_x509_certificate(pair.certificate.read_bytes())
             key = certificates.load_key(pair.key)
+            # Fails too when the CA has been replaced since.
             certificate.verify_directly_issued_by(ca)
         except Exception:  # noqa: BLE001 - whatever is wrong with the file, a new one replaces it
             return False

@@ -43,6 +43,7 @@ class PodLogs:
 
     async def close(self) -> None:
         """Close the connections to nodes; running streams end."""
+        # One by one, as a request may add a node during the await.
         while self._nodes:
             _, node = self._nodes.popitem()
             await node.__aexit__()

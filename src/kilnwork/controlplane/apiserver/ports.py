@@ -144,5 +144,6 @@ def _listening(port: int) -> set[str]:
             fields = line.split()
             # 0A is TCP_LISTEN.
             if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                # Field 9 is the inode of the socket.
                 found.add(fields[9])
     return found

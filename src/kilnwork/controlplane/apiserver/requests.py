@@ -182,6 +182,7 @@ def split(path: str, find: Find) -> RequestTarget | None:
     name = rest[1] if len(rest) > 1 else ""
     if name and found.namespaced and not namespace:
         raise statuses.unknown_path()
+    # As IsValidPathSegmentName of apimachinery: a name is a segment of the path.
     if name in (".", ".."):
         raise statuses.bad_request(f"Name parameter invalid: \"{name}\": may not be '{name}'")
     # A request for a Namespace is authorized in that namespace, as in Kubernetes.

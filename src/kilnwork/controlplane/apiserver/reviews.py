@@ -73,6 +73,7 @@ class Reviewer(msgspec.Struct, frozen=True):
             metadata["namespace"] = request.namespace
         shown = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
         if kind != _OWN_IDENTITY:
+            # The real registry creates a new SelfSubjectRulesReview, without the spec.
             shown["spec"] = {} if kind == _OWN_RULES else spec
         return {**shown, "status": status}
 
@@ -85,6 +86,7 @@ class Reviewer(msgspec.Struct, frozen=True):
             if user is not None:
                 shown = _user_info(user)
                 return {"authenticated": True, "user": shown, "audiences": [audience]}
+        # Go omits `authenticated` when it is false, but no empty struct.
         return {"user": {}, "error": "invalid bearer token"}
 
     def _access(self, request: requests.ApiRequest, spec: meta.JsonObject) -> meta.JsonObject:

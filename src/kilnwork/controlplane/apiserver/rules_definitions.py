@@ -192,6 +192,7 @@ def _names(wanted: Mapping[str, Any]) -> Iterator[causes.Cause]:
     for name, judged in (
         ("plural", wanted.get("plural", "")),
         ("singular", wanted.get("singular", "")),
+        # Kinds have capitals: their lower-case form must be a label.
         ("kind", str(wanted.get("kind", "")).lower()),
         ("listKind", str(wanted.get("listKind", "")).lower()),
     ):

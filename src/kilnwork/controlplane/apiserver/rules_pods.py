@@ -142,6 +142,7 @@ def validate_update(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[caus
             yield causes.forbidden(f"spec.{group}", text)
             # As in ValidatePodUpdate: nothing else is compared then.
             return
+    # A gated Pod is not scheduled yet, so that its placement may be narrowed (KEP-3838).
     gated = bool(old["spec"].get("schedulingGates"))
     if _fixed(old["spec"], gated=gated) != _fixed(new["spec"], gated=gated):
         yield causes.forbidden("spec", _UPDATE_TEXT)
@@ -170,6 +171,7 @@ def default_container(container: meta.JsonObject) -> None:
     if container.get("resources") is None:
         container["resources"] = {}
     image = container.get("image") or ""
+    # A colon before the last slash belongs to the port of the registry.
     tag = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
     floating = "@" not in image and tag in ("", "latest")
     _fill(container, "imagePullPolicy", "Always" if floating else "IfNotPresent")
@@ -340,6 +342,7 @@ def _affinity_changes(
     old: list[meta.JsonObject], new: list[meta.JsonObject]
 ) -> Iterator[causes.Cause]:
     field = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+    # A Pod without any terms may get any.
     if not old:
         return
     if len(old) != len(new):

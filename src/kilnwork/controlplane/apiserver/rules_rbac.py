@@ -24,6 +24,7 @@ def default_role_binding(binding: meta.JsonObject) -> None:
         role["apiGroup"] = _GROUP
     for subject in binding.get("subjects") or ():
         if subject.get("kind") in ("User", "Group") and not subject.get("apiGroup"):
+            # Service accounts are in the core group, whose name is empty.
             subject["apiGroup"] = _GROUP
 
 

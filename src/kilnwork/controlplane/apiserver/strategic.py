@@ -106,6 +106,7 @@ def _merge_objects(known: Any, patch: list[Any], *, key: str, field: str) -> lis
         if item.get(_PATCH) == "delete":
             merged = [old for old in merged if _name(old, key) != wanted]
         elif position is None:
+            # Merged into nothing, so that directives within the item are not stored.
             merged.append(merge({}, item))
         else:
             merged[position] = merge(merged[position], item)

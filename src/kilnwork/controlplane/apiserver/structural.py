@@ -260,6 +260,7 @@ class _Validator:
         """Check that the items of a list of type set differ."""
         seen = set[bytes]()
         for position, item in enumerate(value):
+            # As text, since items may be dicts, and 1 differs from true.
             frozen = _in_order(item)
             if frozen in seen:
                 self.found.append(causes.duplicate(f"{path}[{position}]", item))

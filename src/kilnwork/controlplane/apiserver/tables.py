@@ -87,6 +87,7 @@ def _cells(served: builtin.ServedResource, obj: meta.JsonObject, now: float) -> 
         return [name, *(_custom_cell(c, obj, now) for c in served.columns[1:])]
     try:
         return _built_in_cells(served, obj, now)
+    # One malformed status must not make the whole list fail.
     except (AttributeError, KeyError, TypeError, ValueError):
         return [name, *(None for _ in served.columns[1:])]
 

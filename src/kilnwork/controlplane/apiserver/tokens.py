@@ -185,4 +185,5 @@ def _key_id(public: ec.EllipticCurvePublicKey) -> str:
     der = public.public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
+    # Derived from the key, so that it stays the same after a restart.
     return hashlib.sha256(der).hexdigest()[:32]

@@ -163,6 +163,7 @@ class WatchHub:
             # A list: the lines are generated later, when commits have changed the store.
             there = list(self._store.select(qualified, wants.chosen.namespace))
             return _initial_events(watch, there, self._store.sequence)
+        # A watch that waits for this number would miss all changes up to it.
         if wants.start > self._store.sequence:
             raise errors.TooOld(
                 f"resource version {wants.start} is newer than the newest one, "

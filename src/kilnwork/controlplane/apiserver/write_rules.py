@@ -214,6 +214,7 @@ def prepare_new(target: writes.WriteTarget, new: meta.JsonObject) -> meta.JsonOb
         new["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
     if target.kind == resource.NAMESPACES:
         given = (new.get("spec") or {}).get("finalizers") or []
+        # The namespace controller removes this finalizer when the namespace is empty.
         new["spec"] = {"finalizers": [*given, *{"kubernetes"}.difference(given)]}
         new["status"] = {"phase": "Active"}
     return new
@@ -325,6 +326,7 @@ def count_generation(
     """Increment the object generation with every change outside metadata and status."""
     if not is_counted(target.served):
         return
+    # Without the subresource, the status is a field like any other.
     apart = ("metadata", "status") if target.served.status_subresource else ("metadata",)
     before = {k: v for k, v in old.items() if k not in apart}
     after = {k: v for k, v in new.items() if k not in apart}

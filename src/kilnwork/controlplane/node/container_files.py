@@ -96,6 +96,7 @@ class FilePreparer(NamedTuple):
         for volume in pod.spec.volumes or ():
             if (host := volume_sources.host_path(volume)) is not None:
                 volumes.check_host(str(volume["name"]), host)
+        # Last, so that a failure above is repeated.
         known.renew_at = self.now.monotonic() + soonest_s
 
     def renews(self, pod: pods.Pod) -> bool:

@@ -137,6 +137,7 @@ def _connect(
 ) -> streams_io.StreamConnection:
     """Take the connection over from HTTP, send the response head, and start the stream protocol."""
     taken = hijack()
+    # Past the HTTP server: the connection speaks another protocol from here on.
     taken.transport.write(agreed.head)
     connection = streams_io.StreamConnection(agreed.codec, on_open=take)
     taken.hand_over(connection)

@@ -47,7 +47,7 @@ class ExecConnection:
         """Read what has arrived. Return False when the other side has closed or sends too much."""
         try:
             piece, descriptors, _, _ = socket.recv_fds(
-                # Without the flag, a container that starts meanwhile would inherit the descriptors.
+                # As Python opens all descriptors: programs do not inherit them (PEP 446).
                 self.connection,
                 _RECEIVE,
                 DESCRIPTORS,

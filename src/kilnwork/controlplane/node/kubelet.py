@@ -51,6 +51,7 @@ class KubeletApp:
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         request, response = asgi.Request(scope, receive), asgi.Response(send)
         parts = request.segments
+        # For every path, so that nothing is revealed to a client without a credential.
         if (refusal := await self._allowed.refusal(request)) is not None:
             await _refuse(response, refusal)
         elif parts == ["healthz"]:

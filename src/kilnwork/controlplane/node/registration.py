@@ -131,6 +131,7 @@ class Registration:
             patch = {"metadata": {"labels": self._labels(), "annotations": {REMOVE: None}}}
             node = await self._client.merge_patch(resource.NODES, self._name, patch)
             await self._taint(node)
+        # The Lease names it as its owner, and is deleted with it.
         self._uid = node["metadata"]["uid"]
         await self._write_status(node)
 

@@ -394,6 +394,7 @@ class Shim:
         if self._connection is None or not self._unsent:
             return
         try:
+            # Not sendall: a node that does not read must not stop the shim.
             sent = self._connection.send(self._unsent)
         except BlockingIOError:
             sent = 0

@@ -172,6 +172,7 @@ class FrameReader:
             yield DataPiece(stream, piece, fin and not left)
 
     def _control(self, first: int, flags: int, payload: bytes) -> Frame | None:
+        # The highest bit only marks a control frame.
         version, kind = first >> 16 & 0x7FFF, first & 0xFFFF
         if version != _VERSION:
             raise streams.ProtocolError(f"SPDY version {version}")

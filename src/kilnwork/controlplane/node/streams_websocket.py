@@ -43,6 +43,7 @@ class _Messages:
                 if event.fin:
                     message, self._parts = b"".join(self._parts), []
                     yield message
+        # After the events: what came before the violation is still valid.
         if self._protocol.parser_exc is not None:
             raise streams.ProtocolError(f"WebSocket: {self._protocol.parser_exc}")
 
@@ -96,6 +97,7 @@ class Channels:
                 yield streams.StreamFinished(message[1])
             return
         number = message[0] - ord("0") if self._base64 else message[0]
+        # Data of an unused or finished channel is dropped.
         if number not in self._receiving:
             return
         content = message[1:]
