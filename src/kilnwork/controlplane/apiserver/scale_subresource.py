@@ -89,6 +89,7 @@ async def change(
             raise statuses.invalid(target.kind, target.name, [cause])
         return _with(obj, path.strip(".").split("."), replicas)
 
+    # On the main path, so that the rules of the spec apply to the replicas.
     outcome = await writer.change(target, scaled, options)
     return msgspec.json.encode(scale_of(target.served, msgspec.json.decode(outcome.raw)))
 

@@ -351,7 +351,9 @@ class ShimContainer:
             root,
             marker=self.marker,
             rounds=4,
+            # Only processes that started later can belong to it.
             since=self.record.started if known else 0,
+            # The number of a session is not reused as long as it has members.
             session=self.record.pid if known and root is None else None,
         )
 
