@@ -82,8 +82,8 @@ class OwnerGraph:
             self._foreground.pop(found.uid, None)
         elif found.uid not in self._foreground:
             self._foreground[found.uid] = self._was_foreground[found.uid] = key
-            # Dependents first: one that does not block must be deleted before the owner (which
-            # another finalizer may hold) stops to wait for dependents.
+            # Dependents first: those that do not block must be deleted before the owner, which
+            # another finalizer may hold, no longer waits for dependents.
             affected += self.dependents(found.uid)
             affected.append(key)
         if deleting and deletion.ORPHAN in found.finalizers:

@@ -164,7 +164,7 @@ def decide(
     if deleting and grace >= before and finalizers == list(found.get("finalizers") or ()):
         return DeletionDecision()
     grace = min(grace, before) if deleting else grace
-    # The end of the grace period and not the time of the request, as in BeforeDelete.
+    # The time at which the grace period ends, and not that of the request.
     found["deletionTimestamp"] = (
         clocks.rfc3339(now_s + grace)
         if not deleting or grace < before

@@ -179,7 +179,7 @@ def _stops(
             yield StopContainer(name, wanted_s)
 
 
-# Beginning, keeping up
+# Starts and restarts
 
 
 def _initialise(pod: pods.Pod, views: Views, now: DecisionTime) -> tuple[list[Decision], bool]:
@@ -281,7 +281,7 @@ def _view(views: Views, name: str) -> ContainerView:
     return views.get(name, UNKNOWN)
 
 
-# What has happened
+# Ends and earlier starts
 
 
 def after_end(

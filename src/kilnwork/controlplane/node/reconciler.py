@@ -79,7 +79,7 @@ class Reconciler:
         await self._probers.stop()
         await self._background.stop()
 
-    # What is heard
+    # Notifications
 
     def on_opened(self, known: list[container.ContainerRecord]) -> None:
         """Take over the containers that a newly found or started shim knows."""
@@ -182,7 +182,7 @@ class Reconciler:
         if not uids:
             del self._keyed[state.key]
 
-    # What is asked
+    # Queries and orders
 
     @property
     def running(self) -> int:
@@ -227,7 +227,7 @@ class Reconciler:
             if path.name not in uids and path.name not in self._held:
                 self._directory(path.name).remove()
 
-    # What is done
+    # Reconciling
 
     async def reconcile(self, key: objects.Key) -> float | None:
         """Bring one Pod a step further. Return the seconds until the next look, or None."""

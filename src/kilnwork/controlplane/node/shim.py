@@ -136,7 +136,7 @@ class Shim:
                 held.adopt()
                 self._watch_pipes(held)
 
-    # What comes in
+    # Connections
 
     def _accept(self, listener: socket.socket) -> None:
         connection, _ = listener.accept()
@@ -280,7 +280,7 @@ class Shim:
             held.stop(float(request.get("grace_s", LEAVE_GRACE_S)))
         return {}
 
-    # What is due
+    # Deadlines and ended processes
 
     def _wait_s(self) -> float:
         times = [due for held in self._running.values() if (due := held.due()) is not None]
@@ -360,7 +360,7 @@ class Shim:
             return True
         return False
 
-    # What goes out
+    # Output, records and replies
 
     def _read_pipe(self, pipe: int, held: containers.ShimContainer) -> None:
         if not held.read(pipe):

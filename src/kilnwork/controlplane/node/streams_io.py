@@ -110,7 +110,7 @@ class StreamConnection(asyncio.Protocol):
         self._closed = asyncio.Event()
         self._closing = False
 
-    # What the transport says
+    # Callbacks of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start with streams that are open from the beginning."""
@@ -185,7 +185,7 @@ class StreamConnection(asyncio.Protocol):
             stream._end(dropped=True)
         self._streams.clear()
 
-    # What streams and owners want
+    # Called by streams and owners
 
     def forget(self, stream: Stream) -> None:
         """Reset and drop a stream that both sides have finished with."""

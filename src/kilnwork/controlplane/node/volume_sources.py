@@ -230,7 +230,7 @@ _WRITERS: dict[str, Callable[[Any, VolumeContext, int], Iterator[VolumeFile]]] =
 }
 
 
-# What objects hold
+# Contents of Secrets and ConfigMaps
 
 
 def read(
