@@ -51,6 +51,7 @@ class Binder(store_controller.StoreController[objects.Key]):
     def _note(self, key: objects.Key, raw: bytes) -> None:
         pod = _decode(raw)
         if pod.spec.node_name and pod.status.phase not in _FINISHED_PHASES:
+            # The requests of a bound Pod cannot change: there is no resize.
             if key not in self._bound:
                 asked = node_fit.requests(msgspec.to_builtins(pod.spec))
                 self._bound[key] = (pod.spec.node_name, asked)
@@ -99,6 +100,7 @@ class Binder(store_controller.StoreController[objects.Key]):
             body = {"metadata": named, "target": {"name": fitting_nodes[0]}}
             await subresources.bind(self._writer, target, body, writes.WriteContext())
         except statuses.StatusError as error:
+            # The Pod is gone or has changed; a change has queued it again.
             if error.code not in (404, 409):
                 raise
             return

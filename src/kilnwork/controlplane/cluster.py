@@ -186,6 +186,7 @@ class ControlPlane:
         self._stops.append(("store", held.stop))
         await self._start_store_followers(held)
         await self._listen(pair, self._parts(token))
+        # After `_listen`, so that a client that reads it can connect.
         paths.write_private(self.kubeconfig, self._kubeconfig_document(token))
         log.info("control plane serves", extra={"address": self.address})
 
@@ -235,6 +236,7 @@ class ControlPlane:
         statuses.
         """
         if self.node is not None:
+            # Before the await, so that a second call does not stop it again.
             node, self.node = self.node, None
             await node.stop(grace_s=grace_s)
 
@@ -245,6 +247,7 @@ class ControlPlane:
             name, stop = self._stops.pop()
             try:
                 await stop()
+            # The other parts must be stopped in any case.
             except Exception:
                 log.exception("part did not stop", extra={"part": name})
 
@@ -279,6 +282,7 @@ class ControlPlane:
                 f"data directory {self.data_dir} cannot be used: {error.strerror or error}; "
                 "name a directory that you may write with --data"
             ) from error
+        # First, hence released last: until then the directory belongs to this process.
         self._stops.append(("lock", _as_async(self._lock.release)))
         self._open_run_dir()
 
@@ -400,6 +404,7 @@ class ControlPlane:
         plain = serving.Listener(app.build(found, self._mounts, kubernetes=False), pair.plain)
 
         async def stop() -> None:
+            # First: the listeners would wait for watches, which do not end by themselves.
             await self._hub.stop()
             await plain.stop(timeout_s=_REQUESTS_END_S)
             await secure.stop(timeout_s=_REQUESTS_END_S)
@@ -411,6 +416,7 @@ class ControlPlane:
     def _kubeconfig_document(self, token: str) -> bytes:
         cluster = {
             "server": self.address,
+            # to_builtins encodes bytes as base64.
             "certificate-authority-data": msgspec.to_builtins(self.certificates.ca_data()),
         }
         context = {"cluster": "kilnwork", "user": "kilnwork", "namespace": "default"}

@@ -116,6 +116,7 @@ class Database:
             while self._commit_next_group(connection):
                 pass
         finally:
+            # The last connection to close moves the WAL into the file and removes it.
             connection.close()
 
     def _explain(self, error: Exception) -> errors.StoreBroken:
@@ -136,6 +137,7 @@ class Database:
         connection = apsw.Connection(str(self._path))
         connection.set_busy_timeout(2000)
         connection.execute("PRAGMA journal_mode=WAL")
+        # In WAL mode, NORMAL could lose the last commits when the power fails.
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
         self._path.chmod(0o600)
@@ -153,6 +155,7 @@ class Database:
         for number, name in enumerate(_MIGRATIONS[version:], start=version + 1):
             with connection:
                 connection.execute(_sql(name))
+                # In the transaction of the step: a crash leaves both done or neither.
                 connection.execute(f"PRAGMA user_version={number}")
 
     def _load(self, connection: apsw.Connection) -> Loaded:
@@ -183,6 +186,7 @@ class Database:
     def _commit_next_group(self, connection: apsw.Connection) -> bool:
         """Commit one group of writes. Return False after the last group."""
         group, more = self._take_group()
+        # These were queued before the event loop learned of the failure.
         group = [row for row in group if row.epoch != self._refused_epoch]
         if not group:
             return more
@@ -195,6 +199,7 @@ class Database:
             self._refused_epoch = group[0].epoch
             self._failed(self._refused_epoch, error)
             return more
+        # Only now: nothing of it may be seen before it is on disk.
         self._committed(group)
         return more
 

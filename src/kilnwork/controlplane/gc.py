@@ -56,6 +56,7 @@ class GarbageCollector(store_controller.StoreController[objects.Key]):
         for served in self._kinds.stored_kinds():
             for stored in self._store.select(served.resource.qualified):
                 self._note(stored.key, stored.metadata())
+        # No await since the first object was read: no change is missed.
         self._follow()
         self._start_worker()
         self._background.start("sweep", self._sweep())
@@ -101,6 +102,7 @@ class GarbageCollector(store_controller.StoreController[objects.Key]):
             elif deletion.FOREGROUND in found.finalizers:
                 await self._release_waiting_owner(target, found)
         except statuses.StatusError as error:
+            # The object has changed: decide again, from its new state.
             if error.code == 409:
                 self._enqueue(key)
             elif error.code != 404:
@@ -115,6 +117,7 @@ class GarbageCollector(store_controller.StoreController[objects.Key]):
         by_state = self._classify(target, found.owner_references)
         if by_state is None or not (by_state.waiting or by_state.dangling):
             return
+        # It lives on; as in the real collector, a waiting owner must not stay blocked by it.
         if by_state.solid:
             gone = {r.uid for r in (*by_state.waiting, *by_state.dangling)}
             await self._drop_references(target, gone)
@@ -126,7 +129,9 @@ class GarbageCollector(store_controller.StoreController[objects.Key]):
                 await self._unblock_owners(target)
                 self._enqueue(target.key)
                 return
+            # The owner waits, so that the dependent must wait for its own dependents.
             propagation = "Foreground"
+        # Preconditions: the decision was made from this state, and an owner may be added meanwhile.
         await self._deleter.delete(
             target,
             deletion.DeleteOptions(
@@ -152,6 +157,7 @@ class GarbageCollector(store_controller.StoreController[objects.Key]):
                 continue
             kind = self._kinds.find_kind(reference.api_version, reference.kind)
             if kind is None:
+                # Looked at again when the served kinds change.
                 self._unresolved.add(target.key)
                 return None
             namespaced = kind.resource.namespaced
@@ -160,6 +166,7 @@ class GarbageCollector(store_controller.StoreController[objects.Key]):
             namespace = target.namespace if namespaced else ""
             owner = self._store.get(objects.Key(kind.resource.qualified, namespace, reference.name))
             found = None if owner is None else owner.metadata()
+            # An object with this name and another uid was created after the owner was deleted.
             if found is None or found.uid != reference.uid:
                 by_state.dangling.append(reference)
             elif found.deletion_timestamp and deletion.FOREGROUND in found.finalizers:
@@ -178,6 +185,7 @@ class GarbageCollector(store_controller.StoreController[objects.Key]):
             except statuses.StatusError as error:
                 if error.code != 404:
                     raise
+        # Last: after a crash before this, the finalizer makes the work start again.
         await self._drop_finalizer(target, deletion.ORPHAN)
 
     async def _release_waiting_owner(
@@ -188,6 +196,7 @@ class GarbageCollector(store_controller.StoreController[objects.Key]):
 
         Does nothing while a dependent blocks the owner.
         """
+        # The deletion of the last dependent that blocks queues the owner again.
         if self._graph.blocks(found.uid):
             return
         for key in self._graph.dependents(found.uid):

@@ -33,6 +33,7 @@ class DirectoryLock:
 def holder(directory: Path) -> processes.ProcessId | None:
     """Return the process that holds the lock of a data directory, or None when it is free."""
     path = directory / _FILE
+    # A file that is not locked names a process that has ended or released it.
     pid = locks.read_owner(path) if locks.is_locked(path) else None
     return None if pid is None else processes.identify(pid)
 

@@ -64,6 +64,7 @@ class OwnerGraph:
         if owner is None or owner.name != reference.name:
             return False
         group = reference.api_version.rpartition("/")[0]
+        # Whatever the version: all versions of a group name the same object.
         same_group = owner.resource.partition(".")[2] == group
         return same_group and owner.namespace in ("", namespace)
 
@@ -81,8 +82,8 @@ class OwnerGraph:
             self._foreground.pop(found.uid, None)
         elif found.uid not in self._foreground:
             self._foreground[found.uid] = self._was_foreground[found.uid] = key
-            # Dependents first: one that does not block must be deleted before the owner (which
-            # another finalizer may hold) stops to wait for dependents.
+            # Dependents first: those that do not block must be deleted before the owner, which
+            # another finalizer may hold, no longer waits for dependents.
             affected += self.dependents(found.uid)
             affected.append(key)
         if deleting and deletion.ORPHAN in found.finalizers:
@@ -94,6 +95,7 @@ class OwnerGraph:
         self._foreground.pop(found.uid, None)
         self._was_foreground.pop(found.uid, None)
         dependents = self.dependents(found.uid)
+        # Only an owner that something refers to is asked for later.
         if dependents:
             self._absent[found.uid] = key
             if len(self._absent) > MAX_ABSENT:

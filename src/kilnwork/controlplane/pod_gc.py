@@ -85,6 +85,7 @@ class PodCollector:
             if node and node not in nodes:
                 orphans.setdefault(node, []).append(stored.key)
         now = asyncio.get_running_loop().time()
+        # A node that is back is forgotten: if it disappears again, its time starts again.
         self._missing = {node: self._missing.get(node, now) for node in orphans}
         for node, since in self._missing.items():
             if now - since >= self._quarantine_s:
@@ -94,9 +95,11 @@ class PodCollector:
     async def _collect(self, key: objects.Key, node: str) -> None:
         store = self._writer.store
         found = store.get(key)
+        # The node may have registered since the sweep began.
         if found is None or store.get(objects.Key(_NODES, "", node)) is not None:
             return
         uid = found.metadata().uid
+        # Grace 0 removes the object at once: no kubelet is left to confirm the end of the Pod.
         asked = deletion.DeleteOptions(uid=uid, grace_s=0)
         if await taint_eviction.disrupt(self._writer, self._deleter, key, _CONDITION, asked):
             facts = {"pod_namespace": key.namespace, "pod": key.name, "node": node}

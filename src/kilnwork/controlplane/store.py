@@ -68,6 +68,7 @@ class Store:
             self._sequence = max(self._sequence, stored.sequence)
         self._log = loaded.changes
         self._log_bytes = sum(len(c.previous or b"") for c in self._log)
+        # The newest change may be a deletion, which leaves no object with its number.
         if self._log:
             self._sequence = self._log[-1].sequence
         self._accepted = self._sequence
@@ -121,6 +122,7 @@ class Store:
         held: dict[tuple[str, str], objects.Stored | None] = {
             (s.key.namespace, s.key.name): s for s in self.select(resource, namespace)
         }
+        # Backwards: the oldest change comes last, and its previous state is the wanted one.
         for change in reversed(self.changes_since(sequence)):
             key = change.key
             if key.resource != resource or namespace not in (None, key.namespace):
@@ -138,9 +140,11 @@ class Store:
         """
         if sequence >= self._sequence:
             return ()
+        # Without a log only the present state can be continued from.
         oldest = self._log[0].sequence if self._log else self._sequence + 1
         if sequence < oldest - 1:
             raise errors.TooOld(f"too old resource version: {sequence} ({oldest - 1})")
+        # Sequence numbers have no gaps, so that the position follows from the number.
         return self._log[sequence - oldest + 1 :]
 
     def drop_log(self) -> None:
@@ -163,6 +167,7 @@ class Store:
         when the head has another sequence number by now, ObjectTooLarge, and StoreFailed when the
         disk write fails.
         """
+        # No await from here until the write is queued: of two writers with the same head one fails.
         self._check(key, expected)
         before = self.head(key)
         sequence = self._accepted + 1
@@ -186,6 +191,7 @@ class Store:
         if before is None:
             raise errors.Superseded
         sequence = self._accepted + 1
+        # A watch may be resumed from this event, so that it needs a resourceVersion of its own.
         raw = objects.last_state(before.raw, sequence)
         change = objects.StoreChange(sequence, objects.Action.DELETED, key, raw, before.raw)
         await self._accept(change, None)
@@ -203,6 +209,7 @@ class Store:
 
     async def wait_all_committed(self) -> None:
         """Wait until every write accepted so far is committed."""
+        # Commits are in order: when the newest write is committed, so are all others.
         done = self._waiting.get(self._accepted)
         if done is not None:
             await asyncio.shield(done)
@@ -216,6 +223,7 @@ class Store:
         low, high = 0, len(names)
         if namespace is not None:
             low = bisect.bisect_left(names, (namespace, ""))
+            # No string sorts between a namespace and the same with "\0" at its end.
             high = bisect.bisect_left(names, (namespace + "\0", ""))
         if after is not None:
             low = max(low, bisect.bisect_right(names, after))
@@ -255,6 +263,7 @@ class Store:
         self._log.extend(changes)
         self._log_bytes += sum(len(c.previous or b"") for c in changes)
         self._trim_log()
+        # A copy, as a follower may unsubscribe while it is called.
         for follower in tuple(self._followers):
             try:
                 follower(changes)
@@ -273,6 +282,7 @@ class Store:
             self._sorted.pop(key.resource, None)
         else:
             self._place(objects.Stored(key, sequence, row.body))
+        # A later write of the same object may be queued: then that one stays the head.
         head = self._heads.get(key)
         if (head.sequence if isinstance(head, objects.Stored) else head) == sequence:
             del self._heads[key]
@@ -285,10 +295,12 @@ class Store:
         names[(key.namespace, key.name)] = stored
 
     def _trim_log(self) -> None:
+        # Trimmed by a tenth at a time, as a deletion at the front of a list moves all the rest.
         if len(self._log) < self._keep_changes * 1.1 and self._log_bytes < self._keep_bytes:
             return
         drop = max(0, len(self._log) - self._keep_changes)
         kept = self._log_bytes - sum(len(c.previous or b"") for c in self._log[:drop])
+        # One change stays: after a restart it may be all that shows the newest sequence number.
         while kept > self._keep_bytes * 0.9 and drop < len(self._log) - 1:
             kept -= len(self._log[drop].previous or b"")
             drop += 1
@@ -299,7 +311,10 @@ class Store:
         if epoch != self._epoch:
             return
         self._epoch += 1
+        # The loop runs the callbacks of the thread in order: commits before the failure are
+        # applied. The numbers of the discarded writes are free, as no client has seen them.
         self._accepted = self._sequence
+        # Also those of later writes, which the thread refuses: they may build on the failed ones.
         self._heads.clear()
         failed = errors.StoreFailed(f"the write could not be stored: {error}")
         failed.__cause__ = error

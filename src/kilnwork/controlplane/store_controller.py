@@ -68,9 +68,11 @@ class StoreController(abc.ABC, Generic[K]):
     async def _run(self) -> None:
         while True:
             await self._wake.wait()
+            # Cleared before the keys are read: a key that comes later sets it again.
             self._wake.clear()
             while self._keys:
                 key = next(iter(self._keys))
+                # Before the reconcile: a change that comes during it queues the key again.
                 del self._keys[key]
                 await self._reconcile_or_retry(key)
                 await asyncio.sleep(0)  # a reconcile that never waits must not block the event loop

@@ -51,6 +51,7 @@ class TaintEviction(store_controller.StoreController[objects.Key]):
             gone = change.action == objects.Action.DELETED
             if change.key.resource == _NODES:
                 self._note_node(change.key.name, {} if gone else change.decode())
+            # Changes of Pods cost nothing while no node is tainted.
             elif change.key.resource == _PODS and (self._tainted or change.key in self._timers):
                 if gone:
                     self._forget(change.key)
@@ -81,6 +82,7 @@ class TaintEviction(store_controller.StoreController[objects.Key]):
             self._forget(key)
             return
         loop = asyncio.get_running_loop()
+        # A change of the Pod or the node must not start the time again.
         began = self._timers[key][0] if key in self._timers else loop.time()
         left_s = began + stays_s - loop.time()
         self._forget(key)
@@ -90,6 +92,7 @@ class TaintEviction(store_controller.StoreController[objects.Key]):
         await self._evict(key, pod)
 
     async def _evict(self, key: objects.Key, pod: meta.JsonObject) -> None:
+        # The uid protects a new Pod of this name.
         asked = deletion.DeleteOptions(uid=pod["metadata"]["uid"])
         if await disrupt(self._writer, self._deleter, key, _CONDITION, asked):
             node = pod["spec"]["nodeName"]

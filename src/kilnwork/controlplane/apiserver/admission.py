@@ -61,7 +61,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def served_resource(self) -> builtin.ServedResource:
-        """Return served_resource the kind is served."""
+        """Return how the kind is served."""
         return self.served or builtin.served_resource(self.kind)
 
 
@@ -109,11 +109,13 @@ async def admit(
         known = read(served, obj, field_validation=asked.field_validation)
         obj, warnings = known.obj, list(known.warnings)
     obj["metadata"] = dict(obj.get("metadata") or {})
+    # Only this list is written, so that only its new containers are filled in and validated.
     if asked.subresource == "ephemeralcontainers":
         before = asked.old or {}
         rules_ephemeral.default(obj, before)
         _refuse_if(kind, obj, list(rules_ephemeral.validate(before, obj)))
         return AdmissionResult(obj, (*warnings, *asked.pod_warnings(obj, asked.old)))
+    # A status must stay writable when the rules of the spec have become stricter.
     if asked.subresource:
         _refuse_if(kind, obj, list(_status_causes(served, obj, asked.old)))
         _check_right(served, obj, user=user, reader=reader)
@@ -129,6 +131,7 @@ async def admit(
     elif kind == resource.PODS:
         warnings += asked.pod_warnings(obj, asked.old)
     warnings += rules_custom.warnings(served, obj, old=asked.old)
+    # Last: permissions are compared with the object as it will be stored.
     _guard(kind, obj, user=user, reader=reader)
     return AdmissionResult(obj, tuple(warnings))
 
@@ -188,6 +191,7 @@ def _default(kind: resource.Resource, obj: meta.JsonObject) -> None:
     if kind == resource.PODS:
         rules_pods.default(obj)
     elif kind in (resource.ROLES, resource.CLUSTER_ROLES):
+        # Go encodes a slice that was not set as null.
         obj["rules"] = obj.get("rules") or None
     elif kind == resource.LEASES:
         if obj.get("spec") is None:
@@ -200,6 +204,7 @@ def _default(kind: resource.Resource, obj: meta.JsonObject) -> None:
         definitions.default(obj)
     elif kind == resource.NAMESPACES:
         labels = obj["metadata"].get("labels") or {}
+        # On every write, so that selectors of namespaces can rely on it (KEP-2161).
         obj["metadata"]["labels"] = {**labels, _NAMESPACE_LABEL: obj["metadata"].get("name", "")}
         obj.setdefault("spec", {})
         obj.setdefault("status", {}).setdefault("phase", "Active")

@@ -80,6 +80,7 @@ class _App:
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         app = self._mounted(scope["path"])
+        # Mounted apps encode their own responses.
         encoder = send if app else encoding.Encoder(send, scope)
         response = asgi.Response(encoder, headers=responses.HEADERS)
         try:
@@ -91,10 +92,12 @@ class _App:
             return
         except Exception as error:  # noqa: BLE001  no caller above can respond
             refusal = _refusal(scope, error)
+            # Otherwise the client has a status already, and nothing can be added.
             if not response.started:
                 await responses.refusal(response, refusal)
 
     async def _serve(self, sent: asgi.Request, response: asgi.Response) -> None:
+        # Before authentication, as health probes have no credential.
         if _is_open(sent.path):
             await _open_path(sent, response)
             return
@@ -132,6 +135,7 @@ class _App:
         user = await authenticate(self._parts, request, named)
         if user is not None:
             return user
+        # Only a request without a credential is anonymous; one with a bad token is refused.
         if anonymous and not request.bearer_token:
             return impersonation.impersonated_user(authn.ANONYMOUS, named, self._parts.authorizer)
         raise statuses.unauthorized()
@@ -158,6 +162,7 @@ class _App:
         if found is None:
             raise statuses.unknown_path() if path.startswith("/api/") else statuses.PathNotServed
         body, media = msgspec.json.encode(found[0]), found[1]
+        # Only aggregated discovery has an ETag, as in the real server.
         if media == asgi.JSON:
             await response.send(200, media, body)
         else:
@@ -171,6 +176,7 @@ class _App:
         if page is None:
             raise statuses.PathNotServed
         wanted = request.query.text("hash")
+        # As kube-openapi does for the hash of an older document.
         if wanted and wanted != page.digest:
             location = f"{path}?hash={page.digest}".encode()
             await response.empty(301, ((b"location", location), (b"content-length", b"0")))

@@ -62,6 +62,7 @@ class Authenticator:
         """Return the user, or None when the request has no valid credential, which becomes a
         401.
         """
+        # A client certificate comes before a token, as in the authenticator of Kubernetes.
         subject = request.client_subject
         if subject is not None:
             name, organizations = subject
@@ -72,15 +73,18 @@ class Authenticator:
     def token_user(self, token: str, *, audience: str = tokens_.API_AUDIENCE) -> User | None:
         """Return the user of a bearer token, or None if the token is not valid."""
         digest = hashlib.sha256(token.encode()).digest()
+        # Hashes of equal length, so that the time of the comparison reveals nothing.
         if hmac.compare_digest(digest, self._admin_digest):
             return ADMIN
         claims = self._claims(token, digest, audience=audience)
+        # Checked each time: the account or the Pod of a cached token may be gone.
         if claims is None or not self._is_still_valid(claims):
             return None
         return _service_account(claims)
 
     def _claims(self, token: str, digest: bytes, *, audience: str) -> tokens_.Claims | None:
         known = self._remembered.get(digest)
+        # Only the signature is not verified again; audience and times depend on the request.
         if known is not None and audience in known.audiences and self._tokens.in_time(known):
             self._remembered.move_to_end(digest)
             return known
@@ -121,6 +125,7 @@ class Authenticator:
 def _service_account(claims: tokens_.Claims) -> User:
     extra: dict[str, tuple[str, ...]] = {}
     if claims.token_id:
+        # Shows which token was used, without revealing it (KEP-4193).
         extra["authentication.kubernetes.io/credential-id"] = (f"JTI={claims.token_id}",)
     if claims.bound is not None:
         kind = claims.bound.kind.lower()

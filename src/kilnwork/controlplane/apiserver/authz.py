@@ -98,6 +98,7 @@ class Authorizer:
 
     def allowed(self, user: authn.User, attributes: Attributes) -> AccessDecision:
         """Decide whether `user` may do this. `refusal` returns the message of a 403."""
+        # Without a look at the roles, so that no change of them can lock this group out.
         if user.is_admin:
             return AccessDecision(allowed=True)
         for source, rule in self._rules(user, attributes.namespace):
@@ -129,6 +130,7 @@ class Authorizer:
 
     def aggregated_rules(self, role: meta.JsonObject) -> Iterator[Rule]:
         """Yield the rules of all cluster roles that an aggregationRule selects, recursively."""
+        # Roles may select each other, or themselves.
         seen = {role["metadata"]["name"]}
         waiting = [role]
         while waiting:
@@ -149,6 +151,7 @@ class Authorizer:
             yield from (("the node authorizer", rule) for rule in _NODE_RULES)
         for binding in self._lookup.list(resource.CLUSTER_ROLE_BINDINGS):
             yield from self._granted(binding, user, "")
+        # A RoleBinding never grants anything for all namespaces together.
         if namespace:
             for binding in self._lookup.list(resource.ROLE_BINDINGS, namespace):
                 yield from self._granted(binding, user, namespace)
@@ -180,6 +183,7 @@ def missing_rules(held: Sequence[Rule], wanted: Iterable[Rule], namespace: str =
     found: dict[tuple[str, ...], Rule] = {}
     for rule in wanted:
         for asked in _split_rule(rule, namespace):
+            # A wanted `*` is covered only by a `*`: it also grants what will exist later.
             if not any(_covers(one, asked) for one in held):
                 merged = found.setdefault(_subject_of(asked), _rule_without_verbs(asked))
                 if asked.verb not in merged["verbs"]:
@@ -267,6 +271,7 @@ def _covers(rule: Rule, attributes: Attributes) -> bool:
     if not _resource_matches(rule.get("resources") or (), attributes):
         return False
     names = rule.get("resourceNames") or ()
+    # A rule with resourceNames covers no request without a name (create, list).
     return not names or attributes.name in names
 
 
@@ -276,6 +281,7 @@ def _url_matches(url: str, path: str) -> bool:
 
 
 def _resource_matches(resources: Iterable[str], attributes: Attributes) -> bool:
+    # `*` includes all subresources; `*/scale` is that subresource of every resource.
     anything = f"*/{attributes.subresource}" if attributes.subresource else _ALL
     return any(r in (_ALL, attributes.full_resource, anything) for r in resources)
 

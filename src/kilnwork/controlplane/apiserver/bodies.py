@@ -48,6 +48,7 @@ def decode_object(raw: bytes, content_type: str) -> dict[str, Any]:
         plain = content_type == "application/json"
         why = json_problem(raw, error) if plain else error
         raise statuses.bad_request(f"{_NO_JSON}{why}") from error
+    # As Go does: null leaves the object empty.
     if decoded is None and raw.strip():
         return {}
     if not isinstance(decoded, dict):
@@ -63,6 +64,7 @@ def without_type(message: str) -> str:
 
 def decode_applied(raw: bytes) -> dict[str, Any]:
     """Return the object of an apply patch: YAML, which includes JSON. Raises 400."""
+    # YAML parsers read JSON too, but take much longer.
     plain = raw.lstrip().startswith(b"{")
     try:
         decoded = _from_json(raw) if plain else _from_yaml(raw)
@@ -140,6 +142,7 @@ def _check_yaml(raw: bytes) -> None:
         elif isinstance(event, yaml.ScalarEvent):
             nodes += 1
         elif isinstance(event, yaml.CollectionStartEvent):
+            # What is counted until the end of a collection is the size of its anchor.
             open_.append((event.anchor, nodes))
             nodes += 1
         elif isinstance(event, yaml.CollectionEndEvent):

@@ -33,6 +33,7 @@ _EDIT = [
     _rule("", "pods configmaps serviceaccounts events", _WRITE),
     _rule("", "pods/attach pods/exec pods/portforward", [*_READ, *_WRITE]),
     _rule("", "pods/eviction serviceaccounts/token", ["create"]),
+    # As in the real role: a user who may run Pods under an account has its rights anyway.
     _rule("", "serviceaccounts", ["impersonate"]),
     _rule("coordination.k8s.io", "leases", _WRITE),
 ]

@@ -51,6 +51,7 @@ class ScalePaths(msgspec.Struct, frozen=True, kw_only=True):
     selector: str = ""
 
 
+# How every stored object begins: `crud` assembles its fields in this order.
 _FIRST = b'{"apiVersion":"'
 
 
@@ -199,6 +200,7 @@ BUILT_IN: tuple[ServedResource, ...] = (
         resource=resource.NAMESPACES,
         columns=_columns("Status", "Age"),
         subresources=(STATUS, Subresource(name="finalize", verbs=("update",))),
+        # The real registry of namespaces does not offer deletecollection.
         verbs=tuple(verb for verb in VERBS if verb != "deletecollection"),
         selectable=("status.phase",),
     ),
@@ -282,6 +284,7 @@ def custom(
             description=c.get("description")
             or f"Custom resource definition column (in JSONPath format): {c['jsonPath']}",
         )
+        # Without columns of its own a kind shows the age, as in Kubernetes.
         for c in version.get("additionalPrinterColumns") or (_AGE,)
     ]
     below = version.get("subresources") or {}

@@ -64,6 +64,7 @@ class Catalog:
         if extension is not None:
             replace = msgspec.structs.replace
             wanted = tuple(replace(one, rules=False, extension=extension) for one in wanted)
+        # The revision is a cache key: it must not change without need.
         if self._defined.get(name) == wanted:
             return
         self._defined[name] = wanted
@@ -81,6 +82,7 @@ class Catalog:
         self._by_path, self._by_kind, self._stored = {}, {}, {}
         for served in self.served:
             what = served.resource
+            # The first one stays: a definition never replaces a built-in kind.
             self._by_path.setdefault((what.group, what.version, what.plural), served)
             self._by_kind.setdefault((what.api_version, what.kind), served)
             if served.stored_as == what.api_version:

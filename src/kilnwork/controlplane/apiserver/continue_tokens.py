@@ -72,6 +72,7 @@ def expired(after: tuple[str, str]) -> statuses.StatusError:
 
 
 def _encode(sequence: int, after: tuple[str, str]) -> str:
+    # The first possible key after the object, as in the tokens of the real server.
     token = _Token(_VERSION, sequence, f"{after[0]}/{after[1]}\0")
     return base64.urlsafe_b64encode(msgspec.json.encode(token)).decode().rstrip("=")
 
@@ -79,6 +80,7 @@ def _encode(sequence: int, after: tuple[str, str]) -> str:
 def _bytes(token: str) -> bytes:
     """Decode base64 without padding. Raises ValueError with the message of Go's decoder."""
     wrong = next((i for i, letter in enumerate(token) if letter not in _ALPHABET), None)
+    # No number of bytes has 4n + 1 characters in base64.
     if wrong is None and len(token) % 4 == 1:
         wrong = len(token) - 1
     if wrong is not None:

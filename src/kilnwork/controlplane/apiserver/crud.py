@@ -80,6 +80,7 @@ class ObjectWriter:
     ) -> writes.WriteResult:
         given = metadata.metadata_of(known.obj)
         drawn = not given.get("name") and bool(given.get("generateName"))
+        # If a generated name is taken, another one is drawn (KEP-4420).
         for _ in range(_NAME_TRIES if drawn else 1):
             new = self._new_object(target, known.obj)
             object_target = writes.WriteTarget(
@@ -89,6 +90,7 @@ class ObjectWriter:
                 return await self._create(object_target, new, options, known, applied=applied)
             except errors.Superseded:
                 continue
+        # No client may learn of the other object before it is committed.
         await self.store.wait_committed(object_target.key)
         found = self.store.get(object_target.key)
         going = found is not None and bool(found.metadata().deletion_timestamp)
@@ -129,6 +131,7 @@ class ObjectWriter:
             write_rules.check_readable(given)
         if creates and not exists:
             collection = writes.WriteTarget(target.served, target.namespace)
+            # create refuses a resourceVersion, but a PUT that creates may have one.
             without_version = {
                 **obj,
                 "metadata": {**metadata.metadata_of(obj), "resourceVersion": ""},
@@ -197,15 +200,18 @@ class ObjectWriter:
         for _ in range(_TRIES):
             head = self.store.head(target.key)
             if head is None:
+                # The deletion may not be committed: a GET after a 404 must not find the object.
                 await self.store.wait_committed(target.key)
                 raise statuses.not_found(target.kind, target.name)
             old = head.decode()
+            # The change sees the version of the request; the stored one is set again below.
             old["apiVersion"] = target.kind.api_version
             wanted = read(old)
             with statuses.AddWarnings(wanted.warnings):
                 write_rules.check_preconditions(target, wanted.obj, old, patched=patched)
                 new = write_rules.prepare_update(target, wanted.obj, old, subresource=subresource)
                 admitted = await self._admit(target, new, options, old=old, subresource=subresource)
+            # In both, so that the version alone is no change.
             admitted.obj["apiVersion"] = old["apiVersion"] = target.served.stored_as
             write_rules.count_generation(target, admitted.obj, old)
             self._set_managed_fields(
@@ -265,6 +271,7 @@ class ObjectWriter:
                 made = await self.create(collection, new, options, applied=True)
                 return msgspec.structs.replace(made, created=True)
             except statuses.StatusError as error:
+                # Another client has created it meanwhile: merge into that object.
                 if error.reason != "AlreadyExists":
                     raise
         return await self.change(
@@ -302,6 +309,7 @@ class ObjectWriter:
             )
         else:
             managed_fields.updated(type_, old, new, manager, given=given, now=self.now())
+        # Else an update that changes nothing would be a change of the time of an entry.
         if old is not None and managed_fields.same_but_times(old, new):
             entries = old["metadata"].get("managedFields")
             if entries:
@@ -363,6 +371,7 @@ class ObjectWriter:
         *,
         applied: bool,
     ) -> writes.WriteResult:
+        # Before admission, which fills in fields in place.
         sent = write_rules.sent_names(target.kind, known.obj)
         admitted = await self._admit(target, new, options)
         if target.served.extension is not None:
@@ -418,14 +427,17 @@ class ObjectWriter:
         options: writes.WriteContext,
     ) -> writes.WriteResult:
         new, warnings = admitted.obj, admitted.warnings
+        # An update that changes nothing keeps the resourceVersion and is not written.
         new["metadata"]["resourceVersion"] = str(head.sequence)
         if new == old and patches.same(new, head.decode()):
+            # Admission may have awaited, and the object have changed meanwhile.
             if self.store.head(target.key) != head:
                 raise errors.Superseded
             await self.store.wait_committed(target.key)
             return writes.WriteResult(head.raw, warnings)
         if options.dry_run:
             return writes.WriteResult(msgspec.json.encode(new), warnings)
+        # As ShouldDeleteDuringUpdate of the real registry: the last finalizer is gone.
         if write_rules.is_removable(target.kind, new):
             await self.store.remove(target.key, expected=head.sequence)
             return writes.WriteResult(msgspec.json.encode(new), warnings, gone=True)

@@ -53,6 +53,7 @@ def read(
 def _read_beside(
     served: builtin.ServedResource, given: meta.JsonObject, known: meta.JsonObject
 ) -> DecodedObject:
+    # By identity: a comparison would cost as much as decoding.
     kept = {k: part for k, part in given.items() if part is not None and part is known.get(k)}
     rest = {k: part for k, part in given.items() if k not in kept}
     if served.schema is None:
@@ -61,6 +62,7 @@ def _read_beside(
     else:
         made, unknown = read(served, rest)
     parts = made | kept
+    # In the order of the given object, as if all of it had been decoded.
     in_order = {name: parts[name] for name in given if name in parts}
     return DecodedObject(in_order | parts, unknown)
 
@@ -85,6 +87,7 @@ def _read_metadata(given: Any, unknown: list[str]) -> meta.JsonObject:
     """Decode the metadata of a custom object, for which Go has a decoder: its paths begin there."""
     inside: list[str] = []
     owner = field_types.metadata()
+    # Left undecoded: `managed_fields` ignores what it cannot read.
     managed = given.get("managedFields") if isinstance(given, dict) else None
     if isinstance(managed, list) and all(isinstance(one, dict) for one in managed):
         given = {k: v for k, v in given.items() if k != "managedFields"}
@@ -126,6 +129,7 @@ def check_kind(served: builtin.ServedResource, obj: meta.JsonObject) -> None:
         )
         found = (obj.get("metadata") or {}).get("name", "")
         raise statuses.invalid(msgspec.structs.replace(kind, kind=str(name)), found, [cause])
+    # Kinds that Go knows in this version fail to convert; all others are not registered.
     if not (version == "v1" and name in _UNVERSIONED) and (
         version != kind.api_version or name not in _kinds_of(version)
     ):
@@ -230,6 +234,7 @@ class _Reader:
             below = f"{path}.{name}" if path else name
             if known is None:
                 self._unknown.append(below)
+            # Go reads null as absent.
             elif value is not None:
                 result[name] = self.value(known, value, below, owner=type_)
         return result

@@ -93,6 +93,7 @@ class DefinitionController(store_controller.StoreController[str]):
             spec = wanted["spec"]
             await self._writer.change(
                 target,
+                # Merged: defaults stay, so that an unchanged definition is not written again.
                 lambda obj: obj | {"spec": {**obj["spec"], **spec}},
                 writes.WriteContext(),
             )
@@ -229,6 +230,7 @@ class DefinitionController(store_controller.StoreController[str]):
         definition.
         """
         self._terminating.add(name)
+        # Served as terminating: no objects are created while the existing ones are deleted.
         if definitions.is_established(definition):
             self._serve(definition)
         self._report(name, f"{name} is being deleted: wait until it is gone, {_THEN_RESTART}")
@@ -244,8 +246,10 @@ class DefinitionController(store_controller.StoreController[str]):
         served = None if name in _BUILT_IN_NAMES else self._kinds.find_stored(name)
         left = 0
         if served is not None:
+            # Objects that were accepted before the kind was terminating must be seen below.
             await self._store.wait_all_committed()
             left = await self._delete_all(served)
+        # Finalizers hold some; the deletion of each queues the definition again.
         if left:
             return
 
@@ -254,6 +258,7 @@ class DefinitionController(store_controller.StoreController[str]):
             kept = [f for f in finalizers if f != definitions.CLEANUP]
             return obj | {"metadata": {**obj["metadata"], "finalizers": kept}}
 
+        # Before the definition is gone, so that no object is created without it.
         self._kinds.forget(name)
         await self._writer.change(target, freed, writes.WriteContext())
 

@@ -73,6 +73,7 @@ def served_by(definition: meta.JsonObject) -> Iterator[builtin.ServedResource]:
             short_names=tuple(names.get("shortNames") or ()),
             categories=tuple(names.get("categories") or ()),
         )
+        # With a single version nothing has to be converted.
         storage = stored_version(definition) if several else ""
         served = builtin.custom(kind, version, storage_version=storage)
         yield msgspec.structs.replace(served, terminating=True) if terminating else served
@@ -127,6 +128,7 @@ def accept_names(
             message = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
             conflict = NameConflict(reason, message, holders[used[-1]])
             accepted[field] = had.get(field)
+    # Go encodes these two even when they are empty.
     return {k: v for k, v in accepted.items() if v} | {
         key: accepted.get(key) or "" for key in ("plural", "kind")
     }, conflict
@@ -165,9 +167,11 @@ def status(
     if is_established(definition):
         established = was["Established"]
     conditions = [_since(one, was.get(one["type"]), now) for one in (accepted, established)]
+    # Terminating, and conditions of other writers.
     others = [c for name, c in was.items() if name not in ("NamesAccepted", "Established")]
     versions = list(old.get("storedVersions") or ())
     storage = stored_version(definition)
+    # None is removed: objects may still be stored in an older version.
     if storage not in versions:
         versions.append(storage)
     return {

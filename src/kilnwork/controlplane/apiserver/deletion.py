@@ -146,20 +146,25 @@ def decide(
     found = obj["metadata"]
     grace = _grace_s(target, obj, asked)
     deleting = "deletionTimestamp" in found
+    # Only marked, as in the real registry: the objects of the kind are deleted first.
     if target.kind == resource.CUSTOM_RESOURCE_DEFINITIONS and not deleting:
         return DeletionDecision(marked=definitions.mark_deleted(obj, now=clocks.rfc3339(now_s)))
     finalizers = _finalizers(found, asked)
+    # Its own finalizers are in spec: a namespace without any in metadata stays, too.
     held = target.kind == resource.NAMESPACES and (
         not deleting or bool((obj.get("spec") or {}).get("finalizers"))
     )
+    # The namespace controller removes spec.finalizers when the namespace is empty.
     if held and deleting:
         return DeletionDecision()
     if not finalizers and grace == 0 and not held:
         return DeletionDecision(remove=True, marked=_without_grace(target, obj, now_s))
     before = found.get("deletionGracePeriodSeconds") or 0
+    # A repeated DELETE can shorten the grace period, but never extend it.
     if deleting and grace >= before and finalizers == list(found.get("finalizers") or ()):
         return DeletionDecision()
     grace = min(grace, before) if deleting else grace
+    # The time at which the grace period ends, and not that of the request.
     found["deletionTimestamp"] = (
         clocks.rfc3339(now_s + grace)
         if not deleting or grace < before
@@ -170,10 +175,12 @@ def decide(
         found["finalizers"] = finalizers
     else:
         found.pop("finalizers", None)
+    # As the real server does, since controllers treat an object differently from now on.
     if found.get("generation") and not deleting:
         found["generation"] += 1
     if target.kind == resource.NAMESPACES:
         obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+        # The real registry of namespaces sets only the timestamp and the phase.
         del found["deletionGracePeriodSeconds"]
     return DeletionDecision(marked=obj)
 
@@ -197,6 +204,7 @@ def _grace_s(target: writes.WriteTarget, obj: meta.JsonObject, asked: DeleteOpti
     if target.kind != resource.PODS:
         return 0
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    # Whatever grace period is asked for: no kubelet would confirm the end (CheckGracefulDelete).
     if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
         return 0
     if asked.grace_s is not None:
@@ -209,6 +217,7 @@ def _finalizers(found: dict[str, Any], asked: DeleteOptions) -> list[str]:
     kept = list(found.get("finalizers") or ())
     if not asked.propagation:
         return kept
+    # The policy of this request replaces that of an earlier one.
     kept = [f for f in kept if f not in (FOREGROUND, ORPHAN)]
     added = {"Foreground": FOREGROUND, "Orphan": ORPHAN}.get(asked.propagation)
     return [*kept, added] if added else kept
@@ -226,6 +235,7 @@ class Deleter:
         self._check_allowed(target)
         for _ in range(_TRIES):
             head = self._store.head(target.key)
+            # See crud: a deletion that is not committed must not become visible as a 404.
             if head is None:
                 await self._store.wait_committed(target.key)
                 raise statuses.not_found(target.kind, target.name)

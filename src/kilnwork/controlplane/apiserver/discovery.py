@@ -40,6 +40,7 @@ def aggregated_version(accept: str) -> str | None:
             wanted = next((p.removeprefix("v=") for p in parts if p.startswith("v=")), "")
             if wanted in _AGGREGATED_VERSIONS:
                 return wanted
+        # In the order of the header: what comes first is preferred.
         elif parts[0] in ("application/json", "*/*"):
             return None
     return None
@@ -57,6 +58,7 @@ def document(
 
     `address` (`host:port`) is the server address that `/api` reports; `kinds` is everything served.
     """
+    # Reviews are served, but never stored, so that no table of kinds has them.
     kinds = (*kinds, *_REVIEWS)
     parts = [part for part in path.split("/") if part]
     aggregated = aggregated_version(accept) if parts in (["api"], ["apis"]) else None

@@ -38,6 +38,7 @@ def find_in_json(
     """Return the paths of duplicate fields in a JSON text; with `merged`, merge them in `obj` as Go
     does.
     """
+    # A cheap pass first, as hardly any body has duplicates.
     if not _has_any(raw):
         return []
     found: list[str] = []
@@ -104,6 +105,7 @@ def _merged(value: Any, path: str, found: list[str]) -> Any:
             if key in made:
                 found.append(below)
                 if isinstance(one, dict) and isinstance(made[key], dict):
+                    # Go decodes the second map into the first one.
                     one = {**made[key], **one}
             made[key] = one
         return made

@@ -18,6 +18,7 @@ _YEAR = 365 * _DAY
 
 def human(seconds: float) -> str:
     """Return a duration with at most two units, rounded down."""
+    # The clocks of two machines may differ a little (HumanDuration).
     if seconds < -1:
         return "<invalid>"
     whole = max(0, int(seconds))

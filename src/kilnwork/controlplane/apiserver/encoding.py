@@ -84,6 +84,7 @@ def _takes_gzip(accepted: bytes) -> bool:
 
 def _is_whole(start: asgi.Message) -> bool:
     headers = dict(start["headers"])
+    # Streamed responses have no Content-Length.
     return headers.get(b"content-type") in _ENCODED and b"content-length" in headers
 
 

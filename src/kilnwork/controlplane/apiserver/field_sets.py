@@ -60,6 +60,7 @@ def difference(left: Set, right: Set) -> Set:
         other = right.get(key)
         if other is None:
             made[key] = below
+        # Equal subtrees leave nothing.
         elif key != HERE and below != other:
             rest = difference(_inner(below), _inner(other))
             member = _is_in(below) and not _is_in(other)
@@ -125,6 +126,7 @@ def _shown(element: str) -> str:
 def key_element(keys: Mapping[str, Any]) -> str:
     """Return the path element of a list item that is identified by its keys."""
     if len(keys) > 1:
+        # Sorted as by structured-merge-diff, since elements are compared as texts.
         keys = {name: keys[name] for name in sorted(keys)}
     return f"k:{_json(keys)}"
 

@@ -110,6 +110,7 @@ def of_custom(served: builtin.ServedResource) -> FieldType:
     """Return the type of a custom kind's objects, from its structural schema. Cached by schema."""
     schema = served.schema or {}
     known = _CUSTOM.get(id(schema))
+    # The cache keeps the schema alive, so that no other object can have its id.
     if known is not None and known[0] is schema:
         return known[1]
     made = _structural(schema)
@@ -139,6 +140,7 @@ def named(name: str) -> FieldType:
     """Return the built-in type with this full name. Types may be recursive."""
     known = _NAMED.get(name)
     if known is None:
+        # Known before it is filled, since a type may contain itself (JSONSchemaProps).
         known = _NAMED[name] = FieldType(ValueForm.ANY)
         _fill(known, builtin_types.definitions().get(name, {}))
         known.go = ".".join(name.split(".")[-2:])
@@ -202,6 +204,7 @@ def _structural(schema: Schema) -> FieldType:
     if schema.get("x-kubernetes-int-or-string"):
         return made
     if schema.get("x-kubernetes-embedded-resource"):
+        # The metadata of an embedded object is typed, whatever the schema says.
         made.fields = {"metadata": metadata()}
     match schema.get("type"):
         case "object":
@@ -209,6 +212,7 @@ def _structural(schema: Schema) -> FieldType:
             properties = schema.get("properties", {})
             made.form = ValueForm.STRUCT
             made.fields |= {k: _structural(v) for k, v in properties.items()}
+            # A structural schema has either these or properties (`rules_definitions`).
             if others:
                 made.form, made.item = (
                     ValueForm.MAP,

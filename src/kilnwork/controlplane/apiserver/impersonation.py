@@ -76,11 +76,13 @@ def impersonated_user(
         _check(user, _UIDS, uid, authorizer)
     for key, values in extra.items():
         for value in values:
+            # The permission is for userextras/KEY, with the value as the name of the resource.
             _check(user, _EXTRAS, value, authorizer, subresource=key)
     if name == authn.ANONYMOUS.name:
         return authn.ANONYMOUS
     if account and not groups:
         groups = (authn.SERVICE_ACCOUNTS, f"{authn.SERVICE_ACCOUNTS}:{namespace}")
+    # As in the real filter: every impersonated user counts as authenticated.
     joined = tuple(dict.fromkeys((*groups, authn.AUTHENTICATED)))
     return authn.User(name, uid=uid, groups=joined, extra=extra)
 

@@ -58,6 +58,7 @@ class _Draft:
             below = _step(holder, step)
             if isinstance(below, dict | list) and id(below) not in self._own:
                 below = below.copy()
+                # Kept here, so that no later container can get the same id.
                 self._own[id(below)] = below
                 holder[_position(step, len(holder)) if isinstance(holder, list) else step] = below
             holder = below
@@ -86,9 +87,8 @@ def _move(draft: _Draft, operation: Operation) -> None:
 
 
 def _copy(draft: _Draft, operation: Operation) -> None:
-    found = copy.deepcopy(
-        _copied(draft.root, operation)
-    )  # later changes must not affect the source
+    # Later operations on the copy must not affect the source.
+    found = copy.deepcopy(_copied(draft.root, operation))
     _insert_at(draft, _path(operation, "path"), found)
 
 
@@ -142,6 +142,7 @@ def _steps(path: str) -> list[str]:
 
 
 def _unescape(step: str) -> str:
+    # In this order: "~01" stands for "~1" and not for "/" (RFC 6901).
     return step.replace("~1", "/").replace("~0", "~")
 
 
@@ -160,6 +161,7 @@ def _insert_at(draft: _Draft, path: str, value: Any) -> None:
     elif key == "-":
         holder.append(value)
     else:
+        # There is one more position to insert at: behind the last item.
         holder.insert(_position(key, len(holder) + 1), value)
 
 

@@ -56,6 +56,7 @@ class ObjectSelection(msgspec.Struct, frozen=True):
             return False
         if self.everything:
             return True
+        # Watches of one object select by name, for which nothing has to be decoded.
         name = self.fields.exact("metadata.name")
         if name is not None and name != key.name:
             return False
@@ -106,6 +107,7 @@ def selector_decoder(selectable: tuple[str, ...]) -> SelectorDecoder:
 def _type_of(wanted: _Tree) -> Any:
     if not wanted:
         return Any
+    # A name in JSON need not be a valid name in Python.
     names = {f"f{number}": name for number, name in enumerate(wanted)}
     fields = [
         (field, _type_of(wanted[name]) | None, msgspec.UNSET)  # a field that is not there
@@ -168,6 +170,7 @@ def page(
             raise statuses.bad_request(
                 "specifying resource version is not allowed when using continue"
             )
+        # The token in a 410 has no sequence number: it continues in the current state.
         sequence, after = target.sequence or held.sequence, target.after
     else:
         sequence, after = _sequence_to_show(held, asked), None
@@ -178,6 +181,7 @@ def page(
         if not chosen.matches(stored.key, stored.decode):
             continue
         if limit and len(found) == limit:
+            # Unknown with a selector; the API then omits remainingItemCount.
             remaining = len(candidates) - position if chosen.everything else None
             token = continue_tokens.encode(sequence, found[-1].key)
             return ListPage(found, sequence, token, remaining)
@@ -197,6 +201,7 @@ def _candidates(
         return list(held.select(qualified, chosen.namespace, after=after))
     try:
         if sequence > held.sequence:
+            # Only a continue token can lead here: check_reached refuses a resourceVersion before.
             raise errors.TooOld("of another data directory")
         former = held.select_at(qualified, sequence, chosen.namespace)
     except errors.TooOld as error:
@@ -291,6 +296,7 @@ def _encode(
     """
     kind = served.resource
     if served.custom:
+        # Custom objects are unstructured in the real server; their lists always have the field.
         metadata.setdefault("continue", "")
     else:
         items = [_untyped(raw, kind) for raw in items]

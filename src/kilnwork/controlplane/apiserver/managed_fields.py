@@ -124,10 +124,12 @@ def updated(
 
     An object without any entry is not tracked until the first apply.
     """
+    # The documented way to reset the field: a list with one empty entry.
     if given == [{}]:
         _write(new, {})
         return
     before = old["metadata"].get("managedFields")
+    # A client may change the entries themselves; unreadable ones are ignored.
     entries = _read(given if given != before and _is_readable(given) else before)
     if not entries:
         _write(new, {})
@@ -150,6 +152,7 @@ def adopt(
     type_: FieldType, live: meta.JsonObject, api_version: str, *, now: str, custom: bool
 ) -> None:
     """Assign the fields of an untracked object to `before-first-apply`, before its first apply."""
+    # Without a uid the object is only being created: no manager had it before.
     if not live["metadata"].get("managedFields") and live["metadata"].get("uid"):
         created(type_, live, FieldManager(_BEFORE_APPLY, api_version), now=now, custom=custom)
 
@@ -173,6 +176,7 @@ def apply(
     last = entries.get(manager.identity)
     wanted = typed_objects.fields(type_, config)
     merged = typed_objects.merge(type_, before, config)
+    # Only what this manager has applied before can be removed by omitting it.
     if last is not None:
         others = [e.fields for key, e in entries.items() if key != manager.identity]
         kept = _joined([wanted, *others, _METADATA])
@@ -205,6 +209,7 @@ def _settle(
 
     `allowed` are fields that may be taken without force.
     """
+    # Only changed values conflict: managers that apply the same value own the field together.
     conflicts = {
         key: both
         for key, entry in entries.items()
@@ -351,6 +356,7 @@ def _capped(entries: _Entries) -> _Entries:
     if len(updates) <= MAX_UPDATERS:
         return entries
     by_age = sorted(updates, key=lambda e: (e.time, e.manager.identity))
+    # One more than there are too many, since the merged entry counts too.
     old = by_age[: len(updates) - MAX_UPDATERS + 1]
     kept = {key: entry for key, entry in entries.items() if entry not in old}
     version = old[-1].manager.api_version

@@ -53,6 +53,7 @@ def for_create(
 ) -> dict[str, Any]:
     """Return the metadata of a new object; `counted` gives it an object generation."""
     kept = cleaned(given)
+    # In the real server the storage layer refuses it, hence a 500 without a reason.
     if kept.get("resourceVersion"):
         raise statuses.plain_internal("resourceVersion should not be set on objects to be created")
     kept.pop("resourceVersion", None)

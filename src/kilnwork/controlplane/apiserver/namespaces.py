@@ -100,6 +100,7 @@ class NamespaceController(store_controller.StoreController[str]):
                 self._enqueue_later(key.namespace)
 
     def _concerns(self, key: objects.Key, *, gone: bool) -> bool:
+        # Restored after a change too, as by the root CA publisher of Kubernetes.
         if (key.resource, key.name) == (resource.CONFIG_MAPS.qualified, _ROOT_CA):
             return True
         if key.namespace in self._terminating:
@@ -112,6 +113,7 @@ class NamespaceController(store_controller.StoreController[str]):
         if stored is None:
             self._terminating.discard(name)
         elif stored.metadata().deletion_timestamp:
+            # Before the deletions, whose changes queue the namespace again.
             self._terminating.add(name)
             await self._delete_contents(name)
         else:
@@ -123,9 +125,8 @@ class NamespaceController(store_controller.StoreController[str]):
         stored = self._store.get(target.key)
         if stored is None or not _spec_finalizers(stored.decode()):
             return  # a client has removed the finalizer: nothing to wait for
-        await (
-            self._store.wait_all_committed()
-        )  # objects admitted before the namespace was terminating
+        # Objects that were admitted before the namespace was terminating must be seen below.
+        await self._store.wait_all_committed()
         remaining = namespace_conditions.Remaining()
         kinds = [
             served for served in self._writer.kinds.stored_kinds() if served.resource.namespaced
@@ -134,11 +135,13 @@ class NamespaceController(store_controller.StoreController[str]):
         for part in (pods, [served for served in kinds if served not in pods]):
             for served in part:
                 await self._delete_all(served, name, remaining)
+            # Pods end before anything else is deleted (KEP-5080): they may still use it.
             if remaining.objects:
                 break
         await self._write_conditions(target, remaining)
         if remaining.failures:
             self._enqueue_later(name)
+        # While objects are left, the deletion of each queues the namespace again.
         elif not remaining.objects:
             await self._writer.change_internally(
                 target, _without_our_finalizer, writes.WriteContext(), subresource="finalize"

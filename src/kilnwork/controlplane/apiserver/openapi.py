@@ -77,6 +77,7 @@ class Documents:
 
         Raises 406 for clients that accept OpenAPI v2 neither as JSON nor as protobuf.
         """
+        # The catalog creates a new tuple whenever other kinds are served.
         if served is not self._served:
             self._served, self._pages = served, {}
         if path == _V2 and _v2_media_type(accept) != response_formats.JSON:
@@ -103,6 +104,7 @@ class Documents:
             for name in groups:
                 page = self.find(_V3_ROOT + name, self._served)
                 digest = "" if page is None else page.digest
+                # With the hash in its URL, clients may cache a document for ever (KEP-2896).
                 paths[name] = {"serverRelativeURL": f"{_V3_ROOT}{name}?hash={digest}"}
             return EncodedDocument.of({"paths": paths})
         served = groups.get(path.removeprefix(_V3_ROOT))
@@ -210,6 +212,7 @@ _REFERENCE = re.compile(rf'"{re.escape(builtin_types.REFERENCE)}([^"]+)"')
 
 def _complete(schemas: dict[str, Any]) -> None:
     known = builtin_types.definitions()
+    # Paths refer to these, whatever kinds are served.
     missing = {*_ALWAYS, *_referred(list(schemas.values()))} - schemas.keys()
     while missing:
         found = {name: known[name] for name in missing if name in known}

@@ -60,6 +60,7 @@ def paths(served: builtin.ServedResource) -> meta.JsonObject:
     base = what.base("{namespace}" if what.namespaced else None)
     found: meta.JsonObject = {base: _collection(served), f"{base}/{{name}}": _item(served)}
     if what.namespaced:
+        # All namespaces together can only be listed.
         found[what.base()] = {"get": _operation(served, "list", _LIST, suffix="List")}
     for name in ("status", "ephemeralcontainers"):
         if served.subresource(name) is not None:

@@ -34,6 +34,7 @@ def encode(document: meta.JsonObject) -> bytes:
 
 
 def _varint(value: int) -> bytes:
+    # Negative numbers are encoded in 64 bits (two's complement).
     value &= (1 << 64) - 1
     found = bytearray()
     while value > 0x7F:
@@ -48,6 +49,7 @@ def _bytes(number: int, body: bytes) -> bytes:
 
 
 def _string(number: int, value: Any) -> bytes:
+    # Empty values are not written in proto3.
     return _bytes(number, str(value).encode()) if value else b""
 
 

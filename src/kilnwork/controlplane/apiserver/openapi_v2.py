@@ -35,6 +35,7 @@ def as_v2(node: Any) -> Any:
         about = {"description": node["description"]} if "description" in node else {}
         return {**about, "$ref": target.replace(builtin_types.REFERENCE, _V2_REFERENCE)}
     kept = {key: as_v2(value) for key, value in node.items() if key not in ("nullable", "oneOf")}
+    # Swagger 2 has no oneOf; of the built-in types only quantities use it: strings there.
     return {"type": "string", **kept} if isinstance(node.get("oneOf"), list) else kept
 
 

@@ -49,6 +49,7 @@ class ListOptions(msgspec.Struct, frozen=True, kw_only=True):
             version=query.text("resourceVersion"),
             match=query.text("resourceVersionMatch"),
             bookmarks=query.flag("allowWatchBookmarks"),
+            # An absent flag differs from false here (KEP-3157).
             initial_events=initial if "sendInitialEvents" in query.values else None,
             timeout_s=query.number("timeoutSeconds"),
         )
@@ -126,6 +127,7 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise statuses.invalid_options(_KINDS.get(verb, "CreateOptions"), wrong)
         return cls(
             dry_run=bool(dry_run),
+            # The default of the real server (KEP-2885).
             field_validation=validation or "Warn",
             manager=manager,
             force=query.flag("force"),

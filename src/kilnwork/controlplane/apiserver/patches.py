@@ -51,6 +51,7 @@ def decode(raw: bytes, content_type: str, served: builtin.ServedResource) -> Dec
 
 
 def _taken(served: builtin.ServedResource) -> tuple[str, ...]:
+    # Strategic merge needs the patch keys of Go structs, which custom resources do not have.
     taken = (JSON_PATCH, MERGE) if served.custom else (JSON_PATCH, MERGE, STRATEGIC)
     return (*taken, APPLY)
 
@@ -67,6 +68,7 @@ def merge(target: Any, patch: Any) -> Any:
         if value is None:
             merged.pop(name, None)
         else:
+            # Also where the field is new: nulls within the patch are not stored (RFC 7386).
             merged[name] = merge(merged.get(name), value)
     return merged
 
@@ -106,6 +108,7 @@ def _json_patch(raw: bytes) -> DecodedPatch:
 
 def _may_nest(raw: bytes, operations: list[dict[str, Any]]) -> bool:
     """Return whether the values that these operations write may be nested too deep."""
+    # These can double the depth without a bracket in the patch.
     if any(operation.get("op") in ("copy", "move") for operation in operations):
         return True
     deepest = max((str(operation.get("path")).count("/") for operation in operations), default=0)
@@ -151,6 +154,7 @@ def same(left: meta.JsonObject, right: meta.JsonObject) -> bool:
     """Return whether two objects are the same JSON: an update that changes nothing is not
     written.
     """
+    # Python takes 1, 1.0 and True as equal; their encodings differ.
     return left == right and msgspec.json.encode(left, order="sorted") == msgspec.json.encode(
         right, order="sorted"
     )

@@ -75,6 +75,7 @@ class Pattern:
         """Return whether any part of the text matches. Raises TooHard."""
         state: _State = (frozenset(), _START)
         steps = 0
+        # The empty string stands for the end of the text, where assertions are decided too.
         for letter in (*text, ""):
             key = (state, letter)
             if key not in self._known:
@@ -94,6 +95,7 @@ class Pattern:
         """Return the state after a letter ("" at the end of the text), or None after a match."""
         waiting, before = state
         after: set[int] = set()
+        # A match may begin at any position.
         for at in self._reached(waiting | {0}, before, letter):
             op = self._program[at]
             if isinstance(op, _Match):
@@ -251,6 +253,7 @@ class _Parser:
         if not self._accept(")"):
             raise BadPattern("missing closing )")
         self._depth -= 1
+        # Flags end with their group.
         self._folds, self._dot_is_all = before
         return found
 
@@ -287,6 +290,7 @@ class _Parser:
         negated = self._accept("^")
         tests: list[Test] = []
         first = True
+        # A bracket right after the opening one is a literal.
         while first or not self._accept("]"):
             first = False
             if self._accept("[:"):

@@ -143,6 +143,7 @@ class Pki:
 
     def to_nodes(self) -> ssl.SSLContext:
         """Return the TLS context of the API server as a client of nodes (mutual TLS)."""
+        # With a CA file of our own, those of the system are not trusted.
         context = ssl.create_default_context(cafile=str(self.ca_certificate))
         pair = self.kubelet_client
         context.load_cert_chain(pair.certificate, pair.key)
@@ -169,11 +170,13 @@ class Pki:
             self._make_ca()
             return
         certificate, key = self._load_ca()
+        # Only one of the two files was restored or replaced.
         if certificate.public_key() != key.public_key():
             raise errors.ConfigurationError(
                 f"{self._ca.key} does not belong to {self._ca.certificate}; "
                 f"remove {self._directory} to get new certificates"
             )
+        # The new CA has another key: all leaf certificates are replaced too, as not issued by it.
         if self._expires_soon(certificate):
             self._make_ca()
 
@@ -228,6 +231,7 @@ class Pki:
         try:
             certificate = x509.load_pem_x509_certificate(pair.certificate.read_bytes())
             key = certificate_primitives.load_key(pair.key)
+            # Fails too when the CA has been replaced since.
             certificate.verify_directly_issued_by(ca)
         except Exception:  # noqa: BLE001 - whatever is wrong with the file, a new one replaces it
             return False

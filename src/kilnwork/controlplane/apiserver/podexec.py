@@ -157,6 +157,7 @@ async def _ask(node: _Side, wanted: StreamTarget, request: asgi.Request) -> byte
     """Send the request and return the head of the response."""
     host = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
     lines = [f"{request.method} {wanted.path} HTTP/1.1".encode()]
+    # Connection is a header for one hop, so that it is set here and not passed on.
     lines += [f"Host: {host}:{wanted.port}".encode(), b"Connection: Upgrade"]
     lines += [
         b"%b: %b" % pair for pair in request.scope["headers"] if pair[0].lower() in _PASSED_ON
@@ -164,6 +165,7 @@ async def _ask(node: _Side, wanted: StreamTarget, request: asgi.Request) -> byte
     if request.method == "POST":
         lines.append(b"Content-Length: 0")
     node.writer.write(b"\r\n".join([*lines, b"", b""]))
+    # The first bytes of the streams may follow: they stay in the reader, which the tunnel reads.
     return await node.reader.readuntil(b"\r\n\r\n")
 
 
@@ -217,6 +219,7 @@ async def _tunnel(client: _Side, node: _Side) -> None:
         background.start("out", _copy(node, client)),
     }
     try:
+        # The protocols close streams by messages: a side that closes the connection has finished.
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
     finally:
         await background.stop()

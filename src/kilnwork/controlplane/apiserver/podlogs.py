@@ -43,6 +43,7 @@ class PodLogs:
 
     async def close(self) -> None:
         """Close the connections to nodes; running streams end."""
+        # One by one, as a request may add a node during the await.
         while self._nodes:
             _, node = self._nodes.popitem()
             await node.__aexit__()
@@ -112,7 +113,12 @@ def target(
         for part in ("containerLogs", metadata["namespace"], metadata["name"], container)
     )
     return f"https://{where}", http_types.ClientRequest(
-        method="GET", path=f"/{path}", query=_options(query), accept="*/*", timeout_s=None
+        # No timeout, as a log that is followed may be silent for hours.
+        method="GET",
+        path=f"/{path}",
+        query=_options(query),
+        accept="*/*",
+        timeout_s=None,
     )
 
 

@@ -64,6 +64,7 @@ def _lasting_ports() -> range:
         first_ephemeral = int(_EPHEMERAL.read_text().split()[0])
     except (OSError, ValueError, IndexError):
         return range(0)
+    # The second port of the pair must be below too.
     return range(_LOWEST_FREE_PORT, first_ephemeral - 1)
 
 
@@ -141,6 +142,8 @@ def _listening(port: int) -> set[str]:
             continue
         for line in lines:
             fields = line.split()
+            # 0A is TCP_LISTEN.
             if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                # Field 9 is the inode of the socket.
                 found.add(fields[9])
     return found

@@ -89,6 +89,7 @@ def _decode(envelope: bytes) -> meta.JsonObject:
         elif number == 2 and isinstance(value, bytes):
             raw = value
     version, kind = type_meta.get("apiVersion", ""), type_meta.get("kind", "")
+    # Registered in every group and version.
     name = kind if kind == "DeleteOptions" else f"{version}/{kind}"
     message = _tables().kinds.get(name)
     if message is None:
@@ -123,6 +124,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, _Value]]:
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
     value = 0
+    # At most ten bytes, which hold 64 bits.
     for shift in range(0, 70, 7):
         byte = data[position]
         position += 1
@@ -137,6 +139,7 @@ def _object(known: Mapping[int, _Field], data: bytes) -> meta.JsonObject:
     found: meta.JsonObject = {}
     for number, raw in _fields(data):
         field = known.get(number)
+        # Of a later version of Kubernetes: skipped, as by Go's decoder.
         if field is None:
             continue
         if field.how == "map":
@@ -165,6 +168,7 @@ def _value(type_: str, raw: _Value) -> Any:
         return bool(raw)
     if type_ == "integer":
         number = raw if isinstance(raw, int) else 0
+        # Negative numbers, even of 32 bits, are encoded in 64 bits (two's complement).
         return number - (1 << 64) if number >= 1 << 63 else number
     data = _as_bytes(raw)
     if type_ == "string":
@@ -179,6 +183,7 @@ def _value(type_: str, raw: _Value) -> Any:
 
 def _int_or_string(raw: bytes) -> int | str:
     parts = dict(_fields(raw))
+    # Field 1 is the type: 0 for an integer, 1 for a string.
     if parts.get(1, 0) == 1:
         return _as_bytes(parts.get(3, b"")).decode()
     return int(_value("integer", parts.get(2, 0)))

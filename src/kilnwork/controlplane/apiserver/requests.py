@@ -20,6 +20,7 @@ Find = Callable[[str, str, str], kinds.Resource | None]
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 """Integers that fit into 64 bits, as Go's strconv.ParseInt accepts them."""
 
+# Go skips a pair with a semicolon (net/url since 1.17).
 _BROKEN = re.compile("%(?![0-9A-Fa-f]{2})|;")
 
 _SHOWN = 40
@@ -172,6 +173,7 @@ def split(path: str, find: Find) -> RequestTarget | None:
     else:
         return None
     namespace = ""
+    # These two are subresources of the Namespace itself (namespaceSubresources in RequestInfo).
     if rest[0] == "namespaces" and len(rest) >= 3 and rest[2] not in ("status", "finalize"):
         namespace, rest = rest[1], rest[2:]
     found = find(group, version, rest[0])
@@ -180,8 +182,10 @@ def split(path: str, find: Find) -> RequestTarget | None:
     name = rest[1] if len(rest) > 1 else ""
     if name and found.namespaced and not namespace:
         raise statuses.unknown_path()
+    # As IsValidPathSegmentName of apimachinery: a name is a segment of the path.
     if name in (".", ".."):
         raise statuses.bad_request(f"Name parameter invalid: \"{name}\": may not be '{name}'")
+    # A request for a Namespace is authorized in that namespace, as in Kubernetes.
     if rest[0] == "namespaces":
         namespace = name
     return RequestTarget(found, namespace, name, "/".join(rest[2:]))

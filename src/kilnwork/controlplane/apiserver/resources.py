@@ -75,6 +75,7 @@ class ResourceHandler:
         self._request = request
         self._response = response
         self._served = parts.writer.kinds.of(request.served)
+        # A request for a Namespace has a namespace for authorization, but its key has none.
         namespace = request.namespace if request.served.namespaced else ""
         self._place = writes.WriteTarget(self._served, namespace, request.name)
         self._now = parts.writer.clock.wall()
@@ -252,6 +253,7 @@ class ResourceHandler:
             metadata_only=form.startswith("partial"),
         )
         hub = self._parts.hub
+        # Opened before the response starts, so that no change is missed between the two.
         watch = hub.open(wants)
         try:
             await self._response.start(200, asgi.JSON)
@@ -265,6 +267,7 @@ class ResourceHandler:
         if form == "table":
             include = self._request.query.text("includeObject", "Metadata")
             clock, served = self._parts.writer.clock, self._served
+            # Only the first Table of a watch has column definitions, as in the real server.
             columns = itertools.chain([True], itertools.repeat(False))
 
             def row(raw: bytes) -> bytes:
@@ -284,12 +287,14 @@ class ResourceHandler:
         return lambda raw: msgspec.json.encode(response_formats.partial(msgspec.json.decode(raw)))
 
     async def _create(self) -> None:
+        # Reads and deletions go on, and finalizers can still be removed.
         if self._served.terminating:
             raise statuses.terminating(self._place.kind, "create")
         body, oddities = await self._body()
         options = self._options(oddities)
         outcome = await self._parts.writer.create(self._place, body, options)
         if self._place.kind == resource.NAMESPACES and not options.dry_run:
+            # Before the response: the client may create Pods at once, which need the account.
             await self._parts.namespace_controller.create_defaults(
                 msgspec.json.decode(outcome.raw)["metadata"]["name"]
             )
@@ -345,6 +350,7 @@ class ResourceHandler:
         asked = await deletion.read_options(self._request, self._options())
         outcome = await self._parts.deleter.delete(self._place, asked)
         kind = self._place.kind
+        # The real registries of these two return the deleted object (ReturnDeletedObject).
         if not outcome.gone or kind in (resource.PODS, resource.SERVICE_ACCOUNTS):
             await self._send_one(outcome.raw)
             return
@@ -357,6 +363,7 @@ class ResourceHandler:
         chosen = lists.selection(request, self._served)
         store = self._parts.writer.store
         listed = options.ListOptions.parse(request.query, watch=False)
+        # With a limit only the objects of this page are deleted.
         page = lists.page(store, self._served, chosen, listed)
         targets = [
             msgspec.structs.replace(self._place, namespace=s.key.namespace, name=s.key.name)

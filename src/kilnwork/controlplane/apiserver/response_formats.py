@@ -37,6 +37,7 @@ def preferred_format(accept: str) -> ResponseFormat | None:
         shape = _SHAPES.get(facts.get("as", ""))
         if found is None or shape is None:
             continue
+        # Older versions of Table and of partial metadata are not offered.
         if shape != "object" and (facts.get("g") != "meta.k8s.io" or facts.get("v") != "v1"):
             continue
         return ResponseFormat(found, shape)

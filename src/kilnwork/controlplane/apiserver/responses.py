@@ -38,6 +38,7 @@ async def cacheable(
     """
     tag = f'"{digest or hashlib.sha512(body).hexdigest().upper()}"'.encode()
     cache = b"public, immutable" if forever else b"public"
+    # Without the default Cache-Control, which forbids what is allowed below.
     response.headers = ()
     headers = [(b"etag", tag), (b"vary", b"Accept"), (b"cache-control", cache)]
     if request.headers.get("if-none-match", "").encode() == tag:
@@ -67,6 +68,7 @@ def warnings(texts: Iterable[str]) -> asgi.Headers:
 
 
 def _quotable(text: str) -> str:
+    # A line break would end the header.
     plain = "".join(c if c.isprintable() else " " for c in text)
     return plain.replace("\\", "\\\\").replace('"', '\\"')
 

@@ -67,11 +67,13 @@ class Reviewer(msgspec.Struct, frozen=True):
             _LOCAL_ACCESS.kind: self._access,
         }
         status = reviews[kind.kind](request, spec)
+        # How Go encodes the time of an object that was never stored.
         metadata: meta.JsonObject = {"creationTimestamp": None}
         if request.namespace:
             metadata["namespace"] = request.namespace
         shown = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
         if kind != _OWN_IDENTITY:
+            # The real registry creates a new SelfSubjectRulesReview, without the spec.
             shown["spec"] = {} if kind == _OWN_RULES else spec
         return {**shown, "status": status}
 
@@ -84,6 +86,7 @@ class Reviewer(msgspec.Struct, frozen=True):
             if user is not None:
                 shown = _user_info(user)
                 return {"authenticated": True, "user": shown, "audiences": [audience]}
+        # Go omits `authenticated` when it is false, but no empty struct.
         return {"user": {}, "error": "invalid bearer token"}
 
     def _access(self, request: requests.ApiRequest, spec: meta.JsonObject) -> meta.JsonObject:
@@ -109,6 +112,7 @@ class Reviewer(msgspec.Struct, frozen=True):
 
 
 def _subject(request: requests.ApiRequest, spec: meta.JsonObject) -> authn.User:
+    # Exactly the given groups: not even system:authenticated is added.
     groups = tuple(str(g) for g in spec.get("groups") or ())
     name = str(spec.get("user") or "")
     if not name and not groups:

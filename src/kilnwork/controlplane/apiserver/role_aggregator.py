@@ -32,6 +32,7 @@ class RoleAggregator(store_controller.StoreController[str]):
 
     def _enqueue_aggregated(self) -> None:
         for stored in self._store.select(_ROLES.qualified):
+            # Cheaper than decoding; the reconcile checks that it is a field of the role.
             if b'"aggregationRule"' in stored.raw:
                 self._enqueue(stored.key.name)
 

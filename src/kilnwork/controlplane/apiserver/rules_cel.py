@@ -88,6 +88,7 @@ def _judged(
     text = rule["rule"]
     program = cel.load(text)[0]
     about_change = "oldSelf" in program.variables()
+    # A rule about a change needs an old value; any other skips what has not changed.
     if old is None if about_change else old == value:
         return None
     try:
@@ -111,6 +112,7 @@ def _message(rule: meta.JsonObject, variables: dict[str, Any]) -> str:
         made = cel.load(wanted)[0].execute(variables)
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
         return plain
+    # As documented for messageExpression: an empty or multi-line result is not used.
     return made if isinstance(made, str) and made.strip() and "\n" not in made else plain
 
 
@@ -141,6 +143,7 @@ def _cel_value(schema: Schema, value: Any) -> Any:
     if isinstance(value, list):
         items = schema.get("items")
         return [_cel_value(items if isinstance(items, dict) else {}, item) for item in value]
+    # CEL does not mix int and double, and JSON may write a double as 1.
     if schema.get("type") == "number" and type(value) is int:
         return float(value)
     if schema.get("format") == "date-time" and isinstance(value, str):

@@ -35,6 +35,7 @@ def validate(
         if found and old is not None:
             known = list(_extended(served.extension, old))
             found = [cause for cause in found if cause not in known]
+    # CEL rules presuppose an object that conforms to its schema.
     yield from found or rules_cel.validate(served, obj, old=old)
     if old is not None and served.extension is not None:
         yield from _causes(served.extension.validate_update(old, obj), obj)

@@ -34,6 +34,7 @@ def default_secret(secret: meta.JsonObject) -> None:
     if texts:
         data = secret.get("data") or {}
         encoded = {k: base64.b64encode(v.encode()).decode() for k, v in texts.items()}
+        # stringData takes precedence over data.
         secret["data"] = {**data, **encoded}
 
 
@@ -100,6 +101,7 @@ def validate_lease(lease: meta.JsonObject) -> Iterator[causes.Cause]:
 def _locked(
     old: meta.JsonObject, new: meta.JsonObject, *, fields: tuple[str, ...]
 ) -> Iterator[causes.Cause]:
+    # Only the data is locked; metadata may still change.
     if not old.get("immutable"):
         return
     if not new.get("immutable"):

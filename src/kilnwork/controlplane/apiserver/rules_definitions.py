@@ -111,6 +111,7 @@ def _schema_of(version: Mapping[str, Any], field: str, *, alone: bool) -> Iterat
     if schema is None:
         yield causes.required(f"{field}.schema.openAPIV3Schema", "schemas are required")
         return
+    # The real server validates its internal version, in which a single schema is moved there.
     path = "spec.validation.openAPIV3Schema" if alone else f"{field}.schema.openAPIV3Schema"
     yield from _structural(schema, path)
     if not schema.get("type"):
@@ -191,6 +192,7 @@ def _names(wanted: Mapping[str, Any]) -> Iterator[causes.Cause]:
     for name, judged in (
         ("plural", wanted.get("plural", "")),
         ("singular", wanted.get("singular", "")),
+        # Kinds have capitals: their lower-case form must be a label.
         ("kind", str(wanted.get("kind", "")).lower()),
         ("listKind", str(wanted.get("listKind", "")).lower()),
     ):

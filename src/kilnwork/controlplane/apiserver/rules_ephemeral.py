@@ -39,6 +39,7 @@ def validate(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[causes.Caus
     before, seen = _by_name(old), set(others)
     for position, container in enumerate(_listed(new)):
         field, name = f"{_FIELD}[{position}]", container.get("name")
+        # By identity: `decoding` keeps unchanged items as the same objects.
         known = container is before.get(name or "")
         if not known:
             yield from rules_pods.container_causes(container, field, volumes)
@@ -65,6 +66,7 @@ def _restrictions(
         yield causes.not_found(f"{field}.targetContainerName", target)
     for name in _NOT_ALLOWED:
         value = container.get(name)
+        # Empty resources are filled in as a default.
         if value is not None and not (name == "resources" and value == {}):
             yield causes.forbidden(f"{field}.{name}", _TEXT)
     for position, mount in enumerate(container.get("volumeMounts") or ()):

@@ -39,6 +39,7 @@ def validate(kind: resource.Resource, obj: meta.JsonObject) -> Iterator[causes.C
     metadata = obj.get("metadata") or {}
     problem_of = _NAME_RULES.get(kind.kind, names.subdomain_problem)
     prefix = metadata.get("generateName")
+    # As maskTrailingDash: a dash may be the last character, since a suffix follows.
     if prefix and (problem := problem_of(f"{prefix.rstrip('-')}a")):
         yield causes.invalid("metadata.generateName", prefix, problem)
     name = metadata.get("name")
@@ -77,6 +78,7 @@ def _texts(metadata: meta.JsonObject) -> Iterator[causes.Cause]:
             yield causes.invalid("metadata.labels", value, problem)
     size = 0
     for key, value in (metadata.get("annotations") or {}).items():
+        # Unlike keys of labels, those of annotations may have capitals in the prefix.
         if problem := names.qualified_problem(key.lower()):
             yield causes.invalid("metadata.annotations", key, problem)
         size += len(key.encode()) + len(value.encode())

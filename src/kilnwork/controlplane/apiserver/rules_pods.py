@@ -46,6 +46,7 @@ def default(pod: meta.JsonObject) -> None:
     if spec.get("securityContext") is None:
         spec["securityContext"] = {}
     if spec.get("serviceAccountName"):
+        # A deprecated alias, which the conversion of core/v1 keeps equal.
         spec["serviceAccount"] = spec["serviceAccountName"]
     for group in ("initContainers", "containers", "ephemeralContainers"):
         for container in spec.get(group) or ():
@@ -74,6 +75,7 @@ def use_service_account(pod: meta.JsonObject, reader: lookup.Lookup) -> None:
         )
     spec["serviceAccountName"] = spec["serviceAccount"] = name
     if spec.get("automountServiceAccountToken") is None:
+        # The node reads only the Pod, so that the setting of the account is copied into it.
         automount = account.get("automountServiceAccountToken")
         if automount is not None:
             spec["automountServiceAccountToken"] = automount
@@ -138,7 +140,9 @@ def validate_update(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[caus
         if len(old["spec"].get(group) or ()) != len(new["spec"].get(group) or ()):
             text = "pod updates may not add or remove containers"
             yield causes.forbidden(f"spec.{group}", text)
+            # As in ValidatePodUpdate: nothing else is compared then.
             return
+    # A gated Pod is not scheduled yet, so that its placement may be narrowed (KEP-3838).
     gated = bool(old["spec"].get("schedulingGates"))
     if _fixed(old["spec"], gated=gated) != _fixed(new["spec"], gated=gated):
         yield causes.forbidden("spec", _UPDATE_TEXT)
@@ -167,6 +171,7 @@ def default_container(container: meta.JsonObject) -> None:
     if container.get("resources") is None:
         container["resources"] = {}
     image = container.get("image") or ""
+    # A colon before the last slash belongs to the port of the registry.
     tag = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
     floating = "@" not in image and tag in ("", "latest")
     _fill(container, "imagePullPolicy", "Always" if floating else "IfNotPresent")
@@ -337,6 +342,7 @@ def _affinity_changes(
     old: list[meta.JsonObject], new: list[meta.JsonObject]
 ) -> Iterator[causes.Cause]:
     field = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+    # A Pod without any terms may get any.
     if not old:
         return
     if len(old) != len(new):
@@ -358,6 +364,7 @@ _PLACEMENT = ("affinity", "nodeSelector")
 def _fixed(spec: meta.JsonObject, *, gated: bool) -> meta.JsonObject:
     """Return the spec without the fields that may change."""
     left_out = (*_CHANGEABLE, *_PLACEMENT) if gated else _CHANGEABLE
+    # An absent field and an empty one are the same in Go.
     kept = {k: v for k, v in spec.items() if k not in left_out and v not in (None, [], "")}
     for group in ("containers", "initContainers"):
         if kept.get(group):

@@ -24,6 +24,7 @@ def default_role_binding(binding: meta.JsonObject) -> None:
         role["apiGroup"] = _GROUP
     for subject in binding.get("subjects") or ():
         if subject.get("kind") in ("User", "Group") and not subject.get("apiGroup"):
+            # Service accounts are in the core group, whose name is empty.
             subject["apiGroup"] = _GROUP
 
 
@@ -121,6 +122,7 @@ def guard_role_binding(
     if user.is_admin:
         return
     namespace, role = binding["metadata"].get("namespace", ""), binding.get("roleRef") or {}
+    # After the check above: an admin may bind a role that does not exist yet.
     rules = authorizer.role_rules(namespace, role)
     kind = resource.ROLE_BINDINGS if namespace else resource.CLUSTER_ROLE_BINDINGS
     if rules is None:
@@ -150,6 +152,7 @@ def _guard(
     if not missing:
         return
     what = {"kind": "Role" if namespace else "ClusterRole", "name": metadata.get("name", "")}
+    # `escalate` is a permission for the role itself, `bind` for the role that is referred to.
     if verb == "bind":
         what = obj["roleRef"]
     special = authz.Attributes(

@@ -58,6 +58,7 @@ async def _admit(
     reader: lookup.Lookup,
 ) -> None:
     read = admission.read(served, body, field_validation="Strict")
+    # The controller chooses the name later: any valid one will do.
     metadata = {**read.obj["metadata"], "name": "sample", "namespace": target.namespace}
     asked = admission.AdmissionRequest(
         operation="create",

@@ -80,6 +80,7 @@ async def change(
         path = _paths(target.served).spec
         if not replicas and _at(obj, path) is None:
             raise statuses.bad_request(f'the spec replicas field "{path}" cannot be empty')
+        # Checked here: what is written below is the stored object with its own resourceVersion.
         version = (scale.get("metadata") or {}).get("resourceVersion")
         if version and version != obj["metadata"]["resourceVersion"]:
             raise statuses.conflict(target.kind, target.name)
@@ -88,6 +89,7 @@ async def change(
             raise statuses.invalid(target.kind, target.name, [cause])
         return _with(obj, path.strip(".").split("."), replicas)
 
+    # On the main path, so that the rules of the spec apply to the replicas.
     outcome = await writer.change(target, scaled, options)
     return msgspec.json.encode(scale_of(target.served, msgspec.json.decode(outcome.raw)))
 

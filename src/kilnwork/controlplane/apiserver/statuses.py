@@ -180,6 +180,7 @@ def unmet(what: resource.Resource, name: str, why: str) -> StatusError:
 def invalid(what: resource.Resource, name: str, causes: Sequence[Cause]) -> StatusError:
     """Return a 422 that lists all rules of its kind that the object breaks."""
     kind = f"{what.kind}.{what.group}" if what.group else what.kind
+    # As ErrorList.ToAggregate: the message names equal problems once, the causes all of them.
     texts = list(dict.fromkeys(str(cause) for cause in causes))
     listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     details: dict[str, Any] = {"name": name} if name else {}
@@ -211,6 +212,7 @@ def version_required(what: resource.Resource, name: str) -> StatusError:
 
 def unpatchable(made: Mapping[str, Any], why: str) -> StatusError:
     """Return a 422: the patched object cannot be decoded as its kind."""
+    # Encoded twice: Go shows the JSON as a quoted string.
     shown = msgspec.json.encode(msgspec.json.encode(made).decode()).decode()
     cause = Cause("patch", "FieldValueInvalid", f"Invalid value: {shown}: {why}")
     return StatusError(

@@ -58,10 +58,12 @@ def merge(target: Any, patch: Any) -> Any:
     for name, value in patch.items():
         if name.startswith("$"):
             directives.append(name)
+        # Most values: they need no call of `merge`.
         elif type(value) is str or type(value) is bool:
             merged[name] = value
         else:
             _merge_field(merged, name, value)
+    # After the fields, as an order also covers the elements that the patch adds.
     for name in directives:
         if name.startswith(_DELETE_FROM):
             _take_out(merged, name.removeprefix(_DELETE_FROM), _listed(patch, name))
@@ -104,6 +106,7 @@ def _merge_objects(known: Any, patch: list[Any], *, key: str, field: str) -> lis
         if item.get(_PATCH) == "delete":
             merged = [old for old in merged if _name(old, key) != wanted]
         elif position is None:
+            # Merged into nothing, so that directives within the item are not stored.
             merged.append(merge({}, item))
         else:
             merged[position] = merge(merged[position], item)

@@ -115,6 +115,7 @@ def _shape(schema: Schema, value: Any, path: str, unknown: _Unknown) -> Any:
         if items is None:
             return value
         return [_shape(items, v, f"{path}[{i}]", unknown) for i, v in enumerate(value)]
+    # 1.0 is a valid integer in JSON Schema and is stored as 1.
     if schema.get("type") == "integer" and isinstance(value, float) and value.is_integer():
         return int(value)
     return value
@@ -130,6 +131,7 @@ def _shape_object(
         below = f"{path}.{key}" if path else key
         known = properties.get(key, others)
         if known is not None:
+            # Dropped before defaults are filled in (CRD documentation, "Defaulting and Nullable").
             if item is None and key in properties and not known.get("nullable"):
                 continue
             result[key] = item if isinstance(item, str) else _shape(known, item, below, unknown)
@@ -232,6 +234,7 @@ class _Validator:
                 self.found.append(causes.required(f"{path}.{name}" if path else name))
         for key, item in value.items():
             known, before = properties.get(key, others), old.get(key)
+            # There is only one None in Python, so that its identity says nothing.
             if known is not None and (item is None or item is not before):
                 self.check(known, item, f"{path}.{key}" if path else key, old=before)
 
@@ -257,6 +260,7 @@ class _Validator:
         """Check that the items of a list of type set differ."""
         seen = set[bytes]()
         for position, item in enumerate(value):
+            # As text, since items may be dicts, and 1 differs from true.
             frozen = _in_order(item)
             if frozen in seen:
                 self.found.append(causes.duplicate(f"{path}[{position}]", item))
@@ -288,6 +292,7 @@ class _Validator:
 
     def _number(self, schema: Schema, value: float, path: str) -> None:
         if isinstance(value, int) and not _INT64_MIN <= value <= _INT64_MAX:
+            # The number itself is not shown: it may have millions of digits.
             text = f"{path} in body must fit into 64 bits"
             self.found.append(causes.invalid(path, f"a number of {value.bit_length()} bits", text))
             return

@@ -61,9 +61,11 @@ async def bind(
         if spec.get("nodeName"):
             why = f'pod {target.name} is already assigned to node "{spec["nodeName"]}"'
             raise statuses.conflict(_BINDINGS, target.name, why)
+        # The decision was made for a Pod of this name that is gone.
         if uid and uid != found["uid"]:
             raise statuses.conflict(target.kind, target.name, "the Pod is another by that name")
         status = pod.get("status") or {}
+        # The binder may have reported earlier that the Pod fits nowhere.
         conditions = [c for c in status.get("conditions") or () if c["type"] != "PodScheduled"]
         scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}
         status = {**status, "conditions": [*conditions, scheduled]}

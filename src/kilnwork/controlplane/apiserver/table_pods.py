@@ -84,8 +84,10 @@ class _Reading:
         return False
 
     def _read_containers(self) -> None:
+        # Restarts of init containers are shown only until these have finished.
         self._counted = [c for c in self._counted if self._is_sidecar(c)]
         running = False
+        # Backwards as in printPod: the word of the first container is the one that stays.
         for container in reversed(self._status.get("containerStatuses") or []):
             self._counted.append(container)
             state = container.get("state") or {}
@@ -96,6 +98,7 @@ class _Reading:
             elif container.get("ready") and state.get("running") is not None:
                 running = True
                 self.ready += 1
+        # Some containers have completed while others still run.
         if self._word == "Completed" and running:
             self._word = "Running" if _is_true(self._status, "Ready") else "NotReady"
 

@@ -87,6 +87,7 @@ def _cells(served: builtin.ServedResource, obj: meta.JsonObject, now: float) -> 
         return [name, *(_custom_cell(c, obj, now) for c in served.columns[1:])]
     try:
         return _built_in_cells(served, obj, now)
+    # One malformed status must not make the whole list fail.
     except (AttributeError, KeyError, TypeError, ValueError):
         return [name, *(None for _ in served.columns[1:])]
 
@@ -164,6 +165,7 @@ def _node(obj: meta.JsonObject, now: float) -> list[Any]:
     prefix = "node-role.kubernetes.io/"
     labels = obj["metadata"].get("labels") or {}
     roles = {key.removeprefix(prefix) for key in labels if key.startswith(prefix)}
+    # The older form of the label.
     roles.add(labels.get("kubernetes.io/role", ""))
     info = status.get("nodeInfo") or {}
     addresses = {a.get("type"): a.get("address") for a in status.get("addresses") or ()}
@@ -202,6 +204,7 @@ def _lease(obj: meta.JsonObject, now: float) -> list[Any]:
 
 
 def _role(obj: meta.JsonObject, _now: float) -> list[Any]:
+    # These kinds show the timestamp itself and not an age, as in Kubernetes.
     return [obj["metadata"].get("creationTimestamp")]
 
 

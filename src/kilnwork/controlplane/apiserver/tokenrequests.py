@@ -81,6 +81,7 @@ def issue_token(
     found = {
         "name": name,
         "namespace": namespace,
+        # Nothing is stored: this is the time at which the token was issued.
         "creationTimestamp": clock.rfc3339(minted.expires - seconds),
     }
     return _document(found, written, minted)

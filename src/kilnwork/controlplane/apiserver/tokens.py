@@ -119,6 +119,7 @@ class TokenIssuer:
             claims = jwt.decode(
                 token,
                 self._public,
+                # Fixed: a token must not choose `none`, or an HMAC with the public key.
                 algorithms=[_ALGORITHM],
                 issuer=ISSUER,
                 audience=audience,
@@ -184,4 +185,5 @@ def _key_id(public: ec.EllipticCurvePublicKey) -> str:
     der = public.public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
+    # Derived from the key, so that it stays the same after a restart.
     return hashlib.sha256(der).hexdigest()[:32]

@@ -158,6 +158,7 @@ def _elements(type_: FieldType, items: list[Any]) -> Iterator[tuple[str, Any]]:
             yield field_sets.name_element(key, name), item
             continue
         if type_.merging is Merging.KEYED and isinstance(item, dict):
+            # A port without a protocol is the same item as the port with TCP.
             keys = {name: item.get(name, type_.defaults.get(name)) for name in type_.keys}
             keys = {name: value for name, value in keys.items() if value is not None}
             yield field_sets.key_element(keys), item
@@ -174,6 +175,7 @@ def _collected(type_: FieldType, value: Any) -> field_sets.Set:
     if isinstance(value, dict) and type_.merging is not Merging.ATOMIC:
         for name, item in value.items():
             below = _collected(type_.below(name) or field_types.ANY, item)
+            # An empty map has no fields to own, so that it is owned itself.
             is_leaf = item in (None, {}) or not _goes_on(type_.below(name), item)
             if is_leaf:
                 found[f"f:{name}"] = {}
@@ -276,6 +278,7 @@ def _compare(type_: FieldType, old: Any, new: Any, found: Comparison, element: s
     inside = Comparison({}, {}, {})
     compare_inside = _compare_maps if kind is dict else _compare_lists
     compare_inside(type_, old, new, inside)
+    # Only if not empty: an empty set here would mean the field itself.
     if inside.added:
         found.added[element] = inside.added
     if inside.modified:

@@ -75,6 +75,7 @@ class SharedChange:
         """Return the line of the stream: the same bytes for every watch that does not convert
         it.
         """
+        # One encoding for each action: DELETED is the deletion, or the last selected state.
         found = self._lines.get(action)
         if found is None:
             found = self._lines[action] = line(action, raw)
@@ -162,6 +163,7 @@ class WatchStream:
         if now:
             return objects.Action.MODIFIED if was else objects.Action.ADDED, change.raw
         if was and change.previous is not None:
+            # As in the real watch cache: the previous object with this resourceVersion.
             return objects.Action.DELETED, objects.last_state(change.previous, change.sequence)
         return None
 
@@ -236,6 +238,7 @@ class WatchStream:
         self._queued_bytes += len(queued.raw if isinstance(queued, _Unformed) else queued)
         if self._queued_bytes > MAX_QUEUED_BYTES:
             log.warning("watch ended, its client is too slow", extra=self._log_fields())
+            # At once and not when its client reads again: the queue is what takes the memory.
             self._clear()
             self._ended = True
         self._wake.set()

@@ -49,6 +49,8 @@ def parse_request(
     """Parse a watch request. Raises 400 or 422 for invalid options."""
     found = options.ListOptions.parse(request.query, watch=True)
     version = lists.sequence_number(found.version)
+    # resourceVersion unset or "0" begins with synthetic ADDED events, unless sendInitialEvents is
+    # false (API concepts, semantics for watch).
     everything = found.initial_events or (found.initial_events is None and not version)
     return watch_stream.WatchRequest(
         served=served,
@@ -137,6 +139,7 @@ class WatchHub:
                 if lines is None:
                     break
                 if not lines and watch.wants.bookmarks:
+                    # The queue is empty: the client has received all changes that were offered.
                     lines = _bookmark(watch.wants, self._offered)
                 if lines:
                     await response.write(lines)
@@ -157,8 +160,10 @@ class WatchHub:
             return iter(())
         if wants.start is None:
             lists.check_reached(self._store, wants.not_older)
+            # A list: the lines are generated later, when commits have changed the store.
             there = list(self._store.select(qualified, wants.chosen.namespace))
             return _initial_events(watch, there, self._store.sequence)
+        # A watch that waits for this number would miss all changes up to it.
         if wants.start > self._store.sequence:
             raise errors.TooOld(
                 f"resource version {wants.start} is newer than the newest one, "

@@ -205,6 +205,7 @@ def assemble(
 
 def prepare_new(target: writes.WriteTarget, new: meta.JsonObject) -> meta.JsonObject:
     """Drop the status of a new object if it has a status subresource; a Node keeps its own."""
+    # A kubelet registers its Node with a status, which the real strategy keeps.
     if target.kind == resource.NODES:
         return new
     if target.served.status_subresource:
@@ -213,6 +214,7 @@ def prepare_new(target: writes.WriteTarget, new: meta.JsonObject) -> meta.JsonOb
         new["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
     if target.kind == resource.NAMESPACES:
         given = (new.get("spec") or {}).get("finalizers") or []
+        # The namespace controller removes this finalizer when the namespace is empty.
         new["spec"] = {"finalizers": [*given, *{"kubernetes"}.difference(given)]}
         new["status"] = {"phase": "Active"}
     return new
@@ -221,6 +223,7 @@ def prepare_new(target: writes.WriteTarget, new: meta.JsonObject) -> meta.JsonOb
 def sent_names(kind: resource.Resource, sent: meta.JsonObject) -> frozenset[str]:
     """Return the fields of a Pod's spec that the client sent."""
     names = frozenset((sent.get("spec") or {}) if kind == resource.PODS else ())
+    # Defaults copy one to the other, so that the client owns both.
     return names | {"serviceAccount"} if "serviceAccountName" in names else names
 
 
@@ -323,6 +326,7 @@ def count_generation(
     """Increment the object generation with every change outside metadata and status."""
     if not is_counted(target.served):
         return
+    # Without the subresource, the status is a field like any other.
     apart = ("metadata", "status") if target.served.status_subresource else ("metadata",)
     before = {k: v for k, v in old.items() if k not in apart}
     after = {k: v for k, v in new.items() if k not in apart}

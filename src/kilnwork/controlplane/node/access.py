@@ -75,6 +75,7 @@ class NodeAccess:
             return None
         verb = _VERBS.get(request.method, "")
         subresources = _SUBRESOURCES.get(request.segments[0], ("proxy",))
+        # The finer permission comes first; nodes/proxy still covers it (KEP-2862).
         for subresource in subresources:
             try:
                 if await self._reviewer.allows(user, verb, subresource):

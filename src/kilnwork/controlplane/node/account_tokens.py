@@ -36,6 +36,7 @@ class AccountTokens:
 
         Raises `InputsNotReady` if there is no such account.
         """
+        # Bound to the Pod, so that the token ends with it (KEP-1205).
         bound = {"apiVersion": "v1", "kind": "Pod"}
         bound |= {"name": pod.metadata.name, "uid": pod.metadata.uid}
         spec = {"expirationSeconds": want.seconds, "boundObjectRef": bound}
@@ -51,5 +52,6 @@ class AccountTokens:
             )
         except (kube_errors.NotFound, kube_errors.Forbidden) as error:
             raise errors.InputsNotReady(f"failed to fetch token: {error}") from error
+        # The server may grant another lifetime than the requested one.
         life_s = response.get("spec", {}).get("expirationSeconds") or want.seconds
         return response["status"]["token"], float(life_s) * RENEW_AT

@@ -38,11 +38,13 @@ class _Listener:
     def copy_output(self, stream: str, piece: bytes) -> None:
         """Copy a piece of output. Disconnect the client if its pipe cannot take all of it."""
         try:
+            # Closed, but still listed until the shim sees the shutdown of the socket.
             taken = os.write(self._outputs[stream], piece) if self._outputs else len(piece)
         except BlockingIOError:
             taken = 0
         except OSError:
             taken = -1
+        # Also after a partial write: what follows would leave a gap in the output.
         if taken != len(piece):
             if taken >= 0:
                 self.client.send({"event": "slow"})

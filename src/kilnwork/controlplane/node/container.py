@@ -107,6 +107,7 @@ class RecordDirectory:
         path = self._path(record.id)
         temporary = path.with_suffix(".new")
         temporary.write_text(json.dumps(record._asdict()))
+        # Atomic: a shim that is killed here leaves the old record or the new one.
         temporary.replace(path)
 
     def forget(self, container: str) -> None:
@@ -203,6 +204,7 @@ class ShimContainer:
             self._end(START_ERROR, reason="StartError", message=text)
             return
         self._process_context = (order.env, order.cwd)
+        # Not reaped yet, so that it is found even if it has ended already.
         self._root = processes.identify(pid)
         self.record = self.record._replace(
             pid=pid,
@@ -222,12 +224,14 @@ class ShimContainer:
                 stdout=ends[1],
                 stderr=ends[2],
                 cwd=order.cwd,
+                # The marker last: a Pod must not replace it.
                 env={**env, MARKER: order.id},
                 start_new_session=True,
                 preexec_fn=before_exec(  # noqa: PLW1509 - one thread
                     privileges.Privileges(order.no_new_privileges, tuple(order.dropped)),
                     tty=order.tty,
                 ),
+                # The shim's own umask is 077.
                 umask=0o022,
             )
         finally:
@@ -257,8 +261,10 @@ class ShimContainer:
     def adopt(self) -> None:
         """Take over a container of an earlier shim: its end will be seen, but not its exit code."""
         root = processes.ProcessId(self.record.pid, self.record.started)
+        # By pid and start time: the pid alone may belong to another process by now.
         if self.record.boot == self._boot and root.alive():
             self._root = root
+            # Not a child of this shim, so that no SIGCHLD reports its end: it is polled.
             self._again_at = self._now.monotonic() + _ADOPTED_LOOK_S
         else:
             self._on_root_gone()
@@ -280,6 +286,7 @@ class ShimContainer:
         self._kill_at = at if self._kill_at is None else min(at, self._kill_at)
         if first and grace_s > 0 and self._root.alive():
             with contextlib.suppress(ProcessLookupError):
+                # It has started a session, so that its process group has its pid.
                 os.killpg(self._root.pid, signal.SIGTERM)
 
     def exited(self, status: int) -> None:
@@ -317,7 +324,9 @@ class ShimContainer:
         if self._root is not None:
             self._step_running(now)
         elif self._drain_until is None:
+            # `alone` says nothing about an adopted container, which is not below this shim.
             if clear or (alone and not self._adopted) or self._kill(None):
+                # The pipes may hold more; another process may keep them open, hence a limit.
                 self._drain_until = now if not self.pipes else now + _DRAIN_S
                 self._again_at = None
             else:
@@ -342,7 +351,9 @@ class ShimContainer:
             root,
             marker=self.marker,
             rounds=4,
+            # Only processes that started later can belong to it.
             since=self.record.started if known else 0,
+            # The number of a session is not reused as long as it has members.
             session=self.record.pid if known and root is None else None,
         )
 
@@ -404,6 +415,7 @@ def explain_failure(argv: list[str], env: Mapping[str, str], cwd: str, *, error:
     program = argv[0] if argv else ""
     if not isinstance(error, OSError):
         return f'exec: "{program}": {error}'
+    # subprocess names the directory when chdir has failed.
     if error.filename == cwd and not os.path.isdir(cwd):  # noqa: PTH112 - a str
         return f'working directory "{cwd}" is not a directory on this node'
     if error.errno == errno.ENOENT and "/" not in program:

@@ -223,6 +223,7 @@ def _environment(
     for source in container.env_from or ():
         env.update(_whole_object(source, found))
     context = _Context(pod, container, found, facts)
+    # After envFrom, over which env takes precedence.
     for variable in container.env or ():
         value = _value(variable, context, env)
         if value is not None and _usable(variable.name):
@@ -261,6 +262,7 @@ def _value(variable: pods.EnvVar, context: _Context, env: Mapping[str, str]) -> 
     """Return the value of a variable, or None for an optional one whose source does not exist."""
     source = variable.value_from
     if source is None:
+        # Only what is defined before this variable can be referred to.
         return expand(variable.value or "", env)
     if source.field_ref is not None:
         return downward_fields.field(source.field_ref.field_path, context.pod, context.facts)
@@ -313,6 +315,7 @@ def _links(
             host=host.path if host is not None else "",
         )
     account = ACCOUNT_PATH.lstrip("/")
+    # The mount that the ServiceAccount admission plugin would have added.
     if account not in mounts and uses_account(pod, mounts_accounts=implicit):
         mounts[account] = MountLink(account, "")
     yield from (mounts[path] for path in sorted(mounts))

@@ -96,6 +96,7 @@ class FilePreparer(NamedTuple):
         for volume in pod.spec.volumes or ():
             if (host := volume_sources.host_path(volume)) is not None:
                 volumes.check_host(str(volume["name"]), host)
+        # Last, so that a failure above is repeated.
         known.renew_at = self.now.monotonic() + soonest_s
 
     def renews(self, pod: pods.Pod) -> bool:
@@ -121,6 +122,7 @@ class FilePreparer(NamedTuple):
     ) -> meta.JsonObject | None:
         try:
             return await self.kube.get(_RESOURCES[kind], name, namespace)
+        # No object can have a name that is invalid.
         except (kube_errors.NotFound, kube_errors.Invalid):
             return None
         except kube_errors.Forbidden as error:  # the Node authorizer sees a new Pod with a delay

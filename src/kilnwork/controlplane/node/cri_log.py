@@ -64,6 +64,7 @@ class LogWriter:
                 self._append(stream, [(b"F", rest)])
         self._rest.clear()
         if self._lost:
+            # This notice may use half of the reserved space.
             self._append("stderr", [], share=0.5)
         self._shut()
 
@@ -80,6 +81,7 @@ class LogWriter:
             self._put(text, share)
             self._lost = False
         except OSError as error:
+            # After other errors there is nothing to write a notice into.
             self._lost |= error.errno in (errno.ENOSPC, errno.EDQUOT)
             self._shut()
 

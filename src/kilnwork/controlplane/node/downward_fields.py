@@ -72,5 +72,6 @@ def resource(
         amount = limits.get(name) or facts.capacity.get(name, "0")
     else:
         amount = requests.get(name) or limits.get(name) or "0"
+    # A divisor of 0 counts as unset.
     divisor = quantities.amount(reference.divisor) or decimal.Decimal(1)
     return str(math.ceil(quantities.amount(amount) / divisor))

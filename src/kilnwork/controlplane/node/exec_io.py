@@ -25,6 +25,7 @@ class _End:
 
     def close(self) -> None:
         if self._descriptor >= 0:
+            # Before the close: the number may be reused at once, while the loop still watches it.
             self._stop()
             os.close(self._descriptor)
             self._descriptor = -1
@@ -85,6 +86,7 @@ class ProcessInput(_End):
 
     def resize(self, *, width: int, height: int) -> None:
         """Set the size of a terminal in characters; the process in it gets SIGWINCH."""
+        # Rows come before columns in struct winsize (ioctl_tty(2)).
         size = struct.pack("HHHH", height & 0xFFFF, width & 0xFFFF, 0, 0)
         with contextlib.suppress(OSError):
             fcntl.ioctl(self._descriptor, termios.TIOCSWINSZ, size)

@@ -125,6 +125,7 @@ async def _send(shim: Path, line: bytes, descriptors: Sequence[int]) -> socket.s
     try:
         connection.setblocking(False)
         await loop.sock_connect(connection, str(shim))
+        # The descriptors go with the first byte, even if only a part of the line is sent.
         sent = socket.send_fds(connection, [line], list(descriptors))
         if sent < len(line):  # not an empty sendall: the shim may have replied and closed by now
             await loop.sock_sendall(connection, line[sent:])
@@ -193,6 +194,7 @@ async def _join(shim: Path, line: bytes, outputs: Sequence[int]) -> Attachment:
 async def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """Return the first response, which fits into one message, and the descriptors sent with it."""
     loop = asyncio.get_running_loop()
+    # Not a StreamReader: it would read the bytes and lose the descriptors that come with them.
     readable = asyncio.Event()
     loop.add_reader(connection, readable.set)
     try:
@@ -238,5 +240,6 @@ async def run(
 async def _first(output: exec_io.ProcessOutput) -> bytes:
     kept = bytearray()
     while piece := await output.read():
+        # Read on beyond the limit: a full pipe would make the command wait.
         kept += piece[: OUTPUT - len(kept)]
     return bytes(kept)

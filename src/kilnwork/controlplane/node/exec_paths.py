@@ -137,6 +137,7 @@ def _connect(
 ) -> stream_connection.StreamConnection:
     """Take the connection over from HTTP, send the response head, and start the stream protocol."""
     taken = hijack()
+    # Past the HTTP server: the connection speaks another protocol from here on.
     taken.transport.write(agreed.head)
     connection = stream_connection.StreamConnection(agreed.codec, on_open=take)
     taken.hand_over(connection)
@@ -155,10 +156,12 @@ class _StreamRequest:
         self.refusal: asgi.Refusal | None = None
         self.what, names = parts[0], parts[1:]
         self.container = names.pop() if self.what != "portForward" and names else ""
+        # The kubelet also accepts /exec/NAMESPACE/POD/UID/CONTAINER.
         self.uid = names.pop() if len(names) == 3 else ""
         self.argv = query.get("command", [])
         self.tty = query.get("tty") == ["1"]
         self.streams = [kind for word, kind in _ASKED.items() if query.get(word) == ["1"]]
+        # A terminal has one output; the kubelet drops stderr too (NewOptions of remotecommand).
         if self.tty and streams.STDERR in self.streams:
             self.streams.remove(streams.STDERR)
         self.ports: list[int] = []

@@ -47,7 +47,11 @@ class ExecConnection:
         """Read what has arrived. Return False when the other side has closed or sends too much."""
         try:
             piece, descriptors, _, _ = socket.recv_fds(
-                self.connection, _RECEIVE, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
+                # As Python opens all descriptors: programs do not inherit them (PEP 446).
+                self.connection,
+                _RECEIVE,
+                DESCRIPTORS,
+                socket.MSG_CMSG_CLOEXEC,
             )
         except BlockingIOError:
             return True
@@ -123,11 +127,13 @@ class Execs:
         client = self._running.pop(pid, None)
         if client is not None:
             code = os.waitstatus_to_exitcode(status)
+            # A signal is reported as a shell does it: 128 plus its number.
             client.send({"event": "ended", "code": code if code >= 0 else 128 - code})
         return client
 
     def disconnected(self, client: ExecConnection) -> None:
         """Send the hangup signal to the process of a client that has disconnected."""
+        # It is not reaped while it is in _running, so that no other process can have its pid.
         if self._running.pop(client.pid, None) is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(client.pid, client.hangup)
@@ -157,6 +163,7 @@ def _execute(
         stderr=descriptors[2],
         cwd=cwd,
         env={**env, containers.MARKER: held.record.id},
+        # Also a process group of its own, which `disconnected` signals as a whole.
         start_new_session=True,
         preexec_fn=prepare,  # noqa: PLW1509 - one thread
         umask=0o022,

@@ -147,6 +147,7 @@ async def execute(
         except errors.NodeError as error:
             return exec_statuses.failed(f"error executing command in container: {error}")
         finally:
+            # As long as we hold a write end, the output has no end.
             own.close_child_ends()
         if process is None:
             return None
@@ -189,6 +190,7 @@ async def _unless_disconnected(session: ExecSession, work: Coroutine[Any, Any, T
 
     async def watch() -> None:
         await session.connection.gone.wait()
+        # A timeout can be distinguished from a cancellation of this coroutine itself.
         patience.reschedule(asyncio.get_running_loop().time())
 
     try:
@@ -215,6 +217,7 @@ async def _copy_streams(
         for kind, output in own.outputs.items()
     ]
     ending = background.start("end", end)
+    # Output may arrive after the end of the process: wait for both.
     finished = background.start("finished", asyncio.wait([ending, *outputs]))
     gone = background.start("gone", session.connection.gone.wait())
     try:
@@ -272,6 +275,7 @@ async def follow_size(stream: stream_connection.Stream, terminal: exec_io.Proces
             try:
                 size, at = decoder.raw_decode(rest)
                 terminal.resize(width=int(size["Width"]), height=int(size["Height"]))
+            # Perhaps incomplete: it is kept for the next piece.
             except (ValueError, KeyError, TypeError):
                 break
             rest = rest[at:].lstrip()

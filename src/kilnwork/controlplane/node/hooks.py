@@ -58,6 +58,7 @@ class Hooks(NamedTuple):
                     _, message = await self.probers.http(container, handler.http_get)
                     return message
                 if handler.sleep is not None:
+                    # Within the limit above: a preStop never outlasts the grace period (KEP-3960).
                     await asyncio.sleep(handler.sleep.seconds)
         except TimeoutError:
             return f"it did not end within {limit_s:g} s"

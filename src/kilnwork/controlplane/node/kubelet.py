@@ -51,6 +51,7 @@ class KubeletApp:
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         request, response = asgi.Request(scope, receive), asgi.Response(send)
         parts = request.segments
+        # For every path, so that nothing is revealed to a client without a credential.
         if (refusal := await self._allowed.refusal(request)) is not None:
             await _refuse(response, refusal)
         elif parts == ["healthz"]:
@@ -83,6 +84,7 @@ class KubeletApp:
 
         try:
             reading = log_reader.read(found.path, options, more=more)
+            # Closes the file at once, also when the client has disconnected.
             async with contextlib.aclosing(reading):
                 async for piece in reading:
                     await response.write(piece)
@@ -104,6 +106,7 @@ async def _send(response: asgi.Response, status: int, text: str) -> None:
 
 def parse_flag(text: str | None) -> bool:
     """Return a boolean of a query: absent, 0 and false are False, everything else is True."""
+    # As apimachinery converts booleans of a query (Convert_Slice_string_To_bool).
     return text is not None and text.lower() not in ("0", "false")
 
 

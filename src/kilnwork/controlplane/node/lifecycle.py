@@ -153,8 +153,10 @@ def _ephemeral_starts(pod: pods.Pod, views: Views, now: DecisionTime) -> list[De
 def _decide_deleted(pod: pods.Pod, views: Views, now: DecisionTime) -> list[Decision]:
     if any(view.running for view in views.values()):
         ends_at = clock.parse_rfc3339(pod.metadata.deletion_timestamp or "")
+        # Sidecars are stopped last and have what is left of the Pod's grace period.
         rest_s = max(SIDECAR_GRACE_S, min(pod.grace_s, ends_at - now.wall))
         return list(_stops(pod, views, pod.grace_s, rest_s=min(pod.grace_s, rest_s)))
+    # Deleted with grace 0 already: only a finalizer keeps the object.
     done = pod.metadata.deletion_grace_period_seconds == 0
     return [] if done else [RemovePod()]
 
@@ -177,7 +179,7 @@ def _stops(
             yield StopContainer(name, wanted_s)
 
 
-# Beginning, keeping up
+# Starts and restarts
 
 
 def _initialise(pod: pods.Pod, views: Views, now: DecisionTime) -> tuple[list[Decision], bool]:
@@ -188,6 +190,7 @@ def _initialise(pod: pods.Pod, views: Views, now: DecisionTime) -> tuple[list[De
         view = _view(views, container.name)
         if container.sidecar:
             decided += _keep_up(pod, container, views, now)
+            # What follows waits for the start of a sidecar, not for its end (KEP-753).
             if not begun and not (view.running and view.started):
                 return decided, False
         elif not begun and not (view.last is not None and view.last.exit_code == 0):
@@ -226,6 +229,7 @@ def _probe_grace_s(pod: pods.Pod, container: pods.Container) -> float:
 
 def restarts(pod: pods.Pod, container: pods.Container, view: ContainerView) -> bool:
     """Return whether a container that has ended is started again."""
+    # A sidecar is restarted whatever the Pod's restartPolicy is (KEP-753).
     if view.last is None or container.sidecar:
         return True
     policy = pod.spec.restart_policy
@@ -277,7 +281,7 @@ def _view(views: Views, name: str) -> ContainerView:
     return views.get(name, UNKNOWN)
 
 
-# What has happened
+# Ends and earlier starts
 
 
 def after_end(
@@ -298,6 +302,7 @@ def recall_start(pod: pods.Pod, name: str, *, wall: float) -> containers.Contain
     """
     shown = pod.shown(name)
     state = shown.get("state") or {}
+    # Starts are numbered from 0, so that this is the number of the newest one.
     number = int(shown.get("restartCount") or 0)
     record = containers.ContainerRecord(f"{pod.metadata.uid}/{name}/{number}", "")
     if terminated := state.get("terminated") or {}:

@@ -225,14 +225,18 @@ class LocalNode:
             raise
 
     async def _start(self) -> None:
+        # First: another process may be running this node.
         await self._registration.claim(seize=self._settings.seizes)
         self._pods.mkdir(mode=0o700, parents=True, exist_ok=True)
         await self._shim.start()
         await self._server.start()
+        # After the server: the Node names its port.
         await self._registration.register()
         self._background.start("lease", self._registration.keep())
         await self._manager.start()
+        # After the first list: before, every Pod would seem to be gone.
         uids = {pod.metadata.uid for pod in self._cache.list()}
+        # Containers of Pods that were deleted while no process ran here are in no list.
         self._reconciler.enqueue_all()
         self._background.start("clean", asyncio.to_thread(self._reconciler.clean, uids))
         log.info("node is ready", extra={"node": self.name, "port": self.port})
@@ -245,6 +249,7 @@ class LocalNode:
         """
         self._reconciler.leave(grace_s)
         await self._wait(lambda: not self._reconciler.running, grace_s + STATUS_S)
+        # The reconciles that follow the last ends write the final statuses.
         await self._wait(lambda: not len(self._queue), STATUS_S)
         await self._background.stop()
         if not self._removed:
@@ -252,10 +257,10 @@ class LocalNode:
         await self._manager.stop()
         await self._reconciler.stop()
         await self._streaming.stop()
+        # The containers have ended by now, or have used up their grace period.
         await self._shim.stop(grace_s=0)
-        shutil.rmtree(
-            self._links, ignore_errors=True
-        )  # the start of a container creates them again
+        # The start of a container creates them again.
+        shutil.rmtree(self._links, ignore_errors=True)
         await self._server.stop()
 
     async def abandon(self) -> None:
@@ -285,6 +290,7 @@ class LocalNode:
         """
         await self._registration.cordon()
         await node_drain.drain(self._kube, self._cache.list, say)
+        # Before the Node is deleted: the loop that renews the Lease would register it again.
         await self._background.stop()
         await self._registration.remove()
         self._removed = True

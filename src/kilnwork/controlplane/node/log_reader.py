@@ -58,8 +58,10 @@ class LogRenderer:
         _, _, rest = rest.partition(b" ")
         tag, _, text = rest.partition(b" ")
         since = self._options.since
+        # Times are in UTC and have a fixed width, so that texts compare as times do.
         if tag not in (b"F", b"P") or (since is not None and time.decode() < since):
             return b""
+        # One timestamp for a line, even if it is split into several entries.
         head = time + b" " if self._options.timestamps and self._fresh else b""
         self._fresh = tag == b"F"
         return head + text + (b"\n" if self._fresh else b"")
@@ -77,6 +79,7 @@ async def read(
     log = _Log(path, tail_lines=options.tail_lines)
     try:
         while not rendering.full:
+            # Before reading: what was written up to the end of the container is read in any case.
             waits = options.follow and more()
             while (data := log.block()) and not rendering.full:
                 if output := rendering.feed(data):
@@ -112,6 +115,7 @@ class _Log:
                 self._file = _open(self._path)
             if self._file is None:
                 return b""
+            # Before reading, so that nothing written up to the rotation is missed.
             finished = _replaced(self._file, self._path)
             data = self._file.read(_CHUNK)
             if data or not finished:

@@ -47,6 +47,7 @@ async def _evict(kube: client.Client, pod: pods.Pod, say: Say) -> None:
     except errors.Conflict:
         return  # the Pod has changed: it is evicted again in a later round
     except errors.ApiError:
+        # Without the eviction API the Pod is deleted instead, as by kubectl.
         with contextlib.suppress(errors.NotFound, errors.Conflict):
             await kube.delete(resource.PODS, name, namespace, uid=pod.metadata.uid)
 

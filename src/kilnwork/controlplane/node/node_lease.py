@@ -90,6 +90,7 @@ class NodeLease:
             if lease is not None and not seize:
                 await self._check(lease)
             with contextlib.suppress(errors.Conflict, errors.AlreadyExists, errors.NotFound):
+                # After a conflict another process was faster: look again who has the name.
                 await self._write(lease, owner=None)
                 return
 
@@ -99,9 +100,11 @@ class NodeLease:
         try:
             await self._write(known, owner=owner)
         except errors.NotFound:
+            # The Lease is deleted with the Node that owns it.
             await self._write(None, owner=owner)
         except (errors.AlreadyExists, errors.Conflict):
             lease = await self._get()
+            # Free also if we hold it: our last write succeeded, but its response was lost.
             if lease is not None and standing(lease, self._me, now=self._now.wall()) is not (
                 Standing.FREE
             ):
@@ -170,6 +173,7 @@ class NodeLease:
             lease = {**kind, "metadata": metadata, "spec": spec}
             done = await self._client.create(resource.LEASES, lease, NAMESPACE)
         else:
+            # The patch fails if another process has written since.
             metadata["resourceVersion"] = seen["metadata"]["resourceVersion"]
             body = {"metadata": metadata, "spec": spec}
             done = await self._client.merge_patch(resource.LEASES, self._name, body, NAMESPACE)

@@ -23,6 +23,7 @@ def ensure(certificate: Path, key: Path, *, name: str, address: str, now: clock.
     moment = datetime.datetime.fromtimestamp(now.wall(), datetime.UTC)
     if not _is_good(certificate, key, {name, address}, moment + _RENEW):
         private = certificate_primitives.new_key()
+        # First: after a crash below there is no pair, and the next start creates one.
         certificate.unlink(missing_ok=True)
         paths.write_private(key, certificate_primitives.key_pem(private))
         made = _sign(private, name=name, address=address, moment=moment)
@@ -45,6 +46,7 @@ def _is_good(certificate: Path, key: Path, names: set[str], moment: datetime.dat
 def _sign(
     private: ec.EllipticCurvePrivateKey, *, name: str, address: str, moment: datetime.datetime
 ) -> x509.Certificate:
+    # A common name has at most 64 characters (RFC 5280, ub-common-name).
     subject = certificate_primitives.name(name[:64])
     return (
         certificate_primitives.builder(

@@ -120,6 +120,7 @@ class PodReporter(NamedTuple):
         self, pod: pods.Pod, state: pod_state.PodState, wanted: dict[str, Any]
     ) -> None:
         m = pod.metadata
+        # The cache may lag behind our own last write.
         version = state.version if state.seen == m.resource_version else m.resource_version
         patch = {"metadata": {"uid": m.uid, "resourceVersion": version}, "status": wanted}
         response = await self.kube.merge_patch(
@@ -174,6 +175,7 @@ class PodReporter(NamedTuple):
         """Delete the Pod object without grace, since none of its containers is left here."""
         m = pod.metadata
         try:
+            # The uid protects a new Pod of this name; grace 0 is how a kubelet confirms the end.
             await self.kube.delete(resource.PODS, m.name, m.namespace, uid=m.uid, grace_s=0)
         except (kube_errors.NotFound, kube_errors.Conflict):
             return

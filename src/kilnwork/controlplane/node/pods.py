@@ -348,9 +348,11 @@ class Pod(_Struct, frozen=True):
     @property
     def grace_s(self) -> float:
         """Return how long its containers may take to end after SIGTERM."""
+        # A DELETE may have shortened the period of the spec.
         asked = self.metadata.deletion_grace_period_seconds
         if asked is None:
             asked = self.spec.termination_grace_period_seconds
+        # The default of the API server.
         return 30.0 if asked is None else float(asked)
 
     @property

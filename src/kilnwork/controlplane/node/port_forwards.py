@@ -98,6 +98,7 @@ class Forwards:
         port = port_of(data.headers) or 0
         if self._numbered:
             for stream in (data, error):
+                # Little-endian, as the kubelet writes it at the start of each channel.
                 await stream.write(struct.pack("<H", port))
         try:
             reader, writer = await reach(self._where, port)
@@ -127,6 +128,7 @@ class Forwards:
         out = background.start("out", _copy_out(reader, data))
         over = background.start("over", data.over.wait())
         try:
+            # Not for the input: a client that has sent everything still waits for the output.
             await asyncio.wait({out, over}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await background.stop()
@@ -153,6 +155,7 @@ async def _copy_in(data: stream_connection.Stream, writer: asyncio.StreamWriter)
         while piece := await data.read():
             writer.write(piece)
             await writer.drain()
+        # Close one direction only: the service may respond at the end of its input.
         if not data.over.is_set():
             writer.write_eof()
 
@@ -174,6 +177,7 @@ def _request(stream: stream_connection.Stream) -> str:
     given = stream.headers.get("requestid", "")
     if given:
         return given
+    # Older clients open the error stream first, and the data stream with the next odd id.
     return str(stream.number if stream.kind == streams.ERROR else stream.number - 2)
 
 

@@ -93,6 +93,7 @@ def apply(wanted: Privileges) -> None:
     kept = False
     for number in wanted.dropped:
         if libc.prctl(_PR_CAPBSET_READ, number, 0, 0, 0) == 1:
+            # Fails without CAP_SETPCAP (capabilities(7)).
             kept = libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) != 0 or kept
     if kept and os.geteuid() == 0:
         raise OSError(ctypes.get_errno(), "capabilities cannot be dropped")

@@ -76,6 +76,7 @@ class Probers:
 
     async def _probe(self, container: pods.Container, record: containers.ContainerRecord) -> None:
         if container.startup_probe is not None:
+            # The other probes begin when the startup probe has succeeded (KEP-950).
             works = await self._loop("Startup", container, container.startup_probe, record)
             if not works:
                 return
@@ -139,6 +140,7 @@ class Probers:
         """
         if self._session is None:
             connector = aiohttp.TCPConnector(ssl=False, force_close=True, limit=0)
+            # No proxy of our environment may come between a probe and its container.
             self._session = aiohttp.ClientSession(connector=connector, trust_env=False)
         host, port = action.host or self._address, port_number(container, action.port)
         target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -163,6 +165,7 @@ class ProbeResult:
     def __init__(self, probe: pods.Probe, *, healthy: bool) -> None:
         self._success = max(1, probe.success_threshold)
         self._failure = max(1, probe.failure_threshold)
+        # None and not False, so that a first failure counts as a change too.
         self._healthy: bool | None = healthy or None
         self._last: bool | None = None
         self._row = 0

@@ -79,7 +79,7 @@ class Reconciler:
         await self._probers.stop()
         await self._background.stop()
 
-    # What is heard
+    # Notifications
 
     def on_opened(self, known: list[container.ContainerRecord]) -> None:
         """Take over the containers that a newly found or started shim knows."""
@@ -93,6 +93,7 @@ class Reconciler:
             state.change(name, stop_s=None)  # a new shim has no deadline for it: stop it again
         for state in self._held.values():
             for name, view in state.views.items():
+                # The shim that ran it and the record of it are gone: no event will report its end.
                 if view.running and view.last is not None and (state.uid, name) not in by_name:
                     lost = container.as_lost(view.last, self._tools.now.wall())
                     self._update(state, name, lost)
@@ -126,6 +127,7 @@ class Reconciler:
         before: container.ContainerRecord | None = None,
     ) -> None:
         view = state.view(name)
+        # An end that is reported twice must count once for the back-off.
         was_running = view.last is None or view.running
         record = termination.with_message(self._tools.cache.get(state.key), name, record)
         view = view._replace(last=record, before=before or view.before)
@@ -139,6 +141,7 @@ class Reconciler:
         """Record the result of a probe."""
         uid, name = _name(record)
         state = self._held.get(uid)
+        # A late result of an earlier start.
         if state is None or state.view(name).last != record:
             return
         pod = self._tools.cache.get(state.key)
@@ -179,7 +182,7 @@ class Reconciler:
         if not uids:
             del self._keyed[state.key]
 
-    # What is asked
+    # Queries and orders
 
     @property
     def running(self) -> int:
@@ -224,7 +227,7 @@ class Reconciler:
             if path.name not in uids and path.name not in self._held:
                 self._directory(path.name).remove()
 
-    # What is done
+    # Reconciling
 
     async def reconcile(self, key: objects.Key) -> float | None:
         """Bring one Pod a step further. Return the seconds until the next look, or None."""
@@ -250,6 +253,7 @@ class Reconciler:
         looks.append(
             await self._reporter.write_status(pod, state, leaving=self._leaving_s is not None)
         )
+        # After the status: clients must see how the Pod ended before it disappears.
         if lifecycle.RemovePod() in decided:
             await self._reporter.remove(pod)
         return min((max(0.0, look) for look in looks if look is not None), default=None)
@@ -319,6 +323,7 @@ class Reconciler:
         record = termination.with_message(pod, name, self._early.pop(record.id, record))
         older, last = state.view(name).before, state.view(name).last
         row, start_at = state.view(name).row, state.view(name).start_at
+        # A new view, as results of probes and hooks belong to one start.
         state.views[name] = lifecycle.ContainerView(
             last=record,
             before=last,
@@ -327,6 +332,7 @@ class Reconciler:
             started=wanted.startup_probe is None and not hooks.has_post_start(wanted),
             ready=wanted.readiness_probe is None,
         )
+        # The newest two starts are kept, for `kubectl logs --previous`.
         if older is not None:
             await self._forget(older)
         if record.exit_code is None:
@@ -357,6 +363,7 @@ class Reconciler:
         why = await self._hooks.post_start(wanted, record)
         if why:
             self._reporter.warn(pod, "FailedPostStartHook", f"PostStartHook failed: {why}")
+        # Unless the container was started again meanwhile.
         if state.view(wanted.name).last == record:
             if why:
                 state.change(wanted.name, failing=True)
@@ -395,6 +402,7 @@ class Reconciler:
             return
         state.change(name, stop_s=grace_s)
         self._probers.drop(view.last.id)
+        # The hook runs once: a second stop only shortens the grace period.
         if not hooks.has_pre_stop(wanted) or view.stop_s is not None or grace_s <= 0:
             await self._tools.link().stop(view.last.id, grace_s=grace_s)
             return
@@ -414,6 +422,7 @@ class Reconciler:
         why = await self._hooks.pre_stop(wanted, record, grace_s=grace_s)
         if why:
             self._reporter.warn(pod, "FailedPreStopHook", f"PreStopHook failed: {why}")
+        # The hook's time counts as grace period, as in the kubelet (killContainer).
         left_s = max(hooks.LEAST_S, grace_s - (self._tools.now.monotonic() - began))
         with contextlib.suppress(errors.ShimAway):  # the next reconcile asks the next shim
             await self._tools.link().stop(record.id, grace_s=left_s)
@@ -426,12 +435,14 @@ class Reconciler:
                 self._probers.drop(view.last.id)
                 await self._tools.link().stop(view.last.id, grace_s=least_s)
                 state.change(name, stop_s=least_s)
+        # The end of each container queues the Pod again.
         if state.running:
             return
         for record in state.records():
             await self._tools.link().forget(record.id)
         if self._held.pop(state.uid, None) is not None:
             self._drop_key(state)
+        # In a thread, as volumes may hold many files.
         await asyncio.to_thread(state.directory.remove)
 
     async def _forget(self, record: container.ContainerRecord) -> None:

@@ -127,9 +127,11 @@ class Registration:
             node = await self._client.create(resource.NODES, wanted)
         except errors.AlreadyExists:
             check_ours(await self._client.get(resource.NODES, self._name))
+            # A null deletes the mark, which was meant for an earlier run.
             patch = {"metadata": {"labels": self._labels(), "annotations": {REMOVE: None}}}
             node = await self._client.merge_patch(resource.NODES, self._name, patch)
             await self._taint(node)
+        # The Lease names it as its owner, and is deleted with it.
         self._uid = node["metadata"]["uid"]
         await self._write_status(node)
 
@@ -143,6 +145,7 @@ class Registration:
         missing = [t for t in self._identity.taints if (t.key, t.effect) not in pairs]
         if not missing:
             return
+        # The patch replaces the whole list: a taint that is added meanwhile must not be lost.
         version = {"resourceVersion": node["metadata"]["resourceVersion"]}
         taints = [*known, *(taint._asdict() for taint in missing)]
         patch = {"metadata": version, "spec": {"taints": taints}}
@@ -161,6 +164,7 @@ class Registration:
             try:
                 await self._lease.renew(owner=self._uid)
                 node = await self._restore()
+                # The first status is written by `register`.
                 if turn and turn % STATUS_EVERY == 0:
                     await self._write_status(node)
                 if away:
@@ -206,6 +210,7 @@ class Registration:
         away = self._condition("Ready", "False", "NodeStopped", message)
         others = [c for c in _conditions(node) if c.get("type") != "Ready"]
         await self._patch_status({"conditions": [*others, away]})
+        # Last: from now on another process may run the node.
         await self._lease.release()
 
     async def remove(self) -> None:
@@ -270,6 +275,7 @@ def check_ours(node: meta.JsonObject) -> None:
     Pods.
     """
     info = (node.get("status") or {}).get("nodeInfo") or {}
+    # Without this field the Node is new and its status not written yet.
     runtime = str(info.get("containerRuntimeVersion") or RUNTIME)
     if not runtime.startswith(RUNTIME):
         name = node["metadata"]["name"]

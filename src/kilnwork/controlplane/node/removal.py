@@ -56,6 +56,7 @@ async def _wait(
         renewed = await _renewed(asked, name)
         if renewed != last:
             last, since = renewed, time.monotonic()
+        # A Lease that stays unchanged counts too: the clock of its holder may be ahead of ours.
         if not last or _is_old(last, time.wall()) or time.monotonic() - since > node_lease.SILENT_S:
             return False
         say(f"waiting for the process that runs node {name}")

@@ -84,7 +84,9 @@ class Requester(NamedTuple):
         log.info("approve it: kubectl certificate approve", extra={"request": name})
         while not (text := _issued(made)):
             await asyncio.sleep(LOOK_S)
+            # The cluster deletes a request that stays pending: `keep` then makes another.
             made = await self.kube.get(_REQUESTS, name)
+        # After a crash between the two, `own_certificate` replaces the pair, which does not match.
         paths.write_private(self.key, certificate_primitives.key_pem(private))
         paths.write_private(self.certificate, text)
         return x509.load_pem_x509_certificate(text)

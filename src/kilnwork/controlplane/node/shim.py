@@ -91,6 +91,7 @@ class Shim:
                 if key.fileobj is listener:
                     self._accept(listener)
                 elif key.fileobj is wakeup:
+                    # Before the reaping: a signal during it must wake the next round.
                     wakeup.recv(_RECEIVE)
                     self._reap()
                 elif key.fileobj is self._connection:
@@ -108,6 +109,7 @@ class Shim:
         receiver.setblocking(False)
         sender.setblocking(False)
         signal.set_wakeup_fd(sender.detach(), warn_on_full_buffer=False)
+        # Without a Python handler nothing is written to the wakeup descriptor.
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: self._leave({}))
@@ -116,6 +118,7 @@ class Shim:
         return receiver
 
     def _listen(self) -> socket.socket:
+        # We hold the lock, so an existing socket was left by a shim that has ended.
         self._socket_path.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(str(self._socket_path))
@@ -133,7 +136,7 @@ class Shim:
                 held.adopt()
                 self._watch_pipes(held)
 
-    # What comes in
+    # Connections
 
     def _accept(self, listener: socket.socket) -> None:
         connection, _ = listener.accept()
@@ -194,6 +197,7 @@ class Shim:
         try:
             piece = self._connection.recv(_RECEIVE)
         except BlockingIOError:
+            # Called because the socket can be written to again.
             piece = None
         except OSError:
             piece = b""
@@ -245,6 +249,7 @@ class Shim:
             record = containers.ContainerRecord(
                 order.id, order.directory, boot=containers.boot_id()
             )
+            # Before the start: if this shim is killed, the next one ends what has the marker.
             self._records.save(record)
             held = self._held[order.id] = containers.ShimContainer(record, now=self._now)
             held.start(order)
@@ -275,7 +280,7 @@ class Shim:
             held.stop(float(request.get("grace_s", LEAVE_GRACE_S)))
         return {}
 
-    # What is due
+    # Deadlines and ended processes
 
     def _wait_s(self) -> float:
         times = [due for held in self._running.values() if (due := held.due()) is not None]
@@ -301,6 +306,7 @@ class Shim:
         """
         alone = self._childless()
         over = [held.marker for held in due if held.root is None]
+        # A process that has cleared its environment has no marker.
         if over and not alone:
             self._end_strays()
         clear = processes.unused_markers(over) if len(over) > 1 and not alone else set()
@@ -325,31 +331,36 @@ class Shim:
             child = processes.identify(pid)
             if pid in known or child is None or not child.alive():
                 continue
+            # A process that started after the child cannot be its ancestor.
             if all(root.started > child.started for root in roots):
                 processes.signal_all([pid, *processes.descendants(pid)], signal.SIGKILL)
 
     def _reap(self) -> None:
         roots = {held.root.pid: held for held in self._running.values() if held.root is not None}
+        # One SIGCHLD may stand for several ended children, as signals are not counted (signal(7)).
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
                 return
+            # Children are left, but none of them has ended.
             if pid == 0:
                 return
+            # A child that is neither a root nor an exec is an adopted orphan of a container.
             if pid in roots:
                 roots[pid].exited(status)
             elif (client := self._execs.exited(pid, status)) is not None:
                 self._drop_connection(client)
 
     def _childless(self) -> bool:
+        # WNOWAIT leaves a zombie for _reap. ECHILD: there are no children, not even zombies.
         try:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return True
         return False
 
-    # What goes out
+    # Output, records and replies
 
     def _read_pipe(self, pipe: int, held: containers.ShimContainer) -> None:
         if not held.read(pipe):
@@ -383,6 +394,7 @@ class Shim:
         if self._connection is None or not self._unsent:
             return
         try:
+            # Not sendall: a node that does not read must not stop the shim.
             sent = self._connection.send(self._unsent)
         except BlockingIOError:
             sent = 0
@@ -404,9 +416,11 @@ def log_line(text: str) -> None:
 def main() -> int:
     """Run with the arguments DIRECTORY SOCKET PATIENCE; without argparse, to stay small."""
     directory, socket_path, patience = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
+    # For the socket and the records, which only this user may open.
     os.umask(0o077)
     if not locks.OwnerLock(directory / LOCK).take():
         return LOCKED
+    # Before any container starts: orphans of it must come to this process and not to init.
     processes.become_subreaper()
     Shim(directory, socket_path, patience_s=patience, now=clock.SystemClock()).run()
     return 0

@@ -45,12 +45,14 @@ def launch(directory: Path, socket_path: Path, *, patience_s: float = shim.PATIE
     return os.posix_spawn(
         sys.executable,
         argv,
+        # Nothing else: containers get their environment through the socket.
         {"PYTHONPATH": str(source)},
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, *log),
             (os.POSIX_SPAWN_DUP2, 1, 2),
         ],
+        # Signals for our terminal or process group (Ctrl-C) must not end the containers.
         setsid=True,
     )
 
@@ -78,6 +80,7 @@ class ShimLink:
     async def open(cls, socket_path: Path, *, on_ended: OnEnded) -> Self:
         """Connect. Raises `errors.ShimAway` if no process listens there."""
         try:
+            # The reply to hello has every container in one line; the default limit is 64 KiB.
             reader, writer = await asyncio.open_unix_connection(str(socket_path), limit=_LINE)
         except OSError as error:
             raise errors.ShimAway(f"no shim listens on {socket_path}") from error
@@ -189,6 +192,7 @@ async def _greet(
     try:
         return link, await link.hello()
     except errors.WrongShim:
+        # Its containers end with it: they cannot be taken over from another version.
         await link.leave(grace_s=shim.LEAVE_GRACE_S)
         await asyncio.wait_for(link.closed.wait(), shim.LEAVE_GRACE_S * 2)
         await link.close()

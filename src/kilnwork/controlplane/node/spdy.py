@@ -146,6 +146,7 @@ class FrameReader:
                 return
             first, second = struct.unpack_from(">II", self._buffer)
             flags, length = second >> 24, second & 0xFFFFFF
+            # A data frame, which may have 16 MiB: it is passed on in pieces as it arrives.
             if not first >> 31:
                 del self._buffer[:_HEAD]
                 self._data = (_stream_id(first), length, bool(flags & FIN))
@@ -171,6 +172,7 @@ class FrameReader:
             yield DataPiece(stream, piece, fin and not left)
 
     def _control(self, first: int, flags: int, payload: bytes) -> Frame | None:
+        # The highest bit only marks a control frame.
         version, kind = first >> 16 & 0x7FFF, first & 0xFFFF
         if version != _VERSION:
             raise streams.ProtocolError(f"SPDY version {version}")
@@ -203,10 +205,12 @@ class FrameReader:
             plain = self._inflate.decompress(block, MAX_HEADERS)
         except zlib.error as error:
             raise streams.ProtocolError(f"header block: {error}") from error
+        # zlib has stopped at the limit and left the rest of the block here.
         if self._inflate.unconsumed_tail:
             raise streams.ProtocolError(f"header block of more than {MAX_HEADERS} bytes")
         found: dict[str, str] = {}
         words = _words(plain)
+        # The same iterator twice: names and values alternate.
         for name, value in zip(words, words, strict=True):
             if name in found or name != name.lower():
                 raise streams.ProtocolError("header block: names must be lower case and unique")
@@ -250,6 +254,7 @@ class FrameWriter:
             for word in pair:
                 encoded = word.encode("latin-1")
                 plain += struct.pack(">I", len(encoded)) + encoded
+        # The peer needs the whole block now, while the zlib stream goes on with the next one.
         return self._deflate.compress(plain) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
 
 

@@ -64,6 +64,7 @@ def status(pod: pods.Pod, views: lifecycle.Views, facts: PodFacts) -> dict[str, 
         "podIPs": [{"ip": facts.address}],
         "startTime": before.get("startTime") or clock.rfc3339(facts.wall),
         "conditions": [
+            # Conditions of other writers: a merge patch replaces the whole list.
             *(c for c in pod.status.get("conditions") or () if c.get("type") not in _OURS),
             *_dated(conditions, before.get("conditions") or (), clock.rfc3339(facts.wall)),
         ],
@@ -114,6 +115,7 @@ def _end(pod: pods.Pod, container: pods.Container, view: lifecycle.ContainerView
     if view.last is None or view.running:
         return None
     deleted = pod.metadata.deletion_timestamp is not None
+    # In a Pod that is deleted or has ended nothing is started again.
     again = lifecycle.restarts(pod, container, view) and not (deleted or pod.final)
     return None if again else view.last.exit_code
 
@@ -247,6 +249,7 @@ def _container(pod: pods.Pod, container: pods.Container, views: lifecycle.Views)
     }
     if last is not None:
         status["containerID"] = f"kiln://{last.id}"
+        # While it waits, its newest end is not in `state`, so it is shown as the last one.
         older = view.before if "waiting" not in status["state"] else last
         if older is not None and older.exit_code is not None:
             status["lastState"] = {"terminated": _terminated(older)}

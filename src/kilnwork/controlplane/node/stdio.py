@@ -51,6 +51,7 @@ class Stdio:
         ends += (theirs, theirs, theirs)
         os.set_blocking(ours, False)
         self.pipes[ours] = STREAMS[0]
+        # A copy, since the shim closes the read end by itself at the end of the output.
         self._input = os.dup(ours)
 
     def _open_input(self) -> int:
@@ -69,6 +70,7 @@ class Stdio:
     def adopt(self) -> None:
         """Take over the named pipes of an earlier shim."""
         for stream in STREAMS:
+            # There are none if it had a terminal or has ended.
             with contextlib.suppress(OSError):
                 pipe = os.open(self._path(stream), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
                 self.pipes[pipe] = stream
@@ -105,5 +107,6 @@ class Stdio:
 
 
 def close(descriptors: tuple[int, ...] | list[int]) -> None:
+    # A terminal is three times the same descriptor.
     for descriptor in set(descriptors):
         os.close(descriptor)

@@ -110,11 +110,12 @@ class StreamConnection(asyncio.Protocol):
         self._closed = asyncio.Event()
         self._closing = False
 
-    # What the transport says
+    # Callbacks of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start with streams that are open from the beginning."""
         self._transport = typing.cast("asyncio.Transport", transport)  # uvloop's is no subclass
+        # Detects a client whose machine has disappeared: sessions may be silent for hours.
         tcp_keepalive.enable(transport.get_extra_info("socket"))
         self.data_received(b"")
 
@@ -184,7 +185,7 @@ class StreamConnection(asyncio.Protocol):
             stream._end(dropped=True)
         self._streams.clear()
 
-    # What streams and owners want
+    # Called by streams and owners
 
     def forget(self, stream: Stream) -> None:
         """Reset and drop a stream that both sides have finished with."""

@@ -44,6 +44,7 @@ class SpdySession:
                     yield from self._data(frame)
                 case spdy.RstStream(stream) if self._open.pop(stream, None) is not None:
                     yield streams.StreamReset(stream)
+                # Odd: a ping of the client; an even one would be the reply to ours (2.6.5).
                 case spdy.Ping(number) if number % 2:
                     self._out += spdy.ping(number)
                 case spdy.GoAway():

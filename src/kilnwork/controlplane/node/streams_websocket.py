@@ -43,6 +43,7 @@ class _Messages:
                 if event.fin:
                     message, self._parts = b"".join(self._parts), []
                     yield message
+        # After the events: what came before the violation is still valid.
         if self._protocol.parser_exc is not None:
             raise streams.ProtocolError(f"WebSocket: {self._protocol.parser_exc}")
 
@@ -96,6 +97,7 @@ class Channels:
                 yield streams.StreamFinished(message[1])
             return
         number = message[0] - ord("0") if self._base64 else message[0]
+        # Data of an unused or finished channel is dropped.
         if number not in self._receiving:
             return
         content = message[1:]
@@ -150,6 +152,7 @@ class Tunnel(streams_spdy.SpdySession):
 
     def receive(self, piece: bytes) -> Iterable[streams.Event]:
         """Return the events of these bytes. Raises `ProtocolError`."""
+        # A message need not hold whole SPDY frames: the reader keeps the rest.
         for message in self._messages.receive(piece):
             if message is None:
                 yield streams.PeerGone()
@@ -159,6 +162,7 @@ class Tunnel(streams_spdy.SpdySession):
     def close(self) -> None:
         """Send GOAWAY, then close the WebSocket."""
         super().close()
+        # GOAWAY first: nothing may follow the close frame of the WebSocket.
         self._wrap()
         self._messages.close()
 

@@ -67,6 +67,7 @@ class Supervisor:
                 await self._link.leave(grace_s=grace_s)
                 await asyncio.wait_for(self._link.closed.wait(), grace_s + _LEFT_S)
             except (errors.NodeError, TimeoutError):
+                # On SIGTERM, too, it stops its containers before it ends.
                 self._terminate()
             await self._link.close()
         for _ in range(int(_LEFT_S / _REAP_S)):
@@ -106,6 +107,7 @@ class Supervisor:
         if opened.pid is not None:
             self._pids.add(opened.pid)
         self._link = opened.link
+        # From the lock, as an earlier server may have launched this shim.
         holder = locks.read_owner(self._directory / shim.LOCK)
         self._shim = None if holder is None else processes.identify(holder)
         self._on_opened(opened.known)

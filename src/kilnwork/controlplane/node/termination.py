@@ -28,6 +28,7 @@ def make_file(root: Path, container: pods.Container) -> None:
     """
     path = _path(root, container)
     path.parent.mkdir(parents=True, exist_ok=True)
+    # An earlier start may have left a link here, which must not be followed.
     path.unlink(missing_ok=True)
     path.touch(mode=0o666)
 
@@ -40,6 +41,7 @@ def with_message(
     This includes containers whose end was not seen.
     """
     wanted = pod.container(name) if pod is not None else None
+    # The message of an unseen end is ours; that of the container replaces it.
     known = record.message and record.reason != containers.UNSEEN
     if wanted is None or known or record.exit_code is None:
         return record
@@ -61,6 +63,7 @@ def _tail(path: Path) -> bytes:
     The file belongs to the container, which may have put anything there.
     """
     try:
+        # O_NONBLOCK: a FIFO would block us; O_NOFOLLOW: a link may lead to a file of the node.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return b""

@@ -88,6 +88,7 @@ class _ClientOffer:
             values = self._headers.setdefault(name.decode("latin-1").lower(), [])
             values += [part.strip() for part in value.decode("latin-1").split(",") if part.strip()]
         upgrades = [value.lower() for value in self._all("upgrade")]
+        # Connection is a list: `keep-alive, Upgrade`.
         upgrade = any("upgrade" in value.lower() for value in self._all("connection"))
         self.websocket = upgrade and "websocket" in upgrades
         self._is_spdy = upgrade and SPDY.lower() in upgrades
@@ -109,6 +110,7 @@ class _ClientOffer:
                 "unable to upgrade: unable to negotiate protocol: "
                 f"client supports [{' '.join(versions)}], server accepts [{' '.join(supported)}]"
             )
+            # 403 and this header come from Handshake in apimachinery's httpstream.
             accepted = [(b"x-accepted-stream-protocol-versions", s.encode()) for s in supported]
             return asgi.Refusal(403, text, tuple(accepted))
         head = _head(SPDY, {"X-Stream-Protocol-Version": version})
@@ -137,6 +139,7 @@ class _ClientOffer:
         if len(keys) != 1 or self._all("sec-websocket-version") != ["13"]:
             supported = ((b"sec-websocket-version", b"13"),)
             return asgi.Refusal(400, "not a WebSocket handshake of version 13", supported)
+        # RFC 6455 prescribes SHA-1, and no security depends on it.
         digest = hashlib.sha1((keys[0] + _GUID).encode("latin-1"), usedforsecurity=False).digest()
         more = {"Sec-WebSocket-Accept": base64.b64encode(digest).decode()}
         if subprotocol:

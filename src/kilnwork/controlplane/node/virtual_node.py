@@ -113,6 +113,7 @@ class VirtualNode:
             await self._node.start()
             if self.settings.asks_certificate:
                 self._background.start("certificate", self._requester(kube).keep())
+            # Everything has started: from now on `stop` closes it.
             self._exits = exits.pop_all()
             self._started = True
 
@@ -135,6 +136,7 @@ class VirtualNode:
             await self._background.stop()
             if not self._started or self._taken:
                 return
+            # A node that is removed leaves no Pods behind.
             if self.settings.keeps_pods and not self._leaving:
                 await self._node.abandon()
                 return
@@ -152,6 +154,7 @@ class VirtualNode:
             self._background.start("remove", self._remove())
 
     def _on_taken(self) -> None:
+        # Nothing is removed from here any more: the node belongs to another process.
         self._taken = self._leaving = True
         self._background.start("yield", self._yield())
 
@@ -229,6 +232,7 @@ class VirtualNode:
             patience_s=chosen.patience_s,
             labels=chosen.labels or {},
             taints=chosen.taints,
+            # A real API server adds the volume to each Pod (ServiceAccount admission plugin).
             mounts_accounts=False,
             on_remove=self._on_remove,
             on_taken=self._on_taken,

@@ -98,6 +98,7 @@ def volume(volume: dict[str, Any], context: VolumeContext) -> VolumeContent:
             source = _read(volume, kind, raw)
             mode = _default_mode(volume)
             for file in _WRITERS[kind](source, context, mode):
+                # Of two sources with the same path the later one counts, as in a projected volume.
                 found[file.path] = file
     except errors.InputsNotReady as error:
         text = f'MountVolume.SetUp failed for volume "{name}" : {error}'
@@ -126,6 +127,7 @@ def _parts(volume: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield (kind, source) for each source; those of a projected volume one by one."""
     given = [key for key in volume if key != "name" and volume[key] is not None]
     if not given:
+        # The API server's default for a volume without a source.
         yield "emptyDir", {}
     for kind in given:
         if kind != "projected":
@@ -234,7 +236,7 @@ _WRITERS: dict[str, Callable[[Any, VolumeContext, int], Iterator[VolumeFile]]] =
 }
 
 
-# What objects hold
+# Contents of Secrets and ConfigMaps
 
 
 def read(

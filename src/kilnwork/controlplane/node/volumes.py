@@ -102,6 +102,7 @@ class PodDirectory:
         directory = self._directory_of(link)
         target = directory / link.sub if link.sub else directory
         if link.sub:
+            # A container may have put links into its volume (CVE-2017-1002101).
             if not target.resolve().is_relative_to(directory.resolve()):
                 raise errors.InputsNotReady(f'subPath "{link.sub}" leaves volume "{link.volume}"')
             if link.makes:
@@ -162,6 +163,7 @@ def check_host(name: str, host: pods.HostPath) -> None:
 
 
 def _discard(path: Path) -> None:
+    # rmtree refuses links, and what they point to is not ours.
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
