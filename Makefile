@@ -147,13 +147,13 @@ $(VENV)/.docs: $(VENV)/.runtime
 
 docs: $(VENV)/.docs ## Write the generated pages of docs/reference, and the site with search: build/site
 	$(BIN)/python -m kilnwork.api.reasons > docs/reference/reasons.md
-	$(BIN)/python -m kilnwork.api.kind_tables docs/reference/kinds.md
-	$(BIN)/python -m kilnwork.cli.field_page > docs/reference/fields.md
-	$(BIN)/python -m kilnwork.cli.command_page docs/reference/commands.md
-	$(BIN)/python -m kilnwork.cli.sdk_page > docs/reference/python-api.md
+	$(BIN)/python -m kilnwork.api.kinds_reference docs/reference/kinds.md
+	$(BIN)/python -m kilnwork.cli.fields_reference > docs/reference/fields.md
+	$(BIN)/python -m kilnwork.cli.commands_reference docs/reference/commands.md
+	$(BIN)/python -m kilnwork.cli.python_reference > docs/reference/python-api.md
 	$(BIN)/python -m kilnwork.cli.installation.rights > docs/reference/rights.md
 	$(BIN)/python -m kilnwork.server.jobs.reference docs/reference/jobs-api.md
-	$(BIN)/python -m kilnwork.executors.state_pages docs/reference
+	$(BIN)/python -m kilnwork.executors.states_reference docs/reference
 	rm -rf build/pages build/site
 	mkdir -p build/pages
 	cp -r README.md CHANGELOG.md CONTRIBUTING.md LICENSE docs examples build/pages

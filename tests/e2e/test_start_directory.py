@@ -12,7 +12,7 @@ import pytest
 import kilnwork as kiln
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import errors, paths, processes
-from kilnwork.sdk import durable_home, home
+from kilnwork.sdk import durable_home, local_home
 from support import driver_program, waiting
 
 
@@ -276,4 +276,4 @@ def test_dispatcher_without_driver_and_work_ends(
     waiting.wait_until(Path(f"{gate}.begun").exists, what="the worker is connected")
     program.kill()  # a worker that the dispatcher does not know stays for a minute
     program.wait_gone()
-    assert home.IDLE_S == 60
+    assert local_home.IDLE_S == 60

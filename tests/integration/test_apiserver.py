@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kilnwork.cli import embedded_kinds
-from kilnwork.controlplane import cluster, extensions
+from kilnwork.controlplane import cluster, installed_kinds
 from kilnwork.kit import asgi, errors
 from support import embedded_server, waiting
 
@@ -154,7 +154,7 @@ async def test_restart_keeps_objects_numbers_and_watches(tmp_path: Path) -> None
 async def test_restart_adds_rules_of_new_kinds_to_the_first_roles(tmp_path: Path) -> None:
     mine = {"apiGroups": ["example.com"], "resources": ["boats"], "verbs": ["get"]}
 
-    async def start(extended: extensions.Extensions, *, change: bool = False) -> list[Any]:
+    async def start(extended: installed_kinds.Extensions, *, change: bool = False) -> list[Any]:
         """The roles `view`, `edit` and `admin` after a start; before the next one two changed."""
         plane = cluster.ControlPlane(
             cluster.ControlPlaneSettings(data_dir=tmp_path, port=0, installed=extended)
@@ -176,7 +176,7 @@ async def test_restart_adds_rules_of_new_kinds_to_the_first_roles(tmp_path: Path
     def has_tasks(role: dict[str, Any]) -> bool:
         return any("kilnwork.dev" in rule["apiGroups"] for rule in role["rules"])
 
-    before = await start(extensions.Extensions(), change=True)
+    before = await start(installed_kinds.Extensions(), change=True)
     assert not any(map(has_tasks, before))
     after = await start(embedded_kinds.EXTENSIONS)
     assert [has_tasks(role) for role in after] == [True, False, True]

@@ -129,7 +129,7 @@ async def test_apply_reports_created_unchanged_and_errors(kubectl: Kubectl) -> N
 
 async def test_explain_knows_our_fields(kubectl: Kubectl) -> None:
     output = await kubectl("explain", "task.spec.inputObject")
-    assert "Name of a TaskObject to read" in output
+    assert "Name of a TaskObject that the task reads" in output
     assert "maxAttempts" in await kubectl("explain", "tasks", "--recursive")
     assert "<[]Container>" in await kubectl("explain", "pod.spec.containers")
     assert 'field "nope" does not exist' in await kubectl.refused("explain", "task.spec.nope")

@@ -40,7 +40,7 @@ class SteppingClient(client.Client):
 
     async def raw(self, method: str, path: str, **more: Any) -> http_types.ClientResponse:
         if self.absent:
-            raise errors.Unavailable(0, "", "connection refused, says the test")
+            raise errors.Unavailable(0, "", "connection refused by the test")
         listing = (method, path.endswith("/pods")) == ("GET", True)
         if self.steps is None or listing:
             return await super().raw(method, path, **more)
@@ -55,12 +55,12 @@ class SteppingClient(client.Client):
         async with contextlib.aclosing(super().watch(*what, **how)) as changes:
             async for change in changes:
                 if self.absent:  # a connection that was open breaks, too
-                    raise errors.Unavailable(0, "", "connection reset, says the test")
+                    raise errors.Unavailable(0, "", "connection reset by the test")
                 yield change
 
     async def stream(self, path: str, **more: Any) -> AsyncGenerator[bytes, None]:
         if self.absent:
-            raise errors.Unavailable(0, "", "connection refused, says the test")
+            raise errors.Unavailable(0, "", "connection refused by the test")
         if self.steps is not None:
             await self.steps.reach("before GET log")
         async with contextlib.aclosing(super().stream(path, **more)) as pieces:

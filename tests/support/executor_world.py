@@ -95,7 +95,7 @@ class Subject(abc.ABC):
     without = ("Pending", "ExecutorUnavailable", "no executor pod")
     """State, reason and message of a task in a manager that has no such executor."""
 
-    waits = ("Staging", "ExecutorUnavailable", "says the test")
+    waits = ("Staging", "ExecutorUnavailable", "by the test")
     """The same while its API does not respond."""
 
     unheard = ("Running", "ExecutorUnavailable")

@@ -82,7 +82,7 @@ class SteppingClient(client.Client):
 
     async def raw(self, method: str, path: str, **more: Any) -> http_types.ClientResponse:
         if self.absent:
-            raise errors.Unavailable(0, "", "connection refused, says the test")
+            raise errors.Unavailable(0, "", "connection refused by the test")
         looks = method == "GET" and f"/{self.kind.plural}/" not in path
         if self.steps is None or looks:
             return await super().raw(method, path, **more)
@@ -100,7 +100,7 @@ class SteppingClient(client.Client):
         async with contextlib.aclosing(super().watch(*given, **more)) as changes:
             async for change in changes:
                 if self.absent:
-                    raise errors.Unavailable(0, "", "the connection is cut, says the test")
+                    raise errors.Unavailable(0, "", "the connection is cut by the test")
                 yield change
 
 

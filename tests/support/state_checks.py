@@ -23,7 +23,7 @@ OUTSIDE = {
 def reasons_in(pattern: str) -> Iterator[R]:
     """Yield every reason that sources below `executors` name, except in tables."""
     for path in sorted(ROOM.glob(pattern)):
-        if path.name == "state_docs.py":
+        if path.name == "states_reference.py":
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute) and node.attr in R.__members__:

@@ -1,7 +1,7 @@
 """The Knative Service that a JobConfig owns: one for all of its Jobs, never one for each task.
 
 It is created from `function.template` of the JobConfig's `taskTemplate`. Used by the JobConfig
-controller, which maintains it, by `job_expansion`, which sets its name in Jobs, and by
+controller, which maintains it, by `job_from_config`, which sets its name in Jobs, and by
 `job_validation`. Pure.
 """
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from kilnwork.api import (
+    config_options,
     config_services,
     crd_jobs,
     crd_parts,
@@ -20,7 +21,6 @@ from kilnwork.api import (
     job_variables,
     names,
     option_entry,
-    options,
     time_zones,
     validation,
 )
@@ -51,7 +51,7 @@ def validate_job_config(declared: job_config.JobConfig) -> list[Problem]:
     """Return what is wrong with a JobConfig that conforms to its schema."""
     spec = declared.spec
     given = () if spec.option is None else spec.option.options
-    known = {*job_variables.JOB_CONFIG, *map(options.variable_name, given)}
+    known = {*job_variables.JOB_CONFIG, *map(config_options.variable_name, given)}
     return [
         *_name_problems(declared.metadata.name, job_config.MAX_NAME),
         *_metadata_problems(spec.template.metadata),
@@ -64,7 +64,7 @@ def validate_job_config(declared: job_config.JobConfig) -> list[Problem]:
             kind=job.DependencyKind.JOB_CONFIG,
             own_name=declared.metadata.name,
         ),
-        *options.problems(spec.option),
+        *config_options.problems(spec.option),
         *config_services.problems(declared),
         *job_template_validation.problems(
             config_services.with_service_name(spec.template.spec, declared.metadata.name),
@@ -121,8 +121,8 @@ def _template_problems(declared: job.Job) -> Iterator[Problem]:
     JobConfig."""
     spec = declared.spec
     try:
-        given = options.parse_values(spec.option_values)
-    except options.InvalidOptions as error:
+        given = config_options.parse_values(spec.option_values)
+    except config_options.InvalidOptions as error:
         yield from error.problems
         return
     if spec.template is None or spec.config_name is not None:

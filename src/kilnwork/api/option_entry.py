@@ -1,14 +1,14 @@
 """Forms for a JobConfig's options: JSON Schema for web pages, and parsing of typed values.
 
-Used by `kiln run-job` and the REST API. Only `options` decides what is valid: the schema accepts
-nothing that `options` refuses. Pure.
+Used by `kiln run-job` and the REST API. Only `config_options` decides what is valid: the schema
+accepts nothing that `config_options` refuses. Pure.
 """
 
 import json
 from collections.abc import Callable
 from typing import Any
 
-from kilnwork.api import job_config, json_limits, option_values, options, yaml_loader
+from kilnwork.api import config_options, job_config, json_limits, option_values, yaml_loader
 
 Option = job_config.Option
 Type = job_config.OptionType
@@ -26,7 +26,7 @@ def json_schema(given: job_config.Options | None) -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of an object of option values.
 
     An omitted or null value stands for the default. The options must be valid
-    (`options.problems`).
+    (`config_options.problems`).
     """
     listed = given.options if given is not None else ()
     return {
@@ -43,22 +43,24 @@ def is_asked(option: Option) -> bool:
     return option.required and option_values.default_of(option) is None
 
 
-def from_text(option: Option, text: str, field: str = options.VALUES_FIELD) -> Any:
+def from_text(option: Option, text: str, field: str = config_options.VALUES_FIELD) -> Any:
     """Convert a typed value of an option to a JSON value of `optionValues`.
 
     Empty input is None, for the default. A list is separated by commas, or JSON. Raises
-    `options.InvalidOptions` if it is not a value of the option.
+    `config_options.InvalidOptions` if it is not a value of the option.
     """
     problem = f"{field}.{option.name}"
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise options.InvalidOptions([(problem, "has characters that are no Unicode")]) from error
+        raise config_options.InvalidOptions(
+            [(problem, "has characters that are no Unicode")]
+        ) from error
     try:
         value = _READERS[option.type](option, text) if text.strip() else None
         option_values.evaluate(option, value)
     except option_values.Refused as refused:
-        raise options.InvalidOptions([(problem, str(refused))]) from refused
+        raise config_options.InvalidOptions([(problem, str(refused))]) from refused
     return value
 
 
@@ -103,7 +105,7 @@ def _float(option: Option, text: str) -> float:
 
 def _json(option: Option, text: str) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=options.unique_members)
+        return json.loads(text, object_pairs_hook=config_options.unique_members)
     except (ValueError, RecursionError, yaml_loader.MalformedYaml) as error:
         problem = f"must be JSON, and a text in quotes; {json_limits.show(text)} is not: {error}"
         raise option_values.Refused(problem) from error

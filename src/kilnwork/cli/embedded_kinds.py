@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from kilnwork.api import admission, crd, field_effects, kinds, manager, meta, task_fields
-from kilnwork.controlplane import extensions
+from kilnwork.controlplane import installed_kinds
 from kilnwork.controlplane.node import pod_fields
 
 _READ = ["get", "list", "watch"]
@@ -79,51 +79,51 @@ def _validate_sync_set(obj: meta.JsonObject) -> Iterator[tuple[str, str]]:
             yield field, f"is {kind}, which `kiln up` does not serve: {_NOT_SERVED[kind]}"
 
 
-EXTENSIONS = extensions.Extensions(
+EXTENSIONS = installed_kinds.Extensions(
     kinds=(
-        extensions.InstalledKind(
+        installed_kinds.InstalledKind(
             definition=crd.definition(kinds.TASKS),
             validate=admission.validate_task,
             validate_update=admission.validate_task_update,
             warnings=admission.task_warnings,
             sample=admission.sample_of_task,
         ),
-        extensions.InstalledKind(
+        installed_kinds.InstalledKind(
             definition=crd.definition(kinds.TASK_OBJECTS),
             validate_update=admission.validate_task_object_update,
             warnings=partial(admission.field_warnings, kinds.TASK_OBJECTS.kind),
         ),
-        extensions.InstalledKind(
+        installed_kinds.InstalledKind(
             definition=crd.definition(kinds.TASK_CLUSTERS),
             validate=admission.validate_task_cluster,
             warnings=_warn_of_task_cluster,
             pod_template="template",
         ),
-        extensions.InstalledKind(
+        installed_kinds.InstalledKind(
             definition=crd.definition(kinds.TASK_CLAIMS),
             validate_update=admission.validate_task_claim_update,
             validate_status=admission.validate_task_claim_status,
             right=admission.task_claim_right,
             warnings=partial(admission.field_warnings, kinds.TASK_CLAIMS.kind),
         ),
-        extensions.InstalledKind(
+        installed_kinds.InstalledKind(
             definition=crd.definition(kinds.JOBS),
             validate=admission.validate_job,
             validate_update=admission.validate_job_update,
             warnings=admission.job_warnings,
         ),
-        extensions.InstalledKind(
+        installed_kinds.InstalledKind(
             definition=crd.definition(kinds.JOB_CONFIGS),
             validate=admission.validate_job_config,
             warnings=partial(admission.field_warnings, kinds.JOB_CONFIGS.kind),
         ),
-        extensions.InstalledKind(
+        installed_kinds.InstalledKind(
             definition=crd.definition(kinds.SYNC_SETS),
             validate=_validate_sync_set,
             validate_update=admission.validate_sync_set_update,
             warnings=partial(admission.field_warnings, kinds.SYNC_SETS.kind),
         ),
-        extensions.InstalledKind(
+        installed_kinds.InstalledKind(
             definition=crd.definition(kinds.DATA_PONDS),
             validate=admission.validate_data_pond,
             warnings=partial(admission.field_warnings, kinds.DATA_PONDS.kind),

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 import click
 
-from kilnwork.cli import errors, file_jobs, kinds, session, task_names
+from kilnwork.cli import errors, file_jobs, kinds, session, task_id_lookup
 from kilnwork.kube import errors as kube_errors
 
 T = TypeVar("T")
@@ -106,7 +106,7 @@ async def call_for_task_or_file_job(
         found = await find(s, name)
     else:
         try:
-            return await task(await task_names.resolve(s, word))
+            return await task(await task_id_lookup.resolve(s, word))
         except kube_errors.NotFound as error:
             other = await find_readable(s, word)
             if other is None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
+from kilnwork.api import config_options as api_options
 from kilnwork.api import job_config, option_entry, option_values
-from kilnwork.api import options as api_options
 from kilnwork.cli import errors, manifests
 
 Option = job_config.Option

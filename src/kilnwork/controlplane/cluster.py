@@ -19,8 +19,8 @@ from kilnwork.api import names
 from kilnwork.controlplane import (
     binder,
     errors,
-    extensions,
     gc,
+    installed_kinds,
     lock,
     pod_gc,
     store,
@@ -74,7 +74,7 @@ class ControlPlaneSettings(msgspec.Struct, frozen=True, kw_only=True):
     node_name: str = msgspec.field(default_factory=lambda: names.dns_label(socket.gethostname()))
     controllers: bool = True
     """Whether to run the garbage collector, the binder, taint eviction and the Pod collector."""
-    installed: extensions.Extensions = extensions.Extensions()
+    installed: installed_kinds.Extensions = installed_kinds.Extensions()
     """Kinds that are defined at each start, with their rules."""
 
 

@@ -1,7 +1,7 @@
 """The form of tables of states: what is seen of an attempt, and what it means for its task.
 
-Used by the modules of executors that define the tables, and by `state_pages`, which writes them
-into the reference. Not used by the manager.
+Used by the modules of executors that define the tables, and by `states_reference`, which writes
+them into the reference. Not used by the manager.
 """
 
 from collections.abc import Iterable, Iterator

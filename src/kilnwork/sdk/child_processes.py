@@ -1,9 +1,9 @@
 """Child processes of a home, dispatcher and worker: start, adopt, watch and signal them by pid.
 
-Used by `home`. They run in sessions of their own (setsid), so that Ctrl-C at the terminal reaches
-the driver only. A pidfd reports the end of a process even if it is not our child: after a driver
-was killed, the next driver takes over its home. posix_spawn(3) instead of `subprocess`: half the
-start-up time, and safe in a program with threads.
+Used by `local_home`. They run in sessions of their own (setsid), so that Ctrl-C at the terminal
+reaches the driver only. A pidfd reports the end of a process even if it is not our child: after a
+driver was killed, the next driver takes over its home. posix_spawn(3) instead of `subprocess`: half
+the start-up time, and safe in a program with threads.
 """
 
 import contextlib

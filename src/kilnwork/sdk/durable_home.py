@@ -18,7 +18,7 @@ from pathlib import Path
 from kilnwork.endpoints import endpoint_files
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kit import locks, paths, processes
-from kilnwork.sdk import child_processes, errors, home, home_cleanup, supervised_processes
+from kilnwork.sdk import child_processes, errors, home_cleanup, local_home, supervised_processes
 from kilnwork.version import __version__
 
 TAKE_OVER_S = 1.0
@@ -34,10 +34,10 @@ _LOOK_S = 0.02
 _SERVER_FILE = "control.db"
 
 
-class Durable(home.Home):
+class Durable(local_home.Home):
     """One driver's handle of a home directory, as owner or guest."""
 
-    def __init__(self, directory: Path, wanted: home.HomeOptions) -> None:
+    def __init__(self, directory: Path, wanted: local_home.HomeOptions) -> None:
         self._directory = directory.expanduser().absolute()
         self._lock = locks.OwnerLock(_opened(self._directory) / "owner.lock")
         super().__init__(
@@ -75,7 +75,7 @@ class Durable(home.Home):
         """
         (self._directory / "blobs").mkdir(mode=0o700, exist_ok=True)
         if not endpoint_files.token(self._directory):
-            home.write_token(self._token_file)
+            local_home.write_token(self._token_file)
         found = endpoint_files.read(self._directory)
         if found is not None and found.home:
             self._id = found.home
@@ -151,7 +151,7 @@ class Durable(home.Home):
     def _dispatcher_launch(self, listener: socket.socket) -> child_processes.Launch:
         arguments = ["--listen-fd", str(listener.fileno()), "--directory", str(self._directory)]
         arguments += ["--token-file", str(self._token_file)]
-        arguments += ["--idle-seconds", str(home.IDLE_S), "--scratch", str(self._run_dir)]
+        arguments += ["--idle-seconds", str(local_home.IDLE_S), "--scratch", str(self._run_dir)]
         return child_processes.Launch(
             module="kilnwork.dispatch",
             arguments=[

@@ -12,8 +12,8 @@ from typing import Any, Generic, Literal, Self, TypedDict, TypeVar, Unpack
 
 import msgspec
 
-from kilnwork.api import index_sets, job, job_config, job_expansion, kinds
-from kilnwork.api import options as api_options
+from kilnwork.api import config_options as api_options
+from kilnwork.api import index_sets, job, job_config, job_from_config, kinds
 from kilnwork.kit import clock, ids
 from kilnwork.sdk import errors, job_parameters, job_requests, polling
 
@@ -149,7 +149,7 @@ def submit(name: str, values: Mapping[str, Any], options: RunOptions) -> "JobRun
     of = f"kiln.job({name!r})"
     server = job_requests.of_session(of)
     config = _config(server, name, of)
-    request = job_expansion.JobRequest(
+    request = job_from_config.JobRequest(
         name=options.name or f"{name}-{ids.new_uid()[:8]}",
         option_values=dict(values) or None,
         start_after=options.start_after,
@@ -157,7 +157,7 @@ def submit(name: str, values: Mapping[str, Any], options: RunOptions) -> "JobRun
         priority=options.priority,
     )
     try:
-        body = job_expansion.new_job(config, request)
+        body = job_from_config.new_job(config, request)
     except api_options.InvalidOptions as error:
         raise errors.BadOption(f"{of}: {error}") from error
     if options.depends_on:

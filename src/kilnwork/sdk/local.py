@@ -12,7 +12,7 @@ from pathlib import Path
 from kilnwork.channel import errors as channel_errors
 from kilnwork.channel import messages
 from kilnwork.kit import errors as kit_errors
-from kilnwork.sdk import driver, durable_home, errors, home, session, volatile_home
+from kilnwork.sdk import driver, durable_home, errors, local_home, session, volatile_home
 
 START_S = 30.0
 """How long dispatcher and worker may take to start: a slow or busy machine."""
@@ -63,7 +63,7 @@ def start(  # noqa: PLR0913 - its options
     of slots.
     """
     _refuse_inside_a_task()
-    wanted = home.HomeOptions(
+    wanted = local_home.HomeOptions(
         slots=_slots(slots),
         workdir=_directory("working_dir", working_dir or "."),
         secrets=None if secrets is None else _directory("secrets", secrets),
@@ -84,12 +84,14 @@ def start(  # noqa: PLR0913 - its options
         ) from error
 
 
-def _volatile(wanted: home.HomeOptions, timeouts: driver.Timeouts) -> driver.Driver:
+def _volatile(wanted: local_home.HomeOptions, timeouts: driver.Timeouts) -> driver.Driver:
     made = volatile_home.Volatile(wanted)
     return _opened(made, made.start, timeouts, durable=False)
 
 
-def _durable(directory: Path, wanted: home.HomeOptions, timeouts: driver.Timeouts) -> driver.Driver:
+def _durable(
+    directory: Path, wanted: local_home.HomeOptions, timeouts: driver.Timeouts
+) -> driver.Driver:
     for _ in range(_TRIES - 1):
         try:
             return _in_directory(directory, wanted, timeouts)
@@ -100,20 +102,20 @@ def _durable(directory: Path, wanted: home.HomeOptions, timeouts: driver.Timeout
 
 
 def _in_directory(
-    directory: Path, wanted: home.HomeOptions, timeouts: driver.Timeouts
+    directory: Path, wanted: local_home.HomeOptions, timeouts: driver.Timeouts
 ) -> driver.Driver:
     made = durable_home.Durable(directory, wanted)
     return _opened(made, lambda: made.start(patience_s=START_S), timeouts, durable=True)
 
 
 def _opened(
-    made: home.Home, begin: Callable[[], None], timeouts: driver.Timeouts, *, durable: bool
+    made: local_home.Home, begin: Callable[[], None], timeouts: driver.Timeouts, *, durable: bool
 ) -> driver.Driver:
     opened = driver.Driver(
         connect=made.connect,
         credential=made.credential,
-        namespace=home.NAMESPACE,
-        cluster=home.CLUSTER,
+        namespace=local_home.NAMESPACE,
+        cluster=local_home.CLUSTER,
         on_close=made.close,
         durable=durable,
         patience_s=timeouts.reconnect_s,

@@ -18,7 +18,7 @@ from kilnwork.data import remote_blobs as remote_blobs
 from kilnwork.endpoints import connector, endpoint_files, resolve
 from kilnwork.kit import clock, errors, scratch
 from kilnwork.kube import config
-from kilnwork.sdk import code_packing, driver, home
+from kilnwork.sdk import code_packing, driver, local_home
 
 OPEN_S = 30.0
 """How long a dispatcher may take to respond: one that has just been started reads its journal."""
@@ -89,10 +89,10 @@ def _ship(
 def _to_home(
     directory: Path, namespace: str, cluster: str, timeouts: driver.Timeouts
 ) -> driver.Driver:
-    if (namespace, cluster) != (home.NAMESPACE, home.CLUSTER):
+    if (namespace, cluster) != (local_home.NAMESPACE, local_home.CLUSTER):
         raise errors.ConfigurationError(
-            f"{directory} is of a kiln.start(): it has namespace {home.NAMESPACE} with cluster "
-            f"{home.CLUSTER} and no other"
+            f"{directory} is of a kiln.start(): it has namespace {local_home.NAMESPACE} with "
+            f"cluster {local_home.CLUSTER} and no other"
         )
     path = endpoint_files.socket(directory)
     try:

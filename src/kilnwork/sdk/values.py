@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, cast, overload
 
 from kilnwork.api import attempts
-from kilnwork.data import blob_renewal, parts, references, splitting
+from kilnwork.data import blob_renewal, parts, pickled_references, splitting
 from kilnwork.data import blobs as blob_store
 from kilnwork.sdk import envelope, futures, pickling, session, waiting
 from kilnwork.sdk import errors as sdk_errors
@@ -41,7 +41,7 @@ class Ref(Generic[T]):
         return self._payload.size or len(self._payload.data)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        references.note(self._payload.digests)
+        pickled_references.note(self._payload.digests)
         it = self._payload
         return rebuild, (it.media_type, it.data, it.digest, it.size, it.blobs)
 

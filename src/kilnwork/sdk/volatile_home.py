@@ -14,19 +14,19 @@ from pathlib import Path
 
 from kilnwork.endpoints import endpoint_files
 from kilnwork.kit import paths
-from kilnwork.sdk import child_processes, errors, home, home_cleanup, supervised_processes
+from kilnwork.sdk import child_processes, errors, home_cleanup, local_home, supervised_processes
 
 END_WITHIN_S = 2.0
 """How long dispatcher and worker may take to end before they are killed. They take 0.1 s; on a busy
 machine 0.6 s was too short for a worker to remove its directory."""
 
 
-class Volatile(home.Home):
+class Volatile(local_home.Home):
     """A home in memory and in a temporary directory, removed when its driver ends for any
     reason.
     """
 
-    def __init__(self, wanted: home.HomeOptions) -> None:
+    def __init__(self, wanted: local_home.HomeOptions) -> None:
         directory = _temporary()
         super().__init__(
             wanted, run_dir=directory, logs=directory, token_file=directory / endpoint_files.TOKEN
@@ -37,7 +37,7 @@ class Volatile(home.Home):
 
     def start(self) -> None:
         """Start dispatcher and worker side by side; return before either is ready."""
-        home.write_token(self._token_file)
+        local_home.write_token(self._token_file)
         (self._run_dir / "blobs").mkdir(mode=0o700)
         self._start_dispatcher()
         self._start_worker()
@@ -74,8 +74,8 @@ class Volatile(home.Home):
     def _dispatcher_ended(self, kept: supervised_processes.SupervisedProcess) -> None:
         self._fail(
             errors.DispatcherLost(
-                f"the dispatcher of this session has ended ({home.ending(kept.child)}). What it "
-                'had was in memory and is gone; kiln.start("DIRECTORY") keeps a journal.'
+                f"the dispatcher of this session has ended ({local_home.ending(kept.child)}). What "
+                'it had was in memory and is gone; kiln.start("DIRECTORY") keeps a journal.'
             )
         )
 

@@ -42,7 +42,7 @@ from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
 from kilnwork.kit import asgi, clock, ids
 from kilnwork.server import (
-    abbreviations,
+    abbreviated_ids,
     documents,
     errors,
     indexes,
@@ -291,12 +291,12 @@ class Api:
         """Return the only task whose id begins or ends with these digits. The caller needs the
         right to list tasks."""
         found = await self._journal.abbreviated(
-            namespace, digits, limit=abbreviations.MAX_SHOWN + 1
+            namespace, digits, limit=abbreviated_ids.MAX_SHOWN + 1
         )
         if not found:
             return None
         await self._check(request, ports.Question(verb="list", namespace=namespace))
-        task = abbreviations.find_only(digits, found)
+        task = abbreviated_ids.find_only(digits, found)
         return None if task is None else self._journal.view(task)
 
     async def _task(

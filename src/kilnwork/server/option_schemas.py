@@ -6,7 +6,7 @@ Mounted by `api`. For web pages that ask for values, as `kiln run-job` does; the
 
 import msgspec
 
-from kilnwork.api import kinds, option_entry, options
+from kilnwork.api import config_options, kinds, option_entry
 from kilnwork.kit import asgi
 from kilnwork.server import errors, object_rights, ports
 
@@ -30,7 +30,7 @@ class OptionSchemas:
         config = self._jobs.config(namespace, name)
         if config is None:
             raise errors.NotFound(f'there is no JobConfig "{name}" in namespace "{namespace}"')
-        problems = list(options.problems(config.spec.option))
+        problems = list(config_options.problems(config.spec.option))
         if problems:
             said = "; ".join(f"{field} {problem}" for field, problem in problems)
             raise errors.Conflict(f"JobConfig {name} cannot be used: {said}")

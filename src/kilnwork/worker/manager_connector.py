@@ -1,6 +1,6 @@
 """Connects the containers of an attempt's Pod to the manager: over TLS, with the Pod's token.
 
-Used by `sidecar_blob` and `pod_call`, where the manager is on another machine.
+Used by `sidecar_result_blob` and `pod_call`, where the manager is on another machine.
 """
 
 import socket

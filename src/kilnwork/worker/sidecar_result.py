@@ -23,7 +23,7 @@ LAST_S = 1.0
 
 
 class _Blob(Protocol):
-    """The module `sidecar_blob`, which is imported by name only when it is needed."""
+    """The module `sidecar_result_blob`, which is imported by name only when it is needed."""
 
     def store_result(
         self, given: sidecar_settings.SidecarSettings, found: results.OutputFile, *, until: float
@@ -45,7 +45,7 @@ def message(*, began: float | None) -> tuple[bytes, int]:
             output = None if small is None else msgspec.json.encode(outputs.of_payload(small))
             if output is not None and len(output) <= given.message_bytes:
                 return output, 0
-            blob = cast(_Blob, importlib.import_module("kilnwork.worker.sidecar_blob"))
+            blob = cast(_Blob, importlib.import_module("kilnwork.worker.sidecar_result_blob"))
             payload = blob.store_result(given, found, until=until)
             output = msgspec.json.encode(outputs.of_payload(payload))
             if len(output) > given.message_bytes:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from kilnwork.api import job_config, option_entry, options
+from kilnwork.api import config_options, job_config, option_entry
 
 FORM = msgspec.convert(
     {
@@ -128,7 +128,7 @@ def test_typed_text_becomes_a_value(name: str, text: str, value: Any) -> None:
     ],
 )
 def test_invalid_typed_text_is_refused(name: str, text: str, problem: str) -> None:
-    with pytest.raises(options.InvalidOptions) as error:
+    with pytest.raises(config_options.InvalidOptions) as error:
         option_entry.from_text(OPTIONS[name], text)
     ((field, found),) = error.value.problems
     assert field == f"spec.optionValues.{name}"
@@ -166,14 +166,14 @@ def test_schema_accepts_no_invalid_value(name: str, value: Any) -> None:
     validator = jsonschema.Draft202012Validator(option_entry.json_schema(form))
     if not validator.is_valid({name: value}) or (name == "day" and not str(value).endswith("Z")):
         return
-    options.evaluate(form, {name: value})
+    config_options.evaluate(form, {name: value})
 
 
 @given(some.sampled_from(sorted(OPTIONS)), some.text(max_size=10))
 def test_any_typed_text_is_a_value_or_refused(name: str, text: str) -> None:
     try:
         value = option_entry.from_text(OPTIONS[name], text)
-    except options.InvalidOptions:
+    except config_options.InvalidOptions:
         return
     form = job_config.Options(options=(OPTIONS[name],))
-    options.evaluate(form, {name: value})
+    config_options.evaluate(form, {name: value})

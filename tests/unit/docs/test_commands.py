@@ -6,7 +6,7 @@ from typing import Any
 import click
 import pytest
 
-from kilnwork.cli import command_page, exits, main
+from kilnwork.cli import commands_reference, exits, main
 from kilnwork.cli.commands import help as help_command
 from support import pages
 
@@ -46,12 +46,12 @@ def own(name: str) -> dict[frozenset[str], click.Option]:
 
 
 def test_generated_blocks_are_current() -> None:
-    assert command_page.page(PAGE) == PAGE, "run `make docs`"
+    assert commands_reference.page(PAGE) == PAGE, "run `make docs`"
 
 
 def test_page_without_a_block_is_refused() -> None:
-    with pytest.raises(command_page.MissingBlock, match="begin commands"):
-        command_page.page("# Commands\n")
+    with pytest.raises(commands_reference.MissingBlock, match="begin commands"):
+        commands_reference.page("# Commands\n")
 
 
 def test_list_of_commands_is_complete() -> None:

@@ -5,23 +5,23 @@ import re
 import pytest
 
 from kilnwork.api import reasons, substitution
-from kilnwork.executors import state_pages, state_tables
+from kilnwork.executors import state_tables, states_reference
 from support import pages
 
 REFERENCE = pages.DOCS / "reference"
 PAGE = (REFERENCE / "executors.md").read_text()
 
 
-@pytest.mark.parametrize("name", state_pages.PAGES)
+@pytest.mark.parametrize("name", states_reference.PAGES)
 def test_tables_are_current(name: str) -> None:
     page = (REFERENCE / name).read_text()
-    assert state_tables.written(page, state_pages.PAGES[name]) == page, "run `make docs`"
+    assert state_tables.written(page, states_reference.PAGES[name]) == page, "run `make docs`"
 
 
 def test_every_reason_is_one_of_the_reference() -> None:
     known = {reason.value for reason in reasons.Reason}
     page = (REFERENCE / "reasons.md").read_text()
-    for tables in state_pages.PAGES.values():
+    for tables in states_reference.PAGES.values():
         for table in tables:
             named = {row.reason.value for row in table.rows}
             assert named <= known

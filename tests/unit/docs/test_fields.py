@@ -3,7 +3,7 @@
 import re
 
 from kilnwork.api import field_effects, kinds, task_fields
-from kilnwork.cli import field_page
+from kilnwork.cli import fields_reference
 from kilnwork.controlplane.node import pod_fields
 from support import field_samples, pages
 
@@ -11,7 +11,7 @@ PAGE = (pages.DOCS / "reference" / "fields.md").read_text()
 
 
 def test_page_is_current() -> None:
-    assert field_page.page() == PAGE, "run `make docs`"
+    assert fields_reference.page() == PAGE, "run `make docs`"
 
 
 def test_every_row_has_a_line_and_says_why_it_is_not_honoured() -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 import yaml
 
-from kilnwork.api import kind_tables, kinds, resource, task
+from kilnwork.api import kinds, kinds_reference, resource, task
 from support import pages
 
 PAGE = (pages.DOCS / "reference" / "kinds.md").read_text()
@@ -31,17 +31,17 @@ def rows_of(kind: str, name: str) -> list[pages.Row]:
 
 
 def test_tables_are_current() -> None:
-    assert kind_tables.render(PAGE) == PAGE, "run `make docs`"
+    assert kinds_reference.render(PAGE) == PAGE, "run `make docs`"
 
 
-@pytest.mark.parametrize("kind", kind_tables.STRUCTS)
+@pytest.mark.parametrize("kind", kinds_reference.STRUCTS)
 def test_spec_table_lists_every_field_with_type_and_default(kind: str) -> None:
-    node = kind_tables.version(kind)["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    expected = kind_tables.defaults(kind_tables.STRUCTS[kind][0])
+    node = kinds_reference.version(kind)["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    expected = kinds_reference.defaults(kinds_reference.STRUCTS[kind][0])
     rows = {row.key: (row.cells[1], row.cells[2]) for row in rows_of(kind, "Spec")}
     assert rows == {
-        path: (kind_tables.type_text(below), expected[path])
-        for path, below in kind_tables.fields(node)
+        path: (kinds_reference.type_text(below), expected[path])
+        for path, below in kinds_reference.fields(node)
     }
 
 
@@ -49,28 +49,32 @@ def test_spec_table_lists_every_field_with_type_and_default(kind: str) -> None:
 def test_fields_described_elsewhere_refer_to_that_table(kind: str) -> None:
     meanings = {row.key: row.cells[3] for row in rows_of(kind, "Spec")}
     found = {
-        path: where for path, where in kind_tables.DESCRIBED_ELSEWHERE.items() if path in meanings
+        path: where
+        for path, where in kinds_reference.DESCRIBED_ELSEWHERE.items()
+        if path in meanings
     }
     assert found
     assert all(where in meanings[path] for path, where in found.items())
 
 
-@pytest.mark.parametrize("kind", kind_tables.STRUCTS)
+@pytest.mark.parametrize("kind", kinds_reference.STRUCTS)
 def test_status_table_lists_every_field_with_type(kind: str) -> None:
-    node = kind_tables.version(kind)["schema"]["openAPIV3Schema"]["properties"]["status"]
+    node = kinds_reference.version(kind)["schema"]["openAPIV3Schema"]["properties"]["status"]
     rows = {row.key: row.cells[1] for row in rows_of(kind, "Status")}
-    assert rows == {path: kind_tables.type_text(below) for path, below in kind_tables.fields(node)}
+    assert rows == {
+        path: kinds_reference.type_text(below) for path, below in kinds_reference.fields(node)
+    }
 
 
 def test_task_object_has_only_data() -> None:
-    properties = kind_tables.version("TaskObject")["schema"]["openAPIV3Schema"]["properties"]
+    properties = kinds_reference.version("TaskObject")["schema"]["openAPIV3Schema"]["properties"]
     assert properties.keys() - {"apiVersion", "kind", "metadata"} == {"data"}
 
 
 @pytest.mark.parametrize("kind", [kind.kind for kind in kinds.OURS])
 def test_columns_table_lists_every_column_and_its_option(kind: str) -> None:
     rows = [row.cells for row in rows_of(kind, "Columns")]
-    columns = kind_tables.version(kind)["additionalPrinterColumns"]
+    columns = kinds_reference.version(kind)["additionalPrinterColumns"]
     shown = {0: "always", 1: "-o wide"}
     assert rows == [(c["name"], c["jsonPath"], shown[c.get("priority", 0)]) for c in columns]
 
@@ -86,12 +90,12 @@ def test_first_table_has_plural_and_short_name_of_every_kind(kind: resource.Reso
 def test_task_states_and_selectable_fields_are_named() -> None:
     state = next(row for row in rows_of("Task", "Status") if row.key == "state")
     assert all(f"`{one}`" in state.cells[2] for one in task.State)
-    for field in kind_tables.version("Task")["selectableFields"]:
+    for field in kinds_reference.version("Task")["selectableFields"]:
         assert f"`{field['jsonPath'].lstrip('.')}`" in PAGE
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS)
 def test_manifests_in_pages_are_valid(manifest: dict[str, Any]) -> None:
     assert manifest["apiVersion"] == kinds.TASKS.api_version
-    if manifest["kind"] in kind_tables.STRUCTS:
-        msgspec.convert(manifest["spec"], kind_tables.STRUCTS[manifest["kind"]][0])
+    if manifest["kind"] in kinds_reference.STRUCTS:
+        msgspec.convert(manifest["spec"], kinds_reference.STRUCTS[manifest["kind"]][0])

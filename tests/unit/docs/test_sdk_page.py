@@ -4,14 +4,14 @@ import inspect
 
 import kilnwork as kiln
 from kilnwork import executor, files, testing
-from kilnwork.cli import sdk_page
+from kilnwork.cli import python_reference
 from support import pages
 
 PAGE = (pages.DOCS / "reference" / "python-api.md").read_text()
 
 
 def test_page_is_current() -> None:
-    assert sdk_page.page() == PAGE, "run `make docs`"
+    assert python_reference.page() == PAGE, "run `make docs`"
 
 
 def test_every_public_name_has_a_section_with_its_docstring() -> None:
@@ -27,7 +27,7 @@ def test_every_public_name_has_a_section_with_its_docstring() -> None:
 
 def test_internal_methods_exist_and_are_left_out() -> None:
     public = {name: getattr(kiln, name) for name in kiln.__all__} | vars(testing)
-    for name, members in sdk_page._INTERNAL.items():
+    for name, members in python_reference._INTERNAL.items():
         for member in members:
             assert hasattr(public[name], member), f"{name}.{member} does not exist any more"
             assert f"#### `{name}.{member}`" not in PAGE

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from kilnwork.api import attempts
 from kilnwork.data import blobs as blob_store
-from kilnwork.data import references
+from kilnwork.data import pickled_references
 from kilnwork.kit import ids
 from kilnwork.sdk import errors, pickling
 from support import python_subprocess
@@ -216,7 +216,7 @@ class Referring:
     digest: bytes
 
     def __reduce__(self) -> tuple[Any, ...]:
-        references.note([self.digest])
+        pickled_references.note([self.digest])
         return Referring, (self.digest,)
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
+from kilnwork.api import config_options as api_options
 from kilnwork.api import job as api_job
-from kilnwork.api import job_config, job_expansion, schedules
+from kilnwork.api import job_config, job_from_config, schedules
 from kilnwork.api import kinds as api_kinds
-from kilnwork.api import options as api_options
 from kilnwork.cli import (
     errors,
     job_names,
@@ -108,13 +108,17 @@ async def _backfill(s: session.Session, name: str, form: str | None, asked: dict
         )
     ticks = _ticks(view.schedule, asked, now=s.clock.wall())
     existing = await _existing(s)
-    missing = [tick for tick in ticks if job_expansion.scheduled_name(name, tick) not in existing]
+    missing = [tick for tick in ticks if job_from_config.scheduled_name(name, tick) not in existing]
     policy = api_job.ConcurrencyPolicy(asked["policy"])
     _check_room(config, policy, len(missing))
     try:
         values = job_options.parse_values(config.spec.option, asked["text"], asked["pairs"])
-        request = job_expansion.JobRequest(option_values=values or None, concurrency_policy=policy)
-        bodies = {tick: job_expansion.backfill_job(config, request, tick=tick) for tick in missing}
+        request = job_from_config.JobRequest(
+            option_values=values or None, concurrency_policy=policy
+        )
+        bodies = {
+            tick: job_from_config.backfill_job(config, request, tick=tick) for tick in missing
+        }
     except api_options.InvalidOptions as error:
         raise errors.InvalidInput(str(error)) from error
     made = 0
@@ -123,7 +127,7 @@ async def _backfill(s: session.Session, name: str, form: str | None, asked: dict
         if tick in bodies:
             what = "would be created" if asked["dry_run"] else await _create(s, bodies[tick])
         made += what.endswith("created")
-        _say(job_expansion.scheduled_name(name, tick), what, view, tick, form=form)
+        _say(job_from_config.scheduled_name(name, tick), what, view, tick, form=form)
     would = "would be " if asked["dry_run"] else ""
     text = f"{made:,} of {len(ticks):,} ticks: Jobs {would}created"
     click.echo(text if made == len(ticks) else f"{text}; the others exist already", err=True)

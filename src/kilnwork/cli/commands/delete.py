@@ -20,7 +20,7 @@ from kilnwork.cli import (
     selector_types,
     session,
     shell_completion,
-    task_names,
+    task_id_lookup,
 )
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kit import ids
@@ -199,7 +199,7 @@ async def _victims(
                 _check_plain(choice, "a name")
                 name = ref.name
                 if ref.resource == api_kinds.TASKS:
-                    name = await task_names.resolve(s, name)
+                    name = await task_id_lookup.resolve(s, name)
                     if await _forget_call(s, name):
                         continue
                 named.append((ref.resource, name, s.one_namespace()))

@@ -38,7 +38,7 @@ from kilnwork.dispatch import model
 from kilnwork.dispatch.journal.sqlite import queries
 from kilnwork.kit import http_types, ids
 from kilnwork.kube import errors as kube_errors
-from kilnwork.server import abbreviations, results
+from kilnwork.server import abbreviated_ids, results
 
 _NAMESPACE = "default"
 """The only namespace in a directory of `kiln.start`."""
@@ -274,8 +274,8 @@ def _abbreviated(reader: queries.Queries, name: str) -> model.TaskView | None:
     digits = ids.abbreviated(name)
     if digits is None:
         return None
-    found = reader.abbreviated(_NAMESPACE, digits, limit=abbreviations.MAX_SHOWN + 1)
-    task = abbreviations.find_only(digits, found)
+    found = reader.abbreviated(_NAMESPACE, digits, limit=abbreviated_ids.MAX_SHOWN + 1)
+    task = abbreviated_ids.find_only(digits, found)
     return None if task is None else reader.task(task)
 
 

@@ -16,7 +16,7 @@ from kilnwork.cli import (
     session,
     set_objects,
     shell_completion,
-    task_names,
+    task_id_lookup,
 )
 
 
@@ -106,7 +106,7 @@ async def _all(
                 )
             one = await retries.sync_set(s, name)
         else:
-            word = await task_names.resolve(s, word)
+            word = await task_id_lookup.resolve(s, word)
             one = await job_names.call_for_named(s, word, task=task, file_job=file_job, job=job)
         click.echo(one.sentence)
         started.append(one)

@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
+from kilnwork.api import config_options as api_options
 from kilnwork.api import job as api_job
-from kilnwork.api import job_config, job_expansion, option_entry
+from kilnwork.api import job_config, job_from_config, option_entry
 from kilnwork.api import kinds as api_kinds
-from kilnwork.api import options as api_options
 from kilnwork.cli import (
     errors,
     exits,
@@ -163,9 +163,9 @@ def _body(config: job_config.JobConfig, asked: dict[str, Any]) -> dict[str, Any]
             needed = asked["use_defaults"]
             values = job_options.ask(config.spec.option, values, only_needed=needed)
         api_options.evaluate(config.spec.option, values, field=job_options.FIELD)
-        return job_expansion.new_job(
+        return job_from_config.new_job(
             config,
-            job_expansion.JobRequest(
+            job_from_config.JobRequest(
                 name=asked["name"] or "",
                 option_values=values or None,
                 start_after=_start(asked),

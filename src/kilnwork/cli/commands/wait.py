@@ -23,7 +23,7 @@ from kilnwork.cli import (
     session,
     set_objects,
     shell_completion,
-    task_names,
+    task_id_lookup,
 )
 from kilnwork.kube import errors as kube_errors
 
@@ -100,7 +100,9 @@ def command(words: tuple[str, ...], wanted: str | None, timeout: float | None) -
 
     async def work(s: session.Session) -> None:
         for given in words:
-            word = given if file_names.explicit_name(given) else await task_names.resolve(s, given)
+            word = (
+                given if file_names.explicit_name(given) else await task_id_lookup.resolve(s, given)
+            )
             job, name = await _job_or_task(s, word)
             if job is not None:
                 await _file_job(s, job, wanted, timeout_s=timeout)

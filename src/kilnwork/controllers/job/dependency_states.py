@@ -1,7 +1,7 @@
 """The observed state of a Job's dependencies: Jobs, Jobs of JobConfigs, Tasks, and their results.
 
 Used by `reconciler`. It reads caches, and the views and schedules of the engine; `plan` decides
-what follows, `dependency_choice` chooses the Job of a JobConfig.
+what follows, `dependency_job_choice` chooses the Job of a JobConfig.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -9,7 +9,7 @@ from functools import partial
 
 from kilnwork.api import inputs, job, job_config, task
 from kilnwork.controllers import caches, ports
-from kilnwork.controllers.job import dependency_choice, plan
+from kilnwork.controllers.job import dependency_job_choice, plan
 from kilnwork.controllers.task import plan as task_plan
 from kilnwork.dispatch import model
 from kilnwork.jobs import index_model
@@ -112,7 +112,7 @@ class Dependencies:
             wanted, finished=False, waits=f"{what} is not over yet", job=name
         )
 
-    def _job_of(self, seen: job.Job, wanted: job.Dependency) -> dependency_choice.Choice:
+    def _job_of(self, seen: job.Job, wanted: job.Dependency) -> dependency_job_choice.Choice:
         """Return the Job that a dependency on a Job or JobConfig refers to."""
         namespace = seen.metadata.namespace
         if wanted.kind is _K.JOB_CONFIG:
@@ -120,17 +120,21 @@ class Dependencies:
             return self._missing(wanted, namespace) if config is None else self._of(seen, config)
         found = self._caches.jobs.get((namespace, wanted.name))
         return (
-            self._missing(wanted, namespace) if found is None else dependency_choice.Choice(found)
+            self._missing(wanted, namespace)
+            if found is None
+            else dependency_job_choice.Choice(found)
         )
 
-    def _of(self, seen: job.Job, config: job_config.JobConfig) -> dependency_choice.Choice:
+    def _of(self, seen: job.Job, config: job_config.JobConfig) -> dependency_job_choice.Choice:
         uid = config.metadata.uid
         row = None if self._hub is None else self._hub.schedule(uid)
-        return dependency_choice.choose(seen, config, jobs=self._caches.jobs.owned_by(uid), row=row)
+        return dependency_job_choice.choose(
+            seen, config, jobs=self._caches.jobs.owned_by(uid), row=row
+        )
 
-    def _missing(self, wanted: job.Dependency, namespace: str) -> dependency_choice.Choice:
+    def _missing(self, wanted: job.Dependency, namespace: str) -> dependency_job_choice.Choice:
         text = f"{wanted.kind} {wanted.name} does not exist in namespace {namespace}"
-        return dependency_choice.Choice(waits=text)
+        return dependency_job_choice.Choice(waits=text)
 
     def _waits_for(self, namespace: str, name: str) -> Iterator[str]:
         """Yield the Jobs that an unstarted Job waits for."""

@@ -11,14 +11,14 @@ from typing import Any, Literal
 import msgspec
 
 from kilnwork.api import (
+    config_options,
     inputs,
     job,
     job_config,
-    job_expansion,
+    job_from_config,
     job_settings,
     job_validation,
     meta,
-    options,
     reasons,
     task,
 )
@@ -156,7 +156,7 @@ def config_name(seen: job.Job) -> tuple[str, str]:
     none."""
     if seen.spec.config_name is not None:
         return seen.spec.config_name, ""
-    owner = job_expansion.config_of(seen)
+    owner = job_from_config.config_of(seen)
     return ("", "") if owner is None else (owner.name, owner.uid)
 
 
@@ -248,8 +248,8 @@ def _plan_expansion(facts: Facts, seen: job.Job, kill_in: float | None) -> Plan:
             facts, seen, _P.ADMISSION_ERROR, status.Explanation(Reason.INVALID_SPEC, message)
         )
     try:
-        expanded = job_expansion.expand(config, seen)
-    except options.InvalidOptions as error:
+        expanded = job_from_config.expand(config, seen)
+    except config_options.InvalidOptions as error:
         return _plan_end(
             facts, seen, _P.ADMISSION_ERROR, status.Explanation(Reason.INVALID_SPEC, str(error))
         )
@@ -281,10 +281,10 @@ def _new_job(
         name=seen.metadata.name,
         spec=seen.spec,
         created=clock.parse_rfc3339(seen.metadata.creation_timestamp or clock.rfc3339(facts.now)),
-        variables=job_expansion.variables(seen),
+        variables=job_from_config.variables(seen),
         inputs=provided.inputs,
         group=group,
-        tick=job_expansion.tick_of(seen) if group is not None else None,
+        tick=job_from_config.tick_of(seen) if group is not None else None,
         start_after=None if start_after is None else clock.parse_rfc3339(start_after),
         hold=held,
     )

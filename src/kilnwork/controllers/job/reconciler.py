@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import job, job_config, job_expansion, kinds, meta, task_cluster, task_object
+from kilnwork.api import job, job_config, job_from_config, kinds, meta, task_cluster, task_object
 from kilnwork.controllers import ports, reconciler_context, status_writer, waiting_keys
 from kilnwork.controllers.job import arrival_order, dependency_states, plan, status
 from kilnwork.jobs import errors as jobs_errors
@@ -70,7 +70,7 @@ class Reconciler:
             self._wake_config(new or old)
         elif self._writer.is_own_write(old, new):
             return
-        elif job_expansion.config_of(old) is None:
+        elif job_from_config.config_of(old) is None:
             self._wake_config(new)
         self._queue.add(key)
 
@@ -223,7 +223,7 @@ class Reconciler:
 
     def _wake_config(self, of: job.Job | None) -> None:
         """Wake Jobs that depend on a JobConfig whose Job was created or deleted."""
-        owner = None if of is None else job_expansion.config_of(of)
+        owner = None if of is None else job_from_config.config_of(of)
         if of is not None and owner is not None:
             self._wake("JobConfig", (of.metadata.namespace, owner.name))
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from kilnwork.api import job, job_expansion, reasons
+from kilnwork.api import job, job_from_config, reasons
 from kilnwork.jobs import index_model
 from kilnwork.kit import backoff
 
@@ -87,7 +87,7 @@ def resolved_ticks(
     Such ticks would otherwise count against the concurrency for ever. `within_s`: maximum delay of
     a tick; None: the schedule creates no Jobs any more. `now`: wall clock.
     """
-    phases = {job_expansion.tick_of(one): one.status.phase for one in jobs}
+    phases = {job_from_config.tick_of(one): one.status.phase for one in jobs}
     found: dict[int, Reason | None] = {}
     for tick in row.pending:
         phase = phases.get(tick)
@@ -116,7 +116,7 @@ def refused_later(
         tick: Reason.REFUSED
         for one in jobs
         if one.status.phase == job.Phase.ADMISSION_ERROR
-        and (tick := job_expansion.tick_of(one)) is not None
+        and (tick := job_from_config.tick_of(one)) is not None
         and row.taken.get(tick) == one.metadata.uid
         and tick not in row.refused
     }

@@ -13,7 +13,7 @@ from kilnwork.api import (
     config_services,
     job,
     job_config,
-    job_expansion,
+    job_from_config,
     kinds,
     meta,
     reasons,
@@ -104,14 +104,14 @@ class Reconciler:
     def job_changed(self, key: Key, old: job.Job | None, new: job.Job | None) -> None:
         """Handle the creation, change or deletion of a Job."""
         seen = new or old
-        owner = None if seen is None else job_expansion.config_of(seen)
+        owner = None if seen is None else job_from_config.config_of(seen)
         if owner is None:
             return
         if old is None and new is not None and not new.status.phase:
             return  # when the engine has it, `group_changed` follows
         known = self._memories.get((key[0], owner.name))
         if new is None and known is not None and known.uid == owner.uid and old is not None:
-            tick = job_expansion.tick_of(old)
+            tick = job_from_config.tick_of(old)
             if tick in known.made:
                 known.made[tick] = 0.0  # if the engine did not have it, check that now
                 self._queue.add((key[0], owner.name))
@@ -188,7 +188,7 @@ class Reconciler:
         now = self._clock.monotonic()
         waiting = set() if row is None else set(row.pending)
         known.keep(waiting)
-        for tick in waiting.intersection(map(job_expansion.tick_of, jobs)) if waiting else ():
+        for tick in waiting.intersection(map(job_from_config.tick_of, jobs)) if waiting else ():
             known.made.setdefault(tick, now + pending_ticks.CHECK_S)
         return plan.Facts(
             config=msgspec.structs.replace(config, status=self._writer.current(config)),
@@ -214,7 +214,7 @@ class Reconciler:
         for tick in () if row is None else row.pending:
             key = (
                 config.metadata.namespace,
-                job_expansion.scheduled_name(config.metadata.name, tick),
+                job_from_config.scheduled_name(config.metadata.name, tick),
             )
             if tick not in known.made or self._caches.jobs.get(key) is not None:
                 continue
@@ -288,7 +288,7 @@ class Reconciler:
             try:
                 await self._make(known, config, tick)
             except (errors.Invalid, errors.Forbidden, errors.NotFound) as error:
-                name = job_expansion.scheduled_name(config.metadata.name, tick)
+                name = job_from_config.scheduled_name(config.metadata.name, tick)
                 text = f"Job {name} cannot be made: {error}"
                 if known.refusal is None:
                     self._emit_event(config, reasons.ConfigReason.JOB_NOT_MADE, text)
@@ -302,7 +302,7 @@ class Reconciler:
     async def _make(self, known: _KnownState, config: job_config.JobConfig, tick: int) -> None:
         """Create the Job of a tick unless it exists. Raises ApiError."""
         metadata = config.metadata
-        body = job_expansion.new_job(config, tick=tick)
+        body = job_from_config.new_job(config, tick=tick)
         name = body["metadata"]["name"]
         found = self._caches.jobs.get((metadata.namespace, name))
         if found is None:
@@ -376,4 +376,4 @@ def _is_of_tick(found: job.Job, config: job_config.JobConfig, tick: int) -> bool
     """Return whether a Job is the scheduled Job of a tick of this JobConfig, not a backfill."""
     owners = found.metadata.owner_references
     is_ours = any(owner.uid == config.metadata.uid for owner in owners)
-    return is_ours and job_expansion.tick_of(found) == tick
+    return is_ours and job_from_config.tick_of(found) == tick

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from kilnwork.api import meta, resource
-from kilnwork.controlplane import extensions
+from kilnwork.controlplane import installed_kinds
 from kilnwork.controlplane.apiserver import (
     authn,
     authz,
@@ -56,7 +56,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """How the kind is served, if it is not a built-in one."""
     extended: bool = False
     """Whether `new` is the definition of a kind with registered rules."""
-    pod_warnings: extensions.Warn = extensions.no_warnings
+    pod_warnings: installed_kinds.Warn = installed_kinds.no_warnings
     """Returns the warnings of this server's nodes about a Pod."""
 
     @property

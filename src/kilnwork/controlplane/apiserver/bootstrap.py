@@ -8,7 +8,7 @@ instead, so that no user can remove them by mistake.
 """
 
 from kilnwork.api import meta, resource
-from kilnwork.controlplane import extensions
+from kilnwork.controlplane import installed_kinds
 from kilnwork.controlplane.apiserver import authn, authz, crud, statuses, writes
 
 _RBAC = resource.CLUSTER_ROLES.group
@@ -57,7 +57,7 @@ def _role(name: str, rules: list[meta.JsonObject], *, into: str = "") -> meta.Js
     return role
 
 
-def roles(extended: extensions.Extensions) -> list[meta.JsonObject]:
+def roles(extended: installed_kinds.Extensions) -> list[meta.JsonObject]:
     """Return the default cluster roles. Each of view, edit and admin includes the one before it."""
     view = [*_VIEW, *extended.view]
     edit = [*view, *_EDIT, *extended.edit]
@@ -82,7 +82,7 @@ def is_default_role(role: meta.JsonObject) -> bool:
     return all(labels.get(key) == value for key, value in _LABELS.items())
 
 
-async def ensure(writer: crud.ObjectWriter, extended: extensions.Extensions) -> None:
+async def ensure(writer: crud.ObjectWriter, extended: installed_kinds.Extensions) -> None:
     """Create the default roles that are missing, and add missing rules to the existing ones."""
     wanted = [(resource.CLUSTER_ROLES, role) for role in roles(extended)]
     wanted.append((resource.CLUSTER_ROLE_BINDINGS, _BINDING))

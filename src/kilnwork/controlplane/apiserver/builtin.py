@@ -11,7 +11,7 @@ import msgspec
 
 from kilnwork.api import resource
 from kilnwork.api import schema as schemas
-from kilnwork.controlplane import extensions
+from kilnwork.controlplane import installed_kinds
 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 TERMINATING_VERBS = ("delete", "deletecollection", "get", "list", "watch")
@@ -71,7 +71,7 @@ class ServedResource(msgspec.Struct, frozen=True, kw_only=True):
     """Version in which objects are stored, if a custom kind has several."""
     rules: bool = False
     """Whether the schema has CEL rules that must be evaluated."""
-    extension: extensions.InstalledKind | None = None
+    extension: installed_kinds.InstalledKind | None = None
     """What is registered for a custom kind."""
     terminating: bool = False
     """The definition is being deleted: no new objects, and discovery names fewer verbs."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from kilnwork.api import resource
-from kilnwork.controlplane import extensions
+from kilnwork.controlplane import installed_kinds
 from kilnwork.controlplane.apiserver import builtin
 
 
@@ -23,9 +23,9 @@ class Catalog:
     fields.
     """
 
-    def __init__(self, extended: Iterable[extensions.InstalledKind] = ()) -> None:
+    def __init__(self, extended: Iterable[installed_kinds.InstalledKind] = ()) -> None:
         self.revision = 0
-        self.pod_warnings: extensions.Warn = extensions.no_warnings
+        self.pod_warnings: installed_kinds.Warn = installed_kinds.no_warnings
         self.served: tuple[builtin.ServedResource, ...] = builtin.BUILT_IN
         self._extended = {kind.name: kind for kind in extended}
         self._defined: dict[str, tuple[builtin.ServedResource, ...]] = {}
@@ -54,7 +54,7 @@ class Catalog:
         """Return one entry for each stored kind, even if several versions of it are served."""
         return tuple(self._stored.values())
 
-    def extension(self, name: str) -> extensions.InstalledKind | None:
+    def extension(self, name: str) -> installed_kinds.InstalledKind | None:
         """Return what is registered for the kind of a definition, or None."""
         return self._extended.get(name)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kilnwork.api import meta
-from kilnwork.controlplane import extensions
+from kilnwork.controlplane import installed_kinds
 from kilnwork.controlplane.apiserver import (
     builtin,
     causes,
@@ -63,7 +63,7 @@ def warnings(
     return () if served.extension is None else served.extension.warnings(new, old)
 
 
-def _extended(kind: extensions.InstalledKind, obj: meta.JsonObject) -> Iterator[causes.Cause]:
+def _extended(kind: installed_kinds.InstalledKind, obj: meta.JsonObject) -> Iterator[causes.Cause]:
     yield from _causes(kind.validate(obj), obj)
     if kind.pod_template:
         template = (obj.get("spec") or {}).get(kind.pod_template) or {}
@@ -74,7 +74,9 @@ def _extended(kind: extensions.InstalledKind, obj: meta.JsonObject) -> Iterator[
             yield causes.invalid(field, "", f"is no Pod template: {error}")
 
 
-def _causes(problems: Iterable[extensions.Problem], obj: meta.JsonObject) -> Iterator[causes.Cause]:
+def _causes(
+    problems: Iterable[installed_kinds.Problem], obj: meta.JsonObject
+) -> Iterator[causes.Cause]:
     for field, why in problems:
         yield causes.invalid(field, _value_at(obj, field), why)
 

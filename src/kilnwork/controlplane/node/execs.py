@@ -1,7 +1,7 @@
 """One exec or attach session, from the streams that the client opens to the Status at its end.
 
-Used by `exec_paths`, which has negotiated the stream protocol with the client. The process belongs
-to the shim (`exec_link`); it is hung up on when the client disconnects.
+Used by `kubelet_streaming`, which has negotiated the stream protocol with the client. The process
+belongs to the shim (`exec_link`); it is hung up on when the client disconnects.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 The API server is the usual client, with a client certificate; `access` decides about other clients.
 The port is in the Node's `status.daemonEndpoints`. exec, attach and port-forward are in
-`exec_paths`.
+`kubelet_streaming`.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from kilnwork.controlplane.node import access, exec_paths, log_reader
+from kilnwork.controlplane.node import access, kubelet_streaming, log_reader
 from kilnwork.kit import asgi, clock, coroutines, errors, serving
 
 _STOP_S = 2.0
@@ -38,7 +38,7 @@ class KubeletApp:
         find_log: FindLog,
         *,
         allowed: access.NodeAccess,
-        streaming: exec_paths.ExecPaths | None = None,
+        streaming: kubelet_streaming.ExecPaths | None = None,
         now: clock.Clock,
     ) -> None:
         self._find_log = find_log
@@ -58,7 +58,7 @@ class KubeletApp:
             await _send(response, 200, "ok")
         elif request.method == "GET" and len(parts) == 4 and parts[0] == "containerLogs":
             await self._logs(request, response)
-        elif self._streaming is not None and parts[0] in exec_paths.PATHS:
+        elif self._streaming is not None and parts[0] in kubelet_streaming.PATHS:
             await self._streaming.serve(request, response)
         else:
             await _send(response, 404, "404 page not found")

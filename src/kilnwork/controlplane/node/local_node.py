@@ -26,8 +26,8 @@ from kilnwork.controlplane.node import (
     container_input_types,
     container_preparation,
     exec_link,
-    exec_paths,
     kubelet,
+    kubelet_streaming,
     log_reader,
     node_drain,
     node_lease,
@@ -117,7 +117,7 @@ class LocalNode:
             on_opened=self._reconciler.on_opened,
             patience_s=settings.patience_s,
         )
-        self._streaming = exec_paths.ExecPaths(
+        self._streaming = kubelet_streaming.ExecPaths(
             self._find_running, shim=settings.run_dir / "shim.sock"
         )
         self._server = self._build_server(kube)
@@ -337,7 +337,7 @@ class LocalNode:
 
     def _find_running(
         self, namespace: str, pod: str, name: str
-    ) -> exec_paths.FoundContainer | asgi.Refusal:
+    ) -> kubelet_streaming.FoundContainer | asgi.Refusal:
         """Return the container for exec; without a `name` any one of the Pod, since all share an
         address.
         """
@@ -348,7 +348,7 @@ class LocalNode:
         for wanted in names:
             start = self._reconciler.container_log((namespace, pod), wanted, previous=False)
             if start is not None and isinstance(start[0], container.ContainerRecord) and start[1]():
-                return exec_paths.FoundContainer(start[0], self._settings.address)
+                return kubelet_streaming.FoundContainer(start[0], self._settings.address)
         return asgi.Refusal(500, f'container not found ("{name or names[0]}")')
 
 

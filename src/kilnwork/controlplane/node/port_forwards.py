@@ -1,8 +1,8 @@
 """port-forward: connections of a client to ports of a Pod, two streams for each connection.
 
-Used by `exec_paths`. As k8s.io/kubelet pkg/cri/streaming/portforward: a `data` and an `error`
-stream with the same `requestid` (with older clients: with successive ids) and a `port` form one
-connection; problems are reported on the error stream.
+Used by `kubelet_streaming`. As k8s.io/kubelet pkg/cri/streaming/portforward: a `data` and an
+`error` stream with the same `requestid` (with older clients: with successive ids) and a `port` form
+one connection; problems are reported on the error stream.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ Pure.
 As the kubelet does (k8s.io/apimachinery httpstream and wsstream): SPDY with the version of the
 streams in `X-Stream-Protocol-Version`, or WebSocket with the version as a subprotocol. It also
 supports what the real API server translates for a kubelet, and ours passes on: `v5.channel.k8s.io`,
-and port-forward's SPDY inside a WebSocket (KEP-4006). Used by `exec_paths`.
+and port-forward's SPDY inside a WebSocket (KEP-4006). Used by `kubelet_streaming`.
 """
 
 import base64

@@ -9,11 +9,11 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import (
     completion,
     dependencies,
+    end_notifications,
     inputs,
     instructions,
     lifecycle,
     memory,
-    notifications,
     records,
     reservations,
     transitions,
@@ -126,7 +126,7 @@ def _succeed(
         mem.cache_result(task)
     if task.declared:
         task.cluster.declared.discard(task)
-    notifications.notify(mem, task)
+    end_notifications.notify(mem, task)
 
 
 def _outcome(end: calls.CallEnd) -> attempts.Outcome:

@@ -10,12 +10,12 @@ from kilnwork.api import reasons
 from kilnwork.dispatch import model
 from kilnwork.dispatch.machine import (
     completion,
+    end_notifications,
     families,
     inputs,
     instructions,
     lifecycle,
     memory,
-    notifications,
     records,
 )
 from kilnwork.kit import ids
@@ -114,7 +114,7 @@ def _make(
     child = _record(mem, parent, item, item.task)
     families.adopt(family, child, item.parent, child_key=item.child_key)
     family.total += 1
-    notifications.publish_parent(mem, family)
+    end_notifications.publish_parent(mem, family)
     lifecycle.admit(mem, child, now)
     return child
 

@@ -10,11 +10,11 @@ import msgspec
 from kilnwork.api import attempts, reasons
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import (
+    end_notifications,
     inputs,
     instructions,
     lifecycle,
     memory,
-    notifications,
     records,
     reservations,
     retries,
@@ -430,7 +430,7 @@ def finish(
     if task.declared:
         task.cluster.declared.discard(task)
     mem.batch.finals.append(task)
-    notifications.notify(mem, task)
+    end_notifications.notify(mem, task)
     if task.cache_key and state is _S.SUCCESS:
         mem.cache_result(task)
     if state is _S.SUCCESS and task.family is not None:

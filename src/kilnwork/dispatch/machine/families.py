@@ -6,7 +6,7 @@ Used by `child_spawning`, `submissions` and `reruns`, which decide who belongs t
 
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
-from kilnwork.dispatch.machine import inputs, memory, notifications, records
+from kilnwork.dispatch.machine import end_notifications, inputs, memory, records
 
 
 def of_run(parent: records.Task) -> records.Family:
@@ -61,7 +61,7 @@ def replace_failed(mem: memory.Memory, task: records.Task, family: records.Famil
     """Count `task`, a new run of a failed child of that family, in place of the failed run."""
     family.failed -= 1
     mem.batch.superseded.append((task.id, task.run))
-    notifications.publish_parent(mem, family)
+    end_notifications.publish_parent(mem, family)
 
 
 def _count(family: records.Family, state: api_task.State) -> None:

@@ -13,12 +13,12 @@ from kilnwork.dispatch.machine import (
     child_spawning,
     completion,
     dependencies,
+    end_notifications,
     families,
     inputs,
     instructions,
     lifecycle,
     memory,
-    notifications,
     records,
     submitters,
 )
@@ -431,7 +431,7 @@ def _submit_child(
     child.source = parent.source
     families.adopt(family, child, call.parent, child_key=key)
     family.total += 1
-    notifications.publish_parent(mem, family)
+    end_notifications.publish_parent(mem, family)
     _begin(mem, child, call, item, now)
 
 

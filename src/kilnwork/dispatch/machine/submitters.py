@@ -8,10 +8,10 @@ from kilnwork.api import calls, reasons
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import (
     completion,
+    end_notifications,
     inputs,
     instructions,
     memory,
-    notifications,
     records,
 )
 
@@ -115,7 +115,7 @@ def subscribe(
     if task.namespace != submitter.namespace:
         report_unknown(mem, submitter, number)
     elif task.state.final:
-        notifications.report(mem, task, submitter, number)
+        end_notifications.report(mem, task, submitter, number)
     # Takes the place of one that is gone, most likely itself before it connected again.
     elif task.submitter is None or not task.submitter.link:
         task.submitter, task.number = submitter, number

@@ -1,7 +1,7 @@
 """Derives the state of an attempt from the status of its Pod. Pure.
 
-Used by `executor`; `state_docs` has the table. The final phase decides about success and failure: a
-container that was restarted after running out of memory and then succeeded has succeeded
+Used by `executor`; `states_reference` has the table. The final phase decides about success and
+failure: a container that was restarted after running out of memory and then succeeded has succeeded
 (https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/). What Kubernetes itself ends
 (eviction, preemption, a node that is lost or shuts down) is a loss and not a failure of the task.
 """

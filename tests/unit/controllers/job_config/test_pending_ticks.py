@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import job, job_expansion, meta, reasons
+from kilnwork.api import job, job_from_config, meta, reasons
 from kilnwork.controllers.job_config import pending_ticks
 from kilnwork.jobs import index_model
 
@@ -25,7 +25,7 @@ def row(*pending: int, **more: Any) -> index_model.ScheduleRow:
 
 
 def a_job(phase: str, uid: str = "u") -> job.Job:
-    annotations = {job_expansion.SCHEDULE_TIME: str(TICK)}
+    annotations = {job_from_config.SCHEDULE_TIME: str(TICK)}
     return job.Job(
         metadata=meta.ObjectMeta(name="j", uid=uid, annotations=annotations),
         spec=job.JobSpec(),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from kilnwork.api import job, job_config, job_expansion, meta, schedules, task
+from kilnwork.api import job, job_config, job_from_config, meta, schedules, task
 from kilnwork.controllers.job_config import pending_ticks, plan, status
 from kilnwork.jobs import index_model
 from kilnwork.kit import clock
@@ -117,7 +117,7 @@ def _made(config: Any, tick: int, phase: job.Phase) -> job.Job:
         name=f"report-{tick}",
         namespace="default",
         uid="018f3a5e-0000-7000-8000-00000000000d",
-        annotations={job_expansion.SCHEDULE_TIME: str(tick)},
+        annotations={job_from_config.SCHEDULE_TIME: str(tick)},
     )
     return job.Job(metadata=metadata, spec=job.JobSpec(), status=job.JobStatus(phase=phase))
 

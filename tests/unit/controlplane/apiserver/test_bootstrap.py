@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from kilnwork.api import resource
-from kilnwork.controlplane import extensions
+from kilnwork.controlplane import installed_kinds
 from kilnwork.controlplane.apiserver import bootstrap
 from support import store_world
 
 RULE = {"apiGroups": ["x.dev"], "resources": ["xs"], "verbs": ["get"]}
-NONE = extensions.Extensions()
+NONE = installed_kinds.Extensions()
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ async def world(tmp_path: Path) -> AsyncIterator[store_world.World]:
 
 
 def test_each_default_role_includes_the_previous_one() -> None:
-    view, edit, admin, everything = bootstrap.roles(extensions.Extensions(view=(RULE,)))
+    view, edit, admin, everything = bootstrap.roles(installed_kinds.Extensions(view=(RULE,)))
     assert RULE in view["rules"]
     assert view["rules"] == edit["rules"][: len(view["rules"])]
     assert edit["rules"] == admin["rules"][: len(edit["rules"])]
@@ -37,7 +37,7 @@ def test_role_of_a_user_is_no_default_role() -> None:
 
 async def test_missing_rules_are_added_to_existing_roles(world: store_world.World) -> None:
     await bootstrap.ensure(world.writer, NONE)
-    await bootstrap.ensure(world.writer, extensions.Extensions(view=(RULE,)))
+    await bootstrap.ensure(world.writer, installed_kinds.Extensions(view=(RULE,)))
     role = world.get(resource.CLUSTER_ROLES, "view", namespace="")
     assert role is not None
     assert role["rules"][-1] == RULE

@@ -119,7 +119,7 @@ def test_the_documentation_shows_the_table() -> None:
         if before in LEGAL:
             shown[before] = set(after.split(", "))
     assert shown == {before: after for before, after in LEGAL.items() if after}
-    assert "| Success, Failed, Killed | nothing else in this run |" in page
+    assert "| Success, Failed, Killed | none in this run |" in page
 
 
 def assigned(tree: ast.AST) -> Iterator[ast.AST]:

@@ -7,7 +7,7 @@ import pytest
 
 from kilnwork.api import attempts, pod, reasons
 from kilnwork.executors import port
-from kilnwork.executors.ephemeral import observation, state_docs
+from kilnwork.executors.ephemeral import observation, states_reference
 from kilnwork.executors.state_tables import Counts
 from support import pod_statuses as pods
 
@@ -35,7 +35,7 @@ ENDS: dict[str, tuple[dict[str, Any], attempts.Ending, str, str]] = {
 def test_the_table_has_every_end_and_what_it_counts_against() -> None:
     counts = {
         row.reason: row.counts
-        for row in state_docs.TABLE.rows
+        for row in states_reference.TABLE.rows
         if row.state in ("Failed", "Pending")
     }
     for status, ending, reason, _ in ENDS.values():

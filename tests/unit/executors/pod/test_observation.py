@@ -6,7 +6,7 @@ import pytest
 
 from kilnwork.api import attempts, pod, reasons, task
 from kilnwork.executors import port, state_tables
-from kilnwork.executors.pod import observation, state_docs
+from kilnwork.executors.pod import observation, states_reference
 from kilnwork.kit import clock
 from support import pod_statuses as pods
 
@@ -329,21 +329,21 @@ def test_a_pod_is_judged_as_the_table_says(name: str) -> None:
         reason = R.UNCONFIRMED  # what the dispatcher makes of it
     assert (state(seen, case.stop), reason) == case.row
     assert case.says in seen.message
-    assert case.row in {(row.state, row.reason) for row in state_docs.TABLE.rows}
+    assert case.row in {(row.state, row.reason) for row in states_reference.TABLE.rows}
 
 
 def test_each_row_of_the_table_has_a_pod() -> None:
     """Others are judged by the executor (tests/integration/test_pod_tasks.py, names in
     tests/contract), and results by `sidecar` (test_sidecar.py)."""
     elsewhere = ("no Pod", "a Pod that is not ours", "`Succeeded` with", "`Succeeded`, ")
-    rows = {r for r in state_docs.TABLE.rows if not r.seen.startswith(elsewhere)}
+    rows = {r for r in states_reference.TABLE.rows if not r.seen.startswith(elsewhere)}
     judged = {case.row for case in CASES.values()}
     assert [row for row in rows if (row.state, row.reason) not in judged] == []
 
 
 JUDGED = [
     row
-    for row in state_docs.TABLE.rows
+    for row in states_reference.TABLE.rows
     if row.counts and row.seen.startswith(("`Failed`", "deleted"))
 ]
 

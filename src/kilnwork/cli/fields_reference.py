@@ -1,4 +1,5 @@
-"""Generator of docs/reference/fields.md from the field tables: `python -m kilnwork.cli.field_page`.
+"""Generator of docs/reference/fields.md from the field tables: `python -m
+kilnwork.cli.fields_reference`.
 
 Used by `make docs` and by the test that the page is current.
 """

@@ -3,10 +3,10 @@
 import pytest
 
 from kilnwork.api import field_effects, kinds, task_fields
-from kilnwork.cli import field_page
+from kilnwork.cli import fields_reference
 from kilnwork.controlplane.node import pod_fields
 
-PAGE = field_page.page()
+PAGE = fields_reference.page()
 
 
 def section(title: str) -> str:

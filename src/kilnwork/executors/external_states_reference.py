@@ -51,4 +51,4 @@ _GROUPS: tuple[Group, ...] = (
     )),
 )  # fmt: skip
 
-TABLE = state_tables.Table("external", "external_state_docs", "", state_tables.rows(_GROUPS))
+TABLE = state_tables.Table("external", "external_states_reference", "", state_tables.rows(_GROUPS))

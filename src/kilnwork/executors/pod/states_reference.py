@@ -66,4 +66,4 @@ _GROUPS: tuple[Group, ...] = (
     )),
 )  # fmt: skip
 
-TABLE = state_tables.Table("states", "pod.state_docs", "Pod", state_tables.rows(_GROUPS))
+TABLE = state_tables.Table("states", "pod.states_reference", "Pod", state_tables.rows(_GROUPS))

@@ -1,8 +1,8 @@
 """Tables of docs/reference/kinds.md, generated from the schemas of our kinds.
 
-`python -m kilnwork.api.kind_tables docs/reference/kinds.md` rewrites each table between its pair
-of markers; the prose around them is written by hand. Used by `make docs` and by the test that the
-page is current. Not `kubectl explain`, which reads the same descriptions from the CRDs.
+`python -m kilnwork.api.kinds_reference docs/reference/kinds.md` rewrites each table between its
+pair of markers; the prose around them is written by hand. Used by `make docs` and by the test that
+the page is current. Not `kubectl explain`, which reads the same descriptions from the CRDs.
 """
 
 import sys
@@ -103,7 +103,7 @@ def render(page: str) -> str:
 def markers(name: str) -> tuple[str, str]:
     """Return the comments before and after a table."""
     return (
-        f"<!-- {name}: written by `make docs` from kilnwork.api.kind_tables -->",
+        f"<!-- {name}: written by `make docs` from kilnwork.api.kinds_reference -->",
         f"<!-- end of {name} -->",
     )
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import kind_tables, task
+from kilnwork.api import kinds_reference, task
 
 
 @pytest.mark.parametrize(
@@ -25,14 +25,14 @@ from kilnwork.api import kind_tables, task
     ],
 )
 def test_type_text_names_type_and_bounds(node: dict[str, Any], expected: str) -> None:
-    assert kind_tables.type_text(node) == expected
+    assert kinds_reference.type_text(node) == expected
 
 
 def test_defaults_include_required_false_and_nested_fields() -> None:
-    found = kind_tables.defaults(task.TaskSpec)
+    found = kinds_reference.defaults(task.TaskSpec)
     assert found["call.function"] == "required"
     assert found["suspend"] == "false"
-    assert found["retry"] == kind_tables.NONE
+    assert found["retry"] == kinds_reference.NONE
     assert found["retry.maxAttempts"] == "1"
     assert found["inputs[].name"] == "required"
 
@@ -40,16 +40,16 @@ def test_defaults_include_required_false_and_nested_fields() -> None:
 def test_render_replaces_only_the_text_between_markers() -> None:
     marked = "".join(
         f"before {name}\n{begin}\nstale\n{end}\n"
-        for name in kind_tables.tables()
-        for begin, end in [kind_tables.markers(name)]
+        for name in kinds_reference.tables()
+        for begin, end in [kinds_reference.markers(name)]
     )
-    page = kind_tables.render(marked)
+    page = kinds_reference.render(marked)
     assert "stale" not in page
     assert "before Task spec\n" in page
-    assert kind_tables.tables()["Task spec"] in page
-    assert kind_tables.render(page) == page
+    assert kinds_reference.tables()["Task spec"] in page
+    assert kinds_reference.render(page) == page
 
 
 def test_render_of_a_page_without_markers_is_refused() -> None:
     with pytest.raises(ValueError, match="the page has no table 'Task spec'"):
-        kind_tables.render("# Kinds and fields\n")
+        kinds_reference.render("# Kinds and fields\n")

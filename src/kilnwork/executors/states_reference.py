@@ -6,11 +6,11 @@ A test checks that the pages are current. Not used by the manager.
 import sys
 from pathlib import Path
 
-from kilnwork.executors import external_state_docs, state_tables
-from kilnwork.executors.custom_resource import state_docs as object_states
-from kilnwork.executors.ephemeral import state_docs as ephemeral_states
-from kilnwork.executors.http import state_docs as http_states
-from kilnwork.executors.pod import state_docs as pod_states
+from kilnwork.executors import external_states_reference, state_tables
+from kilnwork.executors.custom_resource import states_reference as object_states
+from kilnwork.executors.ephemeral import states_reference as ephemeral_states
+from kilnwork.executors.http import states_reference as http_states
+from kilnwork.executors.pod import states_reference as pod_states
 
 PAGES: dict[str, tuple[state_tables.Table, ...]] = {
     "executors.md": (
@@ -18,7 +18,7 @@ PAGES: dict[str, tuple[state_tables.Table, ...]] = {
         object_states.OBJECTS,
         object_states.WORKFLOWS,
         ephemeral_states.TABLE,
-        external_state_docs.TABLE,
+        external_states_reference.TABLE,
     ),
     "http.md": (http_states.TABLE,),
 }

@@ -7,15 +7,15 @@ import pytest
 import yaml
 
 from kilnwork.api import (
+    config_options,
     index_sets,
     job,
     job_config,
-    job_expansion,
+    job_from_config,
     job_templates,
     job_validation,
     meta,
     names,
-    options,
 )
 
 COMMAND = {"taskTemplate": {"command": ["echo", "${option.user} ${jobconfig.name}"]}}
@@ -42,7 +42,7 @@ def declared(metadata: dict[str, Any] | None = None, **spec: Any) -> job.Job:
 
 def expanded(config_: job_config.JobConfig, given: job.Job) -> job.Job:
     """Return the Job after the patch."""
-    found = job_expansion.expand(config_, given)
+    found = job_from_config.expand(config_, given)
     return msgspec.structs.replace(given, metadata=found.metadata, spec=found.spec)
 
 
@@ -97,17 +97,17 @@ def test_settings_of_the_job_take_precedence_over_the_config() -> None:
 
 def test_a_template_beside_a_config_name_is_replaced_with_a_warning() -> None:
     own = {"taskTemplate": {"command": ["own"], "args": ["x"]}}
-    found = job_expansion.expand(config(), declared(template=own))
+    found = job_from_config.expand(config(), declared(template=own))
     assert found.spec.template == config().spec.template.spec
     (warning,) = found.warnings
     assert warning.startswith("spec.template was replaced by that of JobConfig greet")
-    assert job_expansion.expand(config(), declared()).warnings == ()
+    assert job_from_config.expand(config(), declared()).warnings == ()
 
 
 def test_a_label_with_the_uid_of_another_config_is_overwritten() -> None:
-    metadata = {"labels": {job_expansion.CONFIG_UID: "other"}}
+    metadata = {"labels": {job_from_config.CONFIG_UID: "other"}}
     made = expanded(config(), declared(metadata))
-    assert made.metadata.labels[job_expansion.CONFIG_UID] == "c-1"
+    assert made.metadata.labels[job_from_config.CONFIG_UID] == "c-1"
 
 
 def test_a_job_keeps_its_other_owners_and_has_one_controller() -> None:
@@ -125,7 +125,7 @@ def test_a_job_keeps_its_other_owners_and_has_one_controller() -> None:
 
 def test_patch_keeps_null_values_of_the_template() -> None:
     call = {"call": {"function": "m:f", "kwargs": {"nothing": None}}}
-    found = job_expansion.expand(config(template={"spec": {"taskTemplate": call}}), declared())
+    found = job_from_config.expand(config(template={"spec": {"taskTemplate": call}}), declared())
     operations = {one["path"]: (one["op"], one["value"]) for one in found.patch}
     assert operations["/metadata/resourceVersion"] == ("replace", "7")
     assert operations["/spec"][0] == "replace"
@@ -160,7 +160,7 @@ def test_values_of_options_keep_their_types_and_texts_become_substitutions() -> 
         "option.tone": "dry",
         "option.loud": "no",
     }
-    values = options.parse_values(made.spec.option_values)
+    values = config_options.parse_values(made.spec.option_values)
     assert values == {
         **given,
         "tone": "dry",
@@ -169,7 +169,7 @@ def test_values_of_options_keep_their_types_and_texts_become_substitutions() -> 
         "count": 2,
         "none": None,
     }
-    found = job_expansion.variables(made)
+    found = job_from_config.variables(made)
     of_options = {name: value for name, value in found.items() if name.startswith("option.")}
     assert of_options == {
         **made.spec.substitutions,
@@ -187,21 +187,25 @@ def test_expanded_values_can_be_used_for_another_job() -> None:
 
 
 def test_invalid_option_values_are_refused() -> None:
-    with pytest.raises(options.InvalidOptions, match=r"spec\.optionValues\.user is needed"):
-        job_expansion.expand(config(option=TYPED), declared())
-    with pytest.raises(options.InvalidOptions, match=r"spec\.optionValues\.usr is no option"):
-        job_expansion.expand(config(), declared(optionValues={"usr": "x"}))
+    with pytest.raises(config_options.InvalidOptions, match=r"spec\.optionValues\.user is needed"):
+        job_from_config.expand(config(option=TYPED), declared())
+    with pytest.raises(
+        config_options.InvalidOptions, match=r"spec\.optionValues\.usr is no option"
+    ):
+        job_from_config.expand(config(), declared(optionValues={"usr": "x"}))
 
 
 def test_substitutions_take_precedence_over_other_variables() -> None:
     given = {"option.user": "s", "job.name": "t", "option.free": "f"}
     made = expanded(config(), declared(optionValues={"user": "v"}, substitutions=given))
-    assert job_expansion.variables(made).items() >= given.items()
+    assert job_from_config.variables(made).items() >= given.items()
 
 
 def test_variables_of_a_job_with_a_config() -> None:
-    found = job_expansion.variables(
-        expanded(config(), declared({"annotations": {job_expansion.SCHEDULE_TIME: "86400"}}, run=2))
+    found = job_from_config.variables(
+        expanded(
+            config(), declared({"annotations": {job_from_config.SCHEDULE_TIME: "86400"}}, run=2)
+        )
     )
     assert found == {
         "job.uid": "j-1",
@@ -226,7 +230,7 @@ def test_variables_of_a_job_with_its_own_template() -> None:
         optionValues="user: ann\ncopies: 3\n",
         substitutions={"option.user": "bob"},
     )
-    found = job_expansion.variables(given)
+    found = job_from_config.variables(given)
     assert (found["option.user"], found["option.copies"]) == ("bob", 3)
     assert (found["job.max_attempts"], found["job.scheduled_time"]) == (3, "")
     assert not [name for name in found if name.startswith("jobconfig.")]
@@ -235,13 +239,13 @@ def test_variables_of_a_job_with_its_own_template() -> None:
 @pytest.mark.parametrize("text", ["", "soon", "-1", "1.5", "9" * 13, "1e3", "٣", "253402300800"])
 def test_invalid_schedule_time_annotation_is_no_tick(text: str) -> None:
     assert (
-        job_expansion.tick_of(declared({"annotations": {"kilnwork.dev/schedule-time": text}}))
+        job_from_config.tick_of(declared({"annotations": {"kilnwork.dev/schedule-time": text}}))
         is None
     )
 
 
 def test_job_of_a_tick_has_its_name_and_annotations() -> None:
-    made = job_expansion.new_job(config(), tick=1_767_225_600)
+    made = job_from_config.new_job(config(), tick=1_767_225_600)
     assert made["metadata"]["name"] == "greet-1767225600"
     assert "generateName" not in made["metadata"]
     assert made["metadata"]["annotations"] == {"kilnwork.dev/schedule-time": "1767225600"}
@@ -252,14 +256,14 @@ def test_job_of_a_tick_has_its_name_and_annotations() -> None:
         "${option.user} ${jobconfig.name}",
     ]
     read = msgspec.convert(made, job.Job)
-    assert job_expansion.tick_of(read) == 1_767_225_600
-    assert job_expansion.config_of(read) == read.metadata.owner_references[0]
+    assert job_from_config.tick_of(read) == 1_767_225_600
+    assert job_from_config.config_of(read) == read.metadata.owner_references[0]
     assert job_validation.validate_job(read) == []
 
 
 def test_backfill_has_a_scheduled_time_but_is_not_a_tick() -> None:
-    request = job_expansion.JobRequest(name="ignored", annotations={"a": "b"})
-    made = job_expansion.backfill_job(config(), request, tick=1_767_225_600)
+    request = job_from_config.JobRequest(name="ignored", annotations={"a": "b"})
+    made = job_from_config.backfill_job(config(), request, tick=1_767_225_600)
     assert made["metadata"]["name"] == "greet-1767225600"
     assert made["metadata"]["annotations"] == {
         "a": "b",
@@ -268,25 +272,25 @@ def test_backfill_has_a_scheduled_time_but_is_not_a_tick() -> None:
     }
     assert "type" not in made["spec"], "Adhoc is the default"
     read = msgspec.convert(made, job.Job)
-    assert job_expansion.tick_of(read) is None
-    assert job_expansion.variables(read)["job.scheduled_time"] == "2026-01-01T00:00:00Z"
+    assert job_from_config.tick_of(read) is None
+    assert job_from_config.variables(read)["job.scheduled_time"] == "2026-01-01T00:00:00Z"
     assert job_validation.validate_job(read) == []
 
 
 def test_the_name_of_a_tick_of_the_longest_config_is_a_label() -> None:
-    name = job_expansion.scheduled_name("c" * job_config.MAX_NAME, job_expansion.MAX_TICK)
+    name = job_from_config.scheduled_name("c" * job_config.MAX_NAME, job_from_config.MAX_TICK)
     assert names.is_dns_label(name)
 
 
 def test_job_on_request_has_the_settings_of_the_config() -> None:
-    request = job_expansion.JobRequest(
+    request = job_from_config.JobRequest(
         option_values={"user": "ann"},
         start_after="2030-01-01T00:00:00Z",
         labels={"tier": "mine"},
         annotations={"a": "b"},
         priority=3,
     )
-    made = job_expansion.new_job(config(), request)
+    made = job_from_config.new_job(config(), request)
     assert made["apiVersion"] == "kilnwork.dev/v1alpha1"
     assert made["kind"] == "Job"
     assert made["metadata"]["generateName"] == "greet-"
@@ -301,15 +305,15 @@ def test_job_on_request_has_the_settings_of_the_config() -> None:
 
 
 def test_job_on_request_has_the_requested_name_and_policy() -> None:
-    request = job_expansion.JobRequest(
+    request = job_from_config.JobRequest(
         name="mine",
         start_after="2030-01-01T00:00:00Z",
         concurrency_policy=job.ConcurrencyPolicy.REPLACE,
     )
-    made = job_expansion.new_job(config(), request)
+    made = job_from_config.new_job(config(), request)
     assert made["metadata"]["name"] == "mine"
     assert made["spec"]["startPolicy"]["concurrencyPolicy"] == "Replace"
-    begun = job_expansion.new_job(config(), job_expansion.JobRequest(generate_name="x-"))
+    begun = job_from_config.new_job(config(), job_from_config.JobRequest(generate_name="x-"))
     assert begun["metadata"]["generateName"] == "x-"
 
 
@@ -319,14 +323,14 @@ def test_furiko_manifest_is_expanded_to_its_pod_commands() -> None:
     """
     greet, given = yaml.safe_load_all(FURIKO)
     config_ = msgspec.convert(greet, job_config.JobConfig)
-    assert list(options.problems(config_.spec.option)) == []
+    assert list(config_options.problems(config_.spec.option)) == []
     made = expanded(config_, msgspec.convert(given, job.Job))
     assert made.spec.template is not None
     assert made.spec.template.task_template is not None
     indexes = index_sets.IndexSet(made.spec.template.parallelism)
     template = job_templates.Template.of(
         made.spec.template.task_template,
-        job_expansion.variables(made),
+        job_from_config.variables(made),
         later=job_templates.index_variables(indexes, "greet-1", 0),
     )
     pod = template.render(job_templates.index_variables(indexes, "greet-1", 2)).pod

@@ -58,4 +58,4 @@ _GROUPS: tuple[Group, ...] = (
     )),
 )  # fmt: skip
 
-TABLE = state_tables.Table("requests", "http.state_docs", "", state_tables.rows(_GROUPS))
+TABLE = state_tables.Table("requests", "http.states_reference", "", state_tables.rows(_GROUPS))

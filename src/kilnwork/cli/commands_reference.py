@@ -1,4 +1,4 @@
-"""Generator of docs/reference/commands.md: `python -m kilnwork.cli.command_page FILE`.
+"""Generator of docs/reference/commands.md: `python -m kilnwork.cli.commands_reference FILE`.
 
 The page is written by hand except for its generated blocks, each between a `begin` and an `end`
 comment. They hold what the commands themselves define: summaries, help texts, examples, options,

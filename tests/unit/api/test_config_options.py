@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from kilnwork.api import job_config, options
+from kilnwork.api import config_options, job_config
 
 GREET: list[dict[str, Any]] = [
     {"type": "String", "name": "user-name", "required": True, "string": {"trimSpaces": True}},
@@ -34,11 +34,11 @@ def of_type(type_: str, *, required: bool = False, **config: Any) -> job_config.
 
 def value(given: job_config.Options, *x: Any) -> Any:
     """Return the evaluated value of `x`, given or not."""
-    return options.evaluate(given, {"x": x[0]} if x else {})["option.x"]
+    return config_options.evaluate(given, {"x": x[0]} if x else {})["option.x"]
 
 
 def refused(given: job_config.Options, *x: Any) -> str:
-    with pytest.raises(options.InvalidOptions) as error:
+    with pytest.raises(config_options.InvalidOptions) as error:
         value(given, *x)
     ((field, problem),) = error.value.problems
     assert field == "spec.optionValues.x"
@@ -49,8 +49,8 @@ def test_values_of_example_options_are_evaluated() -> None:
     text = (
         "user-name: ' Ada '\nshout: true\ntopics: [tea, trains]\nday: 2026-03-05T23:00:00-05:00\n"
     )
-    assert list(options.problems(made(*GREET))) == []
-    assert options.evaluate(made(*GREET), text) == {
+    assert list(config_options.problems(made(*GREET))) == []
+    assert config_options.evaluate(made(*GREET), text) == {
         "option.user-name": "Ada",
         "option.tone": "kind",
         "option.shout": "-s",
@@ -100,7 +100,7 @@ TAKEN: list[tuple[job_config.Options, tuple[Any, ...], Any]] = [
 
 @pytest.mark.parametrize(("given", "x", "result"), TAKEN)
 def test_value_of_an_option(given: job_config.Options, x: tuple[Any, ...], result: Any) -> None:
-    assert list(options.problems(given)) == []
+    assert list(config_options.problems(given)) == []
     evaluated = value(given, *x)
     assert (evaluated, type(evaluated)) == (result, type(result))
 
@@ -144,13 +144,13 @@ REFUSED: list[tuple[job_config.Options, tuple[Any, ...], str]] = [
 def test_invalid_value_is_refused(
     given: job_config.Options, x: tuple[Any, ...], problem: str
 ) -> None:
-    assert list(options.problems(given)) == []
+    assert list(config_options.problems(given)) == []
     assert problem in refused(given, *x)
 
 
 def test_unknown_key_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(options.InvalidOptions) as error:
-        options.evaluate(made(*GREET), {"username": "Ada", "zzz": 1, "user-name": "Ada"})
+    with pytest.raises(config_options.InvalidOptions) as error:
+        config_options.evaluate(made(*GREET), {"username": "Ada", "zzz": 1, "user-name": "Ada"})
     known = "known are day, shout, tone, topics, user-name"
     assert error.value.problems == (
         ("spec.optionValues.username", f"is no option; did you mean user-name? {known}"),
@@ -160,15 +160,15 @@ def test_unknown_key_is_refused_with_the_known_ones() -> None:
 
 def test_values_of_a_jobconfig_without_options_are_refused() -> None:
     with pytest.raises(
-        options.InvalidOptions, match=r"optionValues\.x is no option: the JobConfig"
+        config_options.InvalidOptions, match=r"optionValues\.x is no option: the JobConfig"
     ):
-        options.evaluate(None, {"x": 1})
-    assert options.evaluate(None, None) == {}
+        config_options.evaluate(None, {"x": 1})
+    assert config_options.evaluate(None, None) == {}
 
 
 def test_all_problems_are_reported_at_once() -> None:
-    with pytest.raises(options.InvalidOptions) as error:
-        options.evaluate(made(*GREET), {"nope": 1, "tone": "rude", "shout": "yes"})
+    with pytest.raises(config_options.InvalidOptions) as error:
+        config_options.evaluate(made(*GREET), {"nope": 1, "tone": "rude", "shout": "yes"})
     fields = [field.removeprefix("spec.optionValues.") for field, _ in error.value.problems]
     assert fields == ["nope", "user-name", "tone", "shout"]
     for field, problem in error.value.problems:
@@ -178,10 +178,12 @@ def test_all_problems_are_reported_at_once() -> None:
 def test_substitution_takes_precedence_and_needs_no_value() -> None:
     given = of_type("String", required=True)
     substitutions = {"option.x": "s"}
-    assert options.evaluate(given, {}, substitutions=substitutions) == {"option.x": "s"}
-    assert options.evaluate(given, {"x": "v"}, substitutions=substitutions) == {"option.x": "s"}
-    with pytest.raises(options.InvalidOptions, match="must be a text, not 5"):
-        options.evaluate(given, {"x": 5}, substitutions=substitutions)
+    assert config_options.evaluate(given, {}, substitutions=substitutions) == {"option.x": "s"}
+    assert config_options.evaluate(given, {"x": "v"}, substitutions=substitutions) == {
+        "option.x": "s"
+    }
+    with pytest.raises(config_options.InvalidOptions, match="must be a text, not 5"):
+        config_options.evaluate(given, {"x": 5}, substitutions=substitutions)
 
 
 @given(some.text())
@@ -206,7 +208,7 @@ def test_value_is_not_parsed_for_variables(text: str) -> None:
     ],
 )
 def test_values_may_be_text_in_json_or_yaml(text: str, values: dict[str, Any]) -> None:
-    assert options.parse_values(text) == values
+    assert config_options.parse_values(text) == values
 
 
 @pytest.mark.parametrize(
@@ -228,18 +230,21 @@ def test_values_may_be_text_in_json_or_yaml(text: str, values: dict[str, Any]) -
 )
 def test_values_other_than_a_json_object_are_refused(given: Any, problem: str) -> None:
     if not problem:
-        assert options.parse_values(given) == {"a": ["x", "x"], "b": [["x", "x"], ["x", "x"]]}
+        assert config_options.parse_values(given) == {
+            "a": ["x", "x"],
+            "b": [["x", "x"], ["x", "x"]],
+        }
         return
-    with pytest.raises(options.InvalidOptions) as error:
-        options.parse_values(given)
+    with pytest.raises(config_options.InvalidOptions) as error:
+        config_options.parse_values(given)
     assert problem in str(error.value)
 
 
 def test_expanded_yaml_aliases_are_limited() -> None:
     tens = (f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10))
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]", *tens]
-    with pytest.raises(options.InvalidOptions, match="has more than"):
-        options.parse_values("\n".join(lines))
+    with pytest.raises(config_options.InvalidOptions, match="has more than"):
+        config_options.parse_values("\n".join(lines))
 
 
 PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
@@ -272,17 +277,17 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("option", "field", "problem"), PROBLEMS)
 def test_invalid_option_is_refused(option: dict[str, Any], field: str, problem: str) -> None:
-    ((at, found),) = options.problems(made({"name": "x", **option}))
+    ((at, found),) = config_options.problems(made({"name": "x", **option}))
     assert at == f"spec.option.options[0].{field}"
     assert problem in found
 
 
 def test_duplicate_option_name_is_refused() -> None:
     given = made({"type": "Int", "name": "x"}, {"type": "Date", "name": "x"})
-    assert list(options.problems(given, "o")) == [
+    assert list(config_options.problems(given, "o")) == [
         ("o.options[1].name", "is 'x', as options[0] is called; rename one")
     ]
 
 
 def test_no_options_have_no_problems() -> None:
-    assert list(options.problems(None)) == []
+    assert list(config_options.problems(None)) == []

@@ -7,7 +7,7 @@ Job keeps its dependency when newer Jobs are created: ticks up to its own time a
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kilnwork.api import job, job_config, job_expansion, schedules
+from kilnwork.api import job, job_config, job_from_config, schedules
 from kilnwork.jobs import index_model
 from kilnwork.kit import clock
 
@@ -33,7 +33,7 @@ def choose(
     """
     until, name = time_of(seen), config.metadata.name
     others = [one for one in jobs if one.metadata.uid != seen.metadata.uid]
-    ticks = {job_expansion.scheduled_time_of(one) for one in others}
+    ticks = {job_from_config.scheduled_time_of(one) for one in others}
     try:
         undecided = _find_undecided(config, row, until, ticks)
     except schedules.InvalidSchedule as error:
@@ -56,7 +56,7 @@ def choose(
 
 def time_of(one: job.Job) -> float:
     """Return the tick of a scheduled Job, otherwise its creation time; in seconds."""
-    tick = job_expansion.scheduled_time_of(one)
+    tick = job_from_config.scheduled_time_of(one)
     return _created(one) if tick is None else float(tick)
 
 
@@ -87,5 +87,5 @@ def _created(one: job.Job) -> float:
 
 def _sort_key(one: job.Job) -> tuple[float, bool, str]:
     """Return a sort key by time; of two Jobs with the same time, the scheduled one is the later."""
-    is_of_tick = job_expansion.scheduled_time_of(one) is not None
+    is_of_tick = job_from_config.scheduled_time_of(one) is not None
     return time_of(one), is_of_tick, one.metadata.name

@@ -1,7 +1,7 @@
 """The table of external executors says what the code does."""
 
 from kilnwork.api import reasons
-from kilnwork.executors import external_state_docs
+from kilnwork.executors import external_states_reference
 from support import state_checks
 
 R = reasons.Reason
@@ -9,7 +9,7 @@ R = reasons.Reason
 
 def test_the_table_has_the_reasons_that_the_code_gives() -> None:
     state_checks.check(
-        external_state_docs.TABLE,
+        external_states_reference.TABLE,
         ("external.py", "process_attempt.py", "../controllers/task_claim/*.py"),
         others=state_checks.OUTSIDE | {R.STARTING, R.STARTED},
         unused=frozenset({R.REPLACED}),

@@ -90,6 +90,6 @@ _WORKFLOWS: tuple[Group, ...] = (
     )),
 )  # fmt: skip
 
-_MODULE = "custom_resource.state_docs"
+_MODULE = "custom_resource.states_reference"
 OBJECTS = state_tables.Table("objects", _MODULE, "object", state_tables.rows(_OBJECTS))
 WORKFLOWS = state_tables.Table("workflows", _MODULE, "Workflow", state_tables.rows(_WORKFLOWS))

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kilnwork.api import job, job_config, job_expansion, meta, task
-from kilnwork.controllers.job import dependency_choice
+from kilnwork.api import job, job_config, job_from_config, meta, task
+from kilnwork.controllers.job import dependency_job_choice
 from kilnwork.jobs import index_model
 from kilnwork.kit import clock
 
@@ -40,7 +40,7 @@ def _config(*, cron: str | None = "0 * * * *", made: int = HOUR - 86_400, **more
 
 def _job(made: float, *, tick: int | None = None, name: str = "") -> job.Job:
     uid = f"u{next(_uids)}"
-    annotations = {} if tick is None else {job_expansion.SCHEDULE_TIME: str(tick)}
+    annotations = {} if tick is None else {job_from_config.SCHEDULE_TIME: str(tick)}
     metadata = meta.ObjectMeta(
         name=name or uid,
         namespace="default",
@@ -59,8 +59,8 @@ def _row(tick: int, *pending: int) -> index_model.ScheduleRow:
 
 def _choose(
     seen: job.Job, *jobs: job.Job, config: Any = None, row: index_model.ScheduleRow | None = None
-) -> dependency_choice.Choice:
-    return dependency_choice.choose(seen, config or _config(), jobs=jobs, row=row or _row(HOUR))
+) -> dependency_job_choice.Choice:
+    return dependency_job_choice.choose(seen, config or _config(), jobs=jobs, row=row or _row(HOUR))
 
 
 def test_job_of_the_same_tick_is_chosen() -> None:
@@ -79,7 +79,7 @@ def test_undecided_tick_or_tick_without_job_is_awaited(
     row: index_model.ScheduleRow,
 ) -> None:
     chosen = _choose(_job(HOUR, tick=HOUR), _job(0, tick=HOUR - 3600), row=row)
-    assert chosen == dependency_choice.Choice(
+    assert chosen == dependency_job_choice.Choice(
         None, f"JobConfig load has not made its Job of {clock.rfc3339(HOUR)} yet"
     )
 
@@ -110,7 +110,7 @@ def test_disabled_schedule_is_not_waited_for() -> None:
 
 def test_schedule_starts_with_the_creation_of_its_job_config() -> None:
     before, config = _job(HOUR), _config(made=HOUR)
-    made = dependency_choice.choose(_job(HOUR, tick=HOUR), config, jobs=[before], row=None)
+    made = dependency_job_choice.choose(_job(HOUR, tick=HOUR), config, jobs=[before], row=None)
     assert made.found == before
 
 

@@ -1,4 +1,5 @@
-"""Generator of docs/reference/python-api.md from docstrings: `python -m kilnwork.cli.sdk_page`.
+"""Generator of docs/reference/python-api.md from docstrings: `python -m
+kilnwork.cli.python_reference`.
 
 Used by `make docs` and by the test that the page is current. It lists every public name with its
 signature and what `help()` says of it; docs/reference/python.md explains how they are used.

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.controlplane.node import container, exec_paths
+from kilnwork.controlplane.node import container, kubelet_streaming
 from kilnwork.kit import asgi
 
 UID = "11111111-1111-1111-1111-111111111111"
@@ -16,12 +16,12 @@ SPDY = [
 ]
 
 
-def find(namespace: str, pod: str, name: str) -> exec_paths.FoundContainer | asgi.Refusal:
+def find(namespace: str, pod: str, name: str) -> kubelet_streaming.FoundContainer | asgi.Refusal:
     if (namespace, pod) != ("ns", "p"):
         return asgi.Refusal(404, "pod does not exist")
     if name not in ("main", ""):
         return asgi.Refusal(500, f'container not found ("{name}")')
-    return exec_paths.FoundContainer(
+    return kubelet_streaming.FoundContainer(
         container.ContainerRecord(f"{UID}/main/0", "/nowhere"), "127.0.0.1"
     )
 
@@ -29,7 +29,7 @@ def find(namespace: str, pod: str, name: str) -> exec_paths.FoundContainer | asg
 async def response(
     path: str, query: str = "", *, method: str = "POST", headers: Any = ()
 ) -> tuple[int, str]:
-    paths = exec_paths.ExecPaths(find, shim=Path("/nowhere/s"))
+    paths = kubelet_streaming.ExecPaths(find, shim=Path("/nowhere/s"))
     scope = {
         "type": "http",
         "method": method,
@@ -104,7 +104,7 @@ async def test_disconnected_client_gets_no_session(path: str, query: str) -> Non
     def raise_disconnected() -> asgi.Hijacked:
         raise asgi.Disconnected
 
-    paths = exec_paths.ExecPaths(find, shim=Path("/nowhere/s"))
+    paths = kubelet_streaming.ExecPaths(find, shim=Path("/nowhere/s"))
     scope = {
         "type": "http",
         "method": "POST",

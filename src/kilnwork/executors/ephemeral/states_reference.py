@@ -60,5 +60,5 @@ _GROUPS: tuple[Group, ...] = (
 )  # fmt: skip
 
 TABLE = state_tables.Table(
-    "ephemeral", "ephemeral.state_docs", "container", state_tables.rows(_GROUPS)
+    "ephemeral", "ephemeral.states_reference", "container", state_tables.rows(_GROUPS)
 )

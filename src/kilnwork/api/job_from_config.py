@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import (
+    config_options,
     config_services,
     job,
     job_config,
@@ -17,7 +18,6 @@ from kilnwork.api import (
     job_variables,
     meta,
     option_values,
-    options,
 )
 from kilnwork.kit import clock
 
@@ -89,7 +89,8 @@ def expand(config: job_config.JobConfig, given: job.Job) -> Expansion:
     """Return a Job of a valid JobConfig with the settings of both; those of the Job take
     precedence.
 
-    A priority of 0, no locks and no dependencies count as unset. Raises `options.InvalidOptions`.
+    A priority of 0, no locks and no dependencies count as unset. Raises
+    `config_options.InvalidOptions`.
     """
     made, metadata = config.spec.template, given.metadata
     warnings = []
@@ -116,7 +117,7 @@ def new_job(
     """Return the object of a new Job of a JobConfig, expanded.
 
     `tick`: the second of the schedule for which the Job is created. Its name is then derived from
-    the JobConfig and the tick, whatever the request says. Raises `options.InvalidOptions`.
+    the JobConfig and the tick, whatever the request says. Raises `config_options.InvalidOptions`.
     """
     policy = request.concurrency_policy
     if policy is None and request.start_after is not None:
@@ -161,7 +162,7 @@ def backfill_job(
     """Return the object of a new Job for a past tick of a JobConfig's schedule, expanded.
 
     It has the same name as the schedule's Job, so that a tick does not run twice while the Job
-    exists; the name in the request is ignored. Raises `options.InvalidOptions`.
+    exists; the name in the request is ignored. Raises `config_options.InvalidOptions`.
     """
     marked = {**request.annotations, SCHEDULE_TIME: str(tick), BACKFILL: "true"}
     name = scheduled_name(config.metadata.name, tick)
@@ -195,7 +196,7 @@ def variables(given: job.Job) -> dict[str, Any]:
     template.
 
     Option values that are not strings keep their types; `substitutions` take precedence over all
-    others. Raises `options.InvalidOptions`.
+    others. Raises `config_options.InvalidOptions`.
     """
     metadata, spec, tick = given.metadata, given.spec, scheduled_time_of(given)
     found: dict[str, Any] = {
@@ -212,7 +213,7 @@ def variables(given: job.Job) -> dict[str, Any]:
         found["jobconfig.uid"] = config.uid
         found["jobconfig.name"] = config.name
         found["jobconfig.namespace"] = metadata.namespace
-    values = options.parse_values(spec.option_values)
+    values = config_options.parse_values(spec.option_values)
     named = {job_variables.OPTION_PREFIX + name: value for name, value in values.items()}
     return {**found, **named, **spec.substitutions}
 
@@ -268,16 +269,16 @@ def _evaluate_options(
 
     Other values keep their types in `optionValues`.
     """
-    raw = options.parse_values(spec.option_values)
-    evaluated = options.evaluate(given, raw, substitutions=spec.substitutions)
+    raw = config_options.parse_values(spec.option_values)
+    evaluated = config_options.evaluate(given, raw, substitutions=spec.substitutions)
     values: dict[str, Any] = {}
     texts: dict[str, str] = {}
     for option in given.options if given is not None else ():
-        value = evaluated[options.variable_name(option)]
+        value = evaluated[config_options.variable_name(option)]
         if not isinstance(value, str):
             values[option.name] = value
             continue
-        texts[options.variable_name(option)] = value
+        texts[config_options.variable_name(option)] = value
         chosen = raw.get(option.name)
         if chosen is None:
             chosen = option_values.default_of(option)
