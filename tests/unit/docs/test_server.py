@@ -52,7 +52,7 @@ def test_sizes_are_those_of_the_code(what: str, number: int) -> None:
 
 def test_other_limits_are_those_of_the_code() -> None:
     assert limit("changes from which a watch can resume") == f"{store.KEEP_CHANGES:,}"
-    assert limit("tasks that are over, without an object") == f"{retention.KEEP_S / 86_400:g} days"
+    assert limit("finished tasks without an object") == f"{retention.KEEP_S / 86_400:g} days"
     assert limit("kube events") == f"{gc.EVENT_TTL_S // 3600} hour"
     assert f"(at most {api.MAX_WAIT_S})" in FLOWING
     assert f"`limit` (at most {api.MAX_LIMIT})" in FLOWING
