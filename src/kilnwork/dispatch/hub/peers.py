@@ -30,8 +30,9 @@ Join = Callable[[links.Link, Any], links.Receive]
 
 
 class Peers:
-    """Implements `links.LinkOwner`. `greeted`: how many drivers have joined since the start.
-    `view`: as `Hub.view`.
+    """All peers of the dispatcher and their links (implements `links.LinkOwner`).
+
+    `greeted`: how many drivers have joined since the start. `view`: the function `hub.Hub.view`.
     """
 
     def __init__(  # noqa: PLR0913  made once, by the hub
@@ -85,11 +86,13 @@ class Peers:
         return sum(isinstance(link.hello, messages.DriverHello) for link in self._links.values())
 
     def start(self, epoch: int) -> None:
-        """Begin to accept peers: the store is open, in this epoch."""
+        """Begin to accept peers; the store is open, in this epoch."""
         self._delivery.epoch = self._authenticator.epoch = epoch
 
     def new_link(self) -> links.Link:
-        """Return the protocol for one more connection, whatever listener it comes from."""
+        """Return the asyncio protocol for a new connection, which any listener may have
+        accepted.
+        """
         self._numbers += 1
         link = links.Link(self, self._numbers)
         self._links[link.number] = link
@@ -113,18 +116,20 @@ class Peers:
         return link
 
     def hello(self, link: links.Link, message: messages.AnyHello) -> None:
-        """Authenticate the peer, then let the machine decide which attempts it keeps."""
+        """Authenticate the peer; the machine then decides which attempts the peer keeps."""
         self._authenticator.check(link, message)
 
     def batch_ended(self, link: links.Link) -> None:
-        """Acknowledge output, and pause reading while too much waits for the disk."""
+        """Acknowledge output, and pause reading while too much waits to be written to the store."""
         self._agents.batch_ended(link)
         if self._core.overloaded:
             link.pause_reading("overloaded")
             self._paused.append(link)
 
     def closed(self, link: links.Link) -> None:
-        """Handle a closed connection. The peer may come back; until then its attempts stay."""
+        """Handle a closed connection. Its peer may come back; until then the peer's attempts
+        stay.
+        """
         self._links.pop(link.number, None)
         self._agents.link_closed(link)
         try:
@@ -133,9 +138,7 @@ class Peers:
             return
 
     def committed(self, batch: instructions.Batch) -> None:
-        """Handle a stored batch: respond to requests about tasks that ended in it, and resume
-        reading.
-        """
+        """Respond to requests about tasks that ended in a stored batch, and resume reading."""
         if self._agents.has_waiters:
             for task in batch.finals:
                 self._agents.ended(task.id)
@@ -145,13 +148,13 @@ class Peers:
                 link.resume_reading("overloaded")
 
     def dismiss(self, why: str) -> None:
-        """Tell peers that no dispatcher will follow soon, so that they do not wait for one."""
+        """Tell all peers that no dispatcher will follow soon, so that they do not wait for one."""
         self._delivery.confirm()
         for link in list(self._links.values()):
             link.refuse(messages.LEAVING, why, retry=False)
 
     def disconnect(self) -> None:
-        """Close all links, including those still to come; respond to no more requests."""
+        """Close all links, also those that connect later, and respond to no more requests."""
         self._disconnected = True
         self._agents.clear()
         self._delivery.confirm()
@@ -159,7 +162,9 @@ class Peers:
             link.close()
 
     def _join_attempt(self, link: links.Link, hello: messages.AttemptHello) -> links.Receive:
-        """Let the sidecar or the call of an attempt join, if the task is in its namespace."""
+        """Let the sidecar or call process of an attempt join, if the task is in the namespace of
+        its Hello.
+        """
         task = self._core.machine.task(hello.ref.task)
         if task is not None and task.namespace != hello.namespace:
             message = f"task {ids.task_text(task.id)} is not of namespace {hello.namespace}"
