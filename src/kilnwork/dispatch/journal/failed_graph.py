@@ -4,7 +4,7 @@ Used by the hub. Tasks are connected if one takes the result of the other, has d
 has spawned it. All failed tasks that are connected with the retried task, through failed tasks, run
 again; successes are reused. A failed child runs again when the new run of its parent requests it,
 with the arguments of that request. A child runs before such a request only if it is the retried
-task, or if other tasks take its result.
+task, or if a task that is neither its parent nor its sibling needs it.
 """
 
 import functools
