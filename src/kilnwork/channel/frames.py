@@ -97,7 +97,7 @@ def decode_from_slot(body: bytes) -> messages.FromSlot:
 
 
 def decode_from_attempt(body: bytes) -> messages.FromAttempt:
-    """Decode a frame from the sidecar of an attempt. Raises `MalformedFrame`."""
+    """Decode a frame from the sidecar or call process of an attempt. Raises `MalformedFrame`."""
     return _decode(_from_attempt, body, "an attempt")
 
 

@@ -30,7 +30,7 @@ MAX_FRAME_BYTES = 1 << 20
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True):
-    """Base of all messages."""
+    """Base class of all messages."""
 
 
 class Running(_Message, frozen=True):
@@ -535,13 +535,13 @@ class Cancel(_Message, frozen=True, tag="cancel"):
 
 
 class Retry(_Message, frozen=True, tag="retry"):
-    """Start a finished task again; the response is `Retried`, after which `number` is that of its
-    new run.
+    """Start a finished task again; the response is `Retried`.
 
-    `failed`: run only the failed tasks again that are connected to this task, and reuse the results
-    of those that succeeded. Otherwise run the task alone from its beginning; `force`: even if it
-    has succeeded. `started`: if the task has not finished, it has already been started again, by an
-    earlier copy of this message or along with another task.
+    After the response, results under `number` are those of the new run. `failed`: run only the
+    failed tasks again that are connected to this task, and reuse the results of those that
+    succeeded. Otherwise run the task alone from its beginning; `force`: even if it has succeeded.
+    `started`: if the task has not finished, it has already been started again, by an earlier copy
+    of this message or along with another task.
     """
 
     number: attempts.Count

@@ -260,7 +260,9 @@ class Peer:
 
     @property
     def congested(self) -> bool:
-        """Return whether messages that may be dropped should not be sent now."""
+        """Return whether so much is unsent that messages which may be dropped should not be sent
+        now.
+        """
         return self._link is None or self._link.unsent_bytes > CONGESTED_BYTES
 
     @property

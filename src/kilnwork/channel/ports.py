@@ -1,7 +1,6 @@
 """Interfaces that the dispatcher's end of a link needs; the code that creates a hub provides them.
 
-Implemented by `cli.wiring.adapters` (with `controllers`) and, for a home directory, by
-`dispatch.process`.
+Implemented by `cli.wiring.adapters` (with `controllers`) and, for a home, by `dispatch.process`.
 """
 
 from typing import Protocol

@@ -104,7 +104,7 @@ class Turns:
                     self._pass_on()
 
     def look(self) -> None:
-        """Wake the threads whose condition is true."""
+        """Wake the threads whose condition has become true."""
         if not self._followers:
             return
         with self._lock:
@@ -128,7 +128,7 @@ class Turns:
             self._open = False
 
     def finish(self) -> None:
-        """Wake all threads; none will lead any more."""
+        """Wake all waiting threads; no thread will lead any more."""
         with self._lock:
             self._open, self._over = False, True
             for turn in list(self._followers):

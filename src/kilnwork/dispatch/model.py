@@ -1,7 +1,8 @@
-"""Values that enter and leave the dispatcher: submissions, and views of what it knows.
+"""Values that enter and leave the dispatcher: submissions of tasks, and views of tasks and
+clusters.
 
-Used by controllers, server and jobs. All are frozen. A view shows only what the journal has on
-disk, except progress and the reason for which a task waits, which are in memory only.
+Used by controllers, server and jobs. All are frozen. A view shows only the state that the journal
+has on disk, except progress and the reason for which a task waits, which are in memory only.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The dispatcher process of one home directory: who may connect, and when the process exits.
+"""The dispatcher process of one home: who may connect, and when the process exits.
 
 Run by `python -m kilnwork.dispatch`. A volatile dispatcher ends with its owner, the driver that
 started it; a durable one when no driver has been connected and no task has run or waited for a
@@ -32,7 +32,7 @@ NAMESPACE = CLUSTER = "default"
 
 
 class OneToken:
-    """Accepts the token of the home directory from all peers (`channel.ports.TokenVerifier`)."""
+    """Accepts the token of the home from all peers (`channel.ports.TokenVerifier`)."""
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
@@ -123,8 +123,9 @@ class DispatcherProcess:
             self._why.set_exception(errors.HubStopped(f"the dispatcher failed: {error}"))
 
     def _leave_soon(self) -> None:
-        """Have the process exit soon unless a driver connects: the last driver has closed its
-        session in order.
+        """Have the process exit soon unless a driver connects; called on SIGUSR1.
+
+        The last driver sends the signal when it has closed its session in order.
         """
         self._idle_s = 0.0
         self._greeted = self._hub.greeted

@@ -13,7 +13,7 @@ from kilnwork.kit import errors
 
 
 class SecretsUnreadable(errors.KilnError):
-    """A file cannot be read now."""
+    """A file of a Secret cannot be read now."""
 
 
 class SecretFiles:

@@ -1,4 +1,4 @@
-"""Handles messages of workers' agents: makes inputs of the machine of them.
+"""Turns messages of workers' agents into inputs of the machine.
 
 Used by the hub. An agent holds the lease of its worker, runs commands, owns the slot processes, and
 passes on requests of commands from their sockets: for children (`Spawn`) and for states of tasks
@@ -84,7 +84,7 @@ class _StatusRequests:
             self._forget(request)
 
     def clear(self) -> None:
-        """Drop all requests without a response."""
+        """Drop all open requests; no response is sent."""
         for request in self._all():
             self._forget(request)
 
@@ -201,7 +201,7 @@ class Agents:
         self._status_requests.drop_link(link.number)
 
     def clear(self) -> None:
-        """Drop all requests without a response."""
+        """Drop all open requests of commands; no response is sent."""
         self._status_requests.clear()
 
     def _from_attempt(

@@ -44,7 +44,7 @@ def path(logs_dir: Path, ref: attempts.AttemptRef) -> Path:
 
 
 def files(logs_dir: Path, ref: attempts.AttemptRef) -> list[Path]:
-    """Return the paths of an attempt's log files, of at most two, the older one first."""
+    """Return the paths of an attempt's existing log files, the older file first."""
     newer = path(logs_dir, ref)
     return [file for file in (_older(newer), newer) if file.exists()]
 

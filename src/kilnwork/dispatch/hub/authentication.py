@@ -46,9 +46,7 @@ class Authenticator:
         self._most = MAX_SLOTS
 
     def announce_slot(self, slot: bytes, digest: bytes, *, living: Container[bytes]) -> None:
-        """Store the SHA-256 of a slot's secret; drop the digests of slots that are not among the
-        `living`.
-        """
+        """Store the SHA-256 of a slot's secret; drop the digests of slots that are not `living`."""
         if len(self._digests) >= self._most:
             self._digests = {s: d for s, d in self._digests.items() if s in living}
             self._most = 2 * len(self._digests) + MAX_SLOTS

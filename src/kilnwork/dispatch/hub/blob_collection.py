@@ -81,7 +81,7 @@ class Collector:
 
     @property
     def is_due(self) -> bool:
-        """Return whether it is time for `collect_released`."""
+        """Return whether `collect_released` should be called now."""
         waited = self._clock.monotonic() - self._looked
         return bool(self._released) and waited >= RELEASED_ROUND_S
 

@@ -1,4 +1,4 @@
-"""Results that clients send to callback URLs of attempts: handed to the executor of the attempt.
+"""Hands results that clients send to callback URLs to the executors of the attempts.
 
 Used by the hub. No result is stored here: if the executor is not connected, the client that sends
 the result is asked to try again.

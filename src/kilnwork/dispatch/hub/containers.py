@@ -1,5 +1,4 @@
-"""Attempts that run as ephemeral containers of their worker's Pod: relays between worker and
-executor.
+"""Relays between workers and the executor that runs attempts as containers of their Pods.
 
 Used by `agents` (requests of workers) and `peers` (the executor). The worker holds such an attempt
 like any other, with its slot, lease, files and report; only its process is started elsewhere. So

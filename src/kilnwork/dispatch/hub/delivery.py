@@ -161,7 +161,7 @@ class Delivery:
         self._confirm_aged()
 
     def _confirm_aged(self) -> None:
-        """Write the acknowledgements that are delayed since the last call.
+        """Write the acknowledgements that were already delayed at the last call.
 
         Schedules another call while there are more.
         """

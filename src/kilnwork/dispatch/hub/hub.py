@@ -327,8 +327,8 @@ class Hub:
         await self._core.flush()
 
     async def drain(self, namespace: str, cluster: str, pods: frozenset[str]) -> None:
-        """Assign no new tasks to the workers in these Pods, the only ones of the cluster to be
-        drained.
+        """Assign no new tasks to the workers in these Pods; drain no other workers of the cluster
+        any more.
 
         Running tasks continue; if one is lost with its worker, that does not count as a loss.
         """
@@ -369,8 +369,8 @@ class Hub:
         await self._core.flush()
 
     async def changes(self, since: int) -> tuple[int, list[model.TaskView]]:
-        """Wait until declared tasks change after change `since`; return the next `since` and their
-        views.
+        """Wait until declared tasks change after change number `since`; return the next number and
+        their views.
 
         With `since` 0, or one from an earlier dispatcher process, returns the newest run of every
         declared task.
@@ -384,7 +384,7 @@ class Hub:
         return last, [view for view in found if view is not None]
 
     async def clusters_changed(self, since: int) -> tuple[int, set[tuple[str, str]]]:
-        """Wait until clusters change after change `since`; return the next `since` and their
+        """Wait until clusters change after change number `since`; return the next number and their
         names.
         """
         self._core.check()
@@ -423,7 +423,7 @@ class Hub:
         return path
 
     def tick(self) -> None:
-        """Read the clock now: for tests that set it by hand."""
+        """Have the clock read now, for tests that set it by hand."""
         self._core.tick()
 
     @property

@@ -1,7 +1,7 @@
-"""Connections of peers: each is a `links.Link`, is authenticated, and joins as its Hello says.
+"""The connections of all peers: each is authenticated, and joins as its Hello says.
 
-Used by the hub. An authenticated link then hands its messages directly to `submitters` (drivers and
-slots) or to `agents` (workers).
+Used by the hub. Each connection is a `links.Link`. An authenticated link hands its messages
+directly to `submitters` (drivers and slots) or to `agents` (workers).
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Handles messages of drivers, slots and calls in Pods: makes inputs of the machine of them.
+"""Turns messages of drivers, slots and calls in Pods into inputs of the machine.
 
 Used by the hub; each frame becomes one input. All of these peers submit calls and watch tasks. A
 slot also reports on the calls that it was given, and the process of a call in a Pod on that call.

@@ -114,7 +114,7 @@ def _of_any(column: Column) -> str:
 
 
 def restorer(declared: Iterable[Column], scope: Mapping[str, object]) -> Callable[[Any, Any], None]:
-    """Return `restore(task, row)`, which sets the `restored` columns on a record."""
+    """Return a function `restore(task, row)` that sets the `restored` columns on a record."""
     lines = [f"task.{column.name} = {column.read}" for column in declared if column.restored]
     return _function("task, row", "\n    ".join(lines), scope)
 

@@ -109,7 +109,7 @@ class MemoryStore(row_reader.RowReader):
         return 0
 
     def write(self, batch: instructions.Batch, done: Callable[[port.Written], None]) -> None:
-        """Keep the records of a batch, and drop the oldest finished ones."""
+        """Keep the records of a batch, and drop the oldest finished tasks."""
         for worker in batch.workers:
             self._workers[worker.row] = worker
         for past in batch.past:
@@ -223,8 +223,9 @@ class MemoryStore(row_reader.RowReader):
         return rows.task_counts(numbers.items())
 
     def stored_calls(self, lookups: inputs.Lookups) -> dict[int, inputs.StoredCall]:
-        """Return the calls that exist already, without making rows: calls are submitted in the
-        meantime.
+        """Return the calls in a submission that exist already, without making rows.
+
+        It must be fast, since calls are submitted in the meantime.
         """
         found: dict[int, records.Task | None] = {}
         for number, key in lookups.keys:
@@ -279,7 +280,7 @@ class MemoryStore(row_reader.RowReader):
         return set()
 
     def referenced(self, digests: Sequence[bytes]) -> set[bytes]:
-        """Return those of these blobs to which a task refers, by going through all tasks."""
+        """Return the blobs among `digests` to which a task refers, by going through all tasks."""
         used = set[bytes]()
         templates = set[records.Template]()
         for task in list(self._tasks.values()):

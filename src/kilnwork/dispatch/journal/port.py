@@ -1,4 +1,4 @@
-"""The interface of task stores: what the hub writes to and reads from.
+"""The interface of task stores, which the hub writes and reads.
 
 Two implementations pass one contract suite: `sqlite.journal`, a file that outlives every process,
 and `memory_store`, the memory of this process. An implementation guarantees:
@@ -49,8 +49,8 @@ class Saved(Protocol):
         ...
 
     def families(self) -> Iterable[FamilySize]:
-        """Return how many children are in each state, for parents that are unfinished or have
-        unfinished children.
+        """Return the numbers of children by state, for each parent that is unfinished or has an
+        unfinished child.
         """
         ...
 
@@ -108,14 +108,14 @@ class TaskReader(Protocol):
     def values(
         self, namespace: str | None, tasks: Iterable[ids.TaskId]
     ) -> dict[ids.TaskId, calls.Value]:
-        """Return the ends of those tasks that have finished.
+        """Return the ends of the tasks among `tasks` that have finished.
 
         `namespace`: the namespace of the tasks; None: any namespace.
         """
         ...
 
     def earlier(self, row: task_rows.TaskRow) -> inputs.Earlier | None:
-        """Return the children of a run with which the next run continues.
+        """Return the children of a run, for the next run to continue with.
 
         Returns None if the run has succeeded or is unfinished.
         """
@@ -151,7 +151,8 @@ class ListReader(Protocol):
         limit: int = ...,
         below: int | None = ...,
     ) -> tuple[list[model.TaskView], int | None]:
-        """Return a page of tasks by their newest runs, newest first, and `below` for the next page.
+        """Return a page of tasks by their newest runs, newest first, and the value of `below` for
+        the next page.
 
         `namespace`: the namespace whose tasks are listed; None: all namespaces.
         """
@@ -181,7 +182,7 @@ class RetentionReader(Protocol):
         ...
 
     def referenced(self, digests: Sequence[bytes]) -> set[bytes]:
-        """Return those of these blobs to which a task refers, in any namespace."""
+        """Return the blobs among `digests` to which a task refers, in any namespace."""
         ...
 
     def blobs_of(self, tasks: Iterable[ids.TaskId]) -> set[tuple[str, bytes]]:
@@ -192,7 +193,7 @@ class RetentionReader(Protocol):
 
 
 class Reader(TaskReader, ListReader, RetentionReader, Protocol):
-    """Reads a store; `row_reader.RowReader` implements most of it from rows."""
+    """The interface for reading a store; `row_reader.RowReader` implements most of it from rows."""
 
     def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]:
         """Return all rows that a statement of a participant selects

@@ -87,8 +87,8 @@ class RowReader(abc.ABC):
     def page(
         self, namespace: str | None, wanted: model.TaskQuery, *, limit: int, below: int | None
     ) -> tuple[list[task_rows.TaskRow], int | None]:
-        """Return rows of a page of tasks by their newest runs, newest first, and `below` for the
-        next page.
+        """Return the rows of a page of tasks, by their newest runs, and the value of `below` for
+        the next page.
 
         `namespace`: the namespace whose tasks are listed; None: all namespaces.
         """
@@ -106,8 +106,9 @@ class RowReader(abc.ABC):
 
     @abc.abstractmethod
     def referenced(self, digests: Sequence[bytes]) -> set[bytes]:
-        """Return those of these blobs to which a task refers, in any namespace. Call it in a
-        thread.
+        """Return the blobs among `digests` to which a task refers, in any namespace.
+
+        Call it in a thread.
         """
 
     @abc.abstractmethod
@@ -141,7 +142,8 @@ class RowReader(abc.ABC):
         limit: int = DEFAULT_LIMIT,
         below: int | None = None,
     ) -> tuple[list[model.TaskView], int | None]:
-        """Return a page of tasks by their newest runs, newest first, and `below` for the next page.
+        """Return a page of tasks by their newest runs, newest first, and the value of `below` for
+        the next page.
 
         `namespace`: the namespace whose tasks are listed; None: all namespaces. A page never takes
         long: it may hold fewer tasks than `limit`, even none, and still be followed by another
@@ -190,7 +192,7 @@ class RowReader(abc.ABC):
         )
 
     def earlier(self, row: task_rows.TaskRow) -> inputs.Earlier | None:
-        """Return the children of a run with which the next run continues.
+        """Return the children of a run, for the next run to continue with.
 
         Returns None if the run has succeeded or is unfinished.
         """
@@ -264,7 +266,7 @@ class RowReader(abc.ABC):
     def values(
         self, namespace: str | None, tasks: Iterable[ids.TaskId]
     ) -> dict[ids.TaskId, calls.Value]:
-        """Return the ends of those tasks that have finished.
+        """Return the ends of the tasks among `tasks` that have finished.
 
         `namespace`: the namespace of the tasks; None: any namespace.
         """

@@ -412,6 +412,6 @@ def kill(mem: memory.Memory, slot: records.Slot) -> None:
 
 
 def stop_assigning(mem: memory.Memory, slot: records.Slot) -> None:
-    """Assign nothing more to a slot."""
+    """Assign no more attempts to a slot."""
     slot.leaving = True
     reservations.update(mem, slot)

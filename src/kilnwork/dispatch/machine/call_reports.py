@@ -33,7 +33,7 @@ WEIGHT = 0.2
 
 
 def handle_ends(mem: memory.Memory, item: inputs.CallsEnded, now: inputs.Moment) -> None:
-    """Handle a slot's report that attempts have ended."""
+    """Handle the report of a slot, or of the Pod of a call, that attempts have ended."""
     mem.batch.acknowledged[item.link] = item.serial
     slot = mem.slot_links.get(item.link)
     if slot is None:
@@ -141,7 +141,7 @@ def _outcome(end: calls.CallEnd) -> attempts.Outcome:
 
 
 def handle_returns(mem: memory.Memory, item: inputs.CallsReturned, now: inputs.Moment) -> None:
-    """Queue attempts that a slot returns unstarted again, at the front.
+    """Put attempts that a slot returns unstarted back into the queue, at its front.
 
     If there are none nothing changes, so that no TakeBack follows from this report alone.
     """

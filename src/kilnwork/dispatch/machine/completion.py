@@ -145,7 +145,7 @@ def conclude(
 
 
 def _not_to_be_repeated(outcome: attempts.Outcome) -> attempts.Outcome:
-    """Return the outcome of a lost attempt that must not be repeated.
+    """Return the outcome to store for a lost attempt that must not be repeated.
 
     Its request may have had its effect.
     """
@@ -196,7 +196,7 @@ _GO_ON = (_I.NONE, _I.TIMEOUT)
 def take_back(
     mem: memory.Memory, task: records.Task, now: inputs.Moment, *, message: str = ""
 ) -> None:
-    """Queue a task again whose slot has not started it and never will.
+    """Put a task back into the queue that its slot has not started and never will.
 
     This counts as no attempt.
     """
@@ -451,7 +451,7 @@ def _kill_unrequested(
 def kill(
     mem: memory.Memory, task: records.Task, now: inputs.Moment, *, reason: str, message: str = ""
 ) -> None:
-    """Kill a task and, recursively, the unfinished children of this run."""
+    """Kill a task and, recursively, the unfinished children of its current run."""
     # A loop: families may be deeper than Python's recursion limit.
     front = [(task, reason, message)]
     while front:

@@ -50,7 +50,7 @@ def take_over(mem: memory.Memory, task: records.Task, earlier: inputs.Earlier | 
 
 
 def earlier_of(task: records.Task) -> inputs.Earlier | None:
-    """Return the children of a finished run that is still in memory."""
+    """Return the children of a finished run in memory, with which the next run may continue."""
     family = task.family
     if family is None:
         return None

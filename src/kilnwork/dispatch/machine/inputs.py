@@ -342,7 +342,7 @@ class Define(msgspec.Struct, frozen=True):
 
 
 class Undefine(msgspec.Struct, frozen=True):
-    """A submitter will not use these template numbers any more."""
+    """A submitter will no longer use the templates with these numbers."""
 
     link: int
     numbers: tuple[int, ...]

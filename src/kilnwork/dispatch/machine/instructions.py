@@ -54,7 +54,7 @@ class Welcome(msgspec.Struct, frozen=True):
 
 
 class CloseLink(msgspec.Struct, frozen=True):
-    """Close a connection that a newer one has replaced."""
+    """Close a connection that a newer connection of the same peer has replaced."""
 
     link: int
     reason: str

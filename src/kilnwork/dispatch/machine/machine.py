@@ -129,7 +129,7 @@ class Machine:
         return submissions.lookups(self.memory, item, again=again)
 
     def forget(self, finals: Iterable[records.Task]) -> None:
-        """Drop finished tasks whose ends are on disk from memory."""
+        """Drop from memory the finished tasks whose ends are on disk."""
         for task in finals:
             self.memory.forget(task)
 
@@ -158,9 +158,7 @@ class Machine:
         return task if worker is not None and worker.link == link else None
 
     def holds_lease(self, link: int) -> bool:
-        """Return whether the worker behind `link` holds a lease; the lease of a fenced worker is
-        not renewed.
-        """
+        """Return whether the worker behind `link` holds a lease, which it may then renew."""
         return link in self.memory.links
 
     def may_have_child(self, parent: attempts.AttemptRef, child_key: str) -> bool:

@@ -1,4 +1,4 @@
-"""The state of the machine, and the batch being gathered: one object that its parts share.
+"""The memory that all parts of the machine share: its state, and the batch that is being gathered.
 
 Used by `machine` and its parts. Has no rules of its own except that its indexes stay consistent.
 Pure.

@@ -35,8 +35,9 @@ def notify(mem: memory.Memory, task: records.Task) -> None:
 def report(
     mem: memory.Memory, task: records.Task, submitter: records.Submitter, number: int
 ) -> None:
-    """Send the end of a task to a submitter, once it is on disk. `number`: the submitter's for
-    it.
+    """Send the end of a task to a submitter, once it is on disk.
+
+    `number`: the number by which the submitter refers to the task.
     """
     result = calls.CallResult(number, task.state, task.reason, task.message, task.result)
     results = mem.batch.results.get(submitter.link)

@@ -173,7 +173,7 @@ class Slot:
 
 
 class Worker:
-    """One session of one worker."""
+    """One session of a worker or executor."""
 
     __slots__ = (
         "cluster", "from_before", "held", "idle", "labels", "lease_until", "leaving", "link",
@@ -238,7 +238,7 @@ class Worker:
 
     @property
     def draining(self) -> bool:
-        """Return whether the worker finishes its tasks and gets no new ones."""
+        """Return whether the worker finishes its tasks and gets no new tasks."""
         return self.pod_uid in self.cluster.draining
 
     @property

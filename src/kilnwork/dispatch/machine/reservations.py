@@ -75,7 +75,9 @@ def release_attempt(
 
 
 def reoccupy_waiting_slots(mem: memory.Memory, task: records.Task) -> None:
-    """Count slots as occupied again whose attempts waited in place for this task and resume now."""
+    """Count as occupied again the slots whose attempts waited in place for this task and resume
+    now.
+    """
     for wait in mem.waits_by_task.get(task.id, ()):
         if wait.wants[task.id]:
             wait.left -= 1

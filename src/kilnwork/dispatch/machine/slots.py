@@ -87,7 +87,7 @@ def _send_again(
     theirs: frozenset[attempts.AttemptRef],
     now: inputs.Moment,
 ) -> None:
-    """Send the attempts of a slot again that never reached it. `theirs`: the attempts that it
+    """Send again the attempts of a slot that never reached it. `theirs`: the attempts that it
     has.
     """
     for task in list(slot.held.values()):
@@ -112,7 +112,7 @@ def expect_return(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) ->
 
 
 def drop_overdue(mem: memory.Memory, slot: records.Slot, terms: int) -> None:
-    """Have a slot killed that did not connect in time."""
+    """Have the agent kill a slot that did not connect in time."""
     if slot.terms == terms and not slot.link and mem.slots.get(slot.id) is slot:
         assignment.kill(mem, slot)
 
@@ -271,8 +271,8 @@ def _end_running(
 def _end_innocent(
     mem: memory.Memory, task: records.Task, item: inputs.SlotGone, now: inputs.Moment
 ) -> None:
-    """Queue a started attempt again, uncounted, whose slot's process ended because of another
-    attempt.
+    """Queue again, uncounted, an attempt that had started when another attempt ended the slot's
+    process.
     """
     reason, message = _R.WORKER_LOST, "its slot ended under another task"
     if item.reason == _R.WORKER_LOST:

@@ -135,7 +135,7 @@ def submit(mem: memory.Memory, item: inputs.SubmitCalls, now: inputs.Moment) -> 
 
 
 def _accept(mem: memory.Memory, submitter: records.Submitter, cluster: records.Cluster) -> None:
-    """Acknowledge a submission, unless the queue is so long that the submitter should wait."""
+    """Acknowledge the calls of a submitter, unless the queue is so long that it should wait."""
     if len(cluster.queue) > mem.max_backlog:
         mem.unconfirmed[submitter] = cluster
     else:

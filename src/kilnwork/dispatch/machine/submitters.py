@@ -37,7 +37,7 @@ def attach(mem: memory.Memory, item: inputs.Attach) -> None:
 
 
 def detach(mem: memory.Memory, link: int) -> None:
-    """Handle a driver's closed link: its tasks continue."""
+    """Handle the closed link of a driver, whose tasks continue."""
     submitter = mem.submitters.pop(link, None)
     if submitter is not None:
         submitter.link = 0
@@ -108,9 +108,7 @@ def cancel(mem: memory.Memory, item: inputs.CancelTasks, now: inputs.Moment) -> 
 def subscribe(
     mem: memory.Memory, task: records.Task, submitter: records.Submitter, number: int
 ) -> None:
-    """Send the result of `task` to this submitter under `number`: now if the task has ended, else
-    then.
-    """
+    """Send the result of `task` to this submitter under `number`, now or when the task ends."""
     if task.namespace != submitter.namespace:
         report_unknown(mem, submitter, number)
     elif task.state.final:
@@ -138,6 +136,6 @@ def report_unknown(mem: memory.Memory, submitter: records.Submitter, number: int
 def report_known(
     mem: memory.Memory, submitter: records.Submitter, number: int, known: calls.Value
 ) -> None:
-    """Report the end of a task that is no longer in memory to a submitter."""
+    """Report to a submitter the end of a task that is no longer in memory."""
     result = calls.CallResult(number, known.state, known.reason, known.message, known.payload)
     report(mem, submitter, result)

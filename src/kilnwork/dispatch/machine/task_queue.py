@@ -135,8 +135,8 @@ class Queue(Generic[P]):
             self.commands += 1
 
     def push_front(self, item: P, *, priority: int) -> None:
-        """Add an item that was taken back before all items of the same priority, since it had its
-        turn.
+        """Add an item before all items of the same priority; it had its turn before it was taken
+        back.
         """
         level = self._level(priority)
         line = level.line(item.source)

@@ -3,7 +3,7 @@
 Used by `machine`. An executor process is a worker too. Four things prove that a worker's processes
 are gone: a new session of the same Pod (the container runtime ended the old container first), the
 container's end without a restart, the end of the Pod, the worker's own report. An ended lease
-proves nothing, but it fences: reports of that worker are refused from then on.
+proves nothing, but it fences: results of the worker's attempts are refused from then on.
 """
 
 from kilnwork.api import attempts, reasons
@@ -107,7 +107,9 @@ def _resume(
 
 
 def _send_again(mem: memory.Memory, task: records.Task, link: int, now: inputs.Moment) -> None:
-    """Send an attempt again that the worker never read; conclude it if it is no longer wanted."""
+    """Send again an attempt that the worker never read, or conclude it if it is no longer
+    wanted.
+    """
     if task.intent is records.Intent.NONE:
         mem.send(instructions.RunAttempt(link, task.ref, task))
         return
@@ -146,8 +148,7 @@ def expect(worker: records.Worker, task: records.Task) -> None:
 
 
 def claim_timer(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> None:
-    """Conclude attempts of a worker that no slot has claimed as lost, uncounted: they are queued
-    again.
+    """Conclude as lost, uncounted, the attempts of a worker that no slot has claimed.
 
     Does nothing while the worker is not connected: then its lease decides.
     """
@@ -238,9 +239,9 @@ def set_portions(mem: memory.Memory, item: inputs.SetPortions) -> None:
 
 
 def worker_gone(mem: memory.Memory, item: inputs.WorkerGone, now: inputs.Moment) -> None:
-    """Treat workers as lost whose Pod is gone or whose container has ended.
+    """Treat as lost each worker whose Pod is gone or whose container has ended.
 
-    This proves that their attempts have ended too.
+    This proves that its attempts have ended too.
     """
     for worker in list(mem.workers.values()):
         if worker.pod_uid == item.pod_uid and _is_over(worker, item.ended):

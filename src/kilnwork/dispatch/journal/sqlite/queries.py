@@ -133,7 +133,7 @@ class Queries(row_reader.RowReader):
         return [ids.TaskId(task) for task in dict.fromkeys(task for (task,) in found)][:limit]
 
     def referenced(self, digests: Sequence[bytes]) -> set[bytes]:
-        """Return those of these blobs to which a task refers, in any namespace.
+        """Return the blobs among `digests` to which a task refers, in any namespace.
 
         Reads over a connection of its own, so that it may run in a thread beside other reads.
         """
@@ -170,8 +170,8 @@ class Queries(row_reader.RowReader):
         return self._all("templates", ())
 
     def families(self) -> Iterator[port.FamilySize]:
-        """Yield how many children are in each state, for parents that are unfinished or have
-        unfinished children.
+        """Yield the numbers of children by state, for each parent that is unfinished or has an
+        unfinished child.
         """
         for parent, run, declared, state, number in self._all("family_sizes", ()):
             yield parent, run, bool(declared), state, number
